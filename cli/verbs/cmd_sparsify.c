@@ -88,10 +88,11 @@ static enum moec_status print_result(const struct sparsify_job *job, struct moec
         moec_json_out_node(root, "shares", list);
         return cli_print_json(root, err);
     }
+    const uint16_t most = shares[N_SHARE - 1];
     cli_print(stdout,
               "wrote '%s' with thresholds of |up . x| from %" PRIu64 " tokens, for --sparsity up to %.2f\n"
               "what a sparsity loses: moec eval %s --data TEST --reference MODEL --sparsity 0.6\n",
-              job->output, job->table.n_token, shares[N_SHARE - 1] * 1e-3, job->output);
+              job->output, job->table.n_token, most * 1e-3, job->output);
     return MOEC_OK;
 }
 

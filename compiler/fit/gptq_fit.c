@@ -479,7 +479,7 @@ static void encode_tile(void *context, size_t item, int thread)
         for (uint32_t o = 0; o < tile.n; o++) {
             const struct place place = place_of(e, e->gptq->order[i], tile.first + o);
             e->codes[place.weight] =
-                (uint8_t)(tile.steps[(size_t)i * tile.width + o] + e->zeros[place.group]);
+                (uint8_t)(tile.steps[(size_t)i * tile.width + o] + (float)e->zeros[place.group]);
         }
 }
 

@@ -15,7 +15,8 @@ static const char *type_of(const struct moec_layer_kind *kind)
 /* A factor that leaves n of a head's pairs turning; 0 where all do. */
 static double turning_factor(uint32_t n, uint32_t head_dim)
 {
-    return n < head_dim / 2 ? head_dim / 2 / (double)n : 0;
+    const uint32_t n_pair = head_dim / 2;
+    return n < n_pair ? (double)n_pair / (double)n : 0;
 }
 
 static enum moec_status read_rope(const struct moec_json *root, const char *where,

@@ -42,7 +42,7 @@ static const struct moec_codec codecs[] = {
     {.dtype = MOEC_DTYPE_INT8, .group = 64, .scheme = MOEC_SCHEME_ASYMMETRIC},
     {.dtype = MOEC_DTYPE_BF16},
 };
-#define N_CODEC (sizeof codecs / sizeof *codecs)
+enum { N_CODEC = sizeof codecs / sizeof *codecs };
 
 struct job {
     const struct moec_kernels *set;
@@ -226,14 +226,14 @@ static uint64_t last_cache_bytes(void)
 {
     uint64_t bytes = 0;
     for (int level = 0; level < 5; level++) {
-        char path[64], unit = 'K';
-        unsigned long size = 0;
+        char path[64], text[32], *unit = text;
         (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", level);
         FILE *file = fopen(path, "r");
         if (file == NULL)
             break;
-        if (fscanf(file, "%lu%c", &size, &unit) >= 1 && size < 1ul << 22)
-            bytes = (uint64_t)size * (unit == 'M' ? 1u << 20 : 1u << 10);
+        const unsigned long size = fgets(text, sizeof text, file) != NULL ? strtoul(text, &unit, 10) : 0;
+        if (unit > text && size < 1ul << 22)
+            bytes = (uint64_t)size * (*unit == 'M' ? 1u << 20 : 1u << 10);
         (void)fclose(file);
     }
     return bytes;

@@ -120,7 +120,7 @@ static bool is_digit(char c)
 
 static char peek(const struct lexer *l, size_t ahead)
 {
-    return ahead < l->n_bytes - l->at ? l->text[l->at + ahead] : '\0';
+    return (char)(ahead < l->n_bytes - l->at ? l->text[l->at + ahead] : 0);
 }
 
 static size_t count_digits(const struct lexer *l, size_t from)
@@ -233,14 +233,14 @@ static enum moec_status lex_string(struct lexer *l)
 
 static enum moec_status count_bracket(struct lexer *l, char c)
 {
-    static const char opening[] = "([{", closing[] = ")]}";
-    if (memchr(opening, c, 3) != NULL) {
+    static const char opening[] = {'(', '[', '{'}, closing[] = {')', ']', '}'};
+    if (memchr(opening, c, sizeof opening) != NULL) {
         if (l->n_bracket == MAX_BRACKETS)
             return fail(l, MOEC_ERR_LIMIT, "brackets nest too deep");
         l->brackets[l->n_bracket++] = c;
         return MOEC_OK;
     }
-    const char *found = memchr(closing, c, 3);
+    const char *found = memchr(closing, c, sizeof closing);
     if (found == NULL)
         return MOEC_OK;
     if (l->n_bracket == 0 || l->brackets[l->n_bracket - 1] != opening[found - closing])
@@ -283,7 +283,7 @@ static size_t tag_end(const struct lexer *l, const char *end, bool may_plus)
 /* Steps over the end of a tag, and over the whitespace that it takes along. */
 static void step_over_end(struct lexer *l, size_t n, bool trims)
 {
-    const char sign = n == 3 ? peek(l, 0) : '\0';
+    const char sign = (char)(n == 3 ? peek(l, 0) : 0);
     advance(l, n);
     if (sign == '-')
         advance(l, moec_chat_space_before(l->text + l->at, l->n_bytes - l->at));
@@ -352,7 +352,7 @@ static size_t kept_before(const struct lexer *l, size_t tag)
 {
     const char *text = l->text + l->at;
     const size_t n = tag - l->at;
-    const char sign = tag + 2 < l->n_bytes ? l->text[tag + 2] : '\0';
+    const char sign = (char)(tag + 2 < l->n_bytes ? l->text[tag + 2] : 0);
     if (sign == '-')
         return n - moec_chat_space_after(text, n);
     if (sign == '+' || l->text[tag + 1] == '{')

@@ -282,7 +282,8 @@ static enum moec_status format(struct moec_chat_run *run, const struct moec_chat
     struct moec_chat_buffer buffer = {.arena = run->arena};
     size_t next = 0;
     for (size_t at = 0; at < string->n_bytes; at++) {
-        const char c = string->bytes[at], after = at + 1 < string->n_bytes ? string->bytes[at + 1] : '\0';
+        const char c = string->bytes[at];
+        const char after = (char)(at + 1 < string->n_bytes ? string->bytes[at + 1] : 0);
         const uint8_t mark = string->marks != NULL ? string->marks[at] : string->mark;
         size_t place = next;
         if ((c != '{' && c != '}') || c == after) {

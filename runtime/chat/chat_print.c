@@ -25,7 +25,7 @@ static void float_text(double number, char text[static 40])
     while (strtod(digits, NULL) < fabs(number) || strtod(digits, NULL) > fabs(number) ? ++precision < 17
                                                                                       : false);
     const char *exponent_text = strchr(digits, 'e');
-    const int exponent = exponent_text != NULL ? atoi(exponent_text + 1) : 0;
+    const int exponent = exponent_text != NULL ? (int)strtol(exponent_text + 1, NULL, 10) : 0;
     for (const char *c = digits; *c != '\0' && *c != 'e'; c++)
         if (*c >= '0' && *c <= '9')
             plain[n_digit++] = *c;
@@ -43,7 +43,7 @@ static void float_text(double number, char text[static 40])
     if (exponent < 0)
         at += snprintf(text + at, (size_t)(40 - at), "0.%.*s", -exponent - 1, "0000");
     for (int i = 0; i < n_digit || i <= exponent; i++) {
-        text[at++] = i < n_digit ? plain[i] : '0';
+        text[at++] = (char)(i < n_digit ? plain[i] : '0');
         if (i == exponent && i + 1 < n_digit)
             text[at++] = '.';
     }
