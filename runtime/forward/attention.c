@@ -138,7 +138,8 @@ static void grow_queries(const struct attention *attention, uint32_t position, s
     const uint32_t n_trained = attention->kind->rope_scaling.original_positions;
     if (growth == 0 || position < n_trained)
         return;
-    const float factor = 1 + growth * (float)moec_log_f64(1 + (double)(position / n_trained));
+    const uint32_t n_whole = position / n_trained;
+    const float factor = 1 + growth * (float)moec_log_f64(1 + (double)n_whole);
     for (size_t i = 0; i < n; i++)
         q[i] *= factor;
 }

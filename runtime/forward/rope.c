@@ -56,12 +56,13 @@ void moec_rope_fill(const struct moec_config *config, const struct moec_layer_ki
     const double log_theta = log_base(config, kind);
     const float *factors = config->rope_factors[is_beyond(config, scaling)];
     const uint32_t dim = moec_layer_rotary_dim(kind);
+    const uint32_t n_pair = dim / 2;
     const uint32_t n_turning =
-        scaling->kind == MOEC_ROPE_PROPORTIONAL ? (uint32_t)(dim / 2 / scaling->factor + 0.5) : dim / 2;
+        scaling->kind == MOEC_ROPE_PROPORTIONAL ? (uint32_t)(n_pair / scaling->factor + 0.5) : n_pair;
     double low = 0, high = 0;
     if (scaling->kind == MOEC_ROPE_YARN)
         find_ramp(kind, &low, &high);
-    for (uint32_t i = 0; i < dim / 2; i++) {
+    for (uint32_t i = 0; i < n_pair; i++) {
         const float exponent = (float)(2 * i) / (float)dim;
         const float power = (float)moec_exp_f64((double)exponent * log_theta);
         out[i] = i < n_turning ? 1.0f / power : 0;
