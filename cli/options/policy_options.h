@@ -23,7 +23,7 @@
     "With --evict hobbit: weights of recency, uses, uses in high precision and distance of the layer, such " \
     "as 0.4:0.3:0.1:0.2 (default: equal)."
 
-#define CLI_PREDICT_CHOICES "none|frequency|path|gate|path+gate"
+#define CLI_PREDICT_CHOICES "none|frequency|path|gate|path+gate|token"
 /* Rows of a table: what a prediction goes by. */
 #define CLI_PREDICT_VALUES                                                                                   \
     "none\tno predictions\n"                                                                                 \
@@ -31,6 +31,8 @@
     "path\tthe bundle's table of expert paths\n"                                                             \
     "gate\tthe next layer's router, run early\n"                                                             \
     "path+gate\tboth"
+/* One more, where tokens are known. */
+#define CLI_PREDICT_TOKEN "\ntoken\tno guesses: layers that route by token, once it is known"
 
 #define CLI_IO_CHOICES "auto|direct|cached"
 /* Rows of a table: how storage is read. */

@@ -54,7 +54,9 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
-     "How mode cache predicts the next layer's experts (default none):\n" CLI_PREDICT_VALUES, CLI_RARE},
+     "How mode cache predicts the next layer's experts (default none):\n" CLI_PREDICT_VALUES
+         CLI_PREDICT_TOKEN,
+     CLI_RARE},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE),

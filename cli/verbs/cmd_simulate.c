@@ -165,13 +165,14 @@ static void say(struct job *job, const char *text)
 static enum moec_status choose_predictors(struct job *job, struct moec_error *err)
 {
     struct moec_simulate_sweep *sweep = &job->sweep;
-    char text[96];
+    char text[128];
     for (uint32_t i = 0; i < job->options.n_predictor; i++) {
         sweep->predictors[sweep->n_predictor++] = job->options.predictors[i];
         if (!moec_simulated_can_predict(&job->recording, &job->model, job->options.predictors[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "'%s' did not record what the predictor '%s' needs: gate needs a trace of moec "
-                             "run --trace with that predictor, path needs a path table",
+                             "run --trace with that predictor, path needs a path table, and token the tables "
+                             "of the model, which no recording has",
                              job->args->positional[0], job->options.predictors[i]->name);
     }
     for (uint32_t i = 0; job->options.n_predictor == 0 && moec_predictors[i] != NULL; i++) {
@@ -185,7 +186,9 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
         }
         (void)snprintf(text, sizeof text, "predictor '%s' is left out: the routing was recorded without %s",
                        moec_predictors[i]->name,
-                       moec_predictors[i]->needs_next_gate ? "the next layer's gate" : "a path table");
+                       moec_predictors[i]->knows_tokens      ? "the tables of layers that route by token"
+                       : moec_predictors[i]->needs_next_gate ? "the next layer's gate"
+                                                             : "a path table");
         say(job, text);
     }
     return MOEC_OK;

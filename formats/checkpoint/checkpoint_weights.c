@@ -7,7 +7,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define ROWS MOEC_TENSOR_ROWS /* that are converted at a time */
+#define ROWS      MOEC_TENSOR_ROWS /* that are converted at a time */
+#define EXACT_F16 2048u            /* numbers below are exact in F16 */
 
 /* ---- encoding rows ---- */
 
@@ -82,7 +83,8 @@ static struct moec_codec choose_dense_codec(void *context, enum moec_role role, 
     struct dense_choice *choice = context;
     const enum moec_dtype dtype =
         moec_tensor_view_dtype(moec_checkpoint_dense_tensor(choice->ck, role, layer).view);
-    const struct moec_codec stored = {.dtype = (uint8_t)dtype};
+    const bool is_short = role == MOEC_ROLE_ROUTER_TABLE && choice->ck->config.n_expert <= EXACT_F16;
+    const struct moec_codec stored = {.dtype = (uint8_t)(is_short ? MOEC_DTYPE_F16 : dtype)};
     if (choice->quantised == NULL || !moec_role_is_quantisable(role))
         return stored;
     const struct moec_codec wanted = choice->quantised[choice->has_each ? choice->n_chosen++ : 0];
@@ -102,8 +104,12 @@ static enum moec_status load_rows(struct moec_dense_source *self, const struct m
     const struct dense_stream *stream = (const struct dense_stream *)self;
     const struct moec_checkpoint_tensor tensor =
         moec_checkpoint_dense_tensor(stream->ck, (enum moec_role)entry->role, entry->layer);
-    return encode_rows(stream->ck, &tensor, tensor.view, entry->codec, first_row, (size_t)first_row + n_rows,
-                       rows, moec_codec_row_bytes(entry->codec, entry->columns), stream->scratch, err);
+    MOEC_TRY(encode_rows(stream->ck, &tensor, tensor.view, entry->codec, first_row,
+                         (size_t)first_row + n_rows, rows, moec_codec_row_bytes(entry->codec, entry->columns),
+                         stream->scratch, err));
+    if (entry->role != MOEC_ROLE_ROUTER_TABLE)
+        return MOEC_OK;
+    return moec_dense_check_routes(entry, first_row, n_rows, rows, stream->ck->config.n_expert, err);
 }
 
 static void free_stream(struct moec_dense_source *self)

@@ -1,5 +1,6 @@
 #include "formats/checkpoint/checkpoint_write.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "formats/checkpoint/safetensors_write.h"
 #include "formats/family/family.h"
@@ -178,6 +179,7 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
                              w->bundle->file.path, moec_role_name(role), w->family->model_type);
         (void)moec_family_tensor_name(pattern, &w->bundle->config, layer, 0, item.name);
         item.tensor.dtype = is_float(entry->codec) ? (enum moec_dtype)entry->codec.dtype : MOEC_DTYPE_F32;
+        item.tensor.is_integer = layout.is_integer;
         item.tensor.n_dims = role_is_vector(role) ? 1 : layout.is_convolution ? 3 : 2;
         item.tensor.shape[0] = role_is_vector(role) || transposed ? entry->columns : entry->rows;
         item.tensor.shape[1] = layout.is_convolution ? 1 : transposed ? entry->rows : entry->columns;
@@ -353,22 +355,34 @@ static const float *decode_shared(struct writing *w, const struct moec_matrix *m
     return w->shared;
 }
 
+/* Puts n numbers into w->encoded as the file holds them; returns their bytes. */
+static enum moec_status encode_numbers(struct writing *w, const struct item *item, const float *numbers,
+                                       size_t n, size_t *n_bytes, struct moec_error *err)
+{
+    const struct moec_codec codec = {.dtype = (uint8_t)item->tensor.dtype};
+    *n_bytes = item->tensor.is_integer ? n * sizeof(int64_t) : moec_codec_row_bytes(codec, n);
+    if (!item->tensor.is_integer)
+        return moec_codec_encode_row(codec, numbers, n, w->encoded, err);
+    for (size_t i = 0; i < n; i++)
+        moec_put_u64(w->encoded + i * sizeof(int64_t), (uint64_t)numbers[i]);
+    return MOEC_OK;
+}
+
 /* Rows first .. end - 1 of the file's part of a matrix, or of n that share rows. */
 static enum moec_status write_rows(struct writing *w, struct moec_safetensors_writer *writer,
                                    const struct moec_matrix *matrix, uint32_t n, bool transposed,
                                    const struct item *item, bool takes_one, size_t first, size_t end,
                                    struct moec_error *err)
 {
-    const struct moec_codec codec = {.dtype = (uint8_t)item->tensor.dtype};
     size_t columns = (transposed ? matrix->rows : matrix->columns) * n;
     for (; first < end; first += ROWS) {
         size_t count = end - first < ROWS ? end - first : ROWS;
         const float *weights = n > 1 ? decode_shared(w, matrix, n, transposed, item, first, count)
                                      : decode_block(w, matrix, transposed, item->pairs, first, count);
-        size_t n_bytes = moec_codec_row_bytes(codec, count * columns);
+        size_t n_bytes = 0;
         for (size_t i = 0; takes_one && i < count * columns; i++)
             w->decoded[i] -= 1.0f;
-        MOEC_TRY(moec_codec_encode_row(codec, weights, count * columns, w->encoded, err));
+        MOEC_TRY(encode_numbers(w, item, weights, count * columns, &n_bytes, err));
         MOEC_TRY(moec_safetensors_writer_append(writer, w->encoded, n_bytes, err));
         w->done_bytes += n_bytes;
         if (w->options->progress != NULL)

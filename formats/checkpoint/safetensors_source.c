@@ -263,7 +263,11 @@ static bool find_tensor(const struct moec_tensor_source *self, const char *name,
                                    .offset = entry->offset,
                                    .n_bytes = entry->n_bytes};
     memcpy(tensor->shape, entry->shape, sizeof tensor->shape);
-    if (strcmp(entry->dtype_name, "F8_E4M3") == 0)
+    if (strcmp(entry->dtype_name, "I64") == 0)
+        tensor->coding = &moec_tensor_i64;
+    else if (strcmp(entry->dtype_name, "I32") == 0)
+        tensor->coding = &moec_tensor_i32;
+    else if (strcmp(entry->dtype_name, "F8_E4M3") == 0)
         read_as_fp8(shards, name, tensor);
     else if (strcmp(entry->dtype_name, "U8") == 0 && n_name > 7 && strcmp(name + n_name - 7, "_blocks") == 0)
         read_as_mxfp4(shards, name, tensor);

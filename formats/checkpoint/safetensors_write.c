@@ -12,7 +12,7 @@
 
 uint64_t moec_safetensors_tensor_bytes(const struct moec_safetensors_tensor *tensor)
 {
-    uint64_t n_bytes = tensor->dtype == MOEC_DTYPE_F32 ? 4 : 2;
+    uint64_t n_bytes = tensor->is_integer ? sizeof(int64_t) : tensor->dtype == MOEC_DTYPE_F32 ? 4 : 2;
     for (uint32_t i = 0; i < tensor->n_dims; i++)
         n_bytes *= tensor->shape[i];
     return n_bytes;
@@ -25,7 +25,7 @@ static void put_tensor(struct moec_json_out *root, const struct moec_safetensors
         [MOEC_DTYPE_F32] = "F32", [MOEC_DTYPE_F16] = "F16", [MOEC_DTYPE_BF16] = "BF16"};
     struct moec_json_out *node = moec_json_out_object(), *shape = moec_json_out_array(),
                          *range = moec_json_out_array();
-    moec_json_out_string(node, "dtype", names[tensor->dtype]);
+    moec_json_out_string(node, "dtype", tensor->is_integer ? "I64" : names[tensor->dtype]);
     for (uint32_t i = 0; i < tensor->n_dims; i++)
         moec_json_out_u64(shape, NULL, tensor->shape[i]);
     moec_json_out_node(node, "shape", shape);

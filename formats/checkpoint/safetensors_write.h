@@ -9,10 +9,11 @@
 #include "formats/base/file.h"
 #include "formats/codec/codec.h"
 
-/* One tensor to write: F32, F16 or BF16, up to three dimensions. */
+/* One tensor to write: F32, F16, BF16 or I64, up to three dimensions. */
 struct moec_safetensors_tensor {
     const char *name; /* borrowed while the writer opens */
     enum moec_dtype dtype;
+    bool is_integer; /* I64, whatever `dtype` is */
     uint32_t n_dims;
     uint64_t shape[3];
 };

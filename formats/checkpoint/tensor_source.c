@@ -1,5 +1,6 @@
 #include "formats/checkpoint/tensor_source.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/half.h"
 
 #include <inttypes.h>
@@ -23,9 +24,9 @@ static void decode_bf16(const uint8_t *blocks, size_t n, float *weights)
 
 const struct moec_tensor_coding *moec_tensor_coding_of(enum moec_dtype dtype)
 {
-    static const struct moec_tensor_coding f32 = {1, 4, MOEC_DTYPE_F32, decode_f32},
-                                           f16 = {1, 2, MOEC_DTYPE_F16, decode_f16},
-                                           bf16 = {1, 2, MOEC_DTYPE_BF16, decode_bf16};
+    static const struct moec_tensor_coding f32 = {1, 4, MOEC_DTYPE_F32, false, decode_f32},
+                                           f16 = {1, 2, MOEC_DTYPE_F16, false, decode_f16},
+                                           bf16 = {1, 2, MOEC_DTYPE_BF16, false, decode_bf16};
     switch (dtype) {
     case MOEC_DTYPE_F32:
         return &f32;
@@ -68,9 +69,26 @@ static void decode_e2m1(const uint8_t *bytes, size_t n, float *weights)
         weights[i] = values[bytes[i / 2] >> i % 2 * 4 & 15];
 }
 
-const struct moec_tensor_coding moec_tensor_e4m3 = {1, 1, MOEC_DTYPE_COUNT, decode_e4m3},
-                                moec_tensor_e8m0 = {1, 1, MOEC_DTYPE_COUNT, decode_e8m0},
-                                moec_tensor_e2m1 = {32, 16, MOEC_DTYPE_COUNT, decode_e2m1};
+const struct moec_tensor_coding moec_tensor_e4m3 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e4m3},
+                                moec_tensor_e8m0 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e8m0},
+                                moec_tensor_e2m1 = {32, 16, MOEC_DTYPE_COUNT, false, decode_e2m1};
+
+/* ---- whole numbers ---- */
+
+static void decode_i64(const uint8_t *bytes, size_t n, float *numbers)
+{
+    for (size_t i = 0; i < n; i++)
+        numbers[i] = (float)(int64_t)moec_get_u64(bytes + i * 8);
+}
+
+static void decode_i32(const uint8_t *bytes, size_t n, float *numbers)
+{
+    for (size_t i = 0; i < n; i++)
+        numbers[i] = (float)(int32_t)moec_get_u32(bytes + i * 4);
+}
+
+const struct moec_tensor_coding moec_tensor_i64 = {1, 8, MOEC_DTYPE_COUNT, true, decode_i64},
+                                moec_tensor_i32 = {1, 4, MOEC_DTYPE_COUNT, true, decode_i32};
 
 const char *moec_tensor_shape_text(const uint64_t *shape, uint32_t n_dims,
                                    char text[static MOEC_TENSOR_SHAPE_BYTES])

@@ -20,6 +20,7 @@ struct moec_tensor_coding {
     uint32_t block_weights; /* 1 for floats */
     uint32_t block_bytes;
     enum moec_dtype dtype; /* F32, F16 or BF16: the bytes are these floats; MOEC_DTYPE_COUNT: anything else */
+    bool is_integer;       /* whole numbers, which are no weights */
     /* Decodes n weights, whole blocks. */
     void (*decode)(const uint8_t *blocks, size_t n, float *weights);
 };
@@ -28,6 +29,9 @@ struct moec_tensor_coding {
  * of E8M0 (powers of two: 2 ^ (byte - 127)), and pairs of E2M1 in a byte, the first in its low half; the last
  * are in blocks of 32, as OCP's MXFP4 scales them. */
 extern const struct moec_tensor_coding moec_tensor_e4m3, moec_tensor_e8m0, moec_tensor_e2m1;
+
+/* Little-endian whole numbers with sign. Those past 2^24 are rounded. */
+extern const struct moec_tensor_coding moec_tensor_i64, moec_tensor_i32;
 
 /* The coding of little-endian floats; NULL if the dtype is not a float type. */
 const struct moec_tensor_coding *moec_tensor_coding_of(enum moec_dtype dtype);

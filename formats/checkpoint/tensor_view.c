@@ -119,10 +119,10 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
         flat = flatten(tensor);
         tensor = &flat;
     }
-    if (tensor->coding == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s at offset %" PRIu64 " has dtype %s, expected BF16, F16 or F32", where,
-                         tensor->offset, tensor->dtype_name);
+    if (tensor->coding == NULL || tensor->coding->is_integer != layout.is_integer)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s at offset %" PRIu64 " has dtype %s, expected %s",
+                         where, tensor->offset, tensor->dtype_name,
+                         layout.is_integer ? "I64 or I32" : "BF16, F16 or F32");
     const bool is_vector = may_be_vector && tensor->n_dims == (layout.is_stacked ? 2 : 1);
     uint32_t n_dims = wanted_shape(layout, rows, columns, n_expert, is_vector, shape);
     if (tensor->n_dims != n_dims || memcmp(tensor->shape, shape, n_dims * sizeof *shape) != 0) {

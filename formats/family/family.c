@@ -41,6 +41,7 @@ static const struct moec_family *const families[] = {
     &moec_family_glm4_moe_lite,
     &moec_family_phimoe,
     &moec_family_mistral4,
+    &moec_family_hash_moe,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)

@@ -75,20 +75,12 @@ static void write_dots1(const struct moec_config *config, struct moec_json_out *
     moec_family_put_layer_types(config, root);
 }
 
-static const struct moec_family_routed_keys glm4_keys = {.n_expert = "n_routed_experts",
-                                                         .n_shared = "n_shared_experts",
-                                                         .n_shared_default = 1,
-                                                         .scale = "routed_scaling_factor",
-                                                         .scale_default = 1,
-                                                         .has_norm = true,
-                                                         .has_groups = true};
-
 static enum moec_status read_glm4_moe(const struct moec_json *root, const char *where,
                                       struct moec_config *config, struct moec_error *err)
 {
     struct moec_family_layers layers = {.n_dense = 1};
     bool has_norm = false;
-    MOEC_TRY(moec_family_read_routed(root, where, &glm4_keys, config, err));
+    MOEC_TRY(moec_family_read_routed(root, where, &moec_family_usual_keys, config, err));
     MOEC_TRY(moec_family_read_bias(root, where, false, config, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "use_qk_norm", false, &has_norm, err));
     config->kinds[0].qk_norm = has_norm ? MOEC_QK_NORM_HEAD : MOEC_QK_NORM_NONE;
@@ -98,7 +90,7 @@ static enum moec_status read_glm4_moe(const struct moec_json *root, const char *
 
 static void write_glm4_moe(const struct moec_config *config, struct moec_json_out *root)
 {
-    moec_family_put_routed(config, &glm4_keys, root);
+    moec_family_put_routed(config, &moec_family_usual_keys, root);
     moec_family_put_bias(config, root);
     moec_json_out_bool(root, "use_qk_norm", moec_config_layer(config, 0)->qk_norm != MOEC_QK_NORM_NONE);
     moec_family_put_first_dense(config, "first_k_dense_replace", root);

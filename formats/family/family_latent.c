@@ -150,14 +150,6 @@ static void write_lite(const struct moec_config *config, struct moec_json_out *r
 
 /* ---- Mistral 4 ---- */
 
-static const struct moec_family_routed_keys mistral_keys = {.n_expert = "n_routed_experts",
-                                                            .n_shared = "n_shared_experts",
-                                                            .n_shared_default = 1,
-                                                            .scale = "routed_scaling_factor",
-                                                            .scale_default = 1,
-                                                            .has_norm = true,
-                                                            .has_groups = true};
-
 /* 'llama_4_scaling_beta', beside YaRN's parameters: by how much queries grow with their position. */
 static enum moec_status read_growth(const struct moec_json *root, const char *where,
                                     struct moec_config *config, struct moec_error *err)
@@ -186,7 +178,7 @@ static enum moec_status read_mistral4(const struct moec_json *root, const char *
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s has no 'rope_parameters', expected them: the class's own depend on other fields",
                          where);
-    MOEC_TRY(moec_family_read_routed(root, where, &mistral_keys, config, err));
+    MOEC_TRY(moec_family_read_routed(root, where, &moec_family_usual_keys, config, err));
     MOEC_TRY(read_latent(root, where, config, err));
     MOEC_TRY(read_growth(root, where, config, err));
     MOEC_TRY(moec_family_read_first_dense(root, where, "first_k_dense_replace", config, &layers, err));
@@ -195,7 +187,7 @@ static enum moec_status read_mistral4(const struct moec_json *root, const char *
 
 static void write_mistral4(const struct moec_config *config, struct moec_json_out *root)
 {
-    moec_family_put_routed(config, &mistral_keys, root);
+    moec_family_put_routed(config, &moec_family_usual_keys, root);
     put_latent(config, root);
     moec_family_put_first_dense(config, "first_k_dense_replace", root);
 }

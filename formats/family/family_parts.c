@@ -281,6 +281,7 @@ enum moec_status moec_family_place_layers(struct moec_config *config, const stru
     for (uint32_t layer = 0; layer < n_layer; layer++) {
         struct moec_layer_kind kind = layers->is_running[layer] ? layers->running : like;
         kind.is_moe = layers->is_moe[layer] != 0;
+        kind.routes_by_token = layers->routes_by_token[layer] != 0;
         kind.n_ff_dense = kind.is_moe ? 0 : like.n_ff_dense;
         if (layers->has_window[layer] && layers->window == 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
@@ -313,6 +314,14 @@ static enum moec_status read_groups(const struct moec_json *root, const char *wh
         config->group_score = MOEC_GROUP_BEST;
     return MOEC_OK;
 }
+
+const struct moec_family_routed_keys moec_family_usual_keys = {.n_expert = "n_routed_experts",
+                                                               .n_shared = "n_shared_experts",
+                                                               .n_shared_default = 1,
+                                                               .scale = "routed_scaling_factor",
+                                                               .scale_default = 1,
+                                                               .has_norm = true,
+                                                               .has_groups = true};
 
 enum moec_status moec_family_read_routed(const struct moec_json *root, const char *where,
                                          const struct moec_family_routed_keys *keys,

@@ -15,7 +15,8 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     moec_family_granitemoe, moec_family_granitemoeshared, moec_family_minicpm, moec_family_exaone_moe,
     moec_family_afmoe, moec_family_lfm2_moe, moec_family_qwen3_next, moec_family_qwen3_5_moe,
     moec_family_gpt_oss, moec_family_gemma4, moec_family_granitemoehybrid, moec_family_deepseek_v2,
-    moec_family_deepseek_v3, moec_family_glm4_moe_lite, moec_family_phimoe, moec_family_mistral4;
+    moec_family_deepseek_v3, moec_family_glm4_moe_lite, moec_family_phimoe, moec_family_mistral4,
+    moec_family_hash_moe;
 
 /* ---- names of tensors ---- */
 
@@ -130,6 +131,7 @@ void moec_family_put_factor(struct moec_json_out *root, const char *key, float v
 struct moec_family_layers {
     uint32_t n_dense; /* the class's default of how many layers come before those with experts */
     uint8_t is_moe[MOEC_MAX_LAYERS];
+    uint8_t routes_by_token[MOEC_MAX_LAYERS];
     uint8_t has_window[MOEC_MAX_LAYERS];
     uint32_t window;             /* of those that have one */
     bool rotates_in_window_only; /* layers without a window have no RoPE */
@@ -185,6 +187,9 @@ struct moec_family_routed_keys {
     double scale_default;
     bool has_norm, has_groups; /* 'norm_topk_prob'; 'n_group' and 'topk_group' */
 };
+
+/* Those of the families whose class assumes one shared expert and a scale of 1: GLM-4 MoE, Mistral 4. */
+extern const struct moec_family_routed_keys moec_family_usual_keys;
 
 /* Numbers of experts, `moe_intermediate_size`, `norm_topk_prob`, the scale of weights, groups. */
 MOEC_WARN_UNUSED enum moec_status moec_family_read_routed(const struct moec_json *root, const char *where,

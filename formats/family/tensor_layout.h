@@ -26,6 +26,7 @@ struct moec_tensor_layout {
     bool is_flat;        /* of a vector: whatever dimensions its weights are given */
     bool adds_one;       /* 1 is added to each weight: norms that are stored as what they differ from 1 by */
     bool takes_log;      /* stored are -exp(weight) */
+    bool is_integer;     /* whole numbers, stored as such */
 };
 
 /* Outputs of a tensor that holds a matrix of `rows` outputs in this way. */

@@ -233,6 +233,10 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
         MOEC_TRY(kind->is_moe
                      ? check_range(where, "dense MLP size with experts", kind->n_ff_dense, 0, 0, err)
                      : check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
+        if (kind->routes_by_token && (!kind->is_moe || c->n_encoder_layer > 0))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s routes by token and has %s, expected experts and a decoder alone", where,
+                             kind->is_moe ? "an encoder beside it" : "no experts");
         if (c->n_bucket > 0 && !moec_layer_same_attention(&c->kinds[0], kind))
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the attention of %s differs from layer 0's, but with buckets of relative "
@@ -309,7 +313,9 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
     MOEC_TRY(check_range(subject, "shared expert size", c->n_ff_shared, 0, MOEC_MAX_DIMENSION, err));
     if (c->shared_gate && c->n_ff_shared == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has a shared expert gate but no shared expert", subject);
-    if (c->activation == MOEC_ACTIVATION_CLAMPED_GLU && c->plain_mlp)
+    const bool is_clamped =
+        c->activation == MOEC_ACTIVATION_CLAMPED_GLU || c->activation == MOEC_ACTIVATION_CLAMPED_SILU;
+    if (is_clamped && c->plain_mlp)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has MLPs without a gate and an activation that clamps gates, expected gates",
                          subject);
@@ -520,6 +526,14 @@ enum moec_status moec_config_place_layers(struct moec_config *config, const uint
             return moec_fail(err, MOEC_ERR_LIMIT, "%s has more than %u layers", subject, MOEC_MAX_LAYERS);
     }
     return MOEC_OK;
+}
+
+bool moec_config_routes_by_token(const struct moec_config *config)
+{
+    bool routes = false;
+    for (uint32_t kind = 0; kind < config->n_kind; kind++)
+        routes = routes || config->kinds[kind].routes_by_token;
+    return routes;
 }
 
 bool moec_config_is_running(const struct moec_config *config)

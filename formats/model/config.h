@@ -37,6 +37,9 @@ enum moec_activation {
     /* (u + 1) * g * sigmoid(1.702 g), where g is gate . x but at most 7, and u is up . x within -7 .. 7
      * (gpt-oss). Only with a gate. A neuron whose up . x is 0 counts. */
     MOEC_ACTIVATION_CLAMPED_GLU = 3,
+    /* silu(g) * u, where g is gate . x but at most 10, and u is up . x within -10 .. 10 (DeepSeek-V4). Only
+     * with a gate. */
+    MOEC_ACTIVATION_CLAMPED_SILU = 4,
     MOEC_ACTIVATION_COUNT
 };
 
@@ -49,6 +52,8 @@ enum moec_router_kind {
      * were not chosen before it, but for experts whose logit is lower by more than 2 router_jitter of the
      * larger of its size and the chosen one's (SparseMixer, arXiv 2409.12136, as PhiMoE uses it). */
     MOEC_ROUTER_SPARSEMIXER = 3,
+    /* Scores: the square root of log(1 + e^logit) of each (DeepSeek-V4); weights: scores of the chosen. */
+    MOEC_ROUTER_ROOT_SOFTPLUS = 4,
     MOEC_ROUTER_COUNT
 };
 
@@ -125,13 +130,15 @@ struct moec_config {
      * expert is the layer's MLP). Weights of the chosen are multiplied by a factor of each expert. */
     bool own_norms;
 
-    uint8_t router_kind;     /* enum moec_router_kind */
-    float router_jitter;     /* of MOEC_ROUTER_SPARSEMIXER, else 0 */
-    bool router_bias;        /* router logits have a bias (n_expert) */
-    bool router_choice_bias; /* a bias (n_expert) is added to scores for the choice alone (DeepSeek-V3) */
-    bool norm_topk_prob;     /* weights of the chosen are divided by their sum */
-    bool router_soft_sum;    /* 1e-6 is added to that sum (LFM2) */
-    float router_scale;      /* and then multiplied by this; 0 = off */
+    uint8_t router_kind; /* enum moec_router_kind */
+    float router_jitter; /* of MOEC_ROUTER_SPARSEMIXER, else 0 */
+    bool router_bias;    /* router logits have a bias (n_expert) */
+    /* A bias (n_expert) is added to scores for the choice alone (DeepSeek-V3); layers that route by token
+     * have none. */
+    bool router_choice_bias;
+    bool norm_topk_prob;  /* weights of the chosen are divided by their sum */
+    bool router_soft_sum; /* 1e-6 is added to that sum (LFM2) */
+    float router_scale;   /* and then multiplied by this; 0 = off */
     /* Experts form n_group groups of equally many, in order, and tokens choose among the n_top_group best
      * alone. 0 = experts are not grouped, and both fields that follow are 0. */
     uint32_t n_group, n_top_group;
@@ -167,6 +174,9 @@ uint32_t moec_config_rope_limit(const struct moec_config *config);
 /* Chooses the angles for texts of up to n_tokens, or as many as the model knows, in a config that is to
  * become a model; nothing changes where they do not depend on it. A choice for longer texts stays. */
 void moec_config_choose_rope(struct moec_config *config, uint32_t n_tokens);
+
+/* Whether any layer routes by token. */
+bool moec_config_routes_by_token(const struct moec_config *config);
 
 /* Whether any layer has a running state (enum moec_mixer). */
 bool moec_config_is_running(const struct moec_config *config);

@@ -591,6 +591,35 @@ static enum moec_status decode_jitter(const uint8_t *payload, size_t n_bytes,
     return MOEC_OK;
 }
 
+/* u8 for each layer: whether it routes by token. */
+static size_t token_routes_size(const struct moec_config *c)
+{
+    return moec_config_routes_by_token(c) ? c->n_layer : 0;
+}
+
+static void encode_token_routes(const struct moec_config *c, uint8_t *payload)
+{
+    for (uint32_t layer = 0; layer < c->n_layer; layer++)
+        payload[layer] = moec_config_layer(c, layer)->routes_by_token;
+}
+
+static enum moec_status decode_token_routes(const uint8_t *payload, size_t n_bytes,
+                                            struct moec_config_reading *reading, struct moec_error *err)
+{
+    if (n_bytes != reading->n_layer)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for routing by token, expected %u", n_bytes,
+                         reading->n_layer);
+    for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
+        if (payload[layer] > 1)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             MOEC_CONFIG_SUBJECT " has %u for routing by token in layer %u, expected 0 or 1",
+                             payload[layer], layer);
+        reading->routes_by_token[layer] = payload[layer];
+    }
+    return MOEC_OK;
+}
+
 /* u8 LayerNorms, u8 bias of logits, u16 0. */
 #define CENTRE_BYTES 4u
 
@@ -636,6 +665,7 @@ const struct moec_config_block moec_config_blocks[] = {
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
     {18, "forms of experts", experts_size, encode_experts, decode_experts},
     {19, "the router's jitter", jitter_size, encode_jitter, decode_jitter},
+    {20, "routing by token", token_routes_size, encode_token_routes, decode_token_routes},
     {32, "norms and factors", norms_size, encode_norms, decode_norms},
     {33, "own norms and caps", caps_size, encode_caps, decode_caps},
     {34, "LayerNorms", centre_size, encode_centre, decode_centre},

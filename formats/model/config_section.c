@@ -299,6 +299,7 @@ static enum moec_status place_layers(struct moec_config_reading *reading, struct
     for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
         struct moec_layer_kind kind = reading->attention[reading->attention_of[layer]];
         kind.is_moe = reading->is_moe[layer] != 0;
+        kind.routes_by_token = reading->routes_by_token[layer] != 0;
         kind.n_ff_dense = kind.is_moe ? 0 : reading->n_ff_dense[layer];
         if (!moec_config_add_layer(&reading->config, &kind))
             return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " has more than %u kinds of layers",

@@ -59,6 +59,7 @@ struct moec_config_reading {
     struct moec_layer_kind attention[MOEC_MAX_LAYER_KINDS]; /* the first from the fixed fields; no MLPs */
     uint8_t attention_of[MOEC_MAX_LAYERS];
     uint8_t is_moe[MOEC_MAX_LAYERS];
+    uint8_t routes_by_token[MOEC_MAX_LAYERS];
     uint32_t n_ff_dense[MOEC_MAX_LAYERS]; /* looked at where a layer has no experts */
 };
 

@@ -74,6 +74,7 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_KV_DOWN] = "projection to the latent",
         [MOEC_ROLE_KV_DOWN_NORM] = "norm of the latent",
         [MOEC_ROLE_KV_UP] = "keys and values of the latent",
+        [MOEC_ROLE_ROUTER_TABLE] = "table of the experts of each token",
         [MOEC_ROLE_EXPERT_GATE_BIAS] = "gate biases of the experts",
         [MOEC_ROLE_EXPERT_UP_BIAS] = "up biases of the experts",
         [MOEC_ROLE_EXPERT_DOWN_BIAS] = "down biases of the experts",
@@ -172,7 +173,9 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_ROUTER_BIAS:
         return moe && config->router_bias;
     case MOEC_ROLE_ROUTER_CHOICE_BIAS:
-        return moe && config->router_choice_bias;
+        return moe && config->router_choice_bias && !kind->routes_by_token;
+    case MOEC_ROLE_ROUTER_TABLE:
+        return kind->routes_by_token;
     case MOEC_ROLE_EXPERT_GATE_BIAS:
         return moe && config->expert_bias && !config->plain_mlp;
     case MOEC_ROLE_EXPERT_UP_BIAS:
@@ -421,6 +424,38 @@ enum moec_status moec_dense_check(const struct moec_dense *dense, const struct m
     if (count != dense->n_entries)
         return moec_fail(err, MOEC_ERR_FORMAT, "table of dense weights has %u tensors, expected %u",
                          dense->n_entries, count);
+    return MOEC_OK;
+}
+
+static enum moec_status check_route(const struct moec_dense_entry *entry, uint32_t token,
+                                    const float *experts, uint32_t n_expert, struct moec_error *err)
+{
+    for (uint32_t i = 0; i < entry->columns; i++) {
+        const float expert = experts[i];
+        if (!(expert >= 0 && expert < (float)n_expert && expert == (float)(uint32_t)expert))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the table of layer %u sends token %u to expert %g, expected one of 0..%u",
+                             entry->layer, token, (double)expert, n_expert - 1);
+        for (uint32_t before = 0; before < i; before++)
+            if (experts[before] == expert)
+                return moec_fail(err, MOEC_ERR_FORMAT,
+                                 "the table of layer %u sends token %u to expert %g twice, expected %u "
+                                 "different ones",
+                                 entry->layer, token, (double)expert, entry->columns);
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_dense_check_routes(const struct moec_dense_entry *entry, uint32_t first_row,
+                                         uint32_t n_rows, const uint8_t *rows, uint32_t n_expert,
+                                         struct moec_error *err)
+{
+    const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
+    float experts[MOEC_MAX_TOP_K];
+    for (uint32_t i = 0; i < n_rows; i++) {
+        moec_codec_decode_row(entry->codec, rows + i * row_bytes, entry->columns, experts);
+        MOEC_TRY(check_route(entry, first_row + i, experts, n_expert, err));
+    }
     return MOEC_OK;
 }
 

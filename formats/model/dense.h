@@ -5,7 +5,8 @@
  * dense MLP) are stored transposed, one row for each neuron, as in routed experts (see record.h). Router,
  * norms and biases keep their source dtype; q, k, v, o (of both attentions), embedding, head and dense MLPs
  * take the dense codec (--dense-bits). In models with an encoder, "final norm" is the decoder's. The router
- * is always F32, F16 or BF16.
+ * is always F32, F16 or BF16. A table of experts for each token (layers that route by token) holds their
+ * numbers: F16 with up to 2,048 experts, which it counts without rounding, else F32.
  *
  * Where the blob is too large for memory, the table comes with a source instead, which makes any rows of any
  * tensor on request; `moec_dense_emit` and runtime/forward/model.h hide the difference. Thread rule:
@@ -81,7 +82,8 @@
     X(ATTENTION_NORM_BIAS, 63, 1, c->n_embd)                                                                 \
     X(MLP_NORM_BIAS, 64, 1, c->n_embd)                                                                       \
     X(FINAL_NORM_BIAS, 65, 1, c->n_embd)                                                                     \
-    X(HEAD_BIAS, 66, 1, c->n_vocab)
+    X(HEAD_BIAS, 66, 1, c->n_vocab)                                                                          \
+    X(ROUTER_TABLE, 67, c->n_vocab, c->top_k)
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,
@@ -161,6 +163,15 @@ moec_dense_create_table(const struct moec_config *config,
  * codecs, sizes, offsets that do not overlap and lie within the blob. */
 MOEC_WARN_UNUSED enum moec_status moec_dense_check(const struct moec_dense *dense,
                                                    const struct moec_config *config, struct moec_error *err);
+
+/* Checks rows first_row .. first_row + n_rows - 1 of a table of experts for each token, which stand at
+ * `rows`: whole numbers below n_expert, in each row different ones. Errors: MOEC_ERR_FORMAT, naming layer and
+ * token.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_dense_check_routes(const struct moec_dense_entry *entry,
+                                                          uint32_t first_row, uint32_t n_rows,
+                                                          const uint8_t *rows, uint32_t n_expert,
+                                                          struct moec_error *err);
 
 /* NULL when the table has no such entry. */
 const struct moec_dense_entry *moec_dense_entry_find(const struct moec_dense *dense, enum moec_role role,

@@ -103,7 +103,10 @@ struct moec_layer_kind {
     bool v_norm;       /* each head's values are divided by their root mean square (Gemma 4) */
     bool keys_are_values; /* values are the keys before norm and rotation: there is no projection of them */
     bool is_moe;          /* router and experts instead of an MLP */
-    uint32_t n_ff_dense;  /* neurons of the MLP; 0 with experts */
+    /* A table says which experts each token of the vocabulary takes, whatever its hidden state is; the router
+     * still weighs them (hash layers, arXiv 2106.04426; DeepSeek-V4). Only with experts. */
+    bool routes_by_token;
+    uint32_t n_ff_dense; /* neurons of the MLP; 0 with experts */
 };
 
 static inline bool moec_layer_is_running(const struct moec_layer_kind *kind)

@@ -215,6 +215,8 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
 {
     const struct moec_config *config = &job->bundle->config;
     uint32_t token = (uint32_t)moec_random_below(&d->random, config->n_vocab);
+    const struct moec_sequence_rows row = {.n_rows = 1, .tokens = &token};
+    const struct moec_sequences sequences = {.spans = &row, .n_spans = 1};
     uint64_t begun = moec_now_ns();
     MOEC_TRY(moec_forward_embed(&job->forward, &token, 1, d->hidden, err));
     job->embed[at] = since(begun);
@@ -226,7 +228,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
         MOEC_TRY(cross_source(job, d, layer, err));
         uint64_t attended = moec_now_ns();
         job->resident.answered_ns = attended;
-        MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, NULL, NULL, err));
+        MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, &sequences, NULL, err));
         job->mlp[sample] = since(job->resident.answered_ns);
         job->router[sample] = (float)(job->resident.answered_ns - attended);
         job->attention[sample] = (float)(attended - begun);

@@ -21,7 +21,7 @@ enum moec_status moec_batch_sequences_create(const struct moec_config *config, u
     *sequences =
         (struct moec_batch_sequences){.n_expert = config->n_expert, .n_room = n_room, .route = route};
     const char *what = "tokens of experts";
-    if (config->expert_capacity == 0 && route == NULL)
+    if (config->expert_capacity == 0 && route == NULL && !moec_config_routes_by_token(config))
         return MOEC_OK;
     enum moec_status status =
         moec_alloc((void **)&sequences->spans, n_room, sizeof *sequences->spans, what, err);
@@ -51,13 +51,14 @@ void moec_batch_sequences_clear(struct moec_batch_sequences *sequences)
     sequences->batch.n_spans = 0;
 }
 
-void moec_batch_sequences_add(struct moec_batch_sequences *sequences, uint32_t n_rows, uint32_t n_prompt)
+void moec_batch_sequences_add(struct moec_batch_sequences *sequences, const uint32_t *tokens, uint32_t n_rows,
+                              uint32_t n_prompt)
 {
     if (sequences->spans == NULL)
         return;
     const uint32_t i = sequences->batch.n_spans++;
     struct moec_sequence_rows *span = &sequences->spans[i];
-    *span = (struct moec_sequence_rows){.n_rows = n_rows};
+    *span = (struct moec_sequence_rows){.n_rows = n_rows, .tokens = tokens};
     if (sequences->counts != NULL) {
         span->counts = sequences->counts + (size_t)i * sequences->n_expert;
         memset(span->counts, 0, sequences->n_expert * sizeof *span->counts);

@@ -1,7 +1,7 @@
 /* What a MoE layer is told of the sequences of one batch, each from its first token on
  * (runtime/forward/sequences.h): counts of the tokens that experts were sent, where a model limits
- * them, and logical caches, where the forward pass decides. Without either nothing is kept and nothing costs
- * anything. Thread rule: one thread at a time. */
+ * them, the tokens themselves, where layers route by them, and logical caches, where the forward pass
+ * decides. Without any nothing is kept and nothing costs anything. Thread rule: one thread at a time. */
 #ifndef MOEC_PROFILER_BATCH_SEQUENCES_H
 #define MOEC_PROFILER_BATCH_SEQUENCES_H
 
@@ -11,7 +11,7 @@
 
 struct moec_batch_sequences {
     struct moec_sequences batch;
-    struct moec_sequence_rows *spans; /* (n_room), owned; NULL without limits and routes */
+    struct moec_sequence_rows *spans; /* (n_room), owned; NULL without any of them */
     uint32_t *counts;                 /* (n_room, n_expert), owned; NULL without limits */
     struct moec_route_state *routes;  /* (n_room) of one layer each, owned; NULL without */
     const struct moec_route *route;   /* borrowed */
@@ -26,8 +26,8 @@ MOEC_WARN_UNUSED enum moec_status moec_batch_sequences_create(const struct moec_
                                                               struct moec_error *err);
 void moec_batch_sequences_release(struct moec_batch_sequences *sequences);
 
-/* A batch without sequences, and one more in it, of n_rows tokens, of which the first n_prompt are a
- * prompt's. */
+/* A batch without sequences, and one more in it, of n_rows tokens (borrowed until the batch was used), of
+ * which the first n_prompt are a prompt's. */
 void moec_batch_sequences_clear(struct moec_batch_sequences *sequences);
 
 /* The MoE layer (ordinal) that the sequences added from now on begin in; 0 at first. */
@@ -35,13 +35,14 @@ static inline void moec_batch_sequences_set_layer(struct moec_batch_sequences *s
 {
     sequences->ordinal = ordinal;
 }
-void moec_batch_sequences_add(struct moec_batch_sequences *sequences, uint32_t n_rows, uint32_t n_prompt);
+void moec_batch_sequences_add(struct moec_batch_sequences *sequences, const uint32_t *tokens, uint32_t n_rows,
+                              uint32_t n_prompt);
 
 /* What was decided in all batches so far. */
 struct moec_route_counts moec_batch_sequences_route_counts(const struct moec_batch_sequences *sequences);
 
 /* What moec_forward_mlp is given for the batch that was made, for one layer: made again before the next one.
- * NULL without limits and routes. */
+ * NULL where nothing is kept. */
 static inline const struct moec_sequences *
 moec_batch_sequences_batch(const struct moec_batch_sequences *sequences)
 {

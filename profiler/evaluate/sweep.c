@@ -121,15 +121,20 @@ static struct moec_sweep_batch next_batch(const struct moec_sweep *sweep, const 
     return batch;
 }
 
+/* The tokens that a window's rows begin with. */
+static const uint32_t *tokens_of(const struct moec_sweep *sweep, enum moec_stack stack, uint32_t window)
+{
+    return stack == MOEC_STACK_ENCODER ? moec_windows_tokens(sweep->windows, window)
+                                       : moec_windows_target(sweep->windows, window);
+}
+
 static enum moec_status embed(struct moec_sweep *sweep, enum moec_stack stack,
                               const struct moec_sweep_batch *batch, float *hidden, struct moec_error *err)
 {
     const size_t stride = moec_forward_stride(&sweep->forward->model->config);
     for (uint32_t w = batch->first; w < batch->first + batch->n; w++) {
-        const uint32_t *tokens = stack == MOEC_STACK_ENCODER ? moec_windows_tokens(sweep->windows, w)
-                                                             : moec_windows_target(sweep->windows, w);
         const uint32_t n = rows_of(sweep, stack, w);
-        MOEC_TRY(moec_forward_embed(sweep->forward, tokens, n, hidden, err));
+        MOEC_TRY(moec_forward_embed(sweep->forward, tokens_of(sweep, stack, w), n, hidden, err));
         hidden += n * stride;
     }
     return MOEC_OK;
@@ -190,7 +195,8 @@ static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct mo
                                              .n_rows = n,
                                              .k_own = own.keys + row * own.stride,
                                              .v_own = own.values + row * own.stride};
-        moec_batch_sequences_add(&sweep->sequences, n, stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
+        moec_batch_sequences_add(&sweep->sequences, tokens_of(sweep, stack, batch->first + i), n,
+                                 stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
         row += n;
     }
 }

@@ -96,7 +96,7 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
         const struct moec_kv_rows own = moec_kv_state_rows(&batch->kv, tile->layer, row);
         batch->spans[i] = (struct moec_span){
             .first_row = row, .n_rows = item->n_source, .k_own = own.keys, .v_own = own.values};
-        moec_batch_sequences_add(&batch->sequences, item->n_source, 0);
+        moec_batch_sequences_add(&batch->sequences, NULL, item->n_source, 0);
         row += item->n_source;
         cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
     }
@@ -159,7 +159,9 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
                                              .v_prefix = has_prefix ? prefix.values : NULL,
                                              .k_own = own.keys,
                                              .v_own = own.values};
-        moec_batch_sequences_add(&batch->sequences, item->n_rows, 0);
+        const uint32_t *tokens =
+            moec_windows_target(baseline->windows, baseline->first_window + item->window);
+        moec_batch_sequences_add(&batch->sequences, tokens + item->first_position, item->n_rows, 0);
         row += item->n_rows;
         cost += moec_cost_attention(config, tile->layer, item->first_position, item->n_rows);
     }

@@ -458,6 +458,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
     struct layer_trace *trace = &job->trace;
     const uint32_t layer = moec_config_moe_layer(job->config, s), k = job->config->top_k;
     const uint32_t n_window = job->baseline.n_window;
+    const struct moec_windows *windows = job->baseline.windows;
     const uint64_t *start = stack_start(job, s), n_row = start[n_window];
     const size_t stride = job->stride;
     memcpy(trace->out, mlp_input(job, s), n_row * stride * sizeof(float));
@@ -466,7 +467,9 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
         const uint64_t row = start[w];
         moec_batch_sequences_clear(&job->sweep.sequences);
         for (; w < n_window && start[w + 1] - row <= job->forward.max_tokens; w++)
-            moec_batch_sequences_add(&job->sweep.sequences, (uint32_t)(start[w + 1] - start[w]), 0);
+            moec_batch_sequences_add(&job->sweep.sequences,
+                                     moec_windows_target(windows, job->baseline.first_window + w),
+                                     (uint32_t)(start[w + 1] - start[w]), 0);
         const uint32_t n = (uint32_t)(start[w] - row);
         const struct moec_mlp_trace part = {.experts = trace->experts + row * k,
                                             .weights = trace->weights + row * k,

@@ -542,12 +542,13 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
 {
     enum moec_status status = MOEC_OK;
     const struct moec_recording *recording = setup->recording;
-    struct run run = {.setup = setup,
-                      .recording = recording,
-                      .model = setup->model,
-                      .device = setup->device,
-                      .rules = {setup->preload_count, setup->device->begins_in_turn},
-                      .layers = layers};
+    struct run run = {
+        .setup = setup,
+        .recording = recording,
+        .model = setup->model,
+        .device = setup->device,
+        .rules = {.preload_count = setup->preload_count, .begins_in_turn = setup->device->begins_in_turn},
+        .layers = layers};
     float *step_ns = NULL;
     uint64_t n_decoded = 0;
     *result = (struct moec_simulated_result){0};
@@ -595,7 +596,7 @@ bool moec_simulated_can_predict(const struct moec_recording *recording,
                                 const struct moec_simulated_model *model,
                                 const struct moec_predict_ops *predictor)
 {
-    return (!predictor->needs_paths || model->paths->n_layer == model->n_layer) &&
+    return !predictor->knows_tokens && (!predictor->needs_paths || model->paths->n_layer == model->n_layer) &&
            (!predictor->needs_next_gate || recording->replay->has_next_gate);
 }
 

@@ -80,7 +80,8 @@ static enum moec_status choose_evict(const struct moec_mode *mode, const char *n
 static enum moec_status choose_predict(const struct moec_bundle *bundle, const struct moec_mode *mode,
                                        const char *name, struct moec_mode_choice *out, struct moec_error *err)
 {
-    MOEC_TRY(moec_predict_find(name != NULL ? name : mode->predict, &out->predict, err));
+    const bool knows = name == NULL && mode->takes_any && moec_config_routes_by_token(&bundle->config);
+    MOEC_TRY(moec_predict_find(name != NULL ? name : knows ? "token" : mode->predict, &out->predict, err));
     if (name != NULL && !mode->takes_any && strcmp(name, mode->predict) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' has the predictor '%s': leave out '%s', or use mode 'cache', which takes "
@@ -106,7 +107,8 @@ enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct
     MOEC_TRY(choose_copy(bundle, choice.mode, request->copy, &choice.copy, err));
     MOEC_TRY(choose_evict(choice.mode, request->evict, &choice.evict, err));
     MOEC_TRY(choose_predict(bundle, choice.mode, request->predict, &choice, err));
-    if (choice.preload_count > 0 && choice.predict == &moec_predict_none)
+    if (choice.preload_count > 0 &&
+        (choice.predict == &moec_predict_none || choice.predict == &moec_predict_token))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "%" PRIu32 " preloads a layer are asked for, but nothing is predicted: choose a "
                          "predictor, or mode 'edgemoe' and a bundle with a path table",

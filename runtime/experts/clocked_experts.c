@@ -55,6 +55,13 @@ static void clocked_guess(struct moec_experts *self, const struct moec_router_an
     inner->ops->guess(inner, answer);
 }
 
+static void clocked_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    if (inner->ops->foresee != NULL)
+        inner->ops->foresee(inner, layer, experts, n);
+}
+
 static void clocked_begin(struct moec_experts *self)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
@@ -80,6 +87,7 @@ static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
                                                     .expect = clocked_expect,
                                                     .wants_guess = clocked_wants_guess,
                                                     .guess = clocked_guess,
+                                                    .foresee = clocked_foresee,
                                                     .begin = clocked_begin,
                                                     .forgo = clocked_forgo,
                                                     .ready = clocked_ready};

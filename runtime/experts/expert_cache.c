@@ -158,8 +158,10 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
     if (answer->order != NULL)
         put_in_order(cache, ordinal, answer);
     cache->is_guessed_out = true;
-    if (cache->preload != NULL)
+    if (cache->preload != NULL) {
         moec_preload_answer(cache->preload, answer, ordinal, now_ns);
+        cache->is_guessed_out = !moec_preload_knows(cache->preload);
+    }
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);
@@ -186,6 +188,20 @@ static void cache_guess(struct moec_experts *self, const struct moec_router_answ
     if (cache->is_guessed_out)
         for (uint32_t key; (key = moec_preload_next(cache->preload, moec_now_ns())) != MOEC_EVICT_NONE;)
             (void)moec_cache_guess(cache, key);
+    moec_loader_begin(cache);
+    moec_loader_notify(cache);
+    (void)pthread_mutex_unlock(&cache->lock);
+}
+
+/* The layer's answer long before it comes: its experts are read behind what is demanded. */
+static void cache_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    if (cache->preload == NULL || !cache->options.predictor->knows_tokens)
+        return;
+    (void)pthread_mutex_lock(&cache->lock);
+    moec_preload_know(cache->preload, (uint32_t)cache->ordinals[layer], experts, n);
+    cache->is_guessed_out = false;
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);
@@ -397,6 +413,7 @@ const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .expect = cache_expect,
                                                 .wants_guess = cache_wants_guess,
                                                 .guess = cache_guess,
+                                                .foresee = cache_foresee,
                                                 .begin = cache_begin,
                                                 .forgo = cache_forgo,
                                                 .choose = cache_choose,

@@ -86,7 +86,10 @@ static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_exp
 
 static inline struct moec_read_rules moec_cache_read_rules(const struct moec_expert_cache *cache)
 {
-    return (struct moec_read_rules){cache->options.preload_count, cache->reader->begins_in_turn};
+    return (struct moec_read_rules){.preload_count = cache->options.preload_count,
+                                    .begins_in_turn = cache->reader->begins_in_turn,
+                                    .are_known =
+                                        cache->preload != NULL && cache->options.predictor->knows_tokens};
 }
 
 /* What a key is of. */

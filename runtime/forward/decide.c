@@ -72,7 +72,8 @@ static bool view_has(const struct moec_residents *self, uint32_t layer, uint32_t
 static float compare(const struct moec_config *config, const struct moec_decider *decider,
                      const float *logits, const float *bias)
 {
-    const bool by_logits = bias == NULL && config->router_kind != MOEC_ROUTER_SIGMOID;
+    const bool by_logits = bias == NULL && config->router_kind != MOEC_ROUTER_SIGMOID &&
+                           config->router_kind != MOEC_ROUTER_ROOT_SOFTPLUS;
     float least = INFINITY, most = -INFINITY;
     for (uint32_t e = 0; e < config->n_expert; e++) {
         float value = by_logits ? logits[e] : decider->scores[e] + (bias != NULL ? bias[e] : 0);
@@ -95,16 +96,18 @@ static const uint64_t *bytes_of_layer(const struct moec_config *config, const ui
     return record_bytes != NULL && ordinal >= 0 ? record_bytes + (size_t)ordinal * config->n_expert : NULL;
 }
 
-/* The token at `row` of the batch; `is_free` where it may take what its router would not. */
+/* The token at `row` of the batch, `at` of its sequence's; `is_free` where it may take what its router would
+ * not. */
 static void decide_token(const struct moec_forward *forward, uint32_t layer, bool is_free,
-                         const struct moec_sequence_rows *span, uint32_t row,
+                         const struct moec_sequence_rows *span, uint32_t at, uint32_t row,
                          const struct moec_routing *routing)
 {
     static const bool none[MOEC_MAX_TOP_K] = {false};
     const struct moec_config *config = &forward->model->config;
     const struct moec_decider *decider = forward->decider;
     const float *logits = decider->logits + row * decider->stride;
-    const float *bias = forward->model->layers[layer].router_choice_bias;
+    const struct moec_layer *weigher = &forward->model->layers[layer];
+    const float *bias = weigher->router_choice_bias;
     const size_t first = (size_t)row * config->top_k;
     uint32_t *experts = routing->experts + first;
     float *weights = routing->weights + first;
@@ -137,8 +140,11 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer, boo
     memset(skips, 0, config->top_k * sizeof *skips);
     if (routing->margins != NULL)
         routing->margins[row] = moec_router_margin(&token);
-    choice.choose(choice.context, &token, experts, skips);
-    moec_router_weigh_layer(forward, &forward->model->layers[layer], decider->scores, experts, none, weights);
+    if (weigher->router_table.rows > 0)
+        moec_router_by_token(forward, weigher, span->tokens[at], decider->scores, experts);
+    else
+        choice.choose(choice.context, &token, experts, skips);
+    moec_router_weigh_layer(forward, weigher, decider->scores, experts, none, weights);
     if (is_low != NULL)
         memset(is_low, 0, config->top_k * sizeof *is_low);
     if (is_low != NULL && is_free)
@@ -165,6 +171,6 @@ void moec_decide(const struct moec_forward *forward, uint32_t layer, const struc
     for (uint32_t i = 0; i < sequences->n_spans; i++) {
         const struct moec_sequence_rows *span = &sequences->spans[i];
         for (uint32_t t = 0; t < span->n_rows; t++, row++)
-            decide_token(forward, layer, t >= span->n_undecided, span, row, routing);
+            decide_token(forward, layer, t >= span->n_undecided, span, t, row, routing);
     }
 }

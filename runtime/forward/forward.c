@@ -167,6 +167,11 @@ enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t l
 {
     const struct moec_layer *weights = NULL;
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    if (moec_config_layer(&forward->model->config, layer)->routes_by_token &&
+        (sequences == NULL || sequences->n_spans == 0 || sequences->spans[0].tokens == NULL))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "layer %" PRIu32 " routes by token, but is not told which tokens the rows are",
+                         layer);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     enum moec_status status = run_mlp(forward, weights, layer, n_tok, hidden, sequences, trace, err);
     moec_model_release_layer(forward->model, layer);

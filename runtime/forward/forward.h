@@ -28,7 +28,8 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_encoded(const struct moec_forward
 
 /* hidden += mlp(norm(hidden)): dense MLP, or router, experts (each acquired once for the whole batch, in
  * increasing index) and shared expert. `sequences` and `trace` may be NULL: nothing is ever full, nothing is
- * traced. Errors of the expert source pass through. */
+ * traced; a layer that routes by token needs sequences with tokens (MOEC_ERR_USAGE). Errors of the expert
+ * source pass through. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t layer,
                                                    uint32_t n_tok, float *hidden,
                                                    const struct moec_sequences *sequences,

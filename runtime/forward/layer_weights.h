@@ -40,6 +40,9 @@ struct moec_layer {
     struct moec_matrix cross_q, cross_k, cross_v, cross_o;
     bool is_moe;
     struct moec_matrix router; /* MoE layers: (n_expert, n_embd) */
+    /* Layers that route by token: (n_vocab, top_k) numbers of experts, checked, resident in every model; no
+     * rows elsewhere. */
+    struct moec_matrix router_table;
     float *router_bias;        /* (n_expert) or NULL */
     float *router_choice_bias; /* (n_expert) or NULL */
     /* By enum moec_projection, a row for each expert; no rows without biases. Resident in every model. */

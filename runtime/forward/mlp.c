@@ -101,6 +101,14 @@ static void activate_clamped(const struct moec_kernels *kernels, const struct mo
     }
 }
 
+#define SILU_LIMIT 10.0f /* of MOEC_ACTIVATION_CLAMPED_SILU */
+
+static void clamp(float *values, size_t n, float low, float high)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = values[i] > high ? high : values[i] < low ? low : values[i];
+}
+
 /* values[i] += bias[first + i]; `first` is a multiple of MOEC_SUM_CHUNK. */
 static void add_bias(const struct moec_kernels *kernels, const struct moec_matrix *bias, size_t first,
                      size_t n, float *values)
@@ -134,7 +142,12 @@ static void activate_gated(const struct moec_kernels *kernels, const struct moec
     float *gate = scratch->gate, *up = scratch->up;
     if (filter->is_on && filter->at == MOEC_PROJECTION_UP)
         zero_small(up, n, filter->threshold);
-    if (mlp->activation == MOEC_ACTIVATION_SILU) {
+    const bool is_clamped = mlp->activation == MOEC_ACTIVATION_CLAMPED_SILU;
+    if (is_clamped) {
+        clamp(gate, n, -INFINITY, SILU_LIMIT);
+        clamp(up, n, -SILU_LIMIT, SILU_LIMIT);
+    }
+    if (is_clamped || mlp->activation == MOEC_ACTIVATION_SILU) {
         if (filter->is_on && filter->at == MOEC_PROJECTION_GATE) {
             for (size_t i = 0; i < n; i++) {
                 if (fabsf(moec_silu_f32(gate[i])) < filter->threshold)

@@ -110,6 +110,15 @@ static enum moec_status bind_resident(struct vector_arena *arena, enum moec_role
     return dense->source->load(dense->source, entry, 0, entry->rows, bytes, arena->err);
 }
 
+static enum moec_status bind_router_table(struct vector_arena *arena, const struct moec_config *config,
+                                          uint32_t layer, struct moec_matrix *out)
+{
+    MOEC_TRY(bind_resident(arena, MOEC_ROLE_ROUTER_TABLE, layer, out));
+    if (arena->base == NULL)
+        return MOEC_OK;
+    return moec_dense_check_routes(out->entry, 0, out->rows, out->data, config->n_expert, arena->err);
+}
+
 static enum moec_status bind_mlp(struct vector_arena *arena, const struct moec_config *config,
                                  enum moec_role gate, enum moec_role up, enum moec_role down, uint32_t layer,
                                  struct moec_mlp *mlp)
@@ -297,11 +306,13 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
         return bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
                         &layer->dense);
     MOEC_TRY(bind_resident(arena, MOEC_ROLE_ROUTER, at, &layer->router));
+    if (moec_config_layer(config, at)->routes_by_token)
+        MOEC_TRY(bind_router_table(arena, config, at, &layer->router_table));
     if (config->expert_bias)
         MOEC_TRY(bind_expert_biases(arena, config, at, layer->expert_biases));
     if (config->router_bias)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_BIAS, at, &layer->router_bias));
-    if (config->router_choice_bias)
+    if (config->router_choice_bias && !moec_config_layer(config, at)->routes_by_token)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_CHOICE_BIAS, at, &layer->router_choice_bias));
     if (config->own_norms)
         MOEC_TRY(bind_own_norms(arena, config, at, layer));

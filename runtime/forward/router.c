@@ -16,7 +16,8 @@ struct router {
     const float *hidden;
     const struct moec_moe_inputs *inputs;
     const struct moec_routing *routing;
-    bool decides; /* the choice comes when all tokens are scored */
+    const struct moec_sequences *sequences; /* may be NULL */
+    bool decides;                           /* the choice comes when all tokens are scored */
 };
 
 /* logits[t][e] for a tile of the batch's tokens, without bias. */
@@ -70,6 +71,32 @@ void moec_router_weigh_layer(const struct moec_forward *forward, const struct mo
         weights[rank] *= layer->router_expert_scale[experts[rank]];
 }
 
+/* The experts of a row's token by the layer's table, the highest score first, ties to the lower index. */
+void moec_router_by_token(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t token,
+                          const float *scores, uint32_t *experts)
+{
+    const uint32_t k = layer->router_table.columns;
+    float row[MOEC_MAX_TOP_K + MOEC_LANES];
+    forward->kernels->decode_rows(&layer->router_table, token, 1, row, moec_lanes_padded(k));
+    for (uint32_t i = 0; i < k; i++) {
+        const uint32_t expert = (uint32_t)row[i];
+        uint32_t at = i;
+        for (; at > 0 && (scores[experts[at - 1]] < scores[expert] ||
+                          (scores[experts[at - 1]] == scores[expert] && experts[at - 1] > expert));
+             at--)
+            experts[at] = experts[at - 1];
+        experts[at] = expert;
+    }
+}
+
+static uint32_t token_of(const struct moec_sequences *sequences, uint32_t row)
+{
+    const struct moec_sequence_rows *span = sequences->spans;
+    for (; row >= span->n_rows; span++)
+        row -= span->n_rows;
+    return span->tokens[row];
+}
+
 /* Both steps for one token, from its logits. */
 static void route(const struct router *router, const struct moec_router_scratch *scratch, uint32_t token,
                   float *logits)
@@ -96,7 +123,10 @@ static void route(const struct router *router, const struct moec_router_scratch 
                                              .residents = forward->residents};
     if (routing->margins != NULL)
         routing->margins[token] = moec_router_margin(&scored);
-    choice->choose(choice->context, &scored, experts, skips);
+    if (router->layer->router_table.rows > 0)
+        moec_router_by_token(forward, router->layer, token_of(router->sequences, token), logits, experts);
+    else
+        choice->choose(choice->context, &scored, experts, skips);
     moec_router_weigh_layer(forward, router->layer, logits, experts, skips,
                             routing->weights + (size_t)token * k);
 }
@@ -165,7 +195,7 @@ void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
     const bool decides = moec_router_decides(forward, sequences);
-    struct router router = {forward, weights, layer, n_tok, hidden, inputs, routing, decides};
+    struct router router = {forward, weights, layer, n_tok, hidden, inputs, routing, sequences, decides};
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);

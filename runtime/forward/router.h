@@ -2,8 +2,8 @@
  *
  * Logits are the router's product with the normed input, plus its bias. Two steps follow: scores and, of what
  * is chosen, weights (runtime/forward/router_scores.h), and between them the choice
- * (runtime/policy/choice.h). With top-1 and a limited capacity,
- * tokens that find their expert full get weight 0. */
+ * (runtime/policy/choice.h), which a layer's table makes where it routes by token. With top-1 and a limited
+ * capacity, tokens that find their expert full get weight 0. */
 #ifndef MOEC_RUNTIME_ROUTER_H
 #define MOEC_RUNTIME_ROUTER_H
 
@@ -38,6 +38,11 @@ float moec_router_margin(const struct moec_scored_token *token);
 /* Weights (top_k) of the chosen experts in this layer: moec_router_weigh, then the layer's factor of each. */
 void moec_router_weigh_layer(const struct moec_forward *forward, const struct moec_layer *layer,
                              const float *scores, const uint32_t *experts, const bool *skips, float *weights);
+
+/* What a layer that routes by token (router_table) sends one to: experts (top_k), by falling score, ties to
+ * the lower index. */
+void moec_router_by_token(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t token,
+                          const float *scores, uint32_t *experts);
 
 /* Norms the batch into `inputs` and routes it by the choice of `forward`. Margins are the router's own,
  * whatever is chosen. */

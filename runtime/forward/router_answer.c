@@ -110,3 +110,38 @@ void moec_router_answer_reset(const struct moec_forward *forward)
 {
     moec_forward_scratch(forward)->last.n_tok = 0;
 }
+
+/* Experts of a layer that the tokens take, increasing; returns how many. */
+static uint32_t list_experts(const struct moec_forward *forward, const struct moec_layer *layer,
+                             const uint32_t *tokens, uint32_t n_tok, uint32_t *experts)
+{
+    const uint32_t n_expert = forward->model->config.n_expert, k = layer->router_table.columns;
+    uint32_t *is_taken = moec_forward_scratch(forward)->expert_start, n = 0;
+    float row[MOEC_MAX_TOP_K + MOEC_LANES];
+    memset(is_taken, 0, n_expert * sizeof *is_taken);
+    for (uint32_t t = 0; t < n_tok; t++) {
+        forward->kernels->decode_rows(&layer->router_table, tokens[t], 1, row, moec_lanes_padded(k));
+        for (uint32_t i = 0; i < k; i++)
+            is_taken[(uint32_t)row[i]] = 1;
+    }
+    for (uint32_t e = 0; e < n_expert; e++)
+        if (is_taken[e] != 0)
+            experts[n++] = e;
+    return n;
+}
+
+void moec_router_foresee(const struct moec_forward *forward, const uint32_t *tokens, uint32_t n_tok)
+{
+    struct moec_experts *source = forward->experts;
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const struct moec_config *config = &forward->model->config;
+    if (source->ops->foresee == NULL || n_tok == 0 || !moec_config_routes_by_token(config))
+        return;
+    for (uint32_t at = 0; at < config->n_layer; at++) {
+        const struct moec_layer *layer = &forward->model->layers[at];
+        if (!moec_config_layer(config, at)->routes_by_token)
+            continue;
+        const uint32_t n = list_experts(forward, layer, tokens, n_tok, scratch->active);
+        source->ops->foresee(source, at, scratch->active, n);
+    }
+}

@@ -22,6 +22,10 @@ struct moec_routed {
 /* Passes the answer to the source, with as much as it asks for, and all of it to the trace. */
 void moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed);
 
+/* A batch of these tokens is about to pass the layers: tells the source which experts the layers that route
+ * by token will ask for. */
+void moec_router_foresee(const struct moec_forward *forward, const uint32_t *tokens, uint32_t n_tok);
+
 /* A new batch begins: choices that were kept belong to none of its rows. */
 void moec_router_answer_reset(const struct moec_forward *forward);
 

@@ -1,5 +1,7 @@
 #include "runtime/forward/router_scores.h"
 
+#include "formats/base/elementary.h"
+
 #include <math.h>
 
 #define SOFT_SUM 1e-6f
@@ -29,11 +31,22 @@ static void sigmoid(const struct moec_kernels *kernels, float *values, uint32_t 
         values[i] = 1.0f / (1.0f + values[i]);
 }
 
+/* From 20 on log(1 + e^x) is x, as in torch. */
+static void root_softplus(const struct moec_kernels *kernels, float *values, uint32_t n)
+{
+    (void)kernels;
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = (double)values[i];
+        values[i] = (float)sqrt(x > 20 ? x : moec_log_f64(1 + moec_exp_f64(x)));
+    }
+}
+
 static const struct kind kinds[MOEC_ROUTER_COUNT] = {
     [MOEC_ROUTER_SOFTMAX] = {.score = softmax, .share = softmax, .shares_sum_to_1 = true},
     [MOEC_ROUTER_SIGMOID] = {.score = sigmoid, .share = sigmoid, .least_sum = 1e-20f},
     [MOEC_ROUTER_SOFTMAX_CHOSEN] = {.weigh = softmax, .share = softmax, .shares_sum_to_1 = true},
     [MOEC_ROUTER_SPARSEMIXER] = {.share = softmax, .shares_sum_to_1 = true},
+    [MOEC_ROUTER_ROOT_SOFTPLUS] = {.score = root_softplus, .share = root_softplus, .least_sum = 1e-20f},
 };
 
 void moec_router_score(const struct moec_config *config, const struct moec_kernels *kernels, float *logits)

@@ -6,6 +6,7 @@
  *   MOEC_ROUTER_SIGMOID         scores = sigmoid(logits); weights = scores of the chosen
  *   MOEC_ROUTER_SOFTMAX_CHOSEN  scores = logits; weights = softmax over the logits of the chosen
  *   MOEC_ROUTER_SPARSEMIXER     scores = logits; weights = shares among experts with logits close to each
+ *   MOEC_ROUTER_ROOT_SOFTPLUS   scores = sqrt(log(1 + e^logits)); weights = scores of the chosen
  *
  * Then, with norm_topk_prob, the weights are divided by their sum, and multiplied by router_scale. The choice
  * of experts is in runtime/policy/choice.h. Pure functions, F32 throughout, in a fixed order. */

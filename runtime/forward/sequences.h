@@ -1,6 +1,6 @@
 /* What a MoE layer is told of the sequences in a batch: how many more tokens an expert takes of each, where
- * the config limits them (expert_capacity; Switch Transformers, section 2.2), and what its tokens' choices
- * look at, where the forward pass decides. */
+ * the config limits them (expert_capacity; Switch Transformers, section 2.2), which tokens they are, where
+ * layers route by token, and what its tokens' choices look at, where the forward pass decides. */
 #ifndef MOEC_RUNTIME_SEQUENCES_H
 #define MOEC_RUNTIME_SEQUENCES_H
 
@@ -18,6 +18,7 @@ struct moec_route_state;
  * teacher-forced, and over each step by itself in generation with a cache, where nothing is ever full. */
 struct moec_sequence_rows {
     uint32_t n_rows;
+    const uint32_t *tokens; /* (n_rows) their ids, where a layer routes by token; else may be NULL */
     /* (n_expert), of the layer at work: earlier tokens; advanced by moec_forward_mlp. NULL: nothing is ever
      * full. */
     uint32_t *counts;

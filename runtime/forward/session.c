@@ -4,6 +4,7 @@
 #include "runtime/forward/decide.h"
 #include "runtime/forward/kv_lender.h"
 #include "runtime/forward/kv_state.h"
+#include "runtime/forward/router_answer.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/policy/route_state.h"
 
@@ -237,12 +238,17 @@ static bool decides(const struct moec_session *session)
     return session->forward->decider != NULL;
 }
 
-/* n_tok rows of this sequence from `first` on in the MoE layer `ordinal`. */
+static bool routes_by_token(const struct moec_config *config, uint32_t layer)
+{
+    return moec_config_layer(config, layer)->routes_by_token;
+}
+
+/* n_tok rows of this sequence from `first` on in the MoE layer `ordinal`, and their tokens in a decoder. */
 static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t ordinal, uint32_t first,
-                                         uint32_t n_tok)
+                                         const uint32_t *tokens, uint32_t n_tok)
 {
     const struct moec_config *config = &session->forward->model->config;
-    struct moec_sequence_rows span = {.n_rows = n_tok};
+    struct moec_sequence_rows span = {.n_rows = n_tok, .tokens = tokens};
     if (!decides(session))
         return span;
     const bool is_source = ordinal < moec_config_moe_encoder_count(config);
@@ -254,17 +260,18 @@ static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t 
     return span;
 }
 
-/* hidden += mlp(norm(hidden)) for rows from `first` on; with `counts` those of this sequence. `experts`
- * (n_tok), where it is not NULL, receives what the router of a MoE layer chose. */
-static enum moec_status run_mlp(struct moec_session *session, uint32_t layer, uint32_t first, uint32_t n_tok,
-                                float *hidden, bool counts, uint32_t *experts, struct moec_error *err)
+/* hidden += mlp(norm(hidden)) for rows from `first` on, of `tokens` in a decoder; with `counts` those of this
+ * sequence. `experts` (n_tok), where it is not NULL, receives what the router of a MoE layer chose. */
+static enum moec_status run_mlp(struct moec_session *session, uint32_t layer, uint32_t first,
+                                const uint32_t *tokens, uint32_t n_tok, float *hidden, bool counts,
+                                uint32_t *experts, struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
-    if (ordinal < 0 || (!counts && !decides(session)))
+    if (ordinal < 0 || (!counts && !decides(session) && !routes_by_token(config, layer)))
         return moec_forward_mlp(forward, layer, n_tok, hidden, NULL, NULL, err);
-    struct moec_sequence_rows span = rows_of(session, (uint32_t)ordinal, first, n_tok);
+    struct moec_sequence_rows span = rows_of(session, (uint32_t)ordinal, first, tokens, n_tok);
     if (counts)
         span.counts = session->counts + (size_t)ordinal * config->n_expert;
     const struct moec_sequences sequences = {.spans = &span, .n_spans = 1};
@@ -373,7 +380,7 @@ static enum moec_status encode_layer(struct moec_session *session, uint32_t laye
                                        .v_own = all.values};
         float *hidden = session->source + done * stride;
         MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n, hidden, err));
-        MOEC_TRY(run_mlp(session, layer, done, n, hidden, true, NULL, err));
+        MOEC_TRY(run_mlp(session, layer, done, NULL, n, hidden, true, NULL, err));
     }
     return MOEC_OK;
 }
@@ -443,8 +450,8 @@ uint32_t moec_session_source_length(const struct moec_session *session)
 
 /* ---- steps ---- */
 
-static enum moec_status run_layer(struct moec_session *session, uint32_t layer, uint32_t n_tok,
-                                  struct moec_error *err)
+static enum moec_status run_layer(struct moec_session *session, uint32_t layer, const uint32_t *tokens,
+                                  uint32_t n_tok, struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_span span = moec_kv_state_span(&session->kv, layer, 0, n_tok);
@@ -456,7 +463,7 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
     }
     const uint32_t first = length_of(session);
     uint32_t *choices = session->counts_capacity ? choices_of(session, layer) : NULL;
-    return run_mlp(session, layer, first, n_tok, session->hidden, session->counts_capacity,
+    return run_mlp(session, layer, first, tokens, n_tok, session->hidden, session->counts_capacity,
                    choices == NULL ? NULL : choices + first, err);
 }
 
@@ -470,8 +477,9 @@ static enum moec_status run_chunk(struct moec_session *session, const uint32_t *
     if (length_of(session) == 0 && !moec_config_is_encoder_decoder(config))
         begin_experts(forward);
     MOEC_TRY(moec_forward_embed(forward, tokens, n_tok, session->hidden, err));
+    moec_router_foresee(forward, tokens, n_tok);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
-        MOEC_TRY(run_layer(session, layer, n_tok, err));
+        MOEC_TRY(run_layer(session, layer, tokens, n_tok, err));
     return MOEC_OK;
 }
 
@@ -564,17 +572,18 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
 }
 
 /* The MLP of one layer for one token of each. */
-static enum moec_status run_mlp_each(struct moec_session *const *sessions, uint32_t layer, uint32_t n,
-                                     float *hidden, struct moec_error *err)
+static enum moec_status run_mlp_each(struct moec_session *const *sessions, uint32_t layer,
+                                     const uint32_t *tokens, uint32_t n, float *hidden,
+                                     struct moec_error *err)
 {
     const struct moec_forward *forward = sessions[0]->forward;
     const int32_t ordinal = moec_config_moe_ordinal(&forward->model->config, layer);
     struct moec_sequence_rows spans[EACH_TOKENS];
     const struct moec_sequences sequences = {.spans = spans, .n_spans = n};
-    if (ordinal < 0 || !decides(sessions[0]))
+    if (ordinal < 0 || (!decides(sessions[0]) && !routes_by_token(&forward->model->config, layer)))
         return moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err);
     for (uint32_t i = 0; i < n; i++)
-        spans[i] = rows_of(sessions[i], (uint32_t)ordinal, length_of(sessions[i]), 1);
+        spans[i] = rows_of(sessions[i], (uint32_t)ordinal, length_of(sessions[i]), tokens + i, 1);
     return moec_forward_mlp(forward, layer, n, hidden, &sequences, NULL, err);
 }
 
@@ -587,6 +596,7 @@ static enum moec_status step_batch(struct moec_session *const *sessions, const u
     float *hidden = sessions[0]->hidden;
     struct moec_span spans[EACH_TOKENS];
     MOEC_TRY(moec_forward_embed(forward, tokens, n, hidden, err));
+    moec_router_foresee(forward, tokens, n);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
         for (uint32_t i = 0; i < n; i++)
             spans[i] = moec_kv_state_span(&sessions[i]->kv, layer, i, 1);
@@ -596,7 +606,7 @@ static enum moec_status step_batch(struct moec_session *const *sessions, const u
                 spans[i] = moec_kv_state_source_span(&sessions[i]->first->source_kv, layer, i, 1);
             MOEC_TRY(moec_forward_cross(forward, layer, spans, n, n, hidden, err));
         }
-        MOEC_TRY(run_mlp_each(sessions, layer, n, hidden, err));
+        MOEC_TRY(run_mlp_each(sessions, layer, tokens, n, hidden, err));
     }
     return moec_forward_head(forward, n, hidden, logits, config->n_vocab, err);
 }

@@ -82,6 +82,12 @@ struct moec_experts_ops {
     bool (*wants_guess)(struct moec_experts *self);
     void (*guess)(struct moec_experts *self, const struct moec_router_answer *answer);
 
+    /* Optional (NULL): the tokens that are about to pass the layers will ask for these experts of a layer
+     * that routes by token (increasing, n of them, in form 0). Called before the first layer, in the order of
+     * the layers; takes the place of what was foreseen for the layer before. A streaming source may read them
+     * ahead. */
+    void (*foresee)(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n);
+
     /* Optional (NULL): a sequence begins, or another input of an encoder. */
     void (*begin)(struct moec_experts *self);
 

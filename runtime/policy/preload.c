@@ -32,6 +32,8 @@ struct guess {
     bool is_given;
 };
 
+enum known { NOT_KNOWN = 0, KNOWN, KNOWN_AND_GIVEN /* since the last answer */ };
+
 /* When the next router will answer, from the first call for a guess on, is learned by how many reads were in
  * flight then: so many and more. */
 #define N_WINDOW 6
@@ -58,6 +60,11 @@ struct moec_preload {
 
     struct moec_preload_trial trial;
 
+    /* What layers will ask for (n_layer, n_expert), enum known; NULL unless the predictor knows tokens.
+     * Layers from known_end on are not known. */
+    uint8_t *known;
+    uint32_t known_end;
+
     /* reads; 0 = unknown */
     float alone_ns, alone_bytes; /* with their latency */
     float queued_byte_ns;        /* without: t / n_bytes */
@@ -73,12 +80,17 @@ static uint64_t rate_count(const struct moec_predict_setup *model)
     return (uint64_t)2 * model->n_layer * rank_count(model);
 }
 
+static uint64_t known_count(const struct moec_preload_setup *setup)
+{
+    return setup->predictor->knows_tokens ? (uint64_t)setup->model.n_layer * setup->model.n_expert : 0;
+}
+
 uint64_t moec_preload_state_bytes(const struct moec_preload_setup *setup)
 {
     const struct moec_predict_setup *model = &setup->model;
     return sizeof(struct moec_preload) + setup->predictor->state_bytes(model) +
            rate_count(model) * (1 + N_BIN) * sizeof(struct rate) +
-           (uint64_t)2 * model->n_layer * N_WINDOW * sizeof(float) +
+           (uint64_t)2 * model->n_layer * N_WINDOW * sizeof(float) + known_count(setup) +
            model->n_expert * (sizeof(struct moec_scored_expert) + sizeof(struct guess));
 }
 
@@ -104,6 +116,10 @@ enum moec_status moec_preload_create(const struct moec_preload_setup *setup, str
     preload->ranking = memory;
     MOEC_TRY_OUT(moec_alloc(&memory, model->n_expert, sizeof *preload->guesses, what, err));
     preload->guesses = memory;
+    if (setup->predictor->knows_tokens) {
+        MOEC_TRY_OUT(moec_alloc(&memory, known_count(setup), 1, what, err));
+        preload->known = memory;
+    }
     MOEC_TRY_OUT(setup->predictor->create(model, &preload->predict, err));
     *out = preload;
     preload = NULL;
@@ -123,6 +139,7 @@ void moec_preload_free(struct moec_preload *preload)
     free(preload->windows);
     free(preload->ranking);
     free(preload->guesses);
+    free(preload->known);
     free(preload);
 }
 
@@ -208,6 +225,49 @@ static float *window_of(const struct moec_preload *preload)
     return &preload->windows[row * N_WINDOW + preload->window];
 }
 
+/* ---- what is known ---- */
+
+void moec_preload_know(struct moec_preload *preload, uint32_t ordinal, const uint32_t *experts, uint32_t n)
+{
+    const uint32_t n_expert = preload->setup.model.n_expert;
+    uint8_t *row = preload->known + (size_t)ordinal * n_expert;
+    memset(row, NOT_KNOWN, n_expert);
+    for (uint32_t i = 0; i < n; i++)
+        row[experts[i]] = KNOWN;
+    preload->known_end = ordinal + 1 > preload->known_end ? ordinal + 1 : preload->known_end;
+}
+
+bool moec_preload_knows(const struct moec_preload *preload)
+{
+    return preload->known_end > 0;
+}
+
+/* A layer has answered: it is known no more, and the others may be asked for again. */
+static void end_known(struct moec_preload *preload, uint32_t ordinal)
+{
+    const size_t n_expert = preload->setup.model.n_expert;
+    if (ordinal >= preload->known_end)
+        return;
+    memset(preload->known + ordinal * n_expert, NOT_KNOWN, n_expert);
+    if (ordinal + 1 == preload->known_end)
+        preload->known_end = 0;
+    for (size_t key = 0; key < preload->known_end * n_expert; key++)
+        preload->known[key] = preload->known[key] == KNOWN_AND_GIVEN ? KNOWN : preload->known[key];
+}
+
+static uint32_t next_known(struct moec_preload *preload)
+{
+    const struct moec_preload_view *view = &preload->setup.view;
+    const uint32_t end = preload->known_end * preload->setup.model.n_expert;
+    for (uint32_t key = 0; key < end; key++) {
+        if (preload->known[key] != KNOWN || view->is_present(view->context, key))
+            continue;
+        preload->known[key] = KNOWN_AND_GIVEN;
+        return key;
+    }
+    return MOEC_EVICT_NONE;
+}
+
 /* ---- answers ---- */
 
 static bool is_listed(const struct moec_router_answer *answer, uint32_t expert)
@@ -290,6 +350,7 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
     const struct moec_predict_setup *model = &preload->setup.model;
     if (preload->has_answer && preload->target == ordinal)
         judge(preload, answered, now_ns);
+    end_known(preload, ordinal);
     preload->has_answer = true;
     preload->answered = ordinal;
     preload->target = layer_after(model, ordinal);
@@ -393,6 +454,9 @@ uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns,
     const uint32_t base = preload->target * preload->setup.model.n_expert;
     const bool is_counted = preload->setup.count > 0;
     struct moment at = {.n_ahead = n_ahead};
+    const uint32_t known = next_known(preload);
+    if (known != MOEC_EVICT_NONE)
+        return known;
     if (!preload->has_answer || (is_counted && preload->n_given >= preload->setup.count))
         return MOEC_EVICT_NONE;
     if (!is_counted)

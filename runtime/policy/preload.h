@@ -17,6 +17,10 @@
  * (runtime/policy/preload_trial.h). With --preload-count N the first N guesses that are absent are read
  * whatever they cost, and the router's answer does not stop them; no time enters.
  *
+ * With a predictor that knows tokens, what layers will ask for that route by token is no guess: it comes
+ * before all guesses, in the order of the layers, whatever a read costs, and is asked for again after each
+ * answer as long as its layer has not answered.
+ *
  * Thread rule: the caller's lock covers every call on one instance. */
 #ifndef MOEC_RUNTIME_PRELOAD_H
 #define MOEC_RUNTIME_PRELOAD_H
@@ -45,6 +49,12 @@ MOEC_WARN_UNUSED enum moec_status moec_preload_create(const struct moec_preload_
                                                       struct moec_preload **out, struct moec_error *err);
 void moec_preload_free(struct moec_preload *preload); /* NULL-safe */
 
+/* The tokens that begin to pass the layers will ask for these experts (n) of a layer (MoE ordinal): of a
+ * predictor that knows tokens alone. Takes the place of what was known of the layer. */
+void moec_preload_know(struct moec_preload *preload, uint32_t ordinal, const uint32_t *experts, uint32_t n);
+/* Whether a layer that has not answered yet is known. */
+bool moec_preload_knows(const struct moec_preload *preload);
+
 /* A router has answered at now_ns: judges the guesses that were made for its layer. After it, guesses for the
  * layer that answered are no more to be made, and none for the next one until its experts are ranked. */
 void moec_preload_answer(struct moec_preload *preload, const struct moec_router_answer *answer,
@@ -59,9 +69,9 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
  * the time holds the whole latency. */
 void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns, bool is_alone);
 
-/* The next guess worth reading at now_ns, with n_ahead reads in flight: key (ordinal * n_expert + expert), or
- * MOEC_EVICT_NONE. Skips what is present. Each guess is given once; one that is not worth it now is asked
- * about again at the next call. */
+/* What is known and absent, else the next guess worth reading at now_ns, with n_ahead reads in flight: key
+ * (ordinal * n_expert + expert), or MOEC_EVICT_NONE. Skips what is present. Each guess is given once; one
+ * that is not worth it now is asked about again at the next call. */
 uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead);
 /* The same with nothing in flight. */
 uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns);

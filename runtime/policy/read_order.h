@@ -4,9 +4,10 @@
  *   1. What is demanded goes first, all of it at once.
  *   2. Guesses follow, one in flight at a time, so that a router's answer waits for one read at most. A
  *      device that begins one request after the other may have a second one queued behind, so that it works
- *      without a pause; that one can be taken back before it begins.
+ *      without a pause; that one can be taken back before it begins. What is known to be needed (a predictor
+ *      that knows tokens) is no guess, and up to MOEC_READ_KNOWN of it are in flight.
  *   3. When the router answers, guesses that have not begun are taken back, unless --preload-count asks for
- *      a number of them.
+ *      a number of them or they are known to be needed.
  *   4. The warm start fills pauses: one read at a time while nothing else is in flight, or many at once while
  *      somebody waits for it.
  *   5. A session takes an answer's experts in this order: those that are ready, those being read, those that
@@ -28,18 +29,23 @@
 struct moec_read_rules {
     uint32_t preload_count; /* guesses after each answer; 0 = bounded by time */
     bool begins_in_turn;    /* as in struct moec_reader */
+    bool are_known;         /* guesses are known to be right */
 };
+
+#define MOEC_READ_KNOWN 8
 
 /* Rule 2. */
 static inline uint32_t moec_read_most_guesses(const struct moec_read_rules *rules)
 {
+    if (rules->are_known)
+        return MOEC_READ_KNOWN;
     return rules->begins_in_turn && rules->preload_count == 0 ? 2 : 1;
 }
 
 /* Rule 3. */
 static inline bool moec_read_takes_guesses_back(const struct moec_read_rules *rules)
 {
-    return rules->preload_count == 0;
+    return rules->preload_count == 0 && !rules->are_known;
 }
 
 enum moec_read_turn {

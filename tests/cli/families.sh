@@ -26,7 +26,7 @@ value() {
     "$moec" eval "$1" $measure --json --quiet 2>/dev/null | sed -n 's/^ *"value": //p'
 }
 
-for family in qwen2_moe-window qwen3_moe qwen3_moe-yarn deepseek dots1 glm4_moe ernie4_5_moe hunyuan_v1_moe \
+for family in qwen2_moe-window qwen3_moe qwen3_moe-yarn deepseek hash_moe dots1 glm4_moe ernie4_5_moe hunyuan_v1_moe \
     minimax_m2 granitemoe granitemoeshared minicpm flex_olmo exaone_moe afmoe lfm2_moe qwen3_next qwen3_5_moe \
     gpt_oss gpt_oss-mxfp4 gemma4 granitemoehybrid deepseek_v2 deepseek_v3 glm4_moe_lite mistral4 phimoe phimoe-long \
     qwen3_moe-dynamic; do

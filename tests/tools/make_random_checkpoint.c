@@ -4,9 +4,11 @@
  *     make_random_checkpoint --tokenizer TOKENIZER.json [--preset olmoe-1b-7b|small] [--layers N] [--hidden
  * N]
  *         [--heads N] [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N] [--shard SIZE_MB]
- *         [--seed S] FOLDER
+ *         [--seed S] [--hash-layers N] FOLDER
  *
- * OLMoE architecture (RMS norm of queries and keys, no shared expert, head not tied), BF16. Weights are
+ * OLMoE architecture (RMS norm of queries and keys, no shared expert, head not tied), BF16; with
+ * --hash-layers that of hash_moe (docs/families.md), whose first N layers route by a random table of the
+ * tokens. Weights are
  * uniform in +-sqrt(3 / inputs), so that a product of normed inputs has variance 1 and activations stay sane
  * over any number of layers; norms are 1. The same options give the same bytes on every machine. Memory stays
  * at a few MiB: tensors are written as they are drawn. */
@@ -38,6 +40,7 @@ static const struct dimensions presets[] = {
 struct tensor {
     char name[96];
     uint32_t rows, columns; /* rows 0: a vector of ones */
+    uint32_t n_choice;      /* not 0: I64, in each row different numbers below it */
     uint32_t shard;
     uint64_t offset; /* in the shard's data */
 };
@@ -48,6 +51,8 @@ struct maker {
     const char *tokenizer, *folder;
     struct tensor *tensors;
     uint32_t n_tensor, n_shard;
+    bool is_hashed;
+    uint32_t n_hash;  /* layers that route by token */
     uint64_t n_bytes; /* of all weights */
 };
 
@@ -60,16 +65,17 @@ static void die(const char *what, const char *subject)
 
 static uint64_t tensor_bytes(const struct tensor *tensor)
 {
-    return 2 * (uint64_t)(tensor->rows > 0 ? tensor->rows : 1) * tensor->columns;
+    return (tensor->n_choice > 0 ? 8 : 2) * (uint64_t)(tensor->rows > 0 ? tensor->rows : 1) * tensor->columns;
 }
 
-static void add(struct maker *maker, uint32_t rows, uint32_t columns, const char *name)
+static void add_numbers(struct maker *maker, uint32_t rows, uint32_t columns, uint32_t n_choice,
+                        const char *name)
 {
     static uint64_t in_shard;
     if (maker->n_tensor == MAX_TENSORS)
         die("too many tensors at", name);
     struct tensor *tensor = &maker->tensors[maker->n_tensor++];
-    *tensor = (struct tensor){.rows = rows, .columns = columns};
+    *tensor = (struct tensor){.rows = rows, .columns = columns, .n_choice = n_choice};
     (void)snprintf(tensor->name, sizeof tensor->name, "%s", name);
     const uint64_t n_bytes = tensor_bytes(tensor);
     if (maker->n_shard == 0 || (in_shard > 0 && in_shard + n_bytes > maker->shard_bytes)) {
@@ -80,6 +86,31 @@ static void add(struct maker *maker, uint32_t rows, uint32_t columns, const char
     tensor->offset = in_shard;
     in_shard += n_bytes;
     maker->n_bytes += n_bytes;
+}
+
+static void add(struct maker *maker, uint32_t rows, uint32_t columns, const char *name)
+{
+    add_numbers(maker, rows, columns, 0, name);
+}
+
+/* What only hash_moe has: a table or a bias of the choice, and a shared expert. */
+static void add_hashed(struct maker *maker, uint32_t layer)
+{
+    const struct dimensions *d = &maker->sizes;
+    char name[96];
+    if (layer < maker->n_hash) {
+        (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.gate.tid2eid", layer);
+        add_numbers(maker, d->n_vocab, d->top_k, d->n_expert, name);
+    } else {
+        (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.gate.e_score_correction_bias", layer);
+        add(maker, 0, d->n_expert, name);
+    }
+    static const char *const projections[] = {"gate_proj", "up_proj", "down_proj"};
+    for (int p = 0; p < 3; p++) {
+        (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.shared_experts.%s.weight", layer,
+                       projections[p]);
+        add(maker, p == 2 ? d->n_embd : d->n_ff, p == 2 ? d->n_ff : d->n_embd, name);
+    }
 }
 
 static void add_layer(struct maker *maker, uint32_t layer)
@@ -100,9 +131,13 @@ static void add_layer(struct maker *maker, uint32_t layer)
                  {"mlp.gate", d->n_expert, d->n_embd}};
     char name[96];
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
+        if (maker->is_hashed && strstr(dense[i].name, "_norm") != NULL)
+            continue;
         (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".%s.weight", layer, dense[i].name);
         add(maker, dense[i].rows, dense[i].columns, name);
     }
+    if (maker->is_hashed)
+        add_hashed(maker, layer);
     static const char *const projections[] = {"gate_proj", "up_proj", "down_proj"};
     for (uint32_t expert = 0; expert < d->n_expert; expert++) {
         for (int p = 0; p < 3; p++) {
@@ -153,6 +188,27 @@ static void fill_table(uint32_t columns, uint16_t table[static 65536])
         table[i] = moec_f32_to_bf16((float)(limit * ((2.0 * i + 1) / 65536 - 1)));
 }
 
+/* Rows of different numbers, as I64. */
+static void write_numbers(const struct tensor *tensor, uint64_t state, FILE *file)
+{
+    uint8_t row[64][8] = {0};
+    if (tensor->columns > 64 || tensor->n_choice < tensor->columns || tensor->n_choice > 65536)
+        die("no such choice for", tensor->name);
+    for (uint32_t r = 0; r < tensor->rows; r++) {
+        for (uint32_t i = 0; i < tensor->columns;) {
+            const uint32_t number = (uint32_t)(next(&state) % tensor->n_choice);
+            bool is_new = true;
+            for (uint32_t j = 0; j < i; j++)
+                is_new = is_new && (row[j][0] | row[j][1] << 8) != (int)number;
+            row[i][0] = (uint8_t)number;
+            row[i][1] = (uint8_t)(number >> 8);
+            i += is_new;
+        }
+        if (fwrite(row, 8, tensor->columns, file) != tensor->columns)
+            die("cannot write", tensor->name);
+    }
+}
+
 static void write_tensor(const struct maker *maker, uint32_t index, uint16_t *table, uint32_t *table_columns,
                          FILE *file)
 {
@@ -161,6 +217,10 @@ static void write_tensor(const struct maker *maker, uint32_t index, uint16_t *ta
     uint64_t state = maker->seed * 0x9e3779b97f4a7c15u + index;
     uint64_t left = tensor_bytes(tensor) / 2;
     const bool ones = tensor->rows == 0;
+    if (tensor->n_choice > 0) {
+        write_numbers(tensor, state, file);
+        return;
+    }
     /* Rows of the embedding are looked up, not multiplied: variance 1. */
     const uint32_t columns = index == 0 ? 1 : tensor->columns;
     if (!ones && columns != *table_columns) {
@@ -191,7 +251,8 @@ static void write_header(const struct maker *maker, uint32_t first, uint32_t end
     fputs("{\"__metadata__\":{\"format\":\"pt\"}", header);
     for (uint32_t i = first; i < end; i++) {
         const struct tensor *tensor = &maker->tensors[i];
-        fprintf(header, ",\"%s\":{\"dtype\":\"BF16\",\"shape\":[", tensor->name);
+        fprintf(header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", tensor->name,
+                tensor->n_choice > 0 ? "I64" : "BF16");
         if (tensor->rows > 0)
             fprintf(header, "%" PRIu32 ",", tensor->rows);
         fprintf(header, "%" PRIu32 "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", tensor->columns,
@@ -250,8 +311,15 @@ static void write_config(const struct maker *maker)
 {
     const struct dimensions *d = &maker->sizes;
     FILE *file = create(maker, "config.json");
+    if (maker->is_hashed)
+        fprintf(file,
+                "{\n  \"architectures\": [\"HashMoeForCausalLM\"],\n  \"model_type\": \"hash_moe\",\n"
+                "  \"num_hash_layers\": %" PRIu32 ",\n  \"n_routed_experts\": %" PRIu32
+                ",\n  \"moe_intermediate_size\": %" PRIu32 ",\n",
+                maker->n_hash, d->n_expert, d->n_ff);
+    else
+        fputs("{\n  \"architectures\": [\"OlmoeForCausalLM\"],\n  \"model_type\": \"olmoe\",\n", file);
     fprintf(file,
-            "{\n  \"architectures\": [\"OlmoeForCausalLM\"],\n  \"model_type\": \"olmoe\",\n"
             "  \"torch_dtype\": \"bfloat16\",\n  \"hidden_size\": %" PRIu32
             ",\n  \"intermediate_size\": %" PRIu32 ",\n  \"num_hidden_layers\": %" PRIu32
             ",\n  \"num_attention_heads\": %" PRIu32 ",\n  \"num_key_value_heads\": %" PRIu32
@@ -329,7 +397,10 @@ static void read_options(struct maker *maker, int argc, char **argv)
             maker->tokenizer = text;
         else if (strcmp(argv[i], "--seed") == 0)
             maker->seed = number(argv[i], text, UINT64_MAX);
-        else if (strcmp(argv[i], "--shard") == 0)
+        else if (strcmp(argv[i], "--hash-layers") == 0) {
+            maker->is_hashed = true;
+            maker->n_hash = (uint32_t)number(argv[i], text, UINT32_MAX);
+        } else if (strcmp(argv[i], "--shard") == 0)
             maker->shard_bytes = number(argv[i], text, 1u << 20) * 1000000;
         else
             found = false;

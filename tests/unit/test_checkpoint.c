@@ -795,6 +795,41 @@ static void test_checkpoint__weights_that_are_no_numbers(void **state)
     temporary_remove(folder);
 }
 
+/* Numbers of experts for each token that name none, or one twice. */
+static void test_checkpoint__tables_of_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t bytes[8];
+        const char *part;
+    } cases[] = {{{8}, "table of layer 3 sends token 5 to expert 8, expected one of 0..7"},
+                 {{255, 255, 255, 255, 255, 255, 255, 255}, "sends token 5 to expert -1"}};
+    static const char weights[] = "model.safetensors";
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "hash_moe", folder);
+    char *path = temporary_path(folder, weights);
+    struct moec_safetensors table;
+    struct moec_error err = {0};
+    size_t n = 0;
+    assert_status(moec_safetensors_open(&table, path, &err), MOEC_OK, err);
+    const uint64_t at = moec_safetensors_find(&table, "model.layers.3.mlp.gate.tid2eid")->offset + 8 * 3 * 5;
+    moec_safetensors_close(&table);
+    uint8_t *bytes = temporary_read(folder, weights, &n);
+    for (size_t i = 0; i < 3; i++) {
+        struct moec_dense dense = {0};
+        memcpy(bytes + at + 8, i < 2 ? cases[i].bytes : bytes + at, 8);
+        temporary_write(folder, weights, bytes, n);
+        struct moec_checkpoint *ck = open_good(folder);
+        err = (struct moec_error){0};
+        assert_status(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), MOEC_ERR_FORMAT, err);
+        assert_message(err, i < 2 ? cases[i].part : "twice, expected 3 different ones");
+        moec_checkpoint_close(ck);
+    }
+    free(bytes);
+    free(path);
+    temporary_remove(folder);
+}
+
 /* A file that shrinks after it was opened must give a message, not a signal. */
 static void test_checkpoint__a_file_cut_while_open(void **state)
 {
@@ -973,6 +1008,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint__tensors),
         cmocka_unit_test(test_checkpoint__switch_tensors),
         cmocka_unit_test(test_checkpoint__weights_that_are_no_numbers),
+        cmocka_unit_test(test_checkpoint__tables_of_tokens),
         cmocka_unit_test(test_checkpoint__a_file_cut_while_open),
         cmocka_unit_test(test_checkpoint__flipped_bits),
         cmocka_unit_test(test_checkpoint__tokenizer_and_generation_config),

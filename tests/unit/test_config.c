@@ -268,7 +268,7 @@ static void test_config__section_of_routers(void **state)
 
     const struct damage damages[] = {
         {block + 4, 7, MOEC_ERR_FORMAT, "7 bytes for the router, expected 8"},
-        {block + 8, 4, MOEC_ERR_LIMIT, "kind of router 4, expected 0..3"},
+        {block + 8, 5, MOEC_ERR_LIMIT, "kind of router 5, expected 0..4"},
         {block + 8, 2, MOEC_ERR_FORMAT, "divides router weights by their sum"},
         {block + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of router"},
         {block + 11, 1, MOEC_ERR_FORMAT, "1, 0 and 1 after the kind of router"},
@@ -376,6 +376,41 @@ static void test_config__section_of_latents(void **state)
         {latents + 11, 1, MOEC_ERR_LIMIT, "latent of keys and values 16777225"},
         {latents + 15, 1, MOEC_ERR_LIMIT, "latent of queries 16777221"},
         {values + 16, 0, MOEC_ERR_LIMIT, "dimension of values 0, expected 1.."},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
+static void test_config__section_of_routing_by_token(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    const struct moec_layer_kind like = c.kinds[0];
+    c.n_layer = c.n_kind = 0;
+    memset(c.layer_kind, 0, sizeof c.layer_kind);
+    for (uint32_t layer = 0; layer < 3; layer++) {
+        struct moec_layer_kind kind = like;
+        kind.is_moe = true;
+        kind.n_ff_dense = 0;
+        kind.routes_by_token = layer != 1;
+        assert_true(moec_config_add_layer(&c, &kind));
+    }
+    assert_int_equal(c.n_kind, 2);
+    c.router_kind = MOEC_ROUTER_ROOT_SOFTPLUS;
+    c.activation = MOEC_ACTIVATION_CLAMPED_SILU;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t block = n - 8 - 3;
+    assert_memory_equal(bytes + block, ((uint8_t[]){20, 0, 0, 0, 3, 0, 0, 0, 1, 0, 1}), 11);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_true(moec_config_routes_by_token(&back) && moec_config_layer(&back, 2)->routes_by_token &&
+                !moec_config_layer(&back, 1)->routes_by_token && back.activation == c.activation &&
+                back.router_kind == c.router_kind);
+    const struct damage damages[] = {
+        {block + 4, 2, MOEC_ERR_FORMAT, "2 bytes for routing by token, expected 3"},
+        {block + 9, 2, MOEC_ERR_FORMAT, "2 for routing by token in layer 1, expected 0 or 1"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
@@ -720,7 +755,7 @@ static void test_config__check_refuses(void **state)
     struct moec_error err = {0};
     struct moec_config good = sample();
     assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
-    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 4");
+    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 5");
     REFUSED(c.router_jitter = 0.1f, MOEC_ERR_FORMAT, "0.1 as the router's jitter, expected 0 without");
     REFUSED((c.layer_norm = true, c.norms = MOEC_NORMS_AROUND), MOEC_ERR_FORMAT, "LayerNorms");
     REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
@@ -752,7 +787,10 @@ static void test_config__check_refuses(void **state)
             c.kinds[0].rotary_dim = 0, MOEC_ERR_LIMIT, "rotated part of a head with a latent 0");
     REFUSED(c = latent(); c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "a latent of keys and values with");
     REFUSED(c = latent(); c.kinds[0].n_head = c.kinds[0].latent_dim = 1u << 19, MOEC_ERR_LIMIT, "heads x ");
-    REFUSED(c.activation = 4, MOEC_ERR_LIMIT, "activation 4");
+    REFUSED(c.activation = 5, MOEC_ERR_LIMIT, "activation 5");
+    REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_SILU;
+            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
+    REFUSED(c = two_stacks(); c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token and has");
     REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
             c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
     REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "biases of experts that only decoders");
@@ -837,6 +875,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_running_layers),
         cmocka_unit_test(test_config__section_of_latents),
         cmocka_unit_test(test_config__section_of_experts),
+        cmocka_unit_test(test_config__section_of_routing_by_token),
         cmocka_unit_test(test_config__section_of_own_norms),
         cmocka_unit_test(test_config__section_of_long_rope),
         cmocka_unit_test(test_config__section_of_forms),

@@ -42,6 +42,7 @@ static const char *const families[] = {
     "mistral4",
     "phimoe",
     "phimoe-long",
+    "hash_moe",
     "qwen3_moe-longrope",
     "qwen3_moe-dynamic",
 };

@@ -238,9 +238,9 @@ static void test_predict__names_are_found_and_tables_asked_for(void **state)
     const struct moec_predict_ops *ops = NULL;
     struct moec_predict *predict = NULL;
     struct moec_path_table other = table_make(), none = {0};
-    const char *const names[] = {"none", "frequency", "path", "gate", "path+gate"};
+    const char *const names[] = {"none", "frequency", "path", "gate", "path+gate", "token"};
     other.n_expert = E + 1;
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 6; i++) {
         assert_ok(moec_predict_find(names[i], &ops, &err), err);
         assert_ptr_equal(ops, moec_predictors[i]);
         assert_string_equal(ops->name, names[i]);
@@ -258,7 +258,7 @@ static void test_predict__names_are_found_and_tables_asked_for(void **state)
         ops->destroy(NULL);
     }
     err = (struct moec_error){0};
-    assert_null(moec_predictors[5]);
+    assert_null(moec_predictors[6]);
     assert_int_equal(moec_predict_find("oracle", &ops, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "path+gate"));
     predict = predictor_make(&moec_predict_none, NULL);

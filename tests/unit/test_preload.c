@@ -5,6 +5,7 @@
 #include "runtime/policy/preload.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -391,6 +392,58 @@ static void test_preload__goes_from_the_encoder_to_the_decoder(void **state)
     moec_preload_free(preload);
 }
 
+/* Keys that it names now, as text. */
+static const char *named(struct world *world, struct moec_preload *preload)
+{
+    static char text[200];
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t key; (key = moec_preload_next(preload, ++world->now_ns)) != MOEC_EVICT_NONE;)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%u.%u ", key / E, key % E);
+    return text;
+}
+
+/* What layers will ask for comes in their order, each once between two answers, and again until it is there
+ * or its layer has answered. */
+static void test_preload__what_is_known_is_no_guess(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    struct moec_preload *preload = NULL;
+    struct moec_error err = {0};
+    const struct moec_preload_setup setup = {
+        .predictor = &moec_predict_token,
+        .model = {.n_layer = S, .n_expert = E, .top_k = K},
+        .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = world}};
+    const uint32_t first[] = {3, 9}, last[] = {0, 3};
+    struct moec_router_answer answer = {.n_tok = 1, .active = first, .n_active = 2};
+    assert_ok(moec_preload_create(&setup, &preload, &err), err);
+    assert_false(moec_preload_knows(preload));
+    assert_string_equal(named(world, preload), "");
+    moec_preload_know(preload, 0, first, 2);
+    moec_preload_know(preload, 2, last, 2);
+    assert_true(moec_preload_knows(preload));
+    world->present[9] = true;
+    assert_string_equal(named(world, preload), "0.3 2.0 2.3 ");
+    assert_string_equal(named(world, preload), "");
+    world->present[2 * E] = true;
+    moec_preload_answer(preload, &answer, 0, ++world->now_ns);
+    moec_preload_rank(preload, &answer);
+    assert_string_equal(named(world, preload), "2.3 ");
+    moec_preload_answer(preload, &answer, 1, ++world->now_ns);
+    world->present[2 * E] = false;
+    assert_string_equal(named(world, preload), "2.0 2.3 ");
+    answer.active = last;
+    moec_preload_answer(preload, &answer, 2, ++world->now_ns);
+    assert_false(moec_preload_knows(preload));
+    assert_string_equal(named(world, preload), "");
+    moec_preload_know(preload, 0, last, 2); /* the next token */
+    moec_preload_know(preload, 2, first, 2);
+    assert_string_equal(named(world, preload), "0.0 0.3 2.3 2.9 ");
+    moec_preload_free(preload);
+    world_free(world);
+}
+
 static void test_preload__refuses_what_its_predictor_refuses(void **state)
 {
     (void)state;
@@ -415,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_preload__counts),
         cmocka_unit_test(test_preload__learns_batches_apart),
         cmocka_unit_test(test_preload__goes_from_the_encoder_to_the_decoder),
+        cmocka_unit_test(test_preload__what_is_known_is_no_guess),
         cmocka_unit_test(test_preload__refuses_what_its_predictor_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,7 @@ static const struct router_case cases[] = {
     {"sigmoid with a bias, not normalised", MOEC_ROUTER_SIGMOID, true, false, false, 0},
     {"softmax of the chosen (gpt-oss)", MOEC_ROUTER_SOFTMAX_CHOSEN, true, false, false, 0},
     {"shares among close experts (PhiMoE)", MOEC_ROUTER_SPARSEMIXER, false, false, false, 0},
+    {"roots of softplus (DeepSeek-V4)", MOEC_ROUTER_ROOT_SOFTPLUS, false, true, true, 1.5f},
 };
 #define N_CASE (sizeof cases / sizeof *cases)
 
@@ -203,6 +204,8 @@ static void reference_scores(const struct bench *bench, uint32_t token, double *
     for (uint32_t e = 0; e < N_EXPERT; e++) {
         if (config->router_kind == MOEC_ROUTER_SIGMOID)
             scores[e] = 1 / (1 + exp(-scores[e]));
+        if (config->router_kind == MOEC_ROUTER_ROOT_SOFTPLUS)
+            scores[e] = sqrt(log1p(exp(scores[e])));
         compared[e] = scores[e] + (config->router_choice_bias ? (double)bench->choice_bias[e] : 0);
     }
 }
@@ -553,7 +556,8 @@ static void test_router__previews_are_shares(void **state)
         for (uint32_t t = 0; t < N_TOK; t++) {
             double scores[N_EXPERT], compared[N_EXPERT], sum = 0;
             reference_scores(&bench, t, scores, compared);
-            if (config->router_kind >= MOEC_ROUTER_SOFTMAX_CHOSEN)
+            if (config->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN ||
+                config->router_kind == MOEC_ROUTER_SPARSEMIXER)
                 reference_softmax(compared, N_EXPERT);
             for (uint32_t e = 0; e < N_EXPERT; e++)
                 sum += compared[e] > 0 ? compared[e] : 0;
