@@ -73,7 +73,7 @@ static bool has_projection(const struct moec_expert_fit *fit, uint32_t p)
 static bool is_kept(const struct moec_expert_fit *fit, uint32_t c, uint32_t p)
 {
     return fit->codecs[c].codec.quantizer == MOEC_QUANTIZER_GPTQ &&
-           (fit->codecs[c].projections >> p & 1u) != 0 && has_projection(fit, p);
+           ((unsigned)fit->codecs[c].projections >> p & 1u) != 0 && has_projection(fit, p);
 }
 
 static uint8_t *rows_of(const struct moec_expert_fit *fit, size_t expert, uint32_t p, uint32_t c)
@@ -197,7 +197,7 @@ static bool any_by_column(const struct moec_expert_fit *fit)
     bool any = false;
     for (uint32_t c = 0; c < fit->n_codec; c++)
         for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++)
-            any = any || (is_by_column(fit, c, p) && (fit->codecs[c].projections >> p & 1u) != 0);
+            any = any || (is_by_column(fit, c, p) && ((unsigned)fit->codecs[c].projections >> p & 1u) != 0);
     return any;
 }
 
@@ -257,7 +257,7 @@ static enum moec_status encode_projection(struct moec_expert_fit *fit, const str
         const struct moec_codec codec = fit->codecs[c].codec;
         const size_t row_bytes = moec_codec_row_bytes(codec, n_embd);
         uint8_t *rows = is_kept(fit, c, p) ? rows_of(fit, expert, p, c) : fit->encoded;
-        if ((fit->codecs[c].projections >> p & 1u) == 0 || is_by_column(fit, c, p) != by_column)
+        if (((unsigned)fit->codecs[c].projections >> p & 1u) == 0 || is_by_column(fit, c, p) != by_column)
             continue;
         MOEC_TRY(encode_matrix(fit, gptq, &matrix, codec, rows, err));
         for (uint32_t r = 0; r < n_ff; r++)
