@@ -29,6 +29,8 @@ struct moec_declared_tokens {
     const char *const *defaults;                  /* borrowed while reading */
     size_t named[MOEC_SPECIAL_NAMES];             /* of each special name: its item + 1; 0: none */
     size_t n, capacity;
+    bool sets_prefix_space,
+        prefix_space; /* the tokenizer's class sets ByteLevel's add_prefix_space to this */
 };
 
 /* `defaults`: texts of the special names that the folder does not mention (MOEC_SPECIAL_NAMES of them, NULL

@@ -77,22 +77,6 @@ out:
     return status;
 }
 
-static enum moec_status read_json(const char *folder, const char *bytes, size_t n_bytes, const char *path,
-                                  uint64_t vocab_size, struct moec_tokenizer_model *model,
-                                  const char *const **files, struct moec_error *err)
-{
-    struct moec_declared_tokens declared;
-    bool is_changed = false;
-    MOEC_TRY(moec_declared_tokens_read(folder, NULL, &declared, err));
-    const enum moec_status status =
-        moec_tokenizer_json_read_with(bytes, n_bytes, path, &declared, vocab_size, &is_changed, model, err);
-    moec_declared_tokens_release(&declared);
-    *files = is_changed ? declaring_files : json_files;
-    return status;
-}
-
-/* ---- vocab.json and merges.txt ---- */
-
 /* A text member of a JSON file of the folder; empty where there is none. `text` has room for n bytes. */
 static enum moec_status read_member(const char *folder, const char *name, const char *key, size_t n,
                                     char *text, struct moec_error *err)
@@ -114,6 +98,38 @@ out:
     free(path);
     return status;
 }
+
+/* Classes of GPT-2's kind set ByteLevel's add_prefix_space to that of tokenizer_config.json. */
+static enum moec_status read_prefix_space(const char *folder, struct moec_declared_tokens *declared,
+                                          struct moec_error *err)
+{
+    char name[64], model_type[64];
+    const struct moec_json *config = declared->trees[0];
+    if (config == NULL || moec_json_present(config, "add_prefix_space") == NULL)
+        return MOEC_OK;
+    MOEC_TRY(read_member(folder, "tokenizer_config.json", "tokenizer_class", sizeof name, name, err));
+    MOEC_TRY(read_member(folder, "config.json", "model_type", sizeof model_type, model_type, err));
+    declared->sets_prefix_space = moec_vocab_class_find(name, model_type) != NULL;
+    return moec_json_get_bool_or(config, folder, "add_prefix_space", false, &declared->prefix_space, err);
+}
+
+static enum moec_status read_json(const char *folder, const char *bytes, size_t n_bytes, const char *path,
+                                  uint64_t vocab_size, struct moec_tokenizer_model *model,
+                                  const char *const **files, struct moec_error *err)
+{
+    struct moec_declared_tokens declared;
+    bool is_changed = false;
+    MOEC_TRY(moec_declared_tokens_read(folder, NULL, &declared, err));
+    enum moec_status status = read_prefix_space(folder, &declared, err);
+    if (status == MOEC_OK)
+        status = moec_tokenizer_json_read_with(bytes, n_bytes, path, &declared, vocab_size, &is_changed,
+                                               model, err);
+    moec_declared_tokens_release(&declared);
+    *files = is_changed ? declaring_files : json_files;
+    return status;
+}
+
+/* ---- vocab.json and merges.txt ---- */
 
 static enum moec_status find_class(const char *folder, const struct moec_vocab_class **class,
                                    struct moec_error *err)

@@ -3,7 +3,8 @@
  * tokenizer.model or spiece.model with what tokenizer_config.json says about BOS and EOS, or else vocab.json
  * and merges.txt (vocab_merges.h).
  *
- * A tokenizer.json says itself what stands around a text; of the others add_bos_token and add_eos_token
+ * A tokenizer.json says itself what stands around a text, but the classes of vocab_merges.h set ByteLevel's
+ * add_prefix_space in it; of the others add_bos_token and add_eos_token
  * decide; where they are missing, LlamaTokenizer puts a BOS before a text and T5Tokenizer an EOS behind it,
  * as in transformers, and other classes nothing. Thread rule: any thread. */
 #ifndef MOEC_FORMATS_FOLDER_TOKENIZER_H

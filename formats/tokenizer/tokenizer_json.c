@@ -266,14 +266,26 @@ static enum moec_status read_metaspace(struct moec_tokenizer_reader *r, const st
     return MOEC_OK;
 }
 
+static enum moec_status read_byte_level(struct moec_tokenizer_reader *r, const struct moec_json *node,
+                                        const char *path, struct moec_tokenizer_step *step)
+{
+    step->kind = MOEC_STEP_BYTE_LEVEL;
+    MOEC_TRY(get_flag(r, node, path, "add_prefix_space", true, MOEC_STEP_PREFIX_SPACE, &step->flags));
+    MOEC_TRY(get_flag(r, node, path, "use_regex", true, MOEC_STEP_USE_REGEX, &step->flags));
+    const bool has_prefix = (step->flags & MOEC_STEP_PREFIX_SPACE) != 0;
+    if (r->declared->sets_prefix_space && r->declared->prefix_space != has_prefix) {
+        step->flags ^= MOEC_STEP_PREFIX_SPACE;
+        r->is_changed = true;
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status read_pretokenizer(struct moec_tokenizer_reader *r, const struct moec_json *node,
                                           const char *type, const char *path)
 {
     struct moec_tokenizer_step step = {0};
     if (strcmp(type, "ByteLevel") == 0) {
-        step.kind = MOEC_STEP_BYTE_LEVEL;
-        MOEC_TRY(get_flag(r, node, path, "add_prefix_space", true, MOEC_STEP_PREFIX_SPACE, &step.flags));
-        MOEC_TRY(get_flag(r, node, path, "use_regex", true, MOEC_STEP_USE_REGEX, &step.flags));
+        MOEC_TRY(read_byte_level(r, node, path, &step));
     } else if (strcmp(type, "Split") == 0) {
         step.kind = MOEC_STEP_SPLIT;
         MOEC_TRY(get_pattern(r, node, path, &step));
@@ -620,10 +632,9 @@ static enum moec_status add_token(struct moec_tokenizer_reader *r, const char *t
 
 /* Adds what the folder declares beside the file. A token without a row in the embedding can neither be read
  * nor written, so it is left out. */
-static enum moec_status add_declared(struct moec_tokenizer_reader *r,
-                                     const struct moec_declared_tokens *declared, uint64_t vocab_size,
-                                     bool *is_changed)
+static enum moec_status add_declared(struct moec_tokenizer_reader *r, uint64_t vocab_size)
 {
+    const struct moec_declared_tokens *declared = r->declared;
     const size_t n_file = r->n_added;
     for (size_t i = 0; i < declared->n; i++) {
         const struct moec_declared_token *token = &declared->items[i];
@@ -635,11 +646,11 @@ static enum moec_status add_declared(struct moec_tokenizer_reader *r,
             continue;
         if (known != NULL) {
             const uint32_t flags = token->flags | (known->flags & MOEC_ADDED_IN_MODEL);
-            *is_changed |= token->replaces && known->flags != flags;
+            r->is_changed |= token->replaces && known->flags != flags;
             known->flags = token->replaces ? flags : known->flags;
         } else if (added_id(r, token->bytes, token->n_bytes, &in_model) < vocab_size) {
             MOEC_TRY(add_token(r, token->bytes, token->n_bytes, token->flags, "a declared token"));
-            *is_changed = true;
+            r->is_changed = true;
         }
     }
     return MOEC_OK;
@@ -790,15 +801,15 @@ out:
     return status;
 }
 
-static enum moec_status read_all(struct moec_tokenizer_reader *r, const struct moec_declared_tokens *declared,
-                                 uint64_t vocab_size, bool *is_changed, struct moec_tokenizer_model *model)
+static enum moec_status read_all(struct moec_tokenizer_reader *r, uint64_t vocab_size,
+                                 struct moec_tokenizer_model *model)
 {
     if (moec_json_type(r->root) != MOEC_JSON_OBJECT)
         return moec_fail(r->err, MOEC_ERR_FORMAT, "'%s' holds %s, expected an object", r->subject,
                          moec_json_type_name(r->root));
     MOEC_TRY(read_model(r));
     MOEC_TRY(read_added_tokens(r));
-    MOEC_TRY(add_declared(r, declared, vocab_size, is_changed));
+    MOEC_TRY(add_declared(r, vocab_size));
     MOEC_TRY(read_section(r, "normalizer", "normalizers", read_normalizer));
     MOEC_TRY(read_section(r, "pre_tokenizer", "pretokenizers", read_pretokenizer));
     MOEC_TRY(read_section(r, "post_processor", "processors", moec_tokenizer_read_processor));
@@ -827,11 +838,13 @@ enum moec_status moec_tokenizer_json_read_with(const char *json, size_t n_bytes,
         .subject = subject,
         .root = root,
         .err = err,
+        .declared = declared,
         .normalizer = {.name = "normalizer"},
         .pretokenizer = {.name = "pre_tokenizer"},
         .decoder = {.name = "decoder"},
     };
-    enum moec_status status = read_all(&r, declared, vocab_size, is_changed, model);
+    enum moec_status status = read_all(&r, vocab_size, model);
+    *is_changed = r.is_changed;
     moec_unigram_vocab_release(&r.unigram);
     free(r.charsmap);
     free(r.strings);

@@ -5,6 +5,7 @@
 
 #include "formats/json/json.h"
 #include "formats/model/tokenizer_model.h"
+#include "formats/tokenizer/declared_tokens.h"
 #include "formats/tokenizer/unigram_vocab.h"
 
 #define PLACE_BYTES 256 /* of a place in messages */
@@ -31,6 +32,8 @@ struct moec_tokenizer_reader {
     const struct moec_json *vocab;     /* of a BPE model */
     struct moec_unigram_vocab unigram; /* of a Unigram model */
     struct moec_error *err;
+    const struct moec_declared_tokens *declared; /* beside the file */
+    bool is_changed;                             /* by them */
 
     struct moec_tokenizer_text_ref *tokens; /* [n_tokens], NULL bytes: a hole */
     size_t n_tokens, tokens_capacity;

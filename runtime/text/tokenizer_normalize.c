@@ -273,8 +273,22 @@ static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint3
     }
 }
 
+/* Bytes of the characters with which both texts begin; `least` where there are fewer. */
+static size_t longest_common(const char *a, size_t n_a, const char *b, size_t n_b, size_t least)
+{
+    size_t n = 0;
+    while (n < n_a && n < n_b) {
+        const size_t n_char = moec_utf8_read(a + n, n_a - n).n_bytes;
+        if (n_char > n_b - n || memcmp(a + n, b + n, n_char) != 0)
+            break;
+        n += n_char;
+    }
+    return n > least ? n : least;
+}
+
 /* How many bytes of a step's result stand for the first character that the library was given, of which
- * `first` bytes begin the step's text: those that the step makes of them, unless what follows joins in. */
+ * `first` bytes begin the step's text: those that the step makes of them, up to where what follows joins in
+ * or moves between them (a mark that belongs before one of theirs). */
 static enum moec_status follow_first(const struct moec_tokenizer_step *step, const char *text, size_t first,
                                      const struct moec_tokenizer_buffer *out, size_t *follows,
                                      struct moec_error *err)
@@ -298,9 +312,8 @@ static enum moec_status follow_first(const struct moec_tokenizer_step *step, con
     default:
         return MOEC_OK;
     }
-    if (status == MOEC_OK && alone.n_bytes > 0 && alone.n_bytes <= out->n_bytes &&
-        memcmp(alone.bytes, out->bytes, alone.n_bytes) == 0)
-        *follows = alone.n_bytes;
+    if (status == MOEC_OK)
+        *follows = longest_common(alone.bytes, alone.n_bytes, out->bytes, out->n_bytes, *follows);
     free(alone.bytes);
     return status;
 }

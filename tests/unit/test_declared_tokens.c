@@ -45,7 +45,8 @@ static void check_line(const struct moec_tokenizer *tokenizer, const char *name,
 static void test_declared_tokens__ids_are_those_of_transformers(void **state)
 {
     (void)state;
-    static const char *const names[] = {"decoder", "legacy", "bare-qwen2", "bare-gpt2", "bare-neox"};
+    static const char *const names[] = {"decoder",    "legacy",    "prefix",
+                                        "bare-qwen2", "bare-gpt2", "bare-neox"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const bool is_bare = strncmp(names[i], "bare", 4) == 0;
         char *folder = temporary_path(DECLARED, names[i]);
