@@ -57,7 +57,9 @@ class Reference:
         self.is_pair = AutoConfig.from_pretrained(folder).is_encoder_decoder
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.models = {}
-        self.start = [] if self.is_pair else self.tokenizer.build_inputs_with_special_tokens([])[:1]
+        # What stands before a text, which transformers 5 does not tell otherwise.
+        self.start = self.tokenizer("a")["input_ids"]
+        self.start = self.start[:self.start.index(self.tokenizer("a", add_special_tokens=False)["input_ids"][0])]
 
     def model(self, dtype):
         if dtype not in self.models:
@@ -79,7 +81,7 @@ class Reference:
 def compare(moec, reference, rows, settings, options, folder):
     answers = folder / "answers.jsonl"
     subprocess.run([moec, "eval", reference.folder, "--task", folder / "lines.lua", "--data", folder / "lines.jsonl",
-                    "--answers", answers, "--quiet", *options], check=True, stdout=subprocess.DEVNULL)
+                    "--answers", answers, "--force", "--quiet", *options], check=True, stdout=subprocess.DEVNULL)
     ours = [json.loads(line)["text"] for line in answers.read_text(encoding="utf-8").splitlines()]
     wrong, rounded = 0, 0
     for prompt, text in zip(rows, ours):

@@ -99,7 +99,9 @@ class Reference:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         self.context = min(CONTEXT, self.model.config.max_position_embeddings)
-        self.start = self.tokenizer.build_inputs_with_special_tokens([])[:1]
+        # What stands before a text, which transformers 5 does not tell otherwise.
+        self.start = self.tokenizer("a")["input_ids"]
+        self.start = self.start[:self.start.index(self.tokenizer("a", add_special_tokens=False)["input_ids"][0])]
 
     def ids(self, text):
         return self.start + self.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -125,7 +127,8 @@ def compare(moec, model, reference, task, path, n, folder):
     rows = read_rows(path)[:n]
     data = own_rows(path, rows, n, folder)
     answers = folder / "answers.jsonl"
-    done = subprocess.run([moec, "eval", model, "--task", task, "--data", data, "--answers", answers, "--json", "--quiet"],
+    done = subprocess.run([moec, "eval", model, "--task", task, "--data", data, "--answers", answers, "--force", "--json",
+                           "--quiet"],
                           check=True, capture_output=True)
     ours = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
     value = json.loads(done.stdout)["value"]
