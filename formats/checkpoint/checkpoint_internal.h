@@ -23,6 +23,9 @@ struct moec_checkpoint {
     struct moec_tensor_source *source;  /* owned; forgets its names once tensors are located */
     /* Rows as the engine wants them: [(n_layer + 1) x MOEC_ROLE_COUNT]; the last row is MOEC_LAYER_NONE. */
     struct moec_tensor_view *dense;
+    /* The keys and values of a latent stand in two tensors, head by head: in `dense` the views of the roles K
+     * and V are those of the first head's, and that of KV_UP is the first of them. */
+    bool has_split_latents;
     /* Linear layers (outputs, inputs): [MoE layers x n_expert x MOEC_PROJECTION_COUNT]. */
     struct moec_tensor_view *experts;
     uint64_t weight_bytes;

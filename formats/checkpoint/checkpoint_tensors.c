@@ -93,10 +93,11 @@ static void choose_experts(struct moec_checkpoint *ck)
     }
 }
 
-/* Finds a linear layer (rows = outputs) and fills its view. */
-static enum moec_status locate(struct moec_checkpoint *ck, const struct moec_checkpoint_tensor *tensor,
-                               struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
-                               struct moec_error *err)
+/* Finds a linear layer (rows = outputs), one of n_stacked in a tensor that is stacked, and fills its view. */
+static enum moec_status locate_stacked(struct moec_checkpoint *ck,
+                                       const struct moec_checkpoint_tensor *tensor,
+                                       struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
+                                       uint32_t n_stacked, struct moec_error *err)
 {
     char name[MOEC_TENSOR_NAME_BYTES], where[MOEC_TENSOR_NAME_BYTES + 4096];
     struct moec_tensor found;
@@ -105,15 +106,43 @@ static enum moec_status locate(struct moec_checkpoint *ck, const struct moec_che
         return fail_missing(ck, name, err);
     (void)snprintf(where, sizeof where, "tensor '%s' in '%s'", name,
                    ck->source->file(ck->source, found.file)->path);
-    MOEC_TRY(moec_tensor_view_make(&found, layout, rows, columns, tensor->expert, ck->config.n_expert, where,
+    MOEC_TRY(moec_tensor_view_make(&found, layout, rows, columns, tensor->expert, n_stacked, where,
                                    tensor->view, err));
     ck->weight_bytes += moec_tensor_view_bytes(tensor->view);
+    return MOEC_OK;
+}
+
+/* The same of experts, or of all that is not stacked. */
+static enum moec_status locate(struct moec_checkpoint *ck, const struct moec_checkpoint_tensor *tensor,
+                               struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
+                               struct moec_error *err)
+{
+    return locate_stacked(ck, tensor, layout, rows, columns, ck->config.n_expert, err);
+}
+
+/* Keys and values of a latent in two tensors (heads, latent, keys) and (heads, values, latent): the first
+ * head's matrix of each. */
+static enum moec_status locate_split_latents(struct moec_checkpoint *ck, uint32_t layer,
+                                             struct moec_error *err)
+{
+    const struct moec_layer_kind *kind = moec_config_layer(&ck->config, layer);
+    const struct moec_tensor_layout keys = {.is_stacked = true, .is_transposed = true},
+                                    values = {.is_stacked = true};
+    struct moec_checkpoint_tensor k = moec_checkpoint_dense_tensor(ck, MOEC_ROLE_K, layer),
+                                  v = moec_checkpoint_dense_tensor(ck, MOEC_ROLE_V, layer);
+    MOEC_TRY(locate_stacked(ck, &k, keys, moec_layer_plain_dim(kind), kind->latent_dim, kind->n_head, err));
+    MOEC_TRY(locate_stacked(ck, &v, values, moec_layer_value_dim(kind), kind->latent_dim, kind->n_head, err));
+    *moec_checkpoint_dense_tensor(ck, MOEC_ROLE_KV_UP, layer).view = *k.view;
+    ck->weight_bytes +=
+        (kind->n_head - 1) * (moec_tensor_view_bytes(k.view) + moec_tensor_view_bytes(v.view));
     return MOEC_OK;
 }
 
 static enum moec_status locate_dense(struct moec_checkpoint *ck, enum moec_role role, uint32_t layer,
                                      struct moec_error *err)
 {
+    if (role == MOEC_ROLE_KV_UP && ck->has_split_latents)
+        return locate_split_latents(ck, layer, err);
     choose_dense_name(ck, role, layer);
     const struct moec_checkpoint_tensor tensor = moec_checkpoint_dense_tensor(ck, role, layer);
     const struct moec_tensor_layout layout = moec_family_layout(&ck->family, &ck->config, role, layer);
@@ -275,10 +304,18 @@ static enum moec_status check_embedding_copies(struct moec_checkpoint *ck, struc
     return MOEC_OK;
 }
 
+static bool has_split_latents(const struct moec_checkpoint *ck)
+{
+    const char *const *names = ck->family.names;
+    return ck->is_gguf && moec_config_layer(&ck->config, 0)->latent_dim > 0 &&
+           !has_tensor(ck, names[MOEC_ROLE_KV_UP], 0) && has_tensor(ck, names[MOEC_ROLE_K], 0);
+}
+
 enum moec_status moec_checkpoint_locate(struct moec_checkpoint *ck, struct moec_error *err)
 {
     const char *embedding = ck->family.names[MOEC_ROLE_EMBEDDING];
     ck->is_inner = ck->family.outer_type != NULL && !has_tensor(ck, embedding, MOEC_LAYER_NONE);
+    ck->has_split_latents = has_split_latents(ck);
     MOEC_TRY(locate_all_dense(ck, err));
     MOEC_TRY(untie_head(ck, err));
     MOEC_TRY(locate_all_experts(ck, err));

@@ -77,12 +77,26 @@ struct dense_choice {
     uint32_t n_chosen;
 };
 
+static bool is_split(const struct moec_checkpoint *ck, uint32_t role)
+{
+    return role == MOEC_ROLE_KV_UP && ck->has_split_latents;
+}
+
+/* The dtype that holds a tensor's weights without loss. */
+static enum moec_dtype dtype_of(const struct moec_checkpoint *ck, enum moec_role role, uint32_t layer)
+{
+    const enum moec_dtype dtype = moec_tensor_view_dtype(moec_checkpoint_dense_tensor(ck, role, layer).view);
+    const bool differs =
+        is_split(ck, role) &&
+        moec_tensor_view_dtype(moec_checkpoint_dense_tensor(ck, MOEC_ROLE_V, layer).view) != dtype;
+    return differs ? MOEC_DTYPE_F32 : dtype;
+}
+
 /* Asked for each tensor in the order of the table. */
 static struct moec_codec choose_dense_codec(void *context, enum moec_role role, uint32_t layer)
 {
     struct dense_choice *choice = context;
-    const enum moec_dtype dtype =
-        moec_tensor_view_dtype(moec_checkpoint_dense_tensor(choice->ck, role, layer).view);
+    const enum moec_dtype dtype = dtype_of(choice->ck, role, layer);
     const bool is_short = role == MOEC_ROLE_ROUTER_TABLE && choice->ck->config.n_expert <= EXACT_F16;
     const struct moec_codec stored = {.dtype = (uint8_t)(is_short ? MOEC_DTYPE_F16 : dtype)};
     if (choice->quantised == NULL || !moec_role_is_quantisable(role))
@@ -98,12 +112,37 @@ struct dense_stream {
     void *scratch; /* owned; for the largest tensor */
 };
 
+/* Rows of keys and values of a latent, head by head, where these stand in two tensors. */
+static enum moec_status load_latents(const struct dense_stream *stream, const struct moec_dense_entry *entry,
+                                     uint32_t first_row, uint32_t n_rows, uint8_t *rows,
+                                     struct moec_error *err)
+{
+    const struct moec_layer_kind *kind = moec_config_layer(&stream->ck->config, entry->layer);
+    const uint32_t n_key = moec_layer_plain_dim(kind), n_head_rows = n_key + moec_layer_value_dim(kind);
+    const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
+    for (uint32_t done = 0, n = 0; done < n_rows; done += n) {
+        const uint32_t head = (first_row + done) / n_head_rows, at = (first_row + done) % n_head_rows;
+        const bool is_key = at < n_key;
+        const uint32_t from = is_key ? at : at - n_key;
+        const struct moec_checkpoint_tensor tensor =
+            moec_checkpoint_dense_tensor(stream->ck, is_key ? MOEC_ROLE_K : MOEC_ROLE_V, entry->layer);
+        struct moec_tensor_view view = *tensor.view;
+        view.first += (uint64_t)head * view.rows * view.columns;
+        n = view.rows - from < n_rows - done ? view.rows - from : n_rows - done;
+        MOEC_TRY(encode_rows(stream->ck, &tensor, &view, entry->codec, from, (size_t)from + n,
+                             rows + done * row_bytes, row_bytes, stream->scratch, err));
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status load_rows(struct moec_dense_source *self, const struct moec_dense_entry *entry,
                                   uint32_t first_row, uint32_t n_rows, uint8_t *rows, struct moec_error *err)
 {
     const struct dense_stream *stream = (const struct dense_stream *)self;
     const struct moec_checkpoint_tensor tensor =
         moec_checkpoint_dense_tensor(stream->ck, (enum moec_role)entry->role, entry->layer);
+    if (is_split(stream->ck, entry->role))
+        return load_latents(stream, entry, first_row, n_rows, rows, err);
     MOEC_TRY(encode_rows(stream->ck, &tensor, tensor.view, entry->codec, first_row,
                          (size_t)first_row + n_rows, rows, moec_codec_row_bytes(entry->codec, entry->columns),
                          stream->scratch, err));
@@ -131,6 +170,16 @@ enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *chec
     return moec_checkpoint_stream_dense_as(checkpoint, dense_bits == 16 ? NULL : &codec, dense, err);
 }
 
+static uint64_t entry_scratch_bytes(const struct moec_checkpoint *ck, const struct moec_dense_entry *entry)
+{
+    const uint64_t bytes =
+        scratch_bytes(moec_checkpoint_dense_tensor(ck, (enum moec_role)entry->role, entry->layer).view);
+    if (!is_split(ck, entry->role))
+        return bytes;
+    const uint64_t values = scratch_bytes(moec_checkpoint_dense_tensor(ck, MOEC_ROLE_V, entry->layer).view);
+    return bytes > values ? bytes : values;
+}
+
 static enum moec_status stream_dense(const struct moec_checkpoint *checkpoint, struct dense_choice *choice,
                                      struct moec_dense *dense, struct moec_error *err)
 {
@@ -141,8 +190,7 @@ static enum moec_status stream_dense(const struct moec_checkpoint *checkpoint, s
     MOEC_TRY(moec_dense_create_table(&checkpoint->config, choose_dense_codec, choice, &made, err));
     for (uint32_t i = 0; i < made.n_entries; i++) {
         const struct moec_dense_entry *entry = &made.entries[i];
-        const uint64_t bytes = scratch_bytes(
-            moec_checkpoint_dense_tensor(checkpoint, (enum moec_role)entry->role, entry->layer).view);
+        const uint64_t bytes = entry_scratch_bytes(checkpoint, entry);
         needed = bytes > needed ? bytes : needed;
     }
     MOEC_TRY_OUT(moec_alloc((void **)&stream, 1, sizeof *stream, "the source of dense weights", err));

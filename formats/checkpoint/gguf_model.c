@@ -1,6 +1,7 @@
 #include "formats/checkpoint/gguf_model.h"
 
 #include "formats/base/printable.h"
+#include "formats/checkpoint/gguf_tensors.h"
 #include "formats/family/family_parts.h"
 #include "formats/json/json_write.h"
 
@@ -28,26 +29,16 @@ enum gating { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_CHOSEN = 3 };
 
 struct making;
 
-/* A tensor of another name than the common one; of layers that keep a running state, if `is_running`. */
-struct tensor_name {
-    enum moec_role role;
-    bool is_running;
-    const char *name;
-};
-
-#define MAX_OWN_NAMES 9
-
 struct architecture {
     const char *name;       /* general.architecture */
     const char *model_type; /* of config.json */
     /* In place of the common ones of these metadata, or beside them; ended by one without a name. */
     struct key keys[MAX_OWN_KEYS + 1];
     enum gating gating;
-    /* The converter put the rotated coordinates of queries and keys into pairs, or the model has them so. */
-    bool has_pairs;
     /* Weights of chosen experts are normalised: where the metadata do not say it, or (`always_norm`) whatever
      * they say, which must agree. */
     bool norm_topk, always_norm;
+    bool takes_softmax; /* beside `gating`, where the metadata say so or nothing */
     /* config.json's names of what tensors show; NULL where the family has none. */
     const char *first_moe, *last_moe; /* layers with experts */
     const char *n_shared;             /* experts' widths in a shared expert */
@@ -55,16 +46,17 @@ struct architecture {
     uint32_t window_step;
     bool keeps_rope_ends; /* YaRN's range is not rounded to whole dimensions, which the metadata never say */
     enum moec_status (*put)(const struct making *m); /* fields of this family alone */
-    struct tensor_name names[MAX_OWN_NAMES + 1];     /* ended by one without a name */
-    struct moec_tensor_layout (*layout_of)(const struct moec_config *config, enum moec_role role,
-                                           uint32_t layer); /* as struct moec_family's */
+    struct moec_gguf_tensors tensors;
 };
 
 static enum moec_status put_afmoe(const struct making *m);
+static enum moec_status put_deepseek2(const struct making *m);
 static enum moec_status put_granite(const struct making *m);
 static enum moec_status put_granite_hybrid(const struct making *m);
 static enum moec_status put_lfm2(const struct making *m);
 static enum moec_status put_qwen_next(const struct making *m);
+static struct moec_tensor_layout layout_deepseek2(const struct moec_config *config, enum moec_role role,
+                                                  uint32_t layer);
 static struct moec_tensor_layout layout_granite_hybrid(const struct moec_config *config, enum moec_role role,
                                                        uint32_t layer);
 static struct moec_tensor_layout layout_lfm2(const struct moec_config *config, enum moec_role role,
@@ -77,21 +69,37 @@ static const struct architecture architectures[] = {
     {.name = "olmoe", .model_type = "olmoe", .gating = SOFTMAX},
     {.name = "qwen2moe", .model_type = "qwen2_moe", .gating = SOFTMAX},
     {.name = "qwen3moe", .model_type = "qwen3_moe", .gating = SOFTMAX, .norm_topk = true},
-    {.name = "llama", .model_type = "mixtral", .gating = SOFTMAX, .has_pairs = true, .norm_topk = true,
+    {.name = "llama", .model_type = "mixtral", .gating = SOFTMAX, .tensors.has_pairs = true, .norm_topk = true,
      .keys = {{"expert_count", "num_local_experts", COUNT, true}}},
-    {.name = "deepseek", .model_type = "deepseek", .gating = SOFTMAX, .has_pairs = true,
+    {.name = "deepseek", .model_type = "deepseek", .gating = SOFTMAX, .tensors.has_pairs = true,
      .first_moe = "first_k_dense_replace", .n_shared = "n_shared_experts",
      .keys = {{"expert_count", "n_routed_experts", COUNT, true}}},
+    {.name = "deepseek2", .model_type = "deepseek_v3", .gating = SIGMOID, .takes_softmax = true,
+     .first_moe = "first_k_dense_replace", .n_shared = "n_shared_experts", .put = put_deepseek2,
+     .tensors.layout_of = layout_deepseek2,
+     .keys = {{"expert_count", "n_routed_experts", COUNT, true},
+              {"expert_weights_scale", "routed_scaling_factor", REAL, false},
+              {"attention.kv_lora_rank", "kv_lora_rank", COUNT, true},
+              {"attention.head_count_kv", "absorbed_key_value_heads", COUNT, false},
+              {"attention.key_length", "absorbed_key_length", COUNT, false}},
+     .tensors.names = {{MOEC_ROLE_Q, false, "blk.{L}.attn_q_b.weight"},
+               {MOEC_ROLE_Q_DOWN, false, "blk.{L}.attn_q_a.weight"},
+               {MOEC_ROLE_Q_DOWN_NORM, false, "blk.{L}.attn_q_a_norm.weight"},
+               {MOEC_ROLE_KV_DOWN, false, "blk.{L}.attn_kv_a_mqa.weight"},
+               {MOEC_ROLE_KV_DOWN_NORM, false, "blk.{L}.attn_kv_a_norm.weight"},
+               {MOEC_ROLE_KV_UP, false, "blk.{L}.attn_kv_b.weight"},
+               {MOEC_ROLE_K, false, "blk.{L}.attn_k_b.weight"},
+               {MOEC_ROLE_V, false, "blk.{L}.attn_v_b.weight"}}},
     {.name = "dots1", .model_type = "dots1", .gating = SIGMOID, .first_moe = "first_k_dense_replace",
      .n_shared = "n_shared_experts", .window_step = 1,
      .keys = {{"expert_count", "n_routed_experts", COUNT, true},
               {"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
     {.name = "glm4moe", .model_type = "glm4_moe", .gating = SIGMOID, .first_moe = "first_k_dense_replace",
      .n_shared = "n_shared_experts",
-     .names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"}},
+     .tensors.names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"}},
      .keys = {{"expert_count", "n_routed_experts", COUNT, true},
               {"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
-    {.name = "ernie4_5-moe", .model_type = "ernie4_5_moe", .gating = SOFTMAX, .has_pairs = true,
+    {.name = "ernie4_5-moe", .model_type = "ernie4_5_moe", .gating = SOFTMAX, .tensors.has_pairs = true,
      .norm_topk = true, .always_norm = true, .first_moe = "moe_layer_start_index",
      .last_moe = "moe_layer_end_index", .n_shared = "moe_num_shared_experts",
      .keys = {{"expert_count", "moe_num_experts", COUNT, true}, {"expert_used_count", "moe_k", COUNT, true},
@@ -100,7 +108,7 @@ static const struct architecture architectures[] = {
      .always_norm = true, .keys = {{"expert_used_count", "moe_topk", COUNT, true}}},
     {.name = "minimax-m2", .model_type = "minimax_m2", .gating = SIGMOID, .norm_topk = true,
      .always_norm = true, .keys = {{"expert_count", "num_local_experts", COUNT, true}}},
-    {.name = "granitemoe", .model_type = "granitemoe", .gating = SOFTMAX, .has_pairs = true,
+    {.name = "granitemoe", .model_type = "granitemoe", .gating = SOFTMAX, .tensors.has_pairs = true,
      .norm_topk = true, .always_norm = true, .put = put_granite,
      .keys = {{"expert_count", "num_local_experts", COUNT, true},
               {"embedding_scale", "embedding_multiplier", REAL, false},
@@ -108,7 +116,7 @@ static const struct architecture architectures[] = {
               {"logit_scale", "logits_scaling", REAL, false},
               {"attention.scale", "attention_multiplier", REAL, false}}},
     {.name = "granitehybrid", .model_type = "granitemoehybrid", .gating = SOFTMAX, .norm_topk = true,
-     .always_norm = true, .put = put_granite_hybrid, .layout_of = layout_granite_hybrid,
+     .always_norm = true, .put = put_granite_hybrid, .tensors.layout_of = layout_granite_hybrid,
      .keys = {{"expert_count", "num_local_experts", COUNT, true},
               {"embedding_scale", "embedding_multiplier", REAL, false},
               {"residual_scale", "residual_multiplier", REAL, false},
@@ -119,7 +127,7 @@ static const struct architecture architectures[] = {
               {"ssm.state_size", "mamba_d_state", COUNT, true},
               {"ssm.group_count", "mamba_n_groups", COUNT, true},
               {"ssm.time_step_rank", "mamba_n_heads", COUNT, true}},
-     .names = {{MOEC_ROLE_OUTPUT_GATE, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_V, true, "blk.{L}.ssm_in.weight"},
+     .tensors.names = {{MOEC_ROLE_OUTPUT_GATE, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_V, true, "blk.{L}.ssm_in.weight"},
                {MOEC_ROLE_K, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_Q, true, "blk.{L}.ssm_in.weight"},
                {MOEC_ROLE_DELTA_DECAY, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_O, true, "blk.{L}.ssm_out.weight"},
                {MOEC_ROLE_CONVOLUTION, false, "blk.{L}.ssm_conv1d.weight"},
@@ -132,11 +140,11 @@ static const struct architecture architectures[] = {
      .first_moe = "num_dense_layers", .n_shared = "num_shared_experts", .window_step = 4, .put = put_afmoe,
      .keys = {{"expert_weights_scale", "route_scale", REAL, false}}},
     {.name = "lfm2moe", .model_type = "lfm2_moe", .gating = SIGMOID, .norm_topk = true, .always_norm = true,
-     .first_moe = "num_dense_layers", .put = put_lfm2, .layout_of = layout_lfm2,
+     .first_moe = "num_dense_layers", .put = put_lfm2, .tensors.layout_of = layout_lfm2,
      .keys = {{"attention.head_count_kv", "num_key_value_heads", LARGEST, true},
               {"shortconv.l_cache", "conv_L_cache", COUNT, true},
               {"expert_weights_scale", "routed_scaling_factor", REAL, false}},
-     .names = {{MOEC_ROLE_FINAL_NORM, false, "token_embd_norm.weight"},
+     .tensors.names = {{MOEC_ROLE_FINAL_NORM, false, "token_embd_norm.weight"},
                {MOEC_ROLE_CONVOLUTION, false, "blk.{L}.shortconv.conv.weight"},
                {MOEC_ROLE_INPUT_GATE, false, "blk.{L}.shortconv.in_proj.weight"},
                {MOEC_ROLE_OUTPUT_GATE, false, "blk.{L}.shortconv.in_proj.weight"},
@@ -147,15 +155,15 @@ static const struct architecture architectures[] = {
      .keys = {{"expert_count", "num_local_experts", COUNT, true},
               {"expert_feed_forward_length", "intermediate_size", COUNT, true},
               {"feed_forward_length", "dense_intermediate_size", COUNT, false}},
-     .names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"}}},
+     .tensors.names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"}}},
     {.name = "qwen3next", .model_type = "qwen3_next", .gating = SOFTMAX, .norm_topk = true,
-     .put = put_qwen_next, .layout_of = layout_qwen_next,
+     .put = put_qwen_next, .tensors.layout_of = layout_qwen_next,
      .keys = {{"ssm.conv_kernel", "linear_conv_kernel_dim", COUNT, true},
               {"ssm.state_size", "linear_key_head_dim", COUNT, true},
               {"ssm.group_count", "linear_num_key_heads", COUNT, true},
               {"ssm.time_step_rank", "linear_num_value_heads", COUNT, true},
               {"full_attention_interval", "full_attention_interval", COUNT, false}},
-     .names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"},
+     .tensors.names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"},
                {MOEC_ROLE_OUTPUT_GATE, false, "blk.{L}.attn_q.weight"},
                {MOEC_ROLE_OUTPUT_GATE, true, "blk.{L}.attn_gate.weight"},
                {MOEC_ROLE_Q, true, "blk.{L}.attn_qkv.weight"},
@@ -190,6 +198,12 @@ static enum moec_status find_architecture(const struct moec_gguf *gguf, const st
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                      "'%s' has 'general.architecture' '%s', architectures known: %s", gguf->file.path, shown,
                      known);
+}
+
+const struct moec_gguf_tensors *moec_gguf_tensors_of(const struct moec_gguf *gguf)
+{
+    const struct architecture *architecture = NULL;
+    return find_architecture(gguf, &architecture, NULL) == MOEC_OK ? &architecture->tensors : NULL;
 }
 
 /* ---- metadata ---- */
@@ -347,7 +361,7 @@ static enum moec_status put_router(const struct making *m)
     moec_json_out_bool(m->root, "norm_topk_prob", norm_topk);
     if (gating != NULL)
         MOEC_TRY(moec_gguf_as_u64(m->gguf, gating, &kind, m->err));
-    if (kind != a->gating)
+    if (kind != a->gating && !(a->takes_softmax && kind == SOFTMAX))
         return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
                          "'%s' has '%s.expert_gating_func' %" PRIu64
                          ", only %d (%s) is supported for this architecture",
@@ -385,6 +399,19 @@ static enum moec_status put_rotated(const struct making *m)
     return MOEC_OK;
 }
 
+/* DeepSeek's 'mscale_all_dim', a tenth of which the file has; llama.cpp takes 'mscale' to be the same. */
+static enum moec_status put_mscale(const struct making *m)
+{
+    const struct moec_gguf_value *factor = find_key(m, "rope.scaling.yarn_log_multiplier");
+    double tenth = 0;
+    if (factor == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_gguf_as_double(m->gguf, factor, &tenth, m->err));
+    moec_json_out_double(m->root, "mscale", shortest((float)(10 * shortest(tenth))));
+    moec_json_out_double(m->root, "mscale_all_dim", shortest((float)(10 * shortest(tenth))));
+    return MOEC_OK;
+}
+
 static enum moec_status put_scaling(const struct making *m, struct moec_gguf_text type)
 {
     static const struct key yarn[] = {
@@ -400,6 +427,8 @@ static enum moec_status put_scaling(const struct making *m, struct moec_gguf_tex
     moec_json_out_string_n(inner.root, "rope_type", type.bytes, type.n_bytes);
     for (size_t i = 0; i < sizeof yarn / sizeof *yarn && status == MOEC_OK; i++)
         status = put_key(&inner, &yarn[i]);
+    if (status == MOEC_OK)
+        status = put_mscale(&inner);
     if (m->architecture->keeps_rope_ends)
         moec_json_out_bool(inner.root, "truncate", false);
     moec_json_out_node(m->root, "rope_scaling", inner.root);
@@ -550,6 +579,62 @@ static enum moec_status put_afmoe(const struct making *m)
 {
     moec_json_out_bool(m->root, "mup_enabled", true);
     return MOEC_OK;
+}
+
+static enum moec_status find_count(const struct making *m, const char *key, uint64_t *count)
+{
+    const struct moec_gguf_value *value = find_key(m, key);
+    *count = 0;
+    return value == NULL ? MOEC_OK : moec_gguf_as_u64(m->gguf, value, count, m->err);
+}
+
+/* One architecture for DeepSeek-V2, V3 and what follows them (GLM-4 MoE Lite): scores are sigmoids where the
+ * file says so, or where it does not and the choice has a bias. Since April 2025 converters say the
+ * dimensions of absorbed heads, and beside them ("_mla") those of the model. */
+static enum moec_status put_deepseek2(const struct making *m)
+{
+    const bool is_absorbed = find_key(m, "attention.key_length_mla") != NULL;
+    const struct moec_gguf_value *gating = find_key(m, "expert_gating_func");
+    struct moec_tensor bias;
+    uint64_t n_head = 0, n_rotated = 0, n_value = 0, n_latent = 0, n_group = 0;
+    uint64_t kind = find_in_layer(m, m->n_layer - 1, "exp_probs_b.bias", &bias) ? SIGMOID : SOFTMAX;
+    MOEC_TRY(find_count(m, is_absorbed ? "attention.key_length_mla" : "attention.key_length", &n_head));
+    MOEC_TRY(find_count(m, is_absorbed ? "attention.value_length_mla" : "attention.value_length", &n_value));
+    MOEC_TRY(find_count(m, "rope.dimension_count", &n_rotated));
+    MOEC_TRY(find_count(m, "attention.q_lora_rank", &n_latent));
+    MOEC_TRY(find_count(m, "expert_group_count", &n_group));
+    if (gating != NULL)
+        MOEC_TRY(moec_gguf_as_u64(m->gguf, gating, &kind, m->err));
+    if (n_rotated == 0 || n_rotated >= n_head)
+        return moec_fail(m->err, MOEC_ERR_FORMAT,
+                         "'%s' says %" PRIu64 " rotated dimensions of heads with %" PRIu64
+                         " ('deepseek2.rope.dimension_count'), expected 1 or more, and fewer",
+                         m->gguf->file.path, n_rotated, n_head);
+    moec_json_out_u64(m->root, "qk_rope_head_dim", n_rotated);
+    moec_json_out_u64(m->root, "qk_nope_head_dim", n_head - n_rotated);
+    moec_json_out_u64(m->root, "v_head_dim", n_value);
+    if (n_latent > 0)
+        moec_json_out_u64(m->root, "q_lora_rank", n_latent);
+    else
+        moec_json_out_null(m->root, "q_lora_rank");
+    if (n_group == 0) {
+        moec_json_out_u64(m->root, "n_group", 1);
+        moec_json_out_u64(m->root, "topk_group", 1);
+    }
+    if (kind != SOFTMAX)
+        return MOEC_OK;
+    moec_json_out_string(m->root, "model_type", "deepseek_v2");
+    moec_json_out_string(m->root, "topk_method", n_group > 1 ? "group_limited_greedy" : "greedy");
+    return MOEC_OK;
+}
+
+/* As published: rotated coordinates side by side. */
+static struct moec_tensor_layout layout_deepseek2(const struct moec_config *config, enum moec_role role,
+                                                  uint32_t layer)
+{
+    (void)config;
+    (void)layer;
+    return (struct moec_tensor_layout){.has_pairs = role == MOEC_ROLE_Q || role == MOEC_ROLE_KV_DOWN};
 }
 
 /* One architecture for models without and with a shared expert. */
@@ -708,139 +793,4 @@ enum moec_status moec_gguf_model_config(const struct moec_tensor_source *source,
 out:
     moec_json_out_free(m.root);
     return status;
-}
-
-/* ---- tensors ---- */
-
-/* clang-format off */
-static const char *const names[MOEC_ROLE_COUNT] = {
-    [MOEC_ROLE_EMBEDDING] = "token_embd.weight",
-    [MOEC_ROLE_HEAD] = "output.weight",
-    [MOEC_ROLE_FINAL_NORM] = "output_norm.weight",
-    [MOEC_ROLE_ATTENTION_NORM] = "blk.{L}.attn_norm.weight",
-    [MOEC_ROLE_Q] = "blk.{L}.attn_q.weight",
-    [MOEC_ROLE_K] = "blk.{L}.attn_k.weight",
-    [MOEC_ROLE_V] = "blk.{L}.attn_v.weight",
-    [MOEC_ROLE_O] = "blk.{L}.attn_output.weight",
-    [MOEC_ROLE_Q_BIAS] = "blk.{L}.attn_q.bias",
-    [MOEC_ROLE_K_BIAS] = "blk.{L}.attn_k.bias",
-    [MOEC_ROLE_V_BIAS] = "blk.{L}.attn_v.bias",
-    [MOEC_ROLE_O_BIAS] = "blk.{L}.attn_output.bias",
-    [MOEC_ROLE_OUTPUT_GATE] = "blk.{L}.attn_gate.weight",
-    [MOEC_ROLE_Q_NORM] = "blk.{L}.attn_q_norm.weight",
-    [MOEC_ROLE_K_NORM] = "blk.{L}.attn_k_norm.weight",
-    [MOEC_ROLE_MLP_NORM] = "blk.{L}.ffn_norm.weight",
-    [MOEC_ROLE_ATTENTION_POST_NORM] = "blk.{L}.post_attention_norm.weight",
-    [MOEC_ROLE_MLP_POST_NORM] = "blk.{L}.post_ffw_norm.weight",
-    [MOEC_ROLE_ROUTER] = "blk.{L}.ffn_gate_inp.weight",
-    [MOEC_ROLE_ROUTER_BIAS] = "blk.{L}.ffn_gate_inp.bias",
-    [MOEC_ROLE_ROUTER_CHOICE_BIAS] = "blk.{L}.exp_probs_b.bias",
-    [MOEC_ROLE_DELTA_RATE] = "blk.{L}.ssm_ba.weight",
-    [MOEC_ROLE_DELTA_DECAY] = "blk.{L}.ssm_ba.weight",
-    [MOEC_ROLE_DELTA_DECAY_LOG] = "blk.{L}.ssm_a",
-    [MOEC_ROLE_DELTA_DECAY_BIAS] = "blk.{L}.ssm_dt.bias",
-    [MOEC_ROLE_DELTA_NORM] = "blk.{L}.ssm_norm.weight",
-    [MOEC_ROLE_EXPERT_GATE_BIAS] = "blk.{L}.ffn_gate_exps.bias",
-    [MOEC_ROLE_EXPERT_UP_BIAS] = "blk.{L}.ffn_up_exps.bias",
-    [MOEC_ROLE_EXPERT_DOWN_BIAS] = "blk.{L}.ffn_down_exps.bias",
-    [MOEC_ROLE_SINKS] = "blk.{L}.attn_sinks.weight",
-    [MOEC_ROLE_SHARED_EXPERT_GATE] = "blk.{L}.ffn_gate_inp_shexp.weight",
-    [MOEC_ROLE_SHARED_UP] = "blk.{L}.ffn_up_shexp.weight",
-    [MOEC_ROLE_SHARED_GATE] = "blk.{L}.ffn_gate_shexp.weight",
-    [MOEC_ROLE_SHARED_DOWN] = "blk.{L}.ffn_down_shexp.weight",
-    [MOEC_ROLE_DENSE_UP] = "blk.{L}.ffn_up.weight",
-    [MOEC_ROLE_DENSE_GATE] = "blk.{L}.ffn_gate.weight",
-    [MOEC_ROLE_DENSE_DOWN] = "blk.{L}.ffn_down.weight",
-};
-
-/* All experts of a layer stacked, as converters have written them since April 2024; then gate and up in one
- * tensor; then each expert alone, as older files have them. */
-static const struct moec_family_experts experts[] = {
-    {.names = {[MOEC_PROJECTION_GATE] = "blk.{L}.ffn_gate_exps.weight",
-               [MOEC_PROJECTION_UP] = "blk.{L}.ffn_up_exps.weight",
-               [MOEC_PROJECTION_DOWN] = "blk.{L}.ffn_down_exps.weight"},
-     .layouts = {[MOEC_PROJECTION_GATE] = {.is_stacked = true}, [MOEC_PROJECTION_UP] = {.is_stacked = true},
-                 [MOEC_PROJECTION_DOWN] = {.is_stacked = true}}},
-    {.names = {[MOEC_PROJECTION_GATE] = "blk.{L}.ffn_gate_up_exps.weight",
-               [MOEC_PROJECTION_UP] = "blk.{L}.ffn_gate_up_exps.weight",
-               [MOEC_PROJECTION_DOWN] = "blk.{L}.ffn_down_exps.weight"},
-     .layouts = {[MOEC_PROJECTION_GATE] = {.is_stacked = true, .n_part = 2},
-                 [MOEC_PROJECTION_UP] = {.is_stacked = true, .n_part = 2, .part = 1},
-                 [MOEC_PROJECTION_DOWN] = {.is_stacked = true}}},
-    {.names = {[MOEC_PROJECTION_GATE] = "blk.{L}.ffn_gate.{E}.weight",
-               [MOEC_PROJECTION_UP] = "blk.{L}.ffn_up.{E}.weight",
-               [MOEC_PROJECTION_DOWN] = "blk.{L}.ffn_down.{E}.weight"}},
-};
-/* clang-format on */
-
-/* Queries, keys and values of all heads in one tensor, one after the other (the converter's --fuse-qkv). */
-static struct moec_tensor_layout layout_fused(const struct moec_config *config, enum moec_role role,
-                                              uint32_t layer)
-{
-    const struct moec_layer_kind *kind = layer == MOEC_LAYER_NONE ? NULL : moec_config_layer(config, layer);
-    struct moec_tensor_layout layout = {0};
-    if (kind == NULL)
-        return layout;
-    const uint32_t n_q = kind->n_head * kind->head_dim, n_kv = kind->n_kv_head * kind->head_dim;
-    const struct {
-        enum moec_role weight, bias;
-        uint32_t first, n;
-    } parts[] = {{MOEC_ROLE_Q, MOEC_ROLE_Q_BIAS, 0, n_q},
-                 {MOEC_ROLE_K, MOEC_ROLE_K_BIAS, n_q, n_kv},
-                 {MOEC_ROLE_V, MOEC_ROLE_V_BIAS, n_q + n_kv, n_kv}};
-    for (size_t i = 0; i < 3; i++)
-        if (role == parts[i].weight || role == parts[i].bias)
-            layout = (struct moec_tensor_layout){
-                .block_rows = parts[i].n, .block_first = parts[i].first, .block_step = n_q + 2 * n_kv};
-    return layout;
-}
-
-static struct moec_tensor_layout layout_fused_pairs(const struct moec_config *config, enum moec_role role,
-                                                    uint32_t layer)
-{
-    struct moec_tensor_layout layout = layout_fused(config, role, layer);
-    layout.has_pairs =
-        role == MOEC_ROLE_Q || role == MOEC_ROLE_K || role == MOEC_ROLE_Q_BIAS || role == MOEC_ROLE_K_BIAS;
-    return layout;
-}
-
-/* Where the first layer has such a tensor, all have. */
-static void fuse_names(const struct moec_tensor_source *source, bool has_pairs, struct moec_family *family)
-{
-    static const enum moec_role weights[] = {MOEC_ROLE_Q, MOEC_ROLE_K, MOEC_ROLE_V},
-                                biases[] = {MOEC_ROLE_Q_BIAS, MOEC_ROLE_K_BIAS, MOEC_ROLE_V_BIAS};
-    struct moec_tensor tensor;
-    if (family->layout_of != NULL || !source->find(source, "blk.0.attn_qkv.weight", &tensor))
-        return;
-    for (size_t i = 0; i < 3; i++) {
-        family->names[weights[i]] = "blk.{L}.attn_qkv.weight";
-        family->names[biases[i]] = "blk.{L}.attn_qkv.bias";
-    }
-    family->layout_of = has_pairs ? layout_fused_pairs : layout_fused;
-}
-
-void moec_gguf_model_names(const struct moec_tensor_source *source, struct moec_family *family)
-{
-    static const enum moec_role paired[] = {MOEC_ROLE_Q, MOEC_ROLE_K, MOEC_ROLE_Q_BIAS, MOEC_ROLE_K_BIAS};
-    const struct architecture *architecture = NULL;
-    const struct moec_tensor_layout plain = {0};
-    memcpy(family->names, names, sizeof names);
-    memset(family->other_names, 0, sizeof family->other_names);
-    for (size_t role = 0; role < MOEC_ROLE_COUNT; role++)
-        family->layouts[role] = plain;
-    memset(family->running_names, 0, sizeof family->running_names);
-    family->layout_of = NULL;
-    if (find_architecture(moec_gguf_source_header(source), &architecture, NULL) == MOEC_OK) {
-        for (size_t i = 0; i < sizeof paired / sizeof *paired; i++)
-            family->layouts[paired[i]].has_pairs = architecture->has_pairs;
-        for (const struct tensor_name *own = architecture->names; own->name != NULL; own++)
-            (own->is_running ? family->running_names : family->names)[own->role] = own->name;
-        family->layout_of = architecture->layout_of;
-        fuse_names(source, architecture->has_pairs, family);
-    }
-    memcpy(family->expert_names, experts[0].names, sizeof family->expert_names);
-    memcpy(family->expert_layouts, experts[0].layouts, sizeof family->expert_layouts);
-    memset(family->other_experts, 0, sizeof family->other_experts);
-    memcpy(family->other_experts, experts + 1, sizeof experts - sizeof *experts);
-    family->embedding_copies = NULL;
 }

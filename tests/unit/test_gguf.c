@@ -166,9 +166,11 @@ static void test_gguf__what_the_converter_changes_is_undone(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "afmoe",      "deepseek",         "dots1",          "ernie4_5_moe",    "exaone_moe",     "glm4_moe",
-        "granitemoe", "granitemoeshared", "hunyuan_v1_moe", "minimax_m2",      "qwen3_moe-yarn", "qwen3_next",
-        "gpt_oss",    "gpt_oss-mxfp4",    "lfm2_moe",       "granitemoehybrid"};
+        "afmoe",          "deepseek",      "dots1",          "ernie4_5_moe",
+        "exaone_moe",     "glm4_moe",      "granitemoe",     "granitemoeshared",
+        "hunyuan_v1_moe", "minimax_m2",    "qwen3_moe-yarn", "qwen3_next",
+        "gpt_oss",        "gpt_oss-mxfp4", "lfm2_moe",       "granitemoehybrid",
+        "deepseek_v2",    "deepseek_v3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char gguf[128], config[128], family[128], own[128];
         print_message("%s\n", names[i]);
