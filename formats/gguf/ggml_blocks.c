@@ -103,7 +103,7 @@ static void decode_mxfp4(const uint8_t *block, size_t n, float *weights)
 /* Two bits of weight i of a half block of 128: four times 32 weights share 32 bytes. */
 static uint32_t two_bits(const uint8_t *bytes, uint32_t i)
 {
-    return bytes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3u;
+    return (uint32_t)bytes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3u;
 }
 
 static void decode_q2_k(const uint8_t *block, size_t n, float *weights)
@@ -198,7 +198,7 @@ static void decode_iq4_xs(const uint8_t *block, size_t n, float *weights)
         const float d = half_at(block);
         const uint32_t high = moec_get_u16(block + 2);
         for (uint32_t s = 0; s < LARGE / 32; s++) {
-            const uint32_t low = block[4 + s / 2] >> s % 2 * 4 & 15u;
+            const uint32_t low = (uint32_t)block[4 + s / 2] >> s % 2 * 4 & 15u;
             const float scale = d * (float)((int32_t)(low | (high >> 2 * s & 3u) << 4) - 32);
             for (uint32_t i = 0; i < 32; i++)
                 weights[s * 32 + i] = scale * (float)iq4_values[nibble(block + 8 + s * 16, 16, i)];
@@ -262,7 +262,7 @@ static void decode_iq2_s(const uint8_t *block, size_t n, float *weights)
     for (const float *end = weights + n; weights < end; block += 82) {
         const float d = half_at(block);
         for (uint32_t k = 0; k < LARGE / 8; k++, weights += 8) {
-            const uint32_t high = block[66 + k / 4] >> k % 4 * 2 & 3u;
+            const uint32_t high = (uint32_t)block[66 + k / 4] >> k % 4 * 2 & 3u;
             const float scale = d * (0.5f + (float)(block[74 + k / 4] >> k / 2 % 2 * 4 & 15)) * 0.25f;
             put_eight(iq2_s_grid[block[2 + k] | high << 8], scale, block[34 + k], weights);
         }
@@ -287,7 +287,7 @@ static void decode_iq3_s(const uint8_t *block, size_t n, float *weights)
     for (const float *end = weights + n; weights < end; block += 110) {
         const float d = half_at(block);
         for (uint32_t k = 0; k < LARGE / 4; k++, weights += 4) {
-            const uint32_t high = block[66 + k / 8] >> k % 8 & 1u;
+            const uint32_t high = (uint32_t)block[66 + k / 8] >> k % 8 & 1u;
             const float scale = d * (float)(1 + 2 * (block[106 + k / 16] >> k / 8 % 2 * 4 & 15));
             put_four(iq3_s_grid[block[2 + k] | high << 8], iq3_s_values, scale,
                      (uint32_t)block[74 + k / 2] >> k % 2 * 4, weights);
@@ -324,8 +324,9 @@ static void decode_iq1_m(const uint8_t *block, size_t n, float *weights)
             bits |= (uint32_t)moec_get_u16(block + 48 + 2 * (size_t)i) >> 12 << 4 * i;
         const float d = moec_f16_to_f32((uint16_t)bits);
         for (uint32_t k = 0; k < LARGE / 8; k++, weights += 8) {
-            const uint32_t high = block[32 + k / 2] >> k % 2 * 4 & 15u;
-            const uint32_t three = moec_get_u16(block + 48 + k / 8 * (size_t)2) >> k / 2 % 4 * 3 & 7u;
+            const uint32_t high = (uint32_t)block[32 + k / 2] >> k % 2 * 4 & 15u;
+            const uint32_t three =
+                (uint32_t)moec_get_u16(block + 48 + k / 8 * (size_t)2) >> k / 2 % 4 * 3 & 7u;
             put_moved(iq1_s_grid[block[k] | (high & 7) << 8], d * (float)(2 * three + 1), (high & 8) != 0,
                       weights);
         }

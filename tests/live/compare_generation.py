@@ -21,6 +21,7 @@ import tempfile
 try:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 except ImportError as missing:
     print(f"1..0 # SKIP {missing}")
     sys.exit(77)
@@ -126,6 +127,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--rows", type=int, default=5)
     options = parser.parse_args()
+    disable_progress_bar()
     if bool(options.model) != bool(options.data):
         parser.error("give a model with its prompts")
     good = True

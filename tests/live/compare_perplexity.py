@@ -22,6 +22,7 @@ import tempfile
 try:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 except ImportError as missing:
     print(f"1..0 # SKIP {missing}")
     sys.exit(77)
@@ -94,6 +95,7 @@ def main():
     parser.add_argument("--bytes", type=int, default=24000, help="of each text (default 24000)")
     parser.add_argument("pairs", nargs="*", metavar="BUNDLE DATA.txt")
     options = parser.parse_args()
+    disable_progress_bar()
     if len(options.pairs) % 2:
         parser.error("give each bundle with its data")
     good = True

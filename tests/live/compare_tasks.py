@@ -21,6 +21,7 @@ import tempfile
 try:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 except ImportError as missing:
     print(f"1..0 # SKIP {missing}")
     sys.exit(77)
@@ -161,6 +162,7 @@ def main():
     parser.add_argument("--rows", type=int, default=5)
     parser.add_argument("pairs", nargs="*", metavar="TASK DATA")
     options = parser.parse_args()
+    disable_progress_bar()
     if len(options.pairs) % 2:
         parser.error("give each task with its data")
     reference = Reference(options.model)
