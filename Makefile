@@ -252,11 +252,13 @@ demo: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
 	@MOEC=$(BUILD)/moec datasets/demo.sh build/demo
 
-VERBS := profile compile run eval bench simulate device inspect verify export strip doctor chat
+VERBS := $(patsubst cli/verbs/cmd_%.c,%,$(wildcard cli/verbs/cmd_*.c))
 
 # What help texts and man pages refer to, under the same names.
-DOCUMENTS := README.md LICENSE lua/README.md formats/profile/PROFILE.md formats/bundle/FORMAT.md \
-             $(wildcard docs/*.md docs/*.png docs/embed.c docs/notebook.py lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua datasets/tasks/*.md)
+DOCUMENTS := README.md LICENSE lua/README.md formats/bundle/FORMAT.md experiments/README.md tests/race/README.md \
+             datasets/switch-sample/README.md $(wildcard formats/profile/[A-Z]*.md formats/trace/[A-Z]*.md docs/*.md \
+             docs/*.png docs/embed.c docs/notebook.py docs/measured/*.md lua/modules/*.lua lua/policies/*.lua \
+             datasets/tasks/*.lua datasets/tasks/*.md)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include \

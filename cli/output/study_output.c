@@ -13,12 +13,15 @@ static enum moec_status unknown_study(const struct moec_studies *studies, const 
                                       struct moec_error *err)
 {
     struct cli_nearest nearest = cli_nearest_of(word, strlen(word));
-    for (uint32_t i = 0; i < studies->n; i++)
-        cli_nearest_offer(&nearest, studies->items[i].name, strlen(studies->items[i].name));
+    for (uint32_t i = 0; i < studies->n; i++) {
+        const char *name = studies->items[i].name;
+        cli_nearest_offer(&nearest, name, strcspn(name, "/"));
+        cli_nearest_offer(&nearest, name, strlen(name));
+    }
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "no study '%s' in this profile%s%.*s%s; --study list prints the names of those it has",
+                     "no study '%s' in this profile%s%.*s%s --study list prints the names of those it has",
                      word, nearest.best != NULL ? ": did you mean '" : "", (int)nearest.best_length,
-                     nearest.best != NULL ? nearest.best : "", nearest.best != NULL ? "'?" : "");
+                     nearest.best != NULL ? nearest.best : "", nearest.best != NULL ? "'?" : ";");
 }
 
 /* Calls `each` for every study that the list names. */

@@ -409,7 +409,7 @@ const struct cli_command cli_command_run = {
     .model = CLI_BUNDLE,
     .summary = "generate text with a bundle inside a memory budget",
     .usage = "MODEL.moec [-]",
-    .about = "Reads a prompt (-p, -f or standard input) and prints its continuation as it is generated.  "
+    .about = "Reads a prompt (-p, -f or standard input) and prints its continuation as it is generated. "
              "Experts that do not fit into --memory are read from the bundle when the router asks "
              "for them. The text is the same at every budget, thread count and instruction set.",
     .details = "An encoder-decoder model reads the prompt with its encoder and writes a text of its own.\n"

@@ -39,10 +39,10 @@ struct moec_compare_expert {
 struct moec_compare_cross {
     double target;
     double own_loss;     /* what it is predicted to lose where it was chosen */
-    double loss;         /* and on the other */
+    double loss;         /* and on the other; NaN where that one lacks a bitwidth of it */
     double planned_loss; /* what the other's own plan of the same bytes would lose there */
     double blind_loss;   /* what bitwidths mixed regardless of sensitivity would lose there, same bytes; NaN
-                          * when   no mixture of measured uniform ones has these bytes */
+                          * when no mixture of measured uniform ones has these bytes */
 };
 
 struct moec_compare {

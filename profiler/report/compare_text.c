@@ -119,8 +119,13 @@ static void describe_cross(const struct moec_compare_cross *crosses, const char 
     moec_paragraph_begin(text, "What %s chooses, on %s's importance (predicted):", from, to);
     for (uint32_t t = 0; t < MOEC_MIXED_TARGETS; t++) {
         const struct moec_compare_cross *c = &crosses[t];
-        moec_paragraph_add(text, "%s for %.0f%% it loses %.2f%% on %s and %.2f%% on %s", t > 0 ? ";" : "",
-                           100 * c->target, 100 * c->own_loss, from, 100 * c->loss, to);
+        moec_paragraph_add(text, "%s for %.0f%% it loses %.2f%% on %s", t > 0 ? ";" : "", 100 * c->target,
+                           100 * c->own_loss, from);
+        if (isnan(c->loss)) {
+            moec_paragraph_add(text, ", with bitwidths that %s lacks", to);
+            continue;
+        }
+        moec_paragraph_add(text, " and %.2f%% on %s", 100 * c->loss, to);
         if (!isnan(c->planned_loss))
             moec_paragraph_add(text, ", where %s's own choice of the same size would lose %.2f%%", to,
                                100 * c->planned_loss);

@@ -35,7 +35,25 @@ fi
 
 try 0 "make install" make --no-print-directory install DESTDIR="$work/root" PREFIX=/opt/moec
 try 0 "the installed moec runs" "$work/root/opt/moec/bin/moec" --version
-try 0 "man pages are installed" test -s "$work/root/opt/moec/share/man/man1/moec-compile.1"
+missing=
+for verb in $("$moec" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' | grep -vx -e help -e manual -e completion); do
+    [ -s "$work/root/opt/moec/share/man/man1/moec-$verb.1" ] || missing="$missing $verb"
+done
+if [ -z "$missing" ] && [ -s "$work/root/opt/moec/share/man/man1/moec-compile.1" ]; then
+    pass "a man page of every verb is installed"
+else
+    fail "no man page of:$missing"
+fi
+missing=$(for page in README.md docs/to-a-device.md docs/bench-and-simulate.md lua/README.md; do
+    grep -o ']([^)#:]*\.md' "$page" | sed 's/](//' | while read -r link; do
+        [ -e "$work/root/opt/moec/share/doc/moec/$(dirname "$page")/$link" ] || echo "$link"
+    done
+done)
+if [ -z "$missing" ]; then
+    pass "so are the pages that pages refer to"
+else
+    fail "pages that are referred to and not installed: $missing"
+fi
 PKG_CONFIG_PATH=$work/root/opt/moec/lib/pkgconfig
 PKG_CONFIG_SYSROOT_DIR=$work/root
 export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR

@@ -157,6 +157,29 @@ static void test_compare__halves_tell_a_layer_of_noise(void **state)
     moec_profile_release(&b);
 }
 
+/* A bitwidth that only one of them measured has no loss on the other, and no figure says so in words. */
+static void test_compare__bitwidths_that_one_lacks(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_profile a, b;
+    struct moec_compare c;
+    struct moec_paragraphs text = {0};
+    make(&shape, &a);
+    make(&shape, &b);
+    b.bits[2] = 6;
+    assert_status(moec_compare_make(&a, &b, &c, &err), MOEC_OK, err);
+    for (uint32_t t = 0; t < MOEC_MIXED_TARGETS; t++)
+        c.a_on_b[t].loss = (double)NAN;
+    moec_compare_describe(&c, &text);
+    assert_says(&text, "on A, with bitwidths that B lacks");
+    for (uint32_t i = 0; i < text.n; i++)
+        assert_null(strstr(text.items[i], "nan"));
+    moec_compare_release(&c);
+    moec_profile_release(&b);
+    moec_profile_release(&a);
+}
+
 static void test_compare__refuses_other_shapes(void **state)
 {
     (void)state;
@@ -194,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_compare__a_profile_agrees_with_itself),
         cmocka_unit_test(test_compare__finds_what_differs),
         cmocka_unit_test(test_compare__halves_tell_a_layer_of_noise),
+        cmocka_unit_test(test_compare__bitwidths_that_one_lacks),
         cmocka_unit_test(test_compare__refuses_other_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
