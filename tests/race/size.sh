@@ -12,7 +12,7 @@
 #     PYTHON=python3               that has numpy and gguf
 #     PARTS='llama gate-up moec uniform projections'     only these
 #     TARGETS='1% 2% 5%'           losses to promise
-#     TYPES='IQ2_XS IQ2_S Q2_K IQ3_XXS Q3_K_S IQ3_S Q3_K_M IQ4_XS Q4_K_M'      of llama.cpp
+#     TYPES='IQ2_XS IQ2_S Q2_K IQ3_XXS Q3_K_S IQ3_S Q3_K_M IQ4_XS Q4_K_M Q5_K_M'      of llama.cpp
 set -eu
 [ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed -n '4,15p' >&2; exit 2; }
 model=$1 calibration=$2 test=$3 folder=${4:-build/race}
@@ -21,7 +21,7 @@ build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
 python=${PYTHON:-python3}
 : "${LLAMA:=}" "${PARTS:=llama gate-up moec uniform projections}" "${TARGETS:=1% 2% 5%}"
-: "${TYPES:=IQ2_XS IQ2_S Q2_K IQ3_XXS Q3_K_S IQ3_S Q3_K_M IQ4_XS Q4_K_M}"
+: "${TYPES:=IQ2_XS IQ2_S Q2_K IQ3_XXS Q3_K_S IQ3_S Q3_K_M IQ4_XS Q4_K_M Q5_K_M}"
 results=$folder/results
 mkdir -p "$results"
 

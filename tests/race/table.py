@@ -8,7 +8,8 @@
                                            those of down
 
 Two sets of (bytes, loss) are compared at equal loss: along one set's points that no other of it beats in both, log loss
-is taken as linear in bytes between neighbours; outside of their range nothing is said.
+is taken as linear in bytes between neighbours; outside of their range nothing is said. Where the interval of a small loss
+leaves open on which side of the goal it lies, they are compared at equal mean KL instead, which windows scatter less.
 """
 
 import json
@@ -37,6 +38,7 @@ class Result:
         scored = record["eval"]
         self.name, self.bytes = record["name"], record["bytes"]
         self.loss, self.low, self.high = scored["loss"], scored["loss_low"], scored["loss_high"]
+        self.kl = scored["mean_kl"]
         self.types = self.read(path, "types", json.loads)
         self.seconds = self.read(path, "seconds", int)
 
@@ -49,27 +51,35 @@ class Result:
 def rows(title, results, note):
     if not results:
         return
-    print(f"\n**{title}**\n\n| setting | bytes | loss (90 % interval) | |\n| --- | --- | --- | --- |")
+    print(f"\n**{title}**\n\n| setting | bytes | loss (90 % interval) | mean KL | |\n| --- | --- | --- | --- | --- |")
     for each in sorted(results, key=lambda result: result.bytes):
         print(f"| {each.name} | {each.bytes:,} | {percent(each.loss)} ({percent(each.low)} to {percent(each.high)}) "
-              f"| {note(each)} |")
+              f"| {each.kl:.5f} | {note(each)} |")
 
 
-def front(results):
-    """Those that no other beats in bytes and loss, by bytes."""
+def loss_of(result):
+    return result.loss
+
+
+def kl_of(result):
+    return result.kl
+
+
+def front(results, measure=loss_of):
+    """Those that no other beats in bytes and measure, by bytes."""
     kept = []
-    for each in sorted(results, key=lambda result: (result.bytes, result.loss)):
-        if each.loss > 0 and (not kept or each.loss < kept[-1].loss):
+    for each in sorted(results, key=lambda result: (result.bytes, measure(result))):
+        if measure(each) > 0 and (not kept or measure(each) < measure(kept[-1])):
             kept.append(each)
     return kept
 
 
-def bytes_at(results, loss):
-    """Bytes at which the front of `results` has this loss; None outside of it."""
-    points = front(results)
+def bytes_at(results, value, measure=loss_of):
+    """Bytes at which the front of `results` has this loss or KL; None outside of it."""
+    points = front(results, measure)
     for left, right in zip(points, points[1:]):
-        if right.loss <= loss <= left.loss:
-            share = math.log(left.loss / loss) / math.log(left.loss / right.loss)
+        if measure(right) <= value <= measure(left):
+            share = math.log(measure(left) / value) / math.log(measure(left) / measure(right))
             return left.bytes + share * (right.bytes - left.bytes)
     return None
 
@@ -84,20 +94,30 @@ class Verdict:
         if good is False:
             self.missed.append(text)
 
+    def by_loss(self, title, each, theirs, limit):
+        """One comparison at equal loss; False, and nothing printed, where the loss's interval leaves it open."""
+        at = [bytes_at(theirs, loss) if loss > 0 else None for loss in (each.loss, each.low, each.high)]
+        if None in at or len({each.bytes <= limit * there for there in at}) > 1:
+            return False
+        self.line(f"{title}: {each.name} at {percent(each.loss)}: {megabytes(each.bytes)} against {megabytes(at[0])}, "
+                  f"{each.bytes / at[0]:.3f} of it (at most {limit:g}, {each.bytes / at[1]:.3f} at the lower end of its "
+                  f"interval, {each.bytes / at[2]:.3f} at the upper end of its interval)", each.bytes <= limit * at[0])
+        return True
+
+    def by_kl(self, title, each, theirs, limit):
+        other = bytes_at(theirs, each.kl, kl_of) if each.kl > 0 else None
+        if other is None:
+            return False
+        self.line(f"{title}: {each.name} at a mean KL of {each.kl:.5f}: {megabytes(each.bytes)} against {megabytes(other)}, "
+                  f"{each.bytes / other:.3f} of it (at most {limit:g}; its loss of {percent(each.loss)}, "
+                  f"{percent(each.low)} to {percent(each.high)}, leaves that open)", each.bytes <= limit * other)
+        return True
+
     def ratios(self, title, ours, theirs, limit, needed=None):
-        """Every result of ours against theirs at equal loss, each at most `limit`; `needed` names who must be there."""
+        """Every result of ours against theirs, each at most `limit`; `needed` names who must be there."""
         compared = 0
         for each in sorted(ours, key=lambda result: result.bytes):
-            other = bytes_at(theirs, each.loss) if each.loss > 0 else None
-            if other is None:
-                continue
-            ends = [bytes_at(theirs, loss) if loss > 0 else None for loss in (each.low, each.high)]
-            spread = "".join(f", {each.bytes / end:.3f} at the {name} end of its interval"
-                             for name, end in zip(("lower", "upper"), ends) if end)
-            self.line(f"{title}: {each.name} at {percent(each.loss)}: {megabytes(each.bytes)} against "
-                      f"{megabytes(other)}, {each.bytes / other:.3f} of it (at most {limit:g}{spread})",
-                      each.bytes <= limit * other)
-            compared += 1
+            compared += self.by_loss(title, each, theirs, limit) or self.by_kl(title, each, theirs, limit)
         if compared == 0 and ours and theirs and needed:
             self.line(f"{title}: no loss of {needed} lies within the range of the others", False)
 
