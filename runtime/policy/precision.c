@@ -26,7 +26,7 @@ static bool read_score(const char **at, float *score)
 enum moec_status moec_precision_read(const char *text, struct moec_precision *precision,
                                      struct moec_error *err)
 {
-    for (uint8_t kind = MOEC_PRECISION_HOBBIT; kind < MOEC_PRECISION_COUNT; kind++) {
+    for (unsigned kind = MOEC_PRECISION_HOBBIT; kind < MOEC_PRECISION_COUNT; kind++) {
         const size_t length = strlen(kinds[kind]);
         if (strncmp(text, kinds[kind], length) != 0)
             continue;
@@ -37,8 +37,10 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
             low = high;
         if (!is_read || !read_score(&at, &low) || *at != '\0' || low < high)
             break;
-        *precision = (struct moec_precision){
-            .kind = kind, .n_low_slots = precision->n_low_slots, .high_score = high, .low_score = low};
+        *precision = (struct moec_precision){.kind = (uint8_t)kind,
+                                             .n_low_slots = precision->n_low_slots,
+                                             .high_score = high,
+                                             .low_score = low};
         return MOEC_OK;
     }
     return moec_fail(err, MOEC_ERR_USAGE,

@@ -39,16 +39,16 @@ static enum moec_status read_parameter(const char *text, uint8_t kind, struct mo
 
 enum moec_status moec_route_read(const char *text, struct moec_route *route, struct moec_error *err)
 {
-    for (uint8_t kind = 0; kind < MOEC_ROUTE_COUNT; kind++) {
+    for (unsigned kind = 0; kind < MOEC_ROUTE_COUNT; kind++) {
         const size_t length = strlen(kinds[kind].name);
         if (strncmp(text, kinds[kind].name, length) != 0)
             continue;
         if (text[length] == '\0' && kinds[kind].parameter == NULL) {
-            route->kind = kind;
+            route->kind = (uint8_t)kind;
             return MOEC_OK;
         }
         if (kinds[kind].parameter != NULL && (text[length] == ':' || text[length] == '\0'))
-            return read_parameter(text + length + (text[length] == ':'), kind, route, err);
+            return read_parameter(text + length + (text[length] == ':'), (uint8_t)kind, route, err);
     }
     return moec_fail(err, MOEC_ERR_USAGE,
                      "there is no route '%s', expected cache-prior:SHARE, max-rank:EXPERTS, cumsum:SHARE, "
