@@ -18,6 +18,7 @@
 enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 
 #define MAX_SPLITS 5
+#define MARK       "\xE2\x96\x81" /* SentencePiece's, for a space */
 
 /* How text becomes words: what the tokenizer.json of the models behind a `pre` says. */
 struct cut {
@@ -177,7 +178,12 @@ static enum moec_status check_text(const struct reader *r, uint64_t id, struct m
     return MOEC_OK;
 }
 
-/* ---- gpt2: a tokenizer.json ---- */
+/* ---- gpt2 and gemma4: a tokenizer.json ---- */
+
+static bool is_text(struct moec_gguf_text text, const char *other)
+{
+    return text.n_bytes == strlen(other) && memcmp(text.bytes, other, text.n_bytes) == 0;
+}
 
 static enum moec_status find_pre(const struct reader *r, const struct pre **found)
 {
@@ -192,7 +198,7 @@ static enum moec_status find_pre(const struct reader *r, const struct pre **foun
             r->gguf->file.path);
     MOEC_TRY(moec_gguf_as_text(r->gguf, value, &text, r->err));
     for (size_t i = 0; i < N_PRES; i++)
-        if (strlen(pres[i].name) == text.n_bytes && memcmp(pres[i].name, text.bytes, text.n_bytes) == 0) {
+        if (is_text(text, pres[i].name)) {
             *found = &pres[i];
             return MOEC_OK;
         }
@@ -334,25 +340,65 @@ static void put_affixes(const struct reader *r, struct moec_json_out *root)
     moec_json_out_node(root, "post_processor", node);
 }
 
-static enum moec_status read_gpt2(struct reader *r, struct moec_tokenizer_model *model)
+static struct moec_json_out *replacement(const char *from, const char *to)
+{
+    struct moec_json_out *node = typed("Replace"), *pattern = moec_json_out_object();
+    moec_json_out_string(pattern, "String", from);
+    moec_json_out_node(node, "pattern", pattern);
+    moec_json_out_string(node, "content", to);
+    return node;
+}
+
+/* Gemma's: characters, of which those that are no tokens are bytes; words are not cut, spaces are marks. */
+static enum moec_status put_characters(const struct reader *r, struct moec_json_out *body,
+                                       struct moec_json_out *root)
+{
+    uint64_t unknown = MOEC_TOKENIZER_NO_ID, offset = 0;
+    MOEC_TRY(read_id(r, "tokenizer.ggml.unknown_token_id", MOEC_TOKENIZER_NO_ID, &unknown));
+    struct moec_json_out *steps = moec_json_out_array();
+    moec_json_out_node(root, "normalizer", replacement(" ", MARK));
+    moec_json_out_node(steps, NULL, replacement(MARK, " "));
+    moec_json_out_node(steps, NULL, typed("ByteFallback"));
+    moec_json_out_node(steps, NULL, typed("Fuse"));
+    moec_json_out_node(root, "decoder", sequence("decoders", steps));
+    moec_json_out_bool(body, "byte_fallback", true);
+    moec_json_out_bool(body, "fuse_unk", true);
+    for (uint64_t id = 0; unknown != MOEC_TOKENIZER_NO_ID && id <= unknown; id++) {
+        const struct moec_gguf_text text = moec_gguf_next_text(r->tokens, &offset);
+        if (id == unknown) {
+            MOEC_TRY(check_text(r, id, text));
+            moec_json_out_string_n(body, "unk_token", text.bytes, text.n_bytes);
+        }
+    }
+    return MOEC_OK;
+}
+
+/* `is_gemma`: over characters, as put_characters says; else over bytes, cut as 'tokenizer.ggml.pre' says. */
+static enum moec_status read_bpe(struct reader *r, bool is_gemma, struct moec_tokenizer_model *model)
 {
     const struct pre *pre = NULL;
     char *text = NULL;
-    MOEC_TRY(find_pre(r, &pre));
+    if (!is_gemma)
+        MOEC_TRY(find_pre(r, &pre));
     r->merges = moec_gguf_find(r->gguf, "tokenizer.ggml.merges");
     if (r->merges == NULL)
-        return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "'%s' has a 'gpt2' tokenizer without 'tokenizer.ggml.merges'", r->gguf->file.path);
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "'%s' has a '%s' tokenizer without 'tokenizer.ggml.merges'",
+                         r->gguf->file.path, is_gemma ? "gemma4" : "gpt2");
     MOEC_TRY(moec_gguf_expect_array(r->gguf, r->merges, MOEC_GGUF_STRING, r->merges->n_items, r->err));
-    MOEC_TRY(read_bool(r, "tokenizer.ggml.add_bos_token", pre->add_bos, &r->has_bos));
+    MOEC_TRY(read_bool(r, "tokenizer.ggml.add_bos_token", is_gemma || pre->add_bos, &r->has_bos));
     MOEC_TRY(read_bool(r, "tokenizer.ggml.add_eos_token", false, &r->has_eos));
     r->has_bos = r->has_bos && r->bos_id != MOEC_TOKENIZER_NO_ID;
     r->has_eos = r->has_eos && r->eos_id != MOEC_TOKENIZER_NO_ID;
     struct moec_json_out *root = moec_json_out_object(), *body = typed("BPE");
     enum moec_status status = MOEC_OK;
-    moec_json_out_bool(body, "ignore_merges", pre->ignore_merges);
-    put_cut(pre->cut, root);
-    status = put_vocab(r, body, root);
+    if (is_gemma) {
+        status = put_characters(r, body, root);
+    } else {
+        moec_json_out_bool(body, "ignore_merges", pre->ignore_merges);
+        put_cut(pre->cut, root);
+    }
+    if (status == MOEC_OK)
+        status = put_vocab(r, body, root);
     if (status == MOEC_OK)
         status = put_merges(r, body);
     moec_json_out_node(root, "model", body);
@@ -412,7 +458,7 @@ static void put_part(struct message *m, uint32_t field, const void *bytes, size_
 /* The text of a piece. Of user-defined ones the converter has turned the marks into spaces. */
 static void put_piece_text(struct message *piece, struct moec_gguf_text text, bool has_spaces)
 {
-    static const char mark[] = "\xE2\x96\x81";
+    static const char mark[] = MARK;
     size_t n_spaces = 0;
     for (uint64_t i = 0; has_spaces && i < text.n_bytes; i++)
         n_spaces += text.bytes[i] == ' ';
@@ -513,17 +559,17 @@ enum moec_status moec_gguf_tokenizer_read(const struct moec_gguf *gguf, struct m
     if (kind == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_gguf_as_text(gguf, kind, &name, err));
-    const bool is_gpt2 = name.n_bytes == 4 && memcmp(name.bytes, "gpt2", 4) == 0;
-    if (!is_gpt2 && (name.n_bytes != 5 || memcmp(name.bytes, "llama", 5) != 0)) {
+    const bool is_gpt2 = is_text(name, "gpt2"), is_gemma = is_text(name, "gemma4");
+    if (!is_gpt2 && !is_gemma && !is_text(name, "llama")) {
         (void)moec_printable(name.bytes, name.n_bytes, false, shown, sizeof shown);
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has 'tokenizer.ggml.model' '%s', expected 'gpt2' or 'llama'; start from the model's "
-            "Hugging Face folder",
+            "'%s' has 'tokenizer.ggml.model' '%s', expected 'gpt2', 'gemma4' or 'llama'; start from "
+            "the model's Hugging Face folder",
             gguf->file.path, shown);
     }
     MOEC_TRY(read_tokens(&r));
     MOEC_TRY(read_id(&r, "tokenizer.ggml.bos_token_id", MOEC_TOKENIZER_NO_ID, &r.bos_id));
     MOEC_TRY(read_id(&r, "tokenizer.ggml.eos_token_id", MOEC_TOKENIZER_NO_ID, &r.eos_id));
-    return is_gpt2 ? read_gpt2(&r, model) : read_llama(&r, model);
+    return is_gpt2 || is_gemma ? read_bpe(&r, is_gemma, model) : read_llama(&r, model);
 }

@@ -112,6 +112,13 @@ try 0 "perplexity of targets" "$moec" eval "$work/edgemoe.moec" --data "$work/tw
     --reference "$model" --seq-len 40 -q
 says stdout "^perplexity .*48 windows" "every row is a window"
 says stdout "^reference .*loss" "against the original"
+try 0 "the bundle is exported" "$moec" export "$work/edgemoe.moec" -q -o "$work/folder"
+for measured in "$work/edgemoe.moec" "$work/folder"; do
+    "$moec" eval "$measured" --data "$work/two.jsonl" --task "$work/nll.lua" --seq-len 40 --json -q |
+        sed -n 's/^ *"value": //p' >"$work/value-$(basename "$measured")"
+done
+try 0 "the folder holds a value" test -s "$work/value-folder"
+try 0 "bundle and exported folder measure the same" cmp "$work/value-edgemoe.moec" "$work/value-folder"
 
 # ---- generation: a row's prompt is the source ----
 

@@ -16,6 +16,7 @@ import argparse
 import os
 import pathlib
 import random
+import struct
 import sys
 import tempfile
 
@@ -78,24 +79,51 @@ def kept_texts(program, path):
 
 
 def metadata(path):
-    reader = gguf.GGUFReader(path)
-    return {name.removeprefix("tokenizer.ggml."): field.contents() for name, field in reader.fields.items()
+    """Its tokenizer's keys. The gguf package takes a minute for a large vocabulary."""
+    data, at = path.read_bytes(), 24  # magic, version, tensors, keys
+
+    def take(layout):
+        nonlocal at
+        (value,) = struct.unpack_from("<" + layout, data, at)
+        at += struct.calcsize(layout)
+        return value
+
+    def read(kind):
+        nonlocal at
+        if kind == gguf.GGUFValueType.ARRAY:
+            kind, n = take("I"), take("Q")
+            return [read(kind) for _ in range(n)]
+        if kind == gguf.GGUFValueType.STRING:
+            n = take("Q")
+            at += n
+            return data[at - n:at].decode("utf-8")
+        return take("BbHhIif?..Qqd"[kind])
+
+    keys = {read(gguf.GGUFValueType.STRING): read(take("I")) for _ in range(struct.unpack_from("<Q", data, 16)[0])}
+    return {name.removeprefix("tokenizer.ggml."): value for name, value in keys.items()
             if name.startswith("tokenizer.ggml.")}
 
 
 def reference(data, pre):
-    """The library's tokenizer of GGUF metadata with a BPE model over bytes, cut as `pre` says."""
-    patterns, digits, gpt2, nfc, whole = PIPELINES[SAME.get(pre, pre)]
+    """The library's tokenizer of GGUF metadata with a BPE model: over bytes, cut as `pre` says, or Gemma's."""
     kinds = data["token_type"]
     vocab = {text: i for i, text in enumerate(data["tokens"]) if kinds[i] != gguf.TokenType.UNUSED}
-    tokenizer = Tokenizer(models.BPE(vocab, [tuple(merge.split(" ")) for merge in data["merges"]], ignore_merges=whole))
-    if nfc:
-        tokenizer.normalizer = normalizers.NFC()
-    steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
-    steps += [pre_tokenizers.Digits(individual_digits=True)] if digits else []
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False,
-                                                                                        use_regex=gpt2)])
-    tokenizer.decoder = decoders.ByteLevel()
+    merges = [tuple(merge.split(" ")) for merge in data["merges"]]
+    if data["model"] == "gemma4":
+        tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    else:
+        patterns, digits, gpt2, nfc, whole = PIPELINES[SAME.get(pre, pre)]
+        tokenizer = Tokenizer(models.BPE(vocab, merges, ignore_merges=whole))
+        if nfc:
+            tokenizer.normalizer = normalizers.NFC()
+        steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+        steps += [pre_tokenizers.Digits(individual_digits=True)] if digits else []
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False,
+                                                                                            use_regex=gpt2)])
+        tokenizer.decoder = decoders.ByteLevel()
     for text, i in vocab.items():
         if kinds[i] in (gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED):
             is_control = kinds[i] == gguf.TokenType.CONTROL
@@ -167,7 +195,7 @@ def main():
             pre = data.get("pre")
             if pre == "llama-bpe":
                 llama3 = data
-            if data["model"] != "gpt2" or SAME.get(pre, pre) not in PIPELINES:
+            if data["model"] != "gemma4" and (data["model"] != "gpt2" or SAME.get(pre, pre) not in PIPELINES):
                 continue
             number += 1
             done.add(pre)

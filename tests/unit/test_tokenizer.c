@@ -15,8 +15,9 @@
 
 #include <cmocka.h>
 
-static const char *const names[] = {"gpt2",  "llama3",  "metaspace",     "mixtral", "olmoe", "qwen2", "steps",
-                                    "words", "unigram", "unigram-bytes", "roberta", "sets",  "mapped"};
+static const char *const names[] = {"gpt2",    "llama3", "metaspace", "mixtral", "olmoe",
+                                    "qwen2",   "steps",  "words",     "unigram", "unigram-bytes",
+                                    "roberta", "sets",   "mapped",    "gemma"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 struct loaded {
