@@ -1,14 +1,13 @@
 /* Writes a checkpoint of random weights with the dimensions of a real model: what shows that profiling and
  * compiling take checkpoints larger than memory, without downloading one.
  *
- *     make_random_checkpoint --tokenizer TOKENIZER.json [--preset olmoe-1b-7b|small] [--layers N] [--hidden
- * N]
- *         [--heads N] [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N] [--shard SIZE_MB]
- *         [--seed S] [--hash-layers N] FOLDER
+ *     make_random_checkpoint --tokenizer TOKENIZER.json [--preset olmoe-1b-7b|qwen3-30b-a3b|small]
+ *         [--layers N] [--hidden N] [--heads N] [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N]
+ *         [--shard SIZE_MB] [--seed S] [--hash-layers N] FOLDER
  *
- * OLMoE architecture (RMS norm of queries and keys, no shared expert, head not tied), BF16; with
- * --hash-layers that of hash_moe (docs/families.md), whose first N layers route by a random table of the
- * tokens. Weights are
+ * OLMoE architecture (RMS norm of queries and keys, no shared expert, head not tied), BF16; of the preset
+ * qwen3-30b-a3b that of Qwen3-MoE, and with --hash-layers that of hash_moe (docs/families.md), whose first N
+ * layers route by a random table of the tokens. Weights are
  * uniform in +-sqrt(3 / inputs), so that a product of normed inputs has variance 1 and activations stay sane
  * over any number of layers; norms are 1. The same options give the same bytes on every machine. Memory stays
  * at a few MiB: tensors are written as they are drawn. */
@@ -30,11 +29,13 @@
 struct dimensions {
     const char *preset;
     uint32_t n_layer, n_embd, n_head, n_kv_head, n_expert, top_k, n_ff, n_vocab, n_position;
+    uint32_t head_dim; /* 0: hidden size / heads, and norms over the whole projection (OLMoE) */
 };
 
 static const struct dimensions presets[] = {
-    {"olmoe-1b-7b", 16, 2048, 16, 16, 64, 8, 1024, 50304, 4096},
-    {"small", 3, 256, 4, 4, 8, 2, 128, 4096, 512},
+    {"olmoe-1b-7b", 16, 2048, 16, 16, 64, 8, 1024, 50304, 4096, 0},
+    {"small", 3, 256, 4, 4, 8, 2, 128, 4096, 512, 0},
+    {"qwen3-30b-a3b", 48, 2048, 32, 4, 128, 8, 768, 151936, 40960, 128},
 };
 
 struct tensor {
@@ -116,17 +117,18 @@ static void add_hashed(struct maker *maker, uint32_t layer)
 static void add_layer(struct maker *maker, uint32_t layer)
 {
     const struct dimensions *d = &maker->sizes;
-    const uint32_t head_dim = d->n_embd / d->n_head, kv = d->n_kv_head * head_dim;
+    const uint32_t head_dim = d->head_dim > 0 ? d->head_dim : d->n_embd / d->n_head;
+    const uint32_t q = d->n_head * head_dim, kv = d->n_kv_head * head_dim;
     const struct {
         const char *name;
         uint32_t rows, columns;
     } dense[] = {{"input_layernorm", 0, d->n_embd},
-                 {"self_attn.q_proj", d->n_embd, d->n_embd},
+                 {"self_attn.q_proj", q, d->n_embd},
                  {"self_attn.k_proj", kv, d->n_embd},
                  {"self_attn.v_proj", kv, d->n_embd},
-                 {"self_attn.o_proj", d->n_embd, d->n_embd},
-                 {"self_attn.q_norm", 0, d->n_embd},
-                 {"self_attn.k_norm", 0, kv},
+                 {"self_attn.o_proj", d->n_embd, q},
+                 {"self_attn.q_norm", 0, d->head_dim > 0 ? head_dim : q},
+                 {"self_attn.k_norm", 0, d->head_dim > 0 ? head_dim : kv},
                  {"post_attention_layernorm", 0, d->n_embd},
                  {"mlp.gate", d->n_expert, d->n_embd}};
     char name[96];
@@ -317,6 +319,11 @@ static void write_config(const struct maker *maker)
                 "  \"num_hash_layers\": %" PRIu32 ",\n  \"n_routed_experts\": %" PRIu32
                 ",\n  \"moe_intermediate_size\": %" PRIu32 ",\n",
                 maker->n_hash, d->n_expert, d->n_ff);
+    else if (d->head_dim > 0)
+        fprintf(file,
+                "{\n  \"architectures\": [\"Qwen3MoeForCausalLM\"],\n  \"model_type\": \"qwen3_moe\",\n"
+                "  \"head_dim\": %" PRIu32 ",\n  \"moe_intermediate_size\": %" PRIu32 ",\n",
+                d->head_dim, d->n_ff);
     else
         fputs("{\n  \"architectures\": [\"OlmoeForCausalLM\"],\n  \"model_type\": \"olmoe\",\n", file);
     fprintf(file,
