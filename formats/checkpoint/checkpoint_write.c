@@ -2,6 +2,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_chat.h"
 #include "formats/checkpoint/safetensors_write.h"
 #include "formats/family/family.h"
 #include "formats/json/json_write.h"
@@ -578,8 +579,52 @@ static bool find_eos(const struct moec_bundle *bundle, uint32_t *id)
     return false;
 }
 
+/* Whether a text is a special token of the tokenizer: transformers would add any other to it. */
+static bool is_special(const struct moec_tokenizer_model *tokenizer, const struct moec_chat_text *text)
+{
+    for (uint32_t i = 0; i < tokenizer->n_added; i++) {
+        uint32_t length = 0;
+        const char *token = moec_tokenizer_model_text(tokenizer, tokenizer->added[i].id, &length);
+        if ((tokenizer->added[i].flags & MOEC_ADDED_SPECIAL) && length == text->n_bytes &&
+            memcmp(token, text->bytes, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The special tokens that templates name, and the templates where there are two; one alone has a file of its
+ * own. */
+static void put_chat(const struct moec_bundle *bundle, const struct moec_chat_source *chat, bool has_eos,
+                     struct moec_json_out *root)
+{
+    const struct moec_chat_text *plain = moec_chat_source_find(chat, MOEC_CHAT_TEMPLATE),
+                                *tools = moec_chat_source_find(chat, MOEC_CHAT_TEMPLATE_TOOLS);
+    for (uint32_t i = 0; i < chat->n; i++) {
+        const struct moec_chat_text *text = &chat->texts[i];
+        const bool is_eos = strcmp(text->name, "eos_token") == 0;
+        if (text != plain && text != tools && !(is_eos && has_eos) && is_special(bundle->tokenizer, text))
+            moec_json_out_string_n(root, text->name, text->bytes, text->n_bytes);
+    }
+    if (tools == NULL)
+        return;
+    struct moec_json_out *list = moec_json_out_array();
+    const struct {
+        const char *name;
+        const struct moec_chat_text *text;
+    } both[] = {{"default", plain}, {"tool_use", tools}};
+    for (size_t i = 0; i < 2; i++) {
+        if (both[i].text == NULL)
+            continue;
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_string(node, "name", both[i].name);
+        moec_json_out_string_n(node, "template", both[i].text->bytes, both[i].text->n_bytes);
+        moec_json_out_node(list, NULL, node);
+    }
+    moec_json_out_node(root, "chat_template", list);
+}
+
 static enum moec_status write_tokenizer(const struct moec_bundle *bundle, const char *folder,
-                                        struct moec_error *err)
+                                        const struct moec_chat_source *chat, struct moec_error *err)
 {
     char *json = NULL;
     size_t n_bytes = 0;
@@ -595,7 +640,9 @@ static enum moec_status write_tokenizer(const struct moec_bundle *bundle, const 
     if (bundle->config.n_position < MOEC_MAX_POSITIONS)
         moec_json_out_u64(root, "model_max_length", bundle->config.n_position);
     moec_json_out_bool(root, "clean_up_tokenization_spaces", false);
-    if (find_eos(bundle, &eos)) {
+    const bool has_eos = find_eos(bundle, &eos);
+    put_chat(bundle, chat, has_eos, root);
+    if (has_eos) {
         const char *text = moec_tokenizer_model_text(bundle->tokenizer, eos, &length);
         moec_json_out_string_n(root, "eos_token", text, length);
     }
@@ -605,18 +652,24 @@ static enum moec_status write_tokenizer(const struct moec_bundle *bundle, const 
 static enum moec_status write_folder(struct writing *w, const char *folder, struct moec_error *err)
 {
     char *config = NULL, *generation = NULL;
+    struct moec_chat_source chat = {0};
     enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_bundle_load_chat(w->bundle, &chat, err));
     MOEC_TRY_OUT(moec_family_write_config(&w->bundle->config, &w->bundle->generation, "float32",
                                           w->bundle->file.path, &config, &generation, err));
     MOEC_TRY_OUT(write_text(folder, "config.json", config, err));
     MOEC_TRY_OUT(write_text(folder, "generation_config.json", generation, err));
-    MOEC_TRY_OUT(write_tokenizer(w->bundle, folder, err));
+    MOEC_TRY_OUT(write_tokenizer(w->bundle, folder, &chat, err));
+    const struct moec_chat_text *template = moec_chat_source_find(&chat, MOEC_CHAT_TEMPLATE);
+    if (template != NULL && moec_chat_source_find(&chat, MOEC_CHAT_TEMPLATE_TOOLS) == NULL)
+        MOEC_TRY_OUT(write_text(folder, "chat_template.jinja", template->bytes, err));
     if (w->n_shard > 1)
         MOEC_TRY_OUT(write_index(w, folder, err));
     size_t next = 0;
     for (uint32_t shard = 0; shard < w->n_shard; shard++)
         MOEC_TRY_OUT(write_shard(w, folder, &next, shard, err));
 out:
+    moec_chat_source_release(&chat);
     free(config);
     free(generation);
     return status;

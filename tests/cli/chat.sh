@@ -35,6 +35,27 @@ echo '{"messages": 1}' >"$work/wrong.json"
 try 1 "messages that are no list are refused" "$moec" chat "$bundle" --messages "$work/wrong.json" --render
 says stderr "has no messages" "and it is said what is expected"
 
+# ---- export ----
+
+# exported BUNDLE: a folder made of it and a bundle made of that say the same as the bundle.
+exported() {
+    rm -rf "$work/exported"
+    try 0 "export" "$moec" export "$1" -q -o "$work/exported"
+    "$moec" chat "$1" --messages "$work/messages.json" --render >"$work/before" 2>&1
+    "$moec" compile "$work/exported" --policy uniform --bits 4 -q --force -o "$work/again.moec" >"$work/log" 2>&1
+    try 0 "chat with what was exported" "$moec" chat "$work/again.moec" --messages "$work/messages.json" --render
+    same "$work/stdout" "$work/before" "the exported folder has the template"
+}
+exported "$bundle"
+same "$work/exported/chat_template.jinja" "$model/chat_template.jinja" "as the file that it was"
+rm "$model/chat_template.jinja"
+printf '{"bos_token": "<|endoftext|>", "chat_template": [{"name": "default", "template": "[{{ bos_token }}]"},
+    {"name": "tool_use", "template": "tools"}]}' >"$model/tokenizer_config.json"
+try 0 "a model with two templates" "$moec" compile "$model" --policy uniform --bits 4 -q -o "$work/two.moec"
+exported "$work/two.moec"
+says exported/tokenizer_config.json '"tool_use"' "and the one for tools"
+cp datasets/sample/model/tokenizer_config.json "$model" 2>/dev/null || rm "$model/tokenizer_config.json"
+
 # ---- turns ----
 
 printf 'The old miller\n' | "$moec" chat "$bundle" -n 12 >"$work/first" 2>/dev/null
