@@ -125,14 +125,19 @@ static void say_uniform(const struct moec_compile_page *page, struct moec_chart 
             point->high <= page->options->max_loss && (best == NULL || point->n_bytes < best->n_bytes))
             best = point;
     }
-    if (best != NULL && trace->has_chosen)
+    if (best != NULL)
         moec_figure_say(
             chart,
             "The smallest uniform setting within the target on the search part has all experts at %" PRIu32
-            " bits and takes %.3f MB; the plan chosen takes %.3f MB, %.1f %% %s.",
-            best->uniform_bits, (double)best->n_bytes / MEGABYTE, (double)trace->chosen.n_bytes / MEGABYTE,
-            100 * fabs(1 - (double)trace->chosen.n_bytes / (double)best->n_bytes),
-            trace->chosen.n_bytes <= best->n_bytes ? "less" : "more");
+            " bits and takes %.3f MB.",
+            best->uniform_bits, (double)best->n_bytes / MEGABYTE);
+    if (best != NULL && trace->has_chosen && trace->chosen.n_bytes == best->n_bytes)
+        moec_figure_say(chart, "The plan chosen takes as much.");
+    else if (best != NULL && trace->has_chosen)
+        moec_figure_say(chart, "The plan chosen takes %.3f MB, %.1f %% %s.",
+                        (double)trace->chosen.n_bytes / MEGABYTE,
+                        100 * fabs(1 - (double)trace->chosen.n_bytes / (double)best->n_bytes),
+                        trace->chosen.n_bytes < best->n_bytes ? "less" : "more");
     else if (!isnan(page->options->max_loss) && best == NULL)
         moec_figure_say(chart, "No uniform setting that was measured is within the target.");
 }

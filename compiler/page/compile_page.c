@@ -109,6 +109,28 @@ static void put_promise(FILE *stream, const struct moec_compile_page *page)
     (void)fputs("</p>\n", stream);
 }
 
+/* What came of it, in a sentence before everything else. */
+static void put_answer(FILE *stream, const struct moec_compile_page *page)
+{
+    const struct moec_compile_report *report = page->report;
+    const struct moec_certificate *certificate = &report->certificate;
+    if (report->shares.n == 0)
+        return;
+    (void)fputs("<p class=\"lead\">", stream);
+    moec_html_format(stream, "%s %.3g MB, %.1f %% of the weights that it came from",
+                     report->is_written ? "The bundle takes" : "The plan, which was not written, takes",
+                     (double)report->n_bytes / 1e6,
+                     100 * (double)report->n_bytes / (double)report->source_bytes);
+    if (certificate->present && certificate->confidence > 0)
+        moec_html_format(stream, "; its loss is %.3g %% (%s), at most %.3g %% with a confidence of %.3g %%",
+                         100 * certificate->loss, clean(certificate->metric).text,
+                         100 * certificate->loss_high, 100 * certificate->confidence);
+    else if (certificate->present)
+        moec_html_format(stream, "; its loss is %.3g %% (%s)", 100 * certificate->loss,
+                         clean(certificate->metric).text);
+    (void)fputs(".</p>\n", stream);
+}
+
 static void put_fit(FILE *stream, const struct moec_compile_fit_counts *fit)
 {
     if (fit->n_expert == 0)
@@ -140,8 +162,7 @@ static void put_result(FILE *stream, const struct moec_compile_page *page)
     moec_html_fact(stream, "Target", "%s", target_words(page->options, target));
     if (report->shares.n > 0) {
         moec_html_fact(stream, report->is_written ? "Bundle" : "Plan",
-                       "%" PRIu64 " bytes, %.1f %% of the %" PRIu64 " bytes of weights that it came from",
-                       report->n_bytes, 100 * (double)report->n_bytes / (double)report->source_bytes,
+                       "%" PRIu64 " bytes, from %" PRIu64 " bytes of weights", report->n_bytes,
                        report->source_bytes);
         moec_html_fact(stream, "Written", "%s", report->is_written ? "yes" : "no");
     }
@@ -205,10 +226,12 @@ static enum moec_status put_curve(FILE *stream, const struct moec_compile_page *
     moec_html_section_open(stream, "curve", "Size against loss");
     if (page->report->trace.n == 0)
         (void)fputs("<p>No loss was measured.</p>\n", stream);
+    (void)fputs("<div class=\"figures\">\n", stream);
     for (int near = 0; near < 2; near++) {
         struct moec_chart chart = {.name = ""};
         MOEC_TRY(put_chart(stream, &chart, moec_compile_chart_curve(page, near == 1, &chart, err), err));
     }
+    (void)fputs("</div>\n", stream);
     if (page->report->trace.n > 0)
         put_points(stream, &page->report->trace);
     moec_html_section_close(stream);
@@ -394,6 +417,7 @@ static enum moec_status put_page(FILE *stream, const struct moec_compile_page *p
     char title[320];
     (void)snprintf(title, sizeof title, "Compile of %.256s", clean(page->options->source_name).text);
     moec_html_begin(stream, title);
+    put_answer(stream, page);
     (void)fputs("<nav aria-label=\"Contents\"><ul>"
                 "<li><a href=\"#result\">Result</a></li>"
                 "<li><a href=\"#curve\">Size against loss</a></li>"

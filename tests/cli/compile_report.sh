@@ -76,7 +76,7 @@ for result in passed "passed, written" failed; do
 done
 size=$(wc -c <"$work/s.moec")
 try 0 "the plan chosen is the one written" \
-    grep -q "the plan chosen takes $(awk "BEGIN { printf \"%.3f\", $size / 1e6 }") MB" "$work/s.html"
+    grep -q "The plan chosen takes $(awk "BEGIN { printf \"%.3f\", $size / 1e6 }") MB" "$work/s.html"
 try 0 "and so are its bytes" grep -q "the whole file</th><td></td><td></td><td></td><td></td><td>$size</td>" "$work/s.html"
 
 # ---- none ----

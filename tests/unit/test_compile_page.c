@@ -198,6 +198,10 @@ static void test_page__has_every_part(void **state)
         (void)snprintf(word, sizeof word, "<figure id=\"figure-%s\"", figures[i]);
         assert_int_equal(count(text, word), 1);
     }
+    assert_int_equal(
+        count(text, "<p class=\"lead\">The plan, which was not written, takes 0.0015 MB, 16.7 % of the "
+                    "weights that it came from.</p>"),
+        1);
     assert_int_equal(count(text, "<td>passed</td>"), 5);
     assert_int_equal(count(text, "<td>passed, chosen</td>"), 1);
     assert_int_equal(count(text, "<td>failed</td>"), 1);
