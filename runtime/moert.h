@@ -57,7 +57,9 @@ struct moert_error {
 #define MOERT_TOKENS_OF_MODEL UINT32_MAX
 
 /* Decisions about each token, which change the output. They look at a logical cache, so the result depends on
- * these settings and the tokens alone, never on memory, threads or chunks. All zero: none. */
+ * these settings and the tokens alone, never on memory, threads or chunks. Without a route and a precision a
+ * bundle's own settings are used where it has any (moec tune; moert_engine_tuned tells them) and its compiled
+ * assignment runs; they are certified for that. `none` turns them off. */
 struct moert_decisions {
     /* Which experts (cache-conditional experts, arXiv:2412.00099): "cache-prior:0.2", "max-rank:8",
      * "cumsum:0.7", "prune:3", or "top-k", which counts misses alone; NULL = the router's own. */
@@ -70,7 +72,8 @@ struct moert_decisions {
     uint32_t low_bits;     /* of the low copy; 0 = the smallest in the bundle */
     uint32_t keep_top;     /* with a route, a token's best so many experts are taken in any case */
     bool starts_frequent;  /* the logical cache begins with what was used most in calibration, else empty */
-    bool decode_only;      /* prompts keep the router's choice, at one precision */
+    bool decode_only; /* prompts keep the router's choice, at one precision; of a bundle's settings too */
+    bool none;        /* not even the bundle's; then nothing above may be given */
     /* About this share of an expert's neurons, those with the smallest |up . x|, is left out (FloE,
      * arXiv:2505.05950); 0 = none. Needs a bundle with thresholds (moec sparsify) and its compiled
      * assignment, and looks at no cache. */
@@ -225,6 +228,9 @@ MOERT_API enum moert_status moert_engine_end(struct moert_engine *engine, struct
  * Without this call they are read in the background. */
 MOERT_API void moert_engine_warm(struct moert_engine *engine);
 MOERT_API struct moert_info moert_engine_info(const struct moert_engine *engine);
+/* The bundle's own decisions where they are in use, all zero otherwise; strings live as long as the engine.
+ */
+MOERT_API struct moert_decisions moert_engine_tuned(const struct moert_engine *engine);
 /* Writes a warning about the budget, such as an expert buffer below one token's working set, and returns
  * true; returns false if there is nothing to warn of. */
 MOERT_API bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity);
@@ -285,7 +291,7 @@ MOERT_API enum moert_status moert_session_step_at(struct moert_session *session,
 /* Positions below n are a prompt's (decisions.decode_only); generators set it by themselves. 0 at first. */
 MOERT_API void moert_session_set_prompt(struct moert_session *session, uint32_t n);
 
-/* What a session's tokens took by the options' decisions, those taken back too; 0 without decisions. */
+/* What a session's tokens took by the engine's decisions, those taken back too; 0 without decisions. */
 struct moert_decided {
     uint64_t n_taken, n_missed;   /* experts, and those of them that the logical cache had not */
     uint64_t n_low, n_low_missed; /* of these, low copies */

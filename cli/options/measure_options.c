@@ -119,6 +119,8 @@ static enum moec_status read_samples(const struct cli_args *args, struct cli_mea
         if (parts[i].part == MOEC_PART_SELECT)
             out->parts.no_select = out->parts.n_part[MOEC_PART_SELECT] == 0;
     }
+    if (!cli_offers(args, "sensitivity-samples"))
+        return MOEC_OK;
     return cli_u32(args, "sensitivity-samples", 1, 1u << 24, &out->n_sensitivity_window, err);
 }
 

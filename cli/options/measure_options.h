@@ -51,12 +51,12 @@
          NULL,                                                                                               \
          "Windows that choose among settings (at most 128 by default; 0 = none).",                           \
          CLI_RARE},                                                                                          \
-        {"certificate-samples",                                                                              \
-         0,                                                                                                  \
-         "N",                                                                                                \
-         NULL,                                                                                               \
-         "Windows that prove the loss (at most 512 by default).",                                            \
-         CLI_RARE},                                                                                          \
+    {                                                                                                        \
+        "certificate-samples", 0, "N", NULL, "Windows that prove the loss (at most 512 by default).",        \
+            CLI_RARE                                                                                         \
+    }
+
+#define CLI_SENSITIVITY_SAMPLES_OPTION                                                                       \
     {                                                                                                        \
         "sensitivity-samples", 0, "N", NULL,                                                                 \
             "Windows of the search part that single experts are measured on (default 64).", CLI_RARE         \

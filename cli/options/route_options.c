@@ -27,6 +27,11 @@ static bool is_set(const struct cli_args *args, const char *option, const char *
     return cli_has(args, option) && strcmp(cli_text(args, option), value) == 0;
 }
 
+bool cli_decides_nothing(const struct cli_args *args)
+{
+    return cli_offers(args, "decide") && is_set(args, "decide", "none");
+}
+
 enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
                                     struct moec_error *err)
 {
@@ -34,7 +39,13 @@ enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_de
     const bool has_precision = cli_has(args, "precision");
     MOEC_TRY(check_idle(args, "slots", cli_decisions_given(args), either, err));
     MOEC_TRY(check_idle(args, "cache-start", cli_decisions_given(args), either, err));
-    MOEC_TRY(check_idle(args, "decide", cli_decisions_given(args), either, err));
+    /* The other values are about a bundle's settings too, which are not known here. */
+    const bool decides_all = cli_offers(args, "decide") && is_set(args, "decide", "all");
+    MOEC_TRY(check_idle(args, "decide", cli_decisions_given(args) || !decides_all, either, err));
+    if (cli_decides_nothing(args) && cli_decisions_given(args))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--decide none lets no token be decided about: leave out it, or --route and "
+                         "--precision");
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
     MOEC_TRY(check_idle(args, "low-bits", has_precision, "--precision", err));
     MOEC_TRY(check_idle(args, "low-slots", has_precision, "--precision", err));
@@ -44,7 +55,8 @@ enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_de
                                           .low_slots = cli_text(args, "low-slots"),
                                           .starts_frequent = is_set(args, "cache-start", "frequency"),
                                           .decode_only =
-                                              cli_offers(args, "decide") && is_set(args, "decide", "decode")};
+                                              cli_offers(args, "decide") && is_set(args, "decide", "decode"),
+                                          .none = cli_decides_nothing(args)};
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
     MOEC_TRY(cli_read_sparsity(args, &decisions->sparsity, err));
     return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);

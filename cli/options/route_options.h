@@ -49,10 +49,19 @@
 /* --decide, where prompts are told apart. */
 #define CLI_DECIDE_OPTION(flags)                                                                             \
     {                                                                                                        \
-        "decide", 0, "WHEN", "all|decode",                                                                   \
-            "With --route or --precision, whose experts are decided:\nall\tall tokens' "                     \
-            "(default)\ndecode\tthose of "                                                                   \
-            "the tokens that are generated, not the prompt's",                                               \
+        "decide", 0, "WHEN", "all|decode|none",                                                              \
+            "Whose experts are decided by --route and --precision, or by the bundle's own settings "         \
+            "(moec tune):\nall\tall tokens' (default)\ndecode\tthose of the tokens that are generated, not " \
+            "the prompt's\nnone\tno token's: the bundle's settings are left out",                            \
+            flags                                                                                            \
+    }
+
+/* --decide, where they are not. */
+#define CLI_DECIDE_NONE_OPTION(flags)                                                                        \
+    {                                                                                                        \
+        "decide", 0, "WHEN", "all|none",                                                                     \
+            "Whose experts are decided by the bundle's own settings (moec tune):\nall\tall tokens' "         \
+            "(default)\nnone\tno token's",                                                                   \
             flags                                                                                            \
     }
 
@@ -67,6 +76,9 @@ bool cli_decisions_given(const struct cli_args *args);
  * MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status
 cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions, struct moec_error *err);
+
+/* Whether --decide none is given. */
+bool cli_decides_nothing(const struct cli_args *args);
 
 /* Reads them for a model, into *route; all zero without --route and --precision. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_read_route(const struct cli_args *args,

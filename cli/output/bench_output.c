@@ -130,6 +130,14 @@ void cli_print_bench(const struct moec_bench *bench)
                   "left out, because the bundle has no copies at their bitwidths (compile with --copies "
                   "4,8,16): %s\n",
                   bench->left_out);
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        if (bench->rows[r].opened.tuned[0] != '\0') {
+            cli_print(stdout,
+                      "rows of the bundle's assignment decide by its own settings, %s (--decide none turns "
+                      "them off)\n",
+                      bench->rows[r].opened.tuned);
+            break;
+        }
     cli_print(stdout, "\n");
     print_rows(bench);
     print_ratios(bench);

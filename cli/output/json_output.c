@@ -40,14 +40,15 @@ void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss)
     moec_json_out_double(node, "mean_kl", loss->mean_kl);
 }
 
-struct moec_json_out *cli_json_sequence(const struct moec_sequence_step *steps, uint32_t n_step)
+struct moec_json_out *cli_json_sequence(const struct moec_sequence_step *steps, uint32_t n_step,
+                                        const char *bytes_key)
 {
     static const char *const results[] = {"not tested", "passed", "failed"};
     struct moec_json_out *list = moec_json_out_array();
     for (uint32_t i = 0; i < n_step; i++) {
         const struct moec_sequence_step *step = &steps[i];
         struct moec_json_out *node = moec_json_out_object();
-        moec_json_out_u64(node, "bundle_bytes", step->n_bytes);
+        moec_json_out_u64(node, bytes_key, step->n_bytes);
         moec_json_out_double(node, "search_loss", step->search_loss);
         moec_json_out_double(node, "search_loss_high", step->search_high);
         moec_json_out_double(node, "loss", step->loss);

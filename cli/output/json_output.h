@@ -18,7 +18,8 @@ void cli_json_variant(struct moec_json_out *array, struct moec_variant variant,
 /* Members loss, loss_low, loss_high, mean_kl. */
 void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss);
 
-/* The tests of a certificate, as an array. */
-struct moec_json_out *cli_json_sequence(const struct moec_sequence_step *steps, uint32_t n_step);
+/* The tests of a certificate, as an array; `bytes_key` names what their bytes are. */
+struct moec_json_out *cli_json_sequence(const struct moec_sequence_step *steps, uint32_t n_step,
+                                        const char *bytes_key);
 
 #endif

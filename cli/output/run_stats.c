@@ -63,10 +63,20 @@ static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t 
             cli_memory_text(c, info.working_set_bytes));
 }
 
-static void print_decisions(FILE *out, const struct run_figures *figures)
+/* Those in use: asked for, or the bundle's. */
+static struct moert_decisions decisions_of(const struct moert_engine *engine,
+                                           const struct run_figures *figures, bool *are_tuned)
 {
+    const struct moert_decisions tuned = moert_engine_tuned(engine);
+    *are_tuned = tuned.route != NULL || tuned.precision != NULL;
+    return *are_tuned ? tuned : figures->decisions;
+}
+
+static void print_decisions(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
+{
+    bool are_tuned = false;
     const struct moert_decided *decided = &figures->decided;
-    const struct moert_decisions *decisions = &figures->decisions;
+    const struct moert_decisions used = decisions_of(engine, figures, &are_tuned), *decisions = &used;
     const double n_taken = (double)decided->n_taken, n = n_taken + (double)decided->n_skipped;
     char bytes[24];
     if (decisions->route == NULL && decisions->precision == NULL)
@@ -80,6 +90,9 @@ static void print_decisions(FILE *out, const struct run_figures *figures)
                 100 * rate((double)decided->n_low, n), 100 * rate((double)decided->n_skipped, n));
     fprintf(out, "missed    %s a token by the logical cache\n",
             cli_memory_text(bytes, (uint64_t)decided->missed_bytes));
+    if (are_tuned)
+        fprintf(out,
+                "          decided by the bundle's settings (moec inspect); --decide none turns them off\n");
 }
 
 void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
@@ -93,7 +106,7 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
     if (figures->drafts)
         fprintf(out, "drafts    %" PRIu64 " tokens, %" PRIu64 " accepted\n", figures->n_drafted,
                 figures->n_accepted);
-    print_decisions(out, figures);
+    print_decisions(out, engine, figures);
     if (figures->decisions.sparsity > 0) {
         const struct moert_neurons neurons = moert_engine_neurons(engine);
         fprintf(out, "sparsity  %g, %.1f%% of neurons were active, %.1f%% of the experts' weights used\n",
@@ -257,12 +270,15 @@ static void put_experts(struct node *root, const struct moert_engine *engine, ui
     close_node(&experts, '}');
 }
 
-static void put_decisions(struct node *root, const struct run_figures *figures)
+static void put_decisions(struct node *root, const struct moert_engine *engine,
+                          const struct run_figures *figures)
 {
+    bool are_tuned = false;
     const struct moert_decided *decided = &figures->decided;
-    const struct moert_decisions *decisions = &figures->decisions;
+    const struct moert_decisions used = decisions_of(engine, figures, &are_tuned), *decisions = &used;
     if (decisions->route == NULL && decisions->precision == NULL)
         return;
+    put_text(root, "decisions_of", are_tuned ? "bundle" : "options");
     if (decisions->route != NULL)
         put_text(root, "route", decisions->route);
     put_u64(root, "experts_taken", decided->n_taken);
@@ -293,7 +309,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
     put_speed(&root, figures);
     put_memory(&root, &info, figures->budget_bytes);
-    put_decisions(&root, figures);
+    put_decisions(&root, engine, figures);
     if (figures->decisions.sparsity > 0) {
         const struct moert_neurons neurons = moert_engine_neurons(engine);
         put_double(&root, "sparsity", figures->decisions.sparsity);

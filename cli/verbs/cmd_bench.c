@@ -60,6 +60,7 @@ static const struct cli_option options[] = {
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE),
+    CLI_DECIDE_NONE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.", CLI_RARE},
     {"ablation", 0, NULL, NULL,

@@ -141,6 +141,13 @@ static enum moec_status open_engine(struct chat *chat, struct moec_error *err)
     MOEC_TRY(cli_from_runtime(moert_text_create(chat->engine, &chat->text, &theirs), &theirs, err));
     if (moert_engine_warning(chat->engine, note, sizeof note))
         cli_print(stderr, "note: %s\n", note);
+    const struct moert_decisions tuned = moert_engine_tuned(chat->engine);
+    if (tuned.route != NULL || tuned.precision != NULL)
+        cli_print(stderr,
+                  "note: the bundle's settings decide about experts (%s%s%s); --decide none turns them off\n",
+                  tuned.route != NULL ? tuned.route : "",
+                  tuned.route != NULL && tuned.precision != NULL ? ", " : "",
+                  tuned.precision != NULL ? tuned.precision : "");
     struct moert_generation generation = moert_generation_default(chat->engine);
     generation.n_beams = 1;
     MOEC_TRY(cli_double(chat->args, "repetition-penalty", 0.01, 100, &generation.repetition_penalty, err));

@@ -54,6 +54,7 @@ static const struct cli_option options[] = {
     {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", 0},
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTIONS,
+    CLI_SENSITIVITY_SAMPLES_OPTION,
     {"metric", 0, "NAME",
      "perplexity|rouge-1|rouge-2|rouge-l|exact-match|accuracy|accuracy-bytes|accuracy-tokens",
      "The metric that --max-loss limits:\n"
@@ -613,8 +614,9 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
         moec_json_out_double(root, "mean_kl", certificate->mean_kl);
         moec_json_out_bool(root, "missed", certificate->missed);
         moec_json_out_u64(root, "certified_before", report->n_reuse);
-        moec_json_out_node(root, "sequence",
-                           cli_json_sequence(report->trace.sequence, report->trace.n_sequence));
+        moec_json_out_node(
+            root, "sequence",
+            cli_json_sequence(report->trace.sequence, report->trace.n_sequence, "bundle_bytes"));
     }
     for (uint32_t s = 0; s < report->plan.n_layer; s++) {
         struct moec_json_out *row = moec_json_out_array();

@@ -8,12 +8,14 @@
 #include "cli/verbs/commands.h"
 #include "cli/verbs/eval_rows.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_decisions.h"
 #include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/source.h"
 #include "profiler/tasks/rows.h"
 #include "runtime/forward/sparsity.h"
+#include "runtime/policy/route_settings.h"
 #include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
@@ -34,9 +36,10 @@ static const struct cli_option options[] = {
      "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).", CLI_RARE},
     CLI_GENERATION_OPTIONS(CLI_RARE),
     CLI_ROUTE_OPTIONS(CLI_RARE),
+    CLI_DECIDE_NONE_OPTION(CLI_RARE),
     {"prompt-tokens", 0, "P", NULL,
-     "With --route or --precision: the first P tokens of each window are a prompt's, which keep the router's "
-     "choice (default: 0).",
+     "With decisions: the first P tokens of each window are a prompt's, which keep the router's choice "
+     "(default: 0).",
      CLI_RARE},
     CLI_SPARSITY_OPTION(CLI_RARE),
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
@@ -50,7 +53,8 @@ struct eval_job {
     const struct cli_args *args;
     struct cli_measure_options measure;
     struct moec_route route;
-    struct moec_sparsity *sparsity; /* NULL = none */
+    struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
+    struct moec_sparsity *sparsity;      /* NULL = none */
     struct moec_source source, reference;
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
@@ -91,23 +95,55 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
     return MOEC_OK;
 }
 
+/* The bundle's own settings, unless options say otherwise. */
+static enum moec_status read_tuned(struct eval_job *job, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = job->source.bundle;
+    struct moec_bundle_decisions decisions;
+    if (bundle == NULL || cli_decisions_given(job->args) || cli_decides_nothing(job->args))
+        return MOEC_OK;
+    MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
+    if (!moec_decision_settings_are_on(&decisions.settings))
+        return MOEC_OK;
+    job->tuned = decisions.settings;
+    return moec_route_from_settings(&job->tuned, &job->source.model->config, &bundle->paths, job->source.path,
+                                    &job->route, err);
+}
+
+static bool are_tuned(const struct eval_job *job)
+{
+    return moec_decision_settings_are_on(&job->tuned);
+}
+
 static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, struct moec_error *err)
 {
     uint32_t low_bits = 0;
     MOEC_TRY(cli_read_route(job->args, &job->source.model->config, &job->route, err));
+    MOEC_TRY(read_tuned(job, err));
     if (cli_has(job->args, "cache-start") && strcmp(cli_text(job->args, "cache-start"), "frequency") == 0)
         MOEC_TRY(moec_route_start_frequent(&job->route, &job->source.model->config,
                                            job->source.bundle != NULL ? &job->source.bundle->paths : NULL,
                                            job->source.path, err));
     MOEC_TRY(cli_u32(job->args, "low-bits", 1, 16, &low_bits, err));
     if (job->route.precision.kind != MOEC_PRECISION_ONE)
-        MOEC_TRY(moec_source_serve_low(&job->source, low_bits, err));
+        MOEC_TRY(moec_source_serve_low(&job->source, are_tuned(job) ? job->tuned.low_bits : low_bits, err));
     if (!cli_has(job->args, "prompt-tokens"))
         return MOEC_OK;
-    if (!cli_decisions_given(job->args))
+    if (!cli_decisions_given(job->args) && !are_tuned(job))
         return moec_fail(err, MOEC_ERR_USAGE, "--prompt-tokens does nothing without --route or --precision");
     job->route.decode_only = true;
     return cli_u32(job->args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, n_prompt, err);
+}
+
+/* Words for what decides; NULL = nothing. */
+static const char *route_word(const struct eval_job *job)
+{
+    return job->tuned.route[0] != '\0' ? job->tuned.route : cli_text(job->args, "route");
+}
+
+static const char *precision_word(const struct eval_job *job)
+{
+    return job->tuned.precision[0] != '\0' ? job->tuned.precision : cli_text(job->args, "precision");
 }
 
 static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *err)
@@ -117,8 +153,10 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
     if (wanted == 0)
         return MOEC_OK;
     if (job->route.precision.kind != MOEC_PRECISION_ONE)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--sparsity with --precision: the thresholds are those of the compiled assignment");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--sparsity with precision '%s': the thresholds are those of the compiled assignment%s",
+            precision_word(job), are_tuned(job) ? " (--decide none turns the bundle's off)" : "");
     if (job->source.bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
@@ -167,15 +205,16 @@ static double token_bytes(const struct eval_job *job, const struct moec_route_co
 static void put_decisions(const struct eval_job *job, struct moec_json_out *root)
 {
     const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
-    if (cli_has(job->args, "route"))
-        moec_json_out_string(root, "route", cli_text(job->args, "route"));
+    moec_json_out_string(root, "decisions_of", are_tuned(job) ? "bundle" : "options");
+    if (route_word(job) != NULL)
+        moec_json_out_string(root, "route", route_word(job));
     moec_json_out_u64(root, "slots", job->route.n_slots);
     moec_json_out_u64(root, "experts_taken", counts.n_taken);
     moec_json_out_u64(root, "experts_missed", counts.n_missed);
     moec_json_out_double(root, "missed_bytes_per_token", token_bytes(job, &counts));
     if (job->route.precision.kind == MOEC_PRECISION_ONE)
         return;
-    moec_json_out_string(root, "precision", cli_text(job->args, "precision"));
+    moec_json_out_string(root, "precision", precision_word(job));
     moec_json_out_u64(root, "low_slots", job->route.precision.n_low_slots);
     moec_json_out_u64(root, "experts_low", counts.n_low);
     moec_json_out_u64(root, "experts_low_missed", counts.n_low_missed);
@@ -190,7 +229,7 @@ static double share(uint64_t part, uint64_t all)
 static void print_decisions(const struct eval_job *job)
 {
     const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
-    const char *route = cli_text(job->args, "route");
+    const char *route = route_word(job);
     cli_print(stdout,
               "route      %s   %.1f%% of %" PRIu64 " experts taken miss a cache of %" PRIu32
               " experts a layer\n",
@@ -201,11 +240,12 @@ static void print_decisions(const struct eval_job *job)
         cli_print(stdout,
                   "precision  %s   %.1f%% of the experts high, %.1f%% low (%.1f%% misses of a cache of "
                   "%" PRIu32 "), %.1f%% skipped\n",
-                  cli_text(job->args, "precision"), share(counts.n_taken - counts.n_low, n),
-                  share(counts.n_low, n), share(counts.n_low_missed, n), job->route.precision.n_low_slots,
+                  precision_word(job), share(counts.n_taken - counts.n_low, n), share(counts.n_low, n),
+                  share(counts.n_low_missed, n), job->route.precision.n_low_slots,
                   share(counts.n_skipped, n));
     }
-    cli_print(stdout, "missed     %.1f KiB of experts a token\n", token_bytes(job, &counts) / 1024);
+    cli_print(stdout, "missed     %.1f KiB of experts a token%s\n", token_bytes(job, &counts) / 1024,
+              are_tuned(job) ? "; decided by the bundle's settings (--decide none turns them off)" : "");
 }
 
 static double sparse_bytes(const struct eval_job *job, uint64_t n_bytes, uint64_t n_neuron)
@@ -311,6 +351,17 @@ static enum moec_status check_windows(const struct eval_job *job, struct moec_er
                      job->measure.seq_len_tokens, n_position, job->source.path);
 }
 
+/* Rows are scored without decisions: of a bundle with settings that is another model. */
+static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
+{
+    struct moec_bundle_decisions decisions = {0};
+    if (job->source.bundle != NULL)
+        MOEC_TRY(moec_bundle_load_decisions(job->source.bundle, &decisions, err));
+    if (moec_decision_settings_are_on(&decisions.settings) && !cli_decides_nothing(job->args))
+        cli_progress_note(&job->progress, "rows are scored without the bundle's settings of decisions");
+    return MOEC_OK;
+}
+
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
 {
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
@@ -342,6 +393,8 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     if (is_rows && cli_has(job->args, "sparsity"))
         return moec_fail(err, MOEC_ERR_USAGE, "--sparsity is measured by perplexity; task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
+    if (is_rows)
+        MOEC_TRY(tell_rows(job, err));
     if (is_rows)
         return cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err);
     MOEC_TRY(check_windows(job, err));

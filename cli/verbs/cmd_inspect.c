@@ -1,4 +1,5 @@
 #include "cli/output/codec_output.h"
+#include "cli/output/decisions_output.h"
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -204,6 +205,14 @@ static void print_certificate(const struct moec_certificate *certificate)
               certificate->arithmetic, digest);
 }
 
+static void print_decisions(const struct moec_bundle_decisions *decisions)
+{
+    if (!moec_decision_settings_are_on(&decisions->settings))
+        return;
+    cli_print(stdout, "\nDecisions (moec tune)\n");
+    cli_print_decisions(decisions);
+}
+
 static void print_provenance(const struct moec_provenance *provenance)
 {
     char digest[2 * MOEC_SHA256_BYTES + 1];
@@ -244,7 +253,7 @@ static void print_sections(const struct moec_bundle *bundle)
 }
 
 static void print_bundle(const struct moec_bundle *bundle, const struct moec_dense *dense,
-                         const struct cli_terminal *terminal)
+                         const struct moec_bundle_decisions *decisions, const struct cli_terminal *terminal)
 {
     const struct moec_config *config = &bundle->config;
     char size[24], source[24];
@@ -284,6 +293,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     cli_print_dense_codecs(dense);
     print_map(bundle, terminal);
     print_certificate(&bundle->certificate);
+    print_decisions(decisions);
     print_provenance(&bundle->provenance);
     print_generation(&bundle->generation);
     print_sections(bundle);
@@ -359,7 +369,7 @@ static struct moec_json_out *json_certificate(const struct moec_certificate *cer
     moec_json_out_string(node, "arithmetic", certificate->arithmetic);
     if (certificate->n_sequence > 0)
         moec_json_out_node(node, "sequence",
-                           cli_json_sequence(certificate->sequence, certificate->n_sequence));
+                           cli_json_sequence(certificate->sequence, certificate->n_sequence, "bundle_bytes"));
     return node;
 }
 
@@ -397,7 +407,7 @@ static struct moec_json_out *json_sections(const struct moec_bundle *bundle)
 }
 
 static enum moec_status print_json(const struct moec_bundle *bundle, const struct moec_dense *dense,
-                                   struct moec_error *err)
+                                   const struct moec_bundle_decisions *decisions, struct moec_error *err)
 {
     struct moec_json_out *root = moec_json_out_object();
     moec_json_out_string(root, "file", bundle->file.path);
@@ -412,6 +422,10 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
         moec_json_out_node(root, "certificate", json_certificate(&bundle->certificate));
     else
         moec_json_out_null(root, "certificate");
+    if (moec_decision_settings_are_on(&decisions->settings))
+        moec_json_out_node(root, "decisions", cli_json_decisions(decisions));
+    else
+        moec_json_out_null(root, "decisions");
     moec_json_out_node(root, "provenance", json_provenance(&bundle->provenance));
     moec_json_out_node(root, "sections", json_sections(bundle));
     return cli_print_json(root, err);
@@ -423,14 +437,17 @@ static int run_inspect(const struct cli_args *args)
     struct moec_bundle *bundle = NULL;
     struct moec_dense dense = {0};
     enum moec_status status = moec_bundle_open(args->positional[0], &bundle, &err);
+    struct moec_bundle_decisions decisions = {0};
     if (status == MOEC_OK)
         status = moec_bundle_load_dense_table(bundle, &dense, &err);
+    if (status == MOEC_OK)
+        status = moec_bundle_load_decisions(bundle, &decisions, &err);
     if (status == MOEC_OK && cli_has(args, "json")) {
-        status = print_json(bundle, &dense, &err);
+        status = print_json(bundle, &dense, &decisions, &err);
     } else if (status == MOEC_OK) {
         const char *colour = cli_text(args, "color");
         struct cli_terminal terminal = cli_terminal_detect(colour != NULL ? colour : "auto");
-        print_bundle(bundle, &dense, &terminal);
+        print_bundle(bundle, &dense, &decisions, &terminal);
     }
     moec_dense_release(&dense);
     moec_bundle_close(bundle);

@@ -32,6 +32,7 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTIONS,
+    CLI_SENSITIVITY_SAMPLES_OPTION,
     {"bits", 0, "LIST", NULL, "Bitwidths to measure: of 2, 3, 4, 5, 6 and 8 (default 2,3,4,8).", 0},
     CLI_QUANTISER_OPTIONS(0),
     CLI_SENSITIVITY_OPTIONS(0),

@@ -33,12 +33,16 @@ static enum moec_status strip(const struct cli_args *args, struct moec_error *er
         moec_json_out_u64(root, "before_bytes", stripped.before_bytes);
         moec_json_out_u64(root, "after_bytes", stripped.after_bytes);
         moec_json_out_u64(root, "copies_left", stripped.n_copy - 1);
+        moec_json_out_bool(root, "dropped_decisions", stripped.drops_decisions);
         return cli_print_json(root, err);
     }
     cli_print(stdout, "wrote '%s': %s, %s less than the %s before\n", cli_text(args, "output"),
               cli_size_text(after, stripped.after_bytes),
               cli_size_text(saved, stripped.before_bytes - stripped.after_bytes),
               cli_size_text(before, stripped.before_bytes));
+    if (stripped.drops_decisions)
+        cli_print(stdout, "its settings of decisions read a dropped copy and went with it; moec tune finds "
+                          "others\n");
     return MOEC_OK;
 }
 

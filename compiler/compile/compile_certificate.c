@@ -1,3 +1,4 @@
+#include "compiler/certify/sequence.h"
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/bytes.h"
 #include "formats/base/printable.h"
@@ -57,36 +58,15 @@ static void fill_certificate(struct moec_compile_run *run, const struct moec_los
 
 /* ---- the tests ---- */
 
-/* A plan and what it was tested with; NaN where it was not. */
-static struct moec_sequence_step step_of(const struct moec_compile_candidate *candidate)
-{
-    return (struct moec_sequence_step){
-        .n_bytes = candidate->n_bytes,
-        .search_loss = candidate->is_measured ? candidate->search.loss : (double)NAN,
-        .search_high = candidate->is_measured ? candidate->search.high : (double)NAN,
-        .loss = NAN,
-        .low = NAN,
-        .high = NAN,
-        .kl = NAN,
-        .p_value = NAN,
-    };
-}
-
 static enum moec_status test(struct moec_compile_run *run, struct moec_compile_part *part, uint32_t at,
                              struct moec_loss *loss, struct moec_error *err)
 {
     const struct moec_plan *plan = &run->candidates.sequence[at].plan;
     struct moec_sequence_step *step = &run->report->trace.sequence[at];
-    const double target = run->options->max_loss;
     MOEC_TRY(moec_compile_part_measure(run, part, plan, loss, err));
     MOEC_TRY(moec_compile_note(run, MOEC_TRACE_CERTIFICATE, plan, loss, false, err));
-    step->loss = loss->loss;
-    step->low = loss->low;
-    step->high = loss->high;
-    step->kl = loss->mean_kl;
-    if (run->rows == NULL && !isnan(target) && run->options->confidence != MOEC_CONFIDENCE_POINT)
-        step->p_value = moec_loss_p_value(loss, target);
-    step->result = isnan(target) || loss->high <= target ? MOEC_SEQUENCE_PASSED : MOEC_SEQUENCE_FAILED;
+    moec_sequence_judge(step, loss, run->options->max_loss,
+                        run->rows == NULL && run->options->confidence != MOEC_CONFIDENCE_POINT);
     return MOEC_OK;
 }
 
@@ -98,8 +78,11 @@ static enum moec_status test_all(struct moec_compile_run *run, struct moec_compi
 {
     struct moec_search_trace *trace = &run->report->trace;
     trace->n_sequence = run->candidates.n;
-    for (uint32_t i = 0; i < trace->n_sequence; i++)
-        trace->sequence[i] = step_of(&run->candidates.sequence[i]);
+    for (uint32_t i = 0; i < trace->n_sequence; i++) {
+        const struct moec_compile_candidate *candidate = &run->candidates.sequence[i];
+        trace->sequence[i] =
+            moec_sequence_step_of(candidate->n_bytes, candidate->is_measured ? &candidate->search : NULL);
+    }
     for (*n_passed = 0; *n_passed < trace->n_sequence; (*n_passed)++) {
         struct moec_loss loss;
         MOEC_TRY(test(run, part, *n_passed, &loss, err));
@@ -220,18 +203,20 @@ static void choose(struct moec_compile_run *run, uint32_t at, const struct moec_
 static enum moec_status refuse(const struct moec_compile_run *run, const struct moec_loss *loss,
                                struct moec_error *err)
 {
-    char advice[MOEC_COMPILE_ADVICE_BYTES];
+    char advice[MOEC_SEQUENCE_ADVICE_BYTES];
     const bool is_point = run->options->confidence == MOEC_CONFIDENCE_POINT;
     if (is_point)
         return moec_fail(err, MOEC_ERR_TARGET,
                          "the loss on the certificate part is %.3f%%, the target is %.3f%%; nothing was "
                          "written. Ask for --max-loss %.3f%%, profile more samples, or give --accept-miss",
                          100 * loss->loss, 100 * run->options->max_loss, ceil(1e5 * loss->loss) / 1e3);
-    return moec_fail(err, MOEC_ERR_TARGET,
-                     "the loss of the safest of %" PRIu32 " plans on the certificate part is %.3f%%, with "
-                     "%g%% confidence at most %.3f%%, the target is %.3f%%; nothing was written: %s",
-                     run->candidates.n, 100 * loss->loss, 100 * run->options->confidence, 100 * loss->high,
-                     100 * run->options->max_loss, moec_compile_advice(run, loss, advice));
+    return moec_fail(
+        err, MOEC_ERR_TARGET,
+        "the loss of the safest of %" PRIu32 " plans on the certificate part is %.3f%%, with "
+        "%g%% confidence at most %.3f%%, the target is %.3f%%; nothing was written: %s",
+        run->candidates.n, 100 * loss->loss, 100 * run->options->confidence, 100 * loss->high,
+        100 * run->options->max_loss,
+        moec_sequence_advice(loss, run->options->max_loss, run->rows != NULL ? "rows" : "windows", advice));
 }
 
 enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_error *err)

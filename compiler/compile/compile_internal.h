@@ -183,12 +183,6 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_note_choice(struct moec_compile_r
  * certificate by its upper end. */
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
 
-#define MOEC_COMPILE_ADVICE_BYTES 256
-/* What would suffice where the certificate misses the target: how many windows (or rows), or that no number
- * of them would; and the target that the present ones prove. */
-const char *moec_compile_advice(const struct moec_compile_run *run, const struct moec_loss *loss,
-                                char text[static MOEC_COMPILE_ADVICE_BYTES]);
-
 /* ---- what is kept: compile_units.c ---- */
 
 /* Opens the journal that the options name, if there is one and something will be measured. */

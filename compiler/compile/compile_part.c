@@ -236,23 +236,3 @@ bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_lo
 {
     return isnan(run->options->max_loss) || loss->loss <= run->options->max_loss;
 }
-
-const char *moec_compile_advice(const struct moec_compile_run *run, const struct moec_loss *loss,
-                                char text[static MOEC_COMPILE_ADVICE_BYTES])
-{
-    const char *unit = run->rows != NULL ? "rows" : "windows";
-    const uint64_t needed = moec_loss_windows_needed(loss, run->options->max_loss);
-    /* Rounded up: a target that is printed must be one that is met. */
-    const double promise = ceil(1e5 * loss->high) / 1e3;
-    if (needed == 0)
-        (void)snprintf(text, MOEC_COMPILE_ADVICE_BYTES,
-                       "the loss itself is not under the target, so no number of %s will do; these "
-                       "%" PRIu32 " prove --max-loss %.3f%%",
-                       unit, loss->n_window, promise);
-    else
-        (void)snprintf(text, MOEC_COMPILE_ADVICE_BYTES,
-                       "about %" PRIu64 " %s would prove it (--certificate-samples %" PRIu64 "); these "
-                       "%" PRIu32 " prove --max-loss %.3f%%",
-                       needed, unit, needed, loss->n_window, promise);
-    return text;
-}

@@ -1,18 +1,12 @@
-/* The plans that the certificate tests, and their order, fixed before its part of the data is read (Learn
- * then Test, arXiv:2110.01052). Each test costs an evaluation, and the first that fails ends them: what is
- * written is then the plan before it. So plans stand close where tests are likely to fail, just under the
- * target, and far apart where they are not. */
+/* The plans that the certificate tests, and their order, fixed before its part of the data is read
+ * (compiler/certify/sequence.h). */
+#include "compiler/certify/sequence.h"
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/memory.h"
-#include "profiler/common/student.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-/* Plans between the safest and the policy's, and how far apart those are that only their sizes recommend. */
-#define MAX_BETWEEN    5
-#define LEAST_DISTANCE 1.05
 
 /* ---- candidates ---- */
 
@@ -137,37 +131,19 @@ static enum moec_status size_uniform(struct moec_compile_run *run, uint32_t bits
     return status;
 }
 
-/* What the sequence is made for: losses as the intervals see them. */
-struct spacing {
-    double target;        /* in the loss's own terms: ln(1 + target) of perplexity */
-    double search_error;  /* standard error of a loss just under the target */
-    double certify_error; /* the same on the certificate part */
-    double reach;         /* of the certificate's interval, in its errors */
-};
-
 static uint32_t count_windows(const struct moec_compile_run *run, enum moec_part part)
 {
     return run->rows != NULL ? moec_row_metric_count(run->rows, part)
                              : moec_profile_part_count(run->profile, part);
 }
 
-static struct spacing spacing_of(const struct moec_compile_run *run, const struct moec_loss *last)
+static struct moec_sequence_spacing spacing_of(const struct moec_compile_run *run,
+                                               const struct moec_loss *last)
 {
-    const double n_search = count_windows(run, MOEC_PART_SEARCH),
-                 n_certify = count_windows(run, MOEC_PART_CERTIFICATE);
     const double target = run->options->max_loss;
-    struct spacing spacing = {.target = run->rows != NULL ? target : log1p(target),
-                              .search_error = last->n_unit > 1 ? last->error : 0,
-                              .reach = moec_student_quantile(run->options->confidence, n_certify - 1)};
-    spacing.certify_error = spacing.search_error * sqrt(n_search / n_certify);
-    return spacing;
-}
-
-/* Chance that the certificate proves a plan whose loss on the search part is this: both are estimates. */
-static double certain_to(const struct spacing *spacing, double errors)
-{
-    const double apart = hypot(spacing->search_error, spacing->certify_error);
-    return spacing->target - spacing->reach * spacing->certify_error - errors * apart;
+    return moec_sequence_spacing_of(run->rows != NULL ? target : log1p(target), last,
+                                    count_windows(run, MOEC_PART_SEARCH),
+                                    count_windows(run, MOEC_PART_CERTIFICATE), run->options->confidence);
 }
 
 static bool fits(const struct moec_compile_run *run, const struct moec_compile_candidate *candidate)
@@ -188,7 +164,7 @@ static void put_first(struct moec_compile_candidates *candidates, struct moec_co
 }
 
 /* The safest plan goes first: all experts at 8 bits, or at the source's where 8 are not expected to pass. */
-static enum moec_status add_safest(struct moec_compile_run *run, const struct spacing *spacing,
+static enum moec_status add_safest(struct moec_compile_run *run, const struct moec_sequence_spacing *spacing,
                                    struct moec_error *err)
 {
     static const uint32_t widths[] = {8, 16};
@@ -207,7 +183,7 @@ static enum moec_status add_safest(struct moec_compile_run *run, const struct sp
             release(&safest);
             return status;
         }
-        const bool is_safe = safest.search.difference <= certain_to(spacing, 2);
+        const bool is_safe = safest.search.difference <= moec_sequence_certain(spacing, 2);
         put_first(candidates, &safest);
         if (is_safe)
             return MOEC_OK;
@@ -215,91 +191,33 @@ static enum moec_status add_safest(struct moec_compile_run *run, const struct sp
     return MOEC_OK;
 }
 
-/* Tests between the policy's plan, of least_bytes, and the safest: places of the front. */
-struct between {
-    bool *taken; /* (n_front) */
-    uint32_t n;
-    uint64_t least_bytes, most_bytes;
-};
-
-static void take(struct between *between, size_t at)
-{
-    if (between->taken[at] || between->n == MAX_BETWEEN)
-        return;
-    between->taken[at] = true;
-    between->n++;
-}
-
-/* By the chance to pass, in standard errors: half way to the target, where a loss that the search
- * overestimated passes; rather than not; mostly; nearly always. Of each the smallest. */
-static void take_by_chance(const struct moec_compile_candidates *candidates, const struct spacing *spacing,
-                           struct between *between)
-{
-    const double most[] = {spacing->target - 0.5 * spacing->reach * spacing->certify_error,
-                           certain_to(spacing, 0.3), certain_to(spacing, 1), certain_to(spacing, 2)};
-    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
-        size_t found = candidates->n_front;
-        for (size_t at = 0; at < candidates->n_front; at++)
-            if (candidates->front[at].search.difference <= most[i])
-                found = at;
-        if (found < candidates->n_front && candidates->front[found].n_bytes > between->least_bytes)
-            take(between, found);
-    }
-}
-
-/* How far a plan of the front is from its neighbours in the sequence, as the smaller ratio of sizes. */
-static double distance(const struct moec_compile_candidates *candidates, const struct between *between,
-                       size_t at)
-{
-    const uint64_t bytes = candidates->front[at].n_bytes;
-    uint64_t above = between->most_bytes, below = between->least_bytes;
-    for (size_t i = 0; i < candidates->n_front; i++) {
-        const uint64_t taken = candidates->front[i].n_bytes;
-        if (between->taken[i] && taken >= bytes && taken < above)
-            above = taken;
-        if (between->taken[i] && taken <= bytes && taken > below)
-            below = taken;
-    }
-    return fmin((double)above / (double)bytes, (double)bytes / (double)below);
-}
-
-/* By size: plans that are far from their neighbours, the farthest first. */
-static void take_by_size(const struct moec_compile_candidates *candidates, struct between *between)
-{
-    for (;;) {
-        double farthest = LEAST_DISTANCE;
-        size_t best = candidates->n_front;
-        for (size_t at = 0; at < candidates->n_front; at++)
-            if (distance(candidates, between, at) > farthest) {
-                farthest = distance(candidates, between, at);
-                best = at;
-            }
-        if (best == candidates->n_front || between->n == MAX_BETWEEN)
-            return;
-        take(between, best);
-    }
-}
-
-static enum moec_status add_between(struct moec_compile_run *run, const struct spacing *spacing,
+static enum moec_status add_between(struct moec_compile_run *run, const struct moec_sequence_spacing *spacing,
                                     uint64_t safest_bytes, struct moec_error *err)
 {
     struct moec_compile_candidates *candidates = &run->candidates;
-    struct between between = {.least_bytes = candidates->sequence[0].n_bytes, .most_bytes = safest_bytes};
+    struct moec_sequence_candidate *front = NULL;
+    bool *taken = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc((void **)&between.taken, candidates->n_front + 1, sizeof *between.taken,
-                            "plans of the search", err));
-    take_by_chance(candidates, spacing, &between);
-    take_by_size(candidates, &between);
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&front, candidates->n_front + 1, sizeof *front, "plans of the search", err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&taken, candidates->n_front + 1, sizeof *taken, "plans of the search", err));
+    for (size_t at = 0; at < candidates->n_front; at++)
+        front[at] = (struct moec_sequence_candidate){.n_bytes = candidates->front[at].n_bytes,
+                                                     .difference = candidates->front[at].search.difference};
+    moec_sequence_choose(front, candidates->n_front, spacing, candidates->sequence[0].n_bytes, safest_bytes,
+                         taken);
     for (size_t at = candidates->n_front; at-- > 0;) {
         struct moec_compile_candidate added = candidates->front[at];
-        if (!between.taken[at])
+        if (!taken[at])
             continue;
         added.plan = (struct moec_plan){0};
         MOEC_TRY_OUT(copy_plan(run, &candidates->front[at].plan, &added.plan, err));
         put_first(candidates, &added);
     }
 out:
-    free(between.taken);
+    free(front);
+    free(taken);
     return status;
 }
 
@@ -340,7 +258,7 @@ enum moec_status moec_compile_sequence_make(struct moec_compile_run *run, struct
         candidates->n = 1;
         return MOEC_OK;
     }
-    const struct spacing spacing = spacing_of(run, &run->search_loss);
+    const struct moec_sequence_spacing spacing = spacing_of(run, &run->search_loss);
     for (uint32_t i = 0; i + 1 < candidates->n; i++)
         MOEC_TRY(measure(run, &candidates->sequence[i], err));
     if (!is_own) {

@@ -1,4 +1,5 @@
 #include "formats/bundle/bundle_chat.h"
+#include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_format.h"
 #include "formats/bundle/bundle_sparsity.h"
 
@@ -18,7 +19,7 @@ static const uint8_t magic[8] = {'M', 'O', 'E', 'C', '\r', '\n', 0x1a, '\n'};
 static bool is_known_kind(uint32_t kind)
 {
     return (kind >= MOEC_SECTION_CONFIG && kind <= MOEC_SECTION_GENERATION) ||
-           kind == MOEC_SECTION_SEQUENCE || kind == MOEC_SECTION_CHAT || kind == MOEC_SECTION_SPARSITY;
+           (kind >= MOEC_SECTION_SEQUENCE && kind <= MOEC_SECTION_DECISIONS);
 }
 
 void moec_section_set_name(struct moec_section *section)
@@ -43,6 +44,8 @@ void moec_section_set_name(struct moec_section *section)
         (void)snprintf(section->name, capacity, "chat");
     else if (section->kind == MOEC_SECTION_SPARSITY)
         (void)snprintf(section->name, capacity, "sparsity");
+    else if (section->kind == MOEC_SECTION_DECISIONS)
+        (void)snprintf(section->name, capacity, "decisions");
     else if (is_known_kind(section->kind))
         (void)snprintf(section->name, capacity, "%s", names[section->kind]);
     else
@@ -323,6 +326,25 @@ static enum moec_status check_sparsity(const struct moec_bundle *bundle, struct 
     return MOEC_OK;
 }
 
+enum moec_status moec_bundle_load_decisions(const struct moec_bundle *bundle,
+                                            struct moec_bundle_decisions *decisions, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    memset(decisions, 0, sizeof *decisions);
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_DECISIONS, false, &bytes, &n, err));
+    const enum moec_status status =
+        bytes == NULL ? MOEC_OK : moec_decisions_decode(bytes, n, &bundle->config, decisions, err);
+    free(bytes);
+    return status;
+}
+
+static enum moec_status check_decisions(const struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_bundle_decisions decisions;
+    return moec_bundle_load_decisions(bundle, &decisions, err);
+}
+
 static enum moec_status open_generation(struct moec_bundle *bundle, struct moec_error *err)
 {
     uint8_t *bytes = NULL;
@@ -547,6 +569,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(open_generation(bundle, err));
     MOEC_TRY_OUT(check_chat(bundle, err));
     MOEC_TRY_OUT(check_sparsity(bundle, err));
+    MOEC_TRY_OUT(check_decisions(bundle, err));
     MOEC_TRY_OUT(open_tokenizer(bundle, err));
     MOEC_TRY_OUT(open_paths(bundle, err));
     MOEC_TRY_OUT(open_routing(bundle, err));

@@ -56,7 +56,7 @@ static enum moec_status choose_sections(struct rewriting *s, struct moec_error *
             section->kind == MOEC_SECTION_RECORD_INDEX || section->kind == MOEC_SECTION_RECORDS;
         if (is_level && s->changes->drops[section->level])
             continue;
-        if (section->kind == s->changes->kind)
+        if (section->kind == s->changes->kind || section->kind == s->changes->drop_kind)
             continue;
         if (s->to.n_sections + (is_in ? 0u : 1u) >= MOEC_BUNDLE_MAX_SECTIONS)
             return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has no room for another section: it has %" PRIu32,

@@ -8,6 +8,7 @@
 /* What changes. All zero: nothing but the note. */
 struct moec_bundle_changes {
     bool drops[MOEC_MAX_COPIES]; /* copy levels to leave out, by their number in the file */
+    uint32_t drop_kind;          /* of a section to leave out; 0 = none */
     const char *note;            /* added to the options in the provenance */
     uint32_t kind;               /* of a section that is put in, in place of its like; 0 = none */
     const uint8_t *bytes;        /* its content, stored as it is; borrowed */

@@ -1,5 +1,6 @@
 #include "formats/bundle/bundle_strip.h"
 
+#include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_rewrite.h"
 
 #include <inttypes.h>
@@ -29,6 +30,18 @@ static enum moec_status choose_levels(const struct moec_bundle *bundle, const ui
     return MOEC_OK;
 }
 
+/* Settings that take experts in a copy that is dropped cannot be used any more. */
+static enum moec_status find_decisions(const struct moec_bundle *bundle, const uint32_t *bits, uint32_t n,
+                                       bool *drops, struct moec_error *err)
+{
+    struct moec_bundle_decisions decisions;
+    *drops = false;
+    MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
+    for (uint32_t i = 0; i < n; i++)
+        *drops = *drops || decisions.settings.low_bits == bits[i];
+    return MOEC_OK;
+}
+
 enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint32_t n, const char *out,
                                    struct moec_bundle_stripped *stripped, struct moec_error *err)
 {
@@ -45,6 +58,9 @@ enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint3
     }
     *stripped =
         (struct moec_bundle_stripped){.before_bytes = bundle->file.n_bytes, .n_copy = bundle->n_copy - n};
+    MOEC_TRY_OUT(find_decisions(bundle, bits, n, &stripped->drops_decisions, err));
+    if (stripped->drops_decisions)
+        changes.drop_kind = MOEC_SECTION_DECISIONS;
     MOEC_TRY_OUT(moec_bundle_rewrite(bundle, &changes, out, &stripped->after_bytes, err));
 out:
     moec_bundle_close(bundle);

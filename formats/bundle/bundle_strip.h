@@ -9,7 +9,8 @@
 struct moec_bundle_stripped {
     uint64_t before_bytes; /* of the files */
     uint64_t after_bytes;
-    uint32_t n_copy; /* levels that remain, the assignment included */
+    uint32_t n_copy;      /* levels that remain, the assignment included */
+    bool drops_decisions; /* settings of decisions that take experts in a dropped copy went with it */
 };
 
 /* Writes to `out` the bundle at `path` without the copy levels of these bitwidths (n of them, each once);

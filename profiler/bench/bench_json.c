@@ -94,6 +94,7 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     moec_json_out_u64(node, "preload_count", row->engine.preload_count);
     put_string_or_null(node, "io", row->opened.reader);
     put_string_or_null(node, "trace", row->trace);
+    put_string_or_null(node, "bundle_decisions", row->opened.tuned);
     put_string_or_null(node, "warning", row->opened.warning);
     put_figures(node, bench, row);
     moec_json_out_u64(node, "expert_buffer_bytes", row->opened.expert_buffer_bytes);

@@ -102,7 +102,8 @@ static void summarise_counters(const struct moec_bench *bench, struct moec_bench
 static void check_logits(struct moec_bench *bench, struct moec_bench_row *row)
 {
     const struct moec_bench_row *first = bench->rows;
-    while (!is_measured(first) || first->copy != row->copy)
+    while (!is_measured(first) || first->copy != row->copy ||
+           strcmp(first->opened.tuned, row->opened.tuned) != 0)
         first++;
     for (uint32_t s = 0; s < bench->tokens.n_sample; s++)
         if (first->samples[s].logits_crc != row->samples[s].logits_crc) {

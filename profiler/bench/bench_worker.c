@@ -84,6 +84,10 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     (void)snprintf(opened->evict, sizeof opened->evict, "%s", info.evict);
     (void)snprintf(opened->predict, sizeof opened->predict, "%s", info.predict);
     (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.io);
+    const struct moert_decisions tuned = moert_engine_tuned(server->engine);
+    (void)snprintf(opened->tuned, sizeof opened->tuned, "%s%s%s", tuned.route != NULL ? tuned.route : "",
+                   tuned.route != NULL && tuned.precision != NULL ? ", " : "",
+                   tuned.precision != NULL ? tuned.precision : "");
     if (!moert_engine_warning(server->engine, opened->warning, sizeof opened->warning))
         opened->warning[0] = '\0';
 }

@@ -69,6 +69,25 @@ static void fill_targets(const struct moec_windows *windows, uint32_t *targets)
     }
 }
 
+enum moec_status moec_scorer_set_route(struct moec_scorer *scorer, const struct moec_route *route,
+                                       struct moec_error *err)
+{
+    const uint64_t *const *record_bytes = scorer->options.record_bytes;
+    moec_sweep_release(&scorer->sweep);
+    moec_decider_release(&scorer->decider);
+    scorer->forward.decider = NULL;
+    if (route != NULL) {
+        MOEC_TRY(moec_decider_create(&scorer->forward.model->config, route, scorer->forward.max_tokens,
+                                     &scorer->decider, err));
+        scorer->decider.record_bytes[0] = record_bytes[0];
+        scorer->decider.record_bytes[1] = record_bytes[1];
+        scorer->forward.decider = &scorer->decider;
+    }
+    MOEC_TRY(moec_sweep_create(&scorer->forward, scorer->windows, false, &scorer->sweep, err));
+    scorer->sweep.n_prompt = scorer->options.n_prompt;
+    return MOEC_OK;
+}
+
 enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_experts *experts,
                                     const struct moec_windows *windows,
                                     const struct moec_scorer_options *options, struct moec_scorer **out,
@@ -100,14 +119,7 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->kernels, options->n_threads, experts,
                                    max_tokens, err));
     scorer->forward.sparsity = options->sparsity;
-    if (options->route != NULL) {
-        MOEC_TRY_OUT(moec_decider_create(config, options->route, max_tokens, &scorer->decider, err));
-        scorer->decider.record_bytes[0] = options->record_bytes[0];
-        scorer->decider.record_bytes[1] = options->record_bytes[1];
-        scorer->forward.decider = &scorer->decider;
-    }
-    MOEC_TRY_OUT(moec_sweep_create(&scorer->forward, windows, false, &scorer->sweep, err));
-    scorer->sweep.n_prompt = options->n_prompt;
+    MOEC_TRY_OUT(moec_scorer_set_route(scorer, options->route, err));
     MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, &scorer->tokens, err));
     const char *what = "scores of the tokens";
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->targets, scorer->n_row, sizeof(uint32_t), what, err));

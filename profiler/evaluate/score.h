@@ -48,6 +48,11 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_set_reference(struct moec_scorer *
                                                             const struct moec_progress *progress,
                                                             struct moec_error *err);
 
+/* From now on runs decide by `route` (borrowed, NULL = not at all), and their counts begin anew. The
+ * reference stays what it is. Errors: MOEC_ERR_MEMORY, after which the scorer can only be freed. */
+MOEC_WARN_UNUSED enum moec_status
+moec_scorer_set_route(struct moec_scorer *scorer, const struct moec_route *route, struct moec_error *err);
+
 /* Final hidden states of the reference, (scored tokens, moec_forward_stride), borrowed;
  * NULL before set_reference. */
 const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer);
@@ -103,7 +108,7 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_watched(struct moec_scorer *
                                                             const struct moec_progress *progress,
                                                             struct moec_error *err);
 
-/* What was decided in all runs so far; 0 without a route. */
+/* What was decided in all runs since the route was set; 0 without one. */
 struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer);
 
 /* Multiply-adds done so far by this scorer. */

@@ -2,6 +2,7 @@
 #ifndef MOEC_RUNTIME_ENGINE_H
 #define MOEC_RUNTIME_ENGINE_H
 
+#include "formats/model/decision_settings.h"
 #include "runtime/engine/kv_lending.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/mode.h"
@@ -38,7 +39,9 @@ struct moert_engine {
     float evict_weights[MOEC_EVICT_WEIGHTS];
     bool has_evict_weights;
     struct moec_route route;
-    struct moec_sparsity *sparsity; /* NULL = none */
+    struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
+    char tuned_slots[2][12];             /* its slots and low slots in words */
+    struct moec_sparsity *sparsity;      /* NULL = none */
     struct moec_cache_form low; /* with a precision: the copy that stands in for important experts' others */
     uint64_t *record_bytes[2];  /* with decisions, of struct moec_decider, owned */
     int n_threads;

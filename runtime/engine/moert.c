@@ -1,10 +1,12 @@
 /* The public interface over engine parts: bundle, plan, model, cache, tokenizer. Sessions and generators are
  * in moert_session.c. */
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_decisions.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/moert_internal.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
+#include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,27 +66,65 @@ static bool has_precision(const struct moert_engine *engine)
     return engine->route.precision.kind != MOEC_PRECISION_ONE;
 }
 
+/* Whether a precision can be served, and from which copy. `whose` says where the word comes from. */
+static enum moec_status find_low_copy(struct moert_engine *engine, const struct moert_options *options,
+                                      const char *precision, uint32_t low_bits, const char *whose,
+                                      struct moec_error *err)
+{
+    const struct moec_mode *mode = engine->choice.mode;
+    if (mode->bits > 0 || mode->streams_all)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' runs one precision copy: leave out precision '%s'%s, or use mode 'cache'",
+                         mode->name, precision, whose);
+    if (options->trace != NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a trace tells of one precision copy: leave out precision '%s'%s, or the trace '%s'",
+                         precision, whose, options->trace);
+    return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->low.form.copy, err);
+}
+
 static enum moec_status check_precision(struct moert_engine *engine, const struct moert_options *options,
                                         const struct moec_config *config, struct moec_error *err)
 {
     const struct moert_decisions *decisions = &options->decisions;
     struct moec_precision *precision = &engine->route.precision;
-    const struct moec_mode *mode = engine->choice.mode;
     MOEC_TRY(moec_precision_read(decisions->precision, precision, err));
     MOEC_TRY(
         moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_PRECISION_LOW_SLOTS,
                               config, &precision->n_low_slots, err));
-    if (mode->bits > 0 || mode->streams_all)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' runs one precision copy: leave out precision '%s', or use mode 'cache'",
-                         mode->name, decisions->precision);
-    if (options->trace != NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "a trace tells of one precision copy: leave out precision '%s', or the trace '%s'",
-                         decisions->precision, options->trace);
     MOEC_TRY(moec_precision_check(precision, config, err));
-    return moec_low_copy_find(engine->bundle, engine->choice.copy, decisions->low_bits,
-                              &engine->low.form.copy, err);
+    return find_low_copy(engine, options, decisions->precision, decisions->low_bits, "", err);
+}
+
+/* Whether the options choose decisions by themselves. */
+static bool are_chosen(const struct moert_decisions *decisions)
+{
+    return decisions->none || decisions->route != NULL || decisions->precision != NULL;
+}
+
+/* The bundle's own settings, which are certified for its compiled assignment and used with that alone. */
+static enum moec_status use_tuned(struct moert_engine *engine, const struct moert_options *options,
+                                  const struct moec_config *config, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = engine->bundle;
+    const struct moec_mode_choice *choice = &engine->choice;
+    struct moec_bundle_decisions decisions;
+    MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
+    const struct moec_decision_settings *settings = &decisions.settings;
+    if (!moec_decision_settings_are_on(settings) || choice->copy != 0 || choice->mode->bits > 0 ||
+        choice->mode->streams_all)
+        return MOEC_OK;
+    MOEC_TRY(
+        moec_route_from_settings(settings, config, &bundle->paths, bundle->file.path, &engine->route, err));
+    engine->route.decode_only = options->decisions.decode_only;
+    engine->tuned = *settings;
+    for (int low = 0; low < 2; low++)
+        (void)snprintf(engine->tuned_slots[low], sizeof engine->tuned_slots[low], "%" PRIu32,
+                       low == 1 ? settings->n_low_slots : settings->n_slots);
+    if (!has_precision(engine))
+        return MOEC_OK;
+    return find_low_copy(engine, options, settings->precision, settings->low_bits,
+                         " of the bundle's settings (decisions.none, --decide none)", err);
 }
 
 static enum moec_status check_decisions(struct moert_engine *engine, const struct moert_options *options,
@@ -97,8 +137,14 @@ static enum moec_status check_decisions(struct moert_engine *engine, const struc
         return moec_fail(err, MOEC_ERR_USAGE, "settings of a low copy, but no precision");
     if (decisions->route == NULL && decisions->keep_top > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "settings of a route, but no route");
+    if (decisions->none && (decisions->route != NULL || decisions->precision != NULL))
+        return moec_fail(err, MOEC_ERR_USAGE, "decisions are turned off, but route or precision is '%s'",
+                         decisions->route != NULL ? decisions->route : decisions->precision);
+    if (!are_chosen(decisions))
+        MOEC_TRY(use_tuned(engine, options, config, err));
     if (decisions->route == NULL && decisions->precision == NULL) {
-        if (decisions->slots == NULL && !decisions->decode_only && !decisions->starts_frequent)
+        const bool is_idle = decisions->decode_only && !moec_decision_settings_are_on(&engine->tuned);
+        if (decisions->slots == NULL && !is_idle && !decisions->starts_frequent)
             return MOEC_OK;
         return moec_fail(err, MOEC_ERR_USAGE, "settings of decisions, but neither a route nor a precision");
     }
@@ -116,16 +162,22 @@ static enum moec_status check_decisions(struct moert_engine *engine, const struc
     return moec_route_check(route, config, err);
 }
 
+static enum moec_status refuse_sparsity(double sparsity, const char *precision, const char *whose,
+                                        struct moec_error *err)
+{
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "sparsity %g with precision '%s'%s: the thresholds are those of the compiled assignment",
+                     sparsity, precision, whose);
+}
+
 static enum moec_status open_sparsity(struct moert_engine *engine, const struct moert_decisions *decisions,
                                       struct moec_error *err)
 {
     if (decisions->sparsity == 0)
         return MOEC_OK;
-    if (decisions->precision != NULL)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "sparsity %g with precision '%s': the thresholds are those of the compiled assignment",
-            decisions->sparsity, decisions->precision);
+    if (has_precision(engine)) /* not asked for, but the bundle's */
+        return refuse_sparsity(decisions->sparsity, engine->tuned.precision,
+                               " of the bundle's settings (decisions.none, --decide none)", err);
     return moec_sparsity_open(engine->bundle, engine->choice.copy, decisions->sparsity, &engine->sparsity,
                               err);
 }
@@ -163,8 +215,10 @@ static enum moec_status check_options(const struct moert_options *options, const
                          " are asked for",
                          engine->choice.mode->name, engine->n_sessions);
     MOEC_TRY(check_io(options, &engine->io, err));
-    MOEC_TRY(open_sparsity(engine, &options->decisions, err));
+    if (options->decisions.sparsity != 0 && options->decisions.precision != NULL)
+        return refuse_sparsity(options->decisions.sparsity, options->decisions.precision, "", err);
     MOEC_TRY(check_decisions(engine, options, config, err));
+    MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     engine->has_evict_weights = options->evict_weights != NULL;
     if (options->evict_weights != NULL && engine->choice.evict != &moec_evict_hobbit)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -464,6 +518,26 @@ enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_err
 void moert_engine_close(struct moert_engine *engine)
 {
     (void)moert_engine_end(engine, NULL);
+}
+
+struct moert_decisions moert_engine_tuned(const struct moert_engine *engine)
+{
+    const struct moec_decision_settings *tuned = &engine->tuned;
+    struct moert_decisions decisions = {0};
+    if (!moec_decision_settings_are_on(tuned))
+        return decisions;
+    decisions.slots = engine->tuned_slots[0];
+    decisions.keep_top = tuned->keep_top;
+    decisions.starts_frequent = tuned->starts_frequent;
+    decisions.decode_only = engine->route.decode_only;
+    if (tuned->route[0] != '\0')
+        decisions.route = tuned->route;
+    if (tuned->precision[0] == '\0')
+        return decisions;
+    decisions.precision = tuned->precision;
+    decisions.low_slots = engine->tuned_slots[1];
+    decisions.low_bits = tuned->low_bits;
+    return decisions;
 }
 
 void moert_engine_warm(struct moert_engine *engine)

@@ -55,7 +55,7 @@ refused "cache of 1 experts.*expected 4" --route top-k --slots 1
 refused "changes nothing" --route cache-prior:0.2 --keep-top 4
 refused "slots does nothing without --route" --slots 4
 refused "prompt-tokens does nothing without --route" --prompt-tokens 4
-try 2 "run refuses the same" "$moec" run "$work/none.moec" -p x --decide decode
+try 2 "run refuses the same" "$moec" run "$work/none.moec" -p x --decide all
 
 # ---- run ----
 

@@ -2,6 +2,7 @@
  * when the format changes. */
 #include "tests/unit/temporary.h"
 
+#include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_dense.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "tests/unit/sample_bundle.h"
@@ -61,6 +62,23 @@ static void write_sparse(const struct sample *s, const char *from, const char *p
     moec_sparsity_table_release(&table);
 }
 
+/* The bundle at `from` with settings of decisions. */
+static void write_tuned(const struct sample *s, const char *from, const char *path)
+{
+    struct moec_error err = {0};
+    struct moec_bundle_decisions decisions = {
+        .settings = {.route = "cache-prior:0.2", .n_slots = s->config.n_expert},
+        .certificate = {.present = true,
+                        .metric = "perplexity",
+                        .loss = 0.01,
+                        .loss_high = 0.015,
+                        .n_sequence = 1,
+                        .sequence = {{.n_bytes = 100, .result = MOEC_SEQUENCE_PASSED, .is_chosen = true}}},
+        .traffic = {.n_taken = 10, .n_missed = 2, .token_bytes = 100},
+        .plain_traffic = {.n_taken = 10, .n_missed = 3, .token_bytes = 150}};
+    assert_status(moec_bundle_put_decisions(from, &decisions, path, &err), MOEC_OK, err);
+}
+
 int main(int argc, char **argv)
 {
     struct sample s;
@@ -70,7 +88,8 @@ int main(int argc, char **argv)
     }
     char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec"),
          *levels = temporary_path(argv[1], "levels.moec"), *codecs = temporary_path(argv[1], "codecs.moec"),
-         *nested = temporary_path(argv[1], "nested.moec"), *sparse = temporary_path(argv[1], "sparse.moec");
+         *nested = temporary_path(argv[1], "nested.moec"), *sparse = temporary_path(argv[1], "sparse.moec"),
+         *tuned = temporary_path(argv[1], "tuned.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
     struct moec_codec kept[MOEC_CODEC_TABLE];
@@ -94,6 +113,7 @@ int main(int argc, char **argv)
     s.n_extra = 0;
     (void)sample_write(&s, bare);
     write_sparse(&s, bare, sparse);
+    write_tuned(&s, bare, tuned);
     write_codecs(&s, codecs);
     sample_release(&s);
     free(full);
@@ -102,5 +122,6 @@ int main(int argc, char **argv)
     free(codecs);
     free(nested);
     free(sparse);
+    free(tuned);
     return 0;
 }

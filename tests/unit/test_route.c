@@ -618,7 +618,7 @@ static void test_route__evaluations_agree_with_sessions(void **state)
                                              .length = length,
                                              .scored = scored};
         const struct moec_scorer_options options = {
-            .kernels = moec_kernels_best(), .n_threads = 2, .route = &routes[r], .n_prompt = N_PROMPT};
+            .kernels = moec_kernels_best(), .n_threads = 2, .route = &routes[0], .n_prompt = N_PROMPT};
         struct moec_scorer *scorer = NULL;
         struct moec_error err = {0};
         double nll[N_WINDOW];
@@ -630,6 +630,11 @@ static void test_route__evaluations_agree_with_sessions(void **state)
         assert_ok(moec_scorer_create(opened.fixture.model, moec_variants_experts(opened.fixture.variants),
                                      &windows, &options, &scorer, &err),
                   err);
+        assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
+        /* A scorer takes one route after the other, and keeps nothing of the one before. */
+        assert_ok(moec_scorer_set_route(scorer, NULL, &err), err);
+        assert_int_equal(moec_scorer_route_counts(scorer).n_taken, 0);
+        assert_ok(moec_scorer_set_route(scorer, &routes[r], &err), err);
         assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
         for (uint32_t i = 0; i < LENGTH; i++)
             at[i] = i;

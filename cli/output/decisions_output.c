@@ -1,0 +1,108 @@
+#include "cli/output/decisions_output.h"
+
+#include "cli/output/json_output.h"
+#include "cli/print/print.h"
+
+#include <inttypes.h>
+
+static double miss_rate(const struct moec_decision_traffic *traffic)
+{
+    return traffic->n_taken > 0 ? (double)traffic->n_missed / (double)traffic->n_taken : 0;
+}
+
+/* ---- for programs ---- */
+
+static void put_word(struct moec_json_out *node, const char *key, const char *word)
+{
+    if (word[0] != '\0')
+        moec_json_out_string(node, key, word);
+    else
+        moec_json_out_null(node, key);
+}
+
+void cli_json_settings(struct moec_json_out *node, const struct moec_decision_settings *settings)
+{
+    put_word(node, "route", settings->route);
+    put_word(node, "precision", settings->precision);
+    moec_json_out_u64(node, "slots", settings->n_slots);
+    moec_json_out_u64(node, "low_slots", settings->n_low_slots);
+    moec_json_out_u64(node, "low_bits", settings->low_bits);
+    moec_json_out_u64(node, "keep_top", settings->keep_top);
+    moec_json_out_string(node, "cache_start", settings->starts_frequent ? "frequency" : "empty");
+}
+
+static void put_traffic(struct moec_json_out *node, const struct moec_decision_traffic *traffic)
+{
+    moec_json_out_u64(node, "experts_taken", traffic->n_taken);
+    moec_json_out_u64(node, "experts_missed", traffic->n_missed);
+    moec_json_out_double(node, "missed_bytes_per_token", traffic->token_bytes);
+}
+
+struct moec_json_out *cli_json_decisions(const struct moec_bundle_decisions *decisions)
+{
+    const struct moec_certificate *certificate = &decisions->certificate;
+    char digest[2 * MOEC_SHA256_BYTES + 1];
+    struct moec_json_out *node = moec_json_out_object(), *without = moec_json_out_object();
+    moec_sha256_hex(certificate->data_digest, digest);
+    cli_json_settings(node, &decisions->settings);
+    put_traffic(node, &decisions->traffic);
+    moec_json_out_string(node, "metric", certificate->metric);
+    moec_json_out_double(node, "reference", certificate->reference);
+    moec_json_out_double(node, "decided", certificate->compiled);
+    moec_json_out_double(node, "loss", certificate->loss);
+    moec_json_out_double(node, "loss_low", certificate->loss_low);
+    moec_json_out_double(node, "loss_high", certificate->loss_high);
+    moec_json_out_double(node, "search_loss", certificate->search_loss);
+    moec_json_out_double(node, "search_loss_high", certificate->search_loss_high);
+    moec_json_out_double(node, "target", certificate->target);
+    moec_json_out_double(node, "confidence", certificate->confidence);
+    moec_json_out_double(node, "mean_kl", certificate->mean_kl);
+    moec_json_out_u64(node, "windows", certificate->n_window);
+    moec_json_out_u64(node, "tokens", certificate->n_token);
+    moec_json_out_u64(node, "seq_len_tokens", certificate->seq_len_tokens);
+    moec_json_out_string(node, "data", certificate->data_name);
+    moec_json_out_string(node, "data_sha256", digest);
+    moec_json_out_string(node, "arithmetic", certificate->arithmetic);
+    moec_json_out_double(without, "loss", decisions->plain_loss);
+    moec_json_out_double(without, "loss_low", decisions->plain_low);
+    moec_json_out_double(without, "loss_high", decisions->plain_high);
+    put_traffic(without, &decisions->plain_traffic);
+    moec_json_out_node(node, "without", without);
+    moec_json_out_node(
+        node, "sequence",
+        cli_json_sequence(certificate->sequence, certificate->n_sequence, "missed_bytes_per_token"));
+    return node;
+}
+
+/* ---- for people ---- */
+
+void cli_print_decisions(const struct moec_bundle_decisions *decisions)
+{
+    const struct moec_decision_settings *settings = &decisions->settings;
+    const struct moec_certificate *certificate = &decisions->certificate;
+    if (settings->route[0] != '\0' && settings->keep_top > 0)
+        cli_print(stdout, "  route      %s, the best %" PRIu32 " in any case\n", settings->route,
+                  settings->keep_top);
+    else
+        cli_print(stdout, "  route      %s\n",
+                  settings->route[0] != '\0' ? settings->route : "the router's own");
+    if (settings->precision[0] != '\0')
+        cli_print(stdout,
+                  "  precision  %s, low copies of %" PRIu32 " bits, of which the logical cache holds %" PRIu32
+                  " a layer\n",
+                  settings->precision, settings->low_bits, settings->n_low_slots);
+    cli_print(stdout, "  cache      %" PRIu32 " experts a layer, %s\n", settings->n_slots,
+              settings->starts_frequent ? "those of calibration at first" : "empty at first");
+    cli_print(stdout,
+              "  missed     %.1f KiB of experts a token, without decisions %.1f KiB (%.1f%% instead of "
+              "%.1f%% of them)\n",
+              decisions->traffic.token_bytes / 1024, decisions->plain_traffic.token_bytes / 1024,
+              100 * miss_rate(&decisions->traffic), 100 * miss_rate(&decisions->plain_traffic));
+    cli_print(stdout,
+              "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, asked for at most "
+              "%.3f%%\n"
+              "             without decisions %.3f%% (%.3f%% to %.3f%%); %" PRIu32 " windows of '%s'\n",
+              100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
+              100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
+              100 * decisions->plain_high, certificate->n_window, certificate->data_name);
+}

@@ -1,0 +1,335 @@
+#include "cli/options/measure_options.h"
+#include "cli/output/decisions_output.h"
+#include "cli/output/json_output.h"
+#include "cli/output/progress_line.h"
+#include "cli/output/terminal.h"
+#include "cli/print/print.h"
+#include "cli/verbs/commands.h"
+#include "compiler/tune/tune.h"
+#include "formats/base/memory.h"
+#include "runtime/experts/low_copy.h"
+#include "runtime/policy/route.h"
+#include "runtime/text/tokenizer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option options[] = {
+    CLI_DATA_OPTIONS,
+    {"reference", 0, "MODEL", NULL,
+     "The original: the checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT},
+    {"max-loss", 0, "LOSS", NULL,
+     "Accuracy that may be lost in all, by the bundle's bits and the decisions, such as 2% or 0.02.", 0},
+    {"with", 0, "WHAT", "route|precision|route,precision",
+     "What is searched:\nroute\tcache-prior: experts in the cache are preferred\nprecision\thobbit: "
+     "missing experts of little weight are read in a low copy\nroute,precision\tboth, alone and together "
+     "(default where moec compile --copies made low copies)",
+     0},
+    {"slots", 0, "N|PERCENT", NULL,
+     "Experts of each layer in the logical cache (default " MOEC_ROUTE_SLOTS "): about as many as will be in "
+     "memory.",
+     0},
+    {"low-slots", 0, "N|PERCENT", NULL,
+     "With precision: low copies of each layer beside them (default " MOEC_PRECISION_LOW_SLOTS ").",
+     CLI_RARE},
+    {"low-bits", 0, "B", NULL, "With precision: bitwidth of the low copy (default: the smallest).", CLI_RARE},
+    {"keep-top", 0, "J", NULL, "With route: each token takes its J best in any case (default 0).", CLI_RARE},
+    {"cache-start", 0, "HOW", "empty|frequency",
+     "What the logical cache holds at first:\nempty\tnothing (default)\nfrequency\twhat was used most in "
+     "the bundle's profile",
+     CLI_RARE},
+    {"confidence", 0, "C", NULL,
+     "Confidence of the interval whose upper end must meet --max-loss (default 0.95).", CLI_RARE},
+    CLI_SAMPLES_OPTIONS,
+    {"output", 'o', "OUT.moec", NULL, "The bundle with settings; may be MODEL.moec itself, as by default.",
+     CLI_OUTPUT | CLI_IN_PLACE},
+    {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    CLI_MACHINE_OPTIONS,
+    {0},
+};
+
+struct tune_job {
+    const struct cli_args *args;
+    const char *output;
+    struct cli_measure_options measure;
+    struct moec_tune_options tune;
+    struct moec_source bundle, original;
+    struct moec_tokenizer *tokenizer;
+    struct moec_rows rows;
+    struct moec_windows windows;
+    struct moec_tune_report report;
+    struct cli_progress progress;
+};
+
+/* ---- progress ---- */
+
+static enum moec_status show_progress(void *context, const char *phase, double done, double total)
+{
+    struct tune_job *job = context;
+    cli_progress_show(&job->progress, phase, done, total);
+    return MOEC_OK;
+}
+
+static void expect_work(void *context, double work)
+{
+    struct tune_job *job = context;
+    cli_progress_expect(&job->progress, work);
+}
+
+static void show_note(void *context, const char *line)
+{
+    struct tune_job *job = context;
+    if (job->progress.is_verbose)
+        cli_progress_note(&job->progress, line);
+}
+
+/* ---- inputs ---- */
+
+static enum moec_status read_options(struct tune_job *job, struct moec_error *err)
+{
+    const struct cli_args *args = job->args;
+    MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
+    job->tune = (struct moec_tune_options){.kernels = job->measure.kernels,
+                                           .n_threads = job->measure.n_threads,
+                                           .reference_bytes = job->measure.work_bytes,
+                                           .confidence = 0.95};
+    if (job->measure.data == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
+    if (!cli_has(args, "reference"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "losses are against the original model: name its checkpoint with --reference MODEL");
+    if (!cli_has(args, "max-loss"))
+        return moec_fail(err, MOEC_ERR_USAGE, "say what may be lost in all with --max-loss, such as 2%%");
+    MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.max_loss, err));
+    return cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.confidence, err);
+}
+
+/* The bundle's copy that would be the low one. Without --with, a bundle that has none is searched without. */
+static enum moec_status read_precision(struct tune_job *job, struct moec_error *err)
+{
+    struct moec_decision_settings *shared = &job->tune.shared;
+    const struct moec_bundle *bundle = job->bundle.bundle;
+    const char *slots = cli_text(job->args, "low-slots");
+    uint32_t low = 0;
+    const bool is_asked = cli_has(job->args, "with") || slots != NULL || shared->low_bits > 0;
+    struct moec_error ignored = {0};
+    const enum moec_status found =
+        moec_low_copy_find(bundle, 0, shared->low_bits, &low, is_asked ? err : &ignored);
+    if (found != MOEC_OK || bundle->config.top_k == 1) {
+        job->tune.with_precision = false;
+        return is_asked && found != MOEC_OK ? found : MOEC_OK;
+    }
+    shared->low_bits = bundle->copy_bits[low];
+    MOEC_TRY(moec_route_read_slots(slots != NULL ? slots : MOEC_PRECISION_LOW_SLOTS, &bundle->config,
+                                   &shared->n_low_slots, err));
+    return moec_source_serve_low(&job->bundle, shared->low_bits, err);
+}
+
+static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
+{
+    const struct cli_args *args = job->args;
+    const char *with = cli_has(args, "with") ? cli_text(args, "with") : "route,precision";
+    const char *slots = cli_has(args, "slots") ? cli_text(args, "slots") : MOEC_ROUTE_SLOTS;
+    const char *start = cli_text(args, "cache-start");
+    struct moec_decision_settings *shared = &job->tune.shared;
+    job->tune.with_route = strncmp(with, "route", strlen("route")) == 0;
+    job->tune.with_precision = strstr(with, "precision") != NULL;
+    if (!job->tune.with_precision && (cli_has(args, "low-slots") || cli_has(args, "low-bits")))
+        return moec_fail(err, MOEC_ERR_USAGE, "--low-slots and --low-bits do nothing with --with %s", with);
+    if (!job->tune.with_route && cli_has(args, "keep-top"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
+    MOEC_TRY(moec_route_read_slots(slots, &job->bundle.bundle->config, &shared->n_slots, err));
+    MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &shared->keep_top, err));
+    MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &shared->low_bits, err));
+    shared->starts_frequent = start != NULL && strcmp(start, "frequency") == 0;
+    return job->tune.with_precision ? read_precision(job, err) : MOEC_OK;
+}
+
+/* Losses against another model than the bundle's own would promise nothing. */
+static enum moec_status check_original(struct tune_job *job, struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    const struct moec_provenance *provenance = &job->bundle.bundle->provenance;
+    if (job->original.checkpoint == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' is a bundle, expected the checkpoint that '%s' was compiled from",
+                         job->original.path, job->bundle.path);
+    MOEC_TRY(moec_checkpoint_digest(job->original.checkpoint, NULL, NULL, digest, err));
+    if (memcmp(digest, provenance->model_digest, sizeof digest) != 0)
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' is not what '%s' was compiled from, which was '%s': their SHA-256 differ",
+                         job->original.path, job->bundle.path, provenance->source_name);
+    return MOEC_OK;
+}
+
+static enum moec_status open_models(struct tune_job *job, struct moec_error *err)
+{
+    const char *path = job->args->positional[0];
+    const struct cli_measure_options *measure = &job->measure;
+    MOEC_TRY(moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens,
+                              &job->bundle, err));
+    if (job->bundle.bundle == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' is a checkpoint, expected a bundle: compile it first, with less than the loss "
+                         "that bundle and decisions may have together",
+                         path);
+    MOEC_TRY(read_settings(job, err));
+    MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), measure->work_bytes, measure->n_threads,
+                              measure->seq_len_tokens, &job->original, err));
+    return check_original(job, err);
+}
+
+/* The parts that compile draws from the same data with the same seed. */
+static enum moec_status make_windows(struct tune_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = job->bundle.config;
+    if (job->bundle.tokenizer == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so no text can be read with it",
+                         job->bundle.path);
+    if (job->measure.seq_len_tokens > config->n_position)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
+                         " positions of '%s': lower --seq-len",
+                         job->measure.seq_len_tokens, config->n_position, job->bundle.path);
+    MOEC_TRY(moec_windows_need_task(config, &job->measure.task, "tune", err));
+    MOEC_TRY(moec_tokenizer_create(job->bundle.tokenizer, &job->tokenizer, err));
+    MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, moec_rows_budget(job->measure.work_bytes),
+                            &job->rows, err));
+    struct moec_windows_options window_options = {.seq_len_tokens = job->measure.seq_len_tokens,
+                                                  .has_parts = true,
+                                                  .parts = job->measure.parts,
+                                                  .seed = job->measure.seed,
+                                                  .memory_bytes = moec_rows_budget(job->measure.work_bytes)};
+    moec_windows_options_for(config, &window_options);
+    const struct moec_pool pool = moec_pool_make(job->measure.n_threads);
+    MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err));
+    moec_rows_drop_texts(&job->rows);
+    return MOEC_OK;
+}
+
+/* ---- result ---- */
+
+static double miss_rate(const struct moec_decision_traffic *traffic)
+{
+    return traffic->n_taken > 0 ? (double)traffic->n_missed / (double)traffic->n_taken : 0;
+}
+
+static struct moec_json_out *json_candidate(const struct moec_tune_candidate *candidate)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    cli_json_settings(node, &candidate->settings);
+    cli_json_loss(node, &candidate->search);
+    moec_json_out_double(node, "missed_share", miss_rate(&candidate->traffic));
+    moec_json_out_double(node, "missed_bytes_per_token", candidate->traffic.token_bytes);
+    moec_json_out_bool(node, "on_front", candidate->is_on_front);
+    return node;
+}
+
+static enum moec_status print_json(const struct tune_job *job, struct moec_error *err)
+{
+    const struct moec_tune_report *report = &job->report;
+    struct moec_json_out *root = moec_json_out_object(), *list = moec_json_out_array(),
+                         *tests = moec_json_out_array();
+    moec_json_out_string(root, "file", job->output);
+    moec_json_out_node(root, "decisions", cli_json_decisions(&report->decisions));
+    moec_json_out_bool(root, "certified_like_the_bundle", report->is_reused);
+    moec_json_out_node(root, "without", json_candidate(&report->plain));
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        moec_json_out_node(list, NULL, json_candidate(&report->candidates[i]));
+    moec_json_out_node(root, "candidates", list);
+    for (uint32_t i = 0; i < report->n_sequence; i++)
+        moec_json_out_u64(tests, NULL, report->sequence[i]);
+    moec_json_out_node(root, "sequence", tests);
+    return cli_print_json(root, err);
+}
+
+static void print_result(const struct tune_job *job)
+{
+    const struct moec_bundle_decisions *decisions = &job->report.decisions;
+    const struct moec_certificate *certificate = &decisions->certificate;
+    char name[MOEC_TUNE_NAME_BYTES];
+    uint32_t n_passed = 0;
+    while (n_passed < certificate->n_sequence &&
+           certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
+        n_passed++;
+    cli_print(stdout, "wrote '%s', which decides by %s; %" PRIu32 " measurements\n", job->output,
+              moec_tune_name(&decisions->settings, name), job->report.n_candidate + 1);
+    cli_print_decisions(decisions);
+    cli_print(stdout,
+              "             setting %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
+              n_passed, certificate->n_sequence, 100 * certificate->confidence);
+    if (n_passed < certificate->n_sequence)
+        cli_print(stdout, "; the next may lose %.3f%%", 100 * certificate->sequence[n_passed].high);
+    cli_print(stdout, "\n");
+    if (job->report.is_reused)
+        cli_print(stdout,
+                  "             the bundle itself was certified on the same windows: each promise holds "
+                  "by itself\n             (--seed draws other windows)\n");
+}
+
+static enum moec_status tune(struct tune_job *job, struct moec_error *err)
+{
+    const char *path = job->args->positional[0];
+    MOEC_TRY(read_options(job, err));
+    job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
+    cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
+    MOEC_TRY(open_models(job, err));
+    MOEC_TRY(make_windows(job, err));
+    const struct moec_tune_inputs inputs = {.bundle = &job->bundle,
+                                            .original = &job->original,
+                                            .windows = &job->windows,
+                                            .data_digest = job->rows.digest,
+                                            .data_name = job->rows.name};
+    const struct moec_progress progress = {
+        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    MOEC_TRY(moec_tune(&inputs, &job->tune, &progress, &job->report, err));
+    moec_source_close(&job->bundle);
+    MOEC_TRY(moec_bundle_put_decisions(path, &job->report.decisions, job->output, err));
+    cli_progress_end(&job->progress);
+    if (cli_has(job->args, "json"))
+        return print_json(job, err);
+    print_result(job);
+    return MOEC_OK;
+}
+
+static int run_tune(const struct cli_args *args)
+{
+    struct tune_job job = {.args = args};
+    struct moec_error err = {0};
+    const enum moec_status status = tune(&job, &err);
+    cli_progress_end(&job.progress);
+    moec_windows_release(&job.windows);
+    moec_rows_release(&job.rows);
+    moec_tokenizer_free(job.tokenizer);
+    moec_source_close(&job.original);
+    moec_source_close(&job.bundle);
+    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_tune = {
+    .name = "tune",
+    .model = CLI_BUNDLE,
+    .summary = "let a bundle decide about each token within a loss",
+    .usage = "MODEL.moec --data FILE",
+    .about = "Searches for settings of --route and --precision with which a token reads the fewest bytes of "
+             "experts, proves that bundle and settings together lose no more than --max-loss against the "
+             "original, and writes both into the bundle. moec run, chat, eval and bench use them from then "
+             "on; --decide none turns them off.",
+    .details =
+        "The data has the three parts that moec compile draws with the same --seed. Settings are measured on "
+        "the search part. Up to 8 of those that lose less or read less than all others are then tested on "
+        "the certificate part, from the safest to the one that reads least, until one fails; the last that "
+        "passed is written. If none passes, nothing is written and the exit status is 1. A bundle that was "
+        "compiled with --max-loss 2% has no loss left for decisions at 2%: compile with less.\n"
+        "Bytes are those that the logical cache of --slots misses. docs/decisions.md describes it.",
+    .examples = "moec compile MODEL --data calibration.txt --max-loss 1% --copies 2 -o model.moec\n"
+                "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2%\n"
+                "moec run model.moec -p \"Once upon a time\" --memory 64MiB --stats",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_tune,
+    .is_offline = true,
+};

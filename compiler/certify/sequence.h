@@ -1,0 +1,59 @@
+/* Fixed-sequence testing (Learn then Test, arXiv:2110.01052): candidates in an order that is fixed before the
+ * certificate part is read, from the safest to the smallest, each tested at one level until the first fails.
+ * What is written is the last that passed. Each test costs an evaluation, so candidates stand close where
+ * tests are likely to fail, just under the target, and far apart where they are not. Thread rule: pure
+ * functions. */
+#ifndef MOEC_COMPILER_SEQUENCE_H
+#define MOEC_COMPILER_SEQUENCE_H
+
+#include "formats/bundle/bundle.h"
+#include "profiler/evaluate/metrics.h"
+
+/* Candidates between the safest and the smallest. */
+#define MOEC_SEQUENCE_MAX_BETWEEN 5
+
+/* What the sequence is made for: losses as the intervals see them. */
+struct moec_sequence_spacing {
+    double target;        /* in the loss's own terms: ln(1 + target) of perplexity */
+    double search_error;  /* standard error of a loss just under the target */
+    double certify_error; /* the same on the certificate part */
+    double reach;         /* of the certificate's interval, in its errors */
+};
+
+/* From the loss of the smallest candidate on the search part, and the units (windows, rows) of both parts. */
+struct moec_sequence_spacing moec_sequence_spacing_of(double target, const struct moec_loss *last,
+                                                      uint32_t n_search, uint32_t n_certify,
+                                                      double confidence);
+
+/* The difference (moec_loss) below which the certificate proves a candidate by so many standard errors of
+ * both estimates. */
+double moec_sequence_certain(const struct moec_sequence_spacing *spacing, double errors);
+
+/* A candidate that was measured on the search part. */
+struct moec_sequence_candidate {
+    uint64_t n_bytes;
+    double difference; /* of struct moec_loss */
+};
+
+/* Marks in `taken` (n) which of a front, by falling bytes and rising loss, stand between the smallest, of
+ * least_bytes, and the safest, of most_bytes: by the chance to pass, then those that are far in size from
+ * their neighbours. At most MOEC_SEQUENCE_MAX_BETWEEN. */
+void moec_sequence_choose(const struct moec_sequence_candidate *front, size_t n,
+                          const struct moec_sequence_spacing *spacing, uint64_t least_bytes,
+                          uint64_t most_bytes, bool *taken);
+
+/* A candidate that is to be tested; `search` NULL: it was not measured. */
+struct moec_sequence_step moec_sequence_step_of(uint64_t n_bytes, const struct moec_loss *search);
+
+/* What its test says: passed where the upper end is within the target, or there is none (NaN). `has_p`: the
+ * loss is one of moec_loss_measure with an interval. */
+void moec_sequence_judge(struct moec_sequence_step *step, const struct moec_loss *loss, double target,
+                         bool has_p);
+
+#define MOEC_SEQUENCE_ADVICE_BYTES 256
+/* What would suffice where the safest misses the target: how many `unit` ("windows"), or that no number of
+ * them would; and the target that the present ones prove. */
+const char *moec_sequence_advice(const struct moec_loss *loss, double target, const char *unit,
+                                 char text[static MOEC_SEQUENCE_ADVICE_BYTES]);
+
+#endif

@@ -1,0 +1,28 @@
+/* Settings of decisions about each token, as a bundle keeps them: which experts a token takes, and in which
+ * precision. They are words and numbers of the command line; runtime/policy/route_settings.h gives them to a
+ * model. */
+#ifndef MOEC_FORMATS_DECISION_SETTINGS_H
+#define MOEC_FORMATS_DECISION_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MOEC_DECISION_TEXT_BYTES 32
+
+/* All zero: none. */
+struct moec_decision_settings {
+    char route[MOEC_DECISION_TEXT_BYTES];     /* "cache-prior:0.15"; "" = the router's own choice */
+    char precision[MOEC_DECISION_TEXT_BYTES]; /* "hobbit:0.8:1"; "" = one */
+    uint32_t n_slots;                         /* experts of each layer in the logical cache */
+    uint32_t n_low_slots;                     /* with a precision: low copies beside them, */
+    uint32_t low_bits;                        /* and the bitwidth of these */
+    uint32_t keep_top;                        /* with a route: a token's best so many are taken in any case */
+    bool starts_frequent; /* the logical cache begins with what was used most in calibration, else empty */
+};
+
+static inline bool moec_decision_settings_are_on(const struct moec_decision_settings *settings)
+{
+    return settings->route[0] != '\0' || settings->precision[0] != '\0';
+}
+
+#endif

@@ -1,0 +1,136 @@
+#!/bin/sh
+# Settings of decisions with a certificate: found by tune, kept in the bundle, used by what runs it.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+sample=datasets/sample/model
+data=datasets/sample/calibration.txt
+text=datasets/sample/test.txt
+check() {
+    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
+}
+number() {
+    sed -n "s/^.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$work/stdout" | head -n 1
+}
+same() {
+    if cmp -s "$2" "$3"; then pass "$1"; else fail "$1"; fi
+}
+differs() {
+    if cmp -s "$2" "$3"; then fail "$1"; else pass "$1"; fi
+}
+# shellcheck disable=SC2317 # called by try
+tune() {
+    "$moec" tune "$work/m.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 --force "$@"
+}
+
+try 0 "a bundle with low copies" "$moec" compile "$sample" --policy uniform --bits 8 --copies 4 -q -o "$work/m.moec"
+try 0 "settings for it" tune --max-loss 4% --slots 6 -q --json -o "$work/t.moec"
+route=$(sed -n 's/^ *"route": *"\(cache-prior:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
+precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:1\)".*/\1/p' "$work/stdout" | head -n 1)
+loss=$(number loss) loss_high=$(number loss_high) bytes=$(number missed_bytes_per_token)
+check "they name a route and a precision" "length(\"$route\") > 12 && length(\"$precision\") > 8"
+check "their loss is proven" "$loss_high <= 0.04 && $loss <= $loss_high"
+says stdout '"result": "passed"' "by tests"
+says stdout '"chosen": true' "of which one is chosen"
+plain_bytes=$(sed -n '/"without"/,/}/s/.*"missed_bytes_per_token": *\([0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
+check "less than half as many bytes are read" "$bytes < 0.5 * $plain_bytes"
+try 0 "it is a whole bundle" "$moec" verify "$work/t.moec"
+try 0 "on other threads and instructions, in words" tune --max-loss 4% --slots 6 -v -t 1 --cpu avx2 -o "$work/again.moec"
+same "the same bytes" "$work/t.moec" "$work/again.moec"
+says stdout "wrote '$work/again.moec', which decides by $route with $precision" "says what was found"
+says stdout 'loss .* against the original, asked for at most 4.000%' "and what is promised"
+says stderr 'cache-prior:0.02: loss .*KiB a token' "verbose: each measurement"
+says stderr 'test 1 of [0-9].* proven' "and each test"
+try 0 "inspect" "$moec" inspect "$work/t.moec"
+says stdout "^  route      $route" "shows them"
+says stdout '^  cache      6 experts a layer, empty at first' "with the slots"
+try 0 "inspect --json" "$moec" inspect "$work/t.moec" --json
+check "has the same loss" "$(sed -n '/"decisions"/,$p' "$work/stdout" | sed -n 's/.*"loss": *\([-0-9.e+]*\).*/\1/p' | head -n 1) == $loss"
+cp "$work/m.moec" "$work/route.moec"
+try 0 "a route alone, in place" "$moec" tune "$work/route.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 \
+    --max-loss 4% --with route --keep-top 1 -q
+says stdout 'route      cache-prior:0.[0-9]*, the best 1 in any case' "keeps the best"
+
+# ---- used ----
+
+run() {
+    bundle=$1
+    shift
+    "$moec" run "$bundle" -p "The old miller had three sons and" -n 48 --ctx 128 --ignore-eos "$@" 2>"$work/stats"
+}
+run "$work/t.moec" --stats json >"$work/tuned"
+if grep -q '"decisions_of": "bundle", "route": "cache-prior' "$work/stats"; then pass "run uses them"; else fail "run uses them"; fi
+low_slots=$("$moec" inspect "$work/t.moec" --json | sed -n 's/.*"low_slots": *\([0-9]*\).*/\1/p' | head -n 1)
+run "$work/m.moec" --route "$route" --precision "$precision" --slots 6 --low-slots "$low_slots" >"$work/words"
+same "as the options would" "$work/words" "$work/tuned"
+run "$work/m.moec" >"$work/plain"
+differs "which changes words" "$work/plain" "$work/tuned"
+run "$work/t.moec" --decide none >"$work/words"
+same "--decide none turns them off" "$work/words" "$work/plain"
+run "$work/t.moec" --route top-k --stats json >"$work/words"
+same "options replace them" "$work/words" "$work/plain"
+run "$work/t.moec" --decide decode >"$work/words"
+differs "--decide decode leaves the prompt out" "$work/words" "$work/tuned"
+run "$work/t.moec" --copy 1 >"$work/words"
+run "$work/m.moec" --copy 1 >"$work/other"
+same "another copy has none" "$work/words" "$work/other"
+for how in "-t 1" "--cpu scalar" "--memory 20MiB" "--memory 20MiB --evict fifo"; do
+    # shellcheck disable=SC2086 # words
+    run "$work/t.moec" $how >"$work/words"
+    same "the same with $how" "$work/words" "$work/tuned"
+done
+try 0 "run --stats" "$moec" run "$work/t.moec" -p Once -n 4 --stats
+says stderr "decided by the bundle's settings" "says who decides"
+evaluate() {
+    try 0 "eval $*" "$moec" eval "$@" --data "$text" --samples 4 --seq-len 64 --json -q
+}
+evaluate "$work/t.moec"
+says stdout '"decisions_of": "bundle"' "eval uses them"
+tuned=$(number value)
+evaluate "$work/m.moec" --route "$route" --precision "$precision" --slots 6 --low-slots "$low_slots"
+check "as the options would" "$(number value) == $tuned"
+evaluate "$work/t.moec" --decide none
+plain=$(number value)
+evaluate "$work/m.moec"
+check "not with --decide none" "$(number value) == $plain && $plain != $tuned"
+try 0 "bench" "$moec" bench "$work/t.moec" --samples 1 -n 2 --prompt-tokens 4 --memory 50% --modes cache,sti --json -q
+says stdout '"bundle_decisions": "cache-prior' "bench uses them"
+try 0 "strip" "$moec" strip "$work/t.moec" --copies 4 -o "$work/s.moec"
+says stdout 'settings of decisions read a dropped copy and went with it' "the copy takes settings with it"
+
+# ---- refusals ----
+
+refused() {
+    words=$1
+    shift
+    try "$@"
+    says stderr "$words" "says why"
+}
+writes_nothing() {
+    if [ -e "$work/none.moec" ]; then fail "writes nothing"; else pass "writes nothing"; fi
+}
+try 0 "a bundle that loses" "$moec" compile "$sample" --policy uniform --bits 2 -q -o "$work/low.moec"
+refused 'without decisions, loses .*no decision stays within .*nothing was written.*ask for --max-loss [0-9.]+%' \
+    1 "more than the target" "$moec" tune "$work/low.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 \
+    --max-loss 0.5% -q -o "$work/none.moec"
+writes_nothing
+refused 'without decisions, loses .*mildest decisions.*nothing was written: .*--max-loss' \
+    1 "a loss that is not proven" tune --max-loss 0.0001% -q -o "$work/none.moec"
+writes_nothing
+refused 'give --data FILE' 2 "no data" "$moec" tune "$work/m.moec" --reference "$sample" --max-loss 2%
+refused '--reference MODEL' 2 "no original" "$moec" tune "$work/m.moec" --data "$data" --max-loss 2%
+refused 'expected the checkpoint' 2 "a bundle as original" \
+    "$moec" tune "$work/m.moec" --data "$data" --reference "$work/m.moec" --max-loss 2% -q
+refused 'SHA-256 differ' 1 "another original" \
+    "$moec" tune "$work/m.moec" --data "$data" --reference datasets/switch-sample/model --max-loss 2% -q
+refused 'expected a bundle' 2 "a checkpoint" "$moec" tune "$sample" --data "$data" --reference "$sample" --max-loss 2% -q
+try 0 "a bundle without copies" "$moec" compile "$sample" --policy uniform --bits 8 -q -o "$work/one.moec"
+refused '--copies' 2 "no low copy" \
+    "$moec" tune "$work/one.moec" --data "$data" --reference "$sample" --max-loss 2% --with precision -q
+refused 'do nothing with --with route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
+refused 'neither a route nor a precision' 2 "decisions of generated tokens, but none" \
+    "$moec" run "$work/m.moec" -p x -n 1 --decide decode
+refused 'leave out it' 2 "none and a route" "$moec" run "$work/t.moec" -p x -n 1 --decide none --route top-k
+refused "hobbit.* of the bundle's settings.*--decide none" 2 "a trace of two precisions" \
+    "$moec" run "$work/t.moec" -p x -n 1 --trace "$work/x.json"
+
+done_testing
