@@ -7,7 +7,7 @@ FOLDER is models/ of llama.cpp's source (also vendor/llama.cpp/models of llama-c
 $LLAMA_CPP_MODELS). Each ggml-vocab-NAME.gguf there is a real vocabulary, with texts in NAME.gguf.inp and the ids that its
 own tokenizer gave them in NAME.gguf.out. Then N random texts (those of compare_tokenizers.py) against the `tokenizers`
 library, with a tokenizer.json made of the vocabulary and the steps that the model's own one has: both that file and the GGUF
-file must give its ids and its texts. Ways of cutting (`tokenizer.ggml.pre`) of which FOLDER has no vocabulary are compared
+file must give its ids and its texts; of `llama` tokenizers against the sentencepiece library, with a .model. Ways of cutting (`tokenizer.ggml.pre`) of which FOLDER has no vocabulary are compared
 on Llama 3's. Prints TAP lines; exits 1 on a difference, 77 without the folder or a library. What moec refuses is shown as
 skipped.
 """
@@ -24,7 +24,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 import compare_tokenizers
 
 try:
+    import compare_sentencepiece
     import gguf
+    from sentencepiece import sentencepiece_model_pb2
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 except ImportError as missing:
     print(f"1..0 # SKIP {missing}")
@@ -136,6 +138,25 @@ def reference(data, pre):
     return tokenizer
 
 
+def sentencepiece_texts(program, path, data, strings, rng, folder):
+    """As random_texts, of a `llama` tokenizer: the .model that the converter read stands for it in the library."""
+    made = folder / "tokenizer.model"
+    proto = sentencepiece_model_pb2.ModelProto()
+    unknown = data["token_type"].index(gguf.TokenType.UNKNOWN)  # the library allows one
+    for i, (text, score, kind) in enumerate(zip(data["tokens"], data["scores"], data["token_type"])):
+        is_other = kind == gguf.TokenType.UNKNOWN and i != unknown
+        proto.pieces.add(piece=text, score=score, type=gguf.TokenType.CONTROL if is_other else kind)
+    proto.trainer_spec.model_type = sentencepiece_model_pb2.TrainerSpec.BPE
+    proto.trainer_spec.byte_fallback = gguf.TokenType.BYTE in data["token_type"]
+    proto.normalizer_spec.name = "identity"
+    proto.normalizer_spec.add_dummy_prefix = data.get("add_space_prefix", True)
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    made.write_bytes(proto.SerializeToString())
+    found = [("e", *difference) for file in (path, made)
+             for difference in compare_sentencepiece.compare(program, str(file), strings, rng, str(made))]
+    return found, 2 * strings
+
+
 def with_pre(data, pre, path):
     """Llama 3's vocabulary in a GGUF file that names another way of cutting."""
     writer = gguf.GGUFWriter(path, "none")
@@ -195,6 +216,11 @@ def main():
             pre = data.get("pre")
             if pre == "llama-bpe":
                 llama3 = data
+            if data["model"] == "llama":
+                number += 1
+                failed += report(number, f"{path.stem} on random texts",
+                                 *sentencepiece_texts(args.program, path, data, args.strings, rng, folder))
+                continue
             if data["model"] != "gemma4" and (data["model"] != "gpt2" or SAME.get(pre, pre) not in PIPELINES):
                 continue
             number += 1

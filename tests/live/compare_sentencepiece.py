@@ -49,8 +49,9 @@ def texts(rng, count):
             count -= 1
 
 
-def compare(program, path, count, rng):
-    processor = spm.SentencePieceProcessor(model_file=path)
+def compare(program, path, count, rng, model=None):
+    """Texts whose ids are others than the library's with `model`, which is the file itself unless it is another."""
+    processor = spm.SentencePieceProcessor(model_file=model or path)
     strings = list(texts(rng, count))
     wanted = processor.encode(strings)
     answers = compare_tokenizers.run(program, path, [("e", s.encode("utf-8")) for s in strings])
