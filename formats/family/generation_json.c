@@ -26,6 +26,10 @@ static const struct {
     {"renormalize_logits", 0},
     {"stop_strings", 0},
     {"watermarking_config", 0},
+    {"forced_decoder_ids", 0},
+    {"token_healing", 0},
+    {"dola_layers", 0},
+    {"max_time", 0},
 };
 
 static enum moec_status refuse_unknown(const struct moec_json *root, const char *where,

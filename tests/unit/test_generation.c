@@ -87,6 +87,10 @@ static void test_generation__json_is_refused(void **state)
         {"{\"renormalize_logits\": true}", MOEC_ERR_UNSUPPORTED, "'renormalize_logits'"},
         {"{\"stop_strings\": \"x\"}", MOEC_ERR_UNSUPPORTED, "'stop_strings'"},
         {"{\"encoder_repetition_penalty\": 1.5}", MOEC_ERR_UNSUPPORTED, "'encoder_repetition_penalty'"},
+        {"{\"dola_layers\": \"high\"}", MOEC_ERR_UNSUPPORTED, "'dola_layers'"},
+        {"{\"token_healing\": true}", MOEC_ERR_UNSUPPORTED, "'token_healing'"},
+        {"{\"max_time\": 2.5}", MOEC_ERR_UNSUPPORTED, "'max_time'"},
+        {"{\"forced_decoder_ids\": [[1, 2]]}", MOEC_ERR_UNSUPPORTED, "'forced_decoder_ids'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct moec_generation g = read_text(cases[i].text, cases[i].status, cases[i].message);
