@@ -54,8 +54,37 @@ const struct moec_family *moec_family_find(const char *model_type)
     return NULL;
 }
 
+/* Families with experts whose models are asked for and do not run: what they would need. */
+static const struct {
+    const char *model_type, *needed;
+} missing[] = {
+    {"bailing_hybrid", "Kimi Delta Attention, a decay for each channel of a state"},
+    {"dbrx", "queries, keys and values in one clipped product, and experts of a layer in one matrix"},
+    {"deepseek_v4", "hyper-connections and compressed attention with an indexer"},
+    {"gptsan_japanese", "a prefix that sees itself whole, and learned positions"},
+    {"jamba", "the state space of Mamba 1"},
+    {"kimi_linear", "Kimi Delta Attention, a decay for each channel of a state"},
+    {"llama4", "chunked attention, norms after RoPE, and routers that scale what experts read"},
+    {"llama4_text", "chunked attention, norms after RoPE, and routers that scale what experts read"},
+    {"longcat_flash", "two latent attentions a layer, and experts that pass their input on"},
+    {"nemotron_h", "layers of attention, a state space or experts alone"},
+};
+
+static const char *find_missing(const char *model_type)
+{
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        if (strcmp(missing[i].model_type, model_type) == 0)
+            return missing[i].needed;
+    return NULL;
+}
+
 static enum moec_status fail_unknown(const char *model_type, const char *where, struct moec_error *err)
 {
+    const char *needed = find_missing(model_type);
+    if (needed != NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s says 'model_type' '%s', which is not supported: it would need %s", where,
+                         model_type, needed);
     char known[1024] = "";
     for (size_t i = 0; i < N_FAMILIES; i++) {
         size_t used = strlen(known);
