@@ -1,5 +1,6 @@
 #include "cli/options/compile_rules.h"
 #include "cli/options/measure_options.h"
+#include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
@@ -9,6 +10,7 @@
 #include "cli/verbs/commands.h"
 #include "cli/verbs/run_profile.h"
 #include "compiler/compile/compile.h"
+#include "compiler/lua/lua_host.h"
 #include "compiler/page/compile_page.h"
 #include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
@@ -758,9 +760,29 @@ static enum moec_status check_size(const struct compile_job *job, struct moec_er
                      (double)job->compile.max_bytes / 1e6, (double)least / 1e6, bits);
 }
 
+/* A policy runs after minutes of measuring: one that is not there is told before. */
+static enum moec_status check_policy(const char *policy, struct moec_error *err)
+{
+    struct moec_error own = {0};
+    struct cli_nearest nearest = cli_nearest_of(policy, strlen(policy));
+    const char *name = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    const enum moec_status status = moec_lua_script_load("policies", policy, &text, &n, &own);
+    free(text);
+    if (status == MOEC_OK)
+        return MOEC_OK;
+    for (size_t i = 0; (name = moec_lua_library_name("policies", i)) != NULL; i++)
+        cli_nearest_offer(&nearest, name, strlen(name));
+    if (status == MOEC_ERR_NOT_FOUND && nearest.best != NULL)
+        return moec_fail(err, status, "%s; did you mean '%s'?", own.message, nearest.best);
+    return moec_fail(err, status, "%s", own.message);
+}
+
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
+    MOEC_TRY(check_policy(job->compile.policy, err));
     cli_progress_init(&job->progress, "compile", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(claim_output(job, err));

@@ -63,4 +63,11 @@ says stderr "cannot open 'folder/model.moec'" "is no model of the hub"
 try 2 "a folder given to run" "$moec" run $model -p x
 says stderr "a checkpoint is compiled first: moec compile '$model'" "says how to compile it"
 
+# A policy runs after minutes of measuring, and is looked for before.
+try 1 "a policy that is misspelt" "$moec" compile $model --data $data --max-loss 2% --policy hul -o "$work/z.moec"
+says stderr "did you mean 'hull'" "is answered with the one that was meant"
+try 1 "and nothing is measured" test -e "$work/z.moec.profile.journal"
+try 1 "a policy file that is not there" "$moec" compile $model --data $data --max-loss 2% --policy none.lua -o "$work/z.moec"
+says stderr "'none.lua'" "is named"
+
 done_testing
