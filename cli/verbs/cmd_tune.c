@@ -233,7 +233,7 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
                          *tests = moec_json_out_array();
     moec_json_out_string(root, "file", job->output);
     moec_json_out_node(root, "decisions", cli_json_decisions(&report->decisions));
-    moec_json_out_bool(root, "certified_like_the_bundle", report->is_reused);
+    moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
     moec_json_out_node(root, "without", json_candidate(&report->plain));
     for (uint32_t i = 0; i < report->n_candidate; i++)
         moec_json_out_node(list, NULL, json_candidate(&report->candidates[i]));

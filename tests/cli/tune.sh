@@ -50,6 +50,19 @@ try 0 "a route alone, in place" "$moec" tune "$work/route.moec" --data "$data" -
     --max-loss 4% --with route --keep-top 1 -q
 says stdout 'route      cache-prior:0.[0-9]*, the best 1 in any case' "keeps the best"
 
+# Its parts are compile's: the bundle alone loses what its own certificate says, and the promise is one of two.
+try 0 "a bundle with a certificate" "$moec" compile "$sample" --data "$data" --policy uniform --bits 4 --samples 32 \
+    --seq-len 48 -q -o "$work/c.moec"
+own=$("$moec" inspect "$work/c.moec" --json | sed -n '/"certificate"/,$s/.*"loss": *\([-0-9.e+]*\).*/\1/p' | head -n 1)
+try 0 "settings on the same windows" "$moec" tune "$work/c.moec" --data "$data" --reference "$sample" --samples 32 \
+    --seq-len 48 --max-loss 25% -q --json
+without=$(sed -n '/"without"/,$s/.*"loss": *\([-0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
+check "without decisions the loss is the certificate's" "$own == $without && $own != 0"
+says stdout '"bundle_certified_on_same_windows": true' "says that the windows are the same"
+try 0 "other windows" "$moec" tune "$work/c.moec" --data "$data" --reference "$sample" --samples 32 \
+    --seq-len 48 --max-loss 25% -q --json --seed 3
+says stdout '"bundle_certified_on_same_windows": false' "are others"
+
 # ---- used ----
 
 run() {
