@@ -152,6 +152,13 @@ static void test_gguf__a_model_is_that_of_its_folder(void **state)
     assert_same_model(FAMILIES "mixtral", GGUF "mixtral.gguf");
 }
 
+/* Keys and values of latents in one tensor, as converters wrote them until April 2025. */
+static void test_gguf__whole_latents(void **state)
+{
+    (void)state;
+    assert_same_model(FAMILIES "deepseek_v3", GGUF "families/deepseek_v3-whole.gguf");
+}
+
 /* Queries, keys and values in one tensor, and their biases; of one family in pairs. */
 static void test_gguf__fused_tensors(void **state)
 {
@@ -481,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_gguf__a_model_is_that_of_its_folder),
         cmocka_unit_test(test_gguf__what_the_converter_changes_is_undone),
         cmocka_unit_test(test_gguf__fused_tensors),
+        cmocka_unit_test(test_gguf__whole_latents),
         cmocka_unit_test(test_gguf__tokenizers_give_the_ids_of_their_files),
         cmocka_unit_test(test_gguf__cuts_as_llama_cpp),
         cmocka_unit_test(test_gguf__models_that_are_not_known),
