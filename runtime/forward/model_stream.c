@@ -186,8 +186,11 @@ uint64_t moec_model_stream_bytes(const struct moec_model_stream *stream)
 
 /* ---- units ---- */
 
-static void make_room(struct moec_model_stream *stream, uint64_t n_bytes)
+/* Gives up units until n_bytes more may be kept. Returns the memory of one that was as large, or NULL: pages
+ * that are there already cost less than fresh ones, which the system clears first. */
+static void *make_room(struct moec_model_stream *stream, uint64_t n_bytes)
 {
+    void *same = NULL;
     while (stream->kept_bytes + n_bytes > stream->keep_bytes) {
         struct unit *oldest = NULL;
         for (uint32_t i = 0; i < stream->n_units; i++) {
@@ -197,11 +200,15 @@ static void make_room(struct moec_model_stream *stream, uint64_t n_bytes)
                 oldest = unit;
         }
         if (oldest == NULL)
-            return;
+            break;
         stream->kept_bytes -= oldest->n_bytes;
-        free(oldest->bytes);
+        if (same == NULL && oldest->n_bytes == n_bytes)
+            same = oldest->bytes;
+        else
+            free(oldest->bytes);
         oldest->bytes = NULL;
     }
+    return same;
 }
 
 static enum moec_status load_layer(struct moec_model_stream *stream, uint32_t layer, uint8_t *bytes,
@@ -227,9 +234,9 @@ static enum moec_status load_unit(struct moec_model_stream *stream, uint32_t ind
     struct unit *unit = &stream->units[index];
     const uint32_t n_layer = stream->n_layer;
     const struct moec_dense *dense = stream->dense;
-    void *bytes = NULL;
-    make_room(stream, unit->n_bytes);
-    MOEC_TRY(moec_alloc_aligned(&bytes, unit->n_bytes, 1, "dense weights of a layer", err));
+    void *bytes = make_room(stream, unit->n_bytes);
+    if (bytes == NULL)
+        MOEC_TRY(moec_alloc_aligned(&bytes, unit->n_bytes, 1, "dense weights of a layer", err));
     enum moec_status status = MOEC_OK;
     if (index < n_layer) {
         status = load_layer(stream, index, bytes, err);
