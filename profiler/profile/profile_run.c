@@ -670,6 +670,14 @@ static void fill_phases(const struct moec_profile_job *job, struct moec_profile_
     }
 }
 
+/* What measuring single experts adds to the memory of everything else, on the windows that it has. */
+static uint64_t sweep_bytes(const struct moec_profile_job *job, const struct moec_profile_options *options)
+{
+    const struct moec_profile *profile = job->profile;
+    const uint64_t wanted = job->sweep_wanted_bytes / profile->n_window * profile->n_sensitivity_window;
+    return wanted < options->work_bytes ? wanted : options->work_bytes;
+}
+
 static enum moec_status foresee(struct moec_profile_job *job, struct moec_profile_options *options,
                                 struct moec_profile_forecast *forecast, struct moec_error *err)
 {
@@ -685,7 +693,7 @@ static enum moec_status foresee(struct moec_profile_job *job, struct moec_profil
     forecast->n_window = job->profile->n_window;
     for (int part = 0; part < MOEC_PART_COUNT; part++)
         forecast->n_part[part] = moec_profile_part_count(job->profile, (enum moec_part)part);
-    forecast->memory_bytes = job->wanted_bytes + (forecast->is_exact ? job->sweep_wanted_bytes : 0);
+    forecast->memory_bytes = job->wanted_bytes + (forecast->is_exact ? sweep_bytes(job, options) : 0);
     forecast->memory_limit_bytes = job->limit_bytes;
     forecast->profile_bytes = result_bytes(job) + moec_weight_studies_bytes(job->profile, options);
     forecast->spill_bytes = spilled_bytes(job);

@@ -229,12 +229,12 @@ static void plan_shares(const struct moec_work_request *request, const struct si
         plan->sweep_bytes += left;
 }
 
-/* A sweep is given what nobody else wants, and uses what its rows take. */
+/* A sweep is given what nobody else wants, and uses what its rows take, up to that. */
 static void note_wanted(const struct moec_work_request *request, const struct sizes *sizes,
                         struct moec_work_plan *plan)
 {
     plan->wanted_bytes = total(request, plan) - plan->sweep_bytes;
-    plan->sweep_wanted_bytes = smaller(plan->sweep_bytes, sizes->n_row * sizes->sweep_row_bytes * 8 / 7);
+    plan->sweep_wanted_bytes = sizes->n_row * sizes->sweep_row_bytes * 8 / 7;
 }
 
 enum moec_status moec_work_plan_make(const struct moec_work_request *request, struct moec_work_plan *plan,

@@ -35,7 +35,7 @@ struct moec_work_request {
 struct moec_work_plan {
     uint64_t limit_bytes;        /* of everything */
     uint64_t wanted_bytes;       /* what all of it but a sweep can use at most: about the peak */
-    uint64_t sweep_wanted_bytes; /* what a sweep uses beside, of the sweep_bytes that it may */
+    uint64_t sweep_wanted_bytes; /* what a sweep over all windows would use beside; it may sweep_bytes */
     uint64_t base_bytes;
     uint64_t result_bytes;
     uint64_t buffer_bytes;        /* encoders, logits, chunks of the reference */
