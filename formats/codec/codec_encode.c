@@ -140,7 +140,7 @@ static void fit_hqq(struct moec_codec codec, const float *w, size_t n, struct gr
 {
     const uint32_t bits = code_bits(codec.dtype);
     const bool has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
-    const uint8_t zero = has_zeros ? fit->zero : (uint8_t)(1u << (bits - 1));
+    const uint8_t zero = (uint8_t)(has_zeros ? fit->zero : 1u << (bits - 1));
     if (moec_f32_to_f16(fit->scale) == 0)
         return;
     const struct moec_hqq_fit found = moec_hqq_fit(w, n, bits, has_zeros, fit->divisor, zero);
@@ -187,7 +187,7 @@ static void quantise_block(struct moec_codec codec, const float w[static BLOCK],
 {
     const uint32_t bits = code_bits(codec.dtype);
     const bool has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
-    const uint8_t zero = has_zeros ? fit->zero : (uint8_t)(1u << (bits - 1));
+    const uint8_t zero = (uint8_t)(has_zeros ? fit->zero : 1u << (bits - 1));
     if (fit->scale == 0)
         memset(codes, zero, BLOCK);
     else
