@@ -36,8 +36,9 @@ echo 'APT::Sandbox::User "root";' >"$root/etc/apt/apt.conf.d/99root" # packages 
 in_root 'apt-get update -qq && apt-get install -y -qq --no-install-recommends /tmp/*.deb gcc libc6-dev pkg-config \
     >/tmp/install.log 2>&1 || { tail /tmp/install.log >&2; exit 1; }'
 echo "profile, compile, run"
-in_root 'cd /tmp && moec profile sample/model --data sample/calibration.txt --quiet -o p.h5 >/dev/null &&
-    moec compile sample/model --profile p.h5 --max-loss 2% --quiet -o m.moec >/dev/null &&
+in_root 'cd /tmp &&
+    moec profile sample/model --data sample/calibration.txt --seq-len 64 --samples 96 --quiet -o p.h5 >/dev/null &&
+    moec compile sample/model --profile p.h5 --max-loss 5% --quiet -o m.moec >/dev/null &&
     moec verify m.moec && moec-run m.moec -p "Once upon a time" -n 20 &&
     test -s /usr/share/man/man1/moec-compile.1.gz && test -s /usr/share/doc/moec/README.md'
 echo "a program against libmoert"
