@@ -18,9 +18,9 @@
 #define PATH_BYTES 128
 #define NAME_BYTES 32
 
-enum kind { GROUP, DATASET, NUMBER_U64, NUMBER_F64, TEXT, TEXTS };
+enum kind { GROUP, DATASET, LINK, NUMBER_U64, NUMBER_F64, TEXT, TEXTS };
 
-/* A group, a dataset, or an attribute of one. */
+/* A group, a dataset, another name of one (whose bytes are its path), or an attribute. */
 struct item {
     char path[PATH_BYTES], name[NAME_BYTES]; /* the name is empty but for attributes */
     enum kind kind;
@@ -79,6 +79,26 @@ static inline enum moec_status add(struct item item, const char *path, const cha
     items[n_item++] = item;
     buckets[at] = (uint16_t)n_item;
     return MOEC_OK;
+}
+
+/* What a name of a dataset leads to; NULL where that is nothing. */
+static const struct item *find_data(const char *path)
+{
+    const struct item *item = find(path, "");
+    if (item != NULL && item->kind == LINK)
+        item = memchr(item->bytes, '\0', item->n_bytes) != NULL ? find((const char *)item->bytes, "") : NULL;
+    return item != NULL && item->kind == DATASET ? item : NULL;
+}
+
+/* A scale has a name beside each dataset that it is an axis of. */
+static void link_scale(const char *dataset, const char *scale)
+{
+    const char *name = strrchr(scale, '/');
+    const int n_folder = (int)(strrchr(dataset, '/') - dataset);
+    char path[PATH_BYTES];
+    (void)snprintf(path, sizeof path, "%.*s%s", n_folder, dataset, name);
+    if (find(path, "") == NULL)
+        (void)add((struct item){.kind = LINK}, path, "", scale, strlen(scale) + 1);
 }
 
 static enum moec_status refuse(const char *path, const char *name, struct moec_error *err)
@@ -164,6 +184,9 @@ enum moec_status moec_h5_write(struct moec_h5 *h5, const struct moec_h5_dataset 
     MOEC_TRY(add(item, dataset->path, "", data, n_bytes));
     MOEC_TRY(moec_h5_write_text(h5, dataset->path, "units", dataset->units, err));
     MOEC_TRY(moec_h5_write_text(h5, dataset->path, "description", dataset->description, err));
+    for (uint32_t i = 0; i < dataset->rank; i++)
+        if (dataset->axes[i] != NULL)
+            link_scale(dataset->path, dataset->axes[i]);
     return dataset->source != NULL ? moec_h5_write_text(h5, dataset->path, "source", dataset->source, err)
                                    : MOEC_OK;
 }
@@ -172,8 +195,8 @@ enum moec_status moec_h5_check(struct moec_h5 *h5, const struct moec_h5_dataset 
                                struct moec_error *err)
 {
     (void)h5;
-    const struct item *item = find(dataset->path, "");
-    if (item == NULL || item->kind != DATASET || item->type != dataset->type || item->rank != dataset->rank)
+    const struct item *item = find_data(dataset->path);
+    if (item == NULL || item->type != dataset->type || item->rank != dataset->rank)
         return refuse(dataset->path, "", err);
     uint64_t n_bytes = moec_h5_type_bytes(dataset->type);
     for (uint32_t i = 0; i < item->rank; i++)
@@ -189,7 +212,7 @@ enum moec_status moec_h5_read(struct moec_h5 *h5, const struct moec_h5_dataset *
     size_t n_bytes = moec_h5_type_bytes(dataset->type);
     for (uint32_t i = 0; i < dataset->rank; i++)
         n_bytes *= dataset->dims[i];
-    memcpy(data, find(dataset->path, "")->bytes, n_bytes);
+    memcpy(data, find_data(dataset->path)->bytes, n_bytes);
     return MOEC_OK;
 }
 
@@ -197,8 +220,8 @@ enum moec_status moec_h5_read_extents(struct moec_h5 *h5, const char *path, uint
                                       uint64_t dims[static MOEC_H5_MAX_RANK], struct moec_error *err)
 {
     (void)h5;
-    const struct item *item = find(path, "");
-    if (item == NULL || item->kind != DATASET)
+    const struct item *item = find_data(path);
+    if (item == NULL)
         return refuse(path, "", err);
     *rank = item->rank;
     memcpy(dims, item->dims, item->rank * sizeof *dims);
@@ -209,6 +232,13 @@ bool moec_h5_has(struct moec_h5 *h5, const char *path)
 {
     (void)h5;
     return find(path, "") != NULL;
+}
+
+bool moec_h5_is_same(struct moec_h5 *h5, const char *path, const char *other)
+{
+    (void)h5;
+    const struct item *item = find_data(path);
+    return item != NULL && item == find_data(other);
 }
 
 static int by_path(const void *a, const void *b)
