@@ -52,9 +52,9 @@ static size_t edit_values(struct moec_profile *p, struct input *input, struct ed
         {p->studies.items[1].values, 2 * 3 * 3 * sizeof(double)},
         {p->studies.items[1].axes[1].name, sizeof p->studies.items[1].axes[1].name},
         {p->studies.items[1].axes[1].labels, 3 * sizeof *p->studies.items[1].axes[1].labels},
-        {p->studies.items[2].axes[0].values, 2 * sizeof(double)},
-        {p->studies.items[2].axes[1].values, 4 * sizeof(double)},
-        {p->studies.items[2].units, sizeof p->studies.items[2].units},
+        {p->studies.items[3].axes[0].values, 2 * sizeof(double)},
+        {p->studies.items[3].axes[1].values, 4 * sizeof(double)},
+        {p->studies.items[3].units, sizeof p->studies.items[3].units},
     };
     size_t n = 0;
     for (; input->left > 0 && n < MAX_EDITS; n++) {
