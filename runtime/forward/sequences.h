@@ -40,6 +40,8 @@ struct moec_sequences {
 static inline bool moec_capacity_take(const struct moec_sequence_rows *span, uint32_t limit, uint32_t expert,
                                       float *weight)
 {
+    if (span->counts == NULL)
+        return false;
     uint32_t *count = &span->counts[expert];
     const bool is_full = *count >= limit;
     if (is_full)
