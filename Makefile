@@ -227,7 +227,8 @@ check: deps-test
 check-sources:
 	@echo 'format' && clang-format --dry-run -Werror $(SOURCES)
 	@echo 'rooms' && tests/check_rooms.sh
-	@echo 'scripts' && shellcheck -x $(SCRIPTS)
+	@echo 'scripts' && shellcheck -x $(SCRIPTS) && for script in $(CLI_TESTS); do \
+	    [ -x $$script ] || { echo "$$script cannot be run: chmod +x"; exit 1; }; done
 	@echo 'clang' && printf '%s\n' $(filter-out docs/%,$(filter %.c,$(SOURCES))) | xargs -P$(JOBS) -n8 \
 	    clang -fsyntax-only -Werror $(filter-out -D%,$(ALL_CFLAGS)) -D_GNU_SOURCE -DMOEC_VERSION='"$(VERSION)"' $(EVERY_ISA) $(OPENMP)
 
