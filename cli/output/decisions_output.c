@@ -5,11 +5,6 @@
 
 #include <inttypes.h>
 
-static double miss_rate(const struct moec_decision_traffic *traffic)
-{
-    return traffic->n_taken > 0 ? (double)traffic->n_missed / (double)traffic->n_taken : 0;
-}
-
 /* ---- for programs ---- */
 
 static void put_word(struct moec_json_out *node, const char *key, const char *word)
@@ -97,7 +92,8 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
               "  missed     %.1f KiB of experts a token, without decisions %.1f KiB (%.1f%% instead of "
               "%.1f%% of them)\n",
               decisions->traffic.token_bytes / 1024, decisions->plain_traffic.token_bytes / 1024,
-              100 * miss_rate(&decisions->traffic), 100 * miss_rate(&decisions->plain_traffic));
+              100 * moec_decision_missed_share(&decisions->traffic),
+              100 * moec_decision_missed_share(&decisions->plain_traffic));
     cli_print(stdout,
               "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, asked for at most "
               "%.3f%%\n"

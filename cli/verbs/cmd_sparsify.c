@@ -1,4 +1,4 @@
-#include "cli/options/measure_options.h"
+#include "cli/options/part_windows.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
@@ -7,7 +7,6 @@
 #include "formats/bundle/bundle_sparsity.h"
 #include "profiler/evaluate/source.h"
 #include "profiler/profile/thresholds.h"
-#include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -35,9 +34,8 @@ struct sparsify_job {
     const char *output;
     struct cli_measure_options measure;
     struct moec_source source;
-    struct moec_tokenizer *tokenizer;
-    struct moec_rows rows;
-    struct moec_windows windows, search;
+    struct cli_part_windows data;
+    struct moec_windows search;
     struct moec_sparsity_table table;
     struct cli_progress progress;
 };
@@ -47,34 +45,6 @@ static enum moec_status show_progress(void *context, const char *phase, double d
     struct sparsify_job *job = context;
     cli_progress_show(&job->progress, phase, done, total);
     return MOEC_OK;
-}
-
-/* The search part that compile draws from the same data: the certificate's windows stay unseen. */
-static enum moec_status make_windows(struct sparsify_job *job, struct moec_error *err)
-{
-    const struct moec_config *config = job->source.config;
-    if (job->source.tokenizer == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so no text can be read with it",
-                         job->source.path);
-    MOEC_TRY(moec_windows_need_task(config, &job->measure.task, "thresholds", err));
-    MOEC_TRY(moec_tokenizer_create(job->source.tokenizer, &job->tokenizer, err));
-    MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, moec_rows_budget(job->measure.work_bytes),
-                            &job->rows, err));
-    struct moec_windows_options window_options = {.seq_len_tokens = job->measure.seq_len_tokens,
-                                                  .has_parts = true,
-                                                  .parts = job->measure.parts,
-                                                  .seed = job->measure.seed,
-                                                  .memory_bytes = moec_rows_budget(job->measure.work_bytes)};
-    if (job->measure.seq_len_tokens > config->n_position)
-        return moec_fail(err, MOEC_ERR_LIMIT,
-                         "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
-                         " positions of '%s': lower --seq-len",
-                         job->measure.seq_len_tokens, config->n_position, job->source.path);
-    moec_windows_options_for(config, &window_options);
-    const struct moec_pool pool = moec_pool_make(job->measure.n_threads);
-    MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err));
-    moec_rows_drop_texts(&job->rows);
-    return moec_windows_part(&job->windows, MOEC_PART_SEARCH, &job->search, err);
 }
 
 static enum moec_status print_result(const struct sparsify_job *job, struct moec_error *err)
@@ -112,8 +82,10 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
             err, MOEC_ERR_USAGE,
             "'%s' is a checkpoint, expected a bundle, whose thresholds are those of its own weights", path);
     MOEC_TRY(moec_sparsity_table_create(job->source.config, shares, N_SHARE, &job->table, err));
-    MOEC_TRY(make_windows(job, err));
-    memcpy(job->table.data_digest, job->rows.digest, sizeof job->table.data_digest);
+    MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
+    /* The certificate's windows stay unseen. */
+    MOEC_TRY(moec_windows_part(&job->data.windows, MOEC_PART_SEARCH, &job->search, err));
+    memcpy(job->table.data_digest, job->data.rows.digest, sizeof job->table.data_digest);
     const struct moec_thresholds_job thresholds = {.model = job->source.model,
                                                    .experts = job->source.experts,
                                                    .kernels = job->measure.kernels,
@@ -136,9 +108,7 @@ static int run_sparsify(const struct cli_args *args)
     cli_progress_end(&job.progress);
     moec_sparsity_table_release(&job.table);
     moec_windows_release(&job.search);
-    moec_windows_release(&job.windows);
-    moec_rows_release(&job.rows);
-    moec_tokenizer_free(job.tokenizer);
+    cli_part_windows_release(&job.data);
     moec_source_close(&job.source);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }

@@ -1,4 +1,4 @@
-#include "cli/options/measure_options.h"
+#include "cli/options/part_windows.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
@@ -9,7 +9,6 @@
 #include "formats/base/memory.h"
 #include "runtime/experts/low_copy.h"
 #include "runtime/policy/route.h"
-#include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -55,9 +54,7 @@ struct tune_job {
     struct cli_measure_options measure;
     struct moec_tune_options tune;
     struct moec_source bundle, original;
-    struct moec_tokenizer *tokenizer;
-    struct moec_rows rows;
-    struct moec_windows windows;
+    struct cli_part_windows data;
     struct moec_tune_report report;
     struct cli_progress progress;
 };
@@ -180,47 +177,14 @@ static enum moec_status open_models(struct tune_job *job, struct moec_error *err
     return check_original(job, err);
 }
 
-/* The parts that compile draws from the same data with the same seed. */
-static enum moec_status make_windows(struct tune_job *job, struct moec_error *err)
-{
-    const struct moec_config *config = job->bundle.config;
-    if (job->bundle.tokenizer == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so no text can be read with it",
-                         job->bundle.path);
-    if (job->measure.seq_len_tokens > config->n_position)
-        return moec_fail(err, MOEC_ERR_LIMIT,
-                         "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
-                         " positions of '%s': lower --seq-len",
-                         job->measure.seq_len_tokens, config->n_position, job->bundle.path);
-    MOEC_TRY(moec_windows_need_task(config, &job->measure.task, "tune", err));
-    MOEC_TRY(moec_tokenizer_create(job->bundle.tokenizer, &job->tokenizer, err));
-    MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, moec_rows_budget(job->measure.work_bytes),
-                            &job->rows, err));
-    struct moec_windows_options window_options = {.seq_len_tokens = job->measure.seq_len_tokens,
-                                                  .has_parts = true,
-                                                  .parts = job->measure.parts,
-                                                  .seed = job->measure.seed,
-                                                  .memory_bytes = moec_rows_budget(job->measure.work_bytes)};
-    moec_windows_options_for(config, &window_options);
-    const struct moec_pool pool = moec_pool_make(job->measure.n_threads);
-    MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err));
-    moec_rows_drop_texts(&job->rows);
-    return MOEC_OK;
-}
-
 /* ---- result ---- */
-
-static double miss_rate(const struct moec_decision_traffic *traffic)
-{
-    return traffic->n_taken > 0 ? (double)traffic->n_missed / (double)traffic->n_taken : 0;
-}
 
 static struct moec_json_out *json_candidate(const struct moec_tune_candidate *candidate)
 {
     struct moec_json_out *node = moec_json_out_object();
     cli_json_settings(node, &candidate->settings);
     cli_json_loss(node, &candidate->search);
-    moec_json_out_double(node, "missed_share", miss_rate(&candidate->traffic));
+    moec_json_out_double(node, "missed_share", moec_decision_missed_share(&candidate->traffic));
     moec_json_out_double(node, "missed_bytes_per_token", candidate->traffic.token_bytes);
     moec_json_out_bool(node, "on_front", candidate->is_on_front);
     return node;
@@ -276,12 +240,12 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
     cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(open_models(job, err));
-    MOEC_TRY(make_windows(job, err));
+    MOEC_TRY(cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err));
     const struct moec_tune_inputs inputs = {.bundle = &job->bundle,
                                             .original = &job->original,
-                                            .windows = &job->windows,
-                                            .data_digest = job->rows.digest,
-                                            .data_name = job->rows.name};
+                                            .windows = &job->data.windows,
+                                            .data_digest = job->data.rows.digest,
+                                            .data_name = job->data.rows.name};
     const struct moec_progress progress = {
         .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
     MOEC_TRY(moec_tune(&inputs, &job->tune, &progress, &job->report, err));
@@ -300,9 +264,7 @@ static int run_tune(const struct cli_args *args)
     struct moec_error err = {0};
     const enum moec_status status = tune(&job, &err);
     cli_progress_end(&job.progress);
-    moec_windows_release(&job.windows);
-    moec_rows_release(&job.rows);
-    moec_tokenizer_free(job.tokenizer);
+    cli_part_windows_release(&job.data);
     moec_source_close(&job.original);
     moec_source_close(&job.bundle);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);

@@ -1,6 +1,5 @@
 #include "compiler/certify/sequence.h"
 #include "compiler/compile/compile_internal.h"
-#include "formats/base/bytes.h"
 #include "formats/base/printable.h"
 
 #include <dirent.h>
@@ -10,13 +9,6 @@
 #include <string.h>
 
 #define MAX_NEIGHBOURS 100 /* bundles that are looked at */
-
-static void digest_number(struct moec_sha256 *sha, uint64_t value)
-{
-    uint8_t bytes[8];
-    moec_put_u64(bytes, value);
-    moec_sha256_update(sha, bytes, sizeof bytes);
-}
 
 static void fill_certificate(struct moec_compile_run *run, const struct moec_loss *loss)
 {
@@ -117,13 +109,13 @@ static void digest_part(const struct moec_compile_run *run, uint8_t digest[stati
         const uint64_t *rows = moec_row_metric_chosen(run->rows, MOEC_PART_CERTIFICATE, &n);
         moec_sha256_update(&sha, moec_row_metric_rows(run->rows)->digest, MOEC_SHA256_BYTES);
         for (uint32_t i = 0; i < n; i++)
-            digest_number(&sha, rows[i]);
+            moec_sha256_update_u64(&sha, rows[i]);
     } else {
         moec_sha256_update(&sha, profile->data_digest, MOEC_SHA256_BYTES);
-        digest_number(&sha, profile->seq_len_tokens);
+        moec_sha256_update_u64(&sha, profile->seq_len_tokens);
         for (uint32_t w = 0; w < profile->n_window; w++)
             if (moec_part_has(MOEC_PART_CERTIFICATE, profile->window_part, w))
-                digest_number(&sha, profile->window_index[w]);
+                moec_sha256_update_u64(&sha, profile->window_index[w]);
     }
     moec_sha256_finish(&sha, digest);
 }

@@ -1,7 +1,6 @@
 #include "compiler/tune/tune.h"
 
 #include "compiler/certify/sequence.h"
-#include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "profiler/evaluate/score.h"
 #include "runtime/policy/route_settings.h"
@@ -284,13 +283,6 @@ static void make_sequence(struct tune *tune)
 
 /* ---- the certificate ---- */
 
-static void digest_number(struct moec_sha256 *sha, uint64_t value)
-{
-    uint8_t bytes[8];
-    moec_put_u64(bytes, value);
-    moec_sha256_update(sha, bytes, sizeof bytes);
-}
-
 /* As compile's: bundles with the same one were certified on the same windows. */
 static void digest_part(const struct tune *tune, uint8_t digest[static MOEC_SHA256_BYTES])
 {
@@ -298,9 +290,9 @@ static void digest_part(const struct tune *tune, uint8_t digest[static MOEC_SHA2
     struct moec_sha256 sha;
     moec_sha256_init(&sha);
     moec_sha256_update(&sha, tune->inputs->data_digest, MOEC_SHA256_BYTES);
-    digest_number(&sha, windows->seq_len_tokens);
+    moec_sha256_update_u64(&sha, windows->seq_len_tokens);
     for (uint32_t w = 0; w < windows->n_window; w++)
-        digest_number(&sha, windows->index[w]);
+        moec_sha256_update_u64(&sha, windows->index[w]);
     moec_sha256_finish(&sha, digest);
 }
 

@@ -1,5 +1,7 @@
 #include "formats/base/digest.h"
 
+#include "formats/base/bytes.h"
+
 #include <nettle/version.h>
 #include <pthread.h>
 #include <string.h>
@@ -18,6 +20,13 @@ void moec_sha256_init(struct moec_sha256 *digest)
 void moec_sha256_update(struct moec_sha256 *digest, const void *bytes, size_t n)
 {
     sha256_update(&digest->context, n, bytes);
+}
+
+void moec_sha256_update_u64(struct moec_sha256 *digest, uint64_t value)
+{
+    uint8_t bytes[8];
+    moec_put_u64(bytes, value);
+    moec_sha256_update(digest, bytes, sizeof bytes);
 }
 
 void moec_sha256_finish(struct moec_sha256 *digest, uint8_t out[static MOEC_SHA256_BYTES])

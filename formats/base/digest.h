@@ -16,6 +16,8 @@ struct moec_sha256 {
 
 void moec_sha256_init(struct moec_sha256 *digest);
 void moec_sha256_update(struct moec_sha256 *digest, const void *bytes, size_t n);
+/* The number's eight bytes, the lowest first. */
+void moec_sha256_update_u64(struct moec_sha256 *digest, uint64_t value);
 void moec_sha256_finish(struct moec_sha256 *digest, uint8_t out[static MOEC_SHA256_BYTES]);
 void moec_sha256(const void *bytes, size_t n, uint8_t out[static MOEC_SHA256_BYTES]);
 /* Lower-case hexadecimal with a NUL. */

@@ -12,6 +12,12 @@ struct moec_decision_traffic {
     double token_bytes;         /* of the missed records, for each token */
 };
 
+/* Missed experts of those taken, 0 to 1. */
+static inline double moec_decision_missed_share(const struct moec_decision_traffic *traffic)
+{
+    return traffic->n_taken > 0 ? (double)traffic->n_missed / (double)traffic->n_taken : 0;
+}
+
 struct moec_bundle_decisions {
     struct moec_decision_settings settings; /* all zero: the bundle has none */
     /* Of the bundle with these settings against the original model, so that the loss of its own bits counts.

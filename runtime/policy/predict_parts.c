@@ -24,6 +24,16 @@ void moec_predict_plain_destroy(struct moec_predict *self)
     free(self);
 }
 
+uint32_t moec_predict_rank_none(struct moec_predict *self, const struct moec_router_answer *answer,
+                                uint32_t next, struct moec_scored_expert *out)
+{
+    (void)self;
+    (void)answer;
+    (void)next;
+    (void)out;
+    return 0;
+}
+
 enum moec_status moec_predict_check_paths(const struct moec_predict_ops *ops,
                                           const struct moec_predict_setup *setup, struct moec_error *err)
 {

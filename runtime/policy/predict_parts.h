@@ -21,6 +21,9 @@ MOEC_WARN_UNUSED enum moec_status moec_predict_plain_create(const struct moec_pr
                                                             struct moec_predict **out,
                                                             struct moec_error *err);
 void moec_predict_plain_destroy(struct moec_predict *self);
+/* rank of those that expect nothing of the next layer: 0 experts. */
+uint32_t moec_predict_rank_none(struct moec_predict *self, const struct moec_router_answer *answer,
+                                uint32_t next, struct moec_scored_expert *out);
 
 /* MOEC_ERR_USAGE without a path table of the model. */
 MOEC_WARN_UNUSED enum moec_status moec_predict_check_paths(const struct moec_predict_ops *ops,
