@@ -362,7 +362,7 @@ INLINE lanes packed_zeros(const int dtype, const struct layout *layout, const ui
         memcpy(packed, row + layout->zeros + g * bits / 8, (n * bits + 7) / 8);
     UNROLL
     for (size_t i = 0; i < STRIP; i++)
-        zeros[i] = (uint8_t)(load_u16(packed + i * bits / 8) >> (i * bits % 8) & ((1u << bits) - 1));
+        zeros[i] = (uint8_t)((uint32_t)load_u16(packed + i * bits / 8) >> (i * bits % 8) & ((1u << bits) - 1));
     return lanes_of_bytes(zeros, STRIP);
 }
 
