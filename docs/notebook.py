@@ -23,7 +23,7 @@ with h5py.File(sys.argv[1]) as f:
     tokens = f["windows/scored"][windows].sum()
     table["kl"] = kl.sum(axis=-1).ravel() / tokens
     baseline = numpy.expm1((f["baseline/nll"][windows] - f["reference/nll"][windows]).sum() / tokens)
-    data = f.attrs["data_name"].decode()
+    data = f.attrs["data_name"]
 
 lowest = table.xs(bits.min(), level="bits")
 print(f"{data}: the baseline loses {baseline:.3%}; the most sensitive experts at {bits.min()} bits:")

@@ -1,8 +1,7 @@
-#include "formats/profile/h5.h"
+#include "formats/profile/h5_internal.h"
 
 #include "formats/base/memory.h"
 
-#include <hdf5.h>
 #include <hdf5_hl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,15 +17,6 @@
 
 static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
-struct moec_h5 {
-    hid_t file;
-    uint64_t user_block_bytes; /* when writing */
-    size_t n_bytes;            /* of the archive that is read, 0 when writing */
-    char *subject;             /* owned; opens messages */
-    H5E_auto2_t old_auto;      /* what HDF5 did with its errors before */
-    void *old_auto_data;
-};
-
 /* ---- errors ---- */
 
 static herr_t innermost_message(unsigned at, const H5E_error2_t *error, void *data)
@@ -37,9 +27,8 @@ static herr_t innermost_message(unsigned at, const H5E_error2_t *error, void *da
     return 0;
 }
 
-/* MOEC_ERR_FORMAT with HDF5's own reason: "SUBJECT: HDF5 cannot ACTION 'PATH': reason". */
-static enum moec_status fail_h5(const struct moec_h5 *h5, const char *action, const char *path,
-                                struct moec_error *err)
+enum moec_status moec_h5_fail(const struct moec_h5 *h5, const char *action, const char *path,
+                              struct moec_error *err)
 {
     char reason[160] = "no reason given";
     (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost_message, reason);
@@ -164,11 +153,11 @@ enum moec_status moec_h5_create(uint64_t user_block_bytes, struct moec_h5 **out,
     /* Time stamps of the root group are set here; without them equal profiles are equal files. */
     if (creation < 0 || access < 0 || H5Pset_userblock(creation, user_block_bytes) < 0 ||
         H5Pset_obj_track_times(creation, 0) < 0 || H5Pset_fapl_core(access, (size_t)1 << 20, 0) < 0)
-        status = fail_h5(h5, "prepare", "/", err);
+        status = moec_h5_fail(h5, "prepare", "/", err);
     if (status == MOEC_OK) {
         h5->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
         if (h5->file < 0)
-            status = fail_h5(h5, "create", "/", err);
+            status = moec_h5_fail(h5, "create", "/", err);
     }
     if (creation >= 0)
         (void)H5Pclose(creation);
@@ -189,15 +178,15 @@ enum moec_status moec_h5_take_bytes(struct moec_h5 *h5, uint8_t **bytes, size_t 
 {
     uint8_t *image = NULL;
     if (H5Fflush(h5->file, H5F_SCOPE_GLOBAL) < 0)
-        return fail_h5(h5, "finish", "/", err);
+        return moec_h5_fail(h5, "finish", "/", err);
     ssize_t length = H5Fget_file_image(h5->file, NULL, 0);
     if (length <= 0)
-        return fail_h5(h5, "finish", "/", err);
+        return moec_h5_fail(h5, "finish", "/", err);
     size_t block = (size_t)h5->user_block_bytes, n = (size_t)length;
     MOEC_TRY(moec_alloc((void **)&image, (uint64_t)n + block, 1, "the bytes of a profile", err));
     if (H5Fget_file_image(h5->file, image + block, n) != length) {
         free(image);
-        return fail_h5(h5, "finish", "/", err);
+        return moec_h5_fail(h5, "finish", "/", err);
     }
     bool has_block = memcmp(image + block, signature, sizeof signature) != 0;
     if (has_block)
@@ -260,6 +249,7 @@ enum moec_status moec_h5_open(uint8_t *bytes, size_t n_bytes, const char *subjec
     H5FD_file_image_callbacks_t borrow = {image_borrow, image_copy,    image_grow, image_return,
                                           image_share,  image_unshare, bytes};
     MOEC_TRY(archive_new(subject, &h5, err));
+    h5->bytes = bytes;
     h5->n_bytes = n_bytes;
     char name[40];
     name_archive(name);
@@ -267,7 +257,7 @@ enum moec_status moec_h5_open(uint8_t *bytes, size_t n_bytes, const char *subjec
     if (access >= 0 && H5Pset_fapl_core(access, (size_t)1 << 16, 0) >= 0 &&
         H5Pset_file_image_callbacks(access, &borrow) >= 0 && H5Pset_file_image(access, bytes, n_bytes) >= 0)
         h5->file = H5Fopen(name, H5F_ACC_RDONLY, access);
-    enum moec_status status = h5->file < 0 ? fail_h5(h5, "open", "/", err) : MOEC_OK;
+    enum moec_status status = h5->file < 0 ? moec_h5_fail(h5, "open", "/", err) : MOEC_OK;
     if (access >= 0)
         (void)H5Pclose(access);
     if (status != MOEC_OK) {
@@ -292,8 +282,7 @@ bool moec_h5_has_signature(const uint8_t *bytes, size_t n_bytes)
 
 /* ---- links ---- */
 
-/* Every step of a path must be a hard link: soft and external ones could lead to another file. */
-static enum moec_status check_links(struct moec_h5 *h5, const char *path, struct moec_error *err)
+enum moec_status moec_h5_check_links(struct moec_h5 *h5, const char *path, struct moec_error *err)
 {
     char step[256];
     size_t length = strlen(path);
@@ -307,202 +296,16 @@ static enum moec_status check_links(struct moec_h5 *h5, const char *path, struct
         H5L_info_t info;
         htri_t exists = H5Lexists(h5->file, step, H5P_DEFAULT);
         if (exists < 0)
-            return fail_h5(h5, "look for", step, err);
+            return moec_h5_fail(h5, "look for", step, err);
         if (exists == 0)
             return moec_fail(err, MOEC_ERR_FORMAT, "%s has no '%s'", h5->subject, step);
         if (H5Lget_info(h5->file, step, &info, H5P_DEFAULT) < 0)
-            return fail_h5(h5, "look for", step, err);
+            return moec_h5_fail(h5, "look for", step, err);
         if (info.type != H5L_TYPE_HARD)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: '%s' is a link to elsewhere, expected the data itself", h5->subject, step);
     }
     return MOEC_OK;
-}
-
-/* ---- attributes ---- */
-
-/* n = 0: one value; else a list of n. */
-static enum moec_status write_attribute(struct moec_h5 *h5, const char *path, const char *name, hid_t stored,
-                                        hid_t held, uint64_t n, const void *value, struct moec_error *err)
-{
-    const hsize_t dims[1] = {n};
-    hid_t space = n > 0 ? H5Screate_simple(1, dims, NULL) : H5Screate(H5S_SCALAR),
-          attribute = H5I_INVALID_HID;
-    if (space >= 0 && stored >= 0)
-        attribute =
-            H5Acreate_by_name(h5->file, path, name, stored, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    enum moec_status status = MOEC_OK;
-    if (attribute < 0 || H5Awrite(attribute, held, value) < 0) {
-        status = fail_h5(h5, "write an attribute of", path, err);
-        (void)moec_error_prefix(err, "attribute '%s'", name);
-    }
-    if (attribute >= 0)
-        (void)H5Aclose(attribute);
-    if (space >= 0)
-        (void)H5Sclose(space);
-    return status;
-}
-
-/* Closed by the caller. */
-static hid_t text_type(size_t n_bytes)
-{
-    hid_t type = H5Tcopy(H5T_C_S1);
-    if (type >= 0 && (H5Tset_size(type, n_bytes) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)) {
-        (void)H5Tclose(type);
-        return H5I_INVALID_HID;
-    }
-    return type;
-}
-
-enum moec_status moec_h5_write_text(struct moec_h5 *h5, const char *path, const char *name, const char *text,
-                                    struct moec_error *err)
-{
-    hid_t type = text_type(strlen(text) + 1);
-    if (type < 0)
-        return fail_h5(h5, "write an attribute of", path, err);
-    enum moec_status status = write_attribute(h5, path, name, type, type, 0, text, err);
-    (void)H5Tclose(type);
-    return status;
-}
-
-enum moec_status moec_h5_write_u64(struct moec_h5 *h5, const char *path, const char *name, uint64_t value,
-                                   struct moec_error *err)
-{
-    return write_attribute(h5, path, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, 0, &value, err);
-}
-
-enum moec_status moec_h5_write_f64(struct moec_h5 *h5, const char *path, const char *name, double value,
-                                   struct moec_error *err)
-{
-    return write_attribute(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, &value, err);
-}
-
-enum moec_status moec_h5_write_texts(struct moec_h5 *h5, const char *path, const char *name,
-                                     const char *texts, size_t text_bytes, uint64_t n, struct moec_error *err)
-{
-    hid_t type = text_type(text_bytes);
-    if (type < 0)
-        return fail_h5(h5, "write an attribute of", path, err);
-    enum moec_status status = write_attribute(h5, path, name, type, type, n, texts, err);
-    (void)H5Tclose(type);
-    return status;
-}
-
-enum moec_status moec_h5_has_attribute(struct moec_h5 *h5, const char *path, const char *name, bool *has,
-                                       struct moec_error *err)
-{
-    MOEC_TRY(check_links(h5, path, err));
-    htri_t exists = H5Aexists_by_name(h5->file, path, name, H5P_DEFAULT);
-    if (exists < 0)
-        return fail_h5(h5, "look for attributes of", path, err);
-    *has = exists > 0;
-    return MOEC_OK;
-}
-
-/* Opens an attribute, one value (n = 0) or a list of n, and its type; both are closed by the caller. */
-static enum moec_status open_attribute(struct moec_h5 *h5, const char *path, const char *name, uint64_t n,
-                                       hid_t *attribute, hid_t *type, struct moec_error *err)
-{
-    bool has = false;
-    MOEC_TRY(moec_h5_has_attribute(h5, path, name, &has, err));
-    if (!has)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has no attribute '%s'", h5->subject, path, name);
-    hid_t id = H5Aopen_by_name(h5->file, path, name, H5P_DEFAULT, H5P_DEFAULT);
-    if (id < 0)
-        return fail_h5(h5, "open an attribute of", path, err);
-    hid_t space = H5Aget_space(id);
-    hsize_t length = 0;
-    bool good = space >= 0 && H5Sget_simple_extent_type(space) == (n > 0 ? H5S_SIMPLE : H5S_SCALAR);
-    if (good && n > 0)
-        good = H5Sget_simple_extent_ndims(space) == 1 &&
-               H5Sget_simple_extent_dims(space, &length, NULL) == 1 && length == n;
-    if (space >= 0)
-        (void)H5Sclose(space);
-    hid_t found = good ? H5Aget_type(id) : H5I_INVALID_HID;
-    if (found < 0) {
-        (void)H5Aclose(id);
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is not %" PRIu64 " value%s",
-                         h5->subject, name, path, n > 0 ? n : 1, n > 1 ? "s" : "");
-    }
-    *attribute = id;
-    *type = found;
-    return MOEC_OK;
-}
-
-enum moec_status moec_h5_read_text(struct moec_h5 *h5, const char *path, const char *name, char *text,
-                                   size_t capacity, struct moec_error *err)
-{
-    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
-    MOEC_TRY(open_attribute(h5, path, name, 0, &attribute, &type, err));
-    enum moec_status status = MOEC_OK;
-    bool fixed = H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0;
-    size_t length = fixed ? H5Tget_size(type) : 0;
-    memset(text, 0, capacity);
-    if (length == 0 || length > capacity)
-        status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "%s: attribute '%s' of '%s' is not a text of fixed length up to %zu bytes",
-                           h5->subject, name, path, capacity - 1);
-    else if (H5Aread(attribute, type, text) < 0)
-        status = fail_h5(h5, "read an attribute of", path, err);
-    else if (memchr(text, '\0', capacity) == NULL)
-        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is longer than %zu bytes",
-                           h5->subject, name, path, capacity - 1);
-    (void)H5Tclose(type);
-    (void)H5Aclose(attribute);
-    return status;
-}
-
-enum moec_status moec_h5_read_texts(struct moec_h5 *h5, const char *path, const char *name, char *texts,
-                                    size_t text_bytes, uint64_t n, struct moec_error *err)
-{
-    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
-    MOEC_TRY(open_attribute(h5, path, name, n, &attribute, &type, err));
-    enum moec_status status = MOEC_OK;
-    /* Of one size in file and memory: HDF5 then moves bytes and nothing else. */
-    if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0 || H5Tget_size(type) != text_bytes)
-        status =
-            moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is not a list of texts of %zu bytes",
-                      h5->subject, name, path, text_bytes);
-    else if (H5Aread(attribute, type, texts) < 0)
-        status = fail_h5(h5, "read an attribute of", path, err);
-    for (uint64_t i = 0; status == MOEC_OK && i < n; i++) {
-        if (memchr(texts + i * text_bytes, '\0', text_bytes) == NULL)
-            status = moec_fail(err, MOEC_ERR_FORMAT,
-                               "%s: text %" PRIu64 " of attribute '%s' of '%s' has no end within %zu bytes",
-                               h5->subject, i, name, path, text_bytes);
-    }
-    (void)H5Tclose(type);
-    (void)H5Aclose(attribute);
-    return status;
-}
-
-static enum moec_status read_number(struct moec_h5 *h5, const char *path, const char *name, hid_t stored,
-                                    hid_t held, void *value, struct moec_error *err)
-{
-    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
-    MOEC_TRY(open_attribute(h5, path, name, 0, &attribute, &type, err));
-    enum moec_status status = MOEC_OK;
-    if (H5Tequal(type, stored) <= 0)
-        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' has another type than %s",
-                           h5->subject, name, path,
-                           H5Tget_class(stored) == H5T_FLOAT ? "little-endian f64" : "little-endian u64");
-    else if (H5Aread(attribute, held, value) < 0)
-        status = fail_h5(h5, "read an attribute of", path, err);
-    (void)H5Tclose(type);
-    (void)H5Aclose(attribute);
-    return status;
-}
-
-enum moec_status moec_h5_read_u64(struct moec_h5 *h5, const char *path, const char *name, uint64_t *value,
-                                  struct moec_error *err)
-{
-    return read_number(h5, path, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, value, err);
-}
-
-enum moec_status moec_h5_read_f64(struct moec_h5 *h5, const char *path, const char *name, double *value,
-                                  struct moec_error *err)
-{
-    return read_number(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, value, err);
 }
 
 /* ---- writing ---- */
@@ -513,7 +316,7 @@ enum moec_status moec_h5_write_group(struct moec_h5 *h5, const char *path, struc
     hid_t group = H5I_INVALID_HID;
     if (creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0)
         group = H5Gcreate2(h5->file, path, H5P_DEFAULT, creation, H5P_DEFAULT);
-    enum moec_status status = group < 0 ? fail_h5(h5, "create group", path, err) : MOEC_OK;
+    enum moec_status status = group < 0 ? moec_h5_fail(h5, "create group", path, err) : MOEC_OK;
     if (creation >= 0)
         (void)H5Pclose(creation);
     if (group >= 0)
@@ -624,7 +427,7 @@ enum moec_status moec_h5_write(struct moec_h5 *h5, const struct moec_h5_dataset 
         id = H5Dcreate2(h5->file, dataset->path, stored, space, H5P_DEFAULT, creation, H5P_DEFAULT);
     if (id < 0 || (n > 0 && H5Dwrite(id, held, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) ||
         !attach_axes(h5, dataset, id)) {
-        status = fail_h5(h5, "write", dataset->path, err);
+        status = moec_h5_fail(h5, "write", dataset->path, err);
         goto out;
     }
     MOEC_TRY_OUT(moec_h5_write_text(h5, dataset->path, "units", dataset->units, err));
@@ -653,7 +456,7 @@ static enum moec_status read_extents(const struct moec_h5 *h5, const char *path,
 {
     hid_t space = H5Dget_space(id);
     if (space < 0)
-        return fail_h5(h5, "read the extents of", path, err);
+        return moec_h5_fail(h5, "read the extents of", path, err);
     H5S_class_t class = H5Sget_simple_extent_type(space);
     *rank = class == H5S_SCALAR || class == H5S_SIMPLE ? H5Sget_simple_extent_ndims(space) : -1;
     if (*rank > H5S_MAX_RANK || (*rank > 0 && H5Sget_simple_extent_dims(space, dims, NULL) != *rank))
@@ -694,7 +497,7 @@ static enum moec_status check_type(const struct moec_h5 *h5, const struct moec_h
     if (expected >= 0)
         (void)H5Tclose(expected);
     if (equal < 0)
-        return fail_h5(h5, "read the type of", dataset->path, err);
+        return moec_h5_fail(h5, "read the type of", dataset->path, err);
     if (equal == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has another type than little-endian %s", h5->subject,
                          dataset->path, type_name(dataset->type));
@@ -733,7 +536,7 @@ static enum moec_status check_storage(const struct moec_h5 *h5, const struct moe
 {
     hid_t creation = H5Dget_create_plist(id);
     if (creation < 0)
-        return fail_h5(h5, "read the layout of", dataset->path, err);
+        return moec_h5_fail(h5, "read the layout of", dataset->path, err);
     H5D_layout_t layout = H5Pget_layout(creation);
     bool good = layout == H5D_COMPACT || (layout == H5D_CONTIGUOUS && H5Pget_external_count(creation) == 0) ||
                 (layout == H5D_CHUNKED && filters_are_known(creation) &&
@@ -755,10 +558,10 @@ static enum moec_status check_storage(const struct moec_h5 *h5, const struct moe
 static enum moec_status open_checked(struct moec_h5 *h5, const struct moec_h5_dataset *dataset, hid_t *out,
                                      uint64_t *n_bytes, struct moec_error *err)
 {
-    MOEC_TRY(check_links(h5, dataset->path, err));
+    MOEC_TRY(moec_h5_check_links(h5, dataset->path, err));
     hid_t id = H5Dopen2(h5->file, dataset->path, H5P_DEFAULT);
     if (id < 0)
-        return fail_h5(h5, "open", dataset->path, err);
+        return moec_h5_fail(h5, "open", dataset->path, err);
     enum moec_status status = check_type(h5, dataset, id, err);
     if (status == MOEC_OK)
         status = check_extents(h5, dataset, id, n_bytes, err);
@@ -786,10 +589,10 @@ enum moec_status moec_h5_read_extents(struct moec_h5 *h5, const char *path, uint
 {
     hsize_t found[H5S_MAX_RANK];
     int n = -1;
-    MOEC_TRY(check_links(h5, path, err));
+    MOEC_TRY(moec_h5_check_links(h5, path, err));
     hid_t id = H5Dopen2(h5->file, path, H5P_DEFAULT);
     if (id < 0)
-        return fail_h5(h5, "open", path, err);
+        return moec_h5_fail(h5, "open", path, err);
     enum moec_status status = read_extents(h5, path, id, &n, found, err);
     (void)H5Dclose(id);
     MOEC_TRY(status);
@@ -835,14 +638,14 @@ enum moec_status moec_h5_list(struct moec_h5 *h5, const char *path, moec_h5_visi
                               struct moec_error *err)
 {
     struct list list = {context, visit, err, MOEC_OK};
-    MOEC_TRY(check_links(h5, path, err));
+    MOEC_TRY(moec_h5_check_links(h5, path, err));
     hid_t group = H5Gopen2(h5->file, path, H5P_DEFAULT);
     if (group < 0)
-        return fail_h5(h5, "open the group", path, err);
+        return moec_h5_fail(h5, "open the group", path, err);
     herr_t ended = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_link, &list);
     (void)H5Gclose(group);
     if (ended < 0)
-        return fail_h5(h5, "list", path, err);
+        return moec_h5_fail(h5, "list", path, err);
     return list.status;
 }
 
@@ -855,7 +658,7 @@ enum moec_status moec_h5_read(struct moec_h5 *h5, const struct moec_h5_dataset *
     enum moec_status status = MOEC_OK;
     hid_t held = memory_type(dataset->type);
     if (held < 0 || (n_bytes > 0 && H5Dread(id, held, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0))
-        status = fail_h5(h5, "read", dataset->path, err);
+        status = moec_h5_fail(h5, "read", dataset->path, err);
     if (held >= 0)
         (void)H5Tclose(held);
     (void)H5Dclose(id);

@@ -1,4 +1,5 @@
-/* HDF5 in small pieces: the home of HDF5. Profiles are its only user (formats/profile/profile_h5.h).
+/* HDF5 in small pieces: the home of HDF5 (h5.c; attributes in h5_attribute.c). Profiles are its only user
+ * (formats/profile/profile_h5.h).
  *
  * An archive is made and read in memory, never by HDF5 on a file of its own: so its bytes can be hashed
  * before HDF5 looks at them, and a file appears whole or not at all. Equal calls give equal bytes: no time
@@ -85,7 +86,8 @@ typedef enum moec_status moec_h5_visit(void *context, const char *name, struct m
 MOEC_WARN_UNUSED enum moec_status moec_h5_list(struct moec_h5 *h5, const char *path, moec_h5_visit *visit,
                                                void *context, struct moec_error *err);
 
-/* Attributes of a group or dataset ("/" is the root). Texts are UTF-8 of fixed length. */
+/* Attributes of a group or dataset ("/" is the root). Texts are UTF-8, written with variable length, which
+ * h5py and others give as strings; those of fixed length are read as well (profiles up to version 2). */
 MOEC_WARN_UNUSED enum moec_status moec_h5_write_text(struct moec_h5 *h5, const char *path, const char *name,
                                                      const char *text, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_h5_write_u64(struct moec_h5 *h5, const char *path, const char *name,
@@ -93,7 +95,7 @@ MOEC_WARN_UNUSED enum moec_status moec_h5_write_u64(struct moec_h5 *h5, const ch
 MOEC_WARN_UNUSED enum moec_status moec_h5_write_f64(struct moec_h5 *h5, const char *path, const char *name,
                                                     double value, struct moec_error *err);
 
-/* A list of n texts, each of text_bytes with its NUL, one after the other. */
+/* A list of n texts, at least one; in memory each has text_bytes with its NUL, one after the other. */
 MOEC_WARN_UNUSED enum moec_status moec_h5_write_texts(struct moec_h5 *h5, const char *path, const char *name,
                                                       const char *texts, size_t text_bytes, uint64_t n,
                                                       struct moec_error *err);

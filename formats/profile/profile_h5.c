@@ -12,8 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMAT_VERSION   2
-#define OLDEST_VERSION   1 /* ranks from 0, scales in /axes alone; read as well */
+#define FORMAT_VERSION 3
+/* Read as well: 2 has texts of fixed length, 1 moreover ranks from 0 and scales in /axes alone. */
+#define OLDEST_VERSION   1
 #define CONFIG_MAX_BYTES ((uint64_t)1 << 20)
 #define N_RECALL         3 /* among the top k, k + 1, 2k predicted */
 

@@ -30,4 +30,41 @@ else
     skip "docs/notebook.py draws" "python3-h5py, python3-pandas or python3-matplotlib is not installed"
 fi
 
+if /usr/bin/python3 -c 'import h5py' 2>/dev/null; then
+    cat >"$work/texts.py" <<'EOF'
+import sys
+import h5py
+
+n = 0
+def check(name, thing):
+    global n
+    for key, value in thing.attrs.items():
+        kind = getattr(getattr(value, "dtype", None), "kind", "")
+        # The standard of dimension scales gives these two a fixed length.
+        if key not in ("CLASS", "NAME") and (isinstance(value, bytes) or kind == "S"):
+            sys.exit(f"{name} {key}: {value!r} is not a str")
+        n += isinstance(value, str)
+
+with h5py.File(sys.argv[1], "r+") as f:
+    check("/", f)
+    f.visititems(check)
+    if "labels" in f["studies/predict/recall.predictor"].attrs:
+        print(*f["studies/predict/recall.predictor"].attrs["labels"], sep="|")
+    for i in range(100):
+        f.attrs[f"note_{i}"] = f"remark {i} \N{GREEK SMALL LETTER ALPHA}"
+    f.attrs["data_name"] = "renamed \N{GREEK SMALL LETTER ALPHA}.txt"
+print(n, "texts")
+EOF
+    cp "$work/p.h5" "$work/edited.h5"
+    try 0 "h5py gives texts as str" /usr/bin/python3 "$work/texts.py" "$work/edited.h5"
+    says stdout '^path table\|frequency\|next-layer gate$' "labels too"
+    says stdout '^[1-9][0-9][0-9] texts$' "every attribute of every dataset"
+    try 1 "an edited profile" "$moec" profile --show "$work/edited.h5"
+    says stderr 'trust-profile' "needs trust"
+    try 0 "and what h5py wrote is read" "$moec" profile --show "$work/edited.h5" --trust-profile --report "$work/edited.html"
+    try 0 "the new name too" grep -q 'renamed α.txt' "$work/edited.html"
+else
+    skip "h5py gives texts as str" "python3-h5py is not installed"
+fi
+
 done_testing

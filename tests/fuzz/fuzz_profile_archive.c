@@ -72,6 +72,27 @@ static hid_t pick_type(uint64_t choice)
     }
 }
 
+/* A text as h5py writes one, of variable length. */
+static void edit_text(hid_t file, struct input *input)
+{
+    const size_t which = take(input, 1) % (sizeof attributes / sizeof *attributes);
+    const char *path = attributes[which].path, *name = attributes[which].name;
+    char text[300] = "";
+    const char *const texts[] = {text, text, text, text};
+    const hsize_t n = take(input, 1) % 4, length = take(input, 2) % sizeof text;
+    memset(text, (int)(32 + take(input, 1) % 96), length);
+    hid_t type = H5Tcopy(H5T_C_S1), space = n > 0 ? H5Screate_simple(1, &n, NULL) : H5Screate(H5S_SCALAR);
+    (void)H5Tset_size(type, H5T_VARIABLE);
+    (void)H5Adelete_by_name(file, path, name, H5P_DEFAULT);
+    hid_t attribute = H5Acreate_by_name(file, path, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    if (attribute >= 0) {
+        (void)H5Awrite(attribute, type, texts);
+        (void)H5Aclose(attribute);
+    }
+    (void)H5Sclose(space);
+    (void)H5Tclose(type);
+}
+
 static void edit_attribute(hid_t file, struct input *input)
 {
     const size_t which = take(input, 1) % (sizeof attributes / sizeof *attributes);
@@ -133,7 +154,10 @@ static void read_edited(const uint8_t *bytes, size_t n_bytes, struct input *inpu
     if (file < 0)
         abort();
     for (int i = 0; i < 6 && input->left > 0; i++) {
-        if (take(input, 1) % 2 == 0)
+        const uint64_t kind = take(input, 1);
+        if (kind % 2 == 0 && kind >= 128)
+            edit_text(file, input);
+        else if (kind % 2 == 0)
             edit_attribute(file, input);
         else
             edit_dataset(file, input);

@@ -1,5 +1,6 @@
 /* Profiles as HDF5 files: what is written is read back, by others' tools too; damage is named, never
  * followed. */
+#include "formats/base/bytes.h"
 #include "formats/base/compress.h"
 #include "formats/base/file.h"
 #include "formats/profile/profile_h5.h"
@@ -306,35 +307,41 @@ static void expect_decode(uint8_t *bytes, size_t n_bytes, bool trust, enum moec_
     moec_profile_release(&profile);
 }
 
-/* tests/fixtures/profile-version-1.h5.zst is what moec of that version wrote of the shape below and a study
- * rank/loss over (action, rank): texts of fixed length, ranks from 0. In memory its ranks count from 1. */
-static void test_profile_h5__reads_version_1(void **state)
+/* What moec of that version wrote of this shape: texts of fixed length. */
+static const struct synthetic_shape older = {.n_dense = 1,
+                                             .n_moe_layer = 2,
+                                             .n_expert = 4,
+                                             .top_k = 2,
+                                             .n_window = 4,
+                                             .seq_len_tokens = 8,
+                                             .n_bits = 2,
+                                             .n_uniform = 2,
+                                             .n_key = 2,
+                                             .n_document = 4,
+                                             .has_studies = true};
+
+static void read_fixture(const char *path, struct moec_profile *profile)
 {
-    (void)state;
-    static const struct synthetic_shape shape = {.n_dense = 1,
-                                                 .n_moe_layer = 2,
-                                                 .n_expert = 4,
-                                                 .top_k = 2,
-                                                 .n_window = 4,
-                                                 .seq_len_tokens = 8,
-                                                 .n_bits = 2,
-                                                 .n_uniform = 2,
-                                                 .n_key = 2,
-                                                 .n_document = 4,
-                                                 .has_studies = true};
-    struct moec_profile expected, profile;
     struct moec_error err = {0};
     uint8_t digest[MOEC_SHA256_BYTES];
     char *packed = NULL, *bytes = NULL;
     size_t n_packed = 0, n_bytes = 0;
-    assert_int_equal(synthetic_profile(&shape, &expected), MOEC_OK);
-    assert_int_equal(
-        moec_file_load("tests/fixtures/profile-version-1.h5.zst", 1 << 20, &packed, &n_packed, &err),
-        MOEC_OK);
+    assert_int_equal(moec_file_load(path, 1 << 20, &packed, &n_packed, &err), MOEC_OK);
     assert_int_equal(moec_decompress_all(packed, n_packed, 1 << 20, &bytes, &n_bytes, "fixture", &err),
                      MOEC_OK);
-    if (moec_profile_decode((uint8_t *)bytes, n_bytes, "fixture", false, &profile, digest, &err) != MOEC_OK)
+    if (moec_profile_decode((uint8_t *)bytes, n_bytes, "fixture", false, profile, digest, &err) != MOEC_OK)
         fail_msg("%s", err.message);
+    free(packed);
+    free(bytes);
+}
+
+/* With a study rank/loss over (action, rank) and ranks from 0. In memory its ranks count from 1. */
+static void test_profile_h5__reads_version_1(void **state)
+{
+    (void)state;
+    struct moec_profile expected, profile;
+    assert_int_equal(synthetic_profile(&older, &expected), MOEC_OK);
+    read_fixture("tests/fixtures/profile-version-1.h5.zst", &profile);
     assert_string_equal(profile.data_name, expected.data_name);
     assert_memory_equal(profile.expert_nll, expected.expert_nll,
                         (size_t)2 * 4 * 2 * 4 * sizeof *profile.expert_nll);
@@ -344,8 +351,20 @@ static void test_profile_h5__reads_version_1(void **state)
     assert_true(moec_study_axis_value(&rank->axes[1], 0) == 1 &&
                 moec_study_axis_value(&rank->axes[1], 1) == 2);
     assert_true(rank->values[3] == 0.4);
-    free(packed);
-    free(bytes);
+    moec_profile_release(&profile);
+    moec_profile_release(&expected);
+}
+
+/* With the quantizer auto. */
+static void test_profile_h5__reads_version_2(void **state)
+{
+    (void)state;
+    struct moec_profile expected, profile;
+    assert_int_equal(synthetic_profile(&older, &expected), MOEC_OK);
+    expected.quantizer = MOEC_QUANTIZER_AUTO;
+    expected.choices[2] = (struct moec_quantizer_choice){MOEC_QUANTIZER_HQQ, MOEC_SCHEME_ASYMMETRIC};
+    read_fixture("tests/fixtures/profile-version-2.h5.zst", &profile);
+    assert_profiles_equal(&expected, &profile);
     moec_profile_release(&profile);
     moec_profile_release(&expected);
 }
@@ -470,6 +489,38 @@ static void test_profile_h5__wrong_content_is_refused(void **state)
     expect_after_edit("moe_layer,predictor,cut", "moe_layer,predictor,bit", 23, "axis 'bit' without a scale");
     expect_after_edit("values over known", "values\nover known", 17, "holds the control character 0x0a");
     expect_after_edit("next-layer gate", "next-layer\tgate", 15, "holds the control character 0x09");
+}
+
+/* Where an attribute says how long its text is and where it lies, its name was found before. */
+static uint8_t *find_place(uint8_t *bytes, size_t n_bytes, const char *name, uint32_t length)
+{
+    uint8_t *at = memmem(bytes, n_bytes, name, strlen(name) + 1);
+    assert_non_null(at);
+    for (uint32_t i = 0; i < 128; i += 4)
+        if (moec_get_u32(at + i) == length && moec_get_u64(at + i + 4) < n_bytes &&
+            memcmp(bytes + MOEC_PROFILE_USER_BLOCK_BYTES + moec_get_u64(at + i + 4), "GCOL", 4) == 0)
+            return at + i;
+    fail_msg("'%s' has no place", name);
+    return NULL;
+}
+
+/* A length that the heap does not hold, in a file whose checksum is good: HDF5 is never asked for it. */
+static void test_profile_h5__long_texts_of_others_are_refused(void **state)
+{
+    (void)state;
+    uint8_t *bytes = NULL;
+    size_t n_bytes = 0;
+    encode(&small, &bytes, &n_bytes);
+    struct moec_profile profile;
+    assert_int_equal(synthetic_profile(&small, &profile), MOEC_OK);
+    uint8_t *place = find_place(bytes, n_bytes, "data_name", (uint32_t)strlen(profile.data_name));
+    moec_profile_release(&profile);
+    moec_put_u32(place, UINT32_MAX);
+    rehash(bytes, n_bytes);
+    expect_decode(
+        bytes, n_bytes, false, MOEC_ERR_FORMAT,
+        "profile 'p.h5': attribute 'data_name' of '/': text 0 of 4294967295 bytes is not in a heap");
+    free(bytes);
 }
 
 static void test_profile_h5__check_refuses(void **state)
@@ -640,6 +691,7 @@ static void test_profile_h5__hdf5_tools_read_it(void **state)
     (void)snprintf(command, sizeof command, "h5dump -a /data_sha256 '%s'", place->file);
     assert_true(run(command, output, sizeof output));
     assert_non_null(strstr(output, "00070e15"));
+    assert_non_null(strstr(output, "H5T_VARIABLE"));
 }
 
 int main(void)
@@ -653,6 +705,8 @@ int main(void)
         cmocka_unit_test(test_profile_h5__damage_is_found),
         cmocka_unit_test(test_profile_h5__truncation_is_found),
         cmocka_unit_test(test_profile_h5__reads_version_1),
+        cmocka_unit_test(test_profile_h5__reads_version_2),
+        cmocka_unit_test(test_profile_h5__long_texts_of_others_are_refused),
         cmocka_unit_test(test_profile_h5__trust_skips_the_checksum),
         cmocka_unit_test(test_profile_h5__other_files_are_named),
         cmocka_unit_test(test_profile_h5__wrong_content_is_refused),

@@ -1,0 +1,233 @@
+#include "formats/base/memory.h"
+#include "formats/profile/h5_internal.h"
+#include "formats/profile/h5_text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* n = 0: one value; else a list of n. */
+static enum moec_status write_attribute(struct moec_h5 *h5, const char *path, const char *name, hid_t stored,
+                                        hid_t held, uint64_t n, const void *value, struct moec_error *err)
+{
+    const hsize_t dims[1] = {n};
+    hid_t space = n > 0 ? H5Screate_simple(1, dims, NULL) : H5Screate(H5S_SCALAR),
+          attribute = H5I_INVALID_HID;
+    if (space >= 0 && stored >= 0)
+        attribute =
+            H5Acreate_by_name(h5->file, path, name, stored, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    enum moec_status status = MOEC_OK;
+    if (attribute < 0 || H5Awrite(attribute, held, value) < 0) {
+        status = moec_h5_fail(h5, "write an attribute of", path, err);
+        (void)moec_error_prefix(err, "attribute '%s'", name);
+    }
+    if (attribute >= 0)
+        (void)H5Aclose(attribute);
+    if (space >= 0)
+        (void)H5Sclose(space);
+    return status;
+}
+
+/* Of variable length, which readers everywhere take for strings. Closed by the caller. */
+static hid_t text_type(void)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    if (type >= 0 && (H5Tset_size(type, H5T_VARIABLE) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)) {
+        (void)H5Tclose(type);
+        return H5I_INVALID_HID;
+    }
+    return type;
+}
+
+/* n = 0: one text; else a list of n. */
+static enum moec_status write_texts(struct moec_h5 *h5, const char *path, const char *name, uint64_t n,
+                                    const char *const *texts, struct moec_error *err)
+{
+    hid_t type = text_type();
+    if (type < 0)
+        return moec_h5_fail(h5, "write an attribute of", path, err);
+    enum moec_status status = write_attribute(h5, path, name, type, type, n, texts, err);
+    (void)H5Tclose(type);
+    return status;
+}
+
+enum moec_status moec_h5_write_text(struct moec_h5 *h5, const char *path, const char *name, const char *text,
+                                    struct moec_error *err)
+{
+    return write_texts(h5, path, name, 0, &text, err);
+}
+
+enum moec_status moec_h5_write_u64(struct moec_h5 *h5, const char *path, const char *name, uint64_t value,
+                                   struct moec_error *err)
+{
+    return write_attribute(h5, path, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, 0, &value, err);
+}
+
+enum moec_status moec_h5_write_f64(struct moec_h5 *h5, const char *path, const char *name, double value,
+                                   struct moec_error *err)
+{
+    return write_attribute(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, &value, err);
+}
+
+enum moec_status moec_h5_write_texts(struct moec_h5 *h5, const char *path, const char *name,
+                                     const char *texts, size_t text_bytes, uint64_t n, struct moec_error *err)
+{
+    const char **list = NULL;
+    MOEC_TRY(moec_alloc((void **)&list, n, sizeof *list, "a list of texts", err));
+    for (uint64_t i = 0; i < n; i++)
+        list[i] = texts + i * text_bytes;
+    enum moec_status status = write_texts(h5, path, name, n, list, err);
+    free(list);
+    return status;
+}
+
+enum moec_status moec_h5_has_attribute(struct moec_h5 *h5, const char *path, const char *name, bool *has,
+                                       struct moec_error *err)
+{
+    MOEC_TRY(moec_h5_check_links(h5, path, err));
+    htri_t exists = H5Aexists_by_name(h5->file, path, name, H5P_DEFAULT);
+    if (exists < 0)
+        return moec_h5_fail(h5, "look for attributes of", path, err);
+    *has = exists > 0;
+    return MOEC_OK;
+}
+
+/* Opens an attribute, one value (n = 0) or a list of n, and its type; both are closed by the caller. */
+static enum moec_status open_attribute(struct moec_h5 *h5, const char *path, const char *name, uint64_t n,
+                                       hid_t *attribute, hid_t *type, struct moec_error *err)
+{
+    bool has = false;
+    MOEC_TRY(moec_h5_has_attribute(h5, path, name, &has, err));
+    if (!has)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has no attribute '%s'", h5->subject, path, name);
+    hid_t id = H5Aopen_by_name(h5->file, path, name, H5P_DEFAULT, H5P_DEFAULT);
+    if (id < 0)
+        return moec_h5_fail(h5, "open an attribute of", path, err);
+    hid_t space = H5Aget_space(id);
+    hsize_t length = 0;
+    bool good = space >= 0 && H5Sget_simple_extent_type(space) == (n > 0 ? H5S_SIMPLE : H5S_SCALAR);
+    if (good && n > 0)
+        good = H5Sget_simple_extent_ndims(space) == 1 &&
+               H5Sget_simple_extent_dims(space, &length, NULL) == 1 && length == n;
+    if (space >= 0)
+        (void)H5Sclose(space);
+    hid_t found = good ? H5Aget_type(id) : H5I_INVALID_HID;
+    if (found < 0) {
+        (void)H5Aclose(id);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is not %" PRIu64 " value%s",
+                         h5->subject, name, path, n > 0 ? n : 1, n > 1 ? "s" : "");
+    }
+    *attribute = id;
+    *type = found;
+    return MOEC_OK;
+}
+
+/* Of variable length: HDF5 says where the object is, and its bytes are read here (formats/profile/h5_text.h).
+ */
+static enum moec_status read_variable(struct moec_h5 *h5, const char *path, const char *name, uint64_t n,
+                                      char *texts, size_t text_bytes, struct moec_error *err)
+{
+    struct moec_h5_image image = {.bytes = h5->bytes, .n_bytes = h5->n_bytes};
+    hsize_t user_block_bytes = 0;
+    size_t address_bytes = 0, length_bytes = 0;
+    H5O_info_t info;
+    hid_t creation = H5Fget_create_plist(h5->file);
+    bool good = creation >= 0 && H5Pget_userblock(creation, &user_block_bytes) >= 0 &&
+                H5Pget_sizes(creation, &address_bytes, &length_bytes) >= 0 &&
+                H5Oget_info_by_name2(h5->file, path, &info, H5O_INFO_BASIC, H5P_DEFAULT) >= 0;
+    if (creation >= 0)
+        (void)H5Pclose(creation);
+    if (!good)
+        return moec_h5_fail(h5, "find the header of", path, err);
+    if (address_bytes != sizeof(uint64_t) || length_bytes != sizeof(uint64_t))
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s has addresses of %zu bytes and lengths of %zu, expected 8 of both", h5->subject,
+                         address_bytes, length_bytes);
+    image.base = user_block_bytes;
+    enum moec_status status = moec_h5_text_read(&image, info.addr, name, n, texts, text_bytes, err);
+    if (status != MOEC_OK)
+        (void)moec_error_prefix(err, "%s: attribute '%s' of '%s'", h5->subject, name, path);
+    return status;
+}
+
+/* Of fixed length, as profiles up to version 2 have them: in file and memory of one size, so that HDF5 moves
+ * bytes and nothing else. */
+static enum moec_status read_fixed(struct moec_h5 *h5, const char *path, const char *name, hid_t attribute,
+                                   hid_t type, uint64_t n, char *texts, size_t text_bytes,
+                                   struct moec_error *err)
+{
+    const size_t found = H5Tget_size(type);
+    if (found == 0 || found > text_bytes || (n > 1 && found != text_bytes))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: attribute '%s' of '%s' has texts of %zu bytes, expected %s%zu", h5->subject,
+                         name, path, found, n > 1 ? "" : "up to ", text_bytes);
+    if (H5Aread(attribute, type, texts) < 0)
+        return moec_h5_fail(h5, "read an attribute of", path, err);
+    for (uint64_t i = 0; i < n; i++)
+        if (memchr(texts + i * text_bytes, '\0', text_bytes) == NULL)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: text %" PRIu64 " of attribute '%s' of '%s' has no end within %zu bytes",
+                             h5->subject, i, name, path, text_bytes);
+    return MOEC_OK;
+}
+
+/* n = 0: one text; else a list of n. */
+static enum moec_status read_texts(struct moec_h5 *h5, const char *path, const char *name, uint64_t n,
+                                   char *texts, size_t text_bytes, struct moec_error *err)
+{
+    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
+    const uint64_t n_text = n > 0 ? n : 1;
+    MOEC_TRY(open_attribute(h5, path, name, n, &attribute, &type, err));
+    memset(texts, 0, n_text * text_bytes);
+    enum moec_status status = MOEC_OK;
+    if (H5Tget_class(type) != H5T_STRING)
+        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is not a text", h5->subject,
+                           name, path);
+    else if (H5Tis_variable_str(type) != 0)
+        status = read_variable(h5, path, name, n_text, texts, text_bytes, err);
+    else
+        status = read_fixed(h5, path, name, attribute, type, n_text, texts, text_bytes, err);
+    (void)H5Tclose(type);
+    (void)H5Aclose(attribute);
+    return status;
+}
+
+enum moec_status moec_h5_read_text(struct moec_h5 *h5, const char *path, const char *name, char *text,
+                                   size_t capacity, struct moec_error *err)
+{
+    return read_texts(h5, path, name, 0, text, capacity, err);
+}
+
+enum moec_status moec_h5_read_texts(struct moec_h5 *h5, const char *path, const char *name, char *texts,
+                                    size_t text_bytes, uint64_t n, struct moec_error *err)
+{
+    return read_texts(h5, path, name, n, texts, text_bytes, err);
+}
+
+static enum moec_status read_number(struct moec_h5 *h5, const char *path, const char *name, hid_t stored,
+                                    hid_t held, void *value, struct moec_error *err)
+{
+    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
+    MOEC_TRY(open_attribute(h5, path, name, 0, &attribute, &type, err));
+    enum moec_status status = MOEC_OK;
+    if (H5Tequal(type, stored) <= 0)
+        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' has another type than %s",
+                           h5->subject, name, path,
+                           H5Tget_class(stored) == H5T_FLOAT ? "little-endian f64" : "little-endian u64");
+    else if (H5Aread(attribute, held, value) < 0)
+        status = moec_h5_fail(h5, "read an attribute of", path, err);
+    (void)H5Tclose(type);
+    (void)H5Aclose(attribute);
+    return status;
+}
+
+enum moec_status moec_h5_read_u64(struct moec_h5 *h5, const char *path, const char *name, uint64_t *value,
+                                  struct moec_error *err)
+{
+    return read_number(h5, path, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, value, err);
+}
+
+enum moec_status moec_h5_read_f64(struct moec_h5 *h5, const char *path, const char *name, double *value,
+                                  struct moec_error *err)
+{
+    return read_number(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, value, err);
+}
