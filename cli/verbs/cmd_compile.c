@@ -760,16 +760,13 @@ static enum moec_status check_size(const struct compile_job *job, struct moec_er
                      (double)job->compile.max_bytes / 1e6, (double)least / 1e6, bits);
 }
 
-/* A policy runs after minutes of measuring: one that is not there is told before. */
+/* A policy runs after minutes of measuring: one that is not there or is no Lua is told before. */
 static enum moec_status check_policy(const char *policy, struct moec_error *err)
 {
     struct moec_error own = {0};
     struct cli_nearest nearest = cli_nearest_of(policy, strlen(policy));
     const char *name = NULL;
-    char *text = NULL;
-    size_t n = 0;
-    const enum moec_status status = moec_lua_script_load("policies", policy, &text, &n, &own);
-    free(text);
+    const enum moec_status status = moec_policy_check(policy, &own);
     if (status == MOEC_OK)
         return MOEC_OK;
     for (size_t i = 0; (name = moec_lua_library_name("policies", i)) != NULL; i++)

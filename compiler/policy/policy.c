@@ -304,12 +304,25 @@ static void push_request(lua_State *lua)
     lua_setfield(lua, -2, "log");
 }
 
-/* The stack holds what the file returned. Leaves the result message. */
-static int policy_body(lua_State *lua)
+/* The stack holds what the file returned. */
+static void expect_function(lua_State *lua, const char *policy)
 {
     if (lua_type(lua, 1) != LUA_TFUNCTION)
-        return luaL_error(lua, "the policy file returned a %s, expected a function (see lua/README.md)",
-                          luaL_typename(lua, 1));
+        luaL_error(lua, "policy '%s' returned a %s, expected a function (see lua/README.md)", policy,
+                   luaL_typename(lua, 1));
+}
+
+static int check_body(lua_State *lua)
+{
+    expect_function(lua, moec_guest_context(lua));
+    lua_pushliteral(lua, "");
+    return 1;
+}
+
+/* Leaves the result message. */
+static int policy_body(lua_State *lua)
+{
+    expect_function(lua, run_of(lua)->request->policy);
     push_request(lua);
     lua_call(lua, 1, 2);
     if (lua_isnil(lua, -2) && lua_isstring(lua, -1)) { /* nil, reason */
@@ -462,6 +475,23 @@ static enum moec_status take_result(const struct policy_run *run, const uint8_t 
         MOEC_TRY(moec_policy_read_plan(&run->shape, run->variants, request->policy, at, plan, err));
     }
     return MOEC_OK;
+}
+
+enum moec_status moec_policy_check(const char *policy, struct moec_error *err)
+{
+    struct moec_guest guest = {.name = policy,
+                               .limits = moec_guest_limits_default,
+                               .body = check_body,
+                               .body_context = (void *)(uintptr_t)policy};
+    char *source = NULL;
+    uint8_t *result = NULL;
+    size_t n_result = 0;
+    MOEC_TRY(moec_lua_script_load("policies", policy, &source, &guest.n_source, err));
+    guest.source = source;
+    const enum moec_status status = moec_guest_run(&guest, &result, &n_result, err);
+    free(result);
+    free(source);
+    return status;
 }
 
 enum moec_status moec_policy_run(const struct moec_policy_request *request, struct moec_policy_answer *answer,

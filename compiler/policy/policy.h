@@ -94,6 +94,12 @@ struct moec_policy_answer {
     uint32_t n_evaluations; /* different measurements */
 };
 
+/* Whether there is a policy of this name or path that can be run: its file is loaded as a guest, with the
+ * modules that it requires, and must return a function, which is not called. What can be known before
+ * anything is measured. Errors: MOEC_ERR_NOT_FOUND, MOEC_ERR_SCRIPT with the script's own message, which
+ * names the line. */
+MOEC_WARN_UNUSED enum moec_status moec_policy_check(const char *policy, struct moec_error *err);
+
 /* Runs the policy. The answer is released by the caller in every case. Errors: MOEC_ERR_SCRIPT,
  * MOEC_ERR_TARGET when the policy itself says that no assignment meets the target. */
 MOEC_WARN_UNUSED enum moec_status moec_policy_run(const struct moec_policy_request *request,

@@ -69,5 +69,13 @@ says stderr "did you mean 'hull'" "is answered with the one that was meant"
 try 1 "and nothing is measured" test -e "$work/z.moec.profile.journal"
 try 1 "a policy file that is not there" "$moec" compile $model --data $data --max-loss 2% --policy none.lua -o "$work/z.moec"
 says stderr "'none.lua'" "is named"
+printf 'local x = 1\nreturn function(moec)\n    return moec..\nend\n' >"$work/typo.lua"
+try 1 "a policy file with a slip" "$moec" compile $model --data $data --max-loss 2% --policy "$work/typo.lua" -o "$work/z.moec"
+says stderr "typo.lua:4: unexpected symbol near 'end'" "is told with its line"
+try 1 "before anything is measured" test -e "$work/z.moec.profile.journal"
+printf 'function assign(moec) return nil, "no" end\n' >"$work/typo.lua"
+try 1 "a policy file without its return" "$moec" compile $model --data $data --max-loss 2% --policy "$work/typo.lua" -o "$work/z.moec"
+says stderr "returned a nil, expected a function" "is told too"
+try 1 "before anything is measured" test -e "$work/z.moec.profile.journal"
 
 done_testing

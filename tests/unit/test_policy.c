@@ -303,6 +303,38 @@ static void test_policy__takes_a_sequence(void **state)
     expect_refusal("return {sequence = {uniform(4), 4}}", "is a number, expected an assignment");
 }
 
+static void expect_checked(const char *source, enum moec_status expected, const char *part)
+{
+    char path[] = "/tmp/moec-policy-XXXXXX.lua";
+    struct moec_error err = {0};
+    const int fd = mkstemps(path, 4);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, source, strlen(source)), (ssize_t)strlen(source));
+    (void)close(fd);
+    assert_status(moec_policy_check(path, &err), expected, err);
+    if (part != NULL)
+        assert_message(err, part);
+    (void)unlink(path);
+}
+
+/* Before anything is measured, and without calling what the file returns. */
+static void test_policy__checks_a_file(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    assert_ok(moec_policy_check("hull", &err), err);
+    assert_status(moec_policy_check("no-such-policy", &err), MOEC_ERR_NOT_FOUND, err);
+    expect_checked("local target = require 'target'\nreturn function(moec) error('was called') end", MOEC_OK,
+                   NULL);
+    expect_checked("local x = 1\nreturn function(moec) return = 1 end", MOEC_ERR_SCRIPT,
+                   ".lua:2: unexpected symbol");
+    expect_checked("local function assign(moec) end", MOEC_ERR_SCRIPT, "returned a nil, expected a function");
+    expect_checked("return {assign = function(moec) end}", MOEC_ERR_SCRIPT,
+                   "returned a table, expected a function");
+    expect_checked("\nlocal x = require 'nosuch'\nreturn function() end", MOEC_ERR_SCRIPT, ".lua:2: ");
+    expect_checked("\n\nlocal x = nosuch.field\nreturn function() end", MOEC_ERR_SCRIPT, ".lua:3: ");
+}
+
 static int release_last(void **state)
 {
     (void)state;
@@ -322,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_policy__offers_variants_by_name),
         cmocka_unit_test(test_policy__refuses_variants_that_were_not_offered),
         cmocka_unit_test(test_policy__takes_a_sequence),
+        cmocka_unit_test(test_policy__checks_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, release_last);
 }
