@@ -43,7 +43,8 @@ void cli_print_codecs(const struct moec_bundle *bundle)
     char name[40];
     for (uint32_t i = 0; i < uses.n_number; i++) {
         const struct moec_codec codec = bundle->codecs[uses.numbers[i]];
-        cli_print(stdout, "  %2" PRIu32 " bits: %s:", moec_codec_bits(codec), moec_codec_name(codec, name));
+        cli_print(stdout, "  %2" PRIu32 " bits: %s:", moec_codec_code_bits(codec),
+                  moec_codec_name(codec, name));
         for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++)
             cli_print(stdout, "%s %s %" PRIu32, p == first_projection(bundle) ? "" : ",", projections[p],
                       uses.of[uses.numbers[i]][p]);
@@ -60,7 +61,7 @@ struct moec_json_out *cli_json_codecs(const struct moec_bundle *bundle)
         const struct moec_codec codec = bundle->codecs[uses.numbers[i]];
         struct moec_json_out *node = moec_json_out_object();
         moec_json_out_string(node, "codec", moec_codec_name(codec, name));
-        moec_json_out_u64(node, "bits", moec_codec_bits(codec));
+        moec_json_out_u64(node, "bits", moec_codec_code_bits(codec));
         for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++)
             moec_json_out_u64(node, projections[p], uses.of[uses.numbers[i]][p]);
         moec_json_out_node(array, NULL, node);

@@ -406,12 +406,13 @@ static void print_experts(const struct moec_compile_report *report)
         }
         n_mixed++;
         for (int p = 0; p < MOEC_PROJECTION_COUNT; p++, n_weights++)
-            mixed_bits += moec_codec_bits(report->codecs[variant.codecs[p]]);
+            mixed_bits += moec_codec_code_bits(report->codecs[variant.codecs[p]]);
     }
     cli_print(stdout, "experts:");
     for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
         char text[40];
-        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER)
+        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER &&
+            !moec_codec_is_mxfp4(report->codecs[number]))
             cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bits", count[number], number);
         else if (count[number] > 0)
             cli_print(stdout, "  %" PRIu32 " in %s", count[number],

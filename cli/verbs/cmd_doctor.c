@@ -194,7 +194,9 @@ static void print_row(const struct examination *x, const struct moec_doctor_size
 {
     const struct moec_doctor *doctor = &x->doctor;
     char text[24];
-    if (size->bits > 0)
+    if (size->is_mxfp4)
+        cli_print(stdout, "%7s", "mxfp4");
+    else if (size->bits > 0)
         cli_print(stdout, "%7" PRIu32, size->bits);
     else
         cli_print(stdout, "%7s", "mixed");
@@ -232,6 +234,10 @@ static void print_sizes(const struct examination *x)
     cli_print(stdout, "\n");
     if (x->bundle == NULL)
         cli_print(stdout, "  dense 16, 4: weights other than experts at 16 and at 4 bits\n");
+    if (x->bundle == NULL && config_of(x)->expert_dtype == MOEC_DTYPE_MXFP4)
+        cli_print(stdout,
+                  "  mxfp4: experts as the checkpoint has them, which loses nothing; they stay so where a\n"
+                  "  plan gives them as much\n");
     cli_print(stdout,
               "  least --memory: of moec run, for a context of %" PRIu32 " tokens; a token's experts are\n"
               "  read from storage again for each token unless as much is given in addition\n",
@@ -331,6 +337,7 @@ static struct moec_json_out *json_sizes(const struct examination *x)
             moec_json_out_u64(node, "bits", size->bits);
         else
             moec_json_out_null(node, "bits");
+        moec_json_out_bool(node, "is_mxfp4", size->is_mxfp4);
         moec_json_out_u64(node, "expert_bytes", size->expert_bytes);
         moec_json_out_u64(node, "token_expert_bytes", size->token_bytes);
         for (uint32_t d = 0; d < x->doctor.n_dense; d++)

@@ -73,7 +73,7 @@ static void print_mixture(const struct moec_bundle *bundle, struct moec_variant 
         if (has_others)
             cli_print(stdout, "%s", moec_codec_name(codec, text));
         else
-            cli_print(stdout, "%" PRIu32, moec_codec_bits(codec));
+            cli_print(stdout, "%" PRIu32, moec_codec_code_bits(codec));
     }
     cli_print(stdout, "%s", has_others ? "" : " bits");
 }
@@ -111,7 +111,9 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
     uint32_t n_layer = moec_config_moe_count(&bundle->config);
     uint32_t n_expert = bundle->config.n_expert;
     uint32_t band = (uint32_t)(terminal->columns > 90 ? 80 : 64);
-    printf("\nBitwidth map: rows are MoE layers (by layer of the model), columns experts; F is 16 bits\n");
+    const bool is_mxfp4 = moec_codec_is_mxfp4(bundle->codecs[16]);
+    printf("\nBitwidth map: rows are MoE layers (by layer of the model), columns experts; F is %s\n",
+           is_mxfp4 ? "MXFP4" : "16 bits");
     for (uint32_t first = 0; first < n_expert; first += band) {
         uint32_t last = first + band < n_expert ? first + band : n_expert;
         printf("\n  experts %" PRIu32 " to %" PRIu32 "\n", first, last - 1);
@@ -137,7 +139,9 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
     printf("\n  ");
     struct copy_summary summary = summarise_copy(bundle, 0);
     for (size_t i = 0; i < N_WIDTHS; i++)
-        if (summary.count[i] > 0)
+        if (summary.count[i] > 0 && widths[i] == 16 && is_mxfp4)
+            printf("MXFP4, as in the checkpoint: %" PRIu32 " experts   ", summary.count[i]);
+        else if (summary.count[i] > 0)
             printf("%u bits: %" PRIu32 " experts   ", widths[i], summary.count[i]);
     if (summary.n_mixed > 0)
         cli_print(stdout, "*, projections differ: %" PRIu32 " experts", summary.n_mixed);
@@ -282,7 +286,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
         struct copy_summary summary = summarise_copy(bundle, copy);
         double mean = 0, n = 0;
         for (size_t i = 0; i < MOEC_CODEC_TABLE; i++) {
-            mean += moec_codec_bits(bundle->codecs[i]) * (double)summary.uses[i];
+            mean += moec_codec_code_bits(bundle->codecs[i]) * (double)summary.uses[i];
             n += summary.uses[i];
         }
         cli_print(stdout, "  copy %" PRIu32 ": %s, %.2f bits an expert on average%s\n", copy,

@@ -129,6 +129,9 @@ static enum moec_status choose_codecs(struct moec_compile_run *run, struct moec_
     else
         MOEC_TRY(moec_codec_table(options->quantizer, options->scheme, run->group,
                                   (enum moec_dtype)config->expert_dtype, run->codecs, err));
+    /* Profiles from before experts stayed MXFP4 say F32. */
+    MOEC_TRY(moec_codec_for_bits(16, MOEC_SCHEME_SYMMETRIC, 0, (enum moec_dtype)config->expert_dtype,
+                                 &run->codecs[16], err));
     memcpy(run->report->codecs, run->codecs, sizeof run->codecs);
     MOEC_TRY(moec_variants_create(run->checkpoint, MOEC_SCHEME_SYMMETRIC, run->group, run->memory.cache_bytes,
                                   options->n_threads, &run->variants, err));

@@ -382,6 +382,16 @@ static bool has_data_for(const struct moec_policy_request *request, uint8_t kind
     return kind == ASK_SIZE || (kind == ASK_EVALUATE && request->profile != NULL);
 }
 
+static enum moec_status read_plan(const struct policy_run *run, const uint8_t *bytes, struct moec_plan *plan,
+                                  struct moec_error *err)
+{
+    const struct moec_policy_request *request = run->request;
+    MOEC_TRY(moec_policy_read_plan(&run->shape, run->variants, request->policy, bytes, plan, err));
+    if (request->ops.settle != NULL)
+        request->ops.settle(request->context, plan);
+    return MOEC_OK;
+}
+
 static enum moec_status policy_answer(void *context, const uint8_t *question, size_t n, uint8_t **answer,
                                       size_t *n_answer, struct moec_error *err)
 {
@@ -395,8 +405,7 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
     if (n - 1 != expected)
         return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent %zu bytes, expected %zu", request->policy, n,
                          expected + 1);
-    MOEC_TRY(
-        moec_policy_read_plan(&run->shape, run->variants, request->policy, question + 1, &run->plan, err));
+    MOEC_TRY(read_plan(run, question + 1, &run->plan, err));
     if (question[0] == ASK_SIZE) {
         struct size_answer size = {0};
         MOEC_TRY(request->ops.size(request->context, &run->plan, &size.n_bytes, err));
@@ -472,7 +481,7 @@ static enum moec_status take_result(const struct policy_run *run, const uint8_t 
         struct moec_plan *plan = &answer->plans[answer->n_plan];
         MOEC_TRY(moec_plan_create(plan, request->config, err));
         answer->n_plan++;
-        MOEC_TRY(moec_policy_read_plan(&run->shape, run->variants, request->policy, at, plan, err));
+        MOEC_TRY(read_plan(run, at, plan, err));
     }
     return MOEC_OK;
 }

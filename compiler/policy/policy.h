@@ -56,6 +56,8 @@ struct moec_policy_variants {
 };
 
 struct moec_policy_ops {
+    /* Changes a plan, which is already checked, before it is measured, sized or taken. NULL: as it is. */
+    void (*settle)(void *context, struct moec_plan *plan);
     /* `plan` is already checked. `part`: MOEC_PART_SEARCH, or MOEC_PART_SELECT where it has windows. Called
      * once for each assignment and part; a policy that evaluates it again gets the same result. */
     enum moec_status (*evaluate)(void *context, const struct moec_plan *plan, enum moec_part part,

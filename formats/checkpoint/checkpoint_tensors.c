@@ -2,6 +2,7 @@
 #include "formats/checkpoint/checkpoint_internal.h"
 
 #include "formats/base/memory.h"
+#include "formats/codec/mxfp4.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -205,12 +206,19 @@ static enum moec_status locate_expert(struct moec_checkpoint *ck, uint32_t layer
     return MOEC_OK;
 }
 
+/* Whether groups of MXFP4 are those of the matrix's rows. */
+static bool view_is_mxfp4(const struct moec_tensor_view *view)
+{
+    return view->coding->is_mxfp4 && !moec_tensor_view_computes(view) && view->column_step == 1 &&
+           view->first % MOEC_MXFP4_GROUP == 0 && view->row_step % MOEC_MXFP4_GROUP == 0;
+}
+
 static enum moec_status locate_all_experts(struct moec_checkpoint *ck, struct moec_error *err)
 {
     void *table = NULL;
     const uint32_t n_layer = moec_config_moe_count(&ck->config), n_expert = ck->config.n_expert;
     const uint64_t dense_bytes = ck->weight_bytes;
-    bool is_first = true;
+    bool is_first = true, is_mxfp4 = n_layer > 0;
     MOEC_TRY(moec_alloc(&table, (uint64_t)n_layer * n_expert * MOEC_PROJECTION_COUNT, sizeof *ck->experts,
                         "table of experts", err));
     ck->experts = table;
@@ -224,8 +232,13 @@ static enum moec_status locate_all_experts(struct moec_checkpoint *ck, struct mo
                     continue;
                 MOEC_TRY(locate_expert(ck, layer, ordinal, expert, (enum moec_projection)p, is_first, err));
                 is_first = false;
+                is_mxfp4 = is_mxfp4 && view_is_mxfp4(moec_checkpoint_expert_tensor(ck, layer, ordinal, expert,
+                                                                                   (enum moec_projection)p)
+                                                         .view);
             }
     }
+    if (is_mxfp4 && moec_mxfp4_fits(ck->config.n_ff_expert, ck->config.n_embd))
+        ck->config.expert_dtype = MOEC_DTYPE_MXFP4;
     ck->expert_bytes = ck->weight_bytes - dense_bytes;
     return MOEC_OK;
 }

@@ -23,18 +23,14 @@ static enum moec_status encode_block(const struct moec_tensor_reader *reader, st
                                      size_t stride_bytes, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
-    const size_t columns = view->columns;
-    for (size_t i = 0; i < count; i++) {
-        enum moec_status status =
-            moec_codec_encode_row(codec, weights + i * columns, columns, rows + i * stride_bytes, err);
-        if (status != MOEC_OK) {
-            (void)moec_error_prefix(err, "tensor '%s' in '%s', offset %" PRIu64 ", row %zu", reader->name,
-                                    reader->source->file(reader->source, view->file)->path, view->offset,
-                                    first + i);
-            return status;
-        }
-    }
-    return MOEC_OK;
+    size_t failed = 0;
+    const enum moec_status status =
+        moec_rows_encode(codec, weights, count, view->columns, rows, stride_bytes, &failed, err);
+    if (status != MOEC_OK)
+        (void)moec_error_prefix(err, "tensor '%s' in '%s', offset %" PRIu64 ", row %zu", reader->name,
+                                reader->source->file(reader->source, view->file)->path, view->offset,
+                                first + failed);
+    return status;
 }
 
 /* Encodes rows from .. end - 1 of a view of a tensor one after the other, stride_bytes apart.

@@ -67,7 +67,8 @@ static enum moec_dtype choose_expert_dtype(const struct moec_bundle *bundle, uin
             if (!moec_variant_equal(moec_bundle_record(bundle, copy, s, e)->variant,
                                     moec_variant_uniform(16)))
                 return MOEC_DTYPE_F32;
-    return (enum moec_dtype)bundle->codecs[16].dtype;
+    const enum moec_dtype dtype = (enum moec_dtype)bundle->codecs[16].dtype;
+    return dtype == MOEC_DTYPE_MXFP4 ? MOEC_DTYPE_BF16 : dtype; /* which holds it exactly */
 }
 
 /* Roles that are vectors in files; the shared expert's gate is a matrix of one row. */
@@ -329,14 +330,12 @@ static const float *decode_block(struct writing *w, const struct moec_matrix *ma
 {
     if (!transposed) {
         for (size_t i = 0; i < count; i++)
-            moec_codec_decode_row(matrix->codec,
-                                  matrix->data + paired_row(first + i, pairs) * matrix->stride_bytes,
-                                  matrix->columns, w->decoded + i * matrix->columns);
+            moec_matrix_decode_span(matrix, (uint32_t)paired_row(first + i, pairs), 0, matrix->columns,
+                                    w->decoded + i * matrix->columns);
         return w->decoded;
     }
-    for (size_t row = 0; row < matrix->rows; row++)
-        moec_codec_decode_span(matrix->codec, matrix->data + row * matrix->stride_bytes, matrix->columns,
-                               first, count, w->decoded + row * count);
+    for (uint32_t row = 0; row < matrix->rows; row++)
+        moec_matrix_decode_span(matrix, row, first, count, w->decoded + row * count);
     moec_transpose_to_f32(MOEC_DTYPE_F32, w->decoded, matrix->rows, count, 0, count, w->transposed);
     return w->transposed;
 }

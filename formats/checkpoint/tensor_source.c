@@ -24,9 +24,9 @@ static void decode_bf16(const uint8_t *blocks, size_t n, float *weights)
 
 const struct moec_tensor_coding *moec_tensor_coding_of(enum moec_dtype dtype)
 {
-    static const struct moec_tensor_coding f32 = {1, 4, MOEC_DTYPE_F32, false, decode_f32},
-                                           f16 = {1, 2, MOEC_DTYPE_F16, false, decode_f16},
-                                           bf16 = {1, 2, MOEC_DTYPE_BF16, false, decode_bf16};
+    static const struct moec_tensor_coding f32 = {1, 4, MOEC_DTYPE_F32, false, decode_f32, false},
+                                           f16 = {1, 2, MOEC_DTYPE_F16, false, decode_f16, false},
+                                           bf16 = {1, 2, MOEC_DTYPE_BF16, false, decode_bf16, false};
     switch (dtype) {
     case MOEC_DTYPE_F32:
         return &f32;
@@ -69,9 +69,9 @@ static void decode_e2m1(const uint8_t *bytes, size_t n, float *weights)
         weights[i] = values[bytes[i / 2] >> i % 2 * 4 & 15];
 }
 
-const struct moec_tensor_coding moec_tensor_e4m3 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e4m3},
-                                moec_tensor_e8m0 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e8m0},
-                                moec_tensor_e2m1 = {32, 16, MOEC_DTYPE_COUNT, false, decode_e2m1};
+const struct moec_tensor_coding moec_tensor_e4m3 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e4m3, false},
+                                moec_tensor_e8m0 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e8m0, false},
+                                moec_tensor_e2m1 = {32, 16, MOEC_DTYPE_COUNT, false, decode_e2m1, true};
 
 /* ---- whole numbers ---- */
 
@@ -87,8 +87,8 @@ static void decode_i32(const uint8_t *bytes, size_t n, float *numbers)
         numbers[i] = (float)(int32_t)moec_get_u32(bytes + i * 4);
 }
 
-const struct moec_tensor_coding moec_tensor_i64 = {1, 8, MOEC_DTYPE_COUNT, true, decode_i64},
-                                moec_tensor_i32 = {1, 4, MOEC_DTYPE_COUNT, true, decode_i32};
+const struct moec_tensor_coding moec_tensor_i64 = {1, 8, MOEC_DTYPE_COUNT, true, decode_i64, false},
+                                moec_tensor_i32 = {1, 4, MOEC_DTYPE_COUNT, true, decode_i32, false};
 
 const char *moec_tensor_shape_text(const uint64_t *shape, uint32_t n_dims,
                                    char text[static MOEC_TENSOR_SHAPE_BYTES])

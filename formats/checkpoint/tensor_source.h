@@ -23,6 +23,7 @@ struct moec_tensor_coding {
     bool is_integer;       /* whole numbers, which are no weights */
     /* Decodes n weights, whole blocks. */
     void (*decode)(const uint8_t *blocks, size_t n, float *weights);
+    bool is_mxfp4; /* decoded and scaled, weights are those of MXFP4 (formats/codec/mxfp4.h) */
 };
 
 /* Weights of E4M3 (eight bits: sign, four of exponent with bias 7, three of mantissa; no infinity), factors

@@ -1,4 +1,5 @@
 #include "formats/codec/codec_internal.h"
+#include "formats/codec/mxfp4.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,9 +61,9 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         made.dtype = MOEC_DTYPE_INT8;
         break;
     case 16:
-        if (source_dtype > MOEC_DTYPE_BF16)
-            return moec_fail(err, MOEC_ERR_USAGE, "16 bits of a source that is not F32, F16 or BF16");
-        made.dtype = source_dtype == MOEC_DTYPE_F16 ? MOEC_DTYPE_F16 : MOEC_DTYPE_BF16;
+        if (source_dtype > MOEC_DTYPE_BF16 && source_dtype != MOEC_DTYPE_MXFP4)
+            return moec_fail(err, MOEC_ERR_USAGE, "16 bits of a source that is not F32, F16, BF16 or MXFP4");
+        made.dtype = source_dtype == MOEC_DTYPE_F32 ? MOEC_DTYPE_BF16 : (uint8_t)source_dtype;
         made.scheme = 0;
         made.group = 0;
         break;
@@ -98,10 +99,11 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
 
 enum moec_status moec_codec_check(struct moec_codec codec, const char *subject, struct moec_error *err)
 {
-    if (codec.dtype >= MOEC_DTYPE_COUNT)
+    if (codec.dtype > MOEC_DTYPE_MXFP4)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has unknown codec dtype %u, expected 0..%d", subject,
-                         codec.dtype, MOEC_DTYPE_COUNT - 1);
-    if (dtype_is_float(codec.dtype) && (codec.scheme != 0 || codec.group != 0))
+                         codec.dtype, MOEC_DTYPE_MXFP4);
+    if ((dtype_is_float(codec.dtype) || codec.dtype == MOEC_DTYPE_MXFP4) &&
+        (codec.scheme != 0 || codec.group != 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s is stored as floats but has scheme %u and group %u, expected 0 and 0", subject,
                          codec.scheme, codec.group);
@@ -124,10 +126,17 @@ uint32_t moec_codec_bits(struct moec_codec codec)
         return 32;
     case MOEC_DTYPE_F16:
     case MOEC_DTYPE_BF16:
+    case MOEC_DTYPE_MXFP4:
+    case MOEC_DTYPE_MXFP4_DOWN:
         return 16;
     default:
         return code_bits(codec.dtype);
     }
+}
+
+uint32_t moec_codec_code_bits(struct moec_codec codec)
+{
+    return moec_codec_is_mxfp4(codec) ? code_bits(codec.dtype) : moec_codec_bits(codec);
 }
 
 const char *moec_quantizer_name(enum moec_quantizer quantizer)
@@ -167,6 +176,8 @@ const char *moec_codec_name(struct moec_codec codec, char text[static 40])
     static const char *const floats[] = {"f32", "f16", "bf16"};
     if (dtype_is_float(codec.dtype))
         return floats[codec.dtype];
+    if (moec_codec_is_mxfp4(codec))
+        return "mxfp4";
     static const char *const schemes[MOEC_SCHEME_COUNT] = {
         "symmetric",        "asymmetric",        "gaussian", "logarithmic",
         "symmetric nested", "asymmetric nested", "trellis"};
@@ -188,6 +199,8 @@ size_t moec_codec_row_groups(struct moec_codec codec, size_t n)
 {
     if (dtype_is_float(codec.dtype) || n == 0)
         return 0;
+    if (moec_codec_is_mxfp4(codec))
+        return n / MOEC_MXFP4_GROUP;
     return codec.group == 0 ? 1 : (n + codec.group - 1) / codec.group;
 }
 
@@ -201,6 +214,8 @@ size_t moec_codec_row_outliers(struct moec_codec codec, size_t n)
 size_t moec_codec_scales_bytes(struct moec_codec codec, size_t n)
 {
     const size_t groups = moec_codec_row_groups(codec, n);
+    if (moec_codec_is_mxfp4(codec))
+        return groups;
     return moec_scheme_is_nested((enum moec_scheme)codec.scheme) ? (groups > 0 ? 2 : 0) + groups : 2 * groups;
 }
 

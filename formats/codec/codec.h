@@ -22,9 +22,10 @@
  *           gaussian only: for every 128 weights of the row, begun or whole, the F16 of one of them, and then
  *           for every 128 one byte, its place among them
  * Codes are unsigned. Trellis: a block of INT2 is two little-endian u32 instead, bit i of the first the coded
- * bit of weight i, of the second its free bit (formats/codec/trellis.h). Symmetric: code = q + 2^(b-1), zero
- * = 2^(b-1) implied. Gaussian and logarithmic: codes stand for levels (formats/codec/dictionary.h), codes
- * past n are 0. There is no padding.
+ * bit of weight i, of the second its free bit (formats/codec/trellis.h). MXFP4: codes as INT4, then one byte
+ * for each 32 weights (formats/codec/mxfp4.h). Symmetric: code = q + 2^(b-1), zero = 2^(b-1) implied.
+ * Gaussian and logarithmic: codes stand for levels (formats/codec/dictionary.h), codes past n are 0. There is
+ * no padding.
  *
  * The nested schemes keep scales of scales (Dettmers, Pagnoni, Holtzman & Zettlemoyer, "QLoRA", 2023, double
  * quantization; llama.cpp's k-quants): a group's scale is F32(byte) * F32(scale of the row) * 2^-8, which F32
@@ -50,6 +51,8 @@ enum moec_dtype {
     MOEC_DTYPE_INT8 = 6,
     MOEC_DTYPE_INT5 = 7,
     MOEC_DTYPE_INT6 = 8,
+    MOEC_DTYPE_MXFP4 = 9,       /* formats/codec/mxfp4.h; of experts that their checkpoint has so, alone */
+    MOEC_DTYPE_MXFP4_DOWN = 10, /* the same of a down projection's rows; files say MXFP4 */
     MOEC_DTYPE_COUNT
 };
 
@@ -98,7 +101,8 @@ struct moec_codec {
 #define MOEC_CODEC_TABLE       64
 #define MOEC_CODEC_FIRST_OTHER 33
 
-/* Linear codec of 2, 3, 4, 5, 6, 8 or 16 bits; 16 takes `source_dtype` (F32 sources become BF16). */
+/* Linear codec of 2, 3, 4, 5, 6, 8 or 16 bits; 16 is what holds the source's weights as they are, and takes
+ * `source_dtype` (F32 sources become BF16, MXFP4 stays). */
 MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uint32_t group,
                                                       enum moec_dtype source_dtype, struct moec_codec *codec,
                                                       struct moec_error *err);
@@ -116,10 +120,20 @@ MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer
 MOEC_WARN_UNUSED enum moec_status moec_codec_check(struct moec_codec codec, const char *subject,
                                                    struct moec_error *err);
 
-/* 2, 3, 4, 5, 6, 8, 16 or 32. */
+/* 2, 3, 4, 5, 6, 8, 16 or 32. MXFP4 counts as 16, in whose place it stands: the source's own weights. */
 uint32_t moec_codec_bits(struct moec_codec codec);
 
-/* "int4 symmetric channel", "int2 asymmetric nested g64", "bf16"; a static string for floats, else `text`. */
+/* Whether rows are MXFP4, of a down projection or another. */
+static inline bool moec_codec_is_mxfp4(struct moec_codec codec)
+{
+    return codec.dtype == MOEC_DTYPE_MXFP4 || codec.dtype == MOEC_DTYPE_MXFP4_DOWN;
+}
+
+/* Bits of a code, or of a float: 4 of MXFP4. */
+uint32_t moec_codec_code_bits(struct moec_codec codec);
+
+/* "int4 symmetric channel", "int2 asymmetric nested g64", "bf16", "mxfp4"; a static string for the last two,
+ * else `text`. */
 const char *moec_codec_name(struct moec_codec codec, char text[static 40]);
 
 /* Same bytes for the same codes: the quantizer is not compared. */
@@ -201,7 +215,8 @@ void moec_codec_replace_codes(struct moec_codec codec, const uint8_t *codes, siz
 void moec_codec_row_scales(struct moec_codec codec, const uint8_t *row, size_t n, float *scales,
                            uint8_t *zeros);
 
-/* Scalar reference decoder: writes n F32 weights. */
+/* Scalar reference decoder: writes n F32 weights. Not of MXFP4_DOWN, whose rows do not stand alone:
+ * moec_matrix_decode_span. */
 void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights);
 
 /* The same for weights first..first+count-1 of a row of n; `first` is a multiple of MOEC_CODEC_BLOCK. */

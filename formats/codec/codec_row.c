@@ -1,6 +1,7 @@
 #include "formats/base/half.h"
 #include "formats/codec/codec_internal.h"
 #include "formats/codec/dictionary.h"
+#include "formats/codec/mxfp4.h"
 #include "formats/codec/trellis.h"
 
 #include <string.h>
@@ -339,6 +340,10 @@ void moec_codec_decode_span(struct moec_codec codec, const uint8_t *row, size_t 
         decode_floats(codec, row + first * moec_codec_bits(codec) / 8, count, weights);
         return;
     }
+    if (codec.dtype == MOEC_DTYPE_MXFP4) {
+        moec_mxfp4_decode_span(row, n, first, count, weights);
+        return;
+    }
     if (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme)) {
         decode_dictionary(codec, row, n, first, count, weights);
         return;
@@ -362,6 +367,13 @@ bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_
     if (codec.dtype == MOEC_DTYPE_F32) {
         for (size_t i = 0; i < n; i++)
             if ((load_u32(row + 4 * i) & 0x7fffffffu) >= F32_INF)
+                return false;
+        return true;
+    }
+    if (moec_codec_is_mxfp4(codec)) {
+        row += codes_bytes(codec, n);
+        for (size_t g = 0; g < moec_codec_row_groups(codec, n); g++)
+            if (row[g] > MOEC_MXFP4_MAX_SCALE)
                 return false;
         return true;
     }

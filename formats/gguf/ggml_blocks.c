@@ -393,7 +393,7 @@ static const struct moec_ggml_type types[] = {
     {MOEC_GGML_BF16, "BF16", 1, 2, NULL},
     {34, "TQ1_0", LARGE, 54, decode_tq1_0},
     {35, "TQ2_0", LARGE, 66, decode_tq2_0},
-    {39, "MXFP4", SMALL, 17, decode_mxfp4},
+    {MOEC_GGML_MXFP4, "MXFP4", SMALL, 17, decode_mxfp4},
 };
 
 const struct moec_ggml_type *moec_ggml_type_find(uint32_t type)

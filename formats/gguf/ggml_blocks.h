@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Types whose bytes are little-endian floats; the others have a decoder. */
-enum { MOEC_GGML_F32 = 0, MOEC_GGML_F16 = 1, MOEC_GGML_BF16 = 30 };
+/* Types whose bytes are little-endian floats; the others have a decoder, and one of them a name. */
+enum { MOEC_GGML_F32 = 0, MOEC_GGML_F16 = 1, MOEC_GGML_BF16 = 30, MOEC_GGML_MXFP4 = 39 };
 
 struct moec_ggml_type {
     uint32_t type; /* its number in files */

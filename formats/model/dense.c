@@ -1,6 +1,7 @@
 #include "formats/model/dense.h"
 
 #include "formats/base/memory.h"
+#include "formats/codec/mxfp4.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -292,6 +293,9 @@ static enum moec_status check_codec(const struct moec_dense_entry *entry, struct
     if (!moec_role_is_quantisable(entry->role) && entry->codec.dtype > MOEC_DTYPE_BF16)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is quantised, expected F32, F16 or BF16",
                          entry_name(name, entry));
+    if (moec_codec_is_mxfp4(entry->codec))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s is MXFP4, which only routed experts can be",
+                         entry_name(name, entry));
     return MOEC_OK;
 }
 
@@ -374,6 +378,18 @@ enum moec_status moec_dense_load(struct moec_dense *dense, struct moec_error *er
     dense->source = NULL;
     dense->blob = blob;
     return MOEC_OK;
+}
+
+void moec_matrix_decode_span(const struct moec_matrix *matrix, uint32_t row, size_t first, size_t count,
+                             float *weights)
+{
+    const size_t stride = matrix->stride_bytes;
+    if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN)
+        moec_mxfp4_decode_block_span(matrix->data + row / MOEC_MXFP4_GROUP * MOEC_MXFP4_GROUP * stride,
+                                     stride, row % MOEC_MXFP4_GROUP, matrix->columns, first, count, weights);
+    else
+        moec_codec_decode_span(matrix->codec, matrix->data + row * stride, matrix->columns, first, count,
+                               weights);
 }
 
 static enum moec_status check_entry(const struct moec_dense_entry *entry, const struct expectation *expected,

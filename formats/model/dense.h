@@ -106,6 +106,11 @@ struct moec_matrix {
     const struct moec_dense_entry *entry; /* the dense tensor's; NULL for other matrices */
 };
 
+/* Weights first .. first + count - 1 of a row, as moec_codec_decode_span; `row` counts from where the matrix
+ * begins, which in MXFP4_DOWN is a block's first row. */
+void moec_matrix_decode_span(const struct moec_matrix *matrix, uint32_t row, size_t first, size_t count,
+                             float *weights);
+
 struct moec_dense_entry {
     uint32_t role;  /* enum moec_role */
     uint32_t layer; /* model layer, or MOEC_LAYER_NONE */

@@ -2,6 +2,7 @@
 
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
+#include "formats/codec/mxfp4.h"
 
 #include <string.h>
 
@@ -33,6 +34,8 @@ static struct moec_record_layout make_layout(const struct moec_config *config, s
                                         .activation = config->activation,
                                         .n_ff = config->n_ff_expert,
                                         .n_embd = config->n_embd};
+    if (down.dtype == MOEC_DTYPE_MXFP4)
+        down.dtype = MOEC_DTYPE_MXFP4_DOWN;
     layout.codecs[MOEC_PROJECTION_UP] = up;
     layout.codecs[MOEC_PROJECTION_DOWN] = down;
     if (layout.n_matrix == 3) {
@@ -120,6 +123,12 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
         return moec_fail(err, MOEC_ERR_USAGE, "an expert has %u neurons, not %u from neuron %u on",
                          layout->n_ff, part->n_neuron, part->first_neuron);
     const uint32_t n = neurons_of(layout, part);
+    if ((projections & 1u << MOEC_PROJECTION_DOWN) != 0 && n < layout->n_ff &&
+        layout->codecs[MOEC_PROJECTION_DOWN].dtype == MOEC_DTYPE_MXFP4_DOWN)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "a down projection as MXFP4 has scales that neurons share, so some of them cannot be "
+            "requested alone");
     if ((projections & UP) == 0)
         *range =
             (struct moec_record_range){layout->up_bytes + part->first_neuron * pair_bytes, n * pair_bytes};
@@ -191,6 +200,24 @@ void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t row
 
 /* ---- encoding ---- */
 
+enum moec_status moec_rows_encode(struct moec_codec codec, const float *weights, size_t count, size_t columns,
+                                  uint8_t *rows, size_t stride_bytes, size_t *failed, struct moec_error *err)
+{
+    const bool has_blocks = codec.dtype == MOEC_DTYPE_MXFP4_DOWN;
+    const size_t step = has_blocks ? MOEC_MXFP4_GROUP : 1;
+    if (has_blocks && (count % step != 0 || columns % step != 0))
+        return moec_fail(err, MOEC_ERR_USAGE, "%zu rows of %zu weights as MXFP4, expected multiples of %zu",
+                         count, columns, step);
+    for (size_t i = 0; i < count; i += step, weights += step * columns, rows += step * stride_bytes) {
+        *failed = i;
+        if (has_blocks)
+            MOEC_TRY(moec_mxfp4_encode_block(weights, columns, rows, stride_bytes, err));
+        else
+            MOEC_TRY(moec_codec_encode_row(codec, weights, columns, rows, err));
+    }
+    return MOEC_OK;
+}
+
 enum moec_status moec_record_encode(const struct moec_record_layout *layout, const float *gate,
                                     const float *up, const float *down, uint8_t *record,
                                     struct moec_error *err)
@@ -222,14 +249,13 @@ enum moec_status moec_record_encode(const struct moec_record_layout *layout, con
     }
     for (size_t first = 0; first < n_ff; first += MOEC_TRANSPOSE_NEURONS) {
         size_t count = n_ff - first < MOEC_TRANSPOSE_NEURONS ? n_ff - first : MOEC_TRANSPOSE_NEURONS;
+        size_t failed = 0;
         moec_transpose_to_f32(MOEC_DTYPE_F32, down, n_embd, n_ff, first, count, columns);
-        for (size_t i = 0; i < count; i++) {
-            status = moec_codec_encode_row(codecs[MOEC_PROJECTION_DOWN], columns + i * n_embd, n_embd,
-                                           down_rows + (first + i) * pair_bytes, err);
-            if (status != MOEC_OK) {
-                (void)moec_error_prefix(err, "down projection, neuron %zu", first + i);
-                goto out;
-            }
+        status = moec_rows_encode(codecs[MOEC_PROJECTION_DOWN], columns, count, n_embd,
+                                  down_rows + first * pair_bytes, pair_bytes, &failed, err);
+        if (status != MOEC_OK) {
+            (void)moec_error_prefix(err, "down projection, neuron %zu", first + failed);
+            goto out;
         }
     }
 out:

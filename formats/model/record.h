@@ -6,8 +6,9 @@
  *
  * Where MLPs have no gate, a pair is the down row alone. With this order each of these is one contiguous
  * read: the whole record, the up projection, and neuron i of gate and down (FloE's compact neuron layout).
- * Channels and groups of down run along its columns, so one neuron can be decoded alone. Bundles align
- * records; the padding after a record is zero bytes and not part of it. */
+ * Channels and groups of down run along its columns, so one neuron can be decoded alone, except in MXFP4,
+ * whose scales 32 neurons share (formats/codec/mxfp4.h). Bundles align records; the padding after a record is
+ * zero bytes and not part of it. */
 #ifndef MOEC_FORMATS_RECORD_H
 #define MOEC_FORMATS_RECORD_H
 
@@ -53,7 +54,8 @@ uint32_t moec_variant_bits(struct moec_variant variant,
                            const struct moec_codec codecs[static MOEC_CODEC_TABLE]);
 
 struct moec_record_layout {
-    struct moec_codec codecs[MOEC_PROJECTION_COUNT]; /* in a plain MLP the gate's is zero */
+    struct moec_codec codecs[MOEC_PROJECTION_COUNT]; /* in a plain MLP the gate's is zero; of rows: down has
+                                                        MXFP4_DOWN where its codec is MXFP4 */
     uint8_t n_matrix;                                /* 3, or 2 without a gate */
     uint8_t activation;                              /* enum moec_activation */
     uint32_t n_ff;
@@ -119,7 +121,8 @@ struct moec_record_range {
 
 /* The contiguous bytes that hold a part: rows of up, or pairs of gate and down rows (both, even when only one
  * is asked for). Errors: MOEC_ERR_USAGE for projections or neurons that do not exist, and for a part that is
- * not contiguous (up together with others, of only some neurons). */
+ * not contiguous (up together with others, of only some neurons) or cannot be decoded alone (down as MXFP4,
+ * of only some neurons). */
 MOEC_WARN_UNUSED enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
                                                          const struct moec_record_part *part,
                                                          struct moec_record_range *range,
@@ -129,6 +132,14 @@ MOEC_WARN_UNUSED enum moec_status moec_record_part_range(const struct moec_recor
  * and projections outside the part have no rows. */
 void moec_record_part_bind(const struct moec_record_layout *layout, const struct moec_record_part *part,
                            const uint8_t *bytes, struct moec_mlp *mlp);
+
+/* Encodes `count` rows of `columns` weights as the codec of a layout wants them: one by one, or blocks of 32
+ * rows in MXFP4_DOWN, which the first and the count are whole ones of. On failure *failed is the row, or the
+ * first of the block. Errors as moec_codec_encode_row. */
+MOEC_WARN_UNUSED enum moec_status moec_rows_encode(struct moec_codec codec, const float *weights,
+                                                   size_t count, size_t columns, uint8_t *rows,
+                                                   size_t stride_bytes, size_t *failed,
+                                                   struct moec_error *err);
 
 /* Encodes one expert. gate (NULL and unread in a plain MLP), up: (n_ff, n_embd) F32 row-major; down: (n_embd,
  * n_ff) row-major as checkpoints store it. `record` has layout->n_bytes. Errors as moec_codec_encode_row,

@@ -110,13 +110,18 @@ static enum moec_status size_widths(const struct moec_bundle_plan *bundle, struc
     struct moec_variant *experts = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&experts, n_expert, sizeof *experts, "an assignment", err));
+    doctor->n_size = 0;
     for (size_t w = 0; w < N_WIDTH; w++) {
-        struct moec_doctor_size *size = &doctor->sizes[w];
+        const bool is_mxfp4 = config->expert_dtype == MOEC_DTYPE_MXFP4;
+        if (is_mxfp4 && widths[w] > 4 && widths[w] < 16) /* larger, and not exact */
+            continue;
+        struct moec_doctor_size *size = &doctor->sizes[doctor->n_size++];
         const struct moec_variant variant = moec_variant_uniform(widths[w]);
         const uint64_t record_bytes = moec_bundle_plan_record_bytes(bundle, variant);
         for (uint64_t i = 0; i < n_expert; i++)
             experts[i] = variant;
         size->bits = widths[w];
+        size->is_mxfp4 = is_mxfp4 && widths[w] == 16;
         size->expert_bytes = n_expert * record_bytes;
         size->token_bytes = n_token * record_bytes;
         MOEC_TRY_OUT(moec_bundle_plan_bytes(bundle, experts, NULL, 0, &size->plans[dense].bundle_bytes, err));
@@ -193,10 +198,8 @@ enum moec_status moec_doctor_checkpoint(const struct moec_checkpoint *checkpoint
                                         const struct moec_doctor_request *request, struct moec_doctor *doctor,
                                         struct moec_error *err)
 {
-    *doctor = (struct moec_doctor){.n_context = context_of(moec_checkpoint_config(checkpoint)),
-                                   .n_dense = 2,
-                                   .dense_bits = {16, 4},
-                                   .n_size = N_WIDTH};
+    *doctor = (struct moec_doctor){
+        .n_context = context_of(moec_checkpoint_config(checkpoint)), .n_dense = 2, .dense_bits = {16, 4}};
     for (uint32_t at = 0; at < doctor->n_dense; at++)
         MOEC_TRY(size_dense(checkpoint, request, at, doctor, err));
     return MOEC_OK;
@@ -234,6 +237,7 @@ enum moec_status moec_doctor_bundle(const struct moec_bundle *bundle,
         struct moec_memory_request memory = memory_of(&bundle->config, &bundle->generation, request);
         moec_memory_request_bundle(&memory, bundle, copy, NULL);
         size->bits = bits_of(bundle, copy);
+        size->is_mxfp4 = size->bits == 16 && bundle->config.expert_dtype == MOEC_DTYPE_MXFP4;
         size->expert_bytes = memory.all_record_bytes;
         size->token_bytes = memory.token_record_bytes;
         size->plans[0].bundle_bytes = bundle->file.n_bytes;

@@ -49,7 +49,7 @@ static void product_item(void *context, size_t item, int thread)
     }
 }
 
-/* Finite weights have codes in every codec. */
+/* Finite weights have codes in every codec but MXFP4, which nothing is quantised to. */
 static void encode_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
@@ -83,6 +83,22 @@ static double region_weights(const struct job *job)
     return (double)job->n_item * job->n_round * TILE_ROWS * job->request->columns;
 }
 
+/* A matrix of the codec. MXFP4 holds none but weights that it was made of: of these, any bytes are some. */
+static enum moec_status encode_rows(struct job *job, struct moec_error *err)
+{
+    const size_t stride_bytes = job->matrix.stride_bytes;
+    job->matrix.data = job->rows;
+    if (moec_codec_is_mxfp4(job->matrix.codec)) {
+        for (size_t i = 0; i < job->matrix.rows * stride_bytes; i++)
+            job->rows[i] = (uint8_t)(i * 37 % 128);
+        return MOEC_OK;
+    }
+    for (uint32_t r = 0; r < job->matrix.rows; r++)
+        MOEC_TRY(moec_codec_encode_row(job->matrix.codec, job->x + r % job->n_tok * job->stride,
+                                       job->matrix.columns, job->rows + r * stride_bytes, err));
+    return MOEC_OK;
+}
+
 static enum moec_status open(struct job *job, const struct moec_pace_request *request, struct moec_error *err)
 {
     const char *what = "made-up weights";
@@ -108,11 +124,7 @@ static enum moec_status open(struct job *job, const struct moec_pace_request *re
     MOEC_TRY(moec_alloc_aligned((void **)&job->encoded, n_threads, job->matrix.stride_bytes, what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&job->rows, job->matrix.rows, job->matrix.stride_bytes, what, err));
     fill(job->x, job->n_tok, request->columns, job->stride);
-    job->matrix.data = job->rows;
-    for (uint32_t r = 0; r < job->matrix.rows; r++)
-        MOEC_TRY(moec_codec_encode_row(request->codec, job->x + r % job->n_tok * job->stride,
-                                       request->columns, job->rows + r * job->matrix.stride_bytes, err));
-    return MOEC_OK;
+    return encode_rows(job, err);
 }
 
 static void release(struct job *job)

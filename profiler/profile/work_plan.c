@@ -69,8 +69,9 @@ static enum moec_status measure(const struct moec_work_request *request, struct 
                        .record_bytes = record_bytes(config, config->expert_dtype)};
     sizes->layer_bytes = config->n_expert * sizes->record_bytes;
     uint64_t variants = sizes->record_bytes;
+    const uint64_t wide_bytes = larger(sizes->record_bytes, record_bytes(config, MOEC_DTYPE_BF16));
     for (size_t i = 0; i < sizeof int_bits / sizeof *int_bits; i++)
-        variants += sizes->record_bytes * (int_bits[i] + 1) / 16;
+        variants += wide_bytes * (int_bits[i] + 1) / 16;
     sizes->all_bytes = n_moe * config->n_expert * variants;
     const uint64_t k = config->top_k;
     sizes->sweep_row_bytes = (n_moe + k + 5) * sizes->row_bytes +

@@ -6,6 +6,7 @@
 
 #include "formats/base/half.h"
 #include "formats/codec/dictionary.h"
+#include "runtime/kernels/kernels_mxfp4.h"
 #include "runtime/kernels/kernels_trellis.h"
 #include "runtime/kernels/kernels_x86.h"
 
@@ -60,7 +61,8 @@ struct layout {
     size_t zeros;  /* the same */
     bool is_nested;
     bool symmetric;
-    const float *levels; /* of a dictionary */
+    bool is_mxfp4;
+    const float *levels; /* of a dictionary, or of MXFP4 */
     size_t n_outlier;    /* 0: rows have none */
 };
 
@@ -85,7 +87,12 @@ INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix
     layout.groups = moec_codec_row_groups(matrix->codec, n);
     layout.scales = all * block_bytes(dtype);
     layout.zeros = layout.scales + moec_codec_scales_bytes(matrix->codec, n);
-    if (dtype & DICTIONARY) {
+    if ((dtype & DICTIONARY) && matrix->codec.dtype == MOEC_DTYPE_MXFP4) {
+        layout.is_mxfp4 = true;
+        layout.levels = moec_mxfp4_levels;
+        layout.per_group = 1;
+        layout.group_shift = 0;
+    } else if (dtype & DICTIONARY) {
         layout.levels = moec_dictionary_levels(scheme, (uint32_t)block_bytes(dtype) / 4);
         layout.n_outlier = moec_codec_row_outliers(matrix->codec, n);
     }
@@ -125,8 +132,9 @@ INLINE struct decoder decoder_of_group(const int dtype, const struct layout *lay
                                        float factor, size_t group)
 {
     const uint8_t *scales = row + layout->scales;
-    const float scale =
-        scales_are_nested(dtype, layout) ? (float)scales[2 + group] * factor : f16_at(scales + 2 * group);
+    const float scale = scales_are_nested(dtype, layout)           ? (float)scales[2 + group] * factor
+                        : (dtype & DICTIONARY) && layout->is_mxfp4 ? moec_mxfp4_scale(scales[group])
+                                                                   : f16_at(scales + 2 * group);
     if (dtype & DICTIONARY)
         return decoder_of_levels(dtype, scale, layout->levels);
     return decoder_make(dtype, scale, (float)zero_at(dtype, layout, row, group));
@@ -244,6 +252,8 @@ INLINE void decode_all(const int dtype, const struct moec_matrix *matrix, uint32
 INLINE int kind_of(struct moec_codec codec)
 {
     const enum moec_scheme scheme = (enum moec_scheme)codec.scheme;
+    if (codec.dtype == MOEC_DTYPE_MXFP4)
+        return MOEC_DTYPE_INT4 | DICTIONARY;
     return codec.dtype | (moec_scheme_is_dictionary(scheme) ? DICTIONARY
                           : codec.group == 16               ? HALVES
                           : moec_scheme_is_nested(scheme)   ? NESTED
@@ -284,6 +294,10 @@ static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32
 {
     if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS) {
         trellis_decode_rows(matrix, first, n_rows, out, stride);
+        return;
+    }
+    if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN) {
+        down_decode_rows(matrix, first, n_rows, out, stride);
         return;
     }
     WITH_DTYPE(matrix->codec, decode_all, matrix, first, n_rows, out, stride)
@@ -362,7 +376,8 @@ INLINE lanes packed_zeros(const int dtype, const struct layout *layout, const ui
         memcpy(packed, row + layout->zeros + g * bits / 8, (n * bits + 7) / 8);
     UNROLL
     for (size_t i = 0; i < STRIP; i++)
-        zeros[i] = (uint8_t)((uint32_t)load_u16(packed + i * bits / 8) >> (i * bits % 8) & ((1u << bits) - 1));
+        zeros[i] =
+            (uint8_t)((uint32_t)load_u16(packed + i * bits / 8) >> (i * bits % 8) & ((1u << bits) - 1));
     return lanes_of_bytes(zeros, STRIP);
 }
 
@@ -373,6 +388,11 @@ INLINE void rows_convert(const int nr, const int dtype, const struct layout *lay
     const size_t n = layout->groups - g < STRIP ? layout->groups - g : STRIP;
     for (int r = 0; r < nr; r++) {
         const uint8_t *row = rows->bytes[r], *scales = row + layout->scales;
+        if ((dtype & DICTIONARY) && layout->is_mxfp4) {
+            for (size_t i = 0; i < n; i++)
+                rows->scales[r][i] = moec_mxfp4_scale(scales[g + i]);
+            continue;
+        }
         lanes scale = (dtype & NESTED)
                           ? lanes_mul(lanes_of_bytes(scales + 2 + g, n), lanes_set(rows->factors[r]))
                           : lanes_of_halves(scales + 2 * g, n);
@@ -591,6 +611,8 @@ static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32
     const struct chosen chosen = {first, n_rows, NULL};
     if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
         trellis_dot(matrix, first, n_rows, x, y);
+    else if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN)
+        down_dot(matrix, first, NULL, n_rows, x, y);
     else
         dot_chosen(matrix, &chosen, x, y);
 }
@@ -602,6 +624,10 @@ static void dot_some(const struct moec_matrix *matrix, uint32_t first, const uin
     if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS) {
         for (uint32_t i = 0; i < n; i++)
             trellis_dot_rows(1, matrix, first + some[i], x, y + i);
+        return;
+    }
+    if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN) {
+        down_dot(matrix, first, some, n, x, y);
         return;
     }
     dot_chosen(matrix, &chosen, x, y);
@@ -718,6 +744,8 @@ static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, 
     const struct chosen chosen = {first, n_rows, NULL};
     if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
         trellis_sum(matrix, first, n_rows, h, y);
+    else if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN)
+        down_sum(matrix, first, NULL, n_rows, h, y);
     else
         sum_chosen(matrix, &chosen, h, y);
 }
@@ -726,6 +754,10 @@ static void sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, con
                            const float *h, float *y)
 {
     const struct chosen chosen = {first, n, some};
+    if (matrix->codec.dtype == MOEC_DTYPE_MXFP4_DOWN) {
+        down_sum(matrix, first, some, n, h, y);
+        return;
+    }
     if (matrix->codec.scheme != MOEC_SCHEME_TRELLIS || n == 0) {
         sum_chosen(matrix, &chosen, h, y);
         return;

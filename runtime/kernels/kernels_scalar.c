@@ -17,11 +17,6 @@ static float tree_sum(const float lanes[static LANES])
     return s[0];
 }
 
-static const uint8_t *row_at(const struct moec_matrix *matrix, uint32_t row)
-{
-    return matrix->data + (size_t)row * matrix->stride_bytes;
-}
-
 /* Decodes the block of MOEC_CODEC_BLOCK weights that starts at `first`; zeros past the row's end. */
 static void decode_block(const struct moec_matrix *matrix, uint32_t row, size_t first,
                          float out[static MOEC_CODEC_BLOCK])
@@ -29,7 +24,7 @@ static void decode_block(const struct moec_matrix *matrix, uint32_t row, size_t 
     size_t left = matrix->columns - first;
     size_t count = left < MOEC_CODEC_BLOCK ? left : MOEC_CODEC_BLOCK;
     memset(out + count, 0, (MOEC_CODEC_BLOCK - count) * sizeof *out);
-    moec_codec_decode_span(matrix->codec, row_at(matrix, row), matrix->columns, first, count, out);
+    moec_matrix_decode_span(matrix, row, first, count, out);
 }
 
 static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
@@ -38,7 +33,7 @@ static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32
     size_t n = matrix->columns, padded = moec_lanes_padded(n);
     for (uint32_t r = 0; r < n_rows; r++) {
         float *row = out + r * stride;
-        moec_codec_decode_row(matrix->codec, row_at(matrix, first + r), n, row);
+        moec_matrix_decode_span(matrix, first + r, 0, n, row);
         memset(row + n, 0, (padded - n) * sizeof *row);
     }
 }

@@ -49,6 +49,34 @@ for folder in tests/fixtures/families/*/; do
         fail "$family: bundle and exported folder measure the same"
     fi
     case $family in
+    gpt_oss-mxfp4)
+        original=$(value "$model")
+        for options in "--bits 16" "--bits 8" "--bits 4 --group 32"; do
+            # shellcheck disable=SC2086
+            try 0 "$family: compile $options" "$moec" compile "$model" --policy uniform $options -q --force \
+                -o "$work/kept.moec"
+            "$moec" inspect "$work/kept.moec" >"$work/kept"
+            if grep -q " 4 bits: mxfp4: gate 12, up 12, down 12" "$work/kept" && [ -n "$original" ] &&
+                [ "$original" = "$(value "$work/kept.moec")" ]; then
+                pass "$family: with $options experts stay MXFP4 and lose nothing"
+            else
+                fail "$family: with $options experts stay MXFP4 and lose nothing"
+            fi
+        done
+        try 0 "$family: verify" "$moec" verify "$work/kept.moec"
+        try 0 "$family: compile with fewer bits" "$moec" compile "$model" --policy uniform --bits 3 -q --force \
+            -o "$work/kept.moec"
+        if "$moec" inspect "$work/kept.moec" | grep -q "bits: mxfp4"; then
+            fail "$family: a plan with fewer bits is what was asked for"
+        else
+            pass "$family: a plan with fewer bits is what was asked for"
+        fi
+        if "$moec" doctor "$model" | grep -q "^  mxfp4 "; then
+            pass "$family: doctor has a row for MXFP4"
+        else
+            fail "$family: doctor has a row for MXFP4"
+        fi
+        ;;
     phimoe) # trained with 128 positions, measured on windows of 32
         for ctx in 128 129; do
             "$moec" run "$model.moec" -p "some words" -n 4 --ignore-eos --ctx $ctx --stats >"$work/$ctx" 2>&1

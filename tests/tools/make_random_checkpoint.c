@@ -1,13 +1,15 @@
 /* Writes a checkpoint of random weights with the dimensions of a real model: what shows that profiling and
  * compiling take checkpoints larger than memory, without downloading one.
  *
- *     make_random_checkpoint --tokenizer TOKENIZER.json [--preset olmoe-1b-7b|qwen3-30b-a3b|small]
- *         [--layers N] [--hidden N] [--heads N] [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N]
+ *     make_random_checkpoint --tokenizer TOKENIZER.json
+ *         [--preset olmoe-1b-7b|qwen3-30b-a3b|gpt-oss-20b|small] [--layers N] [--hidden N] [--heads N]
+ * [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N]
  *         [--shard SIZE_MB] [--seed S] [--hash-layers N] FOLDER
  *
  * OLMoE architecture (RMS norm of queries and keys, no shared expert, head not tied), BF16; of the preset
- * qwen3-30b-a3b that of Qwen3-MoE, and with --hash-layers that of hash_moe (docs/families.md), whose first N
- * layers route by a random table of the tokens. Weights are
+ * qwen3-30b-a3b that of Qwen3-MoE, of gpt-oss-20b that of gpt-oss with experts in MXFP4, and with
+ * --hash-layers that of hash_moe (docs/families.md), whose first N layers route by a random table of the
+ * tokens. Weights are
  * uniform in +-sqrt(3 / inputs), so that a product of normed inputs has variance 1 and activations stay sane
  * over any number of layers; norms are 1. The same options give the same bytes on every machine. Memory stays
  * at a few MiB: tensors are written as they are drawn. */
@@ -25,23 +27,32 @@
 #define MAX_TENSORS 400000u
 #define MAX_SHARDS  999u
 #define PIECE       (1u << 16) /* weights drawn at once */
+#define MX_GROUP    32u        /* weights that share a scale in MXFP4 */
 
 struct dimensions {
     const char *preset;
     uint32_t n_layer, n_embd, n_head, n_kv_head, n_expert, top_k, n_ff, n_vocab, n_position;
     uint32_t head_dim; /* 0: hidden size / heads, and norms over the whole projection (OLMoE) */
+    bool is_gpt_oss;
 };
 
 static const struct dimensions presets[] = {
-    {"olmoe-1b-7b", 16, 2048, 16, 16, 64, 8, 1024, 50304, 4096, 0},
-    {"small", 3, 256, 4, 4, 8, 2, 128, 4096, 512, 0},
-    {"qwen3-30b-a3b", 48, 2048, 32, 4, 128, 8, 768, 151936, 40960, 128},
+    {"olmoe-1b-7b", 16, 2048, 16, 16, 64, 8, 1024, 50304, 4096, 0, false},
+    {"small", 3, 256, 4, 4, 8, 2, 128, 4096, 512, 0, false},
+    {"qwen3-30b-a3b", 48, 2048, 32, 4, 128, 8, 768, 151936, 40960, 128, false},
+    {"gpt-oss-20b", 24, 2880, 64, 8, 32, 4, 2880, 201088, 131072, 64, true},
 };
+
+/* How a tensor is stored. */
+enum form { FORM_BF16, FORM_I64, FORM_CODES, FORM_SCALES };
 
 struct tensor {
     char name[96];
     uint32_t rows, columns; /* rows 0: a vector of ones */
-    uint32_t n_choice;      /* not 0: I64, in each row different numbers below it */
+    enum form form;    /* codes and scales of MXFP4: U8, (n_stacked, rows / n_stacked, columns / 32, ..) */
+    uint32_t n_choice; /* I64: in each row different numbers below it */
+    uint32_t n_stacked;
+    bool is_vector; /* of one row */
     uint32_t shard;
     uint64_t offset; /* in the shard's data */
 };
@@ -66,17 +77,19 @@ static void die(const char *what, const char *subject)
 
 static uint64_t tensor_bytes(const struct tensor *tensor)
 {
-    return (tensor->n_choice > 0 ? 8 : 2) * (uint64_t)(tensor->rows > 0 ? tensor->rows : 1) * tensor->columns;
+    static const uint32_t halves[] = {
+        [FORM_BF16] = 4, [FORM_I64] = 16, [FORM_CODES] = 1}; /* bytes, doubled */
+    const uint64_t n = (uint64_t)(tensor->rows > 0 ? tensor->rows : 1) * tensor->columns;
+    return tensor->form == FORM_SCALES ? n / MX_GROUP : n * halves[tensor->form] / 2;
 }
 
-static void add_numbers(struct maker *maker, uint32_t rows, uint32_t columns, uint32_t n_choice,
-                        const char *name)
+static void add_tensor(struct maker *maker, struct tensor made, const char *name)
 {
     static uint64_t in_shard;
     if (maker->n_tensor == MAX_TENSORS)
         die("too many tensors at", name);
     struct tensor *tensor = &maker->tensors[maker->n_tensor++];
-    *tensor = (struct tensor){.rows = rows, .columns = columns, .n_choice = n_choice};
+    *tensor = made;
     (void)snprintf(tensor->name, sizeof tensor->name, "%s", name);
     const uint64_t n_bytes = tensor_bytes(tensor);
     if (maker->n_shard == 0 || (in_shard > 0 && in_shard + n_bytes > maker->shard_bytes)) {
@@ -91,7 +104,12 @@ static void add_numbers(struct maker *maker, uint32_t rows, uint32_t columns, ui
 
 static void add(struct maker *maker, uint32_t rows, uint32_t columns, const char *name)
 {
-    add_numbers(maker, rows, columns, 0, name);
+    add_tensor(maker, (struct tensor){.rows = rows, .columns = columns}, name);
+}
+
+static void add_vector(struct maker *maker, uint32_t columns, const char *name)
+{
+    add_tensor(maker, (struct tensor){.rows = 1, .columns = columns, .is_vector = true}, name);
 }
 
 /* What only hash_moe has: a table or a bias of the choice, and a shared expert. */
@@ -101,7 +119,10 @@ static void add_hashed(struct maker *maker, uint32_t layer)
     char name[96];
     if (layer < maker->n_hash) {
         (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.gate.tid2eid", layer);
-        add_numbers(maker, d->n_vocab, d->top_k, d->n_expert, name);
+        add_tensor(maker,
+                   (struct tensor){
+                       .rows = d->n_vocab, .columns = d->top_k, .form = FORM_I64, .n_choice = d->n_expert},
+                   name);
     } else {
         (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.gate.e_score_correction_bias", layer);
         add(maker, 0, d->n_expert, name);
@@ -111,6 +132,45 @@ static void add_hashed(struct maker *maker, uint32_t layer)
         (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.shared_experts.%s.weight", layer,
                        projections[p]);
         add(maker, p == 2 ? d->n_embd : d->n_ff, p == 2 ? d->n_ff : d->n_embd, name);
+    }
+}
+
+/* What gpt-oss has in place of a router without biases, norms of heads and experts one by one. */
+static void add_gpt_oss(struct maker *maker, uint32_t layer)
+{
+    const struct dimensions *d = &maker->sizes;
+    const uint32_t q = d->n_head * d->head_dim, kv = d->n_kv_head * d->head_dim;
+    const struct {
+        const char *name;
+        uint32_t n;
+    } vectors[] = {{"self_attn.q_proj.bias", q},   {"self_attn.k_proj.bias", kv},
+                   {"self_attn.v_proj.bias", kv},  {"self_attn.o_proj.bias", d->n_embd},
+                   {"self_attn.sinks", d->n_head}, {"mlp.router.bias", d->n_expert}};
+    const struct {
+        const char *name;
+        uint32_t outputs, inputs;
+    } experts[] = {{"gate_up_proj", 2 * d->n_ff, d->n_embd}, {"down_proj", d->n_embd, d->n_ff}};
+    char name[96];
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".%s", layer, vectors[i].name);
+        add_vector(maker, vectors[i].n, name);
+    }
+    (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.router.weight", layer);
+    add(maker, d->n_expert, d->n_embd, name);
+    for (size_t i = 0; i < 2; i++) {
+        struct tensor tensor = {.rows = d->n_expert * experts[i].outputs,
+                                .columns = experts[i].inputs,
+                                .form = FORM_CODES,
+                                .n_stacked = d->n_expert};
+        const int n =
+            snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.experts.%s", layer, experts[i].name);
+        (void)snprintf(name + n, sizeof name - (size_t)n, "_blocks");
+        add_tensor(maker, tensor, name);
+        tensor.form = FORM_SCALES;
+        (void)snprintf(name + n, sizeof name - (size_t)n, "_scales");
+        add_tensor(maker, tensor, name);
+        (void)snprintf(name + n, sizeof name - (size_t)n, "_bias");
+        add(maker, d->n_expert, experts[i].outputs, name);
     }
 }
 
@@ -133,13 +193,20 @@ static void add_layer(struct maker *maker, uint32_t layer)
                  {"mlp.gate", d->n_expert, d->n_embd}};
     char name[96];
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
-        if (maker->is_hashed && strstr(dense[i].name, "_norm") != NULL)
+        const bool is_own = strcmp(dense[i].name, "mlp.gate") == 0;
+        if ((maker->is_hashed || d->is_gpt_oss) && strstr(dense[i].name, "_norm") != NULL)
+            continue;
+        if (d->is_gpt_oss && is_own)
             continue;
         (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".%s.weight", layer, dense[i].name);
         add(maker, dense[i].rows, dense[i].columns, name);
     }
     if (maker->is_hashed)
         add_hashed(maker, layer);
+    if (d->is_gpt_oss) {
+        add_gpt_oss(maker, layer);
+        return;
+    }
     static const char *const projections[] = {"gate_proj", "up_proj", "down_proj"};
     for (uint32_t expert = 0; expert < d->n_expert; expert++) {
         for (int p = 0; p < 3; p++) {
@@ -211,6 +278,23 @@ static void write_numbers(const struct tensor *tensor, uint64_t state, FILE *fil
     }
 }
 
+/* Codes at random; scales so that weights have about the variance of others, give or take an octave. */
+static void write_bytes(const struct tensor *tensor, uint64_t state, FILE *file)
+{
+    static uint8_t piece[PIECE];
+    const double level = 2.9; /* root mean square of the levels */
+    const uint8_t scale = (uint8_t)(127 + lround(log2(1 / (level * sqrt(tensor->columns)))));
+    for (uint64_t left = tensor_bytes(tensor), n; left > 0; left -= n) {
+        n = left < PIECE ? left : PIECE;
+        for (uint64_t i = 0; i < n; i++) {
+            const uint8_t bits = (uint8_t)(next(&state) >> 32);
+            piece[i] = tensor->form == FORM_SCALES ? (uint8_t)(scale - bits % 2) : bits;
+        }
+        if (fwrite(piece, 1, n, file) != n)
+            die("cannot write", tensor->name);
+    }
+}
+
 static void write_tensor(const struct maker *maker, uint32_t index, uint16_t *table, uint32_t *table_columns,
                          FILE *file)
 {
@@ -219,8 +303,12 @@ static void write_tensor(const struct maker *maker, uint32_t index, uint16_t *ta
     uint64_t state = maker->seed * 0x9e3779b97f4a7c15u + index;
     uint64_t left = tensor_bytes(tensor) / 2;
     const bool ones = tensor->rows == 0;
-    if (tensor->n_choice > 0) {
+    if (tensor->form == FORM_I64) {
         write_numbers(tensor, state, file);
+        return;
+    }
+    if (tensor->form != FORM_BF16) {
+        write_bytes(tensor, state, file);
         return;
     }
     /* Rows of the embedding are looked up, not multiplied: variance 1. */
@@ -253,12 +341,16 @@ static void write_header(const struct maker *maker, uint32_t first, uint32_t end
     fputs("{\"__metadata__\":{\"format\":\"pt\"}", header);
     for (uint32_t i = first; i < end; i++) {
         const struct tensor *tensor = &maker->tensors[i];
-        fprintf(header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", tensor->name,
-                tensor->n_choice > 0 ? "I64" : "BF16");
-        if (tensor->rows > 0)
+        static const char *const dtypes[] = {"BF16", "I64", "U8", "U8"};
+        fprintf(header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", tensor->name, dtypes[tensor->form]);
+        if (tensor->n_stacked > 0)
+            fprintf(header, "%" PRIu32 ",%" PRIu32 ",", tensor->n_stacked, tensor->rows / tensor->n_stacked);
+        else if (tensor->rows > 0 && !tensor->is_vector)
             fprintf(header, "%" PRIu32 ",", tensor->rows);
-        fprintf(header, "%" PRIu32 "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", tensor->columns,
-                tensor->offset, tensor->offset + tensor_bytes(tensor));
+        fprintf(header, "%" PRIu32 "%s],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
+                tensor->columns / (tensor->n_stacked > 0 ? MX_GROUP : 1),
+                tensor->form == FORM_CODES ? ",16" : "", tensor->offset,
+                tensor->offset + tensor_bytes(tensor));
     }
     fputs("}", header);
     (void)fflush(header);
@@ -313,7 +405,13 @@ static void write_config(const struct maker *maker)
 {
     const struct dimensions *d = &maker->sizes;
     FILE *file = create(maker, "config.json");
-    if (maker->is_hashed)
+    if (d->is_gpt_oss)
+        fprintf(file,
+                "{\n  \"architectures\": [\"GptOssForCausalLM\"],\n  \"model_type\": \"gpt_oss\",\n"
+                "  \"quantization_config\": {\"quant_method\": \"mxfp4\"},\n  \"head_dim\": %" PRIu32
+                ",\n  \"num_local_experts\": %" PRIu32 ",\n  \"sliding_window\": 128,\n",
+                d->head_dim, d->n_expert);
+    else if (maker->is_hashed)
         fprintf(file,
                 "{\n  \"architectures\": [\"HashMoeForCausalLM\"],\n  \"model_type\": \"hash_moe\",\n"
                 "  \"num_hash_layers\": %" PRIu32 ",\n  \"n_routed_experts\": %" PRIu32
@@ -334,7 +432,8 @@ static void write_config(const struct maker *maker)
             ",\n  \"vocab_size\": %" PRIu32 ",\n  \"max_position_embeddings\": %" PRIu32 ",\n",
             d->n_embd, d->n_ff, d->n_layer, d->n_head, d->n_kv_head, d->n_expert, d->top_k, d->n_vocab,
             d->n_position);
-    fputs("  \"attention_bias\": false,\n  \"clip_qkv\": null,\n  \"hidden_act\": \"silu\",\n"
+    fprintf(file, "  \"attention_bias\": %s,\n", d->is_gpt_oss ? "true" : "false");
+    fputs("  \"clip_qkv\": null,\n  \"hidden_act\": \"silu\",\n"
           "  \"norm_topk_prob\": false,\n  \"rms_norm_eps\": 1e-05,\n  \"rope_theta\": 10000.0,\n"
           "  \"rope_scaling\": null,\n  \"tie_word_embeddings\": false,\n  \"eos_token_id\": 0\n}\n",
           file);

@@ -274,8 +274,7 @@ static void test_families__greedy_text_is_the_same(void **state)
     }
 }
 
-/* Equal but for the type of the experts in files: MXFP4 is read as F32, and written as BF16, which holds it.
- */
+/* Equal but for the type of the experts in files: MXFP4 is written as BF16, which holds it. */
 static void assert_same_config(const struct moec_config *a, const struct moec_config *b)
 {
     struct moec_error err = {0};

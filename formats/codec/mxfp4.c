@@ -1,0 +1,109 @@
+#include "formats/codec/mxfp4.h"
+
+#include "formats/codec/codec_internal.h"
+
+#define GROUP MOEC_MXFP4_GROUP
+
+const float moec_mxfp4_levels[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+bool moec_mxfp4_fits(uint32_t rows, uint32_t columns)
+{
+    return rows > 0 && columns > 0 && rows % GROUP == 0 && columns % GROUP == 0;
+}
+
+/* ---- decoding ---- */
+
+void moec_mxfp4_decode_span(const uint8_t *row, size_t n, size_t first, size_t count, float *weights)
+{
+    const uint8_t *scales = row + n / 2 + first / GROUP;
+    row += first / 2;
+    for (size_t i = 0; i < count; i += BLOCK, row += BLOCK / 2) {
+        const size_t left = count - i < BLOCK ? count - i : BLOCK;
+        const float scale = moec_mxfp4_scale(*scales++);
+        uint8_t codes[BLOCK];
+        moec_codec_unpack_block(4, row, codes);
+        for (size_t j = 0; j < left; j++)
+            weights[i + j] = moec_mxfp4_levels[codes[j]] * scale;
+    }
+}
+
+void moec_mxfp4_decode_block_span(const uint8_t *block, size_t stride_bytes, uint32_t row, size_t n,
+                                  size_t first, size_t count, float *weights)
+{
+    const uint8_t *bytes = block + row * stride_bytes + first / 2, *scales = block + n / 2 + first / GROUP;
+    for (size_t i = 0; i < count; i += BLOCK, bytes += BLOCK / 2, scales++) {
+        const size_t left = count - i < BLOCK ? count - i : BLOCK;
+        uint8_t codes[BLOCK];
+        moec_codec_unpack_block(4, bytes, codes);
+        for (size_t j = 0; j < left; j++)
+            weights[i + j] = moec_mxfp4_levels[codes[j]] * moec_mxfp4_scale(scales[j * stride_bytes]);
+    }
+}
+
+/* ---- encoding ---- */
+
+/* With the largest weight at 4 or 6 scales, whatever another scale holds is a multiple of this one's. */
+static uint8_t scale_of(const float *weights, size_t step)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < GROUP; i++) {
+        const uint32_t bits = moec_f32_bits(weights[i * step]) & 0x7fffffffu;
+        top = bits > top ? bits : top;
+    }
+    const uint32_t exponent = top >> 23;
+    return (uint8_t)(exponent < 2 ? 0 : exponent - 2);
+}
+
+/* False where no code stands for the weight. */
+static bool code_of(float weight, float scale, uint8_t *code)
+{
+    const uint32_t bits = moec_f32_bits(weight);
+    for (uint8_t c = 0; c < 16; c++)
+        if (moec_f32_bits(moec_mxfp4_levels[c] * scale) == bits) {
+            *code = c;
+            return true;
+        }
+    return false;
+}
+
+static enum moec_status fail_not_exact(float weight, size_t index, struct moec_error *err)
+{
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "weight %zu is %g, which MXFP4 does not hold exactly beside the others of its group",
+                     index, (double)weight);
+}
+
+enum moec_status moec_mxfp4_encode_row(const float *weights, size_t n, uint8_t *row, struct moec_error *err)
+{
+    for (size_t g = 0; g < n / GROUP; g++) {
+        const uint8_t byte = scale_of(weights + g * GROUP, 1);
+        const float scale = moec_mxfp4_scale(byte);
+        uint8_t codes[BLOCK];
+        for (size_t i = 0; i < GROUP; i++)
+            if (byte > MOEC_MXFP4_MAX_SCALE || !code_of(weights[g * GROUP + i], scale, &codes[i]))
+                return fail_not_exact(weights[g * GROUP + i], g * GROUP + i, err);
+        moec_codec_pack_block(4, codes, row + g * (BLOCK / 2));
+        row[n / 2 + g] = byte;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_mxfp4_encode_block(const float *weights, size_t n, uint8_t *block, size_t stride_bytes,
+                                         struct moec_error *err)
+{
+    for (size_t g = 0; g < n / GROUP; g++) {
+        uint8_t codes[GROUP][BLOCK]; /* by row */
+        for (size_t c = 0; c < GROUP; c++) {
+            const float *column = weights + g * GROUP + c;
+            const uint8_t byte = scale_of(column, n);
+            const float scale = moec_mxfp4_scale(byte);
+            for (size_t r = 0; r < GROUP; r++)
+                if (byte > MOEC_MXFP4_MAX_SCALE || !code_of(column[r * n], scale, &codes[r][c]))
+                    return fail_not_exact(column[r * n], r * n + g * GROUP + c, err);
+            block[c * stride_bytes + n / 2 + g] = byte;
+        }
+        for (size_t r = 0; r < GROUP; r++)
+            moec_codec_pack_block(4, codes[r], block + r * stride_bytes + g * (BLOCK / 2));
+    }
+    return MOEC_OK;
+}
