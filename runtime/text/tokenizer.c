@@ -492,7 +492,7 @@ static void release_encoding(struct moec_encoding *e)
     free(e->normal[1].bytes);
     for (uint32_t i = 0; i < MOEC_TOKENIZER_MAX_STEPS; i++) {
         free(e->scratch[i].bytes);
-        moec_pattern_memory_free(e->match_data[i]);
+        moec_pattern_memory_free(e->pattern_memory[i]);
     }
 }
 

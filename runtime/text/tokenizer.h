@@ -7,10 +7,9 @@
  * O(n log n), a 100 KB word some tens of milliseconds.
  *
  * Ids are equal on every code point assigned in Unicode 13, and with Debian 12's libraries (PCRE2 10.42:
- * Unicode 14, utf8proc 2.8: Unicode 15) in Unicode 14 too. Differences left, all of them on later code
- * points:
- *   - \p{L} \p{N} \p{M} \p{P} \p{S} \w \d of patterns: what Unicode 15 and 16 added (PCRE2 calls it
- * unassigned; the list is in tokenizer_pattern.c);
+ * Unicode 14, utf8proc 2.8: Unicode 15) in Unicode 14 too. Patterns know Unicode 16, as the library does
+ * (runtime/text/stand_ins.h), but for characters that a pattern names one by one and scripts other than Han.
+ * Differences left, all of them on later code points:
  *   - Digits, Whitespace and single_word added tokens: what Unicode 16 and 17 added (utf8proc calls it
  * unassigned);
  *   - Lowercase: letters with case that Unicode 16 and 17 added.

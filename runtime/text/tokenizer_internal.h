@@ -27,7 +27,8 @@ struct moec_pattern_walk {
     const struct moec_pattern *pattern;
     const char *text; /* valid UTF-8 */
     size_t n_bytes;
-    void *match_data;            /* borrowed */
+    void *memory;                /* borrowed */
+    const char *subject;         /* what a regular expression sees of the text (runtime/text/stand_ins.h) */
     size_t search_from, covered; /* next search; end of what was handed out */
     size_t last_match_end;       /* SIZE_MAX before the first match */
     size_t found_start, found_end;
@@ -39,13 +40,13 @@ struct moec_pattern_part {
     bool is_match;
 };
 
-/* `*match_data` is PCRE2's memory for one walk at a time: made when NULL, reused otherwise, freed by its
- * owner with moec_pattern_memory_free. */
+/* `*memory` is for one walk at a time: made when NULL, reused otherwise, freed by its owner with
+ * moec_pattern_memory_free. */
 MOEC_WARN_UNUSED enum moec_status moec_pattern_walk_init(struct moec_pattern_walk *walk,
                                                          const struct moec_pattern *pattern, const char *text,
-                                                         size_t n_bytes, void **match_data,
+                                                         size_t n_bytes, void **memory,
                                                          struct moec_error *err);
-void moec_pattern_memory_free(void *match_data);
+void moec_pattern_memory_free(void *memory);
 /* `*more` is false after the last part. */
 MOEC_WARN_UNUSED enum moec_status moec_pattern_walk_next(struct moec_pattern_walk *walk,
                                                          struct moec_pattern_part *part, bool *more,
@@ -152,9 +153,9 @@ struct moec_encoding {
     size_t nodes_capacity;
     /* Text that a pre-tokenizer step rewrites. */
     struct moec_tokenizer_buffer scratch[MOEC_TOKENIZER_MAX_STEPS];
-    void *match_data[MOEC_TOKENIZER_MAX_STEPS]; /* of the pre-tokenizer's patterns */
-    struct moec_tokenizer_buffer mapped;        /* a word in ByteLevel's characters */
-    struct moec_tokenizer_buffer normal[2];     /* normalizer steps alternate */
+    void *pattern_memory[MOEC_TOKENIZER_MAX_STEPS]; /* of the pre-tokenizer's patterns */
+    struct moec_tokenizer_buffer mapped;            /* a word in ByteLevel's characters */
+    struct moec_tokenizer_buffer normal[2];         /* normalizer steps alternate */
 };
 
 MOEC_WARN_UNUSED enum moec_status moec_encoding_add_id(struct moec_encoding *encoding, uint32_t id);

@@ -4,6 +4,7 @@
 
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"
+#include "runtime/text/stand_ins.h"
 
 #include <inttypes.h>
 #include <pcre2.h>
@@ -18,10 +19,8 @@
  *   \w  PCRE2 leaves marks out, takes all of N -> letters, marks, Nd, Nl, Pc and the circled letters of
  *       Other_Alphabetic; outside a class (a quirk of Oniguruma's Latin-1 table) also U+00B2 B3 B9 BC BD BE
  * \d, \p{L}, \p{N} and the other general categories are equal wherever both versions of Unicode assign the
- * code point. Oniguruma 6.9.10 knows Unicode 16, PCRE2 10.42 knows 14: letters, marks and digits assigned
- * after 14 (U+1C89..1C8A, U+A7CB..A7DC, Garay, Tulu-Tigalari, Kawi, Nag Mundari, Egyptian Extended-A, CJK
- * Extension H and I,
- * ...) are "unassigned" here and the library's words may end elsewhere. */
+ * code point. Oniguruma 6.9.10 knows Unicode 16, PCRE2 10.42 knows 14: others stand in for what came after 14
+ * (runtime/text/stand_ins.h). */
 
 /* PCRE2 keeps its backtracking points on the heap;
  * 64 MiB is 100 KB of the worst published pattern many times over. */
@@ -614,8 +613,33 @@ void moec_pattern_free(struct moec_pattern *pattern)
 
 /* ---- matching ---- */
 
+struct memory {
+    pcre2_match_data *match_data;
+    char *subject; /* a copy with stand-ins, owned */
+    size_t capacity;
+};
+
+static enum moec_status choose_subject(struct moec_pattern_walk *walk, struct memory *m,
+                                       struct moec_error *err)
+{
+    walk->subject = walk->text;
+    if (moec_stand_ins_find(walk->text, walk->n_bytes) == walk->n_bytes)
+        return MOEC_OK;
+    if (m->capacity < walk->n_bytes) {
+        free(m->subject);
+        m->subject = NULL;
+        m->capacity = 0;
+        MOEC_TRY(moec_alloc((void **)&m->subject, walk->n_bytes, 1, "a text to match", err));
+        m->capacity = walk->n_bytes;
+    }
+    memcpy(m->subject, walk->text, walk->n_bytes);
+    moec_stand_ins_put(m->subject, walk->n_bytes);
+    walk->subject = m->subject;
+    return MOEC_OK;
+}
+
 enum moec_status moec_pattern_walk_init(struct moec_pattern_walk *walk, const struct moec_pattern *pattern,
-                                        const char *text, size_t n_bytes, void **match_data,
+                                        const char *text, size_t n_bytes, void **memory,
                                         struct moec_error *err)
 {
     *walk = (struct moec_pattern_walk){
@@ -627,17 +651,25 @@ enum moec_status moec_pattern_walk_init(struct moec_pattern_walk *walk, const st
     };
     if (pattern->code == NULL)
         return MOEC_OK;
-    if (*match_data == NULL)
-        *match_data = pcre2_match_data_create(1, NULL);
-    walk->match_data = *match_data;
-    if (walk->match_data == NULL)
+    if (*memory == NULL)
+        MOEC_TRY(moec_alloc(memory, 1, sizeof(struct memory), "matching a pattern", err));
+    struct memory *m = *memory;
+    walk->memory = m;
+    if (m->match_data == NULL)
+        m->match_data = pcre2_match_data_create(1, NULL);
+    if (m->match_data == NULL)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory for matching a pattern");
-    return MOEC_OK;
+    return choose_subject(walk, m, err);
 }
 
-void moec_pattern_memory_free(void *match_data)
+void moec_pattern_memory_free(void *memory)
 {
-    pcre2_match_data_free(match_data);
+    struct memory *m = memory;
+    if (m == NULL)
+        return;
+    pcre2_match_data_free(m->match_data);
+    free(m->subject);
+    free(m);
 }
 
 /* First match at or after search_from, into found_start and found_end. */
@@ -657,8 +689,9 @@ static enum moec_status search(struct moec_pattern_walk *walk, struct moec_error
         }
         return MOEC_OK;
     }
-    int rc = pcre2_match(p->code, (PCRE2_SPTR)walk->text, walk->n_bytes, walk->search_from,
-                         PCRE2_NO_UTF_CHECK, walk->match_data, p->context);
+    const struct memory *memory = walk->memory;
+    int rc = pcre2_match(p->code, (PCRE2_SPTR)walk->subject, walk->n_bytes, walk->search_from,
+                         PCRE2_NO_UTF_CHECK, memory->match_data, p->context);
     if (rc == PCRE2_ERROR_NOMATCH)
         return MOEC_OK;
     if (rc < 0) {
@@ -668,7 +701,7 @@ static enum moec_status search(struct moec_pattern_walk *walk, struct moec_error
                          "a pattern of the tokenizer failed at byte %zu of %zu of the text: %s",
                          walk->search_from, walk->n_bytes, reason);
     }
-    const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(walk->match_data);
+    const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(memory->match_data);
     walk->found = true;
     walk->found_start = ends[0];
     walk->found_end = ends[1];
@@ -724,8 +757,8 @@ enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const 
     enum moec_status status = MOEC_OK;
     struct moec_pattern_part part = {0};
     bool more = true;
-    void *match_data = NULL;
-    MOEC_TRY(moec_pattern_walk_init(&walk, pattern, text, n_bytes, &match_data, err));
+    void *memory = NULL;
+    MOEC_TRY_OUT(moec_pattern_walk_init(&walk, pattern, text, n_bytes, &memory, err));
     for (;;) {
         MOEC_TRY_OUT(moec_pattern_walk_next(&walk, &part, &more, err));
         if (!more)
@@ -745,7 +778,7 @@ enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const 
             *keeps_start = false;
     }
 out:
-    moec_pattern_memory_free(match_data);
+    moec_pattern_memory_free(memory);
     return status;
 }
 

@@ -99,7 +99,8 @@ static enum moec_status split_by_pattern(struct moec_encoding *e, uint32_t index
     struct moec_pattern_part found = {0};
     bool previous = false;
     bool more = true;
-    MOEC_TRY(moec_pattern_walk_init(&walk, pattern, part.text, part.n_bytes, &e->match_data[index], e->err));
+    MOEC_TRY(
+        moec_pattern_walk_init(&walk, pattern, part.text, part.n_bytes, &e->pattern_memory[index], e->err));
     for (;;) {
         MOEC_TRY(moec_pattern_walk_next(&walk, &found, &more, e->err));
         if (!more)
