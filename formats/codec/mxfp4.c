@@ -54,16 +54,20 @@ static uint8_t scale_of(const float *weights, size_t step)
     return (uint8_t)(exponent < 2 ? 0 : exponent - 2);
 }
 
-/* False where no code stands for the weight. */
-static bool code_of(float weight, float scale, uint8_t *code)
+/* False where no code stands for the weight. A weight over its scale has its exponent and highest bit of
+ * mantissa in the code, but for 0.5, whose code 1 has no second. */
+static bool code_of(float weight, float scale, float inverse, uint8_t *code)
 {
-    const uint32_t bits = moec_f32_bits(weight);
-    for (uint8_t c = 0; c < 16; c++)
-        if (moec_f32_bits(moec_mxfp4_levels[c] * scale) == bits) {
-            *code = c;
-            return true;
-        }
-    return false;
+    const uint32_t bits = moec_f32_bits(weight * inverse), exponent = bits >> 23 & 0xffu;
+    const uint32_t magnitude = exponent >= 127 ? 2 * (exponent - 126) + (bits >> 22 & 1u) : exponent == 126;
+    *code = (uint8_t)((magnitude & 7u) | (bits >> 28 & 8u));
+    return magnitude < 8 && moec_f32_bits(moec_mxfp4_levels[*code] * scale) == moec_f32_bits(weight);
+}
+
+/* 2^(127 - byte), for scales with which levels are finite. */
+static float inverse_scale(uint8_t byte)
+{
+    return moec_mxfp4_scale((uint8_t)(254 - byte));
 }
 
 static enum moec_status fail_not_exact(float weight, size_t index, struct moec_error *err)
@@ -77,10 +81,10 @@ enum moec_status moec_mxfp4_encode_row(const float *weights, size_t n, uint8_t *
 {
     for (size_t g = 0; g < n / GROUP; g++) {
         const uint8_t byte = scale_of(weights + g * GROUP, 1);
-        const float scale = moec_mxfp4_scale(byte);
+        const float scale = moec_mxfp4_scale(byte), inverse = inverse_scale(byte);
         uint8_t codes[BLOCK];
         for (size_t i = 0; i < GROUP; i++)
-            if (byte > MOEC_MXFP4_MAX_SCALE || !code_of(weights[g * GROUP + i], scale, &codes[i]))
+            if (byte > MOEC_MXFP4_MAX_SCALE || !code_of(weights[g * GROUP + i], scale, inverse, &codes[i]))
                 return fail_not_exact(weights[g * GROUP + i], g * GROUP + i, err);
         moec_codec_pack_block(4, codes, row + g * (BLOCK / 2));
         row[n / 2 + g] = byte;
@@ -96,9 +100,9 @@ enum moec_status moec_mxfp4_encode_block(const float *weights, size_t n, uint8_t
         for (size_t c = 0; c < GROUP; c++) {
             const float *column = weights + g * GROUP + c;
             const uint8_t byte = scale_of(column, n);
-            const float scale = moec_mxfp4_scale(byte);
+            const float scale = moec_mxfp4_scale(byte), inverse = inverse_scale(byte);
             for (size_t r = 0; r < GROUP; r++)
-                if (byte > MOEC_MXFP4_MAX_SCALE || !code_of(column[r * n], scale, &codes[r][c]))
+                if (byte > MOEC_MXFP4_MAX_SCALE || !code_of(column[r * n], scale, inverse, &codes[r][c]))
                     return fail_not_exact(column[r * n], r * n + g * GROUP + c, err);
             block[c * stride_bytes + n / 2 + g] = byte;
         }
