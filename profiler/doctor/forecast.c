@@ -6,8 +6,14 @@
 #include "profiler/evaluate/sweep.h"
 #include "profiler/profile/profile_run.h"
 
-#define MIXED_PASSES 6.0  /* of at most 12 for assignments at three targets: the usual number */
-#define UNLIKELY     1e-3 /* what is left of a probability when its tail no longer counts */
+#define MIXED_PASSES 6.0 /* of at most 12 for assignments at three targets: the usual number */
+/* How often a layer goes through a token's hidden state, each of its experts through that and through its own
+ * neurons, and the end of the model through logits: what the sample and a model of twice its width take. */
+#define STATE_TIMES         16
+#define EXPERT_STATE_TIMES  4
+#define EXPERT_NEURON_TIMES 3
+#define LOGIT_TIMES         4
+#define UNLIKELY            1e-3 /* what is left of a probability when its tail no longer counts */
 
 /* Tokens that a window scores, and those of its source. */
 struct window {
@@ -35,7 +41,24 @@ static double layer_cost(const struct moec_config *config, uint32_t layer, struc
     return config->n_expert * (cost + p * (double)moec_cost_expert(config, n));
 }
 
-/* Seconds of a pass: products of experts with the tokens that chose them in a batch, and all others. */
+/* Floats of a window that kernels go through one by one between products, each time counted: norms, sums and
+ * copies of a layer's states, an expert's inputs, activations and outputs, weights of attention, and what the
+ * logits of a token are compared by. In small models they take a third of the time. */
+static double pass_elements(const struct moec_config *config, struct window window)
+{
+    double elements = 0;
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const bool is_encoder = moec_config_stack(config, layer) == MOEC_STACK_ENCODER;
+        const double n = is_encoder ? window.source : window.scored;
+        const double k = moec_config_is_moe(config, layer) ? config->top_k : 1;
+        elements += n * STATE_TIMES * config->n_embd + n * n * moec_config_layer(config, layer)->n_head +
+                    n * k * (EXPERT_STATE_TIMES * config->n_embd + EXPERT_NEURON_TIMES * config->n_ff_expert);
+    }
+    return elements + (double)LOGIT_TIMES * window.scored * config->n_vocab;
+}
+
+/* Seconds of a pass: products of experts with the tokens that chose them in a batch, all others, and what
+ * stands between them. */
 static enum moec_status pass_seconds(const struct moec_forecast_request *request, struct window window,
                                      uint32_t n_window, double *seconds, struct moec_error *err)
 {
@@ -47,7 +70,7 @@ static enum moec_status pass_seconds(const struct moec_forecast_request *request
         .columns = config->n_embd,
         .n_tokens = (uint32_t)((uint64_t)MOEC_SWEEP_TOKENS * config->top_k / config->n_expert),
     };
-    double few = 0, many = 0, experts = 0;
+    double few = 0, many = 0, experts = 0, elements = 0;
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         const uint32_t n =
             moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? window.source : window.scored;
@@ -57,7 +80,9 @@ static enum moec_status pass_seconds(const struct moec_forecast_request *request
     MOEC_TRY(moec_pace_products(&pace, &few, err));
     pace.n_tokens = MOEC_PACE_MAX_TOKENS;
     MOEC_TRY(moec_pace_products(&pace, &many, err));
-    *seconds = n_window * (experts / few + (pass_cost(config, window) - experts) / many);
+    MOEC_TRY(moec_pace_elements(&pace, &elements, err));
+    *seconds = n_window * (experts / few + (pass_cost(config, window) - experts) / many +
+                           pass_elements(config, window) / elements);
     return MOEC_OK;
 }
 

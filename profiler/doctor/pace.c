@@ -20,6 +20,7 @@ struct job {
     float *x;                 /* (n_tok, stride) */
     float *weights;           /* (threads, TILE_ROWS, stride) */
     float *y;                 /* (threads, n_tok, TILE_ROWS) */
+    float *copy;              /* (threads, stride) */
     uint8_t *encoded;         /* (threads) a row each */
     uint8_t *rows;            /* (N_TILE x TILE_ROWS) encoded */
     uint32_t n_item, n_round; /* of a region; tiles that an item takes */
@@ -47,6 +48,23 @@ static void product_item(void *context, size_t item, int thread)
         kernels->dot(job->x, job->stride, job->n_tok, weights, job->stride, TILE_ROWS, job->request->columns,
                      y, TILE_ROWS);
     }
+}
+
+/* Rows of one thread after the other, so that none stays in the first cache. */
+static void element_item(void *context, size_t item, int thread)
+{
+    const struct job *job = context;
+    const struct moec_kernels *kernels = job->request->kernels;
+    float *rows = job->weights + (size_t)thread * TILE_ROWS * job->stride;
+    for (uint32_t i = 0; i < job->n_round; i++)
+        for (uint32_t r = 0; r < TILE_ROWS; r++) {
+            const uint32_t token =
+                ((uint32_t)item * job->n_round * TILE_ROWS + i * TILE_ROWS + r) % job->n_tok;
+            float *row = rows + r * job->stride;
+            (void)kernels->exp_sum(job->x + token * job->stride, 0, job->stride, row);
+            kernels->add(job->x + token * job->stride, job->stride, row);
+            memcpy(job->copy + (size_t)thread * job->stride, row, job->stride * sizeof *row);
+        }
 }
 
 /* Finite weights have codes in every codec but MXFP4, which nothing is quantised to. */
@@ -121,6 +139,7 @@ static enum moec_status open(struct job *job, const struct moec_pace_request *re
                                 what, err));
     MOEC_TRY(
         moec_alloc_aligned((void **)&job->y, n_threads * job->n_tok * TILE_ROWS, sizeof(float), what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->copy, n_threads * job->stride, sizeof(float), what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&job->encoded, n_threads, job->matrix.stride_bytes, what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&job->rows, job->matrix.rows, job->matrix.stride_bytes, what, err));
     fill(job->x, job->n_tok, request->columns, job->stride);
@@ -132,6 +151,7 @@ static void release(struct job *job)
     free(job->x);
     free(job->weights);
     free(job->y);
+    free(job->copy);
     free(job->encoded);
     free(job->rows);
 }
@@ -143,6 +163,20 @@ enum moec_status moec_pace_products(const struct moec_pace_request *request, dou
     const enum moec_status status = open(&job, request, err);
     if (status == MOEC_OK)
         *per_second = regions_per_second(&job, product_item) * region_weights(&job) * job.n_tok;
+    release(&job);
+    return status;
+}
+
+enum moec_status moec_pace_elements(const struct moec_pace_request *request, double *per_second,
+                                    struct moec_error *err)
+{
+    struct moec_pace_request many = *request;
+    struct job job = {0};
+    many.codec = (struct moec_codec){.dtype = MOEC_DTYPE_F32};
+    many.n_tokens = MOEC_PACE_MAX_TOKENS;
+    const enum moec_status status = open(&job, &many, err);
+    if (status == MOEC_OK)
+        *per_second = regions_per_second(&job, element_item) * region_weights(&job);
     release(&job);
     return status;
 }

@@ -21,6 +21,11 @@ struct moec_pace_request {
 MOEC_WARN_UNUSED enum moec_status moec_pace_products(const struct moec_pace_request *request,
                                                      double *per_second, struct moec_error *err);
 
+/* Floats a second that kernels go through one by one: an exp, an addition and a copy of each, as between the
+ * products. The request's codec and n_tokens are not looked at. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_pace_elements(const struct moec_pace_request *request,
+                                                     double *per_second, struct moec_error *err);
+
 /* Weights a second that are quantised to rows of the codec. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_pace_encoding(const struct moec_pace_request *request,
                                                      double *per_second, struct moec_error *err);
