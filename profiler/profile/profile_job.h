@@ -8,6 +8,7 @@
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
 #include "profiler/profile/profile_run.h"
+#include "profiler/profile/work_plan.h"
 
 struct moec_profile_job {
     struct moec_checkpoint *checkpoint;
@@ -19,9 +20,7 @@ struct moec_profile_job {
     struct moec_windows windows;
     struct moec_windows sensitivity_windows; /* the first of them */
     struct moec_work_memory work;            /* of the windows */
-    uint64_t limit_bytes;                    /* of the process, by the plan; 0 = there is none */
-    uint64_t wanted_bytes;                   /* about its peak, likewise */
-    uint64_t sweep_wanted_bytes;             /* and what exact sensitivities on all windows would add */
+    struct moec_work_plan plan;              /* empty without --work-memory */
     uint64_t dense_keep_bytes;               /* for dense weights in memory, moec_load_model; 0 = all */
     struct moec_model *model;
     struct moec_variants *variants;  /* a phase may assign as it likes; the next one assigns again */

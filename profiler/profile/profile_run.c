@@ -286,11 +286,11 @@ static uint64_t result_bytes(const struct moec_profile_job *job)
            2 * trace * sizeof(uint16_t) + estimates;
 }
 
-static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_profile_options *options,
-                                    struct moec_error *err)
+/* What a run wants of memory; base_bytes is the caller's. */
+static struct moec_work_request work_request(const struct moec_profile_job *job,
+                                             const struct moec_profile_options *options)
 {
     const bool has_dense_study = moec_weight_study_wanted(MOEC_WEIGHT_STUDY_DENSE, options);
-    struct moec_work_plan plan;
     struct moec_work_request request = {.checkpoint = job->checkpoint,
                                         .windows = &job->windows,
                                         .work_bytes = options->memory_bytes,
@@ -304,8 +304,6 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
                                         .traces = true,
                                         .sweeps = true,
                                         .folder = options->spill_folder};
-    if (options->memory_bytes == 0)
-        return MOEC_OK;
     /* Beside the scorer's: local errors take a perturbed model along for each layer, on part of the windows;
      * an exact sweep has its rows to itself. */
     if (options->sensitivity == MOEC_SENSITIVITY_FAST) {
@@ -315,15 +313,22 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
                                        (4 * (uint64_t)profile->n_window));
         request.sweeps = false;
     }
+    return request;
+}
+
+static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_profile_options *options,
+                                    struct moec_error *err)
+{
+    struct moec_work_request request = work_request(job, options);
+    struct moec_work_plan *plan = &job->plan;
+    if (options->memory_bytes == 0)
+        return MOEC_OK;
     MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));
-    MOEC_TRY(moec_work_plan_make(&request, &plan, err));
-    options->work_bytes = plan.sweep_bytes;
-    options->cache_bytes = plan.cache_bytes;
-    job->limit_bytes = plan.limit_bytes;
-    job->wanted_bytes = plan.wanted_bytes;
-    job->sweep_wanted_bytes = plan.sweep_wanted_bytes;
-    job->dense_keep_bytes = plan.dense_bytes;
-    job->work = plan.work;
+    MOEC_TRY(moec_work_plan_make(&request, plan, err));
+    options->work_bytes = plan->sweep_bytes;
+    options->cache_bytes = plan->cache_bytes;
+    job->dense_keep_bytes = plan->dense_bytes;
+    job->work = plan->work;
     job->windows.work = &job->work;
     job->sensitivity_windows.work = &job->work;
     return MOEC_OK;
@@ -670,12 +675,23 @@ static void fill_phases(const struct moec_profile_job *job, struct moec_profile_
     }
 }
 
-/* What measuring single experts adds to the memory of everything else, on the windows that it has. */
-static uint64_t sweep_bytes(const struct moec_profile_job *job, const struct moec_profile_options *options)
+/* 0 where memory has no limit, and so no plan. */
+static enum moec_status foresee_memory(const struct moec_profile_job *job,
+                                       const struct moec_profile_options *options,
+                                       struct moec_profile_forecast *forecast, struct moec_error *err)
 {
     const struct moec_profile *profile = job->profile;
-    const uint64_t wanted = job->sweep_wanted_bytes / profile->n_window * profile->n_sensitivity_window;
-    return wanted < options->work_bytes ? wanted : options->work_bytes;
+    const struct moec_work_request request = work_request(job, options);
+    const struct moec_work_load load = {.bits = profile->uniform_bits,
+                                        .n_bits = profile->n_uniform,
+                                        .sensitivity_windows = options->sensitivity == MOEC_SENSITIVITY_NONE
+                                                                   ? NULL
+                                                                   : &job->sensitivity_windows,
+                                        .is_exact = forecast->is_exact};
+    if (options->memory_bytes == 0)
+        return MOEC_OK;
+    forecast->memory_limit_bytes = job->plan.limit_bytes;
+    return moec_work_plan_peak(&request, &job->plan, &load, &forecast->memory_bytes, err);
 }
 
 static enum moec_status foresee(struct moec_profile_job *job, struct moec_profile_options *options,
@@ -693,8 +709,7 @@ static enum moec_status foresee(struct moec_profile_job *job, struct moec_profil
     forecast->n_window = job->profile->n_window;
     for (int part = 0; part < MOEC_PART_COUNT; part++)
         forecast->n_part[part] = moec_profile_part_count(job->profile, (enum moec_part)part);
-    forecast->memory_bytes = job->wanted_bytes + (forecast->is_exact ? sweep_bytes(job, options) : 0);
-    forecast->memory_limit_bytes = job->limit_bytes;
+    MOEC_TRY(foresee_memory(job, options, forecast, err));
     forecast->profile_bytes = result_bytes(job) + moec_weight_studies_bytes(job->profile, options);
     forecast->spill_bytes = spilled_bytes(job);
     return MOEC_OK;

@@ -3,6 +3,7 @@
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
 #include "profiler/routing/router_study.h"
+#include "profiler/sensitivity/sensitivity.h"
 #include "runtime/forward/model_stream.h"
 
 #include <inttypes.h>
@@ -11,6 +12,7 @@
 
 #define MARGIN_BYTES    ((uint64_t)12 << 20) /* stacks, tables, files, what allocators waste */
 #define CHUNK_MAX_BYTES ((uint64_t)64 << 20) /* of the reference's probabilities, computed at once */
+#define LOGITS_BYTES    ((uint64_t)8 << 20)  /* that a scorer computes at once */
 #define MIN_ROWS        64u                  /* of a chunk, and of a batch where windows are shorter */
 
 /* Sizes that the plan is made of. */
@@ -120,7 +122,7 @@ static uint64_t buffer_bytes(const struct moec_work_request *request, uint64_t c
         MARGIN_BYTES + n_threads * (moec_checkpoint_expert_scratch_bytes(request->checkpoint) + (1u << 18));
     if (request->windows == NULL)
         return n_bytes + n_threads * record_bytes(config, MOEC_DTYPE_BF16);
-    const uint64_t logits = larger((uint64_t)8 << 20, 32 * moec_reference_row_bytes(config));
+    const uint64_t logits = larger(LOGITS_BYTES, 32 * moec_reference_row_bytes(config));
     return n_bytes + request->n_passes * (logits + chunk_bytes);
 }
 
@@ -230,14 +232,6 @@ static void plan_shares(const struct moec_work_request *request, const struct si
         plan->sweep_bytes += left;
 }
 
-/* A sweep is given what nobody else wants, and uses what its rows take, up to that. */
-static void note_wanted(const struct moec_work_request *request, const struct sizes *sizes,
-                        struct moec_work_plan *plan)
-{
-    plan->wanted_bytes = total(request, plan) - plan->sweep_bytes;
-    plan->sweep_wanted_bytes = sizes->n_row * sizes->sweep_row_bytes * 8 / 7;
-}
-
 enum moec_status moec_work_plan_make(const struct moec_work_request *request, struct moec_work_plan *plan,
                                      struct moec_error *err)
 {
@@ -257,7 +251,92 @@ enum moec_status moec_work_plan_make(const struct moec_work_request *request, st
         plan_batch(request, &sizes, made.limit_bytes - total(request, &made), &made);
         plan_shares(request, &sizes, made.limit_bytes - total(request, &made), &made);
     }
-    note_wanted(request, &sizes, &made);
     *plan = made;
+    return MOEC_OK;
+}
+
+/* ---- what a run fills ---- */
+
+#define TOUCHED_BYTES ((uint64_t)4 << 20) /* of MARGIN_BYTES */
+
+/* A forward pass over batches of the plan, at most n_row tokens at once. */
+static uint64_t pass_bytes(const struct moec_work_request *request, const struct sizes *sizes,
+                           const struct moec_work_plan *plan, uint64_t n_row)
+{
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    const uint64_t n = smaller(plan->work.batch_tokens, n_row);
+    return moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + n * sizes->kv_bytes;
+}
+
+/* Logits of at most n_row tokens at once. */
+static uint64_t logits_bytes(const struct moec_work_request *request, uint64_t n_row)
+{
+    const uint64_t row = moec_reference_row_bytes(moec_checkpoint_config(request->checkpoint));
+    return smaller(n_row * row, larger(LOGITS_BYTES, 32 * row));
+}
+
+/* The reference's probabilities of at most n_row tokens at once. */
+static uint64_t reference_bytes(const struct moec_work_request *request, const struct moec_work_plan *plan,
+                                uint64_t n_row)
+{
+    const uint64_t row = moec_reference_row_bytes(moec_checkpoint_config(request->checkpoint));
+    return smaller(n_row * row, plan->work.chunk_bytes);
+}
+
+/* Encoded experts, as long as they fit; load NULL: the original ones alone. */
+static uint64_t variant_bytes(const struct moec_work_request *request, const struct sizes *sizes,
+                              const struct moec_work_plan *plan, const struct moec_work_load *load)
+{
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    uint64_t one = sizes->record_bytes;
+    for (uint32_t b = 0; load != NULL && b < load->n_bits; b++)
+        if (load->bits[b] < 16)
+            one += sizes->record_bytes * (load->bits[b] + 1) / 16;
+    return smaller(plan->cache_bytes, (uint64_t)moec_config_moe_count(config) * config->n_expert * one);
+}
+
+/* Single experts, on the windows of a load. */
+static uint64_t single_bytes(const struct moec_work_request *request, const struct sizes *sizes,
+                             const struct moec_work_plan *plan, const struct moec_work_load *load)
+{
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    if (load->sensitivity_windows == NULL)
+        return 0;
+    const uint64_t n_row = moec_windows_state_count(load->sensitivity_windows),
+                   batch = smaller(plan->work.batch_tokens, n_row);
+    if (load->is_exact)
+        return smaller(plan->sweep_bytes,
+                       moec_sensitivity_bytes(config, load->sensitivity_windows, plan->sweep_bytes)) +
+               pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, n_row);
+    /* The states of a perturbed model for each layer, and for a quarter of the windows once more; the trace
+     * of a batch and what is gathered of it; scores of a window at a time. */
+    const uint64_t states = (uint64_t)moec_config_moe_count(config) * n_row * 5 / 4 + n_row;
+    return pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, sizes->longest) +
+           reference_bytes(request, plan, sizes->longest) + batch * (config->top_k + 3) * sizes->row_bytes +
+           smaller(states * sizes->row_bytes, plan->work.states_bytes);
+}
+
+enum moec_status moec_work_plan_peak(const struct moec_work_request *request,
+                                     const struct moec_work_plan *plan, const struct moec_work_load *load,
+                                     uint64_t *n_bytes, struct moec_error *err)
+{
+    struct sizes sizes;
+    const uint64_t n_threads = (uint64_t)moec_pool_make(request->n_threads).n_threads;
+    MOEC_TRY(measure(request, &sizes, err));
+    const uint64_t state =
+        smaller(sizes.n_row * sizes.row_bytes, plan->work.states_bytes / request->n_states);
+    const uint64_t batch = smaller(plan->work.batch_tokens, sizes.n_row);
+    const uint64_t pass = pass_bytes(request, &sizes, plan, sizes.n_row);
+    const uint64_t scorer = pass + logits_bytes(request, sizes.n_row) + 2 * state;
+    const uint64_t routing =
+        pass + state + 2 * batch * sizes.row_bytes + variant_bytes(request, &sizes, plan, NULL);
+    const uint64_t later = reference_bytes(request, plan, sizes.n_row) +
+                           variant_bytes(request, &sizes, plan, load) +
+                           single_bytes(request, &sizes, plan, load);
+    const uint64_t all = TOUCHED_BYTES + plan->base_bytes + plan->result_bytes +
+                         request->n_models * plan->dense_bytes +
+                         n_threads * moec_checkpoint_expert_scratch_bytes(request->checkpoint) + scorer +
+                         larger(routing, later);
+    *n_bytes = smaller(all, plan->limit_bytes);
     return MOEC_OK;
 }

@@ -33,9 +33,7 @@ struct moec_work_request {
 };
 
 struct moec_work_plan {
-    uint64_t limit_bytes;        /* of everything */
-    uint64_t wanted_bytes;       /* what all of it but a sweep can use at most: about the peak */
-    uint64_t sweep_wanted_bytes; /* what a sweep over all windows would use beside; it may sweep_bytes */
+    uint64_t limit_bytes; /* of everything */
     uint64_t base_bytes;
     uint64_t result_bytes;
     uint64_t buffer_bytes;        /* encoders, logits, chunks of the reference */
@@ -51,6 +49,23 @@ struct moec_work_plan {
  * those of the checkpoint. */
 MOEC_WARN_UNUSED enum moec_status moec_work_plan_make(const struct moec_work_request *request,
                                                       struct moec_work_plan *plan, struct moec_error *err);
+
+/* What a profile run does with its plan. */
+struct moec_work_load {
+    const uint32_t *bits; /* (n_bits) that experts are encoded at */
+    uint32_t n_bits;
+    const struct moec_windows
+        *sensitivity_windows; /* NULL: single experts are neither measured nor estimated */
+    bool is_exact;
+};
+
+/* About the peak of such a run: the process, results, dense weights, variants and buffers of encoders, and
+ * beside the scorer whichever takes most, routing or single experts. What a plan allows and nobody fills is
+ * not in it. Errors: those of the checkpoint. */
+MOEC_WARN_UNUSED enum moec_status moec_work_plan_peak(const struct moec_work_request *request,
+                                                      const struct moec_work_plan *plan,
+                                                      const struct moec_work_load *load, uint64_t *n_bytes,
+                                                      struct moec_error *err);
 
 /* Weights of the largest layer as the checkpoint has them, experts included. */
 uint64_t moec_work_plan_layer_bytes(const struct moec_checkpoint *checkpoint);

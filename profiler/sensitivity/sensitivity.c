@@ -204,6 +204,21 @@ static void choose_capacity(struct sensitivity *job, uint32_t *batch_rows)
     choose_group(job, work / 8 * 7);
 }
 
+uint64_t moec_sensitivity_bytes(const struct moec_config *config, const struct moec_windows *windows,
+                                uint64_t work_bytes)
+{
+    const struct moec_sensitivity_options options = {.windows = windows, .work_bytes = work_bytes};
+    struct sensitivity job = {.options = &options,
+                              .config = config,
+                              .stride = moec_forward_stride(config),
+                              .n_moe = moec_config_moe_count(config)};
+    uint32_t batch_rows = 0;
+    job.forward.max_tokens = moec_sweep_max_tokens(windows);
+    choose_capacity(&job, &batch_rows);
+    return job.capacity * row_bytes(&job) + job.source_capacity * source_row_bytes(&job) +
+           batch_rows * moec_variant_batch_row_bytes(config);
+}
+
 static enum moec_status allocate_trace(struct sensitivity *job, struct moec_error *err)
 {
     const uint64_t n = larger(job->capacity, job->source_capacity), k = job->config->top_k;

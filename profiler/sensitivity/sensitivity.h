@@ -53,6 +53,11 @@ struct moec_sensitivity {
     uint64_t multiply_adds; /* set: all that was done, in this run or the one before */
 };
 
+/* Bytes that a run on these windows keeps within work_bytes (0 = the default), beside the scratch of its
+ * forward pass and a tile of logits. */
+uint64_t moec_sensitivity_bytes(const struct moec_config *config, const struct moec_windows *windows,
+                                uint64_t work_bytes);
+
 /* Errors: MOEC_ERR_USAGE (bits), MOEC_ERR_MEMORY, those of the expert source, MOEC_ERR_FORMAT when logits are
  * not finite, what `progress` answers. */
 MOEC_WARN_UNUSED enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *options,

@@ -153,12 +153,43 @@ static void test_work_plan__refuses_with_the_items(void **state)
     moec_checkpoint_close(bench.checkpoint);
 }
 
+/* A forecast holds what a run fills: never more than the limit, more with single experts than without, and
+ * little of a memory that nobody needs. */
+static void test_work_plan__foresees_what_is_filled(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = {2, 4, 16};
+    struct bench bench;
+    bench_open(&bench);
+    uint64_t most = 0;
+    for (uint64_t work_bytes = 128 * MIB; work_bytes <= 4096 * MIB; work_bytes *= 2) {
+        const struct moec_work_request request = request_make(&bench, work_bytes);
+        struct moec_work_load load = {.bits = bits, .n_bits = 3};
+        struct moec_work_plan plan;
+        struct moec_error err = {0};
+        uint64_t without = 0, exact = 0, fast = 0;
+        assert_ok(moec_work_plan_make(&request, &plan, &err), err);
+        assert_ok(moec_work_plan_peak(&request, &plan, &load, &without, &err), err);
+        load.sensitivity_windows = &bench.windows;
+        assert_ok(moec_work_plan_peak(&request, &plan, &load, &fast, &err), err);
+        load.is_exact = true;
+        assert_ok(moec_work_plan_peak(&request, &plan, &load, &exact, &err), err);
+        assert_true(without <= fast && without <= exact);
+        assert_true(fast <= plan.limit_bytes && exact <= plan.limit_bytes);
+        assert_true(without > request.base_bytes + request.result_bytes);
+        most = without;
+    }
+    assert_true(most < 400 * MIB);
+    moec_checkpoint_close(bench.checkpoint);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work_plan__stays_within_the_limit),
         cmocka_unit_test(test_work_plan__gives_small_models_everything),
         cmocka_unit_test(test_work_plan__refuses_with_the_items),
+        cmocka_unit_test(test_work_plan__foresees_what_is_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
