@@ -1,5 +1,7 @@
 #include "cli/options/completion.h"
 
+#include "compiler/lua/lua_host.h"
+
 #include <string.h>
 
 #define LONGEST_VALUES 512
@@ -32,10 +34,28 @@ static void append_word(char values[static LONGEST_VALUES], const char *word, si
         (void)snprintf(values + used, LONGEST_VALUES - used, "%s%.*s", used > 0 ? " " : "", (int)n, word);
 }
 
-/* Values with spaces between them: the choices, or the words that the help has a table of. */
+static bool is_list(const struct cli_option *option)
+{
+    return option->argument != NULL && strcmp(option->argument, CLI_LIST) == 0;
+}
+
+/* What is built in under the name of the option: its files are in the program. */
+static void append_built_in(const struct cli_option *option, char values[static LONGEST_VALUES])
+{
+    const char *prefix = strcmp(option->name, "task") == 0 ? "tasks" : "policies", *name;
+    for (size_t i = 0; (name = moec_lua_library_name(prefix, i)) != NULL; i++)
+        append_word(values, name, strlen(name));
+}
+
+/* Values with spaces between them: the choices, what is built in, or the words that the help has a table of,
+ * those before a colon with it. */
 static void values_of(const struct cli_option *option, char values[static LONGEST_VALUES])
 {
     values[0] = '\0';
+    if ((option->flags & CLI_BUILT_IN) != 0) {
+        append_built_in(option, values);
+        return;
+    }
     for (const char *at = option->choices; at != NULL && *at != '\0'; at += *at == '|') {
         const size_t n = strcspn(at, "|");
         append_word(values, at, n);
@@ -47,9 +67,9 @@ static void values_of(const struct cli_option *option, char values[static LONGES
         const size_t n = strcspn(line, "\n"), row = strcspn(line, "\t\n");
         /* "8, 4" is a row of two values. */
         for (size_t at = 0; row < n && at < row;) {
-            const size_t word = strcspn(line + at, ", \t");
-            if (is_word(line + at, word))
-                append_word(values, line + at, word);
+            const size_t word = strcspn(line + at, ", \t"), name = strcspn(line + at, ":, \t");
+            if (is_word(line + at, name))
+                append_word(values, line + at, name < word ? name + 1 : name);
             at += word + strspn(line + at + word, ", ");
         }
         line += n;
@@ -79,8 +99,8 @@ static void bash_command(const struct table *table, const struct cli_command *co
         fprintf(table->out, "            --%s", option->name);
         if (option->letter != 0)
             fprintf(table->out, " | -%c", option->letter);
-        fprintf(table->out, ") words=\"%s\"; files=%d ;;\n", values,
-                names_files(option) || values[0] == '\0');
+        fprintf(table->out, ") words=\"%s\"; files=%d%s ;;\n", values,
+                names_files(option) || values[0] == '\0', is_list(option) ? "; list=1" : "");
     }
     fprintf(table->out, "            *) words=\"");
     for (const struct cli_option *option = command->options; option->name != NULL; option++)
@@ -92,11 +112,15 @@ static void bash_command(const struct table *table, const struct cli_command *co
 
 static void print_bash(const struct table *table)
 {
-    fprintf(
-        table->out,
-        "# bash completion of moec: source <(moec completion bash)\n_moec()\n{\n"
-        "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} words= files=0\n"
-        "    COMPREPLY=()\n    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
+    fprintf(table->out,
+            "# bash completion of moec: source <(moec completion bash)\n_moec()\n{\n"
+            "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} words= files=0 "
+            "list=0\n"
+            "    local before=\n    COMPREPLY=()\n"
+            "    # --option=value is three words\n"
+            "    if [ \"$current\" = = ]; then\n        current=\n"
+            "    elif [ \"$previous\" = = ]; then\n        previous=${COMP_WORDS[COMP_CWORD-2]}\n    fi\n"
+            "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
     for (size_t i = 0; i < table->n_command; i++)
         fprintf(table->out, "%s ", table->commands[i]->name);
     for (size_t i = 0; i < table->n_extra; i++)
@@ -106,13 +130,18 @@ static void print_bash(const struct table *table)
         bash_command(table, table->commands[i]);
     for (size_t i = 0; i < table->n_extra; i++)
         bash_words_of_extra(table, &table->extras[i]);
-    fprintf(table->out, "        esac\n    fi\n"
-                        "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
-                        "    if [ \"$files\" -eq 1 ]; then\n"
-                        "        local IFS=$'\\n'\n"
-                        "        COMPREPLY+=($(compgen -f -- \"$current\"))\n"
-                        "        compopt -o filenames 2>/dev/null\n    fi\n}\n"
-                        "complete -F _moec moec\n");
+    fprintf(table->out,
+            "        esac\n    fi\n"
+            "    [ \"$list\" -eq 0 ] || before=${current%%\"${current##*,}\"}\n"
+            "    COMPREPLY=($(compgen -P \"$before\" -W \"$words\" -- \"${current#\"$before\"}\"))\n"
+            "    # what goes on behind a colon or a comma\n"
+            "    if [ \"$list\" -eq 1 ] || [[ ${COMPREPLY[0]} == *: ]]; then\n"
+            "        compopt -o nospace 2>/dev/null\n    fi\n"
+            "    if [ \"$files\" -eq 1 ]; then\n"
+            "        local IFS=$'\\n'\n"
+            "        COMPREPLY+=($(compgen -f -- \"$current\"))\n"
+            "        compopt -o filenames 2>/dev/null\n    fi\n}\n"
+            "complete -F _moec moec\n");
 }
 
 /* ---- zsh ---- */
@@ -141,6 +170,14 @@ static void zsh_sentence(FILE *out, const char *text)
     }
 }
 
+static void zsh_values(FILE *out, const char *values)
+{
+    fputc('(', out);
+    for (const char *at = values; *at != '\0'; at++)
+        fprintf(out, *at == ':' ? "\\%c" : "%c", *at);
+    fputc(')', out);
+}
+
 static void zsh_option(FILE *out, const struct cli_option *option)
 {
     char values[LONGEST_VALUES];
@@ -163,8 +200,10 @@ static void zsh_option(FILE *out, const struct cli_option *option)
         fputc(':', out);
         if (names_files(option) && values[0] != '\0')
             fprintf(out, "{_alternative \"values\\:value\\:(%s)\" \"files\\:file\\:_files\"}", values);
+        else if (is_list(option) && values[0] != '\0')
+            fprintf(out, "_values -s , %s %s", option->argument, values);
         else if (values[0] != '\0')
-            fprintf(out, "(%s)", values);
+            zsh_values(out, values);
         else if (names_files(option))
             fputs("_files", out);
     }
@@ -250,7 +289,9 @@ static void fish_option(FILE *out, const struct cli_command *command, const stru
         fprintf(out, " -r");
     if (option->argument != NULL)
         fprintf(out, names_files(option) ? " -F" : " -f");
-    if (values[0] != '\0')
+    if (is_list(option) && values[0] != '\0')
+        fprintf(out, " -a '(__fish_append , %s)'", values);
+    else if (values[0] != '\0')
         fprintf(out, " -a '%s'", values);
     fprintf(out, " -d ");
     fish_quoted(out, option->help);
@@ -271,9 +312,15 @@ static void print_fish(const struct table *table)
             fish_option(table->out, command, &cli_force_option);
     }
     for (size_t i = 0; i < table->n_extra; i++) {
-        fprintf(table->out, "complete -c moec -n __fish_use_subcommand -a %s -d ", table->extras[i].name);
-        fish_quoted(table->out, table->extras[i].summary);
-        fputc('\n', table->out);
+        const struct cli_extra *extra = &table->extras[i];
+        fprintf(table->out, "complete -c moec -n __fish_use_subcommand -a %s -d ", extra->name);
+        fish_quoted(table->out, extra->summary);
+        fprintf(table->out, "\ncomplete -c moec -n '__fish_seen_subcommand_from %s' -f -a '", extra->name);
+        for (const char *at = extra->words; at != NULL && *at != '\0'; at++)
+            fputc(*at == '|' ? ' ' : *at, table->out);
+        for (size_t v = 0; extra->words == NULL && v < table->n_command; v++)
+            fprintf(table->out, "%s%s", v > 0 ? " " : "", table->commands[v]->name);
+        fprintf(table->out, "'\n");
     }
 }
 

@@ -11,15 +11,14 @@
 #include "profiler/tasks/task.h"
 #include "runtime/kernels/kernels.h"
 
+/* The built-in tasks (datasets/tasks/), for the help of --task. */
+#define CLI_TASK_NAMES                                                                                       \
+    "text (default), wikitext, samsum, xsum, dialogsum, dialogues, gsm8k, hellaswag, mmlu, piqa, FILE.lua"
+
 /* Rows of an option table. */
 #define CLI_DATA_OPTIONS                                                                                     \
     {"data", 0, "FILE", NULL, "Plain text, .jsonl, .json or .csv; also as .zst.", CLI_INPUT},                \
-        {"task",                                                                                             \
-         0,                                                                                                  \
-         "TASK",                                                                                             \
-         NULL,                                                                                               \
-         "A built-in task (default: text) or a .lua file.",                                                  \
-         CLI_INPUT | CLI_BUILT_IN},                                                                          \
+        {"task", 0, "TASK", NULL, CLI_TASK_NAMES ".", CLI_INPUT | CLI_BUILT_IN},                             \
         {"seq-len",                                                                                          \
          0,                                                                                                  \
          "TOKENS",                                                                                           \
@@ -36,8 +35,8 @@
      0,                                                                                                      \
      "N",                                                                                                    \
      NULL,                                                                                                   \
-     "Windows to draw in all (default: all, at most 896; at least 32). Half certify, a third search, the "   \
-     "rest selects.",                                                                                        \
+     "Windows to draw (default: all up to 896; at least 32): half certify, a third search, the rest "        \
+     "selects.",                                                                                             \
      0},                                                                                                     \
         {"search-samples",                                                                                   \
          0,                                                                                                  \

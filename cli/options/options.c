@@ -93,9 +93,8 @@ static bool unknown_option(const struct cli_args *args, const char *word, int *s
 }
 
 /* Whether the value is one of the words between the bars, whole. */
-static bool is_choice(const char *choices, const char *value)
+static bool is_choice(const char *choices, const char *value, size_t length)
 {
-    const size_t length = strlen(value);
     for (const char *at = choices; at != NULL;) {
         const size_t word = strcspn(at, "|");
         if (word == length && length > 0 && memcmp(at, value, length) == 0)
@@ -103,6 +102,48 @@ static bool is_choice(const char *choices, const char *value)
         at = at[word] == '|' ? at + word + 1 : NULL;
     }
     return false;
+}
+
+/* The first word of a value that is none of the choices, which are one word or, of a LIST, several with
+ * commas between them; NULL where all are. */
+static const char *find_wrong(const struct cli_option *option, const char *value, size_t *length)
+{
+    const bool is_list = strcmp(option->argument, CLI_LIST) == 0;
+    for (const char *at = value;; at += *length + 1) {
+        *length = is_list ? strcspn(at, ",") : strlen(at);
+        if (!is_choice(option->choices, at, *length))
+            return at;
+        if (at[*length] == '\0')
+            return NULL;
+    }
+}
+
+/* "png, svg or csv". */
+static void say_choices(const char *choices, char *text, size_t capacity)
+{
+    size_t used = 0;
+    for (const char *at = choices; *at != '\0' && used < capacity;) {
+        const size_t n = strcspn(at, "|");
+        const bool is_last = at[n] == '\0';
+        const char *before = at == choices ? "" : is_last ? " or " : ", ";
+        used += (size_t)snprintf(text + used, capacity - used, "%s%.*s", before, (int)n, at);
+        at += n + (is_last ? 0 : 1);
+    }
+}
+
+static bool wrong_choice(const struct cli_args *args, const struct cli_option *option, const char *word,
+                         size_t length, int *status)
+{
+    char choices[256] = "";
+    struct cli_nearest nearest = cli_nearest_of(word, length);
+    cli_nearest_offer_choices(&nearest, option->choices);
+    if (strcmp(option->argument, CLI_LIST) != 0)
+        return usage_error(args, status, "option '--%s' is '%s', expected one of %s%s", option->name, word,
+                           option->choices, suggestion_of(&nearest, "").text);
+    say_choices(option->choices, choices, sizeof choices);
+    return usage_error(args, status, "option '--%s' has '%.*s', expected %s, separated by commas%s",
+                       option->name, (int)(length < 100 ? length : 100), word, choices,
+                       suggestion_of(&nearest, "").text);
 }
 
 static bool store(struct cli_args *args, int index, const char *value, int *status)
@@ -114,12 +155,11 @@ static bool store(struct cli_args *args, int index, const char *value, int *stat
         return usage_error(args, status, "option '--%s' is given more than %" PRIu32 " times", option->name,
                            limit);
     const bool is_left_out = option->argument != NULL && option->argument[0] == '[' && value[0] == '\0';
-    if (option->argument != NULL && option->choices != NULL && !is_left_out &&
-        !is_choice(option->choices, value)) {
-        struct cli_nearest nearest = cli_nearest_of(value, strlen(value));
-        cli_nearest_offer_choices(&nearest, option->choices);
-        return usage_error(args, status, "option '--%s' is '%s', expected one of %s%s", option->name, value,
-                           option->choices, suggestion_of(&nearest, "").text);
+    if (option->argument != NULL && option->choices != NULL && !is_left_out) {
+        size_t length = 0;
+        const char *wrong = find_wrong(option, value, &length);
+        if (wrong != NULL)
+            return wrong_choice(args, option, wrong, length, status);
     }
     args->values[index][args->n_values[index]++] = value;
     return true;
@@ -164,7 +204,8 @@ static bool parse_option(struct cli_args *args, int argc, char **argv, int *at, 
     if (equals != NULL)
         return store(args, index, equals + 1, status);
     if (option->argument[0] == '[') {
-        const bool follows = *at + 1 < argc && is_choice(option->choices, argv[*at + 1]);
+        const bool follows =
+            *at + 1 < argc && is_choice(option->choices, argv[*at + 1], strlen(argv[*at + 1]));
         return store(args, index, follows ? argv[++*at] : "", status);
     }
     if (*at + 1 >= argc)

@@ -28,6 +28,9 @@ enum {
     CLI_BUILT_IN = 32  /* an input that may also be the name of something built in */
 };
 
+/* Placeholder of an option that takes several words with commas between them. */
+#define CLI_LIST "LIST"
+
 /* What a verb's first argument is. */
 enum cli_model { CLI_NO_MODEL, CLI_BUNDLE, CLI_CHECKPOINT, CLI_BUNDLE_OR_CHECKPOINT };
 
@@ -36,7 +39,7 @@ struct cli_option {
     char letter;      /* 0 = none */
     /* Placeholder ("FILE"), NULL for a flag; "[a|b]": one of the choices, or none (""). */
     const char *argument;
-    const char *choices; /* "a|b|c" for completion and checking, NULL = free */
+    const char *choices; /* "a|b|c" for completion and checking, of each word of a CLI_LIST; NULL = free */
     const char *help; /* one or more sentences, defaults included; a line "value\tmeaning" is a table row */
     unsigned flags;
 };

@@ -11,7 +11,7 @@
     {"report", 0, "FILE.html", NULL, "Write a page with the verdict and every figure.", CLI_OUTPUT},         \
         {"plots", 0, "FOLDER", NULL, "Draw every figure that the profile has data for.", 0},                 \
     {                                                                                                        \
-        "plot-format", 0, "LIST", NULL,                                                                      \
+        "plot-format", 0, CLI_LIST, "png|svg|pdf|csv",                                                       \
             "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE  \
     }
 

@@ -1,4 +1,5 @@
 #include "cli/options/bench_options.h"
+#include "cli/options/measure_options.h"
 #include "cli/options/outputs.h"
 #include "cli/options/policy_options.h"
 #include "cli/options/route_options.h"
@@ -66,12 +67,11 @@ static const struct cli_option options[] = {
     {"ablation", 0, NULL, NULL,
      "Add rows for the parts of edgemoe: bitwidths only, with preloads, with the buffer.", CLI_RARE},
     {"io", 0, "WAY", CLI_IO_CHOICES, "How storage is read:\n" CLI_IO_VALUES, CLI_RARE},
-    {"task", 0, "TASK", NULL, "How to read --data: a built-in task (default: text) or a .lua file.",
-     CLI_RARE | CLI_INPUT | CLI_BUILT_IN},
+    {"task", 0, "TASK", NULL, "How --data is read: " CLI_TASK_NAMES ".", CLI_RARE | CLI_INPUT | CLI_BUILT_IN},
     {"traces", 0, "FOLDER", NULL,
      "Write a trace of each row, for Perfetto and moec simulate. Recording slows every token a little.",
      CLI_RARE},
-    {"plot-format", 0, "LIST", NULL,
+    {"plot-format", 0, CLI_LIST, "png|svg|pdf|csv",
      "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
     {"cpu", 0, "SET", "auto|scalar|avx2|avx512|avx512-vbmi",

@@ -50,7 +50,7 @@ static const struct cli_option options[] = {
      "8, 4\tquantised by --dense-quantizer\n"
      "auto\twhat gives the smallest bundle",
      0},
-    {"copies", 0, "LIST", NULL, "Bitwidths of extra copies of every expert: 2,4.", 0},
+    {"copies", 0, CLI_LIST, "2|3|4|8|16", "Bitwidths of extra copies of every expert: 2,4.", 0},
     {"report", 0, "FILE.html", NULL, "A page about the search and its result; up to 4 more evaluations.",
      CLI_OUTPUT},
     {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", 0},
@@ -80,8 +80,8 @@ static const struct cli_option options[] = {
      "linear\teach weight is rounded",
      CLI_RARE},
     {"confidence", 0, "C", NULL,
-     "Confidence of the interval whose upper end must meet --max-loss (default 0.95); 'point' tests the "
-     "measured loss itself.",
+     "Confidence of the interval whose upper end must meet --max-loss (default 0.95), or:\n"
+     "point\tthe measured loss itself is tested",
      CLI_RARE},
     {"accept-miss", 0, NULL, NULL,
      "Write the bundle even if its certificate misses the target, and mark it as such.", CLI_RARE},

@@ -48,7 +48,7 @@ static const struct cli_option options[] = {
      CLI_RARE | CLI_INPUT},
     {"trust-profile", 0, NULL, NULL,
      "Read a profile that another program has changed, without checking its checksum.", CLI_RARE},
-    {"plot-format", 0, "LIST", NULL,
+    {"plot-format", 0, CLI_LIST, "png|svg|pdf|csv",
      "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
     {"threads", 't', "N", NULL, "Threads (default: OMP_NUM_THREADS, else all cores).", 0},
     {"quiet", 'q', NULL, NULL, "Show no progress.", 0},

@@ -7,7 +7,8 @@
 #include <inttypes.h>
 
 static const struct cli_option options[] = {
-    {"copies", 0, "LIST", NULL, "Bitwidths of the copies to drop, such as 2,4.", 0},
+    {"copies", 0, CLI_LIST, "2|3|4|8|16",
+     "Bitwidths of the copies to drop: of 2, 3, 4, 8 and 16, such as 2,4.", 0},
     {"output", 'o', "OUT.moec", NULL, "The smaller bundle; may be MODEL.moec itself.",
      CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print what was dropped as JSON.", 0},

@@ -66,7 +66,8 @@ for verb in $verbs; do
     fits_columns "whole help of $verb"
     printf '%s\n' --help --help-all >>"$work/options"
     has_all "whole help of $verb" "$work/options"
-    choices=$(sed -n "s/^complete -c moec -n '__fish_seen_subcommand_from $verb'.* -a '\([^']*\)' -d '.*/\1/p" "$work/table" | tr ' ' '\n' | sort -u)
+    choices=$(sed -n "s/^complete -c moec -n '__fish_seen_subcommand_from $verb'.* -a '\([^']*\)' -d '.*/\1/p" "$work/table" |
+        sed 's/^(__fish_append , \(.*\))$/\1/; s/:\( \|$\)/\1/g' | tr ' ' '\n' | sort -u)
     missing=
     for choice in $choices; do
         grep -qwF -e "$choice" "$work/stdout" || missing="$missing $choice"
@@ -133,6 +134,25 @@ try 0 "bash completion offers values" bash -c "$complete_bash" - "$work/completi
 says stdout '^hull$' "hull is what --policy h can mean"
 try 0 "bash completion offers files" bash -c "$complete_bash" - "$work/completion.bash" moec profile --data READ
 says stdout '^README.md$' "README.md is what --data READ can mean"
+# offers EXPECTED WORD...: the values that bash offers for the last word.
+offers() {
+    offered=$1
+    shift
+    # shellcheck disable=SC2016
+    try 0 "bash completes $*" bash -c "$complete_bash" - "$work/completion.bash" moec "$@"
+    says stdout "^$offered\$" "with $offered"
+}
+offers samsum profile --task sam
+offers samsum eval --task = sam
+offers "png,svg,pdf" profile --plot-format png,svg,pd
+offers "2,4,8" profile --bits 2,4,8
+offers "4,16" compile --copies 4,1
+offers "lru,lfu" bench --evict lru,lf
+offers point compile --confidence po
+offers "cache-prior:" run --route ca
+# Options whose values are words have them: no word that the help of an option has in a table is left out.
+try 2 "a list with a wrong word" "$moec" profile MODEL --bits 2,7
+says stderr "option '--bits' has '7', expected 2, 3, 4, 5, 6 or 8, separated by commas" "says which"
 
 # ---- choices ----
 
@@ -154,6 +174,18 @@ says stderr "no verb 'complie': did you mean 'compile'?" "the verb is proposed"
 try 2 "a verb like no other" "$moec" xyzzy
 says stderr "no verb 'xyzzy'; 'moec help' lists them" "nothing is proposed"
 
+if command -v fish >/dev/null; then
+    # shellcheck disable=SC2016 # expanded by fish
+    complete_fish='source $argv[1]; complete -C $argv[2]'
+    try 0 "fish completes tasks" fish -N -c "$complete_fish" "$work/table" "moec profile --task sam"
+    says stdout '^samsum' "with the built-in ones"
+    try 0 "fish completes lists" fish -N -c "$complete_fish" "$work/table" "moec profile --plot-format png,sv"
+    says stdout '^png,svg' "behind a comma"
+    try 0 "fish completes shells" fish -N -c "$complete_fish" "$work/table" "moec completion z"
+    says stdout '^zsh' "of completion"
+else
+    skip "fish completes tasks" "fish is not installed"
+fi
 for shell in zsh fish; do
     try 0 "$shell completion" "$moec" completion "$shell"
     if command -v "$shell" >/dev/null; then
