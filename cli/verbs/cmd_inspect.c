@@ -274,7 +274,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
               " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32
               " neurons each; shared expert: %" PRIu32 " neurons\n",
               config->family, config->n_layer, stacks, moec_config_moe_count(config), config->n_embd,
-              moec_config_layer(config, 0)->n_head, config->n_vocab, config->n_expert, config->top_k,
+              moec_config_attention(config)->n_head, config->n_vocab, config->n_expert, config->top_k,
               config->n_ff_expert, config->n_ff_shared);
     const uint32_t limit = moec_config_rope_limit(config);
     if (limit > 0)

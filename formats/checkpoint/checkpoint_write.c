@@ -186,6 +186,10 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
         item.tensor.shape[0] = role_is_vector(role) || transposed ? entry->columns : entry->rows;
         item.tensor.shape[1] = layout.is_convolution ? 1 : transposed ? entry->rows : entry->columns;
         item.tensor.shape[2] = entry->columns;
+        if (layout.is_four) {
+            item.tensor.n_dims = 4;
+            item.tensor.shape[0] = item.tensor.shape[1] = item.tensor.shape[3] = 1;
+        }
         MOEC_TRY(take_layout(w, layout, &item, err));
         add_dense_parts(w, &item, pattern);
         if (layout.block_rows > 0)

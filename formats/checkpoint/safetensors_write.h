@@ -15,7 +15,7 @@ struct moec_safetensors_tensor {
     enum moec_dtype dtype;
     bool is_integer; /* I64, whatever `dtype` is */
     uint32_t n_dims;
-    uint64_t shape[3];
+    uint64_t shape[4];
 };
 
 /* Bytes of its data. */

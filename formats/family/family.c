@@ -42,6 +42,8 @@ static const struct moec_family *const families[] = {
     &moec_family_phimoe,
     &moec_family_mistral4,
     &moec_family_hash_moe,
+    &moec_family_nemotron_h,
+    &moec_family_kimi_linear,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)
@@ -58,16 +60,14 @@ const struct moec_family *moec_family_find(const char *model_type)
 static const struct {
     const char *model_type, *needed;
 } missing[] = {
-    {"bailing_hybrid", "Kimi Delta Attention, a decay for each channel of a state"},
+    {"bailing_hybrid", "outputs of latent attention that are gated head by head"},
     {"dbrx", "queries, keys and values in one clipped product, and experts of a layer in one matrix"},
     {"deepseek_v4", "hyper-connections and compressed attention with an indexer"},
     {"gptsan_japanese", "a prefix that sees itself whole, and learned positions"},
     {"jamba", "the state space of Mamba 1"},
-    {"kimi_linear", "Kimi Delta Attention, a decay for each channel of a state"},
     {"llama4", "chunked attention, norms after RoPE, and routers that scale what experts read"},
     {"llama4_text", "chunked attention, norms after RoPE, and routers that scale what experts read"},
     {"longcat_flash", "two latent attentions a layer, and experts that pass their input on"},
-    {"nemotron_h", "layers of attention, a state space or experts alone"},
 };
 
 static const char *find_missing(const char *model_type)

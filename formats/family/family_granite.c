@@ -165,32 +165,12 @@ static void write_hybrid(const struct moec_config *config, struct moec_json_out 
     }
 }
 
-/* in_proj has the gate, what is convolved, then dt of each head. */
 static struct moec_tensor_layout hybrid_layout(const struct moec_config *config, enum moec_role role,
                                                uint32_t layer)
 {
-    struct moec_tensor_layout layout = {.is_convolution = role == MOEC_ROLE_CONVOLUTION};
     if (role == MOEC_ROLE_SHARED_GATE || role == MOEC_ROLE_SHARED_UP)
         return (struct moec_tensor_layout){.n_part = 2, .part = role == MOEC_ROLE_SHARED_UP};
-    if (layer == MOEC_LAYER_NONE || !moec_layer_is_running(moec_config_layer(config, layer)))
-        return layout;
-    const struct moec_layer_kind *kind = moec_config_layer(config, layer);
-    const struct {
-        enum moec_role role;
-        uint32_t rows;
-    } parts[] = {{MOEC_ROLE_OUTPUT_GATE, moec_layer_out_dim(kind)},
-                 {MOEC_ROLE_V, moec_layer_out_dim(kind)},
-                 {MOEC_ROLE_K, moec_layer_q_rows(kind)},
-                 {MOEC_ROLE_Q, moec_layer_q_rows(kind)},
-                 {MOEC_ROLE_DELTA_DECAY, kind->n_head}};
-    uint32_t first = 0, step = 0;
-    for (size_t i = 0; i < 5; i++)
-        step += parts[i].rows;
-    for (size_t i = 0; i < 5; first += parts[i++].rows)
-        if (parts[i].role == role)
-            layout = (struct moec_tensor_layout){
-                .block_rows = parts[i].rows, .block_first = first, .block_step = step};
-    return layout;
+    return moec_family_space_layout(config, role, layer);
 }
 
 /* clang-format off */
@@ -218,22 +198,13 @@ static struct moec_tensor_layout hybrid_layout(const struct moec_config *config,
         [MOEC_PROJECTION_DOWN] = {.is_stacked = true},                                                       \
     }
 
-#define SPACE MOEC_LAYER_NAME "mamba."
-
 const struct moec_family moec_family_granitemoehybrid = {
     .model_type = "granitemoehybrid",
     .read = read_hybrid,
     .write = write_hybrid,
     .architecture = "GraniteMoeHybridForCausalLM",
     .layout_of = hybrid_layout,
-    .running_names = {
-        [MOEC_ROLE_Q] = SPACE "in_proj.weight", [MOEC_ROLE_K] = SPACE "in_proj.weight",
-        [MOEC_ROLE_V] = SPACE "in_proj.weight", [MOEC_ROLE_OUTPUT_GATE] = SPACE "in_proj.weight",
-        [MOEC_ROLE_DELTA_DECAY] = SPACE "in_proj.weight", [MOEC_ROLE_O] = SPACE "out_proj.weight",
-        [MOEC_ROLE_CONVOLUTION] = SPACE "conv1d.weight", [MOEC_ROLE_CONVOLUTION_BIAS] = SPACE "conv1d.bias",
-        [MOEC_ROLE_DELTA_DECAY_LOG] = SPACE "A_log", [MOEC_ROLE_DELTA_DECAY_BIAS] = SPACE "dt_bias",
-        [MOEC_ROLE_SPACE_SKIP] = SPACE "D", [MOEC_ROLE_DELTA_NORM] = SPACE "norm.weight",
-    },
+    .running_names = {MOEC_NAMES_SPACE("model.layers.{L}.mamba.")},
     ROW,
 };
 

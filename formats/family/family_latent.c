@@ -21,15 +21,14 @@ static enum moec_status refuse_biases(const struct moec_json *root, const char *
     return MOEC_OK;
 }
 
-static enum moec_status read_latent(const struct moec_json *root, const char *where,
-                                    struct moec_config *config, struct moec_error *err)
+enum moec_status moec_family_read_latent(const struct moec_json *root, const char *where,
+                                         struct moec_config *config, struct moec_error *err)
 {
     struct moec_layer_kind *kind = &config->kinds[0];
     const struct moec_json *rank = moec_json_find(root, "q_lora_rank");
     const uint32_t most = MOEC_MAX_DIMENSION / 2;
     const struct moec_layer_kind *assumed = &moec_family_find(config->family)->defaults.kinds[0];
     uint32_t plain = moec_layer_plain_dim(assumed), rotated = assumed->rotary_dim;
-    MOEC_TRY(refuse_biases(root, where, err));
     if (rank != NULL && moec_json_type(rank) == MOEC_JSON_NULL)
         kind->q_latent_dim = 0;
     MOEC_TRY(moec_json_update_u32(root, where, "q_lora_rank", most, &kind->q_latent_dim, err));
@@ -40,12 +39,20 @@ static enum moec_status read_latent(const struct moec_json *root, const char *wh
     kind->n_kv_head = 1;
     kind->head_dim = plain + rotated;
     kind->rotary_dim = rotated;
+    return MOEC_OK;
+}
+
+static enum moec_status read_latent(const struct moec_json *root, const char *where,
+                                    struct moec_config *config, struct moec_error *err)
+{
+    MOEC_TRY(refuse_biases(root, where, err));
+    MOEC_TRY(moec_family_read_latent(root, where, config, err));
     return moec_family_read_mscale(root, where, config, err);
 }
 
-static void put_latent(const struct moec_config *config, struct moec_json_out *root)
+void moec_family_put_latent(const struct moec_config *config, struct moec_json_out *root)
 {
-    const struct moec_layer_kind *kind = moec_config_layer(config, 0);
+    const struct moec_layer_kind *kind = moec_config_attention(config);
     if (kind->q_latent_dim > 0)
         moec_json_out_u64(root, "q_lora_rank", kind->q_latent_dim);
     else
@@ -54,8 +61,13 @@ static void put_latent(const struct moec_config *config, struct moec_json_out *r
     moec_json_out_u64(root, "v_head_dim", kind->value_dim);
     moec_json_out_u64(root, "qk_nope_head_dim", moec_layer_plain_dim(kind));
     moec_json_out_u64(root, "qk_rope_head_dim", kind->rotary_dim);
-    moec_json_out_bool(root, "rope_interleave", true);
     moec_json_out_bool(root, "attention_bias", false);
+}
+
+static void put_latent(const struct moec_config *config, struct moec_json_out *root)
+{
+    moec_family_put_latent(config, root);
+    moec_json_out_bool(root, "rope_interleave", true);
 }
 
 /* ---- DeepSeek-V2 ---- */

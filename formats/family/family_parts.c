@@ -298,14 +298,51 @@ enum moec_status moec_family_place_layers(struct moec_config *config, const stru
     return MOEC_OK;
 }
 
+/* ---- state spaces ---- */
+
+struct moec_tensor_layout moec_family_space_layout(const struct moec_config *config, enum moec_role role,
+                                                   uint32_t layer)
+{
+    struct moec_tensor_layout layout = {.is_convolution = role == MOEC_ROLE_CONVOLUTION};
+    if (layer == MOEC_LAYER_NONE || moec_config_layer(config, layer)->mixer != MOEC_MIXER_SPACE)
+        return layout;
+    const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+    const struct {
+        enum moec_role role;
+        uint32_t rows;
+    } parts[] = {{MOEC_ROLE_OUTPUT_GATE, moec_layer_out_dim(kind)},
+                 {MOEC_ROLE_V, moec_layer_out_dim(kind)},
+                 {MOEC_ROLE_K, moec_layer_q_rows(kind)},
+                 {MOEC_ROLE_Q, moec_layer_q_rows(kind)},
+                 {MOEC_ROLE_DELTA_DECAY, kind->n_head}};
+    uint32_t first = 0, step = 0;
+    for (size_t i = 0; i < 5; i++)
+        step += parts[i].rows;
+    for (size_t i = 0; i < 5; first += parts[i++].rows)
+        if (parts[i].role == role)
+            layout = (struct moec_tensor_layout){
+                .block_rows = parts[i].rows, .block_first = first, .block_step = step};
+    return layout;
+}
+
 /* ---- routers ---- */
 
-static enum moec_status read_groups(const struct moec_json *root, const char *where,
+static const char *norm_key(const struct moec_family_routed_keys *keys)
+{
+    return keys->norm != NULL ? keys->norm : "norm_topk_prob";
+}
+
+static const char *group_key(const struct moec_family_routed_keys *keys)
+{
+    return keys->n_group != NULL ? keys->n_group : "n_group";
+}
+
+static enum moec_status read_groups(const struct moec_json *root, const char *where, const char *key,
                                     struct moec_config *config, struct moec_error *err)
 {
     uint32_t n_group = config->n_group > 0 ? config->n_group : 1;
     uint32_t n_top_group = config->n_group > 0 ? config->n_top_group : 1;
-    MOEC_TRY(moec_json_update_u32(root, where, "n_group", MOEC_MAX_EXPERTS, &n_group, err));
+    MOEC_TRY(moec_json_update_u32(root, where, key, MOEC_MAX_EXPERTS, &n_group, err));
     MOEC_TRY(moec_json_update_u32(root, where, "topk_group", MOEC_MAX_EXPERTS, &n_top_group, err));
     const bool restricts = n_group > 1 && n_top_group != n_group;
     config->n_group = restricts ? n_group : 0;
@@ -335,12 +372,12 @@ enum moec_status moec_family_read_routed(const struct moec_json *root, const cha
     MOEC_TRY(moec_json_update_u32(root, where, keys->n_shared, 1024, &n_shared, err));
     config->n_ff_shared = n_shared * config->n_ff_expert; /* at most 2^30, checked with the config */
     if (keys->has_norm)
-        MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", config->norm_topk_prob,
+        MOEC_TRY(moec_json_get_bool_or(root, where, norm_key(keys), config->norm_topk_prob,
                                        &config->norm_topk_prob, err));
     if (keys->scale != NULL)
         MOEC_TRY(moec_family_read_factor(root, where, keys->scale, keys->scale_default, &config->router_scale,
                                          err));
-    return keys->has_groups ? read_groups(root, where, config, err) : MOEC_OK;
+    return keys->has_groups ? read_groups(root, where, group_key(keys), config, err) : MOEC_OK;
 }
 
 void moec_family_put_routed(const struct moec_config *config, const struct moec_family_routed_keys *keys,
@@ -350,12 +387,12 @@ void moec_family_put_routed(const struct moec_config *config, const struct moec_
     moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
     moec_json_out_u64(root, keys->n_shared, config->n_ff_shared / config->n_ff_expert);
     if (keys->has_norm)
-        moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
+        moec_json_out_bool(root, norm_key(keys), config->norm_topk_prob);
     if (keys->scale != NULL)
         moec_family_put_factor(root, keys->scale, config->router_scale);
     if (!keys->has_groups)
         return;
-    moec_json_out_u64(root, "n_group", config->n_group > 0 ? config->n_group : 1);
+    moec_json_out_u64(root, group_key(keys), config->n_group > 0 ? config->n_group : 1);
     moec_json_out_u64(root, "topk_group", config->n_group > 0 ? config->n_top_group : 1);
 }
 

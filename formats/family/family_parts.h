@@ -16,7 +16,7 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     moec_family_afmoe, moec_family_lfm2_moe, moec_family_qwen3_next, moec_family_qwen3_5_moe,
     moec_family_gpt_oss, moec_family_gemma4, moec_family_granitemoehybrid, moec_family_deepseek_v2,
     moec_family_deepseek_v3, moec_family_glm4_moe_lite, moec_family_phimoe, moec_family_mistral4,
-    moec_family_hash_moe;
+    moec_family_hash_moe, moec_family_nemotron_h, moec_family_kimi_linear;
 
 /* ---- names of tensors ---- */
 
@@ -54,6 +54,15 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     [MOEC_ROLE_SHARED_UP] = MOEC_LAYER_NAME name ".up_proj.weight",                                          \
     [MOEC_ROLE_SHARED_GATE] = MOEC_LAYER_NAME name ".gate_proj.weight",                                      \
     [MOEC_ROLE_SHARED_DOWN] = MOEC_LAYER_NAME name ".down_proj.weight"
+
+/* A state space (Mamba 2); `name`: of its module, with a dot. */
+#define MOEC_NAMES_SPACE(name)                                                                               \
+    [MOEC_ROLE_Q] = name "in_proj.weight", [MOEC_ROLE_K] = name "in_proj.weight",                            \
+    [MOEC_ROLE_V] = name "in_proj.weight", [MOEC_ROLE_OUTPUT_GATE] = name "in_proj.weight",                  \
+    [MOEC_ROLE_DELTA_DECAY] = name "in_proj.weight", [MOEC_ROLE_O] = name "out_proj.weight",                 \
+    [MOEC_ROLE_CONVOLUTION] = name "conv1d.weight", [MOEC_ROLE_CONVOLUTION_BIAS] = name "conv1d.bias",       \
+    [MOEC_ROLE_DELTA_DECAY_LOG] = name "A_log", [MOEC_ROLE_DELTA_DECAY_BIAS] = name "dt_bias",               \
+    [MOEC_ROLE_SPACE_SKIP] = name "D", [MOEC_ROLE_DELTA_NORM] = name "norm.weight"
 
 /* `name`: of the list of experts in the layer. */
 #define MOEC_NAMES_EXPERTS(name, gate, up, down)                                                             \
@@ -177,6 +186,21 @@ MOEC_WARN_UNUSED enum moec_status moec_family_place_layers(struct moec_config *c
                                                            const struct moec_family_layers *layers,
                                                            const char *where, struct moec_error *err);
 
+/* ---- latent attention ---- */
+
+/* Sizes of latents and heads: 'q_lora_rank', 'kv_lora_rank', 'v_head_dim', 'qk_nope_head_dim' and
+ * 'qk_rope_head_dim'. */
+MOEC_WARN_UNUSED enum moec_status moec_family_read_latent(const struct moec_json *root, const char *where,
+                                                          struct moec_config *config, struct moec_error *err);
+void moec_family_put_latent(const struct moec_config *config, struct moec_json_out *root);
+
+/* ---- state spaces ---- */
+
+/* How a layer with a state space holds its tensors: in_proj has the gate, what is convolved, then dt of each
+ * head. Zero for other tensors and layers. */
+struct moec_tensor_layout moec_family_space_layout(const struct moec_config *config, enum moec_role role,
+                                                   uint32_t layer);
+
 /* ---- routers ---- */
 
 /* What DeepSeek's and its relatives' config.json calls routed and shared experts. */
@@ -185,7 +209,8 @@ struct moec_family_routed_keys {
     uint32_t n_shared_default;
     const char *scale; /* NULL without one */
     double scale_default;
-    bool has_norm, has_groups; /* 'norm_topk_prob'; 'n_group' and 'topk_group' */
+    bool has_norm, has_groups;  /* 'norm_topk_prob'; 'n_group' and 'topk_group' */
+    const char *norm, *n_group; /* names in place of the first two; NULL: these */
 };
 
 /* Those of the families whose class assumes one shared expert and a scale of 1: GLM-4 MoE, Mistral 4. */

@@ -24,6 +24,7 @@ struct moec_tensor_layout {
     uint32_t block_rows, block_first, block_step;
     bool is_convolution; /* (channels, 1, positions) */
     bool is_flat;        /* of a vector: whatever dimensions its weights are given */
+    bool is_four;        /* of a vector of n weights: (1, 1, n, 1), which is_flat reads */
     bool adds_one;       /* 1 is added to each weight: norms that are stored as what they differ from 1 by */
     bool takes_log;      /* stored are -exp(weight) */
     bool is_integer;     /* whole numbers, stored as such */

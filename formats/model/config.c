@@ -78,7 +78,7 @@ static enum moec_status check_rope(const struct moec_layer_kind *k, const char *
                                    struct moec_error *err)
 {
     MOEC_TRY(check_range(subject, "rotated part of a head", k->rotary_dim, 0,
-                         k->rope_theta > 0 ? k->head_dim - 1 : 0, err));
+                         k->rope_theta > 0 || k->latent_dim > 0 ? k->head_dim - 1 : 0, err));
     if (k->rotary_dim % 2 != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s rotates %u of each head, expected an even number", subject,
                          k->rotary_dim);
@@ -95,6 +95,15 @@ static enum moec_status check_rope(const struct moec_layer_kind *k, const char *
     return check_scaling(&k->rope_scaling, subject, err);
 }
 
+/* Whether a layer has what only attention has. */
+static bool has_attention(const struct moec_layer_kind *k)
+{
+    return k->latent_dim > 0 || k->q_latent_dim > 0 || k->window > 0 || k->rope_theta != 0 ||
+           k->rotary_dim > 0 || k->rope_scaling.kind > 0 || k->score_scale > 0 || k->clip_qkv > 0 ||
+           k->qkv_bias || k->o_bias || k->has_sinks || k->has_gate || k->qk_norm > 0 || k->v_norm ||
+           k->keys_are_values;
+}
+
 /* A running layer has heads, a convolution, and nothing of attention. */
 static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool has_buckets,
                                            const char *subject, struct moec_error *err)
@@ -107,12 +116,9 @@ static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool
     MOEC_TRY(check_range(subject, "heads x head dimension", values, 1, MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "channels of a convolution", values + keys, 1, MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "floats of a state", values * k->head_dim, 1, UINT32_MAX, err));
-    const bool has_attention = k->latent_dim > 0 || k->q_latent_dim > 0 || k->window > 0 ||
-                               k->rope_theta != 0 || k->rotary_dim > 0 || k->rope_scaling.kind > 0 ||
-                               k->score_scale > 0 || k->clip_qkv > 0 || k->qkv_bias || k->o_bias ||
-                               k->has_sinks || k->has_gate || k->qk_norm > 0 || k->v_norm ||
-                               k->keys_are_values;
-    if (has_attention || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
+    if (k->mixer == MOEC_MIXER_CHANNEL_DELTA)
+        MOEC_TRY(check_range(subject, "key heads", k->n_kv_head, k->n_head, k->n_head, err));
+    if (has_attention(k) || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has a layer with a running state and what only attention has, expected one of "
                          "them",
@@ -120,10 +126,22 @@ static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool
     return check_scaling(&k->rope_scaling, subject, err);
 }
 
+/* A layer without a mixer has nothing of any. */
+static enum moec_status check_kind_alone(const struct moec_layer_kind *k, const char *subject,
+                                         struct moec_error *err)
+{
+    if (has_attention(k) || k->n_head > 0 || k->n_kv_head > 0 || k->head_dim > 0 || k->value_dim > 0 ||
+        k->conv_size > 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has a layer that mixes no positions and has heads or what attention has, "
+                         "expected none",
+                         subject);
+    return check_scaling(&k->rope_scaling, subject, err);
+}
+
 static enum moec_status check_heads(const struct moec_layer_kind *k, const char *subject,
                                     struct moec_error *err)
 {
-    MOEC_TRY(check_range(subject, "kind of mixing", k->mixer, 0, MOEC_MIXER_COUNT - 1, err));
     MOEC_TRY(check_range(subject, "attention heads", k->n_head, 1, MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "key/value heads", k->n_kv_head, 1, k->n_head, err));
     MOEC_TRY(check_range(subject, "dimension of values", k->value_dim, k->latent_dim > 0,
@@ -168,6 +186,14 @@ static enum moec_status check_latent(const struct moec_layer_kind *k, bool has_b
 static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bool has_buckets,
                                              const char *subject, struct moec_error *err)
 {
+    MOEC_TRY(check_range(subject, "kind of mixing", k->mixer, 0, MOEC_MIXER_COUNT - 1, err));
+    MOEC_TRY(check_factor(subject, "the least step of a state space", k->step_min, err));
+    if (k->step_min > 0 && k->mixer != MOEC_MIXER_SPACE)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says %g as the least step of a state space without one, expected 0", subject,
+                         (double)k->step_min);
+    if (!moec_layer_mixes(k))
+        return check_kind_alone(k, subject, err);
     MOEC_TRY(check_heads(k, subject, err));
     if (moec_layer_is_running(k))
         return check_kind_running(k, has_buckets, subject, err);
@@ -218,6 +244,31 @@ static enum moec_status check_table(const struct moec_config *c, const char *sub
     return MOEC_OK;
 }
 
+/* The MLP of a layer, or its router and experts, or neither. */
+static enum moec_status check_kind_mlp(const struct moec_config *c, const struct moec_layer_kind *kind,
+                                       const char *where, struct moec_error *err)
+{
+    if (kind->is_moe)
+        MOEC_TRY(check_range(where, "dense MLP size with experts", kind->n_ff_dense, 0, 0, err));
+    else if (kind->no_mlp)
+        MOEC_TRY(check_range(where, "dense MLP size without an MLP", kind->n_ff_dense, 0, 0, err));
+    else
+        MOEC_TRY(check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
+    if (kind->no_mlp && (kind->is_moe || !moec_layer_mixes(kind)))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no MLP and %s, expected a mixer alone", where,
+                         kind->is_moe ? "has experts" : "mixes no positions");
+    if ((kind->no_mlp || !moec_layer_mixes(kind)) && (c->n_encoder_layer > 0 || c->layer_scale))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s is a mixer or an MLP alone beside an encoder or with a factor of its own, "
+                         "expected neither",
+                         where);
+    if (kind->routes_by_token && (!kind->is_moe || c->n_encoder_layer > 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s routes by token and has %s, expected experts and a decoder alone", where,
+                         kind->is_moe ? "an encoder beside it" : "no experts");
+    return MOEC_OK;
+}
+
 static enum moec_status check_layers(const struct moec_config *c, const char *subject, struct moec_error *err)
 {
     char where[300];
@@ -232,13 +283,7 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
         else
             (void)snprintf(where, sizeof where, "layer %u of %.270s", layer, subject);
         MOEC_TRY(check_kind_attention(kind, c->n_bucket > 0, where, err));
-        MOEC_TRY(kind->is_moe
-                     ? check_range(where, "dense MLP size with experts", kind->n_ff_dense, 0, 0, err)
-                     : check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
-        if (kind->routes_by_token && (!kind->is_moe || c->n_encoder_layer > 0))
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s routes by token and has %s, expected experts and a decoder alone", where,
-                             kind->is_moe ? "an encoder beside it" : "no experts");
+        MOEC_TRY(check_kind_mlp(c, kind, where, err));
         if (c->n_bucket > 0 && !moec_layer_same_attention(&c->kinds[0], kind))
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the attention of %s differs from layer 0's, but with buckets of relative "
@@ -553,7 +598,7 @@ bool moec_config_is_running(const struct moec_config *config)
 const struct moec_layer_kind *moec_config_attention(const struct moec_config *config)
 {
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        if (!moec_layer_is_running(moec_config_layer(config, layer)))
+        if (moec_layer_attends(moec_config_layer(config, layer)))
             return moec_config_layer(config, layer);
     return moec_config_layer(config, 0);
 }

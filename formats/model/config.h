@@ -40,6 +40,7 @@ enum moec_activation {
     /* silu(g) * u, where g is gate . x but at most 10, and u is up . x within -10 .. 10 (DeepSeek-V4). Only
      * with a gate. */
     MOEC_ACTIVATION_CLAMPED_SILU = 4,
+    MOEC_ACTIVATION_RELU_SQUARED = 5, /* max(z, 0)^2 (Nemotron-H) */
     MOEC_ACTIVATION_COUNT
 };
 

@@ -185,7 +185,7 @@ static enum moec_status decode_forms(const uint8_t *payload, size_t n_bytes,
 }
 
 /* Of each attention, the first layer's included: u8 kind of mixing, u8 values are normed, u8 keys are values,
- * u8 0, u32 positions of a convolution, u32 dimension of values. */
+ * u8 no MLP follows, u32 positions of a convolution, u32 dimension of values. */
 #define MIXER_BYTES 12u
 
 static size_t mixers_size(const struct moec_config *c)
@@ -196,7 +196,8 @@ static size_t mixers_size(const struct moec_config *c)
     bool is_plain = true;
     for (uint32_t i = 0; i < n; i++)
         is_plain = is_plain && attentions[i]->mixer == MOEC_MIXER_ATTENTION &&
-                   attentions[i]->value_dim == 0 && !attentions[i]->v_norm && !attentions[i]->keys_are_values;
+                   attentions[i]->value_dim == 0 && !attentions[i]->v_norm &&
+                   !attentions[i]->keys_are_values && !attentions[i]->no_mlp;
     return is_plain ? 0 : (size_t)n * MIXER_BYTES;
 }
 
@@ -207,7 +208,7 @@ static void encode_mixers(const struct moec_config *c, uint8_t *payload)
     const uint32_t n = list_attentions(c, attentions, attention_of);
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t flags[4] = {attentions[i]->mixer, attentions[i]->v_norm, attentions[i]->keys_are_values,
-                                  0};
+                                  attentions[i]->no_mlp};
         memcpy(payload, flags, sizeof flags);
         payload += sizeof flags;
         moec_section_put_u32(&payload, attentions[i]->conv_size);
@@ -226,14 +227,14 @@ static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes,
     for (uint32_t i = 0; i < reading->n_attention; i++) {
         struct moec_layer_kind *kind = &reading->attention[i];
         kind->mixer = payload[0];
-        if (payload[1] > 1 || payload[2] > 1 || payload[3] != 0)
+        if (payload[1] > 1 || payload[2] > 1 || payload[3] > 1)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              MOEC_CONFIG_SUBJECT
-                             " has %u, %u and %u after the kind of mixing of attention %u, expected 0 or "
-                             "1 twice, and 0",
+                             " has %u, %u and %u after the kind of mixing of attention %u, expected 0 or 1",
                              payload[1], payload[2], payload[3], i);
         kind->v_norm = payload[1] != 0;
         kind->keys_are_values = payload[2] != 0;
+        kind->no_mlp = payload[3] != 0;
         payload += 4;
         kind->conv_size = moec_section_get_u32(&payload);
         kind->value_dim = moec_section_get_u32(&payload);
@@ -277,6 +278,41 @@ static enum moec_status decode_latents(const uint8_t *payload, size_t n_bytes,
         reading->attention[i].latent_dim = moec_section_get_u32(&payload);
         reading->attention[i].q_latent_dim = moec_section_get_u32(&payload);
     }
+    return MOEC_OK;
+}
+
+/* Of each attention: f32 least step of its state space. */
+#define STEP_BYTES 4u
+
+static size_t steps_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    bool is_plain = true;
+    for (uint32_t i = 0; i < n; i++)
+        is_plain = is_plain && attentions[i]->step_min == 0;
+    return is_plain ? 0 : (size_t)n * STEP_BYTES;
+}
+
+static void encode_steps(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    for (uint32_t i = 0; i < n; i++)
+        moec_section_put_f32(&payload, attentions[i]->step_min);
+}
+
+static enum moec_status decode_steps(const uint8_t *payload, size_t n_bytes,
+                                     struct moec_config_reading *reading, struct moec_error *err)
+{
+    const size_t wanted = (size_t)reading->n_attention * STEP_BYTES;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for least steps, expected %zu", n_bytes, wanted);
+    for (uint32_t i = 0; i < reading->n_attention; i++)
+        reading->attention[i].step_min = moec_section_get_f32(&payload);
     return MOEC_OK;
 }
 
@@ -661,6 +697,7 @@ const struct moec_config_block moec_config_blocks[] = {
     {9, "latents", latents_size, encode_latents, decode_latents},
     {10, "factors of RoPE", rope_size, encode_rope, decode_rope},
     {11, "the growth of queries", growth_size, encode_growth, decode_growth},
+    {12, "least steps", steps_size, encode_steps, decode_steps},
     {16, "the router", router_size, encode_router, decode_router},
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
     {18, "forms of experts", experts_size, encode_experts, decode_experts},

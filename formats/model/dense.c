@@ -51,6 +51,11 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_OUTPUT_GATE] = "gate of attention outputs",
         [MOEC_ROLE_ATTENTION_POST_NORM] = "norm after attention",
         [MOEC_ROLE_MLP_POST_NORM] = "norm after the MLP",
+        [MOEC_ROLE_Q_CONVOLUTION] = "convolution of queries",
+        [MOEC_ROLE_K_CONVOLUTION] = "convolution of keys",
+        [MOEC_ROLE_V_CONVOLUTION] = "convolution of values",
+        [MOEC_ROLE_DELTA_DECAY_DOWN] = "projection to the latent of decays",
+        [MOEC_ROLE_OUTPUT_GATE_DOWN] = "projection to the latent of the gate",
         [MOEC_ROLE_CONVOLUTION] = "convolution",
         [MOEC_ROLE_INPUT_GATE] = "gate of the convolution's inputs",
         [MOEC_ROLE_DELTA_RATE] = "rate of the delta rule",
@@ -94,25 +99,28 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     if (layer >= config->n_layer)
         return false;
     const struct moec_layer_kind *kind = moec_config_layer(config, layer);
-    const bool moe = kind->is_moe;
+    const bool moe = kind->is_moe, mixes = moec_layer_mixes(kind), is_dense = !moe && !kind->no_mlp;
     switch (role) {
     case MOEC_ROLE_ATTENTION_NORM:
+        return mixes && config->norms != MOEC_NORMS_AFTER;
     case MOEC_ROLE_MLP_NORM:
-        return config->norms != MOEC_NORMS_AFTER;
+        return !kind->no_mlp && config->norms != MOEC_NORMS_AFTER;
     case MOEC_ROLE_ATTENTION_NORM_BIAS:
+        return mixes && config->layer_norm;
     case MOEC_ROLE_MLP_NORM_BIAS:
-        return config->layer_norm;
+        return !kind->no_mlp && config->layer_norm;
     case MOEC_ROLE_ATTENTION_POST_NORM:
+        return mixes && config->norms != MOEC_NORMS_BEFORE;
     case MOEC_ROLE_MLP_POST_NORM:
-        return config->norms != MOEC_NORMS_BEFORE;
+        return !kind->no_mlp && config->norms != MOEC_NORMS_BEFORE;
     case MOEC_ROLE_Q:
-        return kind->mixer != MOEC_MIXER_CONVOLUTION;
+        return mixes && kind->mixer != MOEC_MIXER_CONVOLUTION;
     case MOEC_ROLE_K:
-        return kind->mixer != MOEC_MIXER_CONVOLUTION && kind->latent_dim == 0;
+        return mixes && kind->mixer != MOEC_MIXER_CONVOLUTION && kind->latent_dim == 0;
     case MOEC_ROLE_V:
-        return !kind->keys_are_values && kind->latent_dim == 0;
+        return mixes && !kind->keys_are_values && kind->latent_dim == 0;
     case MOEC_ROLE_O:
-        return true;
+        return mixes;
     case MOEC_ROLE_LAYER_SCALE:
         return config->layer_scale;
     case MOEC_ROLE_ROUTER_NORM:
@@ -129,14 +137,20 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_KV_UP:
         return kind->latent_dim > 0;
     case MOEC_ROLE_CONVOLUTION:
-        return moec_layer_is_running(kind);
+        return moec_layer_is_running(kind) && kind->mixer != MOEC_MIXER_CHANNEL_DELTA;
+    case MOEC_ROLE_Q_CONVOLUTION:
+    case MOEC_ROLE_K_CONVOLUTION:
+    case MOEC_ROLE_V_CONVOLUTION:
+    case MOEC_ROLE_DELTA_DECAY_DOWN:
+    case MOEC_ROLE_OUTPUT_GATE_DOWN:
+        return kind->mixer == MOEC_MIXER_CHANNEL_DELTA;
     case MOEC_ROLE_INPUT_GATE:
         return kind->mixer == MOEC_MIXER_CONVOLUTION;
     case MOEC_ROLE_SPACE_SKIP:
     case MOEC_ROLE_CONVOLUTION_BIAS:
         return kind->mixer == MOEC_MIXER_SPACE;
     case MOEC_ROLE_DELTA_RATE:
-        return kind->mixer == MOEC_MIXER_DELTA;
+        return moec_layer_is_delta(kind);
     case MOEC_ROLE_DELTA_DECAY:
     case MOEC_ROLE_DELTA_DECAY_LOG:
     case MOEC_ROLE_DELTA_DECAY_BIAS:
@@ -165,10 +179,10 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_SHARED_DOWN:
         return moe && config->n_ff_shared > 0;
     case MOEC_ROLE_DENSE_GATE:
-        return !moe && !config->plain_mlp;
+        return is_dense && !config->plain_mlp;
     case MOEC_ROLE_DENSE_UP:
     case MOEC_ROLE_DENSE_DOWN:
-        return !moe;
+        return is_dense;
     case MOEC_ROLE_ATTENTION_BIAS:
         return config->n_bucket > 0 && moec_config_stack_layer(config, layer) == 0;
     case MOEC_ROLE_ROUTER_BIAS:

@@ -53,7 +53,7 @@
     X(ROUTER_CHOICE_BIAS, 30, 1, c->n_expert)                                                                \
     X(O_BIAS, 31, 1, c->n_embd)                                                                              \
     X(SINKS, 32, 1, k->n_head)                                                                               \
-    X(OUTPUT_GATE, 33, moec_layer_out_dim(k), c->n_embd)                                                     \
+    X(OUTPUT_GATE, 33, moec_layer_out_dim(k), moec_layer_gate_columns(k, c->n_embd))                         \
     X(ATTENTION_POST_NORM, 34, 1, c->n_embd)                                                                 \
     X(MLP_POST_NORM, 35, 1, c->n_embd)                                                                       \
     X(EXPERT_GATE_BIAS, 36, c->n_expert, c->n_ff_expert)                                                     \
@@ -64,12 +64,16 @@
     X(KV_DOWN, 41, k->latent_dim + k->rotary_dim, c->n_embd)                                                 \
     X(KV_DOWN_NORM, 42, 1, k->latent_dim)                                                                    \
     X(KV_UP, 43, moec_layer_kv_up_rows(k), k->latent_dim)                                                    \
+    X(Q_CONVOLUTION, 44, moec_layer_q_rows(k), k->conv_size)                                                 \
+    X(K_CONVOLUTION, 45, moec_layer_q_rows(k), k->conv_size)                                                 \
+    X(V_CONVOLUTION, 46, moec_layer_out_dim(k), k->conv_size)                                                \
+    X(DELTA_DECAY_DOWN, 47, k->head_dim, c->n_embd)                                                          \
     X(CONVOLUTION, 48, moec_layer_channels(k), k->conv_size)                                                 \
     X(INPUT_GATE, 49, moec_layer_out_dim(k), c->n_embd)                                                      \
     X(DELTA_RATE, 50, k->n_head, c->n_embd)                                                                  \
-    X(DELTA_DECAY, 51, k->n_head, c->n_embd)                                                                 \
+    X(DELTA_DECAY, 51, moec_layer_decays(k), moec_layer_gate_columns(k, c->n_embd))                          \
     X(DELTA_DECAY_LOG, 52, 1, k->n_head)                                                                     \
-    X(DELTA_DECAY_BIAS, 53, 1, k->n_head)                                                                    \
+    X(DELTA_DECAY_BIAS, 53, 1, moec_layer_decays(k))                                                         \
     X(DELTA_NORM, 54, 1, moec_layer_state_norm(k))                                                           \
     X(ROUTER_NORM, 55, 1, c->n_embd)                                                                         \
     X(ROUTER_EXPERT_SCALE, 56, 1, c->n_expert)                                                               \
@@ -83,7 +87,8 @@
     X(MLP_NORM_BIAS, 64, 1, c->n_embd)                                                                       \
     X(FINAL_NORM_BIAS, 65, 1, c->n_embd)                                                                     \
     X(HEAD_BIAS, 66, 1, c->n_vocab)                                                                          \
-    X(ROUTER_TABLE, 67, c->n_vocab, c->top_k)
+    X(ROUTER_TABLE, 67, c->n_vocab, c->top_k)                                                                \
+    X(OUTPUT_GATE_DOWN, 68, k->head_dim, c->n_embd)
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,

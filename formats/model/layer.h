@@ -35,6 +35,11 @@ enum moec_mixer {
      * v, with a = exp(-dt e^A). `n_kv_head` groups of queries and keys serve n_head; the convolution has a
      * bias, and its channels are values, keys, then queries. */
     MOEC_MIXER_SPACE = 3,
+    MOEC_MIXER_NONE = 4, /* the layer is its MLP, or its router and experts, alone (Nemotron-H) */
+    /* Kimi Delta Attention (arXiv 2510.26692): the gated delta rule where a is a decay for each row of S, and
+     * outputs are gated by a sigmoid. Decays and gates are products of latents of head_dim floats. Queries,
+     * keys and values have a convolution each. */
+    MOEC_MIXER_CHANNEL_DELTA = 5,
     MOEC_MIXER_COUNT
 };
 
@@ -78,11 +83,14 @@ struct moec_rope_scaling {
 
 struct moec_layer_kind {
     uint8_t mixer;      /* enum moec_mixer; of attention alone: all from `window` to `qk_norm` */
+    bool no_mlp;        /* the layer is its mixer alone (Nemotron-H) */
     uint32_t conv_size; /* positions that a running layer's convolution sees; 0 with attention */
     uint32_t value_dim; /* floats of a value head; 0 = head_dim */
+    float step_min;     /* of a state space: dt is at least this */
     /* Latent attention (MLA, DeepSeek-V2, arXiv 2405.04434): keys and values of all heads are products of one
      * latent of latent_dim floats, which alone is kept, with a part of rotary_dim floats that all heads'
-     * keys share. A query head has head_dim floats, of which the last rotary_dim are rotated. 0 = none. */
+     * keys share. A query head has head_dim floats, of which the last rotary_dim are rotated, unless
+     * rope_theta is 0. 0 = none. */
     uint32_t latent_dim;
     uint32_t q_latent_dim; /* queries are products of a latent of so many floats; 0 = of the hidden state */
     uint32_t n_head;       /* query heads */
@@ -106,18 +114,30 @@ struct moec_layer_kind {
     /* A table says which experts each token of the vocabulary takes, whatever its hidden state is; the router
      * still weighs them (hash layers, arXiv 2106.04426; DeepSeek-V4). Only with experts. */
     bool routes_by_token;
-    uint32_t n_ff_dense; /* neurons of the MLP; 0 with experts */
+    uint32_t n_ff_dense; /* neurons of the MLP; 0 with experts, and without an MLP */
 };
 
+static inline bool moec_layer_attends(const struct moec_layer_kind *kind)
+{
+    return kind->mixer == MOEC_MIXER_ATTENTION;
+}
+static inline bool moec_layer_mixes(const struct moec_layer_kind *kind)
+{
+    return kind->mixer != MOEC_MIXER_NONE;
+}
 static inline bool moec_layer_is_running(const struct moec_layer_kind *kind)
 {
-    return kind->mixer != MOEC_MIXER_ATTENTION;
+    return moec_layer_mixes(kind) && !moec_layer_attends(kind);
 }
 
 /* Whether a layer's state is a matrix for each value head, which keys write and queries read. */
 static inline bool moec_layer_has_matrices(const struct moec_layer_kind *kind)
 {
-    return kind->mixer == MOEC_MIXER_DELTA || kind->mixer == MOEC_MIXER_SPACE;
+    return moec_layer_is_running(kind) && kind->mixer != MOEC_MIXER_CONVOLUTION;
+}
+static inline bool moec_layer_is_delta(const struct moec_layer_kind *kind)
+{
+    return kind->mixer == MOEC_MIXER_DELTA || kind->mixer == MOEC_MIXER_CHANNEL_DELTA;
 }
 
 /* Floats of a value head, and of all that enters the output projection. */
@@ -145,6 +165,18 @@ static inline uint32_t moec_layer_channels(const struct moec_layer_kind *kind)
 {
     const uint32_t keys = moec_layer_has_matrices(kind) ? 2 * kind->n_kv_head * kind->head_dim : 0;
     return keys + moec_layer_out_dim(kind);
+}
+
+/* Decays of a token: one for each value head, or for each row of their states. */
+static inline uint32_t moec_layer_decays(const struct moec_layer_kind *kind)
+{
+    return kind->mixer == MOEC_MIXER_CHANNEL_DELTA ? moec_layer_q_rows(kind) : kind->n_head;
+}
+
+/* Columns of the projections of decays and of gates of outputs, given the hidden size. */
+static inline uint32_t moec_layer_gate_columns(const struct moec_layer_kind *kind, uint32_t n_embd)
+{
+    return kind->mixer == MOEC_MIXER_CHANNEL_DELTA ? kind->head_dim : n_embd;
 }
 
 /* Weights of the norm of what states give: of each head, or of all of them. */

@@ -30,7 +30,12 @@ static uint64_t running(const struct moec_config *config, uint32_t layer, uint64
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, layer);
     const uint64_t out = moec_layer_out_dim(kind), channels = moec_layer_channels(kind);
-    const bool has_matrices = moec_layer_has_matrices(kind), is_delta = kind->mixer == MOEC_MIXER_DELTA;
+    const bool has_matrices = moec_layer_has_matrices(kind), is_delta = moec_layer_is_delta(kind);
+    if (kind->mixer == MOEC_MIXER_CHANNEL_DELTA) {
+        const uint64_t rank = kind->head_dim, down = channels + out + kind->n_head + 2 * rank;
+        return n * (down * config->n_embd + (channels - out) * rank + channels * kind->conv_size +
+                    3 * out * rank);
+    }
     const uint64_t rows = channels + 2 * out +
                           (!has_matrices ? out
                            : is_delta    ? 2 * (uint64_t)kind->n_head

@@ -162,7 +162,7 @@ static void norm_query_latent(void *context, size_t item, int thread)
     }
 }
 
-/* The latent is normed; what follows it, and the ends of query heads, are rotated. */
+/* The latent is normed; what follows it, and the ends of query heads, are rotated where the model rotates. */
 static void place_latents(void *context, size_t item, int thread)
 {
     (void)thread;
@@ -178,7 +178,8 @@ static void place_latents(void *context, size_t item, int thread)
         float *latent = own_row(attention, token, false);
         attention->forward->kernels->rms_norm(latent, attention->weights.kv_down_norm, MOEC_LATENT_NORM_EPS,
                                               n, latent);
-        rotate_token(attention, token, position, queries + moec_layer_plain_dim(kind), latent + n);
+        if (attention->rope != NULL)
+            rotate_token(attention, token, position, queries + moec_layer_plain_dim(kind), latent + n);
         grow_queries(attention, position, (size_t)kind->n_head * kind->head_dim, queries);
     }
 }
@@ -747,6 +748,8 @@ enum moec_status moec_forward_attention(const struct moec_forward *forward, uint
 {
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_layer *weights = NULL;
+    if (!moec_layer_mixes(moec_config_layer(&forward->model->config, layer)))
+        return MOEC_OK;
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     if (moec_layer_is_running(moec_config_layer(&forward->model->config, layer)))

@@ -172,6 +172,8 @@ enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t l
         return moec_fail(err, MOEC_ERR_USAGE,
                          "layer %" PRIu32 " routes by token, but is not told which tokens the rows are",
                          layer);
+    if (moec_config_layer(&forward->model->config, layer)->no_mlp)
+        return MOEC_OK;
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     enum moec_status status = run_mlp(forward, weights, layer, n_tok, hidden, sequences, trace, err);
     moec_model_release_layer(forward->model, layer);

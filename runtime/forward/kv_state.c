@@ -67,7 +67,7 @@ uint64_t moec_kv_state_filled_bytes(const struct moec_config *config, uint32_t f
         return 0;
     for (uint32_t layer = first_layer; layer < first_layer + n_layer; layer++) {
         const struct moec_layer_kind *kind = moec_config_layer(config, layer);
-        filled += moec_layer_is_running(kind) ? 0 : filled_row_bytes(kind, n_filled);
+        filled += moec_layer_attends(kind) ? filled_row_bytes(kind, n_filled) : 0;
     }
     return filled < all && n_filled < n_rows ? filled : all;
 }

@@ -31,8 +31,9 @@ struct moec_layer {
     /* Running layers; without rows and NULL elsewhere. */
     struct moec_matrix input_gate;
     struct moec_matrix delta_rate, delta_decay;
+    struct moec_matrix delta_decay_down, output_gate_down; /* to latents, which those two are products of */
     float *convolution;            /* (conv_size, padded channels): of the newest row last */
-    float *decay_log, *decay_bias; /* (n_head) */
+    float *decay_log, *decay_bias; /* (n_head), (moec_layer_decays) */
     float *delta_norm;             /* (moec_layer_state_norm) */
     float *convolution_bias;       /* (channels), and */
     float *skip;                   /* (n_head): of a state space */

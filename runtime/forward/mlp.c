@@ -57,13 +57,21 @@ static void zero_small(float *values, size_t n, float threshold)
     }
 }
 
+static void multiply(const float *up, size_t n, float *gate)
+{
+    for (size_t i = 0; i < n; i++)
+        gate[i] *= up[i];
+}
+
 /* values = activation(values); `scratch` is as long. */
 static void activate_alone(const struct moec_kernels *kernels, uint8_t activation, float *values,
                            float *scratch, size_t n)
 {
-    if (activation == MOEC_ACTIVATION_RELU) {
+    if (activation == MOEC_ACTIVATION_RELU || activation == MOEC_ACTIVATION_RELU_SQUARED) {
         for (size_t i = 0; i < n; i++)
             values[i] = values[i] < 0 ? 0 : values[i];
+        if (activation == MOEC_ACTIVATION_RELU_SQUARED)
+            multiply(values, n, values);
         return;
     }
     /* Both are v / (1 + exp(-z)): SiLU with z = v, GELU by tanh with z = 2 sqrt(2 / pi) (v + 0.044715 v^3).
@@ -76,12 +84,6 @@ static void activate_alone(const struct moec_kernels *kernels, uint8_t activatio
     (void)kernels->exp_sum(scratch, 0, n, scratch);
     for (size_t i = 0; i < n; i++)
         values[i] = values[i] / (1.0f + scratch[i]);
-}
-
-static void multiply(const float *up, size_t n, float *gate)
-{
-    for (size_t i = 0; i < n; i++)
-        gate[i] *= up[i];
 }
 
 /* gate = (up + 1) * gate * sigmoid(1.702 gate), both clamped before. */

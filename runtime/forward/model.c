@@ -130,26 +130,46 @@ static enum moec_status bind_mlp(struct vector_arena *arena, const struct moec_c
     return bind_matrix(arena, down, layer, &mlp->down);
 }
 
-/* A convolution's weights with the channels side by side. */
-static enum moec_status bind_convolution(struct vector_arena *arena, uint32_t at, float **out)
+/* Weights of channels from `first` on, in `out` with all channels side by side, `stride` floats a position.
+ */
+static enum moec_status load_convolution(const struct vector_arena *arena,
+                                         const struct moec_dense_entry *entry, size_t first, size_t stride,
+                                         float *out)
 {
-    const struct moec_dense_entry *entry = moec_dense_entry_find(arena->dense, MOEC_ROLE_CONVOLUTION, at);
-    if (entry == NULL)
-        return missing(MOEC_ROLE_CONVOLUTION, at, arena->err);
-    const size_t stride = moec_lanes_padded(entry->rows);
-    *out = arena_take(arena, entry->columns * stride);
-    if (*out == NULL)
-        return MOEC_OK;
     float *weights = NULL;
     MOEC_TRY(moec_alloc((void **)&weights, (uint64_t)entry->rows * entry->columns, sizeof(float),
                         "weights of a convolution", arena->err));
     enum moec_status status = load_floats(arena->dense, entry, weights, arena->err);
-    memset(*out, 0, entry->columns * stride * sizeof(float));
     for (size_t channel = 0; status == MOEC_OK && channel < entry->rows; channel++)
         for (size_t i = 0; i < entry->columns; i++)
-            (*out)[i * stride + channel] = weights[channel * entry->columns + i];
+            out[i * stride + first + channel] = weights[channel * entry->columns + i];
     free(weights);
     return status;
+}
+
+/* In one tensor, or in one each for queries, keys and values. */
+static enum moec_status bind_convolution(struct vector_arena *arena, const struct moec_layer_kind *kind,
+                                         uint32_t at, float **out)
+{
+    static const enum moec_role parts[] = {MOEC_ROLE_Q_CONVOLUTION, MOEC_ROLE_K_CONVOLUTION,
+                                           MOEC_ROLE_V_CONVOLUTION},
+                                whole[] = {MOEC_ROLE_CONVOLUTION};
+    const bool is_parted = kind->mixer == MOEC_MIXER_CHANNEL_DELTA;
+    const size_t stride = moec_lanes_padded(moec_layer_channels(kind)), n = kind->conv_size * stride;
+    size_t first = 0;
+    *out = arena_take(arena, n);
+    if (*out != NULL)
+        memset(*out, 0, n * sizeof **out);
+    for (size_t i = 0; i < (is_parted ? 3 : 1); i++) {
+        const enum moec_role role = is_parted ? parts[i] : whole[i];
+        const struct moec_dense_entry *entry = moec_dense_entry_find(arena->dense, role, at);
+        if (entry == NULL)
+            return missing(role, at, arena->err);
+        if (*out != NULL)
+            MOEC_TRY(load_convolution(arena, entry, first, stride, *out));
+        first += entry->rows;
+    }
+    return MOEC_OK;
 }
 
 static float *take_constants(struct vector_arena *arena, size_t n, float value)
@@ -164,7 +184,7 @@ static enum moec_status bind_running(struct vector_arena *arena, const struct mo
                                      uint32_t at, struct moec_layer *layer)
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, at);
-    MOEC_TRY(bind_convolution(arena, at, &layer->convolution));
+    MOEC_TRY(bind_convolution(arena, kind, at, &layer->convolution));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_OUTPUT_GATE, at, &layer->output_gate));
     if (kind->mixer == MOEC_MIXER_CONVOLUTION)
         return bind_matrix(arena, MOEC_ROLE_INPUT_GATE, at, &layer->input_gate);
@@ -177,6 +197,10 @@ static enum moec_status bind_running(struct vector_arena *arena, const struct mo
     if (kind->mixer == MOEC_MIXER_SPACE) {
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_CONVOLUTION_BIAS, at, &layer->convolution_bias));
         return bind_vector(arena, MOEC_ROLE_SPACE_SKIP, at, &layer->skip);
+    }
+    if (kind->mixer == MOEC_MIXER_CHANNEL_DELTA) {
+        MOEC_TRY(bind_matrix(arena, MOEC_ROLE_DELTA_DECAY_DOWN, at, &layer->delta_decay_down));
+        MOEC_TRY(bind_matrix(arena, MOEC_ROLE_OUTPUT_GATE_DOWN, at, &layer->output_gate_down));
     }
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_DELTA_RATE, at, &layer->delta_rate));
     layer->q_norm = take_constants(arena, kind->head_dim, 1.0f / (float)kind->head_dim);
@@ -210,6 +234,8 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
                                        uint32_t at, struct moec_layer *layer)
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, at);
+    if (!moec_layer_mixes(kind))
+        return MOEC_OK;
     if (config->norms != MOEC_NORMS_AFTER)
         MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_ATTENTION_NORM, MOEC_ROLE_ATTENTION_NORM_BIAS, at,
                            &layer->attention_norm));
@@ -295,6 +321,8 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     MOEC_TRY(bind_attention(arena, config, at, layer));
     if (moec_config_is_encoder_decoder(config) && moec_config_stack(config, at) == MOEC_STACK_DECODER)
         MOEC_TRY(bind_cross(arena, at, layer));
+    if (moec_config_layer(config, at)->no_mlp)
+        return MOEC_OK;
     if (config->norms != MOEC_NORMS_AFTER)
         MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_MLP_NORM, MOEC_ROLE_MLP_NORM_BIAS, at, &layer->mlp_norm));
     if (config->norms != MOEC_NORMS_BEFORE)

@@ -61,6 +61,10 @@ static struct moec_matrix *matrix_of(struct moec_layer *layer, uint32_t role)
         return &layer->delta_rate;
     case MOEC_ROLE_DELTA_DECAY:
         return &layer->delta_decay;
+    case MOEC_ROLE_DELTA_DECAY_DOWN:
+        return &layer->delta_decay_down;
+    case MOEC_ROLE_OUTPUT_GATE_DOWN:
+        return &layer->output_gate_down;
     case MOEC_ROLE_CROSS_Q:
         return &layer->cross_q;
     case MOEC_ROLE_CROSS_K:

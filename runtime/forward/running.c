@@ -11,10 +11,10 @@
 #define NORM_EPS 1e-6f
 
 /* Where a token's row in scratch has what: inputs of the convolution (queries, keys and values in the order
- * of its channels; outputs replace values), and in layers with matrices the gate, and rate and decay of each
- * value head. */
+ * of its channels; outputs replace values), in layers with matrices the gate, the rate of each value head and
+ * decays, and the latents of decays and gates where they have some. */
 struct row_layout {
-    size_t queries, keys, values, gate, rate, decay, end;
+    size_t queries, keys, values, gate, rate, decay, decay_latent, gate_latent, end;
 };
 
 static struct row_layout layout_of(const struct moec_layer_kind *kind)
@@ -30,7 +30,10 @@ static struct row_layout layout_of(const struct moec_layer_kind *kind)
     layout.gate = layout.gate > n_value + 2 * n_key ? layout.gate : n_value + 2 * n_key;
     layout.rate = layout.gate + (has_matrices ? moec_lanes_padded(n_value) : 0);
     layout.decay = layout.rate + (has_matrices ? n_head : 0);
-    layout.end = moec_lanes_padded(layout.decay + (has_matrices ? n_head : 0));
+    layout.decay_latent = layout.decay + (has_matrices ? moec_lanes_padded(moec_layer_decays(kind)) : 0);
+    const size_t latent = kind->mixer == MOEC_MIXER_CHANNEL_DELTA ? moec_lanes_padded(kind->head_dim) : 0;
+    layout.gate_latent = layout.decay_latent + latent;
+    layout.end = moec_lanes_padded(layout.gate_latent + latent);
     return layout;
 }
 
@@ -224,15 +227,23 @@ static double softplus(double x)
     return x > 20 ? x : moec_log_f64(1 + moec_exp_f64(x));
 }
 
-/* Rate and decay of a value head: dt = softplus(a + bias), decay exp(-e^A dt); the rate of a state space is
- * dt, that of the delta rule sigmoid(b). */
+/* Rate and decays of a value head: dt = softplus(a + bias), at least step_min; decay exp(-e^A dt); the rate
+ * of a state space is dt, that of the delta rule sigmoid(b). */
 static void prepare_head(const struct running *r, uint32_t head, float *row)
 {
-    float *rate = row + r->layout.rate + head, *decay = row + r->layout.decay + head;
+    const uint32_t n = moec_layer_decays(r->kind) / r->kind->n_head;
+    const float *bias = r->weights->decay_bias + (size_t)head * n;
+    float *rate = row + r->layout.rate + head, *decay = row + r->layout.decay + (size_t)head * n;
     const double factor = moec_exp_f64((double)r->weights->decay_log[head]);
-    const double dt = softplus((double)(*decay + r->weights->decay_bias[head]));
-    *rate = r->kind->mixer == MOEC_MIXER_SPACE ? (float)dt : 1.0f / (1.0f + moec_exp_f32(-*rate));
-    *decay = (float)moec_exp_f64(-factor * dt);
+    if (r->kind->mixer != MOEC_MIXER_SPACE)
+        *rate = 1.0f / (1.0f + moec_exp_f32(-*rate));
+    for (uint32_t i = 0; i < n; i++) {
+        const double step = softplus((double)(decay[i] + bias[i]));
+        const double least = (double)r->kind->step_min, dt = step > least ? step : least;
+        if (r->kind->mixer == MOEC_MIXER_SPACE)
+            *rate = (float)dt;
+        decay[i] = (float)moec_exp_f64(-factor * dt);
+    }
 }
 
 /* What each value head needs; of the delta rule also queries and keys of length 1, queries times
@@ -247,7 +258,7 @@ static void prepare_tile(void *context, size_t item, int thread)
     const float eps = NORM_EPS / (float)dim;
     for (uint32_t t = first; t < end; t++) {
         float *row = r->rows + t * r->stride, *keys = row + r->layout.keys;
-        for (uint32_t head = 0; kind->mixer == MOEC_MIXER_DELTA && head < kind->n_kv_head; head++) {
+        for (uint32_t head = 0; moec_layer_is_delta(kind) && head < kind->n_kv_head; head++) {
             float *q = row + (size_t)head * dim, *k = keys + (size_t)head * dim;
             r->forward->kernels->rms_norm(q, r->weights->q_norm, eps, dim, q);
             r->forward->kernels->rms_norm(k, r->weights->k_norm, eps, dim, k);
@@ -276,6 +287,18 @@ struct columns {
     float *s; /* (head_dim, COLUMNS) */
 };
 
+static void decay_state(const struct running *r, const struct columns *at, const float *row)
+{
+    const uint32_t dim = r->kind->head_dim;
+    const float *decay = row + r->layout.decay;
+    if (r->kind->mixer != MOEC_MIXER_CHANNEL_DELTA) {
+        moec_scale_lanes(at->s, (size_t)dim * COLUMNS, decay[at->head]);
+        return;
+    }
+    for (uint32_t i = 0; i < dim; i++)
+        moec_scale_lanes(at->s + (size_t)i * COLUMNS, COLUMNS, decay[(size_t)at->head * dim + i]);
+}
+
 static void pass_token(const struct running *r, const struct columns *at, float *row)
 {
     const uint32_t dim = r->kind->head_dim, key_head = at->head / (r->kind->n_head / r->kind->n_kv_head);
@@ -283,9 +306,9 @@ static void pass_token(const struct running *r, const struct columns *at, float 
     const float *k = row + r->layout.keys + (size_t)key_head * dim;
     float *v = row + r->layout.values + (size_t)at->head * moec_layer_value_dim(r->kind) + at->first;
     const float rate = row[r->layout.rate + at->head];
-    const bool is_delta = r->kind->mixer == MOEC_MIXER_DELTA;
+    const bool is_delta = moec_layer_is_delta(r->kind);
     float delta[COLUMNS] = {0}, out[COLUMNS];
-    moec_scale_lanes(at->s, (size_t)dim * COLUMNS, row[r->layout.decay + at->head]);
+    decay_state(r, at, row);
     if (is_delta)
         sum_state(r, k, at->s, at->n, delta);
     for (uint32_t c = 0; c < at->n; c++)
@@ -338,8 +361,8 @@ static void pass_item(void *context, size_t item, int thread)
     pass_span(r, &r->spans[item / n_blocks / r->kind->n_head], &at);
 }
 
-/* Outputs of each head normed, then times silu of their gate; of a state space the other way round, each
- * group of heads with its part of the weights. */
+/* Outputs of each head normed, then times silu of their gate, or its sigmoid; of a state space the other way
+ * round, each group of heads with its part of the weights. */
 static void gate_row(const struct running *r, const float *gate, float *out)
 {
     const struct moec_kernels *kernels = r->forward->kernels;
@@ -352,8 +375,10 @@ static void gate_row(const struct running *r, const float *gate, float *out)
     for (uint32_t i = 0; i < n_norm; i++)
         kernels->rms_norm(out + i * dim, r->weights->delta_norm + (is_space ? i * dim : 0), eps, dim,
                           out + i * dim);
-    if (!is_space)
+    if (r->kind->mixer == MOEC_MIXER_DELTA)
         kernels->silu_mul(gate, out, n, out);
+    for (uint32_t i = 0; r->kind->mixer == MOEC_MIXER_CHANNEL_DELTA && i < n; i++)
+        out[i] *= 1.0f / (1.0f + moec_exp_f32(-gate[i]));
 }
 
 static void gate_tile(void *context, size_t item, int thread)
@@ -368,20 +393,40 @@ static void gate_tile(void *context, size_t item, int thread)
     }
 }
 
+/* Product of a latent at `from` in each row. */
+static void run_latent(const struct running *r, size_t from, const struct moec_matrix *matrix, size_t to)
+{
+    const size_t dim = r->kind->head_dim, padded = moec_lanes_padded(dim);
+    for (uint32_t t = 0; t < r->n_tok; t++)
+        memset(r->rows + t * r->stride + from + dim, 0, (padded - dim) * sizeof(float));
+    struct moec_linear product = product_of(r);
+    product.x = r->rows + from;
+    product.x_stride = r->stride;
+    add_part(r, &product, matrix, moec_linear_store, to);
+    moec_linear_run(&product);
+}
+
 static void run_matrices(const struct running *r)
 {
     const struct moec_layer_kind *kind = r->kind;
     const uint32_t n_blocks = (moec_layer_value_dim(kind) - 1) / COLUMNS + 1;
     const uint64_t channels = moec_layer_channels(kind);
+    const bool has_latents = kind->mixer == MOEC_MIXER_CHANNEL_DELTA;
+    const struct moec_matrix *gate = has_latents ? &r->weights->output_gate_down : &r->weights->output_gate;
+    const struct moec_matrix *decay = has_latents ? &r->weights->delta_decay_down : &r->weights->delta_decay;
     struct moec_linear inputs = product_of(r);
     add_part(r, &inputs, &r->weights->q, moec_linear_store, r->layout.queries);
     add_part(r, &inputs, &r->weights->k, moec_linear_store, r->layout.keys);
     add_part(r, &inputs, &r->weights->v, moec_linear_store, r->layout.values);
-    add_part(r, &inputs, &r->weights->output_gate, moec_linear_store, r->layout.gate);
-    if (kind->mixer == MOEC_MIXER_DELTA)
+    add_part(r, &inputs, gate, moec_linear_store, has_latents ? r->layout.gate_latent : r->layout.gate);
+    if (moec_layer_is_delta(kind))
         add_part(r, &inputs, &r->weights->delta_rate, moec_linear_store, r->layout.rate);
-    add_part(r, &inputs, &r->weights->delta_decay, moec_linear_store, r->layout.decay);
+    add_part(r, &inputs, decay, moec_linear_store, has_latents ? r->layout.decay_latent : r->layout.decay);
     moec_linear_run(&inputs);
+    if (has_latents) {
+        run_latent(r, r->layout.gate_latent, &r->weights->output_gate, r->layout.gate);
+        run_latent(r, r->layout.decay_latent, &r->weights->delta_decay, r->layout.decay);
+    }
     convolve(r);
     run_tokens(r, channels, prepare_tile);
     moec_forward_run(r->forward, (size_t)r->n_spans * kind->n_head * n_blocks,

@@ -126,6 +126,8 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
 
     uint64_t tile_floats = moec_linear_tile_rows(stride) * stride;
     for (uint32_t i = 0; i < config->n_kind; i++) {
+        if (!moec_layer_mixes(&config->kinds[i]))
+            continue;
         const size_t q_stride = moec_lanes_padded(moec_layer_out_dim(&config->kinds[i]));
         const size_t latent = moec_lanes_padded(config->kinds[i].q_latent_dim);
         tile_floats = larger(tile_floats, (uint64_t)moec_linear_tile_rows(q_stride) * q_stride);
@@ -153,7 +155,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     size_t head_stride = 0;
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const struct moec_layer_kind *kind = &config->kinds[i];
-        if (moec_layer_is_running(kind))
+        if (!moec_layer_attends(kind))
             continue;
         const size_t stride_of_kind = moec_lanes_padded(moec_layer_score_dim(kind));
         const uint64_t n = (uint64_t)moec_attention_tile(kind, max_tokens) * moec_attention_group(kind);

@@ -328,11 +328,71 @@ static void test_config__section_of_running_layers(void **state)
         {mixers + 8, 2, MOEC_ERR_LIMIT, "positions of a convolution 0, expected 2..16"},
         {mixers + 12, 2, MOEC_ERR_LIMIT, "positions of a convolution 2, expected 0..0"},
         {mixers + 16, 2, MOEC_ERR_LIMIT, "dimension of values 2, expected 0..0"},
-        {last, 4, MOEC_ERR_LIMIT, "kind of mixing 4, expected 0..3"},
+        {last, 6, MOEC_ERR_LIMIT, "kind of mixing 6, expected 0..5"},
+        {last, 4, MOEC_ERR_FORMAT, "mixes no positions and has heads"},
+        {last, 5, MOEC_ERR_LIMIT, "key heads 2, expected 4..4"},
+        {last + 3, 2, MOEC_ERR_FORMAT, "0, 0 and 2 after the kind of mixing of attention 2"},
+        {last + 3, 1, MOEC_ERR_FORMAT, "has no MLP and has experts, expected a mixer alone"},
         {last, 0, MOEC_ERR_LIMIT, "dimension of values 7, expected 0..0"},
         {last, 1, MOEC_ERR_FORMAT, "running state and what only attention has"},
         {last + 4, 17, MOEC_ERR_LIMIT, "positions of a convolution 17"},
         {last + 10, 0xff, MOEC_ERR_LIMIT, "dimension of values"},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
+/* As Nemotron-H has it: a state space alone, experts alone, an MLP alone, attention alone. */
+static struct moec_config parts_alone(void)
+{
+    struct moec_config c = sample();
+    c.kinds[0] = (struct moec_layer_kind){.mixer = MOEC_MIXER_SPACE,
+                                          .no_mlp = true,
+                                          .conv_size = 4,
+                                          .n_head = 4,
+                                          .n_kv_head = 2,
+                                          .head_dim = 5,
+                                          .value_dim = 7,
+                                          .step_min = 0.25f};
+    c.kinds[1] = (struct moec_layer_kind){.mixer = MOEC_MIXER_NONE, .is_moe = true};
+    c.kinds[2] = (struct moec_layer_kind){.mixer = MOEC_MIXER_NONE, .n_ff_dense = 40};
+    c.kinds[3] = (struct moec_layer_kind)KIND(.no_mlp = true);
+    c.n_kind = 4;
+    memcpy(c.layer_kind, (uint8_t[]){0, 1, 2, 3, 1}, 5);
+    c.activation = MOEC_ACTIVATION_RELU_SQUARED;
+    c.plain_mlp = true;
+    return c;
+}
+
+static void test_config__section_of_layers_of_one_part(void **state)
+{
+    (void)state;
+    struct moec_config c = parts_alone(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    /* Two attentions beside the first (both parts without a mixer are one), sizes of two MLPs, three mixers,
+     * three steps. */
+    const size_t sizes = 112 + 4 * 2 + 5 + 28 + 8 + 4 + 2 * 32 + 5, mixers = sizes + 8 + 2 * 4;
+    const size_t steps = mixers + 8 + 3 * 12;
+    assert_int_equal(n, steps + 8 + 3 * 4);
+    assert_memory_equal(bytes + mixers + 8, ((uint8_t[]){3, 0, 0, 1, 4}), 5);
+    assert_memory_equal(bytes + mixers + 20, ((uint8_t[]){4, 0, 0, 0}), 4);
+    assert_memory_equal(bytes + mixers + 32, ((uint8_t[]){0, 0, 0, 1}), 4);
+    assert_memory_equal(bytes + steps, ((uint8_t[]){12, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0x80, 0x3e}), 12);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    for (uint32_t layer = 0; layer < c.n_layer; layer++)
+        assert_true(moec_layer_same(moec_config_layer(&back, layer), moec_config_layer(&c, layer)));
+    assert_true(moec_config_attention(&back) == &back.kinds[3] && back.activation == c.activation);
+
+    const struct damage damages[] = {
+        {steps + 4, 8, MOEC_ERR_FORMAT, "8 bytes for least steps, expected 12"},
+        {steps + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the least step of a state space"},
+        {steps + 15, 0x3e, MOEC_ERR_FORMAT, "as the least step of a state space without one"},
+        {mixers + 23, 1, MOEC_ERR_FORMAT, "has no MLP and has experts"},
+        {mixers + 11, 0, MOEC_ERR_LIMIT, "dense MLP size 0, expected 1.."},
+        {sizes + 12, 40, MOEC_ERR_LIMIT, "dense MLP size without an MLP 40"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
@@ -787,7 +847,7 @@ static void test_config__check_refuses(void **state)
             c.kinds[0].rotary_dim = 0, MOEC_ERR_LIMIT, "rotated part of a head with a latent 0");
     REFUSED(c = latent(); c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "a latent of keys and values with");
     REFUSED(c = latent(); c.kinds[0].n_head = c.kinds[0].latent_dim = 1u << 19, MOEC_ERR_LIMIT, "heads x ");
-    REFUSED(c.activation = 5, MOEC_ERR_LIMIT, "activation 5");
+    REFUSED(c.activation = 6, MOEC_ERR_LIMIT, "activation 6");
     REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_SILU;
             c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
     REFUSED(c = two_stacks(); c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token and has");
@@ -829,6 +889,13 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.n_ff_expert = 0, MOEC_ERR_LIMIT, "expert size");
     REFUSED(c.n_ff_shared = 0, MOEC_ERR_FORMAT, "no shared expert");
     REFUSED(c.kinds[1].n_ff_dense = 0, MOEC_ERR_LIMIT, "layer 1 of 'config.json' says dense MLP size");
+    REFUSED((c = parts_alone(), c.kinds[2].no_mlp = true), MOEC_ERR_LIMIT,
+            "dense MLP size without an MLP 40");
+    REFUSED((c = parts_alone(), c.kinds[1].is_moe = false, c.kinds[1].no_mlp = true), MOEC_ERR_FORMAT,
+            "has no MLP and mixes no positions");
+    REFUSED((c = parts_alone(), c.layer_scale = true), MOEC_ERR_FORMAT, "with a factor of its own");
+    REFUSED((c = two_stacks(), c.kinds[1].no_mlp = true, c.kinds[1].n_ff_dense = 0), MOEC_ERR_FORMAT,
+            "beside an encoder");
     REFUSED((c = two_stacks(), c.kinds[1].head_dim = 9), MOEC_ERR_FORMAT,
             "the attention of layer 1 of 'config.json' differs from layer 0's");
     REFUSED(c.kinds[1].n_kv_head = 4, MOEC_ERR_FORMAT, "layer 1 of 'config.json' says 6 attention heads");
@@ -873,6 +940,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_dense_sizes),
         cmocka_unit_test(test_config__section_of_routers),
         cmocka_unit_test(test_config__section_of_running_layers),
+        cmocka_unit_test(test_config__section_of_layers_of_one_part),
         cmocka_unit_test(test_config__section_of_latents),
         cmocka_unit_test(test_config__section_of_experts),
         cmocka_unit_test(test_config__section_of_routing_by_token),

@@ -36,6 +36,8 @@ static const char *const families[] = {
     "gpt_oss-mxfp4",
     "gemma4",
     "granitemoehybrid",
+    "nemotron_h",
+    "kimi_linear",
     "deepseek_v2",
     "deepseek_v3",
     "glm4_moe_lite",
@@ -50,7 +52,8 @@ static const char *const families[] = {
 
 /* Those with running states. In float32 their prefill and decoding in transformers differ, the more the
  * longer a text is; tests/fixtures/make_exact.py has both in float64, where they do not. */
-static const char *const running[] = {"qwen3_next", "qwen3_5_moe", "granitemoehybrid", "lfm2_moe"};
+static const char *const running[] = {"qwen3_next", "qwen3_5_moe", "granitemoehybrid",
+                                      "lfm2_moe",   "nemotron_h",  "kimi_linear"};
 
 /* The largest difference at any position, as a part of the spread of theirs there. */
 static float worst_difference(const float *all_theirs, const float *all_ours, uint32_t n_tok, size_t n_vocab)

@@ -2,10 +2,12 @@
 
 #include "formats/family/family.h"
 
-#define QWEN    "\"model_type\": \"qwen2_moe\""
-#define OLMOE   "\"model_type\": \"olmoe\""
-#define MIXTRAL "\"model_type\": \"mixtral\""
-#define SWITCH  "\"model_type\": \"switch_transformers\""
+#define QWEN     "\"model_type\": \"qwen2_moe\""
+#define OLMOE    "\"model_type\": \"olmoe\""
+#define MIXTRAL  "\"model_type\": \"mixtral\""
+#define SWITCH   "\"model_type\": \"switch_transformers\""
+#define NEMOTRON "\"model_type\": \"nemotron_h\""
+#define KIMI     "\"model_type\": \"kimi_linear\""
 
 static enum moec_status read_config(const char *text, struct moec_config *config, struct moec_error *err)
 {
@@ -154,6 +156,49 @@ static void test_family__windows(void **state)
     assert_int_equal(good("{" MIXTRAL ", \"sliding_window\": null}").kinds[0].window, 0);
 }
 
+/* By letters or by words, of transformers or of NVIDIA's code. */
+static void test_family__layers_of_one_part(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{" NEMOTRON ", \"hybrid_override_pattern\": \"M*E-M\", \"mamba_dt_min\": 0.25}",
+        "{" NEMOTRON ", \"time_step_min\": 0.25, \"layers_block_type\": [\"mamba\", \"attention\", \"moe\", "
+        "\"mlp\", \"linear_attention\"]}"};
+    for (size_t i = 0; i < 2; i++) {
+        const struct moec_config c = good(texts[i]);
+        assert_layers(&c, "00100");
+        assert_int_equal(c.n_kind, 4);
+        assert_true(c.kinds[0].mixer == MOEC_MIXER_SPACE && c.kinds[0].no_mlp &&
+                    c.kinds[0].step_min == 0.25f);
+        assert_true(moec_layer_attends(&c.kinds[1]) && c.kinds[1].no_mlp && c.kinds[1].rope_theta == 0);
+        assert_true(!moec_layer_mixes(&c.kinds[2]) && !c.kinds[2].no_mlp);
+        assert_true(!moec_layer_mixes(&c.kinds[3]) && c.kinds[3].n_ff_dense == 21504);
+        assert_true(c.plain_mlp && c.activation == MOEC_ACTIVATION_RELU_SQUARED && c.n_ff_shared == 7688);
+    }
+    assert_true(good("{" NEMOTRON "}").n_layer == 4 && good("{" NEMOTRON "}").kinds[0].step_min == 0.001f);
+}
+
+/* Layers are numbered from 1 in what is published, and in groups of four where nothing is said. */
+static void test_family__layers_of_kimi_delta_attention(void **state)
+{
+    (void)state;
+    struct moec_config c = good("{" KIMI "}");
+    assert_layers(&c, "011111111111111111111111111");
+    for (uint32_t layer = 0; layer < c.n_layer; layer++)
+        assert_int_equal(moec_layer_attends(moec_config_layer(&c, layer)), layer > 0 && layer % 4 == 0);
+    assert_int_equal(moec_config_attention(&c)->latent_dim, 512);
+    c = good(
+        "{" KIMI ", \"num_hidden_layers\": 4, \"first_k_dense_replace\": 2, \"num_expert_group\": 4, "
+        "\"linear_attn_config\": {\"full_attn_layers\": [2], \"kda_layers\": [1, 3, 4], \"head_dim\": 24, "
+        "\"num_heads\": 6, \"short_conv_kernel_size\": 3}}");
+    assert_layers(&c, "0011");
+    for (uint32_t layer = 0; layer < 4; layer++)
+        assert_int_equal(moec_layer_attends(moec_config_layer(&c, layer)), layer == 1);
+    const struct moec_layer_kind *kind = moec_config_layer(&c, 3);
+    assert_true(kind->mixer == MOEC_MIXER_CHANNEL_DELTA && kind->head_dim == 24 && kind->n_head == 6 &&
+                kind->n_kv_head == 6 && kind->conv_size == 3 && c.n_group == 4 && c.n_top_group == 1);
+}
+
 static void test_family__end_of_text(void **state)
 {
     (void)state;
@@ -180,6 +225,21 @@ static void test_family__refusals(void **state)
         {"{\"model_type\": \"deepseek_v4\"}", MOEC_ERR_UNSUPPORTED,
          "'model_type' 'deepseek_v4', which is not supported: it would need hyper-connections"},
         {"{\"model_type\": \"llama4_text\"}", MOEC_ERR_UNSUPPORTED, "it would need chunked attention"},
+        {"{" NEMOTRON ", \"moe_latent_size\": 64}", MOEC_ERR_UNSUPPORTED, "'moe_latent_size'"},
+        {"{" NEMOTRON ", \"mlp_hidden_act\": \"silu\"}", MOEC_ERR_UNSUPPORTED,
+         "'mlp_hidden_act' 'silu', only 'relu2'"},
+        {"{" NEMOTRON ", \"use_bias\": true}", MOEC_ERR_UNSUPPORTED, "'use_bias' true"},
+        {"{" NEMOTRON ", \"use_conv_bias\": false}", MOEC_ERR_UNSUPPORTED, "'use_conv_bias' false"},
+        {"{" NEMOTRON ", \"hybrid_override_pattern\": \"ME?\"}", MOEC_ERR_UNSUPPORTED,
+         "'hybrid_override_pattern' 'ME?'"},
+        {"{" NEMOTRON ", \"layers_block_type\": [\"moe\", \"conv\"]}", MOEC_ERR_UNSUPPORTED,
+         "'layers_block_type'[1]"},
+        {"{" NEMOTRON ", \"layers_block_type\": []}", MOEC_ERR_LIMIT, "layers"},
+        {"{" NEMOTRON ", \"layers_block_type\": [\"mlp\"]}", MOEC_ERR_FORMAT, "RoPE theta 0"},
+        {"{" KIMI ", \"mla_use_nope\": false}", MOEC_ERR_UNSUPPORTED, "'mla_use_nope' false"},
+        {"{" KIMI ", \"moe_router_activation_func\": \"softmax\"}", MOEC_ERR_UNSUPPORTED,
+         "'moe_router_activation_func' 'softmax'"},
+        {"{" KIMI ", \"linear_attn_config\": {\"kda_layers\": [0]}}", MOEC_ERR_FORMAT, "'kda_layers'[0]"},
         {"{\"model_type\": \"hash_moe\", \"scoring_func\": \"sigmoid\"}", MOEC_ERR_UNSUPPORTED,
          "'scoring_func' 'sigmoid', only 'sqrtsoftplus'"},
         {"{\"model_type\": \"hash_moe\", \"swiglu_limit\": 7}", MOEC_ERR_UNSUPPORTED,
@@ -450,6 +510,8 @@ int main(void)
         cmocka_unit_test(test_family__heads_and_rope),
         cmocka_unit_test(test_family__qwen_layers),
         cmocka_unit_test(test_family__windows),
+        cmocka_unit_test(test_family__layers_of_one_part),
+        cmocka_unit_test(test_family__layers_of_kimi_delta_attention),
         cmocka_unit_test(test_family__end_of_text),
         cmocka_unit_test(test_family__refusals),
         cmocka_unit_test(test_family__tensor_names),

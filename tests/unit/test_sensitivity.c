@@ -195,6 +195,7 @@ static void test_sensitivity__equals_naive_running(void **state)
 {
     (void)state;
     check_exact("tests/fixtures/families/lfm2_moe", 4);
+    check_exact("tests/fixtures/families/nemotron_h", 4); /* layers of one part */
     check_exact("tests/fixtures/families/qwen3_next", 4);
 }
 
