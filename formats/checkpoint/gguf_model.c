@@ -22,7 +22,7 @@ struct key {
     bool is_needed;
 };
 
-#define MAX_OWN_KEYS 10
+#define MAX_OWN_KEYS 12
 
 /* expert_gating_func: how scores are made of the router's products. */
 enum gating { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_CHOSEN = 3 };
@@ -54,6 +54,7 @@ static enum moec_status put_deepseek2(const struct making *m);
 static enum moec_status put_granite(const struct making *m);
 static enum moec_status put_granite_hybrid(const struct making *m);
 static enum moec_status put_lfm2(const struct making *m);
+static enum moec_status put_nemotron_h(const struct making *m);
 static enum moec_status put_qwen_next(const struct making *m);
 static struct moec_tensor_layout layout_deepseek2(const struct moec_config *config, enum moec_role role,
                                                   uint32_t layer);
@@ -61,10 +62,20 @@ static struct moec_tensor_layout layout_granite_hybrid(const struct moec_config 
                                                        uint32_t layer);
 static struct moec_tensor_layout layout_lfm2(const struct moec_config *config, enum moec_role role,
                                              uint32_t layer);
+static struct moec_tensor_layout layout_nemotron_h(const struct moec_config *config, enum moec_role role,
+                                                   uint32_t layer);
 static struct moec_tensor_layout layout_qwen_next(const struct moec_config *config, enum moec_role role,
                                                   uint32_t layer);
 
 /* clang-format off */
+#define SPACE_NAMES                                                                                          \
+    {MOEC_ROLE_OUTPUT_GATE, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_V, true, "blk.{L}.ssm_in.weight"},    \
+    {MOEC_ROLE_K, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_Q, true, "blk.{L}.ssm_in.weight"},              \
+    {MOEC_ROLE_DELTA_DECAY, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_O, true, "blk.{L}.ssm_out.weight"},   \
+    {MOEC_ROLE_CONVOLUTION, false, "blk.{L}.ssm_conv1d.weight"},                                             \
+    {MOEC_ROLE_CONVOLUTION_BIAS, false, "blk.{L}.ssm_conv1d.bias"},                                          \
+    {MOEC_ROLE_SPACE_SKIP, false, "blk.{L}.ssm_d"}
+
 static const struct architecture architectures[] = {
     {.name = "olmoe", .model_type = "olmoe", .gating = SOFTMAX},
     {.name = "qwen2moe", .model_type = "qwen2_moe", .gating = SOFTMAX},
@@ -127,12 +138,22 @@ static const struct architecture architectures[] = {
               {"ssm.state_size", "mamba_d_state", COUNT, true},
               {"ssm.group_count", "mamba_n_groups", COUNT, true},
               {"ssm.time_step_rank", "mamba_n_heads", COUNT, true}},
-     .tensors.names = {{MOEC_ROLE_OUTPUT_GATE, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_V, true, "blk.{L}.ssm_in.weight"},
-               {MOEC_ROLE_K, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_Q, true, "blk.{L}.ssm_in.weight"},
-               {MOEC_ROLE_DELTA_DECAY, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_O, true, "blk.{L}.ssm_out.weight"},
-               {MOEC_ROLE_CONVOLUTION, false, "blk.{L}.ssm_conv1d.weight"},
-               {MOEC_ROLE_CONVOLUTION_BIAS, false, "blk.{L}.ssm_conv1d.bias"},
-               {MOEC_ROLE_SPACE_SKIP, false, "blk.{L}.ssm_d"}}},
+     .tensors.names = {SPACE_NAMES}},
+    {.name = "nemotron_h_moe", .model_type = "nemotron_h", .gating = SIGMOID, .norm_topk = true,
+     .put = put_nemotron_h, .tensors.layout_of = layout_nemotron_h,
+     .keys = {{"expert_count", "n_routed_experts", COUNT, true},
+              {"expert_weights_scale", "routed_scaling_factor", REAL, false},
+              {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size", COUNT, true},
+              {"attention.head_count_kv", "num_key_value_heads", LARGEST, true},
+              {"feed_forward_length", "widest_feed_forward", LARGEST, false},
+              {"moe_latent_size", "moe_latent_size", COUNT, false},
+              {"attention.layer_norm_epsilon", "layer_norm_epsilon", REAL, false},
+              {"attention.layer_norm_rms_epsilon", "rms_norm_eps", REAL, false},
+              {"ssm.conv_kernel", "conv_kernel", COUNT, true},
+              {"ssm.state_size", "ssm_state_size", COUNT, true},
+              {"ssm.group_count", "n_groups", COUNT, true},
+              {"ssm.time_step_rank", "mamba_num_heads", COUNT, true}},
+     .tensors.names = {SPACE_NAMES, {MOEC_ROLE_MLP_NORM, false, "blk.{L}.attn_norm.weight"}}},
     {.name = "exaone-moe", .model_type = "exaone_moe", .gating = SIGMOID,
      .first_moe = "first_k_dense_replace", .n_shared = "num_shared_experts", .window_step = 4,
      .keys = {{"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
@@ -692,6 +713,42 @@ static struct moec_tensor_layout layout_granite_hybrid(const struct moec_config 
     struct moec_tensor_layout layout = {0};
     if (is_running && role != MOEC_ROLE_SHARED_GATE && role != MOEC_ROLE_SHARED_UP)
         layout = moec_family_granitemoehybrid.layout_of(config, role, layer);
+    layout.is_convolution = false;
+    layout.has_pairs = !is_running && (role == MOEC_ROLE_Q || role == MOEC_ROLE_K);
+    layout.is_flat =
+        role == MOEC_ROLE_DELTA_DECAY_LOG || role == MOEC_ROLE_SPACE_SKIP || role == MOEC_ROLE_DELTA_NORM;
+    layout.takes_log = role == MOEC_ROLE_DELTA_DECAY_LOG;
+    return layout;
+}
+
+/* What a layer is shows in its tensors. */
+static enum moec_status put_nemotron_h(const struct making *m)
+{
+    char letters[MOEC_MAX_LAYERS + 1] = "";
+    uint64_t n_inner = 0, n_head = 0;
+    struct moec_tensor tensor;
+    MOEC_TRY(find_count(m, "ssm.inner_size", &n_inner));
+    MOEC_TRY(find_count(m, "ssm.time_step_rank", &n_head));
+    moec_json_out_u64(m->root, "mamba_head_dim", n_head > 0 ? n_inner / n_head : 0);
+    for (uint64_t layer = 0; layer < m->n_layer && layer < MOEC_MAX_LAYERS; layer++) {
+        letters[layer] = find_in_layer(m, layer, "ssm_in.weight", &tensor)         ? 'M'
+                         : find_in_layer(m, layer, "attn_output.weight", &tensor)  ? '*'
+                         : find_in_layer(m, layer, "ffn_gate_inp.weight", &tensor) ? 'E'
+                                                                                   : '-';
+        if (letters[layer] == '-' && find_in_layer(m, layer, "ffn_up.weight", &tensor))
+            moec_json_out_u64(m->root, "intermediate_size", tensor.shape[0]);
+    }
+    moec_json_out_string(m->root, "hybrid_override_pattern", letters);
+    return MOEC_OK;
+}
+
+/* As in Granite's files: coordinates of attention are put into pairs, although nothing rotates them. */
+static struct moec_tensor_layout layout_nemotron_h(const struct moec_config *config, enum moec_role role,
+                                                   uint32_t layer)
+{
+    const bool is_running =
+        layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer));
+    struct moec_tensor_layout layout = moec_family_space_layout(config, role, layer);
     layout.is_convolution = false;
     layout.has_pairs = !is_running && (role == MOEC_ROLE_Q || role == MOEC_ROLE_K);
     layout.is_flat =
