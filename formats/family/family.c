@@ -60,7 +60,7 @@ const struct moec_family *moec_family_find(const char *model_type)
 static const struct {
     const char *model_type, *needed;
 } missing[] = {
-    {"bailing_hybrid", "outputs of latent attention that are gated head by head"},
+    {"bailing_hybrid", "gates of the heads of latent attention, and bounded decays"},
     {"dbrx", "queries, keys and values in one clipped product, and experts of a layer in one matrix"},
     {"deepseek_v4", "hyper-connections and compressed attention with an indexer"},
     {"gptsan_japanese", "a prefix that sees itself whole, and learned positions"},
