@@ -102,8 +102,7 @@ static void use_records(const struct moec_bundle *bundle)
         if (record != NULL && row != NULL &&
             moec_bundle_read_record(bundle, copy, ordinal, expert, record, NULL) == MOEC_OK) {
             moec_record_bind(layout, record, &mlp);
-            moec_codec_decode_row(mlp.down.codec, mlp.down.data + (layout->n_ff - 1) * mlp.down.stride_bytes,
-                                  layout->n_embd, row);
+            moec_matrix_decode_span(&mlp.down, layout->n_ff - 1, 0, layout->n_embd, row);
             moec_kernels_best()->decode_rows(&mlp.down, layout->n_ff - 1, 1, row, stride);
         }
         free(record);

@@ -5,6 +5,7 @@
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_dense.h"
 #include "formats/bundle/bundle_sparsity.h"
+#include "tests/unit/fixture_bundle.h"
 #include "tests/unit/sample_bundle.h"
 
 /* Several codecs of one bitwidth, and dense weights whose pieces are cut by matrix. */
@@ -89,7 +90,7 @@ int main(int argc, char **argv)
     char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec"),
          *levels = temporary_path(argv[1], "levels.moec"), *codecs = temporary_path(argv[1], "codecs.moec"),
          *nested = temporary_path(argv[1], "nested.moec"), *sparse = temporary_path(argv[1], "sparse.moec"),
-         *tuned = temporary_path(argv[1], "tuned.moec");
+         *tuned = temporary_path(argv[1], "tuned.moec"), *mxfp4 = temporary_path(argv[1], "mxfp4.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
     struct moec_codec kept[MOEC_CODEC_TABLE];
@@ -115,6 +116,7 @@ int main(int argc, char **argv)
     write_sparse(&s, bare, sparse);
     write_tuned(&s, bare, tuned);
     write_codecs(&s, codecs);
+    fixture_bundle_write("tests/fixtures/families/gpt_oss-mxfp4", mxfp4, 4, true);
     sample_release(&s);
     free(full);
     free(bare);
@@ -123,5 +125,6 @@ int main(int argc, char **argv)
     free(nested);
     free(sparse);
     free(tuned);
+    free(mxfp4);
     return 0;
 }
