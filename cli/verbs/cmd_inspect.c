@@ -272,10 +272,14 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     cli_print(stdout,
               "\nModel\n  %s: %" PRIu32 " layers%s (%" PRIu32 " with experts), hidden %" PRIu32 ", %" PRIu32
               " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32
-              " neurons each; shared expert: %" PRIu32 " neurons\n",
+              " neurons each; ",
               config->family, config->n_layer, stacks, moec_config_moe_count(config), config->n_embd,
               moec_config_attention(config)->n_head, config->n_vocab, config->n_expert, config->top_k,
-              config->n_ff_expert, config->n_ff_shared);
+              config->n_ff_expert);
+    if (config->n_ff_shared > 0)
+        cli_print(stdout, "shared expert: %" PRIu32 " neurons\n", config->n_ff_shared);
+    else
+        cli_print(stdout, "no shared expert\n");
     const uint32_t limit = moec_config_rope_limit(config);
     if (limit > 0)
         cli_print(stdout, "  RoPE by the length of the context: made for %s%" PRIu32 " tokens%s\n",

@@ -192,7 +192,8 @@ static enum moec_status check_options(const struct moert_options *options, const
             config->n_position < DEFAULT_CONTEXT_TOKENS ? config->n_position : DEFAULT_CONTEXT_TOKENS;
     if (engine->n_context > config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "a context of %" PRIu32 " tokens, but the model knows %" PRIu32 " positions",
+                         "a context of %" PRIu32 " tokens, expected at most the %" PRIu32
+                         " positions that the model knows",
                          engine->n_context, config->n_position);
     engine->rope_tokens = engine->n_context;
     engine->n_beams = options->n_beams > 0 ? options->n_beams : engine->bundle->generation.n_beam;
