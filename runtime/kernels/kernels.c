@@ -28,7 +28,7 @@ static bool cpu_has(enum set set)
         state_needed |= 0xe0;                               /* mask and 512-bit registers */
     }
     if (set == SET_AVX512_VBMI)
-        leaf7_ecx |= BIT(1) | BIT(8); /* AVX-512 VBMI, GFNI */
+        leaf7_ecx |= BIT(1) | BIT(8) | BIT(11); /* AVX-512 VBMI, GFNI, AVX-512 VNNI */
     uint32_t eax, ebx, ecx, edx;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & leaf1_needed) != leaf1_needed)
         return false;

@@ -1,0 +1,79 @@
+/* The faster arithmetic by name "int8": activations are rounded to INT8 in spans of 128, products with codes
+ * are sums of integers. What is rounded is stated here to the bit, so results are the same on every
+ * instruction set, for every chunking and thread count, as those of the canonical arithmetic are (D1); they
+ * differ from the canonical ones, and a loss or a certificate means one of the two.
+ *
+ * It serves matrices of evenly spaced codes, one scale for a row or for groups of 32, 64 or 128 weights
+ * (moec_int8_serves); other matrices, norms, routers, attention and sampling stay canonical.
+ *
+ * Letters as in runtime/kernels/kernels.h. c, s, z: code, scale and zero of a weight, which is (c - z) s.
+ *
+ * rounding of v[0..n) (n <= 128):
+ *     m = the largest |v[i]|, a NaN being larger than anything
+ *     q[i] = v[i] * (127 / m) to the nearest integer, ties to even, within -127..127; 0 when m is at most
+ * 2^-120 or NaN scale = m / 127
+ *
+ * dot over K: x is rounded in spans of 128. Of block b = 0..3 of a span (32 weights) and j = 0..3, with
+ * i = 16 h + 4 j + t for h = 0, 1 and t = 0..3:
+ *     I[4 b + j] = sum over h, t of q[32 b + i] (c[32 b + i] - z)        an integer, exact
+ *     a[4 b + j] = fma(F32(I[4 b + j]), s * scale, a[4 b + j])          spans in increasing order, from +0
+ * and the 16 sums go down the tree of the canonical dot. Blocks past the row's end have I = 0.
+ *
+ * weighted sum over a chunk of N <= MOEC_SUM_CHUNK neurons: for each group of columns the activations are
+ * rounded together with their weights' scales, v[n] = h[n] * s[n], and
+ *     y[c] = F32(sum over n of q[n] (c[n] - z[n])) * scale
+ *
+ * Sources: block-wise 8-bit activations with integer products are common to llama.cpp (Q8_0, Q8_K) and to
+ * LLM.int8() (Dettmers et al., 2022); rounding h together with the scales of rows is what the layout of down
+ * projections asks for (formats/model/record.h). Thread rule: pure functions; nothing allocates. */
+#ifndef MOEC_RUNTIME_KERNELS_INT8_H
+#define MOEC_RUNTIME_KERNELS_INT8_H
+
+#include "runtime/kernels/kernels.h"
+
+#define MOEC_INT8_SPAN  128
+#define MOEC_INT8_SMALL 0x1p-120f /* 127 over this and less is not finite, or nearly so */
+
+/* 128 activations. Both halves of blocks stand together: q[64 h + 16 b + i] is activation 32 b + 16 h + i,
+ * as codes of 4 bits come out of their bytes. */
+struct moec_int8_span {
+    _Alignas(64) int8_t q[MOEC_INT8_SPAN];
+    int32_t
+        sums[MOEC_LANES]; /* of q, by the lane of their products: sums[4 b + j] as I above with c - z = 1 */
+    float scale;
+};
+
+struct moec_int8_kernels {
+    const char *name; /* "scalar", "avx2", "avx512-vnni" */
+
+    /* Rounds n activations, n > 0, to moec_int8_spans(n) spans; past the end q is 0. */
+    void (*round)(const float *x, size_t n, struct moec_int8_span *spans);
+
+    /* y[t][i] = dot of row t of x, x + t * x_stride spans, and of row first + i of the matrix, or of row
+     * first + some[i] when some is not NULL (rising), for t < n_tok, i < n_rows. */
+    void (*dot)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
+                const struct moec_int8_span *x, size_t x_stride, uint32_t n_tok, float *y, size_t y_stride);
+
+    /* One chunk of a weighted sum over rows first + i, or first + some[i], i < n_rows <= MOEC_SUM_CHUNK,
+     * which count h[t][i] times. Overwrites y[t][0..columns). */
+    void (*sum_chunk)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
+                      const float *h, size_t h_stride, uint32_t n_tok, float *y, size_t y_stride);
+};
+
+extern const struct moec_int8_kernels moec_int8_kernels_scalar;
+/* NULL when this build has no such set. Calling one that the CPU lacks is undefined. */
+const struct moec_int8_kernels *moec_int8_kernels_avx2(void);
+const struct moec_int8_kernels *moec_int8_kernels_avx512_vnni(void);
+
+/* The set that goes with `kernels` on this CPU. */
+const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *kernels);
+
+/* Whether products with rows of this codec are those above. */
+bool moec_int8_serves(struct moec_codec codec);
+
+static inline size_t moec_int8_spans(size_t n)
+{
+    return (n + MOEC_INT8_SPAN - 1) / MOEC_INT8_SPAN;
+}
+
+#endif

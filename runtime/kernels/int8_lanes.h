@@ -1,0 +1,603 @@
+/* The int8 arithmetic (runtime/kernels/int8.h), written once for the vector sets over 16 floats (`lanes`),
+ * 64 bytes (`words`) and the codes of a span (`codes`, whose half[h] holds the codes 32 b + 16 h + i at
+ * 16 b + i). A set (runtime/kernels/int8_avx2.c, ...) defines the primitives of runtime/kernels/lanes_*.h and
+ * these, then includes this file, which defines INT8_KERNELS(name), its table:
+ *
+ * words_load, words_store, words_zero, words_set(int32), words_and, words_or, words_top (of 32-bit integers),
+ * words_sub; words_up(w, bits) shifts 32-bit integers to the left
+ *
+ * words_of_lanes(v): to integers, ties to even; lanes_of_words; lanes_as_words and words_as_lanes: the bits
+ *
+ * words_quads(w, out): of four rows' bytes w[0..4) column by column: out[u], 32-bit integer 4 b + k, holds
+ * the bytes 16 b + 4 u + k of w[0], w[1], w[2], w[3]
+ *
+ * words_spread(at, per_span), lanes_spread(v, per_span): 32-bit integer and lane i / (16 / per_span) of four,
+ * at each i; per_span is 1, 2 or 4
+ *
+ * blocks_store(f, out): lanes 4 b + k of f[u] to out[32 b + 4 u + k]
+ *
+ * codes_at(dtype, bytes): the codes of a whole span
+ *
+ * OFFSET(dtype) and words_dot(dtype, sums, codes, q): each 32-bit integer of sums plus four products of bytes
+ * q with codes less OFFSET; words_sum_quads(sums, q): plus the four bytes alone
+ *
+ * TOKENS_AT_ONCE tokens by ROWS_OF_MANY rows are the tile of a product with many tokens, one token by
+ * ROWS_AT_ONCE rows the other */
+#ifndef MOEC_RUNTIME_KERNELS_INT8_LANES_H
+#define MOEC_RUNTIME_KERNELS_INT8_LANES_H
+
+#include "formats/base/half.h"
+#include "runtime/kernels/int8.h"
+#include "runtime/kernels/kernels_x86.h"
+
+#define SPAN   MOEC_INT8_SPAN
+#define CHUNK  MOEC_SUM_CHUNK
+#define QUADS  (CHUNK / 4)
+#define GROUPS 64                 /* of columns, whose rounded activations are held together */
+#define PANEL  2048               /* columns of a chunk's sum that are held together */
+#define HELD   4                  /* tokens whose rounded activations are held together */
+#define AHEAD  (4 * ROWS_AT_ONCE) /* rows that are asked for ahead of time, see kernels_x86.h */
+
+/* Where the parts of a matrix's rows lie. */
+struct plan {
+    size_t columns;
+    size_t whole;      /* spans */
+    size_t tail_bytes; /* codes of an incomplete last span */
+    size_t span_bytes;
+    size_t groups, group; /* group: 0 = channel */
+    int per_span;         /* groups of a span; 1 also where a group has many spans */
+    size_t scales, zeros; /* offsets in a row */
+    uint32_t bits;
+    int offset; /* OFFSET of the dtype */
+    bool nested, has_zeros;
+};
+
+static struct plan plan_of(const struct moec_matrix *matrix)
+{
+    const struct moec_codec codec = matrix->codec;
+    const size_t n = matrix->columns, blocks = (n + BLOCK - 1) / BLOCK;
+    struct plan plan = {.columns = n, .whole = n / SPAN, .bits = moec_codec_bits(codec)};
+    const size_t block_bytes = 4 * (size_t)plan.bits;
+    plan.span_bytes = SPAN / BLOCK * block_bytes;
+    plan.scales = blocks * block_bytes;
+    plan.tail_bytes = plan.scales - plan.whole * plan.span_bytes;
+    plan.groups = moec_codec_row_groups(codec, n);
+    plan.group = codec.group;
+    plan.per_span = codec.group == 0 ? 1 : SPAN / codec.group;
+    plan.zeros = plan.scales + moec_codec_scales_bytes(codec, n);
+    plan.nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
+    plan.has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
+    plan.offset = OFFSET(codec.dtype);
+    return plan;
+}
+
+/* What the bytes of a row's scales are multiplied with, where scales are nested; else the first scale. */
+INLINE float row_factor(const struct plan *plan, const uint8_t *row)
+{
+    return f16_at(row + plan->scales) * (plan->nested ? 0x1p-8f : 1.0f);
+}
+
+INLINE uint32_t zero_at(const struct plan *plan, const uint8_t *row, size_t group)
+{
+    const uint8_t *zeros = row + plan->zeros;
+    if (!plan->nested)
+        return zeros[group];
+    const size_t bit = group * plan->bits, shift = bit % 8;
+    uint32_t zero = (uint32_t)zeros[bit / 8] >> shift;
+    if (shift + plan->bits > 8)
+        zero |= (uint32_t)zeros[bit / 8 + 1] << (8 - shift);
+    return zero & ((1u << plan->bits) - 1);
+}
+
+/* Scales, and zeros less `offset`, of at most 16 groups from g on; 0 for those past the row's end. */
+INLINE lanes scales_at(const struct plan *plan, const uint8_t *row, float factor, size_t g, size_t n)
+{
+    n = g >= plan->groups ? 0 : plan->groups - g < n ? plan->groups - g : n;
+    if (n == 0)
+        return lanes_zero();
+    return plan->nested ? lanes_mul(lanes_of_bytes(row + plan->scales + 2 + g, n), lanes_set(factor))
+                        : lanes_of_halves(row + plan->scales + 2 * g, n);
+}
+
+INLINE lanes zeros_at(const struct plan *plan, const uint8_t *row, size_t g, size_t n)
+{
+    float zeros[LANES] = {0};
+    for (size_t i = 0; i < n && g + i < plan->groups; i++)
+        zeros[i] = (float)((int)zero_at(plan, row, g + i) - plan->offset);
+    return lanes_load(zeros);
+}
+
+/* ---- rounding ---- */
+
+INLINE lanes magnitudes_top(lanes top, lanes v)
+{
+    return words_as_lanes(
+        words_top(lanes_as_words(top), words_and(lanes_as_words(v), words_set(0x7fffffff))));
+}
+
+INLINE words rounded(lanes v, lanes inverse)
+{
+    v = lanes_min(lanes_mul(v, inverse), lanes_set(127.0f));
+    return words_of_lanes(lanes_max(v, lanes_set(-127.0f)));
+}
+
+INLINE float inverse_of(float top)
+{
+    return top > MOEC_INT8_SMALL ? 127.0f / top : 0.0f;
+}
+
+/* The largest of 16 magnitudes, as bits. */
+INLINE float magnitude_of(lanes top)
+{
+    uint32_t bits[LANES], most = 0;
+    words_store(bits, lanes_as_words(top));
+    for (int i = 0; i < LANES; i++)
+        most = bits[i] > most ? bits[i] : most;
+    return moec_f32_from_bits(most);
+}
+
+static void round_span(const float *x, struct moec_int8_span *span)
+{
+    lanes top = lanes_zero();
+    for (int i = 0; i < SPAN; i += LANES)
+        top = magnitudes_top(top, lanes_load(x + i));
+    const float most = magnitude_of(top);
+    const lanes inverse = lanes_set(inverse_of(most));
+    span->scale = most / 127.0f;
+    for (int block = 0; block < SPAN / BLOCK; block++) {
+        for (int half = 0; half < 2; half++) {
+            int32_t q[LANES];
+            words_store(q, rounded(lanes_load(x + BLOCK * block + LANES * half), inverse));
+            for (int i = 0; i < LANES; i++)
+                span->q[64 * half + 16 * block + i] = (int8_t)q[i];
+        }
+    }
+    words sums = words_zero();
+    for (int half = 0; half < 2; half++)
+        sums = words_sum_quads(sums, words_load(span->q + 64 * half));
+    words_store(span->sums, sums);
+}
+
+static void round_all(const float *x, size_t n, struct moec_int8_span *spans)
+{
+    size_t at = 0;
+    for (; n - at >= SPAN; at += SPAN)
+        round_span(x + at, spans++);
+    if (at < n) {
+        float padded[SPAN] = {0};
+        memcpy(padded, x + at, (n - at) * sizeof *x);
+        round_span(padded, spans);
+    }
+}
+
+/* ---- dot ---- */
+
+struct dot_rows {
+    const uint8_t *bytes[ROWS_AT_ONCE];
+    const uint8_t *ahead; /* a row that comes later, or NULL */
+    size_t stride;
+    float factors[ROWS_AT_ONCE];
+};
+
+/* What sums of products with codes less OFFSET begin with, so that they are sums with codes less the zero of
+ * symmetric schemes. */
+INLINE words words_start(const int dtype, const struct moec_int8_span *x)
+{
+    const int middle = dtype == MOEC_DTYPE_INT2   ? 1
+                       : dtype == MOEC_DTYPE_INT3 ? 2
+                       : dtype == MOEC_DTYPE_INT4 ? 3
+                       : dtype == MOEC_DTYPE_INT5 ? 4
+                       : dtype == MOEC_DTYPE_INT6 ? 5
+                                                  : 7; /* bit of the zero */
+    if (OFFSET(dtype) != 0)
+        return words_zero();
+    return words_sub(words_zero(), words_up(words_load(x->sums), middle));
+}
+
+/* Span number s of nr rows, whose codes stand at codes[r], and of nt tokens. */
+INLINE void dot_span(const int nr, const int nt, const int dtype, const bool has_zeros,
+                     const struct plan *plan, const struct dot_rows *rows, const uint8_t *const *at, size_t s,
+                     const struct moec_int8_span *x, size_t x_stride, lanes *sums)
+{
+    words start[TOKENS_AT_ONCE];
+    UNROLL
+    for (int t = 0; t < nt && !has_zeros; t++)
+        start[t] = words_start(dtype, x + (size_t)t * x_stride);
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        const struct codes codes = codes_at(dtype, at[r]);
+        lanes scale = lanes_set(rows->factors[r]), zero = lanes_zero();
+        if (plan->group != 0) {
+            const size_t g = s * SPAN / plan->group;
+            scale = lanes_spread(scales_at(plan, rows->bytes[r], rows->factors[r], g, (size_t)plan->per_span),
+                                 plan->per_span);
+            if (has_zeros)
+                zero =
+                    lanes_spread(zeros_at(plan, rows->bytes[r], g, (size_t)plan->per_span), plan->per_span);
+        } else if (has_zeros) {
+            zero = lanes_set((float)((int)zero_at(plan, rows->bytes[r], 0) - plan->offset));
+        }
+        UNROLL
+        for (int t = 0; t < nt; t++) {
+            const struct moec_int8_span *span = x + (size_t)t * x_stride;
+            words products = has_zeros ? words_zero() : start[t];
+            products = words_dot(dtype, products, codes.half[0], words_load(span->q));
+            products = words_dot(dtype, products, codes.half[1], words_load(span->q + 64));
+            lanes exact = lanes_of_words(products);
+            if (has_zeros)
+                exact = lanes_sub(exact, lanes_mul(zero, lanes_of_words(words_load(span->sums))));
+            sums[r * nt + t] = lanes_fma(exact, lanes_mul(scale, lanes_set(span->scale)), sums[r * nt + t]);
+        }
+    }
+}
+
+/* Asks for span s of the rows ahead. */
+INLINE void rows_ask(const int nr, const struct plan *plan, const struct dot_rows *rows, size_t s)
+{
+    if (rows->ahead == NULL)
+        return;
+    for (int r = 0; r < nr; r++)
+        for (size_t line = 0; line < plan->span_bytes; line += LINE)
+            _mm_prefetch((const char *)rows->ahead + (size_t)r * rows->stride + s * plan->span_bytes + line,
+                         _MM_HINT_T1);
+}
+
+INLINE void dot_tile(const int nr, const int nt, const int dtype, const bool has_zeros,
+                     const struct plan *plan, const struct dot_rows *rows, const struct moec_int8_span *x,
+                     size_t x_stride, uint32_t n_rows, float *y, size_t y_stride)
+{
+    lanes sums[ROWS_AT_ONCE * TOKENS_AT_ONCE];
+    const uint8_t *at[ROWS_AT_ONCE];
+    UNROLL
+    for (int i = 0; i < nr * nt; i++)
+        sums[i] = lanes_zero();
+    const size_t spans = plan->whole + (plan->tail_bytes > 0);
+    for (size_t s = 0; s < spans; s++) {
+        uint8_t tails[ROWS_AT_ONCE][SPAN];
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            at[r] = rows->bytes[r] + s * plan->span_bytes;
+        if (s == plan->whole) {
+            memset(tails, 0, sizeof tails);
+            for (int r = 0; r < nr; r++)
+                at[r] = memcpy(tails[r], at[r], plan->tail_bytes);
+        }
+        rows_ask(nr, plan, rows, s);
+        dot_span(nr, nt, dtype, has_zeros, plan, rows, at, s, x + s, x_stride, sums);
+    }
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        UNROLL
+        for (int t = 0; t < nt; t++) {
+            if ((uint32_t)r < n_rows)
+                y[(size_t)t * y_stride + (size_t)r] = lanes_sum(sums[r * nt + t]);
+        }
+    }
+}
+
+/* Opens rows i .. i + nr - 1 of those chosen; the last stands for missing ones. */
+INLINE void rows_open(const int nr, const struct moec_matrix *matrix, const struct plan *plan, uint32_t first,
+                      const uint8_t *some, uint32_t i, uint32_t n_rows, struct dot_rows *rows)
+{
+    rows->stride = matrix->stride_bytes;
+    rows->ahead = NULL;
+    for (int r = 0; r < nr; r++) {
+        const uint32_t n = i + (uint32_t)r < n_rows ? i + (uint32_t)r : n_rows - 1;
+        rows->bytes[r] = row_at(matrix, first + (some != NULL ? some[n] : n));
+        rows->factors[r] = row_factor(plan, rows->bytes[r]);
+    }
+    if (some == NULL && first + i + AHEAD + (uint32_t)nr <= matrix->rows)
+        rows->ahead = row_at(matrix, first + i + AHEAD);
+}
+
+INLINE void dot_all(const int dtype, const bool has_zeros, const struct moec_matrix *matrix, uint32_t first,
+                    const uint8_t *some, uint32_t n_rows, const struct moec_int8_span *x, size_t x_stride,
+                    uint32_t n_tok, float *y, size_t y_stride)
+{
+    const struct plan plan = plan_of(matrix);
+    struct dot_rows rows;
+    const uint32_t many = n_tok / TOKENS_AT_ONCE * TOKENS_AT_ONCE;
+    for (uint32_t i = 0; many > 0 && i < n_rows; i += ROWS_OF_MANY) {
+        rows_open(ROWS_OF_MANY, matrix, &plan, first, some, i, n_rows, &rows);
+        for (uint32_t t = 0; t < many; t += TOKENS_AT_ONCE)
+            dot_tile(ROWS_OF_MANY, TOKENS_AT_ONCE, dtype, has_zeros, &plan, &rows, x + t * x_stride, x_stride,
+                     n_rows - i, y + t * y_stride + i, y_stride);
+    }
+    for (uint32_t i = 0; many < n_tok && i < n_rows; i += ROWS_AT_ONCE) {
+        rows_open(ROWS_AT_ONCE, matrix, &plan, first, some, i, n_rows, &rows);
+        for (uint32_t t = many; t < n_tok; t++)
+            dot_tile(ROWS_AT_ONCE, 1, dtype, has_zeros, &plan, &rows, x + t * x_stride, x_stride, n_rows - i,
+                     y + t * y_stride + i, y_stride);
+    }
+}
+
+/* ---- weighted sum ---- */
+
+/* Rounded activations of a token and a chunk of neurons, for at most GROUPS groups of columns: four bytes of
+ * quads[n][g] are those of neurons 4 n .. 4 n + 3. Read a little past the groups. */
+struct weights {
+    int32_t quads[QUADS][GROUPS + LANES];
+    float scales[GROUPS + LANES], origins[GROUPS + LANES]; /* origins: what is subtracted from sums */
+};
+
+struct sum_rows {
+    const uint8_t *bytes[CHUNK];
+    float factors[CHUNK];
+    uint32_t n, quads;
+};
+
+/* Four bytes of each 32-bit integer, from the low bytes of four. */
+INLINE words four_bytes(const words q[4])
+{
+    const words low = words_set(255);
+    words all = words_and(q[0], low);
+    all = words_or(all, words_up(words_and(q[1], low), 8));
+    all = words_or(all, words_up(words_and(q[2], low), 16));
+    return words_or(all, words_up(q[3], 24));
+}
+
+/* Groups g .. g + 15, of which those from `at` on are written. */
+static void round_groups(const struct plan *plan, const struct sum_rows *rows, const float *h, size_t g,
+                         size_t at, struct weights *weights)
+{
+    lanes top = lanes_zero(), origins = lanes_zero();
+    float tops[LANES], inverses[LANES], scales[LANES];
+    for (uint32_t n = 0; n < rows->n; n++)
+        top = magnitudes_top(
+            top, lanes_mul(lanes_set(h[n]), scales_at(plan, rows->bytes[n], rows->factors[n], g, LANES)));
+    lanes_store(tops, top);
+    for (int i = 0; i < LANES; i++) {
+        inverses[i] = inverse_of(tops[i]);
+        scales[i] = tops[i] / 127.0f;
+    }
+    const lanes inverse = lanes_load(inverses);
+    for (uint32_t quad = 0; quad < rows->quads; quad++) {
+        words q[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t n = 4 * quad + i;
+            q[i] = words_zero();
+            if (n >= rows->n)
+                continue;
+            const lanes scale = scales_at(plan, rows->bytes[n], rows->factors[n], g, LANES);
+            q[i] = rounded(lanes_mul(lanes_set(h[n]), scale), inverse);
+            const lanes zero = plan->has_zeros ? zeros_at(plan, rows->bytes[n], g, LANES)
+                                               : lanes_set((float)((1 << (plan->bits - 1)) - plan->offset));
+            origins = lanes_fma(lanes_of_words(q[i]), zero, origins);
+        }
+        words_store(weights->quads[quad] + at, four_bytes(q));
+    }
+    memcpy(weights->scales + at, scales, sizeof scales);
+    lanes_store(weights->origins + at, origins);
+}
+
+/* The one group of rows with a scale each: neurons side by side. */
+static void round_channel(const struct plan *plan, const struct sum_rows *rows, const float *h,
+                          struct weights *weights)
+{
+    float scaled[CHUNK] = {0};
+    lanes top = lanes_zero();
+    for (uint32_t n = 0; n < rows->n; n++)
+        scaled[n] = h[n] * rows->factors[n];
+    for (int n = 0; n < CHUNK; n += LANES)
+        top = magnitudes_top(top, lanes_load(scaled + n));
+    const float most = magnitude_of(top);
+    const lanes inverse = lanes_set(inverse_of(most));
+    int32_t sum = 0;
+    for (uint32_t n = 0; n < CHUNK; n += LANES) {
+        int32_t q[LANES];
+        words_store(q, rounded(lanes_load(scaled + n), inverse));
+        for (uint32_t i = 0; i < LANES; i += 4)
+            weights->quads[(n + i) / 4][0] =
+                (int32_t)(((uint32_t)q[i] & 255) | ((uint32_t)q[i + 1] & 255) << 8 |
+                          ((uint32_t)q[i + 2] & 255) << 16 | (uint32_t)q[i + 3] << 24);
+        for (uint32_t i = 0; i < LANES && n + i < rows->n; i++)
+            sum += q[i] *
+                   ((plan->has_zeros ? (int)zero_at(plan, rows->bytes[n + i], 0) : 1 << (plan->bits - 1)) -
+                    plan->offset);
+    }
+    weights->scales[0] = most / 127.0f;
+    weights->origins[0] = (float)sum;
+}
+
+INLINE words weights_spread(const struct plan *plan, const struct weights *weights, uint32_t quad, size_t at)
+{
+    return plan->per_span == 1 ? words_set(weights->quads[quad][at])
+                               : words_spread(weights->quads[quad] + at, plan->per_span);
+}
+
+/* The codes of one span of a quad of rows, column by column. */
+INLINE void quad_at(const int dtype, const struct plan *plan, const struct sum_rows *rows, uint32_t quad,
+                    size_t s, words out[8])
+{
+    words halves[2][4];
+    UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t n = 4 * quad + i < rows->n ? 4 * quad + i : rows->n - 1;
+        const uint8_t *at = rows->bytes[n] + s * plan->span_bytes;
+        uint8_t tail[SPAN] = {0};
+        if (s == plan->whole) {
+            memcpy(tail, at, plan->tail_bytes);
+            at = tail;
+        }
+        const struct codes codes = codes_at(dtype, at);
+        halves[0][i] = codes.half[0];
+        halves[1][i] = codes.half[1];
+    }
+    words_quads(halves[0], out);
+    words_quads(halves[1], out + 4);
+}
+
+/* Span s of a chunk's sum, from exact sums of products. */
+INLINE void sums_finish(const struct plan *plan, const struct weights *weights, size_t at, size_t s,
+                        const words sums[8], float *y)
+{
+    const lanes scale = plan->per_span == 1 ? lanes_set(weights->scales[at])
+                                            : lanes_spread(lanes_load(weights->scales + at), plan->per_span);
+    const lanes origin = plan->per_span == 1
+                             ? lanes_set(weights->origins[at])
+                             : lanes_spread(lanes_load(weights->origins + at), plan->per_span);
+    float last[SPAN], *out = s == plan->whole ? last : y + s * SPAN;
+    lanes values[8];
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        values[i] = lanes_mul(lanes_sub(lanes_of_words(sums[i]), origin), scale);
+    blocks_store(values, out);
+    blocks_store(values + 4, out + LANES);
+    if (s == plan->whole)
+        memcpy(y + s * SPAN, last, (plan->columns - s * SPAN) * sizeof *last);
+}
+
+/* First group of span s, among those that are held. */
+INLINE size_t group_of(const struct plan *plan, size_t s, size_t first_group)
+{
+    return plan->group == 0 ? 0 : s * SPAN / plan->group - first_group;
+}
+
+/* Spans [from, to) for one token: rows are read once, two quads at a time, as they lie in memory. */
+INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_rows *rows,
+                     const uint8_t *ahead, size_t stride, const struct weights *weights, size_t first_group,
+                     size_t from, size_t to, float *y)
+{
+    _Alignas(64) int32_t sums[PANEL / SPAN][8][LANES];
+    words out[8], q[8];
+    for (uint32_t quad = 0; quad < rows->quads; quad += 2) {
+        for (size_t s = from; s < to; s++) {
+            const size_t at = group_of(plan, s, first_group);
+            for (uint32_t r = 4 * quad; ahead != NULL && r < 4 * quad + 8; r++)
+                for (size_t line = 0; line < plan->span_bytes; line += LINE)
+                    _mm_prefetch((const char *)ahead + r * stride + s * plan->span_bytes + line, _MM_HINT_T1);
+            UNROLL
+            for (int i = 0; i < 8; i++)
+                out[i] = quad == 0 ? words_zero() : words_load(sums[s - from][i]);
+            for (uint32_t n = quad; n < quad + 2 && n < rows->quads; n++) {
+                const words factors = weights_spread(plan, weights, n, at);
+                quad_at(dtype, plan, rows, n, s, q);
+                UNROLL
+                for (int i = 0; i < 8; i++)
+                    out[i] = words_dot(dtype, out[i], q[i], factors);
+            }
+            if (quad + 2 >= rows->quads) {
+                sums_finish(plan, weights, at, s, out, y);
+                continue;
+            }
+            UNROLL
+            for (int i = 0; i < 8; i++)
+                words_store(sums[s - from][i], out[i]);
+        }
+    }
+}
+
+/* The same for some tokens: the codes of a span are taken apart once for all. */
+INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_rows *rows,
+                     const struct weights *weights, uint32_t n_tok, size_t first_group, size_t from,
+                     size_t to, float *y, size_t y_stride)
+{
+    _Alignas(64) uint8_t tile[QUADS][8][64];
+    for (size_t s = from; s < to; s++) {
+        const size_t at = group_of(plan, s, first_group);
+        for (uint32_t quad = 0; quad < rows->quads; quad++) {
+            words q[8];
+            quad_at(dtype, plan, rows, quad, s, q);
+            UNROLL
+            for (int i = 0; i < 8; i++)
+                words_store(tile[quad][i], q[i]);
+        }
+        for (uint32_t t = 0; t < n_tok; t++) {
+            words out[8];
+            UNROLL
+            for (int i = 0; i < 8; i++)
+                out[i] = words_zero();
+            for (uint32_t quad = 0; quad < rows->quads; quad++) {
+                const words factors = weights_spread(plan, weights + t, quad, at);
+                UNROLL
+                for (int i = 0; i < 8; i++)
+                    out[i] = words_dot(dtype, out[i], words_load(tile[quad][i]), factors);
+            }
+            sums_finish(plan, weights + t, at, s, out, y + t * y_stride);
+        }
+    }
+}
+
+INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
+                    uint32_t n_rows, const float *h, size_t h_stride, uint32_t n_tok, float *y,
+                    size_t y_stride)
+{
+    const struct plan plan = plan_of(matrix);
+    const size_t spans = moec_int8_spans(plan.columns);
+    const size_t of_groups = plan.group == 0 ? spans : GROUPS * plan.group / SPAN;
+    const size_t panel = of_groups < PANEL / SPAN ? of_groups : PANEL / SPAN;
+    struct sum_rows rows = {.n = n_rows, .quads = (n_rows + 3) / 4};
+    struct weights weights[HELD];
+    for (uint32_t n = 0; n < n_rows; n++) {
+        rows.bytes[n] = row_at(matrix, first + (some != NULL ? some[n] : n));
+        rows.factors[n] = row_factor(&plan, rows.bytes[n]);
+    }
+    const uint8_t *ahead =
+        some == NULL && first + 8 + CHUNK <= matrix->rows ? row_at(matrix, first + 8) : NULL;
+    for (uint32_t t = 0; t < n_tok; t += HELD) {
+        const uint32_t held = n_tok - t < HELD ? n_tok - t : HELD;
+        for (size_t from = 0; from < spans; from += panel) {
+            const size_t to = spans - from < panel ? spans : from + panel;
+            const size_t first_group = plan.group == 0 ? 0 : from * SPAN / plan.group;
+            for (uint32_t i = 0; i < held; i++) {
+                const float *row = h + (t + i) * h_stride;
+                if (plan.group == 0)
+                    round_channel(&plan, &rows, row, &weights[i]);
+                for (size_t g = 0; plan.group != 0 && g < (to - from) * SPAN / plan.group; g += LANES)
+                    round_groups(&plan, &rows, row, first_group + g, g, &weights[i]);
+            }
+            if (held == 1)
+                sum_once(dtype, &plan, &rows, ahead, matrix->stride_bytes, weights, first_group, from, to,
+                         y + t * y_stride);
+            else
+                sum_many(dtype, &plan, &rows, weights, held, first_group, from, to, y + t * y_stride,
+                         y_stride);
+        }
+    }
+}
+
+/* ---- by codec ---- */
+
+/* Calls function(dtype, ...) with the matrix's dtype as a constant. */
+#define OF_DTYPE(dtype, function, ...)                                                                       \
+    case dtype:                                                                                              \
+        function(dtype, __VA_ARGS__);                                                                        \
+        break;
+#define WITH_DTYPE(function, ...)                                                                            \
+    switch (matrix->codec.dtype) {                                                                           \
+        OF_DTYPE(MOEC_DTYPE_INT2, function, __VA_ARGS__)                                                     \
+        OF_DTYPE(MOEC_DTYPE_INT3, function, __VA_ARGS__)                                                     \
+        OF_DTYPE(MOEC_DTYPE_INT4, function, __VA_ARGS__)                                                     \
+        OF_DTYPE(MOEC_DTYPE_INT5, function, __VA_ARGS__)                                                     \
+        OF_DTYPE(MOEC_DTYPE_INT6, function, __VA_ARGS__)                                                     \
+        OF_DTYPE(MOEC_DTYPE_INT8, function, __VA_ARGS__)                                                     \
+    default:                                                                                                 \
+        break;                                                                                               \
+    }
+
+static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
+                const struct moec_int8_span *x, size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))
+        WITH_DTYPE(dot_all, true, matrix, first, some, n_rows, x, x_stride, n_tok, y, y_stride)
+    else
+        WITH_DTYPE(dot_all, false, matrix, first, some, n_rows, x, x_stride, n_tok, y, y_stride)
+}
+
+static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
+                      const float *h, size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    if (n_rows == 0) {
+        for (uint32_t t = 0; t < n_tok; t++)
+            memset(y + t * y_stride, 0, matrix->columns * sizeof *y);
+        return;
+    }
+    WITH_DTYPE(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride)
+}
+
+#define INT8_KERNELS(set_name)                                                                               \
+    {                                                                                                        \
+        .name = (set_name), .round = round_all, .dot = dot, .sum_chunk = sum_chunk                           \
+    }
+
+#endif

@@ -1,0 +1,205 @@
+/* The definition of the int8 arithmetic (runtime/kernels/int8.h) in plain loops: slow and meant to be read;
+ * the other sets are tested against it bit for bit. */
+#include "runtime/kernels/int8.h"
+
+#include "formats/base/half.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LANES MOEC_LANES
+#define SPAN  MOEC_INT8_SPAN
+#define BLOCK MOEC_CODEC_BLOCK
+
+/* The largest |v|, as bits: those of NaN are above those of infinity. */
+static float largest(const float *v, size_t n)
+{
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits = moec_f32_bits(v[i]) & 0x7fffffffu;
+        top = bits > top ? bits : top;
+    }
+    return moec_f32_from_bits(top);
+}
+
+static float inverse_of(float largest)
+{
+    return largest > MOEC_INT8_SMALL ? 127.0f / largest : 0.0f;
+}
+
+static int8_t rounded(float v, float inverse)
+{
+    v = v * inverse;
+    v = v < 127.0f ? v : 127.0f; /* NaN too */
+    v = v > -127.0f ? v : -127.0f;
+    return (int8_t)lrintf(v);
+}
+
+static void round_span(const float *x, size_t n, struct moec_int8_span *span)
+{
+    const float top = largest(x, n), inverse = inverse_of(top);
+    memset(span, 0, sizeof *span);
+    span->scale = top / 127.0f;
+    for (size_t i = 0; i < n; i++) {
+        const size_t block = i / BLOCK, half = i % BLOCK / 16, at = i % 16;
+        const int8_t q = rounded(x[i], inverse);
+        span->q[64 * half + 16 * block + at] = q;
+        span->sums[4 * block + at / 4] += q;
+    }
+}
+
+static void round_all(const float *x, size_t n, struct moec_int8_span *spans)
+{
+    for (size_t at = 0; at < n; at += SPAN)
+        round_span(x + at, n - at < SPAN ? n - at : SPAN, spans++);
+}
+
+/* Codes, scales and zeros of one row, a block at a time. */
+struct row {
+    struct moec_codec codec;
+    const uint8_t *bytes;
+    size_t columns;
+};
+
+static uint32_t bits_at(const uint8_t *bytes, uint32_t bit, uint32_t n_bits)
+{
+    uint32_t value = 0;
+    for (uint32_t i = 0; i < n_bits; i++)
+        value |= (uint32_t)(bytes[(bit + i) / 8] >> ((bit + i) % 8) & 1) << i;
+    return value;
+}
+
+/* Code i < 32 of a block (formats/codec/codec.h). */
+static int32_t code_at(uint32_t bits, const uint8_t *block, uint32_t i)
+{
+    switch (bits) {
+    case 2:
+        return block[i % 8] >> (i / 8 * 2) & 3;
+    case 3:
+        return (block[i % 8] >> (i / 8 * 2) & 3) | (int32_t)bits_at(block + 8, i, 1) << 2;
+    case 4:
+        return block[i % 16] >> (i / 16 * 4) & 15;
+    case 5:
+        return (block[i % 16] >> (i / 16 * 4) & 15) | (int32_t)bits_at(block + 16, i, 1) << 4;
+    case 6:
+        return (block[i % 16] >> (i / 16 * 4) & 15) | (block[16 + i % 8] >> (i / 8 * 2) & 3) << 4;
+    default:
+        return block[i];
+    }
+}
+
+static size_t group_of(const struct row *row, size_t column)
+{
+    return row->codec.group == 0 ? 0 : column / row->codec.group;
+}
+
+static float scale_of(const struct row *row, size_t group)
+{
+    const uint8_t *scales =
+        row->bytes + (row->columns + BLOCK - 1) / BLOCK * (4 * (size_t)moec_codec_bits(row->codec));
+    const bool is_past = group >= moec_codec_row_groups(row->codec, row->columns); /* the end: 0 */
+    uint16_t half = 0;
+    if (!moec_scheme_is_nested((enum moec_scheme)row->codec.scheme)) {
+        if (!is_past)
+            memcpy(&half, scales + 2 * group, sizeof half);
+        return moec_f16_to_f32(half);
+    }
+    memcpy(&half, scales, sizeof half);
+    return (is_past ? 0 : (float)scales[2 + group]) * (moec_f16_to_f32(half) * 0x1p-8f);
+}
+
+static int32_t zero_of(const struct row *row, size_t group)
+{
+    const enum moec_scheme scheme = (enum moec_scheme)row->codec.scheme;
+    const uint32_t bits = moec_codec_bits(row->codec);
+    const uint8_t *zeros = row->bytes + (row->columns + BLOCK - 1) / BLOCK * (4 * (size_t)bits) +
+                           moec_codec_scales_bytes(row->codec, row->columns);
+    if (!moec_scheme_has_zeros(scheme))
+        return 1 << (bits - 1);
+    if (group >= moec_codec_row_groups(row->codec, row->columns))
+        return 0;
+    return moec_scheme_is_nested(scheme) ? (int32_t)bits_at(zeros, (uint32_t)group * bits, bits)
+                                         : zeros[group];
+}
+
+static struct row row_of(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t i)
+{
+    const uint32_t row = first + (some != NULL ? some[i] : i);
+    return (struct row){matrix->codec, matrix->data + (size_t)row * matrix->stride_bytes, matrix->columns};
+}
+
+/* The code of a column less its zero. */
+static int32_t level_at(const struct row *row, size_t column)
+{
+    const uint32_t bits = moec_codec_bits(row->codec);
+    return code_at(bits, row->bytes + column / BLOCK * (4 * (size_t)bits), column % BLOCK) -
+           zero_of(row, group_of(row, column));
+}
+
+static float tree_sum(float s[static LANES])
+{
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            s[i] = s[i] + s[i + width];
+    return s[0];
+}
+
+static float dot_row(const struct row *row, const struct moec_int8_span *x)
+{
+    float sums[LANES] = {0};
+    for (size_t at = 0; at < row->columns; at += SPAN, x++) {
+        int32_t products[LANES] = {0};
+        for (size_t i = 0; i < SPAN && at + i < row->columns; i++)
+            products[i / BLOCK * 4 + i % 16 / 4] +=
+                x->q[64 * (i % BLOCK / 16) + 16 * (i / BLOCK) + i % 16] * level_at(row, at + i);
+        for (size_t lane = 0; lane < LANES; lane++)
+            sums[lane] = fmaf((float)products[lane],
+                              scale_of(row, group_of(row, at + lane / 4 * BLOCK)) * x->scale, sums[lane]);
+    }
+    return tree_sum(sums);
+}
+
+static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
+                const struct moec_int8_span *x, size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    for (uint32_t i = 0; i < n_rows; i++) {
+        const struct row row = row_of(matrix, first, some, i);
+        for (uint32_t t = 0; t < n_tok; t++)
+            y[t * y_stride + i] = dot_row(&row, x + t * x_stride);
+    }
+}
+
+/* Columns of one group, of one token. */
+static void sum_group(const struct row *rows, uint32_t n_rows, const float *h, size_t from, size_t to,
+                      float *y)
+{
+    const size_t group = group_of(rows, from);
+    float scaled[MOEC_SUM_CHUNK];
+    for (uint32_t n = 0; n < n_rows; n++)
+        scaled[n] = h[n] * scale_of(&rows[n], group);
+    const float top = largest(scaled, n_rows), inverse = inverse_of(top), scale = top / 127.0f;
+    for (size_t c = from; c < to; c++) {
+        int32_t sum = 0;
+        for (uint32_t n = 0; n < n_rows; n++)
+            sum += rounded(scaled[n], inverse) * level_at(&rows[n], c);
+        y[c] = (float)sum * scale;
+    }
+}
+
+static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
+                      const float *h, size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    const size_t columns = matrix->columns, width = matrix->codec.group == 0 ? columns : matrix->codec.group;
+    struct row rows[MOEC_SUM_CHUNK];
+    for (uint32_t i = 0; i < n_rows; i++)
+        rows[i] = row_of(matrix, first, some, i);
+    for (uint32_t t = 0; t < n_tok; t++, y += y_stride, h += h_stride) {
+        if (n_rows == 0)
+            memset(y, 0, columns * sizeof *y);
+        for (size_t from = 0; n_rows > 0 && from < columns; from += width)
+            sum_group(rows, n_rows, h, from, columns - from < width ? columns : from + width, y);
+    }
+}
+
+const struct moec_int8_kernels moec_int8_kernels_scalar = {
+    .name = "scalar", .round = round_all, .dot = dot, .sum_chunk = sum_chunk};
