@@ -91,7 +91,12 @@ struct moert_options {
                               MOERT_DRAFT_TOKENS more positions */
     int n_threads;         /* 0 = all cores that this process may use */
     const char *cpu;       /* "auto", "scalar", "avx2", "avx512": same bits, different speed */
-    uint32_t copy;         /* precision copy to run; 0 = the compiled assignment, or the mode's copy */
+    /* "canonical" (NULL), or "int8": activations are rounded to INT8 and products with integer codes are sums
+     * of integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on
+     * every instruction set too. A bundle's certificates are of the canonical arithmetic; moec eval
+     * --arithmetic int8 measures this one. */
+    const char *arithmetic;
+    uint32_t copy; /* precision copy to run; 0 = the compiled assignment, or the mode's copy */
 
     /* How experts come into memory. This affects speed and memory use, never the results at a given
      * precision. Strings are borrowed for the call; NULL leaves the choice to the mode. A choice that
@@ -162,6 +167,7 @@ struct moert_info {
     uint32_t top_k;
     uint32_t n_threads;
     const char *cpu;        /* instruction set in use */
+    const char *arithmetic; /* "canonical" or "int8" */
     const char *mode;       /* run mode in use */
     const char *evict;      /* eviction policy in use, "none" if nothing is evicted */
     const char *predict;    /* predictor in use */

@@ -134,6 +134,7 @@ enum moec_status cli_read_bench_options(const struct cli_args *args, struct cli_
     bench->n_threads = (int)n_threads;
     if (cli_has(args, "cpu"))
         bench->cpu = cli_text(args, "cpu");
+    bench->arithmetic = cli_text(args, "arithmetic");
     return moec_kernels_find(bench->cpu, &kernels, err);
 }
 

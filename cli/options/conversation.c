@@ -25,6 +25,8 @@ enum moec_status cli_conversation_add(struct cli_conversation *conversation, con
 
 void cli_conversation_remove(struct cli_conversation *conversation, size_t first, size_t n)
 {
+    if (n == 0)
+        return;
     for (size_t i = first; i < first + n; i++)
         free(conversation->messages[i].text);
     memmove(conversation->messages + first, conversation->messages + first + n,

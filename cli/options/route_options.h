@@ -1,6 +1,6 @@
 /* Options of decisions about each token: those that look at a logical cache (runtime/policy/route.h),
  * --route,
- * --precision and what belongs to them; and --sparsity. */
+ * --precision and what belongs to them; --sparsity; and --arithmetic. */
 #ifndef CLI_ROUTE_OPTIONS_H
 #define CLI_ROUTE_OPTIONS_H
 
@@ -43,6 +43,15 @@
         "sparsity", 0, "SHARE", NULL,                                                                        \
             "Leave out about this share of each expert's neurons, such as 0.6, which changes the output; "   \
             "moec sparsify prepares the bundle.",                                                            \
+            flags                                                                                            \
+    }
+
+/* --arithmetic (runtime/kernels/int8.h). */
+#define CLI_ARITHMETIC_OPTION(flags)                                                                         \
+    {                                                                                                        \
+        "arithmetic", 0, "HOW", "canonical|int8",                                                            \
+            "Products with activations in full (canonical, the default, which certificates mean) or "        \
+            "rounded to INT8, which is faster and changes the output a little.",                             \
             flags                                                                                            \
     }
 

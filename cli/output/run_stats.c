@@ -115,7 +115,8 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
     }
     print_experts(out, engine);
     print_memory(out, engine, figures->budget_bytes);
-    fprintf(out, "kernels   %s, %" PRIu32 " threads\n", info.cpu, info.n_threads);
+    fprintf(out, "kernels   %s, %s arithmetic, %" PRIu32 " threads\n", info.cpu, info.arithmetic,
+            info.n_threads);
 }
 
 /* ---- JSON ---- */
@@ -305,6 +306,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_u64(&root, "preload_count", info.preload_count);
     put_text(&root, "io", info.io);
     put_text(&root, "cpu", info.cpu);
+    put_text(&root, "arithmetic", info.arithmetic);
     put_u64(&root, "threads", info.n_threads);
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
     put_speed(&root, figures);

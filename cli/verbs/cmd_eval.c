@@ -15,6 +15,7 @@
 #include "profiler/evaluate/source.h"
 #include "profiler/tasks/rows.h"
 #include "runtime/forward/sparsity.h"
+#include "runtime/kernels/int8.h"
 #include "runtime/policy/route_settings.h"
 #include "runtime/text/tokenizer.h"
 
@@ -42,6 +43,7 @@ static const struct cli_option options[] = {
      "(default: 0).",
      CLI_RARE},
     CLI_SPARSITY_OPTION(CLI_RARE),
+    CLI_ARITHMETIC_OPTION(CLI_RARE),
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_MACHINE_OPTIONS,
     {0},
@@ -180,6 +182,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
         .sparsity = job->sparsity,
     };
+    MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &scorer_options.int8, err));
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;
     MOEC_TRY(moec_alloc((void **)&job->measured.nll, n, sizeof(double), "window losses", err));
@@ -302,6 +305,8 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         put_decisions(job, root);
     if (job->sparsity != NULL)
         put_sparsity(job, root);
+    if (cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", cli_text(job->args, "arithmetic"));
     return cli_print_json(root, err);
 }
 
@@ -321,6 +326,8 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
         print_decisions(job);
     if (job->sparsity != NULL)
         print_sparsity(job);
+    if (cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s\n", cli_text(job->args, "arithmetic"));
 }
 
 /* By the units that an interval of a loss goes by, which against a reference of no surprise at all is the

@@ -7,6 +7,7 @@
 #include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/row_scores.h"
 #include "runtime/generate/generate.h"
+#include "runtime/kernels/int8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -81,17 +82,19 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     struct moec_generation generation = *source->generation;
     struct moert_generation asked = moec_generation_to_public(&generation);
     const uint64_t text_bytes = moec_rows_left_bytes(&job->rows, moec_rows_budget(job->measure->work_bytes));
-    const struct moec_continuation_options options = {.kernels = job->measure->kernels,
-                                                      .n_threads = job->measure->n_threads,
-                                                      .n_context = job->n_context,
-                                                      .text_bytes = text_bytes,
-                                                      .generation = &generation};
+    struct moec_continuation_options options = {.kernels = job->measure->kernels,
+                                                .n_threads = job->measure->n_threads,
+                                                .n_context = job->n_context,
+                                                .text_bytes = text_bytes,
+                                                .generation = &generation};
     const struct moec_row_scores_options rows = {
         .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};
     if (source->tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
                          source->path);
     MOEC_TRY(cli_read_generation(job->args, &asked, err));
+    if (source == job->source) /* a reference stays canonical */
+        MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &options.int8, err));
     moec_generation_take_public(&generation, &asked);
     job->phase = phase;
     MOEC_TRY(moec_continuation_create(source->model, source->experts, source->tokenizer, &options,
@@ -159,6 +162,8 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_u64(root, "tokens", job->scores.n_tokens);
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
+    if (cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", cli_text(job->args, "arithmetic"));
     if (loss != NULL) {
         moec_json_out_double(root, "reference", loss->reference); /* of 0: the others are null */
         moec_json_out_double(root, "loss", loss->loss);

@@ -142,6 +142,8 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     moec_json_out_node(root, "device", device);
     moec_json_out_u64(root, "threads", first->opened.n_threads);
     put_string_or_null(root, "cpu", first->opened.cpu);
+    if (bench->options.arithmetic != NULL)
+        moec_json_out_string(root, "arithmetic", bench->options.arithmetic);
     put_string_or_null(root, "io", bench->options.io != NULL ? bench->options.io : "auto");
     moec_json_out_string(versions, "moec", moert_version());
     moec_json_out_string(versions, "arithmetic", "canonical-f32");

@@ -103,6 +103,7 @@ static struct moec_bench_row start_row(const struct plan *plan, const char *mode
         .engine = {.mode = mode,
                    .io = options->io,
                    .cpu = options->cpu,
+                   .arithmetic = options->arithmetic,
                    .decisions = options->decisions,
                    .n_threads = options->n_threads},
     };

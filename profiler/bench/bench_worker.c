@@ -50,6 +50,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.n_context = n_context;
     options.n_threads = engine->n_threads;
     options.cpu = engine->cpu;
+    options.arithmetic = engine->arithmetic;
     options.mode = engine->mode;
     options.copy = engine->copy;
     options.evict = engine->evict;

@@ -32,7 +32,7 @@ struct moec_bench_tokens {
 /* How a worker opens its engine; the words of moert_options. */
 struct moec_bench_engine {
     const char *mode; /* NULL: cache */
-    const char *evict, *evict_weights, *predict, *io, *cpu;
+    const char *evict, *evict_weights, *predict, *io, *cpu, *arithmetic;
     struct moert_decisions decisions;
     const char *trace; /* file, NULL: none */
     uint32_t copy, preload_count;

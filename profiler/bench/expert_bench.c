@@ -104,9 +104,9 @@ static void chunk_item(void *context, size_t item, int thread)
 {
     const struct bench *bench = context;
     const size_t n_chunk = bench->n_ff / MOEC_SUM_CHUNK;
-    (void)moec_mlp_chunk(bench->set, &bench->mlps[item / n_chunk],
-                         (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, bench->x, &bench->scratch[thread],
-                         bench->sums + (size_t)thread * N_EMBD);
+    const struct moec_mlp_kernels kernels = {bench->set, NULL};
+    (void)moec_mlp_chunk(&kernels, &bench->mlps[item / n_chunk], (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK,
+                         bench->x, NULL, &bench->scratch[thread], bench->sums + (size_t)thread * N_EMBD);
 }
 
 /* Nanoseconds of an expert; threshold 0: with all its neurons. */

@@ -76,6 +76,8 @@ enum moec_status moec_continuation_create(const struct moec_model *model, struct
     MOEC_TRY_OUT(moec_tokenizer_create(tokenizer, &made->tokenizer, err));
     MOEC_TRY_OUT(moec_forward_init(&made->forward, model, options->kernels, options->n_threads, experts,
                                    n_batch, err));
+    if (options->int8)
+        MOEC_TRY_OUT(moec_forward_use_int8(&made->forward, err));
     MOEC_TRY_OUT(moec_session_create(&made->forward, n_context, &made->session, err));
     const struct moec_generator_options generator = {.generation = options->generation,
                                                      .sampler = moert_sampler_greedy()};

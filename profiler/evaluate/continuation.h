@@ -24,6 +24,7 @@ struct moec_continuation_options {
     /* Tokens of prompt and answer; 0 = MOEC_CONTINUATION_CONTEXT, or what the model allows. */
     uint32_t n_context;
     const struct moec_generation *generation; /* but for its greatest length; copied */
+    bool int8;                                /* the arithmetic (runtime/kernels/int8.h) */
     uint64_t text_bytes;                      /* that tokenising a text may take; 0 = no bound */
 };
 

@@ -28,6 +28,7 @@ struct moec_scorer {
 
     struct moec_forward reference_forward; /* where the reference is another model */
     const struct moec_forward *head;       /* the forward that computes the reference's logits */
+    struct moec_forward canonical;         /* forward in the canonical arithmetic; borrows its memory */
     struct moec_states reference_hidden;   /* (n_source + n_row, stride); empty without a reference */
     struct moec_reference reference;
     bool reference_kept;      /* `reference` holds all rows */
@@ -118,6 +119,9 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     const uint32_t max_tokens = moec_sweep_max_tokens(windows);
     MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->kernels, options->n_threads, experts,
                                    max_tokens, err));
+    scorer->canonical = scorer->forward;
+    if (options->int8)
+        MOEC_TRY_OUT(moec_forward_use_int8(&scorer->forward, err));
     scorer->forward.sparsity = options->sparsity;
     MOEC_TRY_OUT(moec_scorer_set_route(scorer, options->route, err));
     MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, &scorer->tokens, err));
@@ -308,16 +312,14 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     enum moec_status status = MOEC_OK;
     struct moec_sweep other = {0}, own = scorer->sweep, *sweep = &own;
     struct moec_forward original =
-        scorer->forward; /* with the reference's experts, if the model is the same */
+        scorer->canonical; /* with the reference's experts, if the model is the same */
     struct moec_states hidden = {0};
     MOEC_TRY(check_reference(scorer, model, err));
     drop_reference(scorer);
     start(scorer, progress, "original", scorer->pass);
     const bool same = model == scorer->forward.model;
-    scorer->head = same ? &scorer->forward : &scorer->reference_forward;
+    scorer->head = same ? &scorer->canonical : &scorer->reference_forward;
     original.experts = experts;
-    original.decider = NULL;
-    original.sparsity = NULL;
     own.forward = &original;
     if (!same) {
         MOEC_TRY_OUT(moec_forward_init(&scorer->reference_forward, model, scorer->options.kernels,

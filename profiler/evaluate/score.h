@@ -26,6 +26,7 @@ struct moec_scorer_options {
     const struct moec_route *route;
     uint32_t n_prompt;
     struct moec_sparsity *sparsity;  /* likewise of every run, not of the reference */
+    bool int8;                       /* the arithmetic (runtime/kernels/int8.h), likewise */
     const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
 };
 

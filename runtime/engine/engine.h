@@ -27,6 +27,7 @@ struct moert_engine {
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
     struct moec_engine_chat *chat;
     const struct moec_kernels *kernels;
+    bool int8; /* the arithmetic */
     struct moec_mode_choice choice;
     struct moec_record_io io;
     struct moec_memory_plan plan;

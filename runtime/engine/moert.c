@@ -6,6 +6,7 @@
 #include "runtime/engine/moert_internal.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
+#include "runtime/kernels/int8.h"
 #include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>
@@ -227,7 +228,8 @@ static enum moec_status check_options(const struct moert_options *options, const
                          options->evict_weights, evict_name(engine));
     if (options->evict_weights != NULL)
         MOEC_TRY(moec_evict_read_weights(options->evict_weights, engine->evict_weights, err));
-    return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
+    MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
+    return moec_arithmetic_read(options->arithmetic, &engine->int8, err);
 }
 
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
@@ -325,6 +327,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
     struct moec_memory_request request = {
         .budget_bytes = options->memory_bytes,
         .n_context = engine->n_context,
+        .int8 = engine->int8,
         .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
         .n_sessions = engine->n_sessions,
         .n_beams = engine->n_beams,
@@ -566,6 +569,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .top_k = config->top_k,
         .n_threads = (uint32_t)engine->n_threads,
         .cpu = engine->kernels->name,
+        .arithmetic = moec_arithmetic_name(engine->int8),
         .mode = engine->choice.mode->name,
         .evict = evict_name(engine),
         .predict = engine->choice.predict->name,

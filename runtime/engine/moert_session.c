@@ -33,6 +33,8 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
                               engine->compute_ns);
     MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
                                &session->experts.experts, engine->plan.max_tokens, err));
+    if (engine->int8)
+        MOEC_TRY(moec_forward_use_int8(&session->forward, err));
     session->forward.trace = engine->trace;
     session->forward.sparsity = engine->sparsity;
     session->forward.lender = engine->lending.cache != NULL ? &engine->lending.lender : NULL;

@@ -1,5 +1,6 @@
 #include "runtime/forward/context.h"
 
+#include "runtime/forward/rounded.h"
 #include "runtime/forward/scratch.h"
 
 #include <inttypes.h>
@@ -33,6 +34,19 @@ enum moec_status moec_forward_init(struct moec_forward *forward, const struct mo
 void moec_forward_release(struct moec_forward *forward)
 {
     free(forward->scratch);
+    free(forward->rounded);
     forward->scratch = NULL;
+    forward->rounded = NULL;
     forward->scratch_bytes = 0;
+}
+
+uint64_t moec_forward_int8_bytes(const struct moec_config *config, uint32_t max_tokens)
+{
+    return moec_rounded_bytes(config, max_tokens);
+}
+
+enum moec_status moec_forward_use_int8(struct moec_forward *forward, struct moec_error *err)
+{
+    return moec_rounded_create(&forward->model->config, forward->max_tokens, forward->kernels,
+                               &forward->rounded, err);
 }

@@ -47,6 +47,7 @@ struct moec_scratch;
 struct moec_decider;
 struct moec_sparsity;
 struct moec_kv_lender;
+struct moec_rounded;
 
 /* A plain value that no step changes. To run the same pass with other experts, another choice or an observer,
  * copy it and set that in the copy: a second pass on the same working memory. Passes of one memory work one
@@ -69,6 +70,7 @@ struct moec_forward {
     uint32_t max_tokens;          /* largest batch, given at init */
     struct moec_scratch *scratch; /* the working memory, owned: see above */
     uint64_t scratch_bytes;
+    struct moec_rounded *rounded; /* owned as the scratch; NULL = the canonical arithmetic */
 };
 
 /* Allocates working memory for batches of up to max_tokens; afterwards nothing allocates. The byte count for
@@ -80,6 +82,11 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_init(struct moec_forward *forward
                                                     struct moec_experts *experts, uint32_t max_tokens,
                                                     struct moec_error *err);
 void moec_forward_release(struct moec_forward *forward);
+
+/* Products from here on in the int8 arithmetic (runtime/kernels/int8.h), for which it allocates
+ * moec_forward_int8_bytes more. Before the forward pass is copied. */
+uint64_t moec_forward_int8_bytes(const struct moec_config *config, uint32_t max_tokens);
+MOEC_WARN_UNUSED enum moec_status moec_forward_use_int8(struct moec_forward *forward, struct moec_error *err);
 
 static inline struct moec_scratch *moec_forward_scratch(const struct moec_forward *forward)
 {

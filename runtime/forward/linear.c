@@ -1,5 +1,6 @@
 #include "runtime/forward/linear.h"
 
+#include "runtime/forward/rounded.h"
 #include "runtime/forward/steps.h"
 
 #include <string.h>
@@ -57,6 +58,29 @@ static void run_decoded(const struct cut *cut, const struct moec_linear_part *pa
     }
 }
 
+/* Products of integers with the rounded rows. */
+static void run_rounded(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
+                        uint32_t n_rows, uint32_t token, uint32_t n_tok,
+                        const struct moec_linear_scratch *scratch)
+{
+    const struct moec_linear *linear = cut->linear;
+    const struct moec_kernels *kernels = linear->forward->kernels;
+    const uint32_t at_once = cut->encoded ? 1 : MOEC_TILE_TOKENS;
+    for (uint32_t done = 0; done < n_tok; done += at_once) {
+        const uint32_t n = moec_min_u32(at_once, n_tok - done), first = token + done;
+        const struct moec_int8_span *rows[MOEC_TILE_TOKENS];
+        for (uint32_t t = 0; t < n; t++)
+            rows[t] = moec_rounded_row(linear->forward, linear->x, first + t);
+        linear->forward->rounded->kernels->dot(part->matrix, row, NULL, n_rows, rows, n, scratch->y, n_rows);
+        float *y = scratch->y;
+        for (uint32_t t = 0; t < n; t++, y += n_rows) {
+            if (part->bias != NULL)
+                kernels->add(part->bias + row, n_rows, y);
+            part->sink(linear, part, first + t, row, n_rows, y);
+        }
+    }
+}
+
 static void run_item(void *context, size_t item, int thread)
 {
     const struct cut *cut = context;
@@ -72,6 +96,10 @@ static void run_item(void *context, size_t item, int thread)
         tile -= *n_tiles;
     uint32_t row = tile * cut->tile_rows;
     uint32_t n_rows = moec_min_u32(cut->tile_rows, part->matrix->rows - row);
+    if (moec_rounded_serves(linear->forward, part->matrix)) {
+        run_rounded(cut, part, row, n_rows, token, n_tok, scratch);
+        return;
+    }
     if (!cut->encoded) {
         run_decoded(cut, part, row, n_rows, token, n_tok, scratch);
         return;
@@ -83,6 +111,14 @@ static void run_item(void *context, size_t item, int thread)
             linear->forward->kernels->add(part->bias + row, n_rows, scratch->y);
         part->sink(linear, part, t, row, n_rows, scratch->y);
     }
+}
+
+static bool any_is_rounded(const struct moec_linear *linear)
+{
+    for (uint32_t part = 0; part < linear->n_parts; part++)
+        if (moec_rounded_serves(linear->forward, linear->parts[part].matrix))
+            return true;
+    return false;
 }
 
 static void show_inputs(const struct moec_linear *linear)
@@ -122,6 +158,8 @@ void moec_linear_run(const struct moec_linear *linear)
         cut.n_tiles[part] = (linear->parts[part].matrix->rows - 1) / cut.tile_rows + 1;
         cut.n_tiles_all += cut.n_tiles[part];
     }
+    if (any_is_rounded(linear))
+        moec_rounded_fill(linear->forward, linear->x, linear->x_stride, linear->n_tok, k);
     size_t n_groups = (linear->n_tok + cut.group_tokens - 1) / cut.group_tokens;
     moec_forward_run(linear->forward, n_groups * cut.n_tiles_all, rows * k * linear->n_tok, run_item, &cut);
 }

@@ -1,5 +1,6 @@
 #include "runtime/forward/mlp.h"
 
+#include "runtime/forward/rounded.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/forward/steps.h"
 
@@ -10,7 +11,8 @@ struct mlp_run {
     const struct moec_forward *forward;
     const struct moec_mlp_job *jobs;
     uint32_t n_jobs;
-    uint32_t tile; /* tokens in a tile */
+    uint32_t tile;   /* tokens in a tile */
+    bool is_rounded; /* inputs of all jobs stand in spans */
 
     /* Split by neurons: a wave is the chunks that fit into the partial rows,
      * from (first_job, first_chunk) on. */
@@ -216,31 +218,62 @@ static uint32_t find_active(const struct moec_mlp *mlp, uint32_t n, float *up, u
     return n_active;
 }
 
-static uint32_t chunk_active(const struct moec_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                             const float *x, const struct moec_mlp_scratch *scratch, float *y)
+static bool serves(const struct moec_mlp_kernels *kernels, const struct moec_matrix *matrix)
+{
+    return kernels->int8 != NULL && moec_int8_serves(matrix->codec);
+}
+
+/* Products of one token with rows neuron + i, or neuron + some[i], i < n. */
+static void dot_one(const struct moec_mlp_kernels *kernels, const struct moec_matrix *matrix, uint32_t neuron,
+                    const uint8_t *some, uint32_t n, const float *x, const struct moec_int8_span *rounded,
+                    float *y)
+{
+    if (serves(kernels, matrix))
+        kernels->int8->dot(matrix, neuron, some, n, &rounded, 1, y, n);
+    else if (some != NULL)
+        kernels->all->dot_some(matrix, neuron, some, n, x, y);
+    else
+        kernels->all->dot_encoded(matrix, neuron, n, x, y);
+}
+
+static void sum_one(const struct moec_mlp_kernels *kernels, const struct moec_matrix *matrix, uint32_t neuron,
+                    const uint8_t *some, uint32_t n, const float *h, float *y)
+{
+    if (serves(kernels, matrix))
+        kernels->int8->sum_chunk(matrix, neuron, some, n, h, n, 1, y, matrix->columns);
+    else if (some != NULL)
+        kernels->all->sum_chunk_some(matrix, neuron, some, n, h, y);
+    else
+        kernels->all->sum_chunk_encoded(matrix, neuron, n, h, y);
+}
+
+static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp,
+                             uint32_t neuron, const float *x, const struct moec_int8_span *rounded,
+                             const struct moec_mlp_scratch *scratch, float *y)
 {
     uint8_t active[MOEC_SUM_CHUNK];
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-    kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->up);
+    dot_one(kernels, &mlp->up, neuron, NULL, n, x, rounded, scratch->up);
     const uint32_t n_active = find_active(mlp, n, scratch->up, active);
-    kernels->dot_some(&mlp->gate, neuron, active, n_active, x, scratch->gate);
-    activate_gated(kernels, mlp, scratch, n_active);
-    kernels->sum_chunk_some(&mlp->down, neuron, active, n_active, scratch->gate, y);
+    dot_one(kernels, &mlp->gate, neuron, active, n_active, x, rounded, scratch->gate);
+    activate_gated(kernels->all, mlp, scratch, n_active);
+    sum_one(kernels, &mlp->down, neuron, active, n_active, scratch->gate, y);
     return n_active;
 }
 
-uint32_t moec_mlp_chunk(const struct moec_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                        const float *x, const struct moec_mlp_scratch *scratch, float *y)
+uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
+                        const float *x, const struct moec_int8_span *rounded,
+                        const struct moec_mlp_scratch *scratch, float *y)
 {
     if (leaves_out(mlp))
-        return chunk_active(kernels, mlp, neuron, x, scratch, y);
+        return chunk_active(kernels, mlp, neuron, x, rounded, scratch, y);
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
     if (has_gate)
-        kernels->dot_encoded(&mlp->gate, neuron, n, x, scratch->gate);
-    kernels->dot_encoded(&mlp->up, neuron, n, x, has_gate ? scratch->up : scratch->gate);
-    activate(kernels, mlp, scratch, neuron, 1, n);
-    kernels->sum_chunk_encoded(&mlp->down, neuron, n, scratch->gate, y);
+        dot_one(kernels, &mlp->gate, neuron, NULL, n, x, rounded, scratch->gate);
+    dot_one(kernels, &mlp->up, neuron, NULL, n, x, rounded, has_gate ? scratch->up : scratch->gate);
+    activate(kernels->all, mlp, scratch, neuron, 1, n);
+    sum_one(kernels, &mlp->down, neuron, NULL, n, scratch->gate, y);
     return n;
 }
 
@@ -253,25 +286,59 @@ static uint64_t count_active(const struct moec_mlp *mlp, const float *up, size_t
     return n_active;
 }
 
-/* The same for the rows x (n_tok, S), each matrix decoded once; returns the sum over tokens. */
-static uint64_t chunk_decoded(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
-                              uint32_t n_tok, const float *x, const struct moec_mlp_scratch *scratch,
-                              float *y)
+/* Rows that a tile of an MLP works on: n_tok rows x (n_tok, S), and in spans where products are those of
+ * integers. */
+struct tile {
+    uint32_t n_tok;
+    const float *x;
+    const struct moec_int8_span *const *rounded;
+};
+
+static struct moec_mlp_kernels kernels_of(const struct moec_forward *forward)
 {
-    const struct moec_kernels *kernels = run->forward->kernels;
-    size_t stride = moec_forward_scratch(run->forward)->stride;
-    uint32_t k = mlp->up.columns;
-    uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-    const bool has_gate = moec_mlp_has_gate(mlp);
-    if (has_gate) {
-        kernels->decode_rows(&mlp->gate, neuron, n, scratch->weights, stride);
-        kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, scratch->gate, n);
+    return (struct moec_mlp_kernels){forward->kernels,
+                                     forward->rounded != NULL ? forward->rounded->kernels : NULL};
+}
+
+/* y (n_tok, n) = products of a tile with rows neuron .. neuron + n - 1. */
+static void dot_tile(const struct mlp_run *run, const struct moec_matrix *matrix, uint32_t neuron, uint32_t n,
+                     const struct tile *tile, const struct moec_mlp_scratch *scratch, float *y)
+{
+    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
+    const size_t stride = moec_forward_scratch(run->forward)->stride;
+    if (serves(&kernels, matrix)) {
+        kernels.int8->dot(matrix, neuron, NULL, n, tile->rounded, tile->n_tok, y, n);
+        return;
     }
-    kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
-    kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, has_gate ? scratch->up : scratch->gate, n);
-    activate(kernels, mlp, scratch, neuron, n_tok, n);
-    kernels->decode_rows(&mlp->down, neuron, n, scratch->weights, stride);
-    kernels->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, k, y, stride);
+    kernels.all->decode_rows(matrix, neuron, n, scratch->weights, stride);
+    kernels.all->dot(tile->x, stride, tile->n_tok, scratch->weights, stride, n, matrix->columns, y, n);
+}
+
+static void sum_tile(const struct mlp_run *run, const struct moec_matrix *matrix, uint32_t neuron, uint32_t n,
+                     uint32_t n_tok, const struct moec_mlp_scratch *scratch, float *y)
+{
+    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
+    const size_t stride = moec_forward_scratch(run->forward)->stride;
+    if (serves(&kernels, matrix)) {
+        kernels.int8->sum_chunk(matrix, neuron, NULL, n, scratch->gate, n, n_tok, y, stride);
+        return;
+    }
+    kernels.all->decode_rows(matrix, neuron, n, scratch->weights, stride);
+    kernels.all->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, matrix->columns, y, stride);
+}
+
+/* A chunk of neurons for a tile, each matrix decoded once; returns the sum over tokens of neurons that
+ * stay. */
+static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
+                              const struct tile *tile, const struct moec_mlp_scratch *scratch, float *y)
+{
+    const uint32_t n_tok = tile->n_tok, n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
+    const bool has_gate = moec_mlp_has_gate(mlp);
+    if (has_gate)
+        dot_tile(run, &mlp->gate, neuron, n, tile, scratch, scratch->gate);
+    dot_tile(run, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
+    activate(run->forward->kernels, mlp, scratch, neuron, n_tok, n);
+    sum_tile(run, &mlp->down, neuron, n, n_tok, scratch, y);
     return leaves_out(mlp) ? count_active(mlp, scratch->up, (size_t)n_tok * n) : (uint64_t)n_tok * n;
 }
 
@@ -281,6 +348,14 @@ static void count_neurons(const struct mlp_run *run, const struct moec_mlp *mlp,
 {
     if (run->forward->sparsity != NULL && mlp->filter.is_on)
         moec_sparsity_count(run->forward->sparsity, mlp, n_neuron, n_active);
+}
+
+/* The row of a job's input, in spans; NULL where no product is one of integers. */
+static const struct moec_int8_span *rounded_row(const struct mlp_run *run, const struct moec_mlp_job *job,
+                                                uint32_t i)
+{
+    return run->is_rounded ? moec_rounded_row(run->forward, job->input, pair_of(job, i) / job->pairs_per_row)
+                           : NULL;
 }
 
 /* Inputs of rows first .. first + n - 1 of a job, gathered where they do not lie together. */
@@ -325,7 +400,6 @@ static void tile_item(void *context, size_t item, int thread)
     const struct mlp_run *run = context;
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
     const struct moec_mlp_scratch *scratch = &shared->threads[thread].mlp;
-    const struct moec_kernels *kernels = run->forward->kernels;
     size_t stride = shared->stride;
     const struct moec_mlp_job *job = run->jobs;
     size_t n_tiles = 0;
@@ -337,21 +411,25 @@ static void tile_item(void *context, size_t item, int thread)
     uint32_t n = moec_min_u32(tile, job->n - first);
     uint32_t columns = job->mlp.down.columns;
 
-    const float *x = gather(job, first, n, stride, scratch->x);
+    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
+    const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
+    for (uint32_t i = 0; i < n; i++)
+        rounded[i] = rounded_row(run, job, first + i);
+    const struct tile of_tokens = {n, gather(job, first, n, stride, scratch->x), rounded};
     uint64_t n_active = 0;
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
         if (n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++) {
-                n_active += moec_mlp_chunk(kernels, &job->mlp, neuron, x + i * stride, scratch,
-                                           scratch->y + i * stride);
+                n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, of_tokens.x + i * stride, rounded[i],
+                                           scratch, scratch->y + i * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
-            n_active += chunk_decoded(run, &job->mlp, neuron, n, x, scratch, scratch->y);
+            n_active += chunk_of_tile(run, &job->mlp, neuron, &of_tokens, scratch, scratch->y);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
         for (uint32_t i = 0; i < n; i++)
-            add_chunk(kernels, &job->mlp, neuron == 0, scratch->y + i * stride, 0, columns, stride,
+            add_chunk(kernels.all, &job->mlp, neuron == 0, scratch->y + i * stride, 0, columns, stride,
                       output_row(job, first + i, stride));
     }
     count_neurons(run, &job->mlp, (uint64_t)n * job->mlp.up.rows, n_active);
@@ -397,19 +475,23 @@ static void split_item(void *context, size_t item, int thread)
     const struct moec_mlp_job *job = find_chunk(run, (uint32_t)item, &chunk, &partial);
     uint32_t neuron = chunk * MOEC_SUM_CHUNK;
     float *y = shared->partials + partial * stride;
+    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     uint64_t n_active = 0;
     for (uint32_t first = 0; first < job->n; first += shared->mlp_tile) {
         uint32_t n = moec_min_u32(shared->mlp_tile, job->n - first);
         if (job->n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++) {
                 n_active +=
-                    moec_mlp_chunk(run->forward->kernels, &job->mlp, neuron,
-                                   input_row(job, first + i, stride), scratch, y + (first + i) * stride);
+                    moec_mlp_chunk(&kernels, &job->mlp, neuron, input_row(job, first + i, stride),
+                                   rounded_row(run, job, first + i), scratch, y + (first + i) * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
-            const float *x = gather(job, first, n, stride, scratch->x);
-            n_active += chunk_decoded(run, &job->mlp, neuron, n, x, scratch, y + first * stride);
+            const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
+            for (uint32_t i = 0; i < n; i++)
+                rounded[i] = rounded_row(run, job, first + i);
+            const struct tile tile = {n, gather(job, first, n, stride, scratch->x), rounded};
+            n_active += chunk_of_tile(run, &job->mlp, neuron, &tile, scratch, y + first * stride);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
     }
@@ -545,6 +627,26 @@ void moec_mlp_activations(const struct moec_forward *forward, const struct moec_
     moec_forward_run(forward, (n_tok + run.tile - 1) / run.tile, work, activation_item, &run);
 }
 
+/* Rounds what the jobs read, if a product of integers reads it. */
+static void round_inputs(struct mlp_run *run)
+{
+    const struct moec_forward *forward = run->forward;
+    bool is_read = false;
+    for (uint32_t j = 0; j < run->n_jobs; j++)
+        is_read =
+            is_read || moec_rounded_serves(forward, &run->jobs[j].mlp.up) ||
+            (moec_mlp_has_gate(&run->jobs[j].mlp) && moec_rounded_serves(forward, &run->jobs[j].mlp.gate));
+    if (!is_read)
+        return;
+    moec_rounded_begin(forward);
+    for (uint32_t j = 0; j < run->n_jobs; j++)
+        for (uint32_t i = 0; i < run->jobs[j].n; i++)
+            moec_rounded_mark(forward, run->jobs[j].input,
+                              pair_of(&run->jobs[j], i) / run->jobs[j].pairs_per_row);
+    moec_rounded_fill_marked(forward, moec_forward_scratch(forward)->stride, run->jobs[0].mlp.up.columns);
+    run->is_rounded = true;
+}
+
 void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs)
 {
     struct mlp_run run = {.forward = forward, .jobs = jobs, .n_jobs = n_jobs};
@@ -559,6 +661,7 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
         forward->inputs != NULL && forward->inputs->take != NULL ? dense_job(jobs, n_jobs) : NULL;
     if (watched != NULL)
         show_inputs(&run, watched);
+    round_inputs(&run);
     uint32_t split = moec_min_u32(MOEC_SPLIT_ROWS, moec_forward_scratch(forward)->n_partials);
     if (rows <= split)
         run_split(&run, work);

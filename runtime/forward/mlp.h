@@ -8,6 +8,7 @@
 
 #include "runtime/forward/context.h"
 #include "runtime/forward/scratch.h"
+#include "runtime/kernels/int8.h"
 
 /* Computes every job's rows of `out`, overwritten, padding zero. Jobs may have no rows. */
 void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs);
@@ -17,12 +18,19 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
 void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                           const float *input, float *out, size_t out_stride);
 
+/* What products are made with: int8 NULL is the canonical arithmetic. */
+struct moec_mlp_kernels {
+    const struct moec_kernels *all;
+    const struct moec_int8_kernels *int8;
+};
+
 /* One chunk of at most MOEC_SUM_CHUNK neurons, from `neuron` on, for one token x, from encoded weights: y is
- * the chunk's sum. With a filter of the up product of a gated MLP without biases, gate and down rows of
- * neurons that it leaves out are not read; the sum has the same bits as with zeros in their place (but for
- * the sign of a zero that products too small for F32 leave, which the sum over ranks drops). Returns how many
- * neurons the filter leaves; `scratch` is a thread's. */
-uint32_t moec_mlp_chunk(const struct moec_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                        const float *x, const struct moec_mlp_scratch *scratch, float *y);
+ * the chunk's sum. `rounded` is x in spans where int8 serves gate or up. With a filter of the up product of a
+ * gated MLP without biases, gate and down rows of neurons that it leaves out are not read; the sum has the
+ * same bits as with zeros in their place (but for the sign of a zero that products too small for F32 leave,
+ * which the sum over ranks drops). Returns how many neurons the filter leaves; `scratch` is a thread's. */
+uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
+                        const float *x, const struct moec_int8_span *rounded,
+                        const struct moec_mlp_scratch *scratch, float *y);
 
 #endif

@@ -23,7 +23,6 @@ struct carver {
 /* Activations of a tile of an MLP. */
 #define MLP_TILE_FLOATS (32u * 1024)
 #define MLP_TILE_MIN    32u
-#define MLP_TILE_MAX    128u
 
 /* The most heads of latent attention that are worked on together: enough to read keys once for many, few
  * enough that a single token keeps several threads busy. */
@@ -83,7 +82,9 @@ uint32_t moec_attention_tile(const struct moec_layer_kind *kind, uint32_t max_to
 static uint32_t mlp_tile(size_t stride, uint32_t max_tokens)
 {
     size_t rows = MLP_TILE_FLOATS / stride / 8 * 8;
-    uint32_t tile = rows < MLP_TILE_MIN ? MLP_TILE_MIN : rows > MLP_TILE_MAX ? MLP_TILE_MAX : (uint32_t)rows;
+    uint32_t tile = rows < MLP_TILE_MIN        ? MLP_TILE_MIN
+                    : rows > MOEC_MLP_TILE_MAX ? MOEC_MLP_TILE_MAX
+                                               : (uint32_t)rows;
     return moec_min_u32(tile, max_tokens);
 }
 

@@ -22,6 +22,7 @@
 #define MOEC_ATTENTION_ROWS 64   /* (query, head) rows in a tile of attention */
 #define MOEC_ROUTER_TOKENS  32   /* tokens in a tile of the router */
 #define MOEC_ROUTER_ROWS    64   /* experts decoded at once by the router */
+#define MOEC_MLP_TILE_MAX   128u /* the most tokens in a tile of an MLP */
 #define MOEC_SPLIT_ROWS     32   /* MLP rows up to which work is split by neurons instead of tokens */
 #define MOEC_HELD_EXPERTS   64   /* the most experts computed together */
 #define MOEC_MOE_FORMS      2    /* in which one batch may take an expert */

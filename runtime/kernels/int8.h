@@ -49,10 +49,10 @@ struct moec_int8_kernels {
     /* Rounds n activations, n > 0, to moec_int8_spans(n) spans; past the end q is 0. */
     void (*round)(const float *x, size_t n, struct moec_int8_span *spans);
 
-    /* y[t][i] = dot of row t of x, x + t * x_stride spans, and of row first + i of the matrix, or of row
+    /* y[t][i] = dot of the spans of x[t] and of row first + i of the matrix, or of row
      * first + some[i] when some is not NULL (rising), for t < n_tok, i < n_rows. */
     void (*dot)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
-                const struct moec_int8_span *x, size_t x_stride, uint32_t n_tok, float *y, size_t y_stride);
+                const struct moec_int8_span *const *x, uint32_t n_tok, float *y, size_t y_stride);
 
     /* One chunk of a weighted sum over rows first + i, or first + some[i], i < n_rows <= MOEC_SUM_CHUNK,
      * which count h[t][i] times. Overwrites y[t][0..columns). */
@@ -67,6 +67,10 @@ const struct moec_int8_kernels *moec_int8_kernels_avx512_vnni(void);
 
 /* The set that goes with `kernels` on this CPU. */
 const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *kernels);
+
+/* "canonical" (also NULL) or "int8". Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_arithmetic_read(const char *name, bool *int8, struct moec_error *err);
+const char *moec_arithmetic_name(bool int8);
 
 /* Whether products with rows of this codec are those above. */
 bool moec_int8_serves(struct moec_codec codec);

@@ -59,6 +59,16 @@ INLINE words words_up(words w, const int bits)
     return (words){_mm256_slli_epi32(w.low, bits), _mm256_slli_epi32(w.high, bits)};
 }
 
+INLINE void words_store_low_bytes(void *at, words w)
+{
+    const __m256i low = _mm256_set1_epi32(255);
+    const __m256i pairs = _mm256_packus_epi32(_mm256_and_si256(w.low, low), _mm256_and_si256(w.high, low));
+    const __m256i bytes =
+        _mm256_packus_epi16(pairs, pairs); /* of 128-bit halves: 0..3, 8..11 and 4..7, 12..15 */
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
+    _mm_storeu_si128(at, _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(bytes, order)));
+}
+
 INLINE words words_of_lanes(lanes v)
 {
     return (words){_mm256_cvtps_epi32(v.low), _mm256_cvtps_epi32(v.high)};

@@ -60,6 +60,11 @@ INLINE words words_up(words w, const int bits)
     return _mm512_slli_epi32(w, (unsigned)bits);
 }
 
+INLINE void words_store_low_bytes(void *at, words w)
+{
+    _mm_storeu_si128(at, _mm512_cvtepi32_epi8(w));
+}
+
 INLINE words words_of_lanes(lanes v)
 {
     return _mm512_cvtps_epi32(v);

@@ -6,6 +6,8 @@
  * words_load, words_store, words_zero, words_set(int32), words_and, words_or, words_top (of 32-bit integers),
  * words_sub; words_up(w, bits) shifts 32-bit integers to the left
  *
+ * words_store_low_bytes(at, w): the low bytes of the 32-bit integers
+ *
  * words_of_lanes(v): to integers, ties to even; lanes_of_words; lanes_as_words and words_as_lanes: the bits
  *
  * words_quads(w, out): of four rows' bytes w[0..4) column by column: out[u], 32-bit integer 4 b + k, holds
@@ -146,10 +148,8 @@ static void round_span(const float *x, struct moec_int8_span *span)
     span->scale = most / 127.0f;
     for (int block = 0; block < SPAN / BLOCK; block++) {
         for (int half = 0; half < 2; half++) {
-            int32_t q[LANES];
-            words_store(q, rounded(lanes_load(x + BLOCK * block + LANES * half), inverse));
-            for (int i = 0; i < LANES; i++)
-                span->q[64 * half + 16 * block + i] = (int8_t)q[i];
+            words_store_low_bytes(span->q + 64 * half + 16 * block,
+                                  rounded(lanes_load(x + BLOCK * block + LANES * half), inverse));
         }
     }
     words sums = words_zero();
@@ -197,12 +197,12 @@ INLINE words words_start(const int dtype, const struct moec_int8_span *x)
 /* Span number s of nr rows, whose codes stand at codes[r], and of nt tokens. */
 INLINE void dot_span(const int nr, const int nt, const int dtype, const bool has_zeros,
                      const struct plan *plan, const struct dot_rows *rows, const uint8_t *const *at, size_t s,
-                     const struct moec_int8_span *x, size_t x_stride, lanes *sums)
+                     const struct moec_int8_span *const *x, lanes *sums)
 {
     words start[TOKENS_AT_ONCE];
     UNROLL
     for (int t = 0; t < nt && !has_zeros; t++)
-        start[t] = words_start(dtype, x + (size_t)t * x_stride);
+        start[t] = words_start(dtype, x[t] + s);
     UNROLL
     for (int r = 0; r < nr; r++) {
         const struct codes codes = codes_at(dtype, at[r]);
@@ -219,7 +219,7 @@ INLINE void dot_span(const int nr, const int nt, const int dtype, const bool has
         }
         UNROLL
         for (int t = 0; t < nt; t++) {
-            const struct moec_int8_span *span = x + (size_t)t * x_stride;
+            const struct moec_int8_span *span = x[t] + s;
             words products = has_zeros ? words_zero() : start[t];
             products = words_dot(dtype, products, codes.half[0], words_load(span->q));
             products = words_dot(dtype, products, codes.half[1], words_load(span->q + 64));
@@ -243,8 +243,8 @@ INLINE void rows_ask(const int nr, const struct plan *plan, const struct dot_row
 }
 
 INLINE void dot_tile(const int nr, const int nt, const int dtype, const bool has_zeros,
-                     const struct plan *plan, const struct dot_rows *rows, const struct moec_int8_span *x,
-                     size_t x_stride, uint32_t n_rows, float *y, size_t y_stride)
+                     const struct plan *plan, const struct dot_rows *rows,
+                     const struct moec_int8_span *const *x, uint32_t n_rows, float *y, size_t y_stride)
 {
     lanes sums[ROWS_AT_ONCE * TOKENS_AT_ONCE];
     const uint8_t *at[ROWS_AT_ONCE];
@@ -263,7 +263,7 @@ INLINE void dot_tile(const int nr, const int nt, const int dtype, const bool has
                 at[r] = memcpy(tails[r], at[r], plan->tail_bytes);
         }
         rows_ask(nr, plan, rows, s);
-        dot_span(nr, nt, dtype, has_zeros, plan, rows, at, s, x + s, x_stride, sums);
+        dot_span(nr, nt, dtype, has_zeros, plan, rows, at, s, x, sums);
     }
     UNROLL
     for (int r = 0; r < nr; r++) {
@@ -291,7 +291,7 @@ INLINE void rows_open(const int nr, const struct moec_matrix *matrix, const stru
 }
 
 INLINE void dot_all(const int dtype, const bool has_zeros, const struct moec_matrix *matrix, uint32_t first,
-                    const uint8_t *some, uint32_t n_rows, const struct moec_int8_span *x, size_t x_stride,
+                    const uint8_t *some, uint32_t n_rows, const struct moec_int8_span *const *x,
                     uint32_t n_tok, float *y, size_t y_stride)
 {
     const struct plan plan = plan_of(matrix);
@@ -300,14 +300,14 @@ INLINE void dot_all(const int dtype, const bool has_zeros, const struct moec_mat
     for (uint32_t i = 0; many > 0 && i < n_rows; i += ROWS_OF_MANY) {
         rows_open(ROWS_OF_MANY, matrix, &plan, first, some, i, n_rows, &rows);
         for (uint32_t t = 0; t < many; t += TOKENS_AT_ONCE)
-            dot_tile(ROWS_OF_MANY, TOKENS_AT_ONCE, dtype, has_zeros, &plan, &rows, x + t * x_stride, x_stride,
-                     n_rows - i, y + t * y_stride + i, y_stride);
+            dot_tile(ROWS_OF_MANY, TOKENS_AT_ONCE, dtype, has_zeros, &plan, &rows, x + t, n_rows - i,
+                     y + t * y_stride + i, y_stride);
     }
     for (uint32_t i = 0; many < n_tok && i < n_rows; i += ROWS_AT_ONCE) {
         rows_open(ROWS_AT_ONCE, matrix, &plan, first, some, i, n_rows, &rows);
         for (uint32_t t = many; t < n_tok; t++)
-            dot_tile(ROWS_AT_ONCE, 1, dtype, has_zeros, &plan, &rows, x + t * x_stride, x_stride, n_rows - i,
-                     y + t * y_stride + i, y_stride);
+            dot_tile(ROWS_AT_ONCE, 1, dtype, has_zeros, &plan, &rows, x + t, n_rows - i, y + t * y_stride + i,
+                     y_stride);
     }
 }
 
@@ -576,12 +576,12 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
     }
 
 static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
-                const struct moec_int8_span *x, size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
+                const struct moec_int8_span *const *x, uint32_t n_tok, float *y, size_t y_stride)
 {
     if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))
-        WITH_DTYPE(dot_all, true, matrix, first, some, n_rows, x, x_stride, n_tok, y, y_stride)
+        WITH_DTYPE(dot_all, true, matrix, first, some, n_rows, x, n_tok, y, y_stride)
     else
-        WITH_DTYPE(dot_all, false, matrix, first, some, n_rows, x, x_stride, n_tok, y, y_stride)
+        WITH_DTYPE(dot_all, false, matrix, first, some, n_rows, x, n_tok, y, y_stride)
 }
 
 static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,

@@ -160,12 +160,12 @@ static float dot_row(const struct row *row, const struct moec_int8_span *x)
 }
 
 static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
-                const struct moec_int8_span *x, size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
+                const struct moec_int8_span *const *x, uint32_t n_tok, float *y, size_t y_stride)
 {
     for (uint32_t i = 0; i < n_rows; i++) {
         const struct row row = row_of(matrix, first, some, i);
         for (uint32_t t = 0; t < n_tok; t++)
-            y[t * y_stride + i] = dot_row(&row, x + t * x_stride);
+            y[t * y_stride + i] = dot_row(&row, x[t]);
     }
 }
 

@@ -80,7 +80,10 @@ done
 agree "an encoder and guesses" --memory $small --evict edgemoe --predict path+gate --preload-count 1
 prompt="$prompt $prompt $prompt"
 find_floor
-agree "a source in chunks" --memory $((floor + 400000)) --evict edgemoe
+# What a process takes beside varies from run to run under a sanitizer.
+slack=400000
+takes_memory && slack=1400000
+agree "a source in chunks" --memory $((floor + slack)) --evict edgemoe
 chunks=$(grep -c '"name":"answer".*"layer":0,' "$work/trace.json")
 try 0 "which are several ($chunks)" test "$chunks" -gt 1
 try 0 "its profile" "$moec" simulate "$work/profile.h5" --memory 50% --evict lru,edgemoe

@@ -38,14 +38,20 @@ struct case_of_dot {
     struct moec_matrix matrix;
     uint32_t first, n, n_tok;
     const uint8_t *some;
-    const struct moec_int8_span *x;
+    const struct moec_int8_span *x[MAX_TOKENS];
 };
+
+static void point_at(struct case_of_dot *c, const struct moec_int8_span *rounded)
+{
+    for (uint32_t t = 0; t < c->n_tok; t++)
+        c->x[t] = rounded + t * moec_int8_spans(c->matrix.columns);
+}
 
 static void check_dot(const struct moec_int8_kernels *set, const struct case_of_dot *c, const float *want)
 {
-    const size_t n = (size_t)c->n_tok * c->n, spans = moec_int8_spans(c->matrix.columns);
+    const size_t n = (size_t)c->n_tok * c->n;
     float *got = guarded(n);
-    set->dot(&c->matrix, c->first, c->some, c->n, c->x, spans, c->n_tok, got, c->n);
+    set->dot(&c->matrix, c->first, c->some, c->n, c->x, c->n_tok, got, c->n);
     expect_same(want, got, n, set->name, "dot");
     release_guarded(got, n);
 }
@@ -85,9 +91,8 @@ static void check(struct moec_codec codec, uint32_t columns, uint32_t rows, uint
     float *x = random_rows(n_tok, columns, stride, kind), *h = random_floats((size_t)n_tok * c.n, kind);
     struct moec_int8_span *rounded = rounded_rows(&moec_int8_kernels_scalar, x, stride, n_tok, columns);
     float *dots = guarded((size_t)n_tok * c.n), *sums = guarded((size_t)n_tok * columns);
-    c.x = rounded;
-    moec_int8_kernels_scalar.dot(&c.matrix, c.first, c.some, c.n, rounded, moec_int8_spans(columns), n_tok,
-                                 dots, c.n);
+    point_at(&c, rounded);
+    moec_int8_kernels_scalar.dot(&c.matrix, c.first, c.some, c.n, c.x, n_tok, dots, c.n);
     moec_int8_kernels_scalar.sum_chunk(&c.matrix, c.first, c.some, c.n, h, c.n, n_tok, sums, columns);
     for (size_t s = 0; int8_set(s) != NULL; s++) {
         struct moec_int8_span *again = rounded_rows(int8_set(s), x, stride, n_tok, columns);
@@ -169,9 +174,8 @@ static void test_int8__long_rows_have_the_same_bits(void **state)
             float *dots = guarded((size_t)n_tok * rows), *sums = guarded((size_t)n_tok * columns);
             struct moec_int8_span *rounded =
                 rounded_rows(&moec_int8_kernels_scalar, x, moec_lanes_padded(columns), n_tok, columns);
-            c.x = rounded;
-            moec_int8_kernels_scalar.dot(&c.matrix, 0, NULL, rows, rounded, moec_int8_spans(columns), n_tok,
-                                         dots, rows);
+            point_at(&c, rounded);
+            moec_int8_kernels_scalar.dot(&c.matrix, 0, NULL, rows, c.x, n_tok, dots, rows);
             moec_int8_kernels_scalar.sum_chunk(&c.matrix, 0, NULL, rows, h, rows, n_tok, sums, columns);
             for (size_t s = 0; int8_set(s) != NULL; s++) {
                 check_dot(int8_set(s), &c, dots);
@@ -197,7 +201,8 @@ static void check_near(struct moec_codec codec)
     struct moec_int8_span *rounded = rounded_rows(&moec_int8_kernels_scalar, x, columns, 1, columns);
     assert_non_null(w);
     moec_kernels_scalar.decode_rows(&matrix, 0, rows, w, columns);
-    moec_int8_kernels_scalar.dot(&matrix, 0, NULL, rows, rounded, 3, 1, dots, rows);
+    const struct moec_int8_span *const row = rounded;
+    moec_int8_kernels_scalar.dot(&matrix, 0, NULL, rows, &row, 1, dots, rows);
     moec_int8_kernels_scalar.sum_chunk(&matrix, 0, NULL, rows, h, rows, 1, sums, columns);
     for (uint32_t r = 0; r < rows; r++) {
         double want = 0, bound = 1e-6;
