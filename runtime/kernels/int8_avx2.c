@@ -109,17 +109,15 @@ INLINE words spread_places(const int per_span)
                            : words_zero();
 }
 
-INLINE words words_spread(const int32_t *at, const int per_span)
+INLINE words words_spread(const int32_t *at, words places)
 {
     const __m256i four = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)at));
-    const words places = spread_places(per_span);
     return (words){_mm256_permutevar8x32_epi32(four, places.low),
                    _mm256_permutevar8x32_epi32(four, places.high)};
 }
 
-INLINE lanes lanes_spread(lanes v, const int per_span)
+INLINE lanes lanes_spread(lanes v, words places)
 {
-    const words places = spread_places(per_span);
     return (lanes){_mm256_permutevar8x32_ps(v.low, places.low), _mm256_permutevar8x32_ps(v.low, places.high)};
 }
 
@@ -222,6 +220,12 @@ INLINE __m256i codes_of_two(const int dtype, const uint8_t *bytes, const int hal
     default:
         return two_times_16(bytes + 16 * half, 32);
     }
+}
+
+INLINE struct codes nibbles_of(words bytes)
+{
+    return (struct codes){{{four_bits(bytes.low, 0), four_bits(bytes.high, 0)},
+                           {four_bits(bytes.low, 1), four_bits(bytes.high, 1)}}};
 }
 
 INLINE struct codes codes_at(const int dtype, const uint8_t *bytes)

@@ -102,15 +102,15 @@ INLINE words spread_places(const int per_span)
     return per_span == 4 ? by_four : per_span == 2 ? _mm512_srli_epi32(by_four, 1) : _mm512_setzero_si512();
 }
 
-INLINE words words_spread(const int32_t *at, const int per_span)
+INLINE words words_spread(const int32_t *at, words places)
 {
     const __m128i four = _mm_loadu_si128((const __m128i *)at);
-    return _mm512_permutexvar_epi32(spread_places(per_span), _mm512_castsi128_si512(four));
+    return _mm512_permutexvar_epi32(places, _mm512_castsi128_si512(four));
 }
 
-INLINE lanes lanes_spread(lanes v, const int per_span)
+INLINE lanes lanes_spread(lanes v, words places)
 {
-    return _mm512_permutexvar_ps(spread_places(per_span), v);
+    return _mm512_permutexvar_ps(places, v);
 }
 
 INLINE void blocks_store(const lanes f[4], float *out)
@@ -155,7 +155,7 @@ INLINE struct codes two_bits(words twice)
                            _mm512_and_si512(_mm512_srlv_epi64(twice, high), mask)}};
 }
 
-INLINE struct codes four_bits(words bytes)
+INLINE struct codes nibbles_of(words bytes)
 {
     const words mask = _mm512_set1_epi8(15);
     return (struct codes){
@@ -203,7 +203,7 @@ INLINE struct codes six_bits(const uint8_t *bytes)
     for (size_t i = 0; i < 4; i++)
         memcpy(&w[i], bytes + 24 * i + 16, sizeof w[i]);
     const struct codes high = two_bits(_mm512_setr_epi64(w[0], w[0], w[1], w[1], w[2], w[2], w[3], w[3]));
-    struct codes codes = four_bits(low);
+    struct codes codes = nibbles_of(low);
     codes.half[0] = _mm512_or_si512(codes.half[0], _mm512_slli_epi16(high.half[0], 4));
     codes.half[1] = _mm512_or_si512(codes.half[1], _mm512_slli_epi16(high.half[1], 4));
     return codes;
@@ -220,9 +220,9 @@ INLINE struct codes codes_at(const int dtype, const uint8_t *bytes)
     case MOEC_DTYPE_INT3:
         return three_bits(bytes);
     case MOEC_DTYPE_INT4:
-        return four_bits(words_load(bytes));
+        return nibbles_of(words_load(bytes));
     case MOEC_DTYPE_INT5:
-        return with_bits(four_bits(four_times_16(bytes, 20)), four_words(bytes + 16, 20), 16);
+        return with_bits(nibbles_of(four_times_16(bytes, 20)), four_words(bytes + 16, 20), 16);
     case MOEC_DTYPE_INT6:
         return six_bits(bytes);
     default: {

@@ -13,12 +13,12 @@
  * words_quads(w, out): of four rows' bytes w[0..4) column by column: out[u], 32-bit integer 4 b + k, holds
  * the bytes 16 b + 4 u + k of w[0], w[1], w[2], w[3]
  *
- * words_spread(at, per_span), lanes_spread(v, per_span): 32-bit integer and lane i / (16 / per_span) of four,
- * at each i; per_span is 1, 2 or 4
+ * spread_places(per_span): for words_spread(at, places) and lanes_spread(v, places), 32-bit integer and lane
+ * i / (16 / per_span) of the first four, at each i; per_span is 1, 2 or 4
  *
  * blocks_store(f, out): lanes 4 b + k of f[u] to out[32 b + 4 u + k]
  *
- * codes_at(dtype, bytes): the codes of a whole span
+ * codes_at(dtype, bytes): the codes of a whole span; nibbles_of(bytes): low and high half of each byte
  *
  * OFFSET(dtype) and words_dot(dtype, sums, codes, q): each 32-bit integer of sums plus four products of bytes
  * q with codes less OFFSET; words_sum_quads(sums, q): plus the four bytes alone
@@ -32,13 +32,15 @@
 #include "runtime/kernels/int8.h"
 #include "runtime/kernels/kernels_x86.h"
 
-#define SPAN   MOEC_INT8_SPAN
-#define CHUNK  MOEC_SUM_CHUNK
-#define QUADS  (CHUNK / 4)
-#define GROUPS 64                 /* of columns, whose rounded activations are held together */
-#define PANEL  2048               /* columns of a chunk's sum that are held together */
-#define HELD   4                  /* tokens whose rounded activations are held together */
-#define AHEAD  (4 * ROWS_AT_ONCE) /* rows that are asked for ahead of time, see kernels_x86.h */
+#define SPAN          MOEC_INT8_SPAN
+#define CHUNK         MOEC_SUM_CHUNK
+#define QUADS         (CHUNK / 4)
+#define GROUPS        64   /* of columns, whose rounded activations are held together */
+#define PANEL         2048 /* columns of a chunk's sum that are held together */
+#define QUADS_AT_ONCE 4    /* that are summed before sums go back to memory */
+#define SPANS_AHEAD   4
+#define HELD          4                  /* tokens whose rounded activations are held together */
+#define AHEAD         (4 * ROWS_AT_ONCE) /* rows that are asked for ahead of time, see kernels_x86.h */
 
 /* Where the parts of a matrix's rows lie. */
 struct plan {
@@ -46,9 +48,9 @@ struct plan {
     size_t whole;      /* spans */
     size_t tail_bytes; /* codes of an incomplete last span */
     size_t span_bytes;
-    size_t groups, group; /* group: 0 = channel */
-    int per_span;         /* groups of a span; 1 also where a group has many spans */
-    size_t scales, zeros; /* offsets in a row */
+    size_t groups, group;            /* group: 0 = channel */
+    int per_span;                    /* groups of a span; 1 also where a group has many spans */
+    size_t scales, zeros, row_bytes; /* offsets in a row */
     uint32_t bits;
     int offset; /* OFFSET of the dtype */
     bool nested, has_zeros;
@@ -67,6 +69,7 @@ static struct plan plan_of(const struct moec_matrix *matrix)
     plan.group = codec.group;
     plan.per_span = codec.group == 0 ? 1 : SPAN / codec.group;
     plan.zeros = plan.scales + moec_codec_scales_bytes(codec, n);
+    plan.row_bytes = moec_codec_row_bytes(codec, n);
     plan.nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
     plan.has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
     plan.offset = OFFSET(codec.dtype);
@@ -194,9 +197,33 @@ INLINE words words_start(const int dtype, const struct moec_int8_span *x)
     return words_sub(words_zero(), words_up(words_load(x->sums), middle));
 }
 
-/* Span number s of nr rows, whose codes stand at codes[r], and of nt tokens. */
+/* Scales and zeros of 16 groups of each row, from a multiple of 16 on, or 16 times those of a row without
+ * groups. Read a little past them. */
+struct strip {
+    float scales[ROWS_AT_ONCE][2 * LANES], zeros[ROWS_AT_ONCE][2 * LANES];
+};
+
+INLINE void strip_fill(const int nr, const bool has_zeros, const struct plan *plan,
+                       const struct dot_rows *rows, size_t g, struct strip *strip)
+{
+    for (int r = 0; r < nr; r++) {
+        const uint8_t *row = rows->bytes[r];
+        if (plan->group == 0) {
+            lanes_store(strip->scales[r], lanes_set(rows->factors[r]));
+            if (has_zeros)
+                lanes_store(strip->zeros[r], lanes_set((float)((int)zero_at(plan, row, 0) - plan->offset)));
+            continue;
+        }
+        lanes_store(strip->scales[r], scales_at(plan, row, rows->factors[r], g, LANES));
+        if (has_zeros)
+            lanes_store(strip->zeros[r], zeros_at(plan, row, g, LANES));
+    }
+}
+
+/* Span number s of nr rows, whose codes stand at at[r] and whose scales stand from place g of the strip on,
+ * and of nt tokens. */
 INLINE void dot_span(const int nr, const int nt, const int dtype, const bool has_zeros,
-                     const struct plan *plan, const struct dot_rows *rows, const uint8_t *const *at, size_t s,
+                     const struct strip *strip, size_t g, words places, const uint8_t *const *at, size_t s,
                      const struct moec_int8_span *const *x, lanes *sums)
 {
     words start[TOKENS_AT_ONCE];
@@ -206,17 +233,8 @@ INLINE void dot_span(const int nr, const int nt, const int dtype, const bool has
     UNROLL
     for (int r = 0; r < nr; r++) {
         const struct codes codes = codes_at(dtype, at[r]);
-        lanes scale = lanes_set(rows->factors[r]), zero = lanes_zero();
-        if (plan->group != 0) {
-            const size_t g = s * SPAN / plan->group;
-            scale = lanes_spread(scales_at(plan, rows->bytes[r], rows->factors[r], g, (size_t)plan->per_span),
-                                 plan->per_span);
-            if (has_zeros)
-                zero =
-                    lanes_spread(zeros_at(plan, rows->bytes[r], g, (size_t)plan->per_span), plan->per_span);
-        } else if (has_zeros) {
-            zero = lanes_set((float)((int)zero_at(plan, rows->bytes[r], 0) - plan->offset));
-        }
+        const lanes scale = lanes_spread(lanes_load(strip->scales[r] + g), places);
+        const lanes zero = has_zeros ? lanes_spread(lanes_load(strip->zeros[r] + g), places) : lanes_zero();
         UNROLL
         for (int t = 0; t < nt; t++) {
             const struct moec_int8_span *span = x[t] + s;
@@ -236,6 +254,9 @@ INLINE void rows_ask(const int nr, const struct plan *plan, const struct dot_row
 {
     if (rows->ahead == NULL)
         return;
+    for (int r = 0; r < nr && s == 0; r++)
+        for (size_t at = plan->scales; at < plan->row_bytes; at += LINE)
+            _mm_prefetch((const char *)rows->ahead + (size_t)r * rows->stride + at, _MM_HINT_T1);
     for (int r = 0; r < nr; r++)
         for (size_t line = 0; line < plan->span_bytes; line += LINE)
             _mm_prefetch((const char *)rows->ahead + (size_t)r * rows->stride + s * plan->span_bytes + line,
@@ -252,7 +273,10 @@ INLINE void dot_tile(const int nr, const int nt, const int dtype, const bool has
     for (int i = 0; i < nr * nt; i++)
         sums[i] = lanes_zero();
     const size_t spans = plan->whole + (plan->tail_bytes > 0);
-    for (size_t s = 0; s < spans; s++) {
+    const size_t per_span = plan->group == 0 ? 0 : (size_t)plan->per_span;
+    const words places = spread_places(plan->per_span);
+    struct strip strip = {0};
+    for (size_t s = 0, g = 0; s < spans; s++, g += per_span) {
         uint8_t tails[ROWS_AT_ONCE][SPAN];
         UNROLL
         for (int r = 0; r < nr; r++)
@@ -263,7 +287,9 @@ INLINE void dot_tile(const int nr, const int nt, const int dtype, const bool has
                 at[r] = memcpy(tails[r], at[r], plan->tail_bytes);
         }
         rows_ask(nr, plan, rows, s);
-        dot_span(nr, nt, dtype, has_zeros, plan, rows, at, s, x, sums);
+        if (g % LANES == 0 && (s == 0 || per_span > 0))
+            strip_fill(nr, has_zeros, plan, rows, g, &strip);
+        dot_span(nr, nt, dtype, has_zeros, &strip, g % LANES, places, at, s, x, sums);
     }
     UNROLL
     for (int r = 0; r < nr; r++) {
@@ -321,7 +347,7 @@ struct weights {
 };
 
 struct sum_rows {
-    const uint8_t *bytes[CHUNK];
+    const uint8_t *bytes[CHUNK]; /* the last stands for those that fill up a quad */
     float factors[CHUNK];
     uint32_t n, quads;
 };
@@ -399,43 +425,53 @@ static void round_channel(const struct plan *plan, const struct sum_rows *rows, 
     weights->origins[0] = (float)sum;
 }
 
-INLINE words weights_spread(const struct plan *plan, const struct weights *weights, uint32_t quad, size_t at)
-{
-    return plan->per_span == 1 ? words_set(weights->quads[quad][at])
-                               : words_spread(weights->quads[quad] + at, plan->per_span);
-}
-
-/* The codes of one span of a quad of rows, column by column. */
-INLINE void quad_at(const int dtype, const struct plan *plan, const struct sum_rows *rows, uint32_t quad,
-                    size_t s, words out[8])
+/* The codes of one span of a quad of rows, which stand at at[0..4), column by column. */
+INLINE void quad_at(const int dtype, const uint8_t *const at[4], words out[8])
 {
     words halves[2][4];
     UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t n = 4 * quad + i < rows->n ? 4 * quad + i : rows->n - 1;
-        const uint8_t *at = rows->bytes[n] + s * plan->span_bytes;
-        uint8_t tail[SPAN] = {0};
-        if (s == plan->whole) {
-            memcpy(tail, at, plan->tail_bytes);
-            at = tail;
+    for (int i = 0; i < 4; i++) {
+        if (dtype == MOEC_DTYPE_INT4) { /* both halves of a block stand in the same bytes */
+            halves[0][i] = words_load(at[i]);
+            continue;
         }
-        const struct codes codes = codes_at(dtype, at);
+        const struct codes codes = codes_at(dtype, at[i]);
         halves[0][i] = codes.half[0];
         halves[1][i] = codes.half[1];
     }
     words_quads(halves[0], out);
-    words_quads(halves[1], out + 4);
+    if (dtype != MOEC_DTYPE_INT4) {
+        words_quads(halves[1], out + 4);
+        return;
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const struct codes codes = nibbles_of(out[i]);
+        out[i] = codes.half[0];
+        out[4 + i] = codes.half[1];
+    }
+}
+
+/* Where span s of a quad of rows stands; of an incomplete one a copy. */
+INLINE void quad_open(const struct plan *plan, const struct sum_rows *rows, uint32_t quad, size_t s,
+                      uint8_t tails[4][SPAN], const uint8_t *at[4])
+{
+    UNROLL
+    for (uint32_t i = 0; i < 4; i++)
+        at[i] = rows->bytes[4 * quad + i] + s * plan->span_bytes;
+    for (uint32_t i = 0; i < 4 && s == plan->whole; i++) {
+        memset(tails[i], 0, SPAN);
+        at[i] = memcpy(tails[i], at[i], plan->tail_bytes);
+    }
 }
 
 /* Span s of a chunk's sum, from exact sums of products. */
 INLINE void sums_finish(const struct plan *plan, const struct weights *weights, size_t at, size_t s,
                         const words sums[8], float *y)
 {
-    const lanes scale = plan->per_span == 1 ? lanes_set(weights->scales[at])
-                                            : lanes_spread(lanes_load(weights->scales + at), plan->per_span);
-    const lanes origin = plan->per_span == 1
-                             ? lanes_set(weights->origins[at])
-                             : lanes_spread(lanes_load(weights->origins + at), plan->per_span);
+    const words places = spread_places(plan->per_span);
+    const lanes scale = lanes_spread(lanes_load(weights->scales + at), places);
+    const lanes origin = lanes_spread(lanes_load(weights->origins + at), places);
     float last[SPAN], *out = s == plan->whole ? last : y + s * SPAN;
     lanes values[8];
     UNROLL
@@ -453,30 +489,34 @@ INLINE size_t group_of(const struct plan *plan, size_t s, size_t first_group)
     return plan->group == 0 ? 0 : s * SPAN / plan->group - first_group;
 }
 
-/* Spans [from, to) for one token: rows are read once, two quads at a time, as they lie in memory. */
+/* Spans [from, to) for one token: rows are read once, some quads at a time, as they lie in memory. */
 INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_rows *rows,
                      const uint8_t *ahead, size_t stride, const struct weights *weights, size_t first_group,
                      size_t from, size_t to, float *y)
 {
     _Alignas(64) int32_t sums[PANEL / SPAN][8][LANES];
-    words out[8], q[8];
-    for (uint32_t quad = 0; quad < rows->quads; quad += 2) {
+    const words places = spread_places(plan->per_span);
+    uint8_t tails[4][SPAN];
+    const uint8_t *starts[4];
+    for (uint32_t quad = 0; quad < rows->quads; quad += QUADS_AT_ONCE) {
         for (size_t s = from; s < to; s++) {
             const size_t at = group_of(plan, s, first_group);
-            for (uint32_t r = 4 * quad; ahead != NULL && r < 4 * quad + 8; r++)
+            for (uint32_t r = 4 * quad; ahead != NULL && r < 4 * (quad + QUADS_AT_ONCE); r++)
                 for (size_t line = 0; line < plan->span_bytes; line += LINE)
                     _mm_prefetch((const char *)ahead + r * stride + s * plan->span_bytes + line, _MM_HINT_T1);
+            words out[8], q[8];
             UNROLL
             for (int i = 0; i < 8; i++)
                 out[i] = quad == 0 ? words_zero() : words_load(sums[s - from][i]);
-            for (uint32_t n = quad; n < quad + 2 && n < rows->quads; n++) {
-                const words factors = weights_spread(plan, weights, n, at);
-                quad_at(dtype, plan, rows, n, s, q);
+            for (uint32_t n = quad; n < quad + QUADS_AT_ONCE && n < rows->quads; n++) {
+                const words factors = words_spread(weights->quads[n] + at, places);
+                quad_open(plan, rows, n, s, tails, starts);
+                quad_at(dtype, starts, q);
                 UNROLL
                 for (int i = 0; i < 8; i++)
                     out[i] = words_dot(dtype, out[i], q[i], factors);
             }
-            if (quad + 2 >= rows->quads) {
+            if (quad + QUADS_AT_ONCE >= rows->quads) {
                 sums_finish(plan, weights, at, s, out, y);
                 continue;
             }
@@ -493,11 +533,20 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
                      size_t to, float *y, size_t y_stride)
 {
     _Alignas(64) uint8_t tile[QUADS][8][64];
+    uint8_t tails[4][SPAN];
+    const uint8_t *starts[4];
+    const words places = spread_places(plan->per_span);
     for (size_t s = from; s < to; s++) {
         const size_t at = group_of(plan, s, first_group);
         for (uint32_t quad = 0; quad < rows->quads; quad++) {
             words q[8];
-            quad_at(dtype, plan, rows, quad, s, q);
+            quad_open(plan, rows, quad, s, tails, starts);
+            for (int i = 0; i < 4; i++) /* rows lie apart: their next spans would be waited for */
+                for (size_t line = 0; line < plan->span_bytes; line += LINE)
+                    _mm_prefetch((const char *)rows->bytes[4 * quad + (uint32_t)i] +
+                                     (s + SPANS_AHEAD) * plan->span_bytes + line,
+                                 _MM_HINT_T0);
+            quad_at(dtype, starts, q);
             UNROLL
             for (int i = 0; i < 8; i++)
                 words_store(tile[quad][i], q[i]);
@@ -508,7 +557,7 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
             for (int i = 0; i < 8; i++)
                 out[i] = words_zero();
             for (uint32_t quad = 0; quad < rows->quads; quad++) {
-                const words factors = weights_spread(plan, weights + t, quad, at);
+                const words factors = words_spread(weights[t].quads[quad] + at, places);
                 UNROLL
                 for (int i = 0; i < 8; i++)
                     out[i] = words_dot(dtype, out[i], words_load(tile[quad][i]), factors);
@@ -532,8 +581,13 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
         rows.bytes[n] = row_at(matrix, first + (some != NULL ? some[n] : n));
         rows.factors[n] = row_factor(&plan, rows.bytes[n]);
     }
-    const uint8_t *ahead =
-        some == NULL && first + 8 + CHUNK <= matrix->rows ? row_at(matrix, first + 8) : NULL;
+    for (uint32_t n = n_rows; n < 4 * rows.quads; n++)
+        rows.bytes[n] = rows.bytes[n_rows - 1];
+    const bool has_next = some == NULL && first + 2 * CHUNK <= matrix->rows;
+    const uint8_t *ahead = has_next ? row_at(matrix, first + 4 * QUADS_AT_ONCE) : NULL;
+    for (uint32_t n = 0; n < CHUNK && has_next; n++) /* scales of the next chunk, which it needs at once */
+        for (size_t at = plan.scales; at < plan.row_bytes; at += LINE)
+            _mm_prefetch((const char *)row_at(matrix, first + CHUNK + n) + at, _MM_HINT_T1);
     for (uint32_t t = 0; t < n_tok; t += HELD) {
         const uint32_t held = n_tok - t < HELD ? n_tok - t : HELD;
         for (size_t from = 0; from < spans; from += panel) {
