@@ -34,6 +34,10 @@ awk -v seed="$seed" -v n=$((kills * 4)) -v took=$took 'BEGIN {
     }
 }' >"$work/ends"
 
+least=64 # MiB
+case $moec in
+*address* | *thread*) least=256 ;; # sanitizers take memory of their own
+esac
 n_kill=0 n_int=0 n_term=0 n_job=0 n_run=0 n_resumed=0
 while read -r seconds signal <&3 && [ $((n_kill + n_int + n_term)) -lt "$kills" ]; do
     n_run=$((n_run + 1))
@@ -44,7 +48,7 @@ while read -r seconds signal <&3 && [ $((n_kill + n_int + n_term)) -lt "$kills" 
     fi
     # Another number of threads and another working memory in every run.
     timeout --preserve-status -s "$signal" "$seconds" "$moec" profile $model --data $data "$@" -o "$out" --quiet $resume \
-        --threads $((n_run % 3 + 1)) --work-memory $((n_run % 4 * 24 + 64))MiB >"$work/log" 2>&1
+        --threads $((n_run % 3 + 1)) --work-memory $((n_run % 4 * 24 + least))MiB >"$work/log" 2>&1
     status=$?
     case $status in
     0) ;;

@@ -198,7 +198,7 @@ static enum moec_status show(struct bench_job *job, struct moec_error *err)
 /* What --kernels has no use for. */
 static enum moec_status check_kernels(const struct cli_args *args, struct moec_error *err)
 {
-    static const char *const used[] = {"kernels", "output", "json", "threads", "cpu", "quiet"};
+    static const char *const used[] = {"kernels", "output", "json", "threads", "cpu", "arithmetic", "quiet"};
     if (args->n_positional > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "--kernels times no bundle: leave '%s' out",
                          args->positional[0]);
@@ -216,15 +216,19 @@ static enum moec_status check_kernels(const struct cli_args *args, struct moec_e
 static enum moec_status bench_kernels(struct bench_job *job, struct moec_error *err)
 {
     const struct moec_progress progress = {.report = show_progress, .note = show_note, .context = job};
-    const struct moec_kernels *set = NULL;
+    struct moec_mlp_kernels set = {0};
     uint32_t n_threads = 0;
+    bool int8 = false;
     struct moec_kernel_bench bench;
     MOEC_TRY(check_kernels(job->args, err));
     MOEC_TRY(cli_u32(job->args, "threads", 1, 256, &n_threads, err));
-    MOEC_TRY(moec_kernels_find(cli_has(job->args, "cpu") ? cli_text(job->args, "cpu") : "auto", &set, err));
+    MOEC_TRY(
+        moec_kernels_find(cli_has(job->args, "cpu") ? cli_text(job->args, "cpu") : "auto", &set.all, err));
+    MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &int8, err));
+    set.int8 = int8 ? moec_int8_kernels_of(set.all) : NULL;
     cli_progress_init(&job->progress, "bench", "codecs", cli_has(job->args, "quiet"));
     cli_interrupt_catch();
-    enum moec_status status = moec_kernel_bench_run(set, (int)n_threads, &progress, &bench, err);
+    enum moec_status status = moec_kernel_bench_run(&set, (int)n_threads, &progress, &bench, err);
     cli_progress_end(&job->progress);
     MOEC_TRY(status);
     if (!cli_has(job->args, "json"))

@@ -22,7 +22,8 @@ static const struct moec_codec up_codecs[] = {{.dtype = MOEC_DTYPE_INT4, .group 
 #define N_CODEC (sizeof up_codecs / sizeof *up_codecs)
 
 struct bench {
-    const struct moec_kernels *set;
+    struct moec_mlp_kernels kernels;
+    struct moec_int8_span rounded[N_EMBD / MOEC_INT8_SPAN]; /* x in the int8 arithmetic */
     struct moec_record_layout layout;
     uint32_t n_ff, n_expert, n_thread;
     uint8_t *records;                 /* (n_expert, layout.n_bytes), owned, as all below */
@@ -104,9 +105,9 @@ static void chunk_item(void *context, size_t item, int thread)
 {
     const struct bench *bench = context;
     const size_t n_chunk = bench->n_ff / MOEC_SUM_CHUNK;
-    const struct moec_mlp_kernels kernels = {bench->set, NULL};
-    (void)moec_mlp_chunk(&kernels, &bench->mlps[item / n_chunk], (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK,
-                         bench->x, NULL, &bench->scratch[thread], bench->sums + (size_t)thread * N_EMBD);
+    (void)moec_mlp_chunk(&bench->kernels, &bench->mlps[item / n_chunk],
+                         (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, bench->x, bench->rounded,
+                         &bench->scratch[thread], bench->sums + (size_t)thread * N_EMBD);
 }
 
 /* Nanoseconds of an expert; threshold 0: with all its neurons. */
@@ -150,7 +151,7 @@ static void measure(struct bench *bench, int n_threads, struct moec_expert_rate 
     double dense[TURNS], ratios[N_SHARE][TURNS];
     float thresholds[N_SHARE];
     const double up_bytes = (double)bench->layout.up_bytes, all_bytes = (double)bench->layout.n_bytes;
-    bench->set->dot_encoded(&bench->mlps[0].up, 0, bench->n_ff, bench->x, bench->up);
+    bench->kernels.all->dot_encoded(&bench->mlps[0].up, 0, bench->n_ff, bench->x, bench->up);
     for (uint32_t i = 0; i < bench->n_ff; i++)
         bench->up[i] = fabsf(bench->up[i]);
     qsort(bench->up, bench->n_ff, sizeof *bench->up, compare_floats);
@@ -180,12 +181,16 @@ static void measure(struct bench *bench, int n_threads, struct moec_expert_rate 
     }
 }
 
-enum moec_status moec_expert_bench_run(const struct moec_kernels *set, int n_threads, uint64_t memory_bytes,
-                                       struct moec_expert_rate *rates, uint32_t *n, struct moec_error *err)
+enum moec_status moec_expert_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
+                                       uint64_t memory_bytes, struct moec_expert_rate *rates, uint32_t *n,
+                                       struct moec_error *err)
 {
     for (size_t c = 0; c < N_CODEC; c++) {
-        struct bench bench = {.set = set, .n_ff = set == &moec_kernels_scalar ? N_FF_LOW : N_FF};
+        struct bench bench = {.kernels = *kernels,
+                              .n_ff = kernels->all == &moec_kernels_scalar ? N_FF_LOW : N_FF};
         const enum moec_status status = create(&bench, up_codecs[c], memory_bytes, n_threads, err);
+        if (status == MOEC_OK && kernels->int8 != NULL)
+            kernels->int8->round(bench.x, N_EMBD, bench.rounded);
         if (status == MOEC_OK)
             measure(&bench, 1, rates, n);
         if (status == MOEC_OK && n_threads > 1)

@@ -7,7 +7,7 @@
 #define MOEC_PROFILER_EXPERT_BENCH_H
 
 #include "formats/base/error.h"
-#include "runtime/kernels/kernels.h"
+#include "runtime/forward/mlp.h"
 
 #define MOEC_EXPERT_BENCH_MAX 16
 
@@ -21,7 +21,7 @@ struct moec_expert_rate {
 };
 
 /* Adds rows at `rates` from *n on, at most MOEC_EXPERT_BENCH_MAX in all. Errors: MOEC_ERR_MEMORY. */
-MOEC_WARN_UNUSED enum moec_status moec_expert_bench_run(const struct moec_kernels *set, int n_threads,
+MOEC_WARN_UNUSED enum moec_status moec_expert_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
                                                         uint64_t memory_bytes, struct moec_expert_rate *rates,
                                                         uint32_t *n, struct moec_error *err);
 

@@ -45,7 +45,8 @@ static const struct moec_codec codecs[] = {
 enum { N_CODEC = sizeof codecs / sizeof *codecs };
 
 struct job {
-    const struct moec_kernels *set;
+    struct moec_mlp_kernels kernels;
+    const struct moec_int8_span *rounded; /* x in the int8 arithmetic */
     struct moec_matrix matrix;
     uint32_t n_items;
     const float *x; /* (COLUMNS), also factors of a weighted sum */
@@ -71,17 +72,25 @@ static void dot_item(void *context, size_t item, int thread)
     const struct job *job = context;
     (void)thread;
     const uint32_t first = share(job, item);
-    job->set->dot_encoded(&job->matrix, first, share(job, item + 1) - first, job->x, job->y + first);
+    const uint32_t n = share(job, item + 1) - first;
+    if (job->kernels.int8 != NULL)
+        job->kernels.int8->dot(&job->matrix, first, NULL, n, &job->rounded, 1, job->y + first, n);
+    else
+        job->kernels.all->dot_encoded(&job->matrix, first, n, job->x, job->y + first);
 }
 
 static void sum_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
     const uint32_t end = share(job, item + 1);
-    for (uint32_t row = share(job, item); row < end; row += MOEC_SUM_CHUNK)
-        job->set->sum_chunk_encoded(&job->matrix, row,
-                                    end - row < MOEC_SUM_CHUNK ? end - row : MOEC_SUM_CHUNK, job->x,
-                                    job->sums + (size_t)thread * COLUMNS);
+    float *sums = job->sums + (size_t)thread * COLUMNS;
+    for (uint32_t row = share(job, item); row < end; row += MOEC_SUM_CHUNK) {
+        const uint32_t n = end - row < MOEC_SUM_CHUNK ? end - row : MOEC_SUM_CHUNK;
+        if (job->kernels.int8 != NULL)
+            job->kernels.int8->sum_chunk(&job->matrix, row, NULL, n, job->x, n, 1, sums, COLUMNS);
+        else
+            job->kernels.all->sum_chunk_encoded(&job->matrix, row, n, job->x, sums);
+    }
 }
 
 /* Four streams, because one is not read as fast as memory gives. */
@@ -208,16 +217,20 @@ static enum moec_status measure_all(struct job *job, uint8_t *data, const struct
                                     struct moec_kernel_bench *bench, struct moec_error *err)
 {
     double reads[2][N_CODEC];
+    size_t n = 0;
     for (size_t c = 0; c < N_CODEC; c++) {
+        if (job->kernels.int8 != NULL && !moec_int8_serves(codecs[c]))
+            continue;
         MOEC_TRY(moec_progress_report(progress, "kernels", (double)c, (double)N_CODEC, err));
         MOEC_TRY(make_matrix(codecs[c], data, bench->matrix_bytes, &job->matrix, err));
-        measure(job, 1, bench, &reads[0][c]);
-        reads[1][c] = reads[0][c];
+        measure(job, 1, bench, &reads[0][n]);
+        reads[1][n] = reads[0][n];
         if (bench->n_threads > 1)
-            measure(job, bench->n_threads, bench, &reads[1][c]);
+            measure(job, bench->n_threads, bench, &reads[1][n]);
+        n++;
     }
-    bench->read_bytes_per_second[0] = median(reads[0], N_CODEC);
-    bench->read_bytes_per_second[1] = median(reads[1], N_CODEC);
+    bench->read_bytes_per_second[0] = median(reads[0], n);
+    bench->read_bytes_per_second[1] = median(reads[1], n);
     return MOEC_OK;
 }
 
@@ -239,14 +252,17 @@ static uint64_t last_cache_bytes(void)
     return bytes;
 }
 
-enum moec_status moec_kernel_bench_run(const struct moec_kernels *set, int n_threads,
+enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
                                        const struct moec_progress *progress, struct moec_kernel_bench *bench,
                                        struct moec_error *err)
 {
-    *bench = (struct moec_kernel_bench){.set = set->name, .n_threads = moec_pool_make(n_threads).n_threads};
+    const bool int8 = kernels->int8 != NULL;
+    *bench = (struct moec_kernel_bench){.set = int8 ? kernels->int8->name : kernels->all->name,
+                                        .arithmetic = moec_arithmetic_name(int8),
+                                        .n_threads = moec_pool_make(n_threads).n_threads};
     bench->cache_bytes = last_cache_bytes();
     bench->matrix_bytes = 4 * bench->cache_bytes > LEAST_BYTES ? 4 * bench->cache_bytes : LEAST_BYTES;
-    if (set == &moec_kernels_scalar)
+    if (kernels->all == &moec_kernels_scalar)
         bench->matrix_bytes = SCALAR_BYTES;
     const size_t most_rows = bench->matrix_bytes / moec_codec_row_bytes(codecs[0], COLUMNS);
     void *data = NULL, *floats = NULL, *read = NULL;
@@ -262,7 +278,11 @@ enum moec_status moec_kernel_bench_run(const struct moec_kernels *set, int n_thr
         memset(read, 0, (size_t)bench->n_threads * sizeof(uint64_t));
         for (uint32_t i = 0; i < COLUMNS; i++)
             x[i] = (float)(i % 37) * 0.01f;
-        struct job job = {.set = set,
+        struct moec_int8_span rounded[COLUMNS / MOEC_INT8_SPAN];
+        if (int8)
+            kernels->int8->round(x, COLUMNS, rounded);
+        struct job job = {.kernels = *kernels,
+                          .rounded = rounded,
                           .x = x,
                           .sums = x + COLUMNS,
                           .y = x + COLUMNS * (1 + (size_t)bench->n_threads),
@@ -276,7 +296,7 @@ enum moec_status moec_kernel_bench_run(const struct moec_kernels *set, int n_thr
     if (status == MOEC_OK)
         status = moec_progress_report(progress, "experts", (double)N_CODEC, (double)N_CODEC, err);
     if (status == MOEC_OK)
-        status = moec_expert_bench_run(set, bench->n_threads, bench->matrix_bytes, bench->expert_rates,
+        status = moec_expert_bench_run(kernels, bench->n_threads, bench->matrix_bytes, bench->expert_rates,
                                        &bench->n_expert_rate, err);
     return status;
 }
@@ -285,6 +305,7 @@ struct moec_json_out *moec_kernel_bench_json(const struct moec_kernel_bench *ben
 {
     struct moec_json_out *root = moec_json_out_object(), *rates = moec_json_out_array();
     moec_json_out_string(root, "cpu", bench->set);
+    moec_json_out_string(root, "arithmetic", bench->arithmetic);
     moec_json_out_u64(root, "threads", (uint64_t)bench->n_threads);
     moec_json_out_u64(root, "matrix_bytes", bench->matrix_bytes);
     moec_json_out_u64(root, "cache_bytes", bench->cache_bytes);

@@ -16,7 +16,7 @@
 #include "formats/json/json_write.h"
 #include "profiler/bench/expert_bench.h"
 #include "profiler/common/progress.h"
-#include "runtime/kernels/kernels.h"
+#include "runtime/forward/mlp.h"
 
 #define MOEC_KERNEL_BENCH_MAX 128
 
@@ -30,7 +30,8 @@ struct moec_kernel_rate {
 };
 
 struct moec_kernel_bench {
-    const char *set; /* instruction set */
+    const char *set;        /* instruction set */
+    const char *arithmetic; /* "canonical" or "int8" */
     uint64_t matrix_bytes;
     uint64_t cache_bytes; /* the last cache; 0: the system does not say */
     int n_threads;
@@ -42,8 +43,9 @@ struct moec_kernel_bench {
     struct moec_expert_rate expert_rates[MOEC_EXPERT_BENCH_MAX];
 };
 
-/* n_threads 0 = all cores. Amounts of progress are codecs. Errors: MOEC_ERR_MEMORY, MOEC_ERR_CANCELLED. */
-MOEC_WARN_UNUSED enum moec_status moec_kernel_bench_run(const struct moec_kernels *set, int n_threads,
+/* In the int8 arithmetic those codecs alone that it serves. n_threads 0 = all cores. Amounts of progress are
+ * codecs. Errors: MOEC_ERR_MEMORY, MOEC_ERR_CANCELLED. */
+MOEC_WARN_UNUSED enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
                                                         const struct moec_progress *progress,
                                                         struct moec_kernel_bench *bench,
                                                         struct moec_error *err);

@@ -86,7 +86,11 @@ tight=$((floor + 1200000))
 generate --memory $tight && cp "$work/text" "$work/plain"
 plain_read=$(number read_bytes)
 generate --memory $tight --precision hobbit:0.3:1 && cp "$work/text" "$work/precise"
-check "run reads fewer bytes" "$(number read_bytes) < 0.9 * $plain_read && $(number experts_low) > 0"
+if takes_memory; then
+    skip "run reads fewer bytes" "a sanitizer takes another part of the budget in each run"
+else
+    check "run reads fewer bytes" "$(number read_bytes) < 0.9 * $plain_read && $(number experts_low) > 0"
+fi
 check "and counts them" "$(number missed_bytes_per_token) > 0 && $(number experts_skipped) == 0"
 generate --memory $tight --precision hobbit:1
 same "$work/plain" "a threshold of 1 changes no word"

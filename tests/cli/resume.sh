@@ -80,7 +80,7 @@ else
     fail "kill ends with status 143 (got $status)"
 fi
 try 0 "--resume with other threads and working memory" profile $model --data $data -o "$out" --resume --threads 3 \
-    --work-memory 64MiB
+    --work-memory "$(mebibytes 64)"
 same "gives the same bytes"
 try 0 "--resume without a journal" profile $model --data $data -o "$out" --resume
 says stderr "no journal '.*' to resume: starting over" "says that it starts over"

@@ -148,7 +148,7 @@ restore() {
     cp "$work/profile_journal" "$profile_journal"
 }
 restore
-try 0 "another policy, other threads and work memory" compile --threads 3 --work-memory 96MiB
+try 0 "another policy, other threads and work memory" compile --threads 3 --work-memory "$(mebibytes 96)"
 takes 110 "goes on from there"
 same "to the same bundle"
 restore

@@ -24,7 +24,7 @@ try 0 "show" "$moec" profile --show "$work/fast.h5"
 says stdout 'estimated' "the terminal says estimated"
 # shellcheck disable=SC2086
 try 0 "fast again on three threads with less memory" "$moec" profile $model $data --sensitivity fast -o "$work/again.h5" \
-    --threads 3 --work-memory 64MiB
+    --threads 3 --work-memory "$(mebibytes 64)"
 says stdout 'sensitivity: estimated' "the report says estimated"
 if cmp -s "$work/fast.h5" "$work/again.h5"; then
     pass "the same bytes"

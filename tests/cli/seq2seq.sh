@@ -52,7 +52,7 @@ try 0 "the profile is shown" "$moec" profile --show "$work/one.h5"
 says stdout "^ *0e " "layers of the encoder are marked"
 says stdout "^ *4d " "layers of the decoder are marked"
 try 0 "one thread, scalar code and little memory" "$moec" profile "$model" --data "$work/one.jsonl" $measure \
-    --study layers --threads 1 --cpu scalar --work-memory 64MiB -q -o "$work/again.h5"
+    --study layers --threads 1 --cpu scalar --work-memory "$(mebibytes 64)" -q -o "$work/again.h5"
 if cmp -s "$work/one.h5" "$work/again.h5"; then
     pass "give the same profile"
 else
@@ -60,7 +60,7 @@ else
 fi
 
 # A journal cut off somewhere is what an interrupted run leaves.
-"$moec" profile "$model" --data "$work/one.jsonl" $measure --study layers --threads 1 --work-memory 44MiB \
+"$moec" profile "$model" --data "$work/one.jsonl" $measure --study layers --threads 1 --work-memory "$(mebibytes 44)" \
     -o "$work/stopped.h5" >"$work/stdout" 2>"$work/stderr" &
 pid=$!
 for _ in 1 2 3 4 5 6 7 8 9; do

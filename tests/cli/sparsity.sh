@@ -75,7 +75,7 @@ if grep -q '"sparsity": 0.8[0-9]*, "neurons": [1-9][0-9]*, "active_neurons": [1-
 else
     fail "stats count"
 fi
-for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory 20MiB" "--memory 20MiB --evict fifo --predict gate" "--draft lookup"; do
+for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $(mebibytes 20)" "--memory $(mebibytes 20) --evict fifo --predict gate" "--draft lookup"; do
     # shellcheck disable=SC2086 # words
     generate --sparsity 0.8 $how
     if cmp -s "$work/stdout" "$work/sparse"; then pass "the same with $how"; else fail "the same with $how"; fi

@@ -14,7 +14,7 @@ says stderr "row at line 1 of 'line.txt': tokenising its 64.0 MiB of text takes 
 # Words are tokenised in pieces: a line of 24 MiB and its tokens take little more than themselves.
 tr '\n' ' ' <datasets/sample/test.txt >"$work/words"
 for _ in $(seq 60); do cat "$work/words"; done | head -c 25165824 >"$work/prose.txt"
-try 0 "a long line of words" "$moec" eval $sample --data "$work/prose.txt" --samples 2 --work-memory 160MiB --quiet
+try 0 "a long line of words" "$moec" eval $sample --data "$work/prose.txt" --samples 2 --work-memory "$(mebibytes 160)" --quiet
 try 1 "the same of a profile" "$moec" profile $sample --data "$work/line.txt" --work-memory 48MiB -o "$work/none.h5" --quiet
 says stderr "'.*line.txt' has 67108864 bytes, .* text may take 48.0 MiB: raise --work-memory" "says what it has"
 try 1 "a small file that unpacks to a large one" "$moec" eval $sample --data "$work/bomb.txt.zst" --work-memory 64MiB --quiet
@@ -35,6 +35,6 @@ END
 head -c 16777216 "$work/line.txt" >"$work/row.txt"
 try 1 "a row that is scored" "$moec" eval $sample --task "$work/copy.lua" --data "$work/row.txt" --work-memory 64MiB --quiet
 says stderr "tokenising its 16.0 MiB of text takes more than the 48.0 MiB that are left; raise --work-memory" "says what it takes"
-try 0 "text that fits" "$moec" eval $sample --data datasets/sample/test.txt --samples 2 --work-memory 64MiB --quiet
+try 0 "text that fits" "$moec" eval $sample --data datasets/sample/test.txt --samples 2 --work-memory "$(mebibytes 64)" --quiet
 
 done_testing

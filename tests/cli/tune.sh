@@ -86,7 +86,7 @@ differs "--decide decode leaves the prompt out" "$work/words" "$work/tuned"
 run "$work/t.moec" --copy 1 >"$work/words"
 run "$work/m.moec" --copy 1 >"$work/other"
 same "another copy has none" "$work/words" "$work/other"
-for how in "-t 1" "--cpu scalar" "--memory 20MiB" "--memory 20MiB --evict fifo"; do
+for how in "-t 1" "--cpu scalar" "--memory $(mebibytes 20)" "--memory $(mebibytes 20) --evict fifo"; do
     # shellcheck disable=SC2086 # words
     run "$work/t.moec" $how >"$work/words"
     same "the same with $how" "$work/words" "$work/tuned"

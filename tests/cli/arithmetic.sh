@@ -1,0 +1,84 @@
+#!/bin/sh
+# The int8 arithmetic through the command line: one text on every instruction set, thread count and memory, in drafts and
+# with fewer neurons; a loss near the canonical one's; both kinds of models; and what is refused.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+sample=datasets/sample/model
+text=datasets/sample/test.txt
+
+try 0 "a bundle of 4 bits" "$moec" compile $sample --policy uniform --bits 4 --group 32 -q -o "$work/m.moec"
+"$moec" compile $sample --policy uniform --bits 2 --scheme asymmetric --group 64 --dense-bits 8 -q -o "$work/m2.moec" >"$work/stdout" 2>"$work/stderr"
+
+# ---- run ----
+
+generate() {
+    "$moec" run "$model" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --stats json "$@" \
+        >"$work/stdout" 2>"$work/stats"
+}
+check_same() {
+    if cmp -s "$work/stdout" "$work/int8"; then pass "$1"; else fail "$1"; fi
+}
+for bits in 4 2; do
+    model=$work/m.moec
+    [ $bits = 4 ] || model=$work/m2.moec
+    generate --arithmetic int8 && cp "$work/stdout" "$work/int8"
+    if grep -q '"arithmetic": "int8"' "$work/stats"; then pass "$bits bits: stats name it"; else fail "$bits bits: stats name it"; fi
+    for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $(mebibytes 20)" "--memory $(mebibytes 20) --predict gate" "--draft lookup"; do
+        # shellcheck disable=SC2086 # words
+        generate --arithmetic int8 $how
+        check_same "$bits bits: the same with $how"
+    done
+done
+try 0 "the smaller program" "$(dirname "$moec")/moec-run" "$work/m2.moec" -p "The old miller had three sons and" -n 60 --ctx 128 \
+    --ignore-eos --arithmetic int8
+check_same "has the same words"
+generate --arithmetic canonical && cp "$work/stdout" "$work/canonical"
+generate && cp "$work/stdout" "$work/int8"
+cp "$work/canonical" "$work/stdout"
+check_same "canonical is the default"
+try 0 "in words" "$moec" run "$work/m.moec" -p "Once" -n 8 --arithmetic int8 --stats
+says stderr 'kernels .* int8 arithmetic' "stats name it"
+try 2 "another" "$moec" run "$work/m.moec" -p "Once" --arithmetic int4
+says stderr "canonical|int8|arithmetic" "is refused"
+
+# ---- eval, bench, an encoder ----
+
+# evaluate FILE MODEL REFERENCE OPTION...: with a loss against the original.
+evaluate() {
+    out=$1 of=$2 original=$3
+    shift 3
+    "$moec" eval "$of" --reference "$original" --samples 24 --json -q "$@" >"$out" 2>"$work/stderr"
+}
+member() { sed -n 's/.*"'"$1"'": \([-0-9.e]*\).*/\1/p' "$2" | head -n 1; }
+evaluate "$work/canonical.json" "$work/m.moec" $sample --data $text
+evaluate "$work/int8.json" "$work/m.moec" $sample --data $text --arithmetic int8
+if [ "$(member reference "$work/canonical.json")" = "$(member reference "$work/int8.json")" ]; then
+    pass "the reference stays canonical"
+else
+    fail "the reference stays canonical"
+fi
+if awk -v a="$(member loss "$work/canonical.json")" -v b="$(member loss "$work/int8.json")" \
+    'BEGIN { d = b - a; exit !(a > 0 && d != 0 && d < 0.001 && d > -0.001) }'; then
+    pass "the loss changes by less than a tenth of a percent"
+else
+    fail "the loss changes by less than a tenth of a percent ($(member loss "$work/canonical.json"), $(member loss "$work/int8.json"))"
+fi
+if grep -q '"arithmetic": "int8"' "$work/int8.json" && ! grep -q arithmetic "$work/canonical.json"; then
+    pass "eval names it"
+else
+    fail "eval names it"
+fi
+evaluate "$work/again.json" "$work/m.moec" $sample --data $text --arithmetic int8 --threads 1 --cpu scalar
+same "$work/int8.json" "$work/again.json" "one thread and scalar code give the same"
+try 0 "a bench" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --modes cache --arithmetic int8 --json -q
+says stdout '"arithmetic": "int8"' "names it"
+try 0 "an encoder and a decoder" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 -q -o "$work/s.moec"
+ask="Anna: did you see the bus? Ben: no, I am late and it is raining."
+try 0 "run" "$moec" run "$work/s.moec" -p "$ask" -n 12 --arithmetic int8
+cp "$work/stdout" "$work/first"
+try 0 "run again" "$moec" run "$work/s.moec" -p "$ask" -n 12 --arithmetic int8 -t 1 --cpu scalar
+same "$work/first" "$work/stdout" "has the same words"
+try 0 "answers" "$moec" eval "$work/s.moec" --data datasets/switch-sample/test.jsonl --task dialogues --samples 4 --arithmetic int8 -q --json
+says stdout '"arithmetic": "int8"' "are measured"
+
+done_testing
