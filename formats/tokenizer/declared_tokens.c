@@ -104,7 +104,8 @@ static enum moec_status read_decoder(struct moec_declared_tokens *tokens, const 
         MOEC_TRY(read_token(m.value, where, false, &token, err));
         MOEC_TRY(append(tokens, &token, err));
     }
-    qsort(tokens->items, tokens->n, sizeof *tokens->items, compare_order);
+    if (tokens->n > 0)
+        qsort(tokens->items, tokens->n, sizeof *tokens->items, compare_order);
     return MOEC_OK;
 }
 

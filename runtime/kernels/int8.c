@@ -18,9 +18,19 @@ const char *moec_arithmetic_name(bool int8)
 
 bool moec_int8_serves(struct moec_codec codec)
 {
-    const enum moec_scheme scheme = (enum moec_scheme)codec.scheme;
-    return moec_codec_bits(codec) <= 8 && codec.group != 16 && !moec_scheme_is_dictionary(scheme) &&
-           scheme != MOEC_SCHEME_TRELLIS;
+    const bool is_even = codec.scheme == MOEC_SCHEME_SYMMETRIC || codec.scheme == MOEC_SCHEME_ASYMMETRIC ||
+                         moec_scheme_is_nested((enum moec_scheme)codec.scheme);
+    switch (codec.dtype) {
+    case MOEC_DTYPE_INT2:
+    case MOEC_DTYPE_INT3:
+    case MOEC_DTYPE_INT4:
+    case MOEC_DTYPE_INT5:
+    case MOEC_DTYPE_INT6:
+    case MOEC_DTYPE_INT8:
+        return is_even && codec.group != 16;
+    default:
+        return false;
+    }
 }
 
 const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *kernels)
