@@ -50,8 +50,9 @@
 #define CLI_ARITHMETIC_OPTION(flags)                                                                         \
     {                                                                                                        \
         "arithmetic", 0, "HOW", "canonical|int8",                                                            \
-            "Products with activations in full (canonical, the default, which certificates mean) or "        \
-            "rounded to INT8, which is faster and changes the output a little.",                             \
+            "How products with weights are computed:\ncanonical\twith activations in full (default; what "   \
+            "certificates mean)\nint8\twith activations rounded to INT8: faster, changes the output a "      \
+            "little",                                                                                        \
             flags                                                                                            \
     }
 
