@@ -6,7 +6,6 @@
 #include "runtime/engine/moert_internal.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
-#include "runtime/kernels/int8.h"
 #include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #define MOEC_RUNTIME_CONTEXT_H
 
 #include "runtime/forward/model.h"
-#include "runtime/kernels/kernels.h"
+#include "runtime/kernels/int8.h"
 #include "runtime/policy/choice.h"
 #include "runtime/policy/experts.h"
 #include "runtime/threads/parallel.h"
