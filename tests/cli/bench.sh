@@ -24,7 +24,7 @@ try 0 "a bundle without" "$moec" compile "$model" --policy uniform --bits 3 -o "
 
 short="--samples 2 --prompt-tokens 16 --tokens 8 --quiet"
 # shellcheck disable=SC2086
-try 0 "all modes" "$moec" bench "$bundle" --data "$data" --memory 25%,64MiB $short --json -o "$work/out.json"
+try 0 "all modes" "$moec" bench "$bundle" --data "$data" --memory "25%,$(mebibytes 64)" $short --json -o "$work/out.json"
 for name in mode memory_bytes ttft_ms tpot_ms_median tpot_ms_p95 hit_rate bytes_per_token floor_ms; do
     field "$name" >"$work/field.$name"
 done
