@@ -1,20 +1,24 @@
 #include "runtime/forward/rounded.h"
 
 #include "formats/base/memory.h"
-#include "runtime/forward/latent.h"
 #include "runtime/forward/steps.h"
 
 #include <string.h>
 
-/* Activations of the longest row that enters a dense product. */
+/* Activations of the longest row that enters a product with weights. */
 static size_t longest_row(const struct moec_config *config)
 {
-    size_t longest = config->n_embd;
-    for (uint32_t i = 0; i < config->n_kind; i++) {
-        const struct moec_layer_kind *kind = &config->kinds[i];
-        const size_t rows[] = {moec_layer_out_dim(kind), kind->q_latent_dim, kind->latent_dim};
-        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
-            longest = rows[r] > longest ? rows[r] : longest;
+    uint32_t longest = config->n_embd;
+    for (uint32_t i = 0; i <= config->n_layer; i++) {
+        const uint32_t layer = i < config->n_layer ? i : MOEC_LAYER_NONE;
+        for (int role = 0; role < MOEC_ROLE_COUNT; role++) {
+            uint32_t rows = 0, columns = 0;
+            if (!moec_role_is_quantisable((enum moec_role)role) ||
+                !moec_role_expected(config, (enum moec_role)role, layer))
+                continue;
+            moec_role_shape(config, (enum moec_role)role, layer, &rows, &columns);
+            longest = columns > longest ? columns : longest;
+        }
     }
     return longest;
 }
