@@ -169,19 +169,20 @@ def llama_bench(files, model, bits, n_prompt, n_generate, threads, limit=None):
     return json.loads(out)[0]["avg_ts"]
 
 
-def engine_speed(files, model, bits, n_prompt, n_generate, threads, limit=None, budget=0):
+def engine_speed(files, model, bits, n_prompt, n_generate, threads, limit=None, budget=0, arithmetic="canonical"):
     more = {"preexec_fn": limit.join} if limit else {}
     out = json.loads(run([files.build / "tools/engine_speed", files.bundle(model, bits), "--prompt", n_prompt,
-                          "--generate", n_generate, "--threads", threads, "--memory", budget], **more))
+                          "--generate", n_generate, "--threads", threads, "--memory", budget, "--arithmetic",
+                          arithmetic], **more))
     return (out["prompt"] or out["generate"])[0]
 
 
-def resident(model, bits, n_prompt, n_generate, threads):
+def resident(model, bits, n_prompt, n_generate, threads, arithmetic="canonical"):
     def sides(files):
         files.gguf(model, bits)
         files.bundle(model, bits)
         return (lambda: llama_bench(files, model, bits, n_prompt, n_generate, threads),
-                lambda: engine_speed(files, model, bits, n_prompt, n_generate, threads))
+                lambda: engine_speed(files, model, bits, n_prompt, n_generate, threads, arithmetic=arithmetic))
     return sides
 
 
@@ -245,6 +246,18 @@ ROWS = {
     "decode-8bit-2": ("decoding, 8 bits, 2 threads", "tokens/s", 1.3, resident("olmoe", 8, 0, 48, 2)),
     "prefill-4bit": ("prompt of 512, 4 bits, 2 threads", "tokens/s", 1.2, resident("olmoe", 4, 512, 0, 2)),
     "prefill-8bit": ("prompt of 512, 8 bits, 2 threads", "tokens/s", 1.2, resident("olmoe", 8, 512, 0, 2)),
+    "int8-decode-4bit-1": ("int8 arithmetic, decoding, 4 bits, 1 thread", "tokens/s", 1.3,
+                           resident("olmoe", 4, 0, 48, 1, "int8")),
+    "int8-decode-4bit-2": ("int8 arithmetic, decoding, 4 bits, 2 threads", "tokens/s", 1.3,
+                           resident("olmoe", 4, 0, 64, 2, "int8")),
+    "int8-decode-8bit-1": ("int8 arithmetic, decoding, 8 bits, 1 thread", "tokens/s", 1.3,
+                           resident("olmoe", 8, 0, 32, 1, "int8")),
+    "int8-decode-8bit-2": ("int8 arithmetic, decoding, 8 bits, 2 threads", "tokens/s", 1.3,
+                           resident("olmoe", 8, 0, 48, 2, "int8")),
+    "int8-prefill-4bit": ("int8 arithmetic, prompt of 512, 4 bits, 2 threads", "tokens/s", 2,
+                          resident("olmoe", 4, 512, 0, 2, "int8")),
+    "int8-prefill-8bit": ("int8 arithmetic, prompt of 512, 8 bits, 2 threads", "tokens/s", 2,
+                          resident("olmoe", 8, 512, 0, 2, "int8")),
     "evaluation-8bit": ("perplexity, 8 bits, 2 threads", "tokens/s", 2, evaluation("olmoe", 8, 2)),
     "memory-25": ("decoding in 25 % of the bundle, 4 bits", "tokens/s", 6, within(0.25)),
     "memory-50": ("decoding in 50 % of the bundle, 4 bits", "tokens/s", 4, within(0.5)),
@@ -263,7 +276,7 @@ ROWS = {
 def race(files, name, turns):
     """[(llama.cpp, moec)] of each turn"""
     sides = ROWS[name][3](files)
-    for side in sides if name.startswith(("decode", "prefill", "small")) else []:
+    for side in sides if name.startswith(("decode", "prefill", "int8", "small")) else []:
         side()  # the files come into the page cache
     results = []
     for turn in range(turns):

@@ -2,6 +2,7 @@
  * raced.
  *
  *     engine_speed MODEL.moec [--prompt N] [--generate N] [--repeat N] [--threads N] [--memory BYTES]
+ *                  [--arithmetic NAME]
  *
  * Each repetition clears the session, reads N random tokens at once (--prompt, 0) and then others one by one
  * (--generate, 0). Tokens are what llama-bench draws: rand() of the C library, never seeded, modulo the
@@ -19,7 +20,7 @@
 #define WARM_TOKENS 256u
 
 struct settings {
-    const char *path;
+    const char *path, *arithmetic;
     uint64_t n_prompt, n_generate, n_repeat, n_threads, memory_bytes;
 };
 
@@ -74,6 +75,10 @@ static bool read_settings(int argc, char **argv, struct settings *s)
     for (int i = 2; i < argc; i += 2) {
         char *end = NULL;
         size_t o = 0;
+        if (strcmp(argv[i], "--arithmetic") == 0) {
+            s->arithmetic = argv[i + 1];
+            continue;
+        }
         while (o < sizeof options / sizeof *options && strcmp(argv[i], options[o].name) != 0)
             o++;
         if (o == sizeof options / sizeof *options)
@@ -100,6 +105,7 @@ static void open_bundle(struct bench *bench)
     struct moert_options options = moert_options_default();
     options.memory_bytes = s->memory_bytes;
     options.n_threads = (int)s->n_threads;
+    options.arithmetic = s->arithmetic;
     options.n_context = (uint32_t)(s->n_prompt + s->n_generate) + WARM_TOKENS;
     check(moert_engine_open(s->path, &options, &bench->engine, &err), &err);
     check(moert_session_create(bench->engine, &bench->session, &err), &err);
@@ -121,9 +127,9 @@ int main(int argc, char **argv)
 {
     struct bench bench = {0};
     if (!read_settings(argc, argv, &bench.settings)) {
-        fprintf(stderr,
-                "usage: engine_speed MODEL.moec [--prompt N] [--generate N] [--repeat N] [--threads N] "
-                "[--memory BYTES]\n");
+        fprintf(stderr, "usage: engine_speed MODEL.moec [--prompt N] [--generate N] [--repeat N] [--threads "
+                        "N] [--arithmetic NAME] "
+                        "[--memory BYTES]\n");
         return 2;
     }
     const struct settings *s = &bench.settings;
