@@ -192,7 +192,8 @@ static enum moec_status read_added(struct moec_declared_tokens *tokens, struct m
             status = append(tokens, &token, err);
     }
     free(special.items);
-    qsort(tokens->items, tokens->n, sizeof *tokens->items, compare_order);
+    if (tokens->n > 0)
+        qsort(tokens->items, tokens->n, sizeof *tokens->items, compare_order);
     return status;
 }
 
