@@ -68,6 +68,13 @@ static struct moec_tensor_layout layout_qwen_next(const struct moec_config *conf
                                                   uint32_t layer);
 
 /* clang-format off */
+/* Scales of Granite's files. */
+#define GRANITE_SCALES                                                                                       \
+    {"embedding_scale", "embedding_multiplier", REAL, false},                                                \
+        {"residual_scale", "residual_multiplier", REAL, false},                                              \
+        {"logit_scale", "logits_scaling", REAL, false},                                                      \
+        {"attention.scale", "attention_multiplier", REAL, false}
+
 #define SPACE_NAMES                                                                                          \
     {MOEC_ROLE_OUTPUT_GATE, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_V, true, "blk.{L}.ssm_in.weight"},    \
     {MOEC_ROLE_K, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_Q, true, "blk.{L}.ssm_in.weight"},              \
@@ -122,17 +129,11 @@ static const struct architecture architectures[] = {
     {.name = "granitemoe", .model_type = "granitemoe", .gating = SOFTMAX, .tensors.has_pairs = true,
      .norm_topk = true, .always_norm = true, .put = put_granite,
      .keys = {{"expert_count", "num_local_experts", COUNT, true},
-              {"embedding_scale", "embedding_multiplier", REAL, false},
-              {"residual_scale", "residual_multiplier", REAL, false},
-              {"logit_scale", "logits_scaling", REAL, false},
-              {"attention.scale", "attention_multiplier", REAL, false}}},
+              GRANITE_SCALES}},
     {.name = "granitehybrid", .model_type = "granitemoehybrid", .gating = SOFTMAX, .norm_topk = true,
      .always_norm = true, .put = put_granite_hybrid, .tensors.layout_of = layout_granite_hybrid,
      .keys = {{"expert_count", "num_local_experts", COUNT, true},
-              {"embedding_scale", "embedding_multiplier", REAL, false},
-              {"residual_scale", "residual_multiplier", REAL, false},
-              {"logit_scale", "logits_scaling", REAL, false},
-              {"attention.scale", "attention_multiplier", REAL, false},
+              GRANITE_SCALES,
               {"attention.head_count_kv", "num_key_value_heads", LARGEST, true},
               {"ssm.conv_kernel", "mamba_d_conv", COUNT, true},
               {"ssm.state_size", "mamba_d_state", COUNT, true},

@@ -94,20 +94,20 @@ INLINE uint32_t zero_at(const struct plan *plan, const uint8_t *row, size_t grou
     return zero & ((1u << plan->bits) - 1);
 }
 
-/* Scales, and zeros less `offset`, of at most 16 groups from g on; 0 for those past the row's end. */
-INLINE lanes scales_at(const struct plan *plan, const uint8_t *row, float factor, size_t g, size_t n)
+/* Scales, and zeros less `offset`, of 16 groups from g on; 0 for those past the row's end. */
+INLINE lanes scales_at(const struct plan *plan, const uint8_t *row, float factor, size_t g)
 {
-    n = g >= plan->groups ? 0 : plan->groups - g < n ? plan->groups - g : n;
+    const size_t left = g < plan->groups ? plan->groups - g : 0, n = left < LANES ? left : LANES;
     if (n == 0)
         return lanes_zero();
     return plan->nested ? lanes_mul(lanes_of_bytes(row + plan->scales + 2 + g, n), lanes_set(factor))
                         : lanes_of_halves(row + plan->scales + 2 * g, n);
 }
 
-INLINE lanes zeros_at(const struct plan *plan, const uint8_t *row, size_t g, size_t n)
+INLINE lanes zeros_at(const struct plan *plan, const uint8_t *row, size_t g)
 {
     float zeros[LANES] = {0};
-    for (size_t i = 0; i < n && g + i < plan->groups; i++)
+    for (size_t i = 0; i < LANES && g + i < plan->groups; i++)
         zeros[i] = (float)((int)zero_at(plan, row, g + i) - plan->offset);
     return lanes_load(zeros);
 }
@@ -214,9 +214,9 @@ INLINE void strip_fill(const int nr, const bool has_zeros, const struct plan *pl
                 lanes_store(strip->zeros[r], lanes_set((float)((int)zero_at(plan, row, 0) - plan->offset)));
             continue;
         }
-        lanes_store(strip->scales[r], scales_at(plan, row, rows->factors[r], g, LANES));
+        lanes_store(strip->scales[r], scales_at(plan, row, rows->factors[r], g));
         if (has_zeros)
-            lanes_store(strip->zeros[r], zeros_at(plan, row, g, LANES));
+            lanes_store(strip->zeros[r], zeros_at(plan, row, g));
     }
 }
 
@@ -370,7 +370,7 @@ static void round_groups(const struct plan *plan, const struct sum_rows *rows, c
     float tops[LANES], inverses[LANES], scales[LANES];
     for (uint32_t n = 0; n < rows->n; n++)
         top = magnitudes_top(
-            top, lanes_mul(lanes_set(h[n]), scales_at(plan, rows->bytes[n], rows->factors[n], g, LANES)));
+            top, lanes_mul(lanes_set(h[n]), scales_at(plan, rows->bytes[n], rows->factors[n], g)));
     lanes_store(tops, top);
     for (int i = 0; i < LANES; i++) {
         inverses[i] = inverse_of(tops[i]);
@@ -384,9 +384,9 @@ static void round_groups(const struct plan *plan, const struct sum_rows *rows, c
             q[i] = words_zero();
             if (n >= rows->n)
                 continue;
-            const lanes scale = scales_at(plan, rows->bytes[n], rows->factors[n], g, LANES);
+            const lanes scale = scales_at(plan, rows->bytes[n], rows->factors[n], g);
             q[i] = rounded(lanes_mul(lanes_set(h[n]), scale), inverse);
-            const lanes zero = plan->has_zeros ? zeros_at(plan, rows->bytes[n], g, LANES)
+            const lanes zero = plan->has_zeros ? zeros_at(plan, rows->bytes[n], g)
                                                : lanes_set((float)((1 << (plan->bits - 1)) - plan->offset));
             origins = lanes_fma(lanes_of_words(q[i]), zero, origins);
         }
