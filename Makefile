@@ -275,8 +275,10 @@ install: all
 	$(BUILD)/moec manual > $(DESTDIR)$(PREFIX)/share/man/man1/moec.1
 	for verb in $(VERBS); do $(BUILD)/moec manual $$verb > $(DESTDIR)$(PREFIX)/share/man/man1/moec-$$verb.1; done
 	$(BUILD)/moec completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moec
+	ln -sf moec $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moec-run
 	$(BUILD)/moec completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_moec
 	$(BUILD)/moec completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/moec.fish
+	ln -sf moec.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/moec-run.fish
 	for file in $(DOCUMENTS); do install -D -m 644 $$file $(DESTDIR)$(PREFIX)/share/doc/moec/$$file; done
 	@# The loader finds a new library in its cache. Into a DESTDIR nothing is to be loaded from here.
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || \
@@ -286,8 +288,9 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/moec
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/moec bin/moec-run lib/libmoert.a lib/libmoert.so lib/libmoert.so.0 \
 	    include/moert.h lib/pkgconfig/moert.pc share/man/man1/moec.1 $(VERBS:%=share/man/man1/moec-%.1) \
-	    share/bash-completion/completions/moec share/zsh/site-functions/_moec \
-	    share/fish/vendor_completions.d/moec.fish)
+	    share/bash-completion/completions/moec share/bash-completion/completions/moec-run \
+	    share/zsh/site-functions/_moec share/fish/vendor_completions.d/moec.fish \
+	    share/fish/vendor_completions.d/moec-run.fish)
 
 # ---- packages ----
 

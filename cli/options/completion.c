@@ -141,7 +141,10 @@ static void print_bash(const struct table *table)
             "        local IFS=$'\\n'\n"
             "        COMPREPLY+=($(compgen -f -- \"$current\"))\n"
             "        compopt -o filenames 2>/dev/null\n    fi\n}\n"
-            "complete -F _moec moec\n");
+            "# moec-run is the verb alone\n"
+            "_moec_run()\n{\n    COMP_WORDS=(moec run \"${COMP_WORDS[@]:1}\")\n"
+            "    COMP_CWORD=$((COMP_CWORD + 1))\n    _moec\n}\n"
+            "complete -F _moec moec\ncomplete -F _moec_run moec-run\n");
 }
 
 /* ---- zsh ---- */
@@ -241,8 +244,12 @@ static void zsh_extra(const struct table *table, const struct cli_extra *extra)
 static void print_zsh(const struct table *table)
 {
     fprintf(table->out,
-            "#compdef moec\n# zsh completion of moec: a file named _moec in a folder of $fpath, or\n"
-            "# source <(moec completion zsh)\n\n_moec()\n{\n    local -a verbs\n    verbs=(\n");
+            "#compdef moec moec-run\n# zsh completion of moec: a file named _moec in a folder of $fpath, or\n"
+            "# source <(moec completion zsh)\n\n_moec()\n{\n"
+            "    # moec-run is the verb alone\n"
+            "    if [[ $service == moec-run ]]; then\n        words=(moec run \"${(@)words[2,-1]}\")\n"
+            "        (( CURRENT++ ))\n    fi\n"
+            "    local -a verbs\n    verbs=(\n");
     for (size_t i = 0; i < table->n_command + table->n_extra; i++) {
         const bool is_extra = i >= table->n_command;
         fprintf(table->out, "        '%s:",
@@ -261,7 +268,7 @@ static void print_zsh(const struct table *table)
         zsh_extra(table, &table->extras[i]);
     /* Autoloaded, the file is the function's body; sourced, it registers it. */
     fprintf(table->out, "    esac\n}\n\nif [ \"$funcstack[1]\" = _moec ]; then\n    _moec \"$@\"\nelse\n"
-                        "    compdef _moec moec\nfi\n");
+                        "    compdef _moec moec moec-run\nfi\n");
 }
 
 /* ---- fish ---- */
@@ -322,6 +329,7 @@ static void print_fish(const struct table *table)
             fprintf(table->out, "%s%s", v > 0 ? " " : "", table->commands[v]->name);
         fprintf(table->out, "'\n");
     }
+    fprintf(table->out, "complete -c moec-run -w 'moec run'\n");
 }
 
 bool cli_print_completion(FILE *out, const char *shell, const struct cli_command *const *commands,

@@ -639,6 +639,7 @@ static void print_text(FILE *out, const char *text, int indent, int column)
 }
 
 #define HELP_COLUMN 28
+#define LONGEST_EXAMPLE 512
 
 static void print_help_option(FILE *out, const struct cli_option *option)
 {
@@ -672,11 +673,16 @@ static void print_example(FILE *out, const char *line, const char *end)
     fprintf(out, "%*s%.*s\n", indent, "", (int)(end - line), line);
 }
 
-static void print_examples(FILE *out, const char *examples)
+/* `label` is what the user types for the verb: "moec run" of the examples is moec-run there. */
+static void print_examples(FILE *out, const char *label, const char *examples)
 {
+    char line[LONGEST_EXAMPLE];
     for (const char *at = examples; at != NULL && *at != '\0';) {
         const char *end = line_end(at);
-        print_example(out, at, end);
+        const int n = snprintf(line, sizeof line, "%.*s", (int)(end - at), at);
+        for (char *verb = line; strcmp(label, "moec-run") == 0 && (verb = strstr(verb, "moec run ")) != NULL;)
+            verb[strlen("moec")] = '-';
+        print_example(out, line, line + n);
         at = end + (*end == '\n');
     }
 }
@@ -710,7 +716,7 @@ void cli_print_help(FILE *out, const char *program, const struct cli_command *co
     (void)each_option(out, command, false, print_help_option);
     print_help_option(out, &help_option);
     fprintf(out, "\nExamples:\n");
-    print_examples(out, command->examples);
+    print_examples(out, label, command->examples);
     if (n_rare > 0)
         fprintf(out, "\n'%s --help-all' lists %" PRIu32 " more option%s.\n", label, n_rare,
                 n_rare == 1 ? "" : "s");
@@ -738,8 +744,8 @@ void cli_print_help_all(FILE *out, const char *program, const struct cli_command
             print_help_option(out, &cli_force_option);
     }
     fprintf(out, "\nExamples:\n");
-    print_examples(out, command->examples);
-    print_examples(out, command->more_examples);
+    print_examples(out, label, command->examples);
+    print_examples(out, label, command->more_examples);
 }
 
 /* mdoc text up to `end`: a leading dot or quote and backslashes would be requests, bare hyphens are typeset

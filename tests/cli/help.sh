@@ -150,6 +150,12 @@ offers "4,16" compile --copies 4,1
 offers "lru,lfu" bench --evict lru,lf
 offers point compile --confidence po
 offers "cache-prior:" run --route ca
+# shellcheck disable=SC2016
+try 0 "bash completes moec-run" bash -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _moec_run; printf "%s\\n" "${COMPREPLY[@]}"' - \
+    "$work/completion.bash" moec-run m.moec --evict lr
+says stdout '^lru$' "as the verb"
+try 0 "moec-run --help" "$(dirname "$moec")/moec-run" --help
+says stdout '^  moec-run model.moec -p' "examples name the program"
 # Options whose values are words have them: no word that the help of an option has in a table is left out.
 try 2 "a list with a wrong word" "$moec" profile MODEL --bits 2,7
 says stderr "option '--bits' has '7', expected 2, 3, 4, 5, 6 or 8, separated by commas" "says which"
@@ -183,6 +189,8 @@ if command -v fish >/dev/null; then
     says stdout '^png,svg' "behind a comma"
     try 0 "fish completes shells" fish -N -c "$complete_fish" "$work/table" "moec completion z"
     says stdout '^zsh' "of completion"
+    try 0 "fish completes moec-run" fish -N -c "$complete_fish" "$work/table" "moec-run m.moec --evict lr"
+    says stdout '^lru' "as the verb"
 else
     skip "fish completes tasks" "fish is not installed"
 fi
