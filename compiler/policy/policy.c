@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOADING_SECONDS 5 /* of CPU time: a file that is loaded only returns its function */
+
 static const uint32_t assignable_bits[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
 
 /* First byte of a question, and of a result. */
@@ -495,6 +497,7 @@ enum moec_status moec_policy_check(const char *policy, struct moec_error *err)
     char *source = NULL;
     uint8_t *result = NULL;
     size_t n_result = 0;
+    guest.limits.cpu_seconds = LOADING_SECONDS;
     MOEC_TRY(moec_lua_script_load("policies", policy, &source, &guest.n_source, err));
     guest.source = source;
     const enum moec_status status = moec_guest_run(&guest, &result, &n_result, err);

@@ -93,6 +93,9 @@ try 1 "before anything is measured" test -e "$work/z.moec.profile.journal"
 printf 'function assign(moec) return nil, "no" end\n' >"$work/typo.lua"
 try 1 "a policy file without its return" "$moec" compile $model --data $data --max-loss 2% --policy "$work/typo.lua" -o "$work/z.moec"
 says stderr "returned a nil, expected a function" "is told too"
+echo 'while true do end' >"$work/loop.lua"
+try 1 "a policy file that never ends" "$moec" compile $model --data $data --max-loss 2% --policy "$work/loop.lua" -o "$work/z.moec"
+says stderr "loop.lua' used more than 5 s of CPU time" "is ended before anything is measured"
 try 1 "before anything is measured" test -e "$work/z.moec.profile.journal"
 
 done_testing
