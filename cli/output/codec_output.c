@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define LINE_COLUMNS 100
+#define ITEM_BYTES   160
+
 static const char *const projections[MOEC_PROJECTION_COUNT] = {"gate", "up", "down"};
 
 static int first_projection(const struct moec_bundle *bundle)
@@ -84,11 +87,20 @@ static bool is_first(const struct moec_dense *dense, uint32_t at)
     return true;
 }
 
+/* " q projection (6)," of one line; returns its length. */
+static int role_item(char item[static ITEM_BYTES], enum moec_role role, uint32_t n, bool is_followed)
+{
+    const char *comma = is_followed ? "," : "";
+    if (n == 1)
+        return snprintf(item, ITEM_BYTES, " %s%s", moec_role_name(role), comma);
+    return snprintf(item, ITEM_BYTES, " %s (%" PRIu32 ")%s", moec_role_name(role), n, comma);
+}
+
 static void print_dense_codec(const struct moec_dense *dense, struct moec_codec codec)
 {
     uint32_t of_role[MOEC_ROLE_COUNT] = {0}, n = 0;
     uint64_t n_bytes = 0;
-    char name[40], size[24];
+    char name[40], size[24], item[ITEM_BYTES], line_start[16];
     for (uint32_t i = 0; i < dense->n_entries; i++) {
         const struct moec_dense_entry *entry = &dense->entries[i];
         if (!is_matrix(entry) || !moec_codec_equal(entry->codec, codec))
@@ -97,16 +109,20 @@ static void print_dense_codec(const struct moec_dense *dense, struct moec_codec 
         n_bytes += entry->n_bytes;
         n++;
     }
-    cli_print(stdout, "  %2" PRIu32 " bits: %s: %" PRIu32 " matrices, %s:", moec_codec_bits(codec),
-              moec_codec_name(codec, name), n, cli_size_text(size, n_bytes));
-    bool has_one = false;
-    for (uint32_t role = 0; role < MOEC_ROLE_COUNT; role++) {
+    int column = snprintf(item, sizeof item,
+                          "  %2" PRIu32 " bits: %s: %" PRIu32 " matrices, %s:", moec_codec_bits(codec),
+                          moec_codec_name(codec, name), n, cli_size_text(size, n_bytes));
+    cli_print(stdout, "%s", item);
+    for (uint32_t role = 0, n_left = n; role < MOEC_ROLE_COUNT; n_left -= of_role[role++]) {
         if (of_role[role] == 0)
             continue;
-        cli_print(stdout, "%s %s", has_one ? "," : "", moec_role_name((enum moec_role)role));
-        if (of_role[role] > 1)
-            cli_print(stdout, " (%" PRIu32 ")", of_role[role]);
-        has_one = true;
+        const int length = role_item(item, (enum moec_role)role, of_role[role], of_role[role] < n_left);
+        if (column + length > LINE_COLUMNS)
+            column = snprintf(line_start, sizeof line_start, "\n%10s", "") - 1;
+        else
+            line_start[0] = '\0';
+        cli_print(stdout, "%s%s", line_start, item);
+        column += length;
     }
     cli_print(stdout, "\n");
 }
