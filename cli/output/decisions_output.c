@@ -35,37 +35,15 @@ static void put_traffic(struct moec_json_out *node, const struct moec_decision_t
 
 struct moec_json_out *cli_json_decisions(const struct moec_bundle_decisions *decisions)
 {
-    const struct moec_certificate *certificate = &decisions->certificate;
-    char digest[2 * MOEC_SHA256_BYTES + 1];
     struct moec_json_out *node = moec_json_out_object(), *without = moec_json_out_object();
-    moec_sha256_hex(certificate->data_digest, digest);
     cli_json_settings(node, &decisions->settings);
     put_traffic(node, &decisions->traffic);
-    moec_json_out_string(node, "metric", certificate->metric);
-    moec_json_out_double(node, "reference", certificate->reference);
-    moec_json_out_double(node, "decided", certificate->compiled);
-    moec_json_out_double(node, "loss", certificate->loss);
-    moec_json_out_double(node, "loss_low", certificate->loss_low);
-    moec_json_out_double(node, "loss_high", certificate->loss_high);
-    moec_json_out_double(node, "search_loss", certificate->search_loss);
-    moec_json_out_double(node, "search_loss_high", certificate->search_loss_high);
-    moec_json_out_double(node, "target", certificate->target);
-    moec_json_out_double(node, "confidence", certificate->confidence);
-    moec_json_out_double(node, "mean_kl", certificate->mean_kl);
-    moec_json_out_u64(node, "windows", certificate->n_window);
-    moec_json_out_u64(node, "tokens", certificate->n_token);
-    moec_json_out_u64(node, "seq_len_tokens", certificate->seq_len_tokens);
-    moec_json_out_string(node, "data", certificate->data_name);
-    moec_json_out_string(node, "data_sha256", digest);
-    moec_json_out_string(node, "arithmetic", certificate->arithmetic);
+    cli_json_certificate(node, &decisions->certificate, "decided", "missed_bytes_per_token");
     moec_json_out_double(without, "loss", decisions->plain_loss);
     moec_json_out_double(without, "loss_low", decisions->plain_low);
     moec_json_out_double(without, "loss_high", decisions->plain_high);
     put_traffic(without, &decisions->plain_traffic);
     moec_json_out_node(node, "without", without);
-    moec_json_out_node(
-        node, "sequence",
-        cli_json_sequence(certificate->sequence, certificate->n_sequence, "missed_bytes_per_token"));
     return node;
 }
 

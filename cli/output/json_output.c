@@ -60,3 +60,30 @@ struct moec_json_out *cli_json_sequence(const struct moec_sequence_step *steps, 
     }
     return list;
 }
+
+void cli_json_certificate(struct moec_json_out *node, const struct moec_certificate *certificate,
+                          const char *measured_key, const char *bytes_key)
+{
+    char digest[2 * MOEC_SHA256_BYTES + 1];
+    moec_sha256_hex(certificate->data_digest, digest);
+    moec_json_out_string(node, "metric", certificate->metric);
+    moec_json_out_double(node, "reference", certificate->reference);
+    moec_json_out_double(node, measured_key, certificate->compiled);
+    moec_json_out_double(node, "loss", certificate->loss);
+    moec_json_out_double(node, "loss_low", certificate->loss_low);
+    moec_json_out_double(node, "loss_high", certificate->loss_high);
+    moec_json_out_double(node, "search_loss", certificate->search_loss);
+    moec_json_out_double(node, "search_loss_high", certificate->search_loss_high);
+    moec_json_out_double(node, "target", certificate->target);
+    moec_json_out_double(node, "confidence", certificate->confidence);
+    moec_json_out_double(node, "mean_kl", certificate->mean_kl);
+    moec_json_out_u64(node, "windows", certificate->n_window);
+    moec_json_out_u64(node, "tokens", certificate->n_token);
+    moec_json_out_u64(node, "seq_len_tokens", certificate->seq_len_tokens);
+    moec_json_out_string(node, "data", certificate->data_name);
+    moec_json_out_string(node, "data_sha256", digest);
+    moec_json_out_string(node, "arithmetic", certificate->arithmetic);
+    if (certificate->n_sequence > 0)
+        moec_json_out_node(node, "sequence",
+                           cli_json_sequence(certificate->sequence, certificate->n_sequence, bytes_key));
+}

@@ -22,4 +22,8 @@ void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss);
 struct moec_json_out *cli_json_sequence(const struct moec_sequence_step *steps, uint32_t n_step,
                                         const char *bytes_key);
 
+/* Members metric, reference, loss and so on; `measured_key` names what stands beside the reference. */
+void cli_json_certificate(struct moec_json_out *node, const struct moec_certificate *certificate,
+                          const char *measured_key, const char *bytes_key);
+
 #endif

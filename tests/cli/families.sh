@@ -4,21 +4,8 @@
 . tests/cli/tap.inc
 
 # A tokenizer of letters for the vocabulary of the fixtures, and text of made-up words.
-awk 'BEGIN {
-    printf "{\"version\":\"1.0\",\"added_tokens\":["
-    for (i = 0; i < 3; i++)
-        printf "%s{\"id\":%d,\"content\":\"<%d>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false," \
-               "\"normalized\":false,\"special\":true}", i ? "," : "", i, i
-    printf "],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,\"decoder\":null," \
-           "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"<0>\":0,\"<1>\":1,\"<2>\":2"
-    for (i = 0; i < 26; i++)
-        printf ",\"%c\":%d,\"%c\":%d", 97 + i, 3 + i, 65 + i, 29 + i
-    printf ",\" \":55}}}"
-}' >"$work/tokenizer.json"
-awk 'BEGIN {
-    srand(1)
-    for (i = 0; i < 2600; i++) printf "%c", rand() < 0.15 ? 32 : 97 + int(26 * rand())
-}' >"$work/text.txt"
+letter_tokenizer "$work/tokenizer.json"
+letter_words 2600 "$work/text.txt"
 measure="--data $work/text.txt --seq-len 32"
 
 value() {

@@ -20,13 +20,6 @@ same() {
         fail "$1"
     fi
 }
-absent() {
-    if [ ! -e "$1" ]; then
-        pass "$2"
-    else
-        fail "$2"
-    fi
-}
 
 start=$(date +%s%N)
 try 0 "an uninterrupted run" profile $model --data $data -o "$work/whole.h5"

@@ -36,13 +36,6 @@ same() {
         fail "$1"
     fi
 }
-absent() {
-    if [ ! -e "$1" ]; then
-        pass "$2"
-    else
-        fail "$2"
-    fi
-}
 resumed() {
     sed -n 's/^ *"resumed_units": \([0-9]*\),*$/\1/p' "$work/stdout"
 }

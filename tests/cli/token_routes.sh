@@ -4,17 +4,8 @@
 . tests/cli/tap.inc
 
 # A random model of which four layers of five route by token; a tokenizer of letters, and text of made-up words.
-awk 'BEGIN {
-    printf "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null," \
-           "\"decoder\":null,\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"<0>\":0,\"<1>\":1,\"<2>\":2"
-    for (i = 0; i < 26; i++)
-        printf ",\"%c\":%d,\"%c\":%d", 97 + i, 3 + i, 65 + i, 29 + i
-    printf ",\" \":55}}}"
-}' >"$work/tokenizer.json"
-awk 'BEGIN {
-    srand(1)
-    for (i = 0; i < 1600; i++) printf "%c", rand() < 0.15 ? 32 : 97 + int(26 * rand())
-}' >"$work/text.txt"
+letter_tokenizer "$work/tokenizer.json"
+letter_words 1600 "$work/text.txt"
 try 0 "a random model" "$build/tools/make_random_checkpoint" --tokenizer "$work/tokenizer.json" --hash-layers 4 --layers 5 \
     --hidden 128 --heads 4 --kv-heads 4 --experts 16 --top-k 2 --ff 128 --vocab 64 --positions 256 "$work/model"
 try 0 "profile" "$moec" profile "$work/model" --data "$work/text.txt" --seq-len 32 --samples 48 --bits 4,8 --sensitivity fast \

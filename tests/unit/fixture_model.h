@@ -5,6 +5,7 @@
 #include "formats/base/file.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/variants.h"
+#include "profiler/evaluate/windows.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/forward/session.h"
 #include "tests/unit/status.h"
@@ -148,6 +149,24 @@ FIXTURE_UNUSED static void assert_same_bits(const float *a, const float *b, size
     for (size_t i = 0; i < n; i++) {
         if (memcmp(&a[i], &b[i], sizeof a[i]) != 0)
             fail_msg("%s: value %zu of %zu is %.9g, expected %.9g", what, i, n, (double)a[i], (double)b[i]);
+    }
+}
+
+/* The fixture's tokens as windows of `length`, all scored but the first; release with moec_windows_release.
+ */
+FIXTURE_UNUSED static void fixture_windows(const struct fixture *fixture, uint32_t length,
+                                           struct moec_windows *windows)
+{
+    const uint32_t n = fixture->n_tok / length;
+    *windows = (struct moec_windows){.n_window = n, .seq_len_tokens = length, .n_available = n};
+    windows->tokens = malloc((size_t)n * length * sizeof(uint32_t));
+    windows->length = malloc(n * sizeof(uint32_t));
+    windows->scored = malloc(n * sizeof(uint32_t));
+    windows->index = calloc(n, sizeof(uint64_t));
+    memcpy(windows->tokens, fixture->tokens, (size_t)n * length * sizeof(uint32_t));
+    for (uint32_t w = 0; w < n; w++) {
+        windows->length[w] = length;
+        windows->scored[w] = length - 1;
     }
 }
 

@@ -10,21 +10,6 @@
 
 enum { LENGTH = 7 };
 
-static void windows_make(const struct fixture *fixture, struct moec_windows *windows)
-{
-    const uint32_t n = fixture->n_tok / LENGTH;
-    *windows = (struct moec_windows){.n_window = n, .seq_len_tokens = LENGTH, .n_available = n};
-    windows->tokens = malloc((size_t)n * LENGTH * sizeof(uint32_t));
-    windows->length = malloc(n * sizeof(uint32_t));
-    windows->scored = malloc(n * sizeof(uint32_t));
-    windows->index = calloc(n, sizeof(uint64_t));
-    memcpy(windows->tokens, fixture->tokens, (size_t)n * LENGTH * sizeof(uint32_t));
-    for (uint32_t w = 0; w < n; w++) {
-        windows->length[w] = LENGTH;
-        windows->scored[w] = LENGTH - 1;
-    }
-}
-
 /* Everything that the engine traces, for all windows: (S, T, ...). */
 struct traced {
     uint32_t n_moe, n_token, k;
@@ -281,7 +266,7 @@ static void check_family(const char *name)
     struct moec_error err = {0};
     struct moec_windows windows;
     struct moec_router_results results;
-    windows_make(&fixture, &windows);
+    fixture_windows(&fixture, LENGTH, &windows);
     const struct moec_config *config = &fixture.model->config;
     const uint32_t n_moe = moec_config_moe_count(config);
     const size_t n_choice = moec_windows_token_count(&windows) * n_moe * config->top_k;

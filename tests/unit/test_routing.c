@@ -4,30 +4,13 @@
 
 #include <math.h>
 
-/* The reference's tokens as windows of 7. */
-static void windows_make(const struct fixture *fixture, struct moec_windows *windows)
-{
-    enum { LENGTH = 7 };
-    const uint32_t n = fixture->n_tok / LENGTH;
-    *windows = (struct moec_windows){.n_window = n, .seq_len_tokens = LENGTH, .n_available = n};
-    windows->tokens = malloc((size_t)n * LENGTH * sizeof(uint32_t));
-    windows->length = malloc(n * sizeof(uint32_t));
-    windows->scored = malloc(n * sizeof(uint32_t));
-    windows->index = calloc(n, sizeof(uint64_t));
-    memcpy(windows->tokens, fixture->tokens, (size_t)n * LENGTH * sizeof(uint32_t));
-    for (uint32_t w = 0; w < n; w++) {
-        windows->length[w] = LENGTH;
-        windows->scored[w] = LENGTH - 1;
-    }
-}
-
 /* Every choice and weight is what the engine's own trace says for each window by itself; sums follow. */
 static void check_family(const char *name)
 {
     struct fixture fixture = fixture_open(name);
     struct moec_error err = {0};
     struct moec_windows windows;
-    windows_make(&fixture, &windows);
+    fixture_windows(&fixture, 7, &windows);
     assert_true(windows.n_window >= 2);
     const struct moec_config *config = &fixture.model->config;
     const uint32_t n_moe = moec_config_moe_count(config), k = config->top_k, n_expert = config->n_expert;
@@ -117,7 +100,7 @@ static void test_routing__stops(void **state)
     struct fixture fixture = fixture_open("olmoe");
     struct moec_error err = {0};
     struct moec_windows windows;
-    windows_make(&fixture, &windows);
+    fixture_windows(&fixture, 7, &windows);
     const struct moec_progress progress = {.report = stop};
     uint16_t choices[2048];
     uint64_t activations[64];
