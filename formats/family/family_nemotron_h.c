@@ -27,7 +27,7 @@ static enum moec_status read_letters(const struct moec_json *root, const char *w
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s says 'hybrid_override_pattern' '%.80s', expected up to %u of 'M', '*', 'E', '-'",
                          where, pattern, MOEC_MAX_LAYERS);
-    memcpy(letters, pattern, n);
+    memcpy(letters, pattern, n + 1);
     *n_layer = (uint32_t)n;
     return MOEC_OK;
 }
@@ -120,7 +120,7 @@ static enum moec_status read_nemotron_h(const struct moec_json *root, const char
                                     .n_kv_head = 8,
                                     .head_dim = 128,
                                     .value_dim = 64};
-    char letters[MOEC_MAX_LAYERS];
+    char letters[MOEC_MAX_LAYERS + 1];
     uint32_t n_layer = 0;
     attention.no_mlp = true;
     attention.n_ff_dense = 0;
