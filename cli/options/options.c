@@ -638,7 +638,7 @@ static void print_text(FILE *out, const char *text, int indent, int column)
     }
 }
 
-#define HELP_COLUMN 28
+#define HELP_COLUMN     28
 #define LONGEST_EXAMPLE 512
 
 static void print_help_option(FILE *out, const struct cli_option *option)
