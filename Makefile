@@ -130,6 +130,9 @@ $(BUILD)/moec-run-static: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)
 	$(call say,LD,$@)
 	$(Q)$(CC) -static $^ -o $@ $(call pc,--static --libs $(RUNTIME_PC)) -lm -pthread && strip $@
 
+# The stand-in for a GPU is no part of libmoert.
+TEST_PARTS += $(call obj,$(wildcard runtime/cuda/host/*.c))
+
 # What tests share, linked into those that use it.
 $(BUILD)/libtests.a: $(TEST_PARTS)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
@@ -217,7 +220,7 @@ experiment-edgemoe: deps
 # ---- quality ----
 
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests docs,\
-           $(folder)/*.[ch] $(folder)/*/*.[ch]))
+           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch])
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
 EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mgfni -mavx2 -mfma -mf16c)
 
