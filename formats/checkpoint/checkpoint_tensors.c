@@ -317,11 +317,15 @@ static enum moec_status check_embedding_copies(struct moec_checkpoint *ck, struc
     return MOEC_OK;
 }
 
+/* Where the first layer with latents has them so, all have. */
 static bool has_split_latents(const struct moec_checkpoint *ck)
 {
     const char *const *names = ck->family.names;
-    return ck->is_gguf && moec_config_layer(&ck->config, 0)->latent_dim > 0 &&
-           !has_tensor(ck, names[MOEC_ROLE_KV_UP], 0) && has_tensor(ck, names[MOEC_ROLE_K], 0);
+    uint32_t layer = 0;
+    while (layer < ck->config.n_layer && moec_config_layer(&ck->config, layer)->latent_dim == 0)
+        layer++;
+    return ck->is_gguf && layer < ck->config.n_layer && !has_tensor(ck, names[MOEC_ROLE_KV_UP], layer) &&
+           has_tensor(ck, names[MOEC_ROLE_K], layer);
 }
 
 enum moec_status moec_checkpoint_locate(struct moec_checkpoint *ck, struct moec_error *err)

@@ -1,8 +1,9 @@
 /* What a GGUF file says about its model, in the terms of a Hugging Face folder.
  *
- * `general.architecture` selects a row of a table (gguf_model.c): the family, and what llama.cpp's converter
- * leaves out or changes. Metadata become the config.json that the family reads, so that a family's own code
- * knows one format; tensors have one set of names for all architectures. Thread rule: pure functions. */
+ * `general.architecture` selects a row of a table (gguf_architectures.h): the family, and what llama.cpp's
+ * converter leaves out or changes. Metadata become the config.json that the family reads, so that a family's
+ * own code knows one format; tensors have one set of names for all architectures. Thread rule: pure
+ * functions. */
 #ifndef MOEC_FORMATS_GGUF_MODEL_H
 #define MOEC_FORMATS_GGUF_MODEL_H
 

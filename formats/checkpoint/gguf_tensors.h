@@ -6,7 +6,7 @@
 #include "formats/family/family.h"
 #include "formats/gguf/gguf.h"
 
-#define MOEC_GGUF_OWN_NAMES 10
+#define MOEC_GGUF_OWN_NAMES 20
 
 /* A tensor of another name than the common one; of layers that keep a running state, if `is_running`. */
 struct moec_gguf_tensor_name {

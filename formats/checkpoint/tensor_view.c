@@ -96,12 +96,18 @@ static void place_weights(struct moec_tensor_layout layout, uint32_t n_part, str
     view->column_step = layout.is_transposed ? moec_tensor_layout_outputs(layout, view->rows) : 1;
 }
 
-/* The same weights in one dimension. How many they are is compared with the tensor's bytes afterwards. */
-static struct moec_tensor flatten(const struct moec_tensor *tensor)
+/* The same weights in one dimension, or the last dimension and all others in one. How many they are is
+ * compared with the tensor's bytes afterwards. */
+static struct moec_tensor flatten(const struct moec_tensor *tensor, bool is_vector)
 {
     struct moec_tensor flat = *tensor;
-    for (flat.n_dims = tensor->n_dims; flat.n_dims > 1; flat.n_dims--)
-        flat.shape[flat.n_dims - 2] *= flat.shape[flat.n_dims - 1];
+    const uint32_t n_joined = is_vector || tensor->n_dims == 0 ? tensor->n_dims : tensor->n_dims - 1;
+    flat.n_dims = is_vector ? 1 : 2;
+    flat.shape[0] = 1;
+    for (uint32_t i = 0; i < n_joined; i++)
+        flat.shape[0] *= tensor->shape[i];
+    if (!is_vector)
+        flat.shape[1] = tensor->n_dims > 0 ? tensor->shape[tensor->n_dims - 1] : 1;
     return flat;
 }
 
@@ -115,8 +121,8 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
     const uint32_t n_part = layout.n_part > 0 ? layout.n_part : 1;
     const bool may_be_vector = rows == 1 && n_part == 1 && layout.block_rows == 0;
     struct moec_tensor flat;
-    if (layout.is_flat && rows == 1) {
-        flat = flatten(tensor);
+    if (layout.is_flat) {
+        flat = flatten(tensor, rows == 1);
         tensor = &flat;
     }
     if (tensor->coding == NULL || tensor->coding->is_integer != layout.is_integer)
@@ -144,6 +150,7 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
                                       .block_step = has_blocks ? layout.block_step : 0,
                                       .adds_one = layout.adds_one,
                                       .takes_log = layout.takes_log,
+                                      .tiles = layout.tiles,
                                       .scales = tensor->scales};
     place_weights(layout, n_part, view);
     if (layout.is_stacked)
@@ -171,9 +178,22 @@ struct moec_tensor_view moec_tensor_view_split_pairs(const struct moec_tensor_vi
     return made;
 }
 
+/* Where a number among heads that take turns is stored. */
+static size_t tile_of(const struct moec_tensor_tiles *tiles, size_t number)
+{
+    if (number < tiles->first)
+        return number;
+    const size_t head = (number - tiles->first) / tiles->head,
+                 in_head = (number - tiles->first) % tiles->head;
+    const size_t stored = head % tiles->n_each * tiles->n_group + head / tiles->n_each;
+    return tiles->first + stored * tiles->head + in_head;
+}
+
 /* Where an output is stored. */
 static size_t stored_output(const struct moec_tensor_view *view, size_t output)
 {
+    if (view->tiles.head > 0 && !view->tiles.are_inputs)
+        return tile_of(&view->tiles, output);
     if (view->pair_dims == 0)
         return output;
     const size_t in_head = output % view->pair_head, half = view->pair_dims / 2;
@@ -193,7 +213,15 @@ static size_t stored_row(const struct moec_tensor_view *view, size_t row)
 
 static size_t stored_column(const struct moec_tensor_view *view, size_t column)
 {
+    if (view->tiles.are_inputs)
+        return tile_of(&view->tiles, column);
     return view->rows == 1 ? stored_output(view, column) : column;
+}
+
+/* Outputs or inputs stand in another order. */
+static bool is_reordered(const struct moec_tensor_view *view)
+{
+    return view->pair_dims > 0 || view->tiles.head > 0;
 }
 
 static bool is_float(const struct moec_tensor_view *view)
@@ -225,7 +253,7 @@ uint64_t moec_tensor_view_bytes(const struct moec_tensor_view *view)
 bool moec_tensor_view_has_rows(const struct moec_tensor_view *view)
 {
     const uint32_t block = view->coding->block_weights;
-    if (view->rows == 1 && view->pair_dims > 0)
+    if (view->tiles.are_inputs || (view->rows == 1 && is_reordered(view)))
         return false;
     return (view->column_step == 1 || view->columns == 1) && view->first % block == 0 &&
            view->columns % block == 0 && (view->row_step % block == 0 || view->rows == 1);
@@ -236,7 +264,7 @@ bool moec_tensor_view_has_rows(const struct moec_tensor_view *view)
 /* Rows stand one behind the other. */
 static bool is_packed(const struct moec_tensor_view *view)
 {
-    return moec_tensor_view_has_rows(view) && view->pair_dims == 0 && view->block_rows == 0 &&
+    return moec_tensor_view_has_rows(view) && !is_reordered(view) && view->block_rows == 0 &&
            (view->row_step == view->columns || view->rows == 1);
 }
 
@@ -399,8 +427,8 @@ static enum moec_status read_run(const struct moec_tensor_reader *reader, size_t
 }
 
 /* Rows from the span whose weight (0, 0) is at `base`, one weight at a time. */
-static void gather_pairs(const struct moec_tensor_view *view, const uint8_t *base, size_t first, size_t count,
-                         float *weights)
+static void gather_each(const struct moec_tensor_view *view, const uint8_t *base, size_t first, size_t count,
+                        float *weights)
 {
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < view->columns; c++)
@@ -429,11 +457,11 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
     }
     const uint8_t *base = held + skipped * item;
     const size_t row_step = (size_t)view->row_step, column_step = (size_t)view->column_step;
-    if (view->pair_dims == 0 && view->block_rows == 0)
+    if (!is_reordered(view) && view->block_rows == 0)
         moec_gather_to_f32(dtype, base, view->columns, column_step, first * row_step, row_step, count,
                            weights);
     else
-        gather_pairs(view, base, first, count, weights);
+        gather_each(view, base, first, count, weights);
     return MOEC_OK;
 }
 

@@ -25,6 +25,7 @@ struct moec_tensor_view {
     /* With pair_dims > 0 the outputs come in heads of pair_head, and of each head pair_dims from pair_first
      * on are stored as pairs. Outputs are the rows, or the columns where there is one row. */
     uint32_t pair_head, pair_first, pair_dims;
+    struct moec_tensor_tiles tiles;
     uint32_t block_rows, block_step; /* of a matrix in blocks (struct moec_tensor_layout), else 0 */
     bool adds_one, takes_log;
     struct moec_tensor_scales scales;

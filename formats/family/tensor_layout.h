@@ -6,6 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Heads that take turns: output `first` and those behind it are n_group x n_each heads of `head` outputs, and
+ * head number group * n_each + i is stored as head number i * n_group + group. head 0: none do. */
+struct moec_tensor_tiles {
+    uint32_t first, head, n_group, n_each;
+    bool are_inputs; /* heads of inputs instead */
+};
+
 /* How a tensor holds a matrix (rows = outputs, columns = inputs). Zero: the tensor is the matrix. */
 struct moec_tensor_layout {
     bool is_stacked;    /* a first dimension counts experts */
@@ -23,11 +30,13 @@ struct moec_tensor_layout {
      * block_rows 0: its outputs are those of the tensor. */
     uint32_t block_rows, block_first, block_step;
     bool is_convolution; /* (channels, 1, positions) */
-    bool is_flat;        /* of a vector: whatever dimensions its weights are given */
-    bool is_four;        /* of a vector of n weights: (1, 1, n, 1), which is_flat reads */
-    bool adds_one;       /* 1 is added to each weight: norms that are stored as what they differ from 1 by */
-    bool takes_log;      /* stored are -exp(weight) */
-    bool is_integer;     /* whole numbers, stored as such */
+    /* Of a vector: whatever dimensions its weights are given. Of a matrix: its inputs are the last one. */
+    bool is_flat;
+    struct moec_tensor_tiles tiles;
+    bool is_four;    /* of a vector of n weights: (1, 1, n, 1), which is_flat reads */
+    bool adds_one;   /* 1 is added to each weight: norms that are stored as what they differ from 1 by */
+    bool takes_log;  /* stored are -exp(weight) */
+    bool is_integer; /* whole numbers, stored as such */
 };
 
 /* Outputs of a tensor that holds a matrix of `rows` outputs in this way. */

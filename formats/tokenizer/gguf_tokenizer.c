@@ -28,10 +28,13 @@ struct cut {
     bool nfc;
 };
 
-#define CASED_WORDS(end)                                                                                     \
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" end          \
-    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" end
-#define CASED_END "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+/* `but`: what takes letters away from both sets. */
+#define CASED_LETTERS_BUT(but, end)                                                                          \
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}" but "]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}" but     \
+    "]+" end "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}" but                                \
+    "]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}" but "]*" end
+#define CASED_WORDS(end) CASED_LETTERS_BUT("", end)
+#define CASED_END        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 /* Letters of alphabets with case, as DeepSeek's tokenizer.json lists them. */
 #define CASED_LETTERS                                                                                        \
@@ -73,6 +76,10 @@ static const struct cut exaone_moe = {
         "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?"
         "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}};
 
+static const struct cut kimi_k2 = {
+    .splits = {"[\\p{Han}]+|" CASED_LETTERS_BUT("&&[^\\p{Han}]",
+                                                MOEC_WORDS_CONTRACTIONS "?") "|\\p{N}{1,3}|" MOEC_WORDS_END}};
+
 /* What each `pre` stands for; a word that is itself a token is not split, and a BOS is put before a text,
  * where llama.cpp assumes so for that name. */
 static const struct pre {
@@ -112,6 +119,7 @@ static const struct pre {
     {"deepseek-coder", &deepseek_coder, false, false},
     {"deepseek-v3", &deepseek_v3, false, false},
     {"exaone-moe", &exaone_moe, false, false},
+    {"kimi-k2", &kimi_k2, false, false},
 };
 #define N_PRES (sizeof pres / sizeof *pres)
 

@@ -7,7 +7,7 @@ fixtures=tests/fixtures/gguf
 for pair in olmoe:olmoe parts-00001-of-00002:olmoe qwen2_moe:qwen2_moe mixtral:mixtral families/glm4_moe:glm4_moe \
     families/granitemoeshared:granitemoeshared families/exaone_moe:exaone_moe \
     families/lfm2_moe:lfm2_moe families/gpt_oss:gpt_oss families/deepseek_v3:deepseek_v3 \
-    families/glm4_moe_lite:glm4_moe_lite; do
+    families/glm4_moe_lite:glm4_moe_lite families/gemma4:gemma4; do
     file=$fixtures/${pair%:*}.gguf
     folder=tests/fixtures/families/${pair#*:}
     for model in "$file" "$folder"; do

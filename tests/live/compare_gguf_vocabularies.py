@@ -44,6 +44,9 @@ O200K = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{ENDS}?|[^\r\n\p{{L}}\p{{N}}]?
 TEKKEN = rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}" + SLASH_TAIL
 EXAONE = (ENDS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
           r"|\s+(?!\S)|\s+")
+KIMI_UPPER, KIMI_LOWER = UPPER[:-1] + r"&&[^\p{Han}]]", LOWER[:-1] + r"&&[^\p{Han}]]"
+KIMI = (rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?{KIMI_UPPER}*{KIMI_LOWER}+{ENDS}?"
+        rf"|[^\r\n\p{{L}}\p{{N}}]?{KIMI_UPPER}+{KIMI_LOWER}*{ENDS}?|\p{{N}}{{1,3}}" + TAIL)
 DEEPSEEK_V3 = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
                r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
                r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"]
@@ -65,6 +68,7 @@ PIPELINES = {
     "deepseek-coder": (DEEPSEEK_CODER, True, False, False, False),
     "deepseek-v3": (DEEPSEEK_V3, False, False, False, False),
     "exaone-moe": ([EXAONE], False, False, False, False),
+    "kimi-k2": ([KIMI], False, False, False, False),
 }
 SAME = {"mpt": "gpt-2", "starcoder": "refact", "lfm2": "llama-bpe", "glm4": "llama-bpe", "minimax-m2": "gpt-4o",
         "hunyuan": "qwen2"}

@@ -72,8 +72,10 @@ static float *decoded(const struct moec_dense *dense, const struct moec_dense_en
 /* Whatever the checkpoint's dtype is. */
 static bool is_kept_in_f32(enum moec_role role)
 {
-    return role == MOEC_ROLE_ROUTER || role == MOEC_ROLE_CONVOLUTION || role == MOEC_ROLE_EXPERT_GATE_BIAS ||
-           role == MOEC_ROLE_EXPERT_UP_BIAS || role == MOEC_ROLE_EXPERT_DOWN_BIAS;
+    return role == MOEC_ROLE_ROUTER || role == MOEC_ROLE_CONVOLUTION || role == MOEC_ROLE_Q_CONVOLUTION ||
+           role == MOEC_ROLE_K_CONVOLUTION || role == MOEC_ROLE_V_CONVOLUTION ||
+           role == MOEC_ROLE_EXPERT_GATE_BIAS || role == MOEC_ROLE_EXPERT_UP_BIAS ||
+           role == MOEC_ROLE_EXPERT_DOWN_BIAS;
 }
 
 static void assert_same_dense(const struct moec_checkpoint *a, const struct moec_checkpoint *b)
@@ -159,6 +161,13 @@ static void test_gguf__whole_latents(void **state)
     assert_same_model(FAMILIES "deepseek_v3", GGUF "families/deepseek_v3-whole.gguf");
 }
 
+/* Mistral's own format becomes another architecture. */
+static void test_gguf__mistral_4_under_the_name_of_deepseek(void **state)
+{
+    (void)state;
+    assert_same_model(FAMILIES "mistral4", GGUF "families/mistral4-deepseek2.gguf");
+}
+
 /* Queries, keys and values in one tensor, and their biases; of one family in pairs. */
 static void test_gguf__fused_tensors(void **state)
 {
@@ -177,7 +186,8 @@ static void test_gguf__what_the_converter_changes_is_undone(void **state)
         "exaone_moe",     "glm4_moe",      "granitemoe",     "granitemoeshared",
         "hunyuan_v1_moe", "minimax_m2",    "qwen3_moe-yarn", "qwen3_next",
         "gpt_oss",        "gpt_oss-mxfp4", "lfm2_moe",       "granitemoehybrid",
-        "deepseek_v2",    "deepseek_v3",   "nemotron_h"};
+        "deepseek_v2",    "deepseek_v3",   "nemotron_h",     "qwen3_5_moe",
+        "gemma4",         "phimoe",        "mistral4",       "kimi_linear"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char gguf[128], config[128], family[128], own[128];
         print_message("%s\n", names[i]);
@@ -284,11 +294,12 @@ static void test_gguf__tokenizers_give_the_ids_of_their_files(void **state)
     }
 }
 
-/* Ids of llama.cpp (tests/fixtures/make_gguf_cuts.py). */
-static void test_gguf__cuts_as_llama_cpp(void **state)
+/* Ids of llama.cpp, or of the pattern that the models have (tests/fixtures/make_gguf_cuts.py). */
+static void test_gguf__cuts(void **state)
 {
     (void)state;
     check_ids(GGUF "cuts/exaone-moe.gguf", GGUF "cuts", "exaone-moe.txt");
+    check_ids(GGUF "cuts/kimi-k2.gguf", GGUF "cuts", "kimi-k2.txt");
 }
 
 /* ---- what is refused ---- */
@@ -368,6 +379,20 @@ static void test_gguf__routers_that_a_family_does_not_have(void **state)
     memcpy(at + 8, "worm", 4);
     refuse(folder, "x.gguf", bytes, n, MOEC_ERR_UNSUPPORTED, "asks for RoPE of type 'worm'");
     free(bytes);
+    temporary_remove(folder);
+}
+
+/* What the converter leaves out and no published model tells. */
+static void test_gguf__what_the_converter_leaves_out(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    refuse_value(folder, "phimoe.gguf", "phimoe.context_length", 8192,
+                 "has LongRoPE from 4096 to 8192 positions and does not say its 'short_mscale'");
+    refuse_value(folder, "kimi_linear.gguf", "kimi-linear.expert_group_used_count", 2,
+                 "says that experts are chosen from 2 groups");
+    refuse_value(folder, "gemma4.gguf", "gemma4.embedding_length_per_layer_input", 8,
+                 "says 'hidden_size_per_layer_input' 8, only 0 is supported");
     temporary_remove(folder);
 }
 
@@ -489,10 +514,12 @@ int main(void)
         cmocka_unit_test(test_gguf__what_the_converter_changes_is_undone),
         cmocka_unit_test(test_gguf__fused_tensors),
         cmocka_unit_test(test_gguf__whole_latents),
+        cmocka_unit_test(test_gguf__mistral_4_under_the_name_of_deepseek),
         cmocka_unit_test(test_gguf__tokenizers_give_the_ids_of_their_files),
-        cmocka_unit_test(test_gguf__cuts_as_llama_cpp),
+        cmocka_unit_test(test_gguf__cuts),
         cmocka_unit_test(test_gguf__models_that_are_not_known),
         cmocka_unit_test(test_gguf__routers_that_a_family_does_not_have),
+        cmocka_unit_test(test_gguf__what_the_converter_leaves_out),
         cmocka_unit_test(test_gguf__parts_belong_together),
         cmocka_unit_test(test_gguf__tokenizers_that_are_not_known),
         cmocka_unit_test(test_gguf__headers_that_end_early),

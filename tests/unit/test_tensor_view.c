@@ -292,6 +292,77 @@ static void test_tensor_view__pairs_are_split(void **state)
     temporary_remove(folder);
 }
 
+/* From the fourth number on three groups of two heads each, of five numbers, are stored in turns: the first
+ * head of each group, then the second ones. */
+static const struct moec_tensor_tiles tiles = {.first = 4, .head = 5, .n_group = 3, .n_each = 2};
+static const uint32_t tile_order[] = {0, 3, 1, 4, 2, 5}; /* of heads */
+
+static uint32_t stored_in_turns(uint32_t number)
+{
+    if (number < 4 || number >= 34)
+        return number;
+    return 4 + tile_order[(number - 4) / 5] * 5 + (number - 4) % 5;
+}
+
+static void test_tensor_view__heads_that_take_turns(void **state)
+{
+    (void)state;
+    enum { N = 34 };
+    char *folder = write_folder(MOEC_DTYPE_F16);
+    struct moec_tensor_source *source = NULL;
+    MUST(moec_safetensors_source_open(folder, &source, &err));
+    for (size_t w = 0; w < N_WAYS; w++)
+        for (int are_inputs = 0; are_inputs < 2; are_inputs++) {
+            struct moec_tensor_reader reader = {
+                .source = source, .view = view_of(source, &ways[w], UP, 1), .name = "x"};
+            float all[N * N], few[9 * N];
+            const bool has_rows = moec_tensor_view_has_rows(&reader.view);
+            reader.view.rows = reader.view.columns = N;
+            reader.view.tiles = tiles;
+            reader.view.tiles.are_inputs = are_inputs != 0;
+            assert_int_equal(moec_tensor_view_has_rows(&reader.view), has_rows && are_inputs == 0);
+            MUST(moec_tensor_read_matrix(&reader, all, &err));
+            for (uint32_t r = 0; r < N; r++)
+                for (uint32_t c = 0; c < N; c++)
+                    assert_true(all[r * N + c] == weight(UP, 1, are_inputs ? r : stored_in_turns(r),
+                                                         are_inputs ? stored_in_turns(c) : c));
+            reader.scratch = malloc(moec_tensor_scratch_bytes(&reader.view));
+            assert_non_null(reader.scratch);
+            MUST(moec_tensor_read_rows(&reader, 13, 9, few, &err));
+            assert_memory_equal(few, all + 13 * N, sizeof few);
+            free(reader.scratch);
+        }
+    source->free(source);
+    temporary_remove(folder);
+}
+
+/* A matrix whose outputs stand in several dimensions. */
+static void test_tensor_view__further_dimensions(void **state)
+{
+    (void)state;
+    char *folder = write_folder(MOEC_DTYPE_BF16);
+    struct moec_tensor_source *source = NULL;
+    struct moec_tensor tensor;
+    struct moec_tensor_reader reader = {.name = "x"};
+    float matrix[E * EMBD * FF];
+    MUST(moec_safetensors_source_open(folder, &source, &err));
+    reader.source = source;
+    assert_true(source->find(source, "down", &tensor));
+    MUST(moec_tensor_view_make(&tensor, (struct moec_tensor_layout){.is_flat = true}, E * EMBD, FF, 0, 1, "x",
+                               &reader.view, &err));
+    MUST(moec_tensor_read_matrix(&reader, matrix, &err));
+    for (uint32_t r = 0; r < E * EMBD; r++)
+        for (uint32_t c = 0; c < FF; c++)
+            assert_true(matrix[r * FF + c] == weight(DOWN, r / EMBD, r % EMBD, c));
+    struct moec_error err = {0};
+    assert_status(moec_tensor_view_make(&tensor, (struct moec_tensor_layout){.is_flat = true}, EMBD, E * FF,
+                                        0, 1, "x", &reader.view, &err),
+                  MOEC_ERR_FORMAT, err);
+    assert_message(err, "has shape [108, 70], expected [36, 210]");
+    source->free(source);
+    temporary_remove(folder);
+}
+
 /* ---- a container of blocks ---- */
 
 enum { BLOCK = 4, BLOCK_BYTES = 5 };
@@ -393,8 +464,19 @@ static void test_tensor_view__blocks_are_decoded(void **state)
                     assert_true(turned[c * rows + r] == value);
                 }
         }
-    /* A scale past what a float holds, in the last expert. */
+    /* Inputs that take turns, which cut through blocks. */
     struct moec_tensor_reader reader = {.source = &blocks->source, .name = "down_T"};
+    assert_true(find_blocks(&blocks->source, "up", &tensor));
+    MUST(moec_tensor_view_make(&tensor, up_layout, FF, EMBD, 1, E, "x", &reader.view, &err));
+    reader.view.tiles = tiles;
+    reader.view.tiles.are_inputs = true;
+    MUST(moec_tensor_read_matrix(&reader, matrix, &err));
+    for (uint32_t i = 0; i < FF * EMBD; i++)
+        if (i % EMBD < 34)
+            assert_true(matrix[i] ==
+                        fmaxf(-128, fminf(127, 8 * weight(UP, 1, i / EMBD, stored_in_turns(i % EMBD)))) / 8);
+    assert_true(find_blocks(&blocks->source, "down_T", &tensor));
+    /* A scale past what a float holds, in the last expert. */
     struct moec_error err = {0};
     uint8_t *last = blocks->bytes + sizeof blocks->bytes - BLOCK_BYTES;
     last[0] = 127;
@@ -500,6 +582,8 @@ int main(void)
         cmocka_unit_test(test_tensor_view__experts_are_the_same_in_every_layout),
         cmocka_unit_test(test_tensor_view__stacked_vectors),
         cmocka_unit_test(test_tensor_view__pairs_are_split),
+        cmocka_unit_test(test_tensor_view__heads_that_take_turns),
+        cmocka_unit_test(test_tensor_view__further_dimensions),
         cmocka_unit_test(test_tensor_view__blocks_are_decoded),
         cmocka_unit_test(test_tensor_view__wrong_tensors_are_refused),
     };
