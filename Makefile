@@ -12,6 +12,10 @@ VERSION  := 0.1.0
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+# C++ is for tests alone: the kernels of a GPU, compiled for the processor.
+ifeq ($(origin CXX),default)
+CXX := $(if $(findstring clang,$(CC)),clang++,g++)
+endif
 
 # Sanitized and clang builds live beside the plain one, so that switching rebuilds nothing.
 comma := ,
@@ -19,7 +23,7 @@ BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))$(if $(
 
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
             libutf8proc-dev libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
-PACKAGES_TEST  := clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
+PACKAGES_TEST  := g++ clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
 PACKAGES_CHECK := clang-format shellcheck
 PACKAGES_CHECK_ALL := clang-tidy
 
@@ -53,7 +57,7 @@ TOOL_LIBS    := $(OPENMP) -lhdf5_hl $(call pc,--libs $(TOOL_PC) libedit) $(RUNTI
 c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)))
 
 # libmoert: the runtime and the formats that it may include (tests/rooms.tab): no JSON, no HDF5.
-MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model bundle) runtime)
+MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model bundle) runtime) $(wildcard runtime/cuda/kernels/*.c)
 CLI_SRC   := $(call c_files,cli/options cli/output cli/print cli/verbs)
 TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler))
 
@@ -94,6 +98,16 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+# The kernels of a GPU for the processor, with runtime/cuda/blocks in CUDA's place; without the C++ library, so that
+# the C compiler links them.
+CXX_FLAGS = -x c++ -std=gnu++17 -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wno-unknown-pragmas \
+            $(filter-out -std=% -Wmissing-prototypes -Wstrict-prototypes,$(BASE_FLAGS)) $(CFLAGS) $(SAN_FLAGS)
+TEST_PARTS += $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard runtime/cuda/blocks/*.c runtime/cuda/kernels/*.cu)))
+$(BUILD)/obj/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,C++,$<)
+	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c $< -o $@
 
 $(BUILD)/libmoert.a: $(MOERT_OBJ)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
@@ -220,7 +234,7 @@ experiment-edgemoe: deps
 # ---- quality ----
 
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests docs,\
-           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch])
+           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh)
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
 EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mgfni -mavx2 -mfma -mf16c)
 

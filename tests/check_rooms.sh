@@ -13,7 +13,7 @@ trap 'exit 130' INT TERM # which runs the trap above too
 layers=$(awk '$1 == "layer" { print $2 }' "$table")
 for layer in $layers; do
     if [ -d "$layer" ]; then
-        find "$layer" -name '*.[ch]'
+        find "$layer" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'
     else
         printf '%s\tno such folder\n' "$layer" >>"$work/wrong"
     fi

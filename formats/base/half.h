@@ -3,30 +3,32 @@
 #ifndef MOEC_FORMATS_HALF_H
 #define MOEC_FORMATS_HALF_H
 
+#include "formats/base/both.h"
+
 #include <stdint.h>
 #include <string.h>
 
-static inline float moec_f32_from_bits(uint32_t bits)
+MOEC_BOTH float moec_f32_from_bits(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline uint32_t moec_f32_bits(float value)
+MOEC_BOTH uint32_t moec_f32_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline float moec_bf16_to_f32(uint16_t half)
+MOEC_BOTH float moec_bf16_to_f32(uint16_t half)
 {
     return moec_f32_from_bits((uint32_t)half << 16);
 }
 
 /* NaN stays NaN (quiet bit set), so that a check after conversion still finds it. */
-static inline uint16_t moec_f32_to_bf16(float value)
+MOEC_BOTH uint16_t moec_f32_to_bf16(float value)
 {
     uint32_t bits = moec_f32_bits(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
@@ -34,7 +36,7 @@ static inline uint16_t moec_f32_to_bf16(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-static inline float moec_f16_to_f32(uint16_t half)
+MOEC_BOTH float moec_f16_to_f32(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t exponent = (half >> 10) & 0x1fu;
@@ -46,7 +48,7 @@ static inline float moec_f16_to_f32(uint16_t half)
     return moec_f32_from_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
 }
 
-static inline uint16_t moec_f32_to_f16(float value)
+MOEC_BOTH uint16_t moec_f32_to_f16(float value)
 {
     uint32_t bits = moec_f32_bits(value);
     uint16_t sign = (uint16_t)((bits >> 16) & 0x8000u);

@@ -1,10 +1,11 @@
 #include "formats/codec/mxfp4.h"
 
 #include "formats/codec/codec_internal.h"
+#include "formats/codec/levels.h"
 
 #define GROUP MOEC_MXFP4_GROUP
 
-const float moec_mxfp4_levels[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+const float moec_mxfp4_levels[16] = {MOEC_LEVELS_MXFP4};
 
 bool moec_mxfp4_fits(uint32_t rows, uint32_t columns)
 {

@@ -1,11 +1,11 @@
 #include "formats/codec/trellis.h"
 
+#include "formats/codec/levels.h"
+
 #define STATES  MOEC_TRELLIS_STATES
 #define SETTLED 32 /* weights after which costs are counted from the least again */
 
-#define LEVEL(n) ((n) / 4096.0f)
-const float moec_trellis_levels[MOEC_TRELLIS_LEVELS] = {
-    LEVEL(-8009), LEVEL(-4628), LEVEL(-2639), LEVEL(-858), LEVEL(858), LEVEL(2639), LEVEL(4628), LEVEL(8009)};
+const float moec_trellis_levels[MOEC_TRELLIS_LEVELS] = {MOEC_LEVELS_TRELLIS};
 
 void moec_trellis_values(const uint8_t *codes, size_t n, float *values)
 {

@@ -1,0 +1,134 @@
+/* What CUDA C has beside C++, for compilers that know only C++; where CUDA's own compiles, the same names as
+ * there. Kernels include this, start threads by MOEC_CUDA_LAUNCH and declare shared memory by
+ * MOEC_CUDA_SHARED; the rest of what they use is CUDA's own words (CUDA C++ Programming Guide,
+ * sections 10.4, 10.6, 10.22):
+ *
+ *   __global__ __device__ threadIdx blockIdx blockDim gridDim __syncthreads __syncwarp
+ *   __shfl_sync __shfl_xor_sync __ballot_sync (of 32 bits: float, uint32_t, int)
+ *
+ * On the processor an index outside of shared memory ends the program, and a block begins with shared memory
+ * full of NaN. Blocks have one dimension and MOEC_CUDA_BLOCK threads. */
+#ifndef MOEC_RUNTIME_DIALECT_H
+#define MOEC_RUNTIME_DIALECT_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__CUDACC__)
+
+#define MOEC_CUDA_BLOCK                 128
+#define MOEC_CUDA_SHARED(type, name, n) __shared__ type name[n]
+#define MOEC_CUDA_LAUNCH(kernel, grid, stream, argument)                                                     \
+    kernel<<<(grid), MOEC_CUDA_BLOCK, 0, (cudaStream_t)(stream)>>>(argument)
+
+#else
+
+#include "runtime/cuda/blocks/blocks.h"
+
+#include <string.h>
+#include <type_traits>
+
+#define MOEC_CUDA_BLOCK 64
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline
+
+#define threadIdx (moec_blocks_here->thread)
+#define blockIdx  (moec_blocks_here->block)
+#define blockDim  (moec_blocks_here->n_threads)
+#define gridDim   (moec_blocks_here->n_blocks)
+
+struct dim3 : moec_blocks_size {
+    dim3(uint32_t n_x, uint32_t n_y = 1, uint32_t n_z = 1)
+    {
+        x = n_x;
+        y = n_y;
+        z = n_z;
+    }
+};
+
+static inline void __syncthreads()
+{
+    moec_blocks_barrier();
+}
+
+static inline void __syncwarp(uint32_t mask = 0xffffffffu)
+{
+    (void)moec_blocks_ballot(mask, 0);
+}
+
+static inline uint32_t __ballot_sync(uint32_t mask, int value)
+{
+    return moec_blocks_ballot(mask, (uint32_t)value);
+}
+
+template <typename T> static inline T __shfl_sync(uint32_t mask, T value, int lane)
+{
+    static_assert(sizeof(T) == sizeof(uint32_t), "exchanges are of 32 bits");
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits = moec_blocks_exchange(mask, bits, (uint32_t)lane);
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
+template <typename T> static inline T __shfl_xor_sync(uint32_t mask, T value, int lane)
+{
+    return __shfl_sync(mask, value, (int)(threadIdx.x % MOEC_BLOCKS_WARP) ^ lane);
+}
+
+/* Shared memory of a block: all threads of the operating system's thread that runs the block see it. */
+template <typename T, uint32_t N> struct moec_cuda_shared_array {
+    T values[N];
+    uint64_t serial; /* of the block that it belongs to */
+
+    T &operator[](uint64_t index)
+    {
+        if (index >= N)
+            moec_blocks_refuse_index(index, N);
+        if (serial != moec_blocks_here->serial) {
+            memset(static_cast<void *>(values), 0xff, sizeof values);
+            serial = moec_blocks_here->serial;
+        }
+        return values[index];
+    }
+};
+
+#define MOEC_CUDA_SHARED(type, name, n) static thread_local moec_cuda_shared_array<type, n> name
+
+template <typename T> struct moec_cuda_call {
+    void (*kernel)(T);
+    T argument;
+};
+
+template <typename T> static void moec_cuda_run(const void *memory)
+{
+    const moec_cuda_call<T> *call = static_cast<const moec_cuda_call<T> *>(memory);
+    call->kernel(call->argument);
+}
+
+template <typename T>
+static inline void moec_cuda_launch(void (*kernel)(T), dim3 grid, struct moec_gpu_stream *stream,
+                                    const T &argument)
+{
+    static_assert(std::is_trivially_copyable<T>::value, "arguments are copied as bytes");
+    const moec_cuda_call<T> call = {kernel, argument};
+    moec_blocks_launch(stream, grid, MOEC_CUDA_BLOCK, moec_cuda_run<T>, &call, sizeof call);
+}
+
+#define MOEC_CUDA_LAUNCH(kernel, grid, stream, argument)                                                     \
+    moec_cuda_launch((kernel), (grid), (stream), (argument))
+
+#endif
+
+/* Blocks that n items need, `each` of them in a block. */
+__host__ __device__ static inline uint32_t moec_cuda_blocks(uint64_t n, uint32_t each)
+{
+    return (uint32_t)((n + each - 1) / each);
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* Products with dense matrices: dots, weighted sums, rows looked up. A few tokens go with a row a half warp;
+ * more share decoded weights, several rows and tokens a half warp. */
+#include "runtime/cuda/kernels/products.cuh"
+#include "runtime/kernels/kernels_exp.h"
+
+#define FEW_TOKENS  2 /* up to which a half warp has one token and one row */
+#define MANY_TOKENS 8
+#define MANY_ROWS   4
+
+/* ---- dots ---- */
+
+__device__ static void sink_output(const struct moec_cuda_product &product, float value, float *to)
+{
+    if (product.sink == MOEC_CUDA_STORE)
+        *to = value;
+    else if (product.sink == MOEC_CUDA_ADD)
+        *to = *to + value;
+    else if (product.sink == MOEC_CUDA_MULTIPLY_SIGMOID)
+        *to = *to * (1.0f / (1.0f + moec_canonical_exp(-value)));
+    else { /* tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)) */
+        const float e = moec_canonical_exp(-2 * fabsf(value / product.cap));
+        *to = copysignf(product.cap * ((1 - e) / (1 + e)), value);
+    }
+}
+
+template <uint32_t ROWS, uint32_t TOKENS>
+__global__ static void product_kernel(struct moec_cuda_product product)
+{
+    const uint32_t row = (blockIdx.x * MOEC_CUDA_HALVES + half_of_block()) * ROWS,
+                   token = blockIdx.y * TOKENS;
+    const size_t batch = blockIdx.z;
+    const uint32_t first_row = product.first_row + blockIdx.z * product.row_step;
+    if (row >= product.n_rows)
+        return;
+    uint32_t rows[ROWS];
+    struct token_rows<TOKENS> x;
+    float acc[ROWS][TOKENS];
+#pragma unroll
+    for (uint32_t r = 0; r < ROWS; r++)
+        rows[r] = first_row + (row + r < product.n_rows ? row + r : product.n_rows - 1);
+#pragma unroll
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        const uint32_t at = token + t < product.n_tok ? token + t : product.n_tok - 1;
+        x.at[t] = product.x + batch * product.x_step + at * product.x_stride;
+    }
+    dot_rows<ROWS, TOKENS>(product.matrix, rows, x, acc);
+#pragma unroll
+    for (uint32_t i = 0; i < ROWS * TOKENS; i++) {
+        const uint32_t r = row + i / TOKENS, t = token + i % TOKENS;
+        if (i % MOEC_CUDA_LANES != lane_of_half() || r >= product.n_rows || t >= product.n_tok)
+            continue;
+        const size_t at = batch * product.y_step + r;
+        float value = acc[i / TOKENS][i % TOKENS];
+        if (product.bias != NULL)
+            value = value + product.bias[at];
+        sink_output(product, value, row_of(product.y, t) + at);
+    }
+}
+
+static uint32_t batches(uint32_t n)
+{
+    return n > 0 ? n : 1;
+}
+
+extern "C" void moec_cuda_product_run(struct moec_gpu_stream *stream, const struct moec_cuda_product *product)
+{
+    if (product->n_rows == 0 || product->n_tok == 0)
+        return;
+    const uint32_t n_batch = batches(product->n_batch);
+    if (product->n_tok <= FEW_TOKENS) {
+        const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_HALVES), product->n_tok, n_batch);
+        MOEC_CUDA_LAUNCH((product_kernel<1, 1>), grid, stream, *product);
+        return;
+    }
+    const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_HALVES * MANY_ROWS),
+                    moec_cuda_blocks(product->n_tok, MANY_TOKENS), n_batch);
+    MOEC_CUDA_LAUNCH((product_kernel<MANY_ROWS, MANY_TOKENS>), grid, stream, *product);
+}
+
+/* ---- weighted sums ---- */
+
+template <uint32_t TOKENS> __global__ static void sum_kernel(struct moec_cuda_sum sum)
+{
+    const uint32_t block = blockIdx.x * MOEC_CUDA_HALVES + half_of_block(), token = blockIdx.y * TOKENS;
+    const size_t batch = blockIdx.z;
+    const uint32_t n_blocks = moec_cuda_blocks(sum.matrix.columns, MOEC_CUDA_WEIGHTS);
+    if (block >= n_blocks)
+        return;
+    struct token_rows<TOKENS> h;
+    struct column_sums<TOKENS> sums;
+#pragma unroll
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        const uint32_t at = token + t < sum.n_tok ? token + t : sum.n_tok - 1;
+        h.at[t] = sum.h + batch * sum.h_step + at * sum.h_stride;
+    }
+    sum_rows<TOKENS, false>(sum.matrix, sum.first_row + blockIdx.z * sum.row_step, sum.n_rows, block, h,
+                            sums);
+#pragma unroll
+    for (uint32_t t = 0; t < TOKENS; t++)
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t column = block * MOEC_CUDA_WEIGHTS + i * MOEC_CUDA_LANES + lane_of_half();
+            if (token + t < sum.n_tok && column < sum.matrix.columns)
+                row_of(sum.y, token + t)[batch * sum.y_step + column] = sums.at[t][i];
+        }
+}
+
+extern "C" void moec_cuda_sum_run(struct moec_gpu_stream *stream, const struct moec_cuda_sum *sum)
+{
+    const uint32_t n_blocks = moec_cuda_blocks(sum->matrix.columns, MOEC_CUDA_WEIGHTS * MOEC_CUDA_HALVES);
+    const uint32_t n_batch = batches(sum->n_batch);
+    if (sum->n_tok == 0 || n_blocks == 0)
+        return;
+    if (sum->n_tok <= FEW_TOKENS)
+        MOEC_CUDA_LAUNCH((sum_kernel<1>), dim3(n_blocks, sum->n_tok, n_batch), stream, *sum);
+    else
+        MOEC_CUDA_LAUNCH((sum_kernel<MANY_TOKENS>),
+                         dim3(n_blocks, moec_cuda_blocks(sum->n_tok, MANY_TOKENS), n_batch), stream, *sum);
+}
+
+/* ---- rows as floats ---- */
+
+template <int CODEC>
+__device__ static void look_up(const struct moec_cuda_lookup &lookup, uint32_t id, uint32_t block,
+                               float out[2])
+{
+    const uint32_t left = lookup.matrix.columns - block * MOEC_CUDA_WEIGHTS;
+    const uint32_t n = left < MOEC_CUDA_WEIGHTS ? left : MOEC_CUDA_WEIGHTS;
+    struct coded_row row = row_begin<CODEC>(lookup.matrix, id);
+    decode_pair<CODEC>(lookup.matrix, row, block, n, lane_of_half(), out);
+}
+
+__global__ static void lookup_kernel(struct moec_cuda_lookup lookup)
+{
+    const uint32_t columns = lookup.matrix.columns,
+                   padded = (columns + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+    const uint32_t block = blockIdx.y * MOEC_CUDA_HALVES + half_of_block();
+    if (block >= moec_cuda_blocks(columns, MOEC_CUDA_WEIGHTS))
+        return;
+    float w[2];
+    float *out = row_of(lookup.out, blockIdx.x);
+    FOR_CODEC(lookup.matrix.codec, look_up<CODEC>(lookup, lookup.ids[blockIdx.x], block, w))
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t column = block * MOEC_CUDA_WEIGHTS + i * MOEC_CUDA_LANES + lane_of_half();
+        if (column < padded)
+            out[column] = lookup.scale != 0 ? w[i] * lookup.scale : w[i];
+    }
+}
+
+extern "C" void moec_cuda_lookup_run(struct moec_gpu_stream *stream, const struct moec_cuda_lookup *lookup)
+{
+    const uint32_t n_blocks = moec_cuda_blocks(lookup->matrix.columns, MOEC_CUDA_WEIGHTS * MOEC_CUDA_HALVES);
+    if (lookup->n == 0 || n_blocks == 0)
+        return;
+    MOEC_CUDA_LAUNCH(lookup_kernel, dim3(lookup->n, n_blocks), stream, *lookup);
+}
