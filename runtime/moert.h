@@ -91,10 +91,10 @@ struct moert_options {
                               MOERT_DRAFT_TOKENS more positions */
     int n_threads;         /* 0 = all cores that this process may use */
     const char *cpu;       /* "auto", "scalar", "avx2", "avx512": same bits, different speed */
-    /* "canonical" (NULL), or "int8": activations are rounded to INT8 and products with integer codes are sums
-     * of integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on
-     * every instruction set too. A bundle's certificates are of the canonical arithmetic; moec eval
-     * --arithmetic int8 measures this one. */
+    /* "canonical", or "int8": activations are rounded to INT8 and products with integer codes are sums of
+     * integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on every
+     * instruction set too. NULL: the one that the bundle's certificate means (moec compile --arithmetic),
+     * canonical without one. */
     const char *arithmetic;
     uint32_t copy; /* precision copy to run; 0 = the compiled assignment, or the mode's copy */
 
@@ -193,6 +193,9 @@ struct moert_info {
     uint32_t rope_limit;   /* the trained context where rotary angles depend on whether the context is longer
                               (LongRoPE, dynamic NTK), else 0 */
     uint32_t rope_context; /* the angles are for contexts of up to this; 0 = up to rope_limit */
+    /* The arithmetic that the certificate of the bundle, or of its settings where they are in use, means;
+     * NULL without one. */
+    const char *certified_arithmetic;
 };
 
 /* Counters since the engine was opened; subtract two readings for what happened in between. Each expert that

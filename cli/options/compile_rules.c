@@ -63,6 +63,8 @@ static const char *const of_profile[] = {"group",       "quantizer",  "scheme", 
 static const char *const of_data[] = {"samples", "search-samples", "select-samples", "certificate-samples",
                                       "task"};
 
+static const char *const of_measuring[] = {"journal", "arithmetic"};
+
 static enum moec_status check_data(const struct cli_args *args, struct moec_error *err)
 {
     const bool has_profile = cli_has(args, "profile"), has_data = cli_has(args, "data");
@@ -84,9 +86,11 @@ static enum moec_status check_data(const struct cli_args *args, struct moec_erro
         if (cli_has(args, of_data[i]) && !has_data)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--%s is ignored without --data: leave it out, or give --data", of_data[i]);
-    if (cli_has(args, "journal") && !has_profile && !has_data)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--journal is ignored where nothing is measured: leave it out, or give --data");
+    for (size_t i = 0; i < sizeof of_measuring / sizeof *of_measuring; i++)
+        if (cli_has(args, of_measuring[i]) && !has_profile && !has_data)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s is ignored where nothing is measured: leave it out, or give --data",
+                             of_measuring[i]);
     return MOEC_OK;
 }
 

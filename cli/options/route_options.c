@@ -16,6 +16,14 @@ static enum moec_status check_idle(const struct cli_args *args, const char *opti
     return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without %s", option, others);
 }
 
+bool cli_takes_int8(const struct cli_args *args, const struct moec_certificate *certificate)
+{
+    const char *given = cli_text(args, "arithmetic"); /* the table allows only two names */
+    if (given != NULL)
+        return strcmp(given, "int8") == 0;
+    return certificate != NULL && moec_certificate_is_int8(certificate);
+}
+
 enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, struct moec_error *err)
 {
     *share = 0;

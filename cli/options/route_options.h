@@ -50,9 +50,20 @@
 #define CLI_ARITHMETIC_OPTION(flags)                                                                         \
     {                                                                                                        \
         "arithmetic", 0, "HOW", "canonical|int8",                                                            \
-            "How products with weights are computed:\ncanonical\twith activations in full (default; what "   \
-            "certificates mean)\nint8\twith activations rounded to INT8: faster, changes the output a "      \
-            "little",                                                                                        \
+            "How products with weights are computed (default: as the bundle was certified, else canonical):" \
+            "\ncanonical\twith activations in full\nint8\twith activations rounded to INT8: faster, "        \
+            "changes "                                                                                       \
+            "the output a little",                                                                           \
+            flags                                                                                            \
+    }
+
+/* The same, where a bundle is made: what its loss is measured in. */
+#define CLI_CERTIFIED_ARITHMETIC_OPTION(flags)                                                               \
+    {                                                                                                        \
+        "arithmetic", 0, "HOW", "canonical|int8",                                                            \
+            "How the products are computed whose loss is measured and promised, and with which the bundle "  \
+            "then runs:\ncanonical\twith activations in full (default)\nint8\twith activations rounded to "  \
+            "INT8: faster; the original is measured in full all the same",                                   \
             flags                                                                                            \
     }
 
@@ -74,6 +85,9 @@
             "(default)\nnone\tno token's",                                                                   \
             flags                                                                                            \
     }
+
+/* Whether --arithmetic asks for int8, or without it the certificate means that; NULL = there is none. */
+bool cli_takes_int8(const struct cli_args *args, const struct moec_certificate *certificate);
 
 /* 0 without --sparsity. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_read_sparsity(const struct cli_args *args, double *share,

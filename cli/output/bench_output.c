@@ -120,8 +120,10 @@ void cli_print_bench(const struct moec_bench *bench)
               bench->options.path, cli_size_text(total, bench->expert_total_bytes), bench->tokens.n_sample,
               bench->tokens.prompt_tokens, bench->tokens.n_tokens, bench->tokens.name);
     if (opened != NULL)
-        cli_print(stdout, "kernels %s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
-                  opened->opened.cpu, opened->opened.n_threads);
+        cli_print(stdout, "kernels %s%s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
+                  opened->opened.cpu,
+                  strcmp(opened->opened.arithmetic, "int8") == 0 ? ", int8 arithmetic" : "",
+                  opened->opened.n_threads);
     if (bench->n_group > 1)
         cli_print(stdout, "memory is not enough for all rows at once: they ran in %" PRIu32 " groups\n",
                   bench->n_group);

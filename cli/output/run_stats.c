@@ -3,6 +3,7 @@
 #include "cli/output/terminal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static double rate(double n, double seconds)
 {
@@ -95,6 +96,19 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
                 "          decided by the bundle's settings (moec inspect); --decide none turns them off\n");
 }
 
+/* The arithmetic stands beside the certified one unless both are the usual one. */
+static void print_kernels(FILE *out, const struct moert_info *info)
+{
+    const char *certified = info->certified_arithmetic;
+    const bool is_certified = certified != NULL && strcmp(certified, info->arithmetic) == 0;
+    fprintf(out, "kernels   %s, %s arithmetic", info->cpu, info->arithmetic);
+    if (is_certified && strcmp(certified, "canonical") != 0)
+        fprintf(out, " as certified");
+    else if (certified != NULL && !is_certified)
+        fprintf(out, " (certified: %s)", certified);
+    fprintf(out, ", %" PRIu32 " threads\n", info->n_threads);
+}
+
 void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
 {
     const struct moert_info info = moert_engine_info(engine);
@@ -115,8 +129,7 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
     }
     print_experts(out, engine);
     print_memory(out, engine, figures->budget_bytes);
-    fprintf(out, "kernels   %s, %s arithmetic, %" PRIu32 " threads\n", info.cpu, info.arithmetic,
-            info.n_threads);
+    print_kernels(out, &info);
 }
 
 /* ---- JSON ---- */
@@ -170,6 +183,15 @@ static void put_text(struct node *node, const char *key, const char *value)
 {
     print_key(node, key);
     print_string(node->out, value);
+}
+
+static void put_text_or_null(struct node *node, const char *key, const char *value)
+{
+    print_key(node, key);
+    if (value != NULL)
+        print_string(node->out, value);
+    else
+        fputs("null", node->out);
 }
 
 static struct node open_node(struct node *parent, const char *key, char bracket)
@@ -307,6 +329,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_text(&root, "io", info.io);
     put_text(&root, "cpu", info.cpu);
     put_text(&root, "arithmetic", info.arithmetic);
+    put_text_or_null(&root, "certified_arithmetic", info.certified_arithmetic);
     put_u64(&root, "threads", info.n_threads);
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
     put_speed(&root, figures);

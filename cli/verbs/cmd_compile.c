@@ -2,6 +2,7 @@
 #include "cli/options/measure_options.h"
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
+#include "cli/options/route_options.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
@@ -83,6 +84,7 @@ static const struct cli_option options[] = {
      "Confidence of the interval whose upper end must meet --max-loss (default 0.95), or:\n"
      "point\tthe measured loss itself is tested",
      CLI_RARE},
+    CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     {"accept-miss", 0, NULL, NULL,
      "Write the bundle even if its certificate misses the target, and mark it as such.", CLI_RARE},
     {"journal", 0, "FILE", NULL,
@@ -187,8 +189,9 @@ static void spell_options(struct compile_job *job)
         (void)snprintf(metric, sizeof metric, " metric=%s task=%.24s",
                        moec_task_metric_name(compile->rows->task.metric), compile->rows->task.name);
     (void)snprintf(job->options_text, sizeof job->options_text,
-                   "max-loss=%s%s max-size=%s%s dense-bits=%s copies=%s confidence=%g %s group=%" PRIu32,
-                   loss, metric, size, bits, dense, copies, compile->confidence, quantizer, compile->group);
+                   "max-loss=%s%s max-size=%s%s dense-bits=%s copies=%s confidence=%g %s group=%" PRIu32 "%s",
+                   loss, metric, size, bits, dense, copies, compile->confidence, quantizer, compile->group,
+                   compile->int8 ? " arithmetic=int8" : "");
 }
 
 static const char *policy_of(const struct cli_args *args)
@@ -273,6 +276,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         .max_loss = NAN,
         .accept_miss = cli_has(args, "accept-miss"),
         .measure_uniform = cli_has(args, "report"),
+        .int8 = cli_takes_int8(args, NULL),
     };
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
@@ -516,6 +520,9 @@ static void print_report(const struct compile_job *job)
     if (!isnan(certificate->target))
         cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
                   certificate->missed ? ": MISSED" : "");
+    if (moec_certificate_is_int8(certificate))
+        cli_print(stdout, "\n             in %s arithmetic, with which moec run computes this bundle",
+                  certificate->arithmetic);
     if (certificate->confidence == MOEC_CONFIDENCE_POINT)
         cli_print(stdout, "\n             one evaluation, a point estimate: no interval is promised");
     else if (!isnan(certificate->target) && certificate->n_sequence > 0)
@@ -609,6 +616,8 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
         moec_json_out_string(root, "warning", report->warning);
     if (certificate->present) {
         moec_json_out_string(root, "metric", certificate->metric);
+        if (moec_certificate_is_int8(certificate))
+            moec_json_out_string(root, "arithmetic", certificate->arithmetic);
         moec_json_out_double(root, "reference", certificate->reference);
         moec_json_out_double(root, "compiled", certificate->compiled);
         moec_json_out_double(root, "loss", certificate->loss);

@@ -56,6 +56,7 @@ struct eval_job {
     struct cli_measure_options measure;
     struct moec_route route;
     struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
+    bool int8;                           /* the arithmetic: asked for, or certified */
     struct moec_sparsity *sparsity;      /* NULL = none */
     struct moec_source source, reference;
     struct moec_tokenizer *tokenizer;
@@ -97,17 +98,19 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
     return MOEC_OK;
 }
 
-/* The bundle's own settings, unless options say otherwise. */
+/* The bundle's own settings and arithmetic, unless options say otherwise. */
 static enum moec_status read_tuned(struct eval_job *job, struct moec_error *err)
 {
     const struct moec_bundle *bundle = job->source.bundle;
     struct moec_bundle_decisions decisions;
+    job->int8 = cli_takes_int8(job->args, bundle != NULL ? &bundle->certificate : NULL);
     if (bundle == NULL || cli_decisions_given(job->args) || cli_decides_nothing(job->args))
         return MOEC_OK;
     MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
     if (!moec_decision_settings_are_on(&decisions.settings))
         return MOEC_OK;
     job->tuned = decisions.settings;
+    job->int8 = cli_takes_int8(job->args, &decisions.certificate);
     return moec_route_from_settings(&job->tuned, &job->source.model->config, &bundle->paths, job->source.path,
                                     &job->route, err);
 }
@@ -181,8 +184,8 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         .n_prompt = n_prompt,
         .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
         .sparsity = job->sparsity,
+        .int8 = job->int8,
     };
-    MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &scorer_options.int8, err));
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;
     MOEC_TRY(moec_alloc((void **)&job->measured.nll, n, sizeof(double), "window losses", err));
@@ -305,8 +308,8 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         put_decisions(job, root);
     if (job->sparsity != NULL)
         put_sparsity(job, root);
-    if (cli_has(job->args, "arithmetic"))
-        moec_json_out_string(root, "arithmetic", cli_text(job->args, "arithmetic"));
+    if (job->int8 || cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->int8));
     return cli_print_json(root, err);
 }
 
@@ -326,8 +329,8 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
         print_decisions(job);
     if (job->sparsity != NULL)
         print_sparsity(job);
-    if (cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s\n", cli_text(job->args, "arithmetic"));
+    if (job->int8 || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(job->int8));
 }
 
 /* By the units that an interval of a loss goes by, which against a reference of no surprise at all is the

@@ -1,4 +1,5 @@
 #include "cli/options/part_windows.h"
+#include "cli/options/route_options.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
@@ -40,6 +41,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"confidence", 0, "C", NULL,
      "Confidence of the interval whose upper end must meet --max-loss (default 0.95).", CLI_RARE},
+    CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_SAMPLES_OPTIONS,
     {"output", 'o', "OUT.moec", NULL, "The bundle with settings; may be MODEL.moec itself, as by default.",
      CLI_OUTPUT | CLI_IN_PLACE},
@@ -171,6 +173,7 @@ static enum moec_status open_models(struct tune_job *job, struct moec_error *err
                          "'%s' is a checkpoint, expected a bundle: compile it first, with less than the loss "
                          "that bundle and decisions may have together",
                          path);
+    job->tune.int8 = cli_takes_int8(job->args, &job->bundle.bundle->certificate);
     MOEC_TRY(read_settings(job, err));
     MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), measure->work_bytes, measure->n_threads,
                               measure->seq_len_tokens, &job->original, err));

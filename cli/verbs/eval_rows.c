@@ -1,6 +1,7 @@
 #include "cli/verbs/eval_rows.h"
 
 #include "cli/options/generation_options.h"
+#include "cli/options/route_options.h"
 #include "cli/output/json_output.h"
 #include "cli/print/print.h"
 #include "formats/base/file.h"
@@ -75,6 +76,11 @@ static enum moec_status row_done(void *context, uint32_t n_done, uint32_t n_row,
     return job->writes_answers ? write_answer(job, result, err) : MOEC_OK;
 }
 
+static bool takes_int8(const struct rows_job *job)
+{
+    return cli_takes_int8(job->args, job->source->bundle != NULL ? &job->source->bundle->certificate : NULL);
+}
+
 static enum moec_status score(struct rows_job *job, const struct moec_source *source, const char *phase,
                               struct moec_row_scores *scores, struct moec_error *err)
 {
@@ -86,6 +92,8 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
                                                 .n_threads = job->measure->n_threads,
                                                 .n_context = job->n_context,
                                                 .text_bytes = text_bytes,
+                                                /* A reference stays canonical. */
+                                                .int8 = source == job->source && takes_int8(job),
                                                 .generation = &generation};
     const struct moec_row_scores_options rows = {
         .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};
@@ -93,8 +101,6 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
                          source->path);
     MOEC_TRY(cli_read_generation(job->args, &asked, err));
-    if (source == job->source) /* a reference stays canonical */
-        MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &options.int8, err));
     moec_generation_take_public(&generation, &asked);
     job->phase = phase;
     MOEC_TRY(moec_continuation_create(source->model, source->experts, source->tokenizer, &options,
@@ -162,8 +168,8 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_u64(root, "tokens", job->scores.n_tokens);
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
-    if (cli_has(job->args, "arithmetic"))
-        moec_json_out_string(root, "arithmetic", cli_text(job->args, "arithmetic"));
+    if (takes_int8(job) || cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(takes_int8(job)));
     if (loss != NULL) {
         moec_json_out_double(root, "reference", loss->reference); /* of 0: the others are null */
         moec_json_out_double(root, "loss", loss->loss);
@@ -193,6 +199,8 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
             cli_print(stdout, "%s %.4f\n", moec_task_metric_name(other),
                       moec_row_scores_mean(&job->scores, other));
     }
+    if (takes_int8(job) || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(takes_int8(job)));
     if (job->scores.n_cut > 0)
         cli_print(stdout, "%" PRIu32 " prompts did not fit into the context and were cut at the start%s\n",
                   job->scores.n_cut,

@@ -45,7 +45,10 @@ static void fill_certificate(struct moec_compile_run *run, const struct moec_los
         memcpy(certificate->data_digest, rows->digest, sizeof certificate->data_digest);
         memcpy(certificate->data_name, rows->name, sizeof certificate->data_name);
     }
-    memcpy(certificate->arithmetic, profile->arithmetic, sizeof certificate->arithmetic);
+    if (run->options->int8)
+        (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, MOEC_CERTIFICATE_INT8);
+    else
+        memcpy(certificate->arithmetic, profile->arithmetic, sizeof certificate->arithmetic);
 }
 
 /* ---- the tests ---- */

@@ -150,8 +150,8 @@ bool moec_compile_is_cancelled(const struct moec_compile_run *run);
 
 /* ---- parts of the data: compile_part.c ---- */
 
-/* Windows of a part that `model` can be evaluated on; its experts are the original's until they are assigned.
- * Errors: those of the scorer. The part is released by the caller in every case. */
+/* Windows of a part that `model` can be evaluated on, canonically; its experts are the original's until they
+ * are assigned. Errors: those of the scorer. The part is released by the caller in every case. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run *run, enum moec_part which,
                                                          const struct moec_model *model,
                                                          struct moec_compile_part *part,

@@ -213,6 +213,7 @@ static enum moec_status measure_harm(struct moec_compile_run *run, struct moec_e
         .windows = &windows,
         .kernels = run->options->kernels,
         .n_threads = run->options->n_threads,
+        .int8 = run->options->int8,
         .numbers = offer->numbers,
         .bits = offer->bits,
         .n_number = offer->n_number,

@@ -176,21 +176,23 @@ const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metri
 
 /* ---- measuring ---- */
 
-static struct moec_continuation_options
-continuation_options(const struct moec_row_metric *metric, const struct moec_kernels *kernels, int n_threads)
+static struct moec_continuation_options continuation_options(const struct moec_row_metric *metric,
+                                                             const struct moec_row_metric_means *means)
 {
     const uint64_t memory_bytes = moec_rows_budget(metric->options->memory_bytes);
-    return (struct moec_continuation_options){.kernels = kernels,
+    return (struct moec_continuation_options){.kernels = means->kernels,
+                                              .int8 = means->int8,
                                               .text_bytes = moec_rows_left_bytes(&metric->rows, memory_bytes),
-                                              .n_threads = n_threads,
+                                              .n_threads = means->n_threads,
                                               .n_context = metric->options->n_context,
                                               .generation = moec_checkpoint_generation(metric->checkpoint)};
 }
 
-uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric, int n_threads)
+uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric,
+                               const struct moec_row_metric_means *means)
 {
     const struct moec_config *config = moec_checkpoint_config(metric->checkpoint);
-    const struct moec_continuation_options options = continuation_options(metric, NULL, n_threads);
+    const struct moec_continuation_options options = continuation_options(metric, means);
     return metric->rows.text_bytes + moec_continuation_bytes(config, &options);
 }
 
@@ -203,7 +205,7 @@ static enum moec_status row_done(void *context, uint32_t n_done, uint32_t n_row,
 
 enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric, enum moec_part part,
                                          const struct moec_model *model, struct moec_experts *experts,
-                                         const struct moec_kernels *kernels, int n_threads,
+                                         const struct moec_row_metric_means *means,
                                          const struct moec_progress *progress, double *scores,
                                          struct moec_error *err)
 {
@@ -211,7 +213,7 @@ enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric, e
     struct moec_continuation *continuation = NULL;
     struct moec_row_scores measured = {0};
     const struct moec_task *task = &metric->options->task;
-    const struct moec_continuation_options options = continuation_options(metric, kernels, n_threads);
+    const struct moec_continuation_options options = continuation_options(metric, means);
     struct moec_progress own = progress != NULL ? *progress : (struct moec_progress){0};
     const struct moec_row_scores_options rows = {.n_sample = metric->n_chosen[part],
                                                  .chosen = metric->chosen[part],

@@ -33,20 +33,28 @@ MOEC_WARN_UNUSED enum moec_status moec_row_metric_open(const struct moec_row_met
                                                        struct moec_row_metric **out, struct moec_error *err);
 void moec_row_metric_free(struct moec_row_metric *metric);
 
+/* What measures. */
+struct moec_row_metric_means {
+    const struct moec_kernels *kernels;
+    int n_threads;
+    bool int8; /* the arithmetic (runtime/kernels/int8.h) */
+};
+
 /* Rows of a part, their data's name and digest, and bytes that a measurement takes. */
 uint32_t moec_row_metric_count(const struct moec_row_metric *metric, enum moec_part part);
 /* Which rows a part has: (*n), in the order in which they were drawn; borrowed. */
 const uint64_t *moec_row_metric_chosen(const struct moec_row_metric *metric, enum moec_part part,
                                        uint32_t *n);
 const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metric);
-uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric, int n_threads);
+uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric,
+                               const struct moec_row_metric_means *means);
 
 /* scores (moec_row_metric_count) of the part's rows with what `model` and `experts` answer now. Errors: those
  * of moec_row_scores_measure, what `progress` answers. */
 MOEC_WARN_UNUSED enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric,
                                                           enum moec_part part, const struct moec_model *model,
                                                           struct moec_experts *experts,
-                                                          const struct moec_kernels *kernels, int n_threads,
+                                                          const struct moec_row_metric_means *means,
                                                           const struct moec_progress *progress,
                                                           double *scores, struct moec_error *err);
 

@@ -53,6 +53,7 @@ struct moec_harm_request {
     const struct moec_windows *windows;
     const struct moec_kernels *kernels;
     int n_threads;
+    bool int8; /* the arithmetic of whole models (runtime/kernels/int8.h); the original's is canonical */
     const uint8_t *numbers;      /* (n_number) codecs that projections may take, the lowest bits first */
     const uint32_t *bits;        /* (n_number) bits of each */
     uint32_t n_number;           /* 2.. */

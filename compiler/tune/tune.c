@@ -129,6 +129,7 @@ static enum moec_status open_part(struct tune *tune, enum moec_part which, struc
         .kernels = tune->options->kernels,
         .n_threads = tune->options->n_threads,
         .reference_limit_bytes = tune->options->reference_bytes,
+        .int8 = tune->options->int8,
         .record_bytes = {bundle->record_bytes[0], bundle->record_bytes[1]},
     };
     MOEC_TRY(
@@ -315,11 +316,12 @@ static void fill_certificate(const struct tune *tune, const struct moec_loss *lo
         .n_window = loss->n_window,
         .n_token = loss->n_token,
         .seq_len_tokens = tune->part.windows.seq_len_tokens,
-        .arithmetic = "canonical-f32",
         .n_sequence = tune->report->n_sequence,
     };
     memcpy(certificate->data_digest, tune->inputs->data_digest, MOEC_SHA256_BYTES);
     (void)snprintf(certificate->data_name, sizeof certificate->data_name, "%s", tune->inputs->data_name);
+    (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, "%s",
+                   tune->options->int8 ? MOEC_CERTIFICATE_INT8 : MOEC_CERTIFICATE_CANONICAL);
     digest_part(tune, certificate->part_digest);
 }
 

@@ -22,6 +22,7 @@ struct moec_tune_options {
     const struct moec_kernels *kernels;
     int n_threads;            /* as moec_pool_make */
     uint64_t reference_bytes; /* that the original's probabilities may take */
+    bool int8;                /* the bundle is measured in the int8 arithmetic; the original never is */
     double max_loss;          /* 0.02 is 2 % */
     double confidence;        /* 0.5 < c < 1 */
     bool with_route, with_precision;

@@ -40,6 +40,11 @@ struct moec_sequence_step {
     bool is_chosen; /* the plan that the bundle has */
 };
 
+/* Arithmetics as certificates name them. A bundle runs in its certificate's unless told otherwise; in the
+ * canonical one where this version does not know the name. */
+#define MOEC_CERTIFICATE_CANONICAL "canonical-f32"
+#define MOEC_CERTIFICATE_INT8      "int8"
+
 /* The loss that the bundle promises, as measured (D6): reference and compiled are perplexities on the
  * certificate part, or mean scores of another metric on its rows. */
 struct moec_certificate {
@@ -63,13 +68,16 @@ struct moec_certificate {
     uint32_t seq_len_tokens;
     uint8_t data_digest[MOEC_SHA256_BYTES];
     char data_name[256];
-    char arithmetic[32];
+    char arithmetic[32]; /* of the compiled model's products; the reference is always canonical */
     /* How it was proven; n_sequence 0 in bundles from before there was more than one test. */
     uint32_t n_sequence;
     struct moec_sequence_step sequence[MOEC_MAX_SEQUENCE]; /* (n_sequence) from the safest to the smallest */
     /* Which windows or rows certified: bundles with the same one were certified on the same part. */
     uint8_t part_digest[MOEC_SHA256_BYTES];
 };
+
+/* Whether losses were measured in the int8 arithmetic; false without a certificate. */
+bool moec_certificate_is_int8(const struct moec_certificate *certificate);
 
 /* What the bundle was made from. */
 struct moec_provenance {

@@ -284,6 +284,11 @@ static enum moec_status check_number(double value, size_t index, struct moec_err
     return moec_fail(err, MOEC_ERR_FORMAT, "certificate has number %zu that is not finite", index);
 }
 
+bool moec_certificate_is_int8(const struct moec_certificate *certificate)
+{
+    return certificate->present && strcmp(certificate->arithmetic, MOEC_CERTIFICATE_INT8) == 0;
+}
+
 enum moec_status moec_certificate_encode(const struct moec_certificate *certificate, uint8_t *bytes,
                                          struct moec_error *err)
 {

@@ -68,7 +68,7 @@ struct moec_bench_options {
     uint32_t n_sample, prompt_tokens, n_tokens;
     int n_threads;                /* 0 = all cores that this process may use */
     const char *cpu;              /* NULL: "auto" */
-    const char *arithmetic;       /* NULL: "canonical" */
+    const char *arithmetic;       /* NULL: as certified, else "canonical" */
     const struct moec_rows *rows; /* data, borrowed; NULL: a text that moec brings */
 };
 

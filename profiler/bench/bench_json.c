@@ -2,6 +2,7 @@
 
 #include "profiler/bench/bench_row.h"
 #include "profiler/common/machine.h"
+#include "runtime/kernels/int8.h"
 #include "runtime/moert.h"
 
 #include <math.h>
@@ -73,6 +74,12 @@ static void put_figures(struct moec_json_out *node, const struct moec_bench *ben
     }
 }
 
+/* Rows tell when they compute otherwise than usual. */
+static bool is_int8(const struct moec_bench_row *row)
+{
+    return strcmp(row->opened.arithmetic, moec_arithmetic_name(true)) == 0;
+}
+
 static struct moec_json_out *row_node(const struct moec_bench *bench, const struct moec_bench_row *row)
 {
     const struct moec_bench_options *options = &bench->options;
@@ -89,6 +96,8 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     moec_json_out_double(node, "bandwidth_bytes_per_second",
                          row->storage < options->n_storage ? bench->bandwidth[row->storage][row->copy] : NAN);
     moec_json_out_u64(node, "copy", row->copy);
+    if (is_int8(row))
+        moec_json_out_string(node, "arithmetic", row->opened.arithmetic);
     put_string_or_null(node, "evict", row->opened.evict);
     put_string_or_null(node, "predict", row->opened.predict);
     moec_json_out_u64(node, "preload_count", row->engine.preload_count);
@@ -142,8 +151,8 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     moec_json_out_node(root, "device", device);
     moec_json_out_u64(root, "threads", first->opened.n_threads);
     put_string_or_null(root, "cpu", first->opened.cpu);
-    if (bench->options.arithmetic != NULL)
-        moec_json_out_string(root, "arithmetic", bench->options.arithmetic);
+    if (bench->options.arithmetic != NULL || is_int8(first))
+        moec_json_out_string(root, "arithmetic", first->opened.arithmetic);
     put_string_or_null(root, "io", bench->options.io != NULL ? bench->options.io : "auto");
     moec_json_out_string(versions, "moec", moert_version());
     moec_json_out_string(versions, "arithmetic", "canonical-f32");

@@ -82,6 +82,7 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     opened->expert_total_bytes = info.expert_total_bytes;
     opened->working_set_bytes = info.working_set_bytes;
     (void)snprintf(opened->cpu, sizeof opened->cpu, "%s", info.cpu);
+    (void)snprintf(opened->arithmetic, sizeof opened->arithmetic, "%s", info.arithmetic);
     (void)snprintf(opened->evict, sizeof opened->evict, "%s", info.evict);
     (void)snprintf(opened->predict, sizeof opened->predict, "%s", info.predict);
     (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.io);

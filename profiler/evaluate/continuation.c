@@ -48,6 +48,7 @@ uint64_t moec_continuation_bytes(const struct moec_config *config,
     const uint64_t n_beam =
         options->generation != NULL && options->generation->n_beam > 1 ? options->generation->n_beam : 1;
     return moec_forward_scratch_bytes(config, n_batch, options->n_threads) +
+           (options->int8 ? moec_forward_int8_bytes(config, n_batch) : 0) +
            moec_session_bytes(config, n_context, n_batch) +
            (n_beam - 1) * moec_session_bytes(config, n_context, 0) +
            (TILE_TOKENS + 2 * n_beam) * (uint64_t)config->n_vocab * sizeof(float);

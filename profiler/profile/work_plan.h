@@ -29,6 +29,7 @@ struct moec_work_request {
     uint32_t n_reference; /* scorers that would rather keep the reference's probabilities */
     bool traces;          /* what layers do is traced, with the outputs of each rank */
     bool sweeps;          /* exact sensitivities are measured */
+    bool int8;            /* one of the passes rounds activations (runtime/kernels/int8.h) */
     const char *folder;   /* where states spill; NULL: they do not */
 };
 

@@ -27,7 +27,8 @@ struct moert_engine {
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
     struct moec_engine_chat *chat;
     const struct moec_kernels *kernels;
-    bool int8; /* the arithmetic */
+    bool int8;          /* the arithmetic */
+    char certified[32]; /* what the certificate of what runs means; "" = there is none */
     struct moec_mode_choice choice;
     struct moec_record_io io;
     struct moec_memory_plan plan;

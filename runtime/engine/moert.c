@@ -102,6 +102,17 @@ static bool are_chosen(const struct moert_decisions *decisions)
     return decisions->none || decisions->route != NULL || decisions->precision != NULL;
 }
 
+/* Runs in the certificate's arithmetic, unless options say otherwise. */
+static void take_arithmetic(struct moert_engine *engine, const struct moec_certificate *certificate)
+{
+    const bool is_canonical = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_CANONICAL) == 0;
+    engine->int8 = moec_certificate_is_int8(certificate);
+    (void)snprintf(engine->certified, sizeof engine->certified, "%s",
+                   !certificate->present ? ""
+                   : is_canonical        ? moec_arithmetic_name(false)
+                                         : certificate->arithmetic);
+}
+
 /* The bundle's own settings, which are certified for its compiled assignment and used with that alone. */
 static enum moec_status use_tuned(struct moert_engine *engine, const struct moert_options *options,
                                   const struct moec_config *config, struct moec_error *err)
@@ -118,6 +129,7 @@ static enum moec_status use_tuned(struct moert_engine *engine, const struct moer
         moec_route_from_settings(settings, config, &bundle->paths, bundle->file.path, &engine->route, err));
     engine->route.decode_only = options->decisions.decode_only;
     engine->tuned = *settings;
+    take_arithmetic(engine, &decisions.certificate);
     for (int low = 0; low < 2; low++)
         (void)snprintf(engine->tuned_slots[low], sizeof engine->tuned_slots[low], "%" PRIu32,
                        low == 1 ? settings->n_low_slots : settings->n_slots);
@@ -185,6 +197,7 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
+    take_arithmetic(engine, &engine->bundle->certificate);
     engine->n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
     engine->n_context = options->n_context;
     if (engine->n_context == 0)
@@ -228,7 +241,8 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (options->evict_weights != NULL)
         MOEC_TRY(moec_evict_read_weights(options->evict_weights, engine->evict_weights, err));
     MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
-    return moec_arithmetic_read(options->arithmetic, &engine->int8, err);
+    return options->arithmetic != NULL ? moec_arithmetic_read(options->arithmetic, &engine->int8, err)
+                                       : MOEC_OK;
 }
 
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
@@ -593,6 +607,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .kv_lent_bytes = moec_kv_lending_lent_bytes(lending),
         .rope_limit = moec_config_rope_limit(config),
         .rope_context = engine->model->config.rope_context,
+        .certified_arithmetic = engine->certified[0] != '\0' ? engine->certified : NULL,
     };
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The int8 arithmetic through the command line: one text on every instruction set, thread count and memory, in drafts and
-# with fewer neurons; a loss near the canonical one's; both kinds of models; and what is refused.
+# with fewer neurons; a loss near the canonical one's; both kinds of models; bundles that are certified in it and run in
+# it by default; and what is refused.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 sample=datasets/sample/model
@@ -83,5 +84,82 @@ try 0 "run again" "$moec" run "$work/s.moec" -p "$ask" -n 12 --arithmetic int8 -
 same "$work/first" "$work/stdout" "has the same words"
 try 0 "answers" "$moec" eval "$work/s.moec" --data datasets/switch-sample/test.jsonl --task dialogues --samples 4 --arithmetic int8 -q --json
 says stdout '"arithmetic": "int8"' "are measured"
+
+# ---- certified ----
+
+few="--data $text --samples 64 --seq-len 32 -q --force"
+# certified BUNDLE OPTION...: the weights of m.moec with a certificate, and what inspect says of it.
+# shellcheck disable=SC2317 # called by try
+certified() {
+    out=$1
+    shift
+    # shellcheck disable=SC2086 # words
+    "$moec" compile $sample --policy uniform --bits 4 --group 32 $few -o "$out" "$@" >"$work/stdout" 2>"$work/stderr" &&
+        "$moec" inspect "$out" --json >"$out.json" 2>"$work/stderr"
+}
+try 0 "a canonical certificate" certified "$work/c.moec" --journal "$work/journal"
+cp "$work/c.moec.json" "$work/stdout" && says stdout '"arithmetic": "canonical-f32"' "says so"
+try 0 "one in int8, with the same journal" certified "$work/i.moec" --journal "$work/journal" --arithmetic int8
+cp "$work/i.moec.json" "$work/stdout" && says stdout '"arithmetic": "int8"' "says so"
+cp "$work/i.moec" "$work/first"
+try 0 "without a journal" certified "$work/i.moec" --arithmetic int8
+same "$work/first" "$work/i.moec" "nothing of the canonical one was taken for it"
+if [ "$(member reference "$work/c.moec.json")" = "$(member reference "$work/i.moec.json")" ] &&
+    [ "$(member compiled "$work/c.moec.json")" != "$(member compiled "$work/i.moec.json")" ]; then
+    pass "both are against the same original, and differ"
+else
+    fail "both are against the same original, and differ"
+fi
+
+# runs_in BUNDLE ARITHMETIC CERTIFIED WORDS OPTION...: what run computes in, by its stats and its words.
+runs_in() {
+    model=$1 what="$(basename "$1") in $2, certified in $3$([ $# -gt 4 ] && shift 4 && echo ", with $*")"
+    arithmetic=$2 of_certificate=$3 words=$4
+    shift 4
+    generate "$@"
+    if grep -q "\"arithmetic\": \"$arithmetic\"" "$work/stats" &&
+        grep -q "\"certified_arithmetic\": \"$of_certificate\"" "$work/stats" && cmp -s "$work/stdout" "$words"; then
+        pass "$what"
+    else
+        fail "$what"
+    fi
+}
+model=$work/m.moec
+generate --arithmetic canonical && cp "$work/stdout" "$work/canonical"
+generate --arithmetic int8 && cp "$work/stdout" "$work/int8"
+runs_in "$work/i.moec" int8 int8 "$work/int8"
+runs_in "$work/i.moec" canonical int8 "$work/canonical" --arithmetic canonical
+runs_in "$work/c.moec" canonical canonical "$work/canonical"
+runs_in "$work/c.moec" int8 canonical "$work/int8" --arithmetic int8
+try 0 "its stats" "$moec" run "$work/i.moec" -p "Once" -n 8 --stats
+says stderr 'kernels .*, int8 arithmetic as certified, ' "say it in words"
+try 0 "and against the certificate" "$moec" run "$work/i.moec" -p "Once" -n 8 --stats --arithmetic canonical
+says stderr 'kernels .*, canonical arithmetic \(certified: int8\), ' "too"
+samples=4
+evaluate "$work/few.json" "$work/m.moec" $sample --data $text --seq-len 32 --arithmetic int8
+evaluate "$work/again.json" "$work/i.moec" $sample --data $text --seq-len 32
+sed -i '/"model"/d' "$work/few.json" "$work/again.json"
+same "$work/few.json" "$work/again.json" "eval goes by the certificate"
+try 0 "so does bench" "$moec" bench "$work/i.moec" --samples 2 --data $text --memory 50% --modes cache --json -q
+says stdout '"arithmetic": "int8"' "and says so"
+
+# settings FROM TO OPTION...: those of moec tune.
+# shellcheck disable=SC2317 # called by try
+settings() {
+    from=$1 to=$2
+    shift 2
+    # shellcheck disable=SC2086 # words
+    "$moec" tune "$from" --reference $sample $few --max-loss 60% --with route --slots 6 -o "$to" "$@"
+}
+try 0 "settings of the bundle in int8" settings "$work/i.moec" "$work/ti.moec" --json
+says stdout '"arithmetic": "int8"' "are certified in it"
+try 0 "settings in int8 of the other one" settings "$work/c.moec" "$work/tc.moec" --arithmetic int8
+says stdout 'in int8 arithmetic' "say so"
+model=$work/tc.moec
+generate --arithmetic int8 && cp "$work/stdout" "$work/tuned"
+runs_in "$work/tc.moec" int8 int8 "$work/tuned"
+runs_in "$work/tc.moec" canonical canonical "$work/canonical" --decide none
+try 2 "nothing to measure" "$moec" compile $sample --policy uniform --bits 4 --arithmetic int8 -q -o "$work/n.moec"
+says stderr "arithmetic is ignored where nothing is measured" "needs no arithmetic"
 
 done_testing

@@ -95,6 +95,30 @@ static void reseal_section(uint8_t *bytes, uint32_t kind, uint32_t level)
     reseal(bytes);
 }
 
+/* ---- certificates ---- */
+
+static void test_certificate__names_its_arithmetic(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool is_int8;
+    } names[] = {
+        {"int8", true}, {"canonical-f32", false}, {"canonical", false}, {"int8-other", false}, {"", false}};
+    uint8_t bytes[MOEC_CERTIFICATE_BYTES];
+    struct moec_error err = {0};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct moec_certificate written = {.present = true}, read = {0};
+        (void)snprintf(written.arithmetic, sizeof written.arithmetic, "%s", names[i].name);
+        assert_status(moec_certificate_encode(&written, bytes, &err), MOEC_OK, err);
+        assert_status(moec_certificate_decode(bytes, sizeof bytes, &read, &err), MOEC_OK, err);
+        assert_string_equal(read.arithmetic, names[i].name);
+        assert_true(moec_certificate_is_int8(&read) == names[i].is_int8);
+        read.present = false;
+        assert_false(moec_certificate_is_int8(&read));
+    }
+}
+
 /* ---- writing and reading ---- */
 
 static void check_parts(const struct sample *s, const struct moec_bundle *bundle)
@@ -793,6 +817,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_bundle__round_trip),
+        cmocka_unit_test(test_certificate__names_its_arithmetic),
         cmocka_unit_test(test_bundle__small_experts_stand_closer),
         CASE(test_bundle__random_models),
         CASE(test_bundle__many_pieces),

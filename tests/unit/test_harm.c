@@ -27,6 +27,7 @@ struct bench {
     struct moec_harm_matrix *dense;
     uint32_t n_dense;
     uint32_t dense_bits[MOEC_CODEC_TABLE];
+    bool int8; /* the arithmetic of what is measured */
 };
 
 static void bench_open(struct bench *bench, const char *name)
@@ -111,6 +112,7 @@ static struct moec_harm_request request_of(struct bench *bench)
         .windows = &bench->windows,
         .kernels = moec_kernels_best(),
         .n_threads = 2,
+        .int8 = bench->int8,
         .numbers = numbers,
         .bits = bits,
         .n_number = N_NUMBER,
@@ -125,7 +127,8 @@ static struct moec_harm_request request_of(struct bench *bench)
  */
 static double kl_of(struct bench *bench, uint32_t code, const struct moec_model *model)
 {
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 1};
+    const struct moec_scorer_options options = {
+        .kernels = moec_kernels_best(), .n_threads = 1, .int8 = bench->int8};
     struct moec_experts *experts = moec_variants_experts(bench->fixture.variants);
     struct moec_scorer *scorer = NULL;
     double nll[N_WINDOW], kl[N_WINDOW], sum = 0;
@@ -154,10 +157,11 @@ static const char *const families[] = {"olmoe", "mixtral", "qwen2_moe-tied", "sw
 static void test_harm__classes_of_experts_add_up(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < N_FAMILIES; f++) {
+    for (size_t f = 0; f < 2 * N_FAMILIES; f++) { /* each in both arithmetics */
         struct bench bench;
         struct moec_harm harm;
-        bench_open(&bench, families[f]);
+        bench_open(&bench, families[f / 2]);
+        bench.int8 = f % 2 == 1;
         const struct moec_config *config = &bench.fixture.model->config;
         const struct moec_harm_request request = request_of(&bench);
         MUST(moec_harm_measure(&request, &harm, &err));
@@ -195,10 +199,11 @@ static void test_harm__classes_of_experts_add_up(void **state)
 static void test_harm__roles_of_dense_matrices_add_up(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < N_FAMILIES; f++) {
+    for (size_t f = 0; f < 2 * N_FAMILIES; f++) { /* each in both arithmetics */
         struct bench bench;
         struct moec_harm harm;
-        bench_open(&bench, families[f]);
+        bench_open(&bench, families[f / 2]);
+        bench.int8 = f % 2 == 1;
         const struct moec_harm_request request = request_of(&bench);
         uint8_t *chosen = calloc(bench.n_dense, 1);
         MUST(moec_harm_measure(&request, &harm, &err));
