@@ -22,6 +22,25 @@ extern "C" {
 
 struct moec_gpu_stream; /* runtime/cuda/gpu.h */
 
+/* Kinds of formats/model, which is for C alone; cuda_matrix.c compares them. */
+enum moec_cuda_activation {
+    MOEC_CUDA_ACTIVATION_SILU,
+    MOEC_CUDA_ACTIVATION_RELU,
+    MOEC_CUDA_ACTIVATION_GELU_TANH,
+    MOEC_CUDA_ACTIVATION_CLAMPED_GLU,
+    MOEC_CUDA_ACTIVATION_CLAMPED_SILU,
+    MOEC_CUDA_ACTIVATION_RELU_SQUARED,
+};
+enum moec_cuda_router_kind {
+    MOEC_CUDA_ROUTER_SOFTMAX,
+    MOEC_CUDA_ROUTER_SIGMOID,
+    MOEC_CUDA_ROUTER_SOFTMAX_CHOSEN,
+    MOEC_CUDA_ROUTER_SPARSEMIXER,
+    MOEC_CUDA_ROUTER_ROOT_SOFTPLUS,
+};
+enum moec_cuda_group_score { MOEC_CUDA_GROUP_BEST, MOEC_CUDA_GROUP_BEST_TWO };
+enum moec_cuda_projection { MOEC_CUDA_GATE, MOEC_CUDA_UP, MOEC_CUDA_DOWN };
+
 /* ---- matrices and rows ---- */
 
 /* How a row's codes are laid out (formats/codec/codec.h): what moec_cuda_matrix_make finds. */
@@ -73,6 +92,7 @@ enum moec_cuda_sink {
     MOEC_CUDA_STORE,
     MOEC_CUDA_ADD,              /* to what stands there */
     MOEC_CUDA_MULTIPLY_SIGMOID, /* what stands there, by the output's sigmoid */
+    MOEC_CUDA_SIGMOID,          /* stored as its sigmoid */
     MOEC_CUDA_CAP,              /* stored as cap tanh(output / cap) */
 };
 
@@ -119,6 +139,180 @@ struct moec_cuda_lookup {
     struct moec_cuda_rows out;
 };
 void moec_cuda_lookup_run(struct moec_gpu_stream *stream, const struct moec_cuda_lookup *lookup);
+
+/* ---- rows ---- */
+
+/* out = norm(x), part by part: a row is n_part parts of n floats, each normed by itself (heads; 1: the whole
+ * row). RMS norm, or with `bias` LayerNorm. Without weights rows are copied. out may be x. */
+struct moec_cuda_norm {
+    struct moec_cuda_rows x, out;
+    uint32_t n_tok, n_part, n;
+    const float *weight; /* (n), or (n_part, n) with weight_step n; NULL: copied */
+    const float *bias;   /* (n) or NULL */
+    size_t weight_step;  /* 0: all parts have the same */
+    float eps;
+    uint32_t padded; /* floats of out's rows, those behind the last part become 0; 0: they are left alone */
+};
+void moec_cuda_norm_run(struct moec_gpu_stream *stream, const struct moec_cuda_norm *norm);
+
+/* y[t][i] = y[t][i] + x[t][i] * scale; scale 0: x[t][i] alone. */
+struct moec_cuda_addition {
+    struct moec_cuda_rows x, y;
+    uint32_t n_tok, n;
+    float scale;
+};
+void moec_cuda_addition_run(struct moec_gpu_stream *stream, const struct moec_cuda_addition *addition);
+
+/* x[t][i] = x[t][i] * factor, or factors[t]; with a limit, of magnitude no more than that instead. */
+struct moec_cuda_scaling {
+    struct moec_cuda_rows x;
+    uint32_t n_tok, n;
+    float factor;
+    const float *factors; /* (n_tok) or NULL */
+    float limit;          /* 0: none */
+};
+void moec_cuda_scaling_run(struct moec_gpu_stream *stream, const struct moec_cuda_scaling *scaling);
+
+/* Cosines and sines of positions, (n_tok, 2 * n_pair): cosines first (runtime/forward/rope.h). */
+struct moec_cuda_angles {
+    const float *inverse_frequency; /* (n_pair) */
+    const uint32_t *positions;      /* (n_tok) */
+    uint32_t n_tok, n_pair;
+    float factor; /* of both */
+    float *out;
+};
+void moec_cuda_angles_run(struct moec_gpu_stream *stream, const struct moec_cuda_angles *angles);
+
+/* Turns pairs (i, i + n_pair), i < n_pair, of each head of rows; heads are head_dim floats apart. */
+struct moec_cuda_rotation {
+    struct moec_cuda_rows x;
+    const float *angles;
+    uint32_t n_tok, n_head, head_dim, n_pair;
+};
+void moec_cuda_rotation_run(struct moec_gpu_stream *stream, const struct moec_cuda_rotation *rotation);
+
+/* The number of the largest value of each row, the lowest of those that are equal; 0 where the first value is
+ * NaN. */
+struct moec_cuda_argmax {
+    const float *x;
+    size_t x_stride;
+    uint32_t n_tok, n; /* n >= 1 */
+    uint32_t *out;     /* (n_tok) */
+};
+void moec_cuda_argmax_run(struct moec_gpu_stream *stream, const struct moec_cuda_argmax *argmax);
+
+/* ---- attention ---- */
+
+/* Rows of a batch that belong to one sequence, as struct moec_span (runtime/forward/span.h) with addresses of
+ * the device. Position p has its keys at k_prefix + p * kv_stride up to own_from, from there on at k_own + (p
+ * - own_from)
+ * * kv_stride; values likewise. */
+struct moec_cuda_span {
+    uint32_t first_row, first_position;
+    uint32_t own_from;
+    uint32_t n_keys; /* that every row sees where attention is not causal */
+    const float *k_prefix, *v_prefix, *k_own, *v_own;
+};
+
+/* softmax(q . k) v of every head, over the positions that its row sees (runtime/forward/attention.c):
+ * out[t][h * out_step + c], c < value_dim, from q[t][h * key_dim ..]. `group` query heads share a key and a
+ * value, which stand at group * group_step in a position's floats. `out` is not `q`. */
+struct moec_cuda_attention {
+    const struct moec_cuda_span *spans; /* in the device's memory, as the following */
+    const uint32_t *row_span;           /* (n_tok): the span of each row */
+    uint32_t n_tok, n_head, group;
+    uint32_t key_dim, value_dim;
+    size_t kv_stride, group_step;
+    const float *q;
+    size_t q_stride;
+    float *out;
+    size_t out_stride, out_step;
+    float scale;        /* of scores; 0: none */
+    const float *sinks; /* (n_head) or NULL */
+    const float *
+        position_bias; /* (n_head, bias_width) or NULL: by key's position less query's, from -bias_limit on */
+    uint32_t bias_width, bias_limit;
+    uint32_t window; /* 0: none */
+    bool is_causal;
+};
+void moec_cuda_attention_run(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
+
+/* ---- routers ---- */
+
+/* Scores, the choice of the best and their weights (runtime/forward/router_scores.h,
+ * runtime/policy/choice.h): for passes that take the router's own choice. Kinds are those of
+ * formats/model/config.h by number. n_expert and top_k are at most the two numbers below. */
+struct moec_cuda_router {
+    uint8_t kind;        /* enum moec_router_kind */
+    uint8_t group_score; /* enum moec_group_score */
+    bool norms_weights;  /* norm_topk_prob */
+    bool has_soft_sum;   /* router_soft_sum */
+    uint32_t n_tok, n_expert, top_k;
+    uint32_t n_group, n_top_group; /* 0: experts are not grouped */
+    float jitter, scale;           /* router_jitter, router_scale */
+    const float *choice_bias;      /* (n_expert) or NULL */
+    const float *expert_scale;     /* (n_expert) or NULL */
+    const uint32_t *given; /* (n_tok, top_k): experts by a table, to be put in order; NULL: the best */
+    float *scores;         /* (n_tok, scores_stride): logits, which become scores */
+    size_t scores_stride;
+    uint32_t *experts; /* (n_tok, top_k), the best first */
+    float *weights;    /* (n_tok, top_k) */
+};
+#define MOEC_CUDA_MAX_EXPERTS 4096 /* of a router: MOEC_MAX_EXPERTS */
+#define MOEC_CUDA_MAX_TOP_K   64   /* MOEC_MAX_TOP_K */
+void moec_cuda_router_run(struct moec_gpu_stream *stream, const struct moec_cuda_router *router);
+
+/* out[t][i] = sum over ranks of weights[t][rank] * outputs[t * top_k + rank][i], in rank order, plus the
+ * shared expert's output times its factor, times `scale` (0: none); or that is added to out. */
+struct moec_cuda_combination {
+    const float *outputs; /* (n_tok * top_k, stride) */
+    size_t stride;
+    const float *weights;        /* (n_tok, top_k) */
+    const float *shared;         /* (n_tok, stride) or NULL */
+    const float *shared_factors; /* (n_tok) or NULL: 1 */
+    uint32_t n_tok, top_k, n;
+    float scale;
+    bool adds;
+    struct moec_cuda_rows out;
+};
+void moec_cuda_combination_run(struct moec_gpu_stream *stream,
+                               const struct moec_cuda_combination *combination);
+
+/* ---- MLPs ---- */
+
+/* One MLP and its rows: struct moec_mlp_job (runtime/forward/scratch.h). Its pairs are pairs[first] ..
+ * pairs[first + n
+ * - 1]. Matrices may be of any codec, and of another one in each job. */
+struct moec_cuda_mlp_job {
+    struct moec_cuda_matrix gate, up, down;       /* gate: no rows without a gate */
+    const float *gate_bias, *up_bias, *down_bias; /* F32 or NULL */
+    uint32_t first, n;
+    float threshold;   /* of a filter (struct moec_mlp_filter) */
+    uint8_t filter_at; /* enum moec_projection */
+    bool has_filter;
+};
+
+/* Jobs of one layer. Pair p reads row p / pairs_per_row of x and becomes row p - first_pair of out. */
+struct moec_cuda_mlp {
+    const struct moec_cuda_mlp_job *jobs; /* in the device's memory, as the following */
+    const uint32_t *pairs;                /* NULL: pair i is i */
+    uint32_t n_jobs, most;                /* the most rows of a job */
+    uint32_t n_ff, n_embd, pairs_per_row, first_pair;
+    uint8_t activation; /* enum moec_activation */
+    const float *x;     /* (rows, x_stride), zero from n_embd to a multiple of 16 */
+    size_t x_stride;
+    float *h; /* (rows of all jobs, h_stride): what down projections read, in the order of `pairs` */
+    size_t h_stride;
+    float *partials; /* (the same rows, chunks of n_ff, n_embd) or NULL; with it chunks are summed side by
+                        side for jobs of few rows */
+    float *out;      /* (pairs, out_stride), zero from n_embd to a multiple of 16, which fits */
+    size_t out_stride;
+};
+/* h = activation(gate . x, up . x), then out = sum over neurons of h times their rows of down. Neurons that a
+ * filter of the up product leaves out are not read for jobs of a layer where no job has more than
+ * MOEC_CUDA_FEW rows. */
+#define MOEC_CUDA_FEW 2
+void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,32 @@
 #include "runtime/cuda/kernels/cuda_matrix.h"
 
+#include "formats/model/record.h"
+
+#define SAME(ours, theirs)                                                                                   \
+    _Static_assert((int)MOEC_CUDA_##ours == (int)MOEC_##theirs, "kernels and files number kinds alike")
+SAME(ACTIVATION_SILU, ACTIVATION_SILU);
+SAME(ACTIVATION_RELU, ACTIVATION_RELU);
+SAME(ACTIVATION_GELU_TANH, ACTIVATION_GELU_TANH);
+SAME(ACTIVATION_CLAMPED_GLU, ACTIVATION_CLAMPED_GLU);
+SAME(ACTIVATION_CLAMPED_SILU, ACTIVATION_CLAMPED_SILU);
+SAME(ACTIVATION_RELU_SQUARED, ACTIVATION_RELU_SQUARED);
+SAME(ROUTER_SOFTMAX, ROUTER_SOFTMAX);
+SAME(ROUTER_SIGMOID, ROUTER_SIGMOID);
+SAME(ROUTER_SOFTMAX_CHOSEN, ROUTER_SOFTMAX_CHOSEN);
+SAME(ROUTER_SPARSEMIXER, ROUTER_SPARSEMIXER);
+SAME(ROUTER_ROOT_SOFTPLUS, ROUTER_ROOT_SOFTPLUS);
+SAME(GROUP_BEST, GROUP_BEST);
+SAME(GROUP_BEST_TWO, GROUP_BEST_TWO);
+SAME(GATE, PROJECTION_GATE);
+SAME(UP, PROJECTION_UP);
+SAME(DOWN, PROJECTION_DOWN);
+_Static_assert((int)MOEC_ACTIVATION_COUNT == MOEC_CUDA_ACTIVATION_RELU_SQUARED + 1 &&
+                   (int)MOEC_ROUTER_COUNT == MOEC_CUDA_ROUTER_ROOT_SOFTPLUS + 1 &&
+                   (int)MOEC_GROUP_COUNT == MOEC_CUDA_GROUP_BEST_TWO + 1,
+               "kernels know every kind");
+_Static_assert(MOEC_CUDA_MAX_EXPERTS == MOEC_MAX_EXPERTS && MOEC_CUDA_MAX_TOP_K == MOEC_MAX_TOP_K,
+               "kernels take what configs have");
+
 static enum moec_cuda_codec codec_of(struct moec_codec codec)
 {
     const bool has_levels = moec_scheme_is_dictionary((enum moec_scheme)codec.scheme);

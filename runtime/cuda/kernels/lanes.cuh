@@ -4,9 +4,10 @@
 #define MOEC_RUNTIME_CUDA_LANES_CUH
 
 #include "runtime/cuda/blocks/dialect.h"
+#include "runtime/cuda/kernels/cuda_kernels.h"
 
 #define MOEC_CUDA_LANES 16
-#define MOEC_CUDA_CHUNK 64 /* MOEC_SUM_CHUNK */
+#define MOEC_CUDA_CHUNK 64 /* of a weighted sum: MOEC_SUM_CHUNK */
 
 /* Half warps of a block. */
 #define MOEC_CUDA_HALVES (MOEC_CUDA_BLOCK / MOEC_CUDA_LANES)

@@ -17,6 +17,8 @@ __device__ static void sink_output(const struct moec_cuda_product &product, floa
         *to = *to + value;
     else if (product.sink == MOEC_CUDA_MULTIPLY_SIGMOID)
         *to = *to * (1.0f / (1.0f + moec_canonical_exp(-value)));
+    else if (product.sink == MOEC_CUDA_SIGMOID)
+        *to = 1.0f / (1.0f + moec_canonical_exp(-value));
     else { /* tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)) */
         const float e = moec_canonical_exp(-2 * fabsf(value / product.cap));
         *to = copysignf(product.cap * ((1 - e) / (1 + e)), value);
@@ -93,8 +95,8 @@ template <uint32_t TOKENS> __global__ static void sum_kernel(struct moec_cuda_su
         const uint32_t at = token + t < sum.n_tok ? token + t : sum.n_tok - 1;
         h.at[t] = sum.h + batch * sum.h_step + at * sum.h_stride;
     }
-    sum_rows<TOKENS, false>(sum.matrix, sum.first_row + blockIdx.z * sum.row_step, sum.n_rows, block, h,
-                            sums);
+    const struct summed_rows rows = {sum.first_row + blockIdx.z * sum.row_step, sum.n_rows, NULL, false};
+    sum_rows<TOKENS>(sum.matrix, rows, block, h, sums);
 #pragma unroll
     for (uint32_t t = 0; t < TOKENS; t++)
         for (uint32_t i = 0; i < 2; i++) {

@@ -69,17 +69,23 @@ __device__ static __forceinline__ void dot_rows(const struct moec_cuda_matrix &m
     FOR_CODEC(matrix.codec, (dot_rows_of<CODEC, ROWS, TOKENS>(matrix, first, x, acc)))
 }
 
-/* Sums of two columns of a block, lane and lane + 16, over rows: of chunks apart, or of all. */
+/* Sums of two columns of a block, lane and lane + 16. */
 template <uint32_t TOKENS> struct column_sums {
     float at[TOKENS][2];
 };
 
-/* One chunk: sums.at[t][i] = sum over n < n_rows of h.at[t][n] * the weight of row first + n. With SKIPS,
- * rows that the only token's h leaves out (0) are not read. */
-template <int CODEC, uint32_t TOKENS, bool SKIPS>
+/* Rows that a weighted sum runs over. */
+struct summed_rows {
+    uint32_t first, n;
+    const float *bias; /* (columns), added to the first chunk's sum; or NULL */
+    bool skips;        /* with one token: rows whose factor is 0 are not read */
+};
+
+/* One chunk: sums.at[t][i] = sum over n < n_rows of h.at[t][n] * the weight of row first + n. */
+template <int CODEC, uint32_t TOKENS>
 __device__ static __forceinline__ void
-sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, uint32_t block,
-             const struct token_rows<TOKENS> &h, struct column_sums<TOKENS> &sums)
+sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, bool skips,
+             uint32_t block, const struct token_rows<TOKENS> &h, struct column_sums<TOKENS> &sums)
 {
     const uint32_t left = matrix.columns - block * MOEC_CUDA_WEIGHTS, lane = lane_of_half();
     const uint32_t n = left < MOEC_CUDA_WEIGHTS ? left : MOEC_CUDA_WEIGHTS;
@@ -89,7 +95,7 @@ sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_r
 #pragma unroll 4
     for (uint32_t i = 0; i < n_rows; i++) {
         float w[2];
-        if (SKIPS && h.at[0][i] == 0)
+        if (TOKENS == 1 && skips && h.at[0][i] == 0)
             continue;
         struct coded_row row = row_begin<CODEC>(matrix, first + i);
         decode_pair<CODEC>(matrix, row, block, n, lane, w);
@@ -101,31 +107,44 @@ sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_r
     }
 }
 
-/* Chunks in order: the first is the sum, the others are added to it. n_rows 0 sums to 0. */
-template <int CODEC, uint32_t TOKENS, bool SKIPS>
+template <uint32_t TOKENS>
 __device__ static __forceinline__ void
-sum_rows_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, uint32_t block,
+sum_chunk(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, bool skips, uint32_t block,
+          const struct token_rows<TOKENS> &h, struct column_sums<TOKENS> &sums)
+{
+    FOR_CODEC(matrix.codec, (sum_chunk_of<CODEC, TOKENS>(matrix, first, n_rows, skips, block, h, sums)))
+}
+
+/* Chunks in order: the first is the sum, the others are added to it. No rows sum to 0. */
+template <int CODEC, uint32_t TOKENS>
+__device__ static __forceinline__ void
+sum_rows_of(const struct moec_cuda_matrix &matrix, const struct summed_rows &rows, uint32_t block,
             struct token_rows<TOKENS> h, struct column_sums<TOKENS> &sums)
 {
     struct column_sums<TOKENS> chunk;
-    for (uint32_t done = 0; done == 0 || done < n_rows; done += MOEC_CUDA_CHUNK) {
-        const uint32_t n = n_rows - done < MOEC_CUDA_CHUNK ? n_rows - done : MOEC_CUDA_CHUNK;
-        sum_chunk_of<CODEC, TOKENS, SKIPS>(matrix, first + done, n, block, h, chunk);
+    for (uint32_t done = 0; done == 0 || done < rows.n; done += MOEC_CUDA_CHUNK) {
+        const uint32_t n = rows.n - done < MOEC_CUDA_CHUNK ? rows.n - done : MOEC_CUDA_CHUNK;
+        sum_chunk_of<CODEC, TOKENS>(matrix, rows.first + done, n, rows.skips, block, h, chunk);
 #pragma unroll
-        for (uint32_t t = 0; t < TOKENS; t++) {
-            h.at[t] += n;
-            for (uint32_t i = 0; i < 2; i++)
-                sums.at[t][i] = done == 0 ? chunk.at[t][i] : sums.at[t][i] + chunk.at[t][i];
+        for (uint32_t i = 0; i < 2 * TOKENS; i++) {
+            const uint32_t column = block * MOEC_CUDA_WEIGHTS + i % 2 * MOEC_CUDA_LANES + lane_of_half();
+            float &sum = sums.at[i / 2][i % 2];
+            sum = done == 0 ? chunk.at[i / 2][i % 2] : sum + chunk.at[i / 2][i % 2];
+            if (done == 0 && rows.bias != NULL && column < matrix.columns)
+                sum = sum + rows.bias[column];
         }
+#pragma unroll
+        for (uint32_t t = 0; t < TOKENS; t++)
+            h.at[t] += n;
     }
 }
 
-template <uint32_t TOKENS, bool SKIPS>
+template <uint32_t TOKENS>
 __device__ static __forceinline__ void
-sum_rows(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, uint32_t block,
+sum_rows(const struct moec_cuda_matrix &matrix, const struct summed_rows &rows, uint32_t block,
          const struct token_rows<TOKENS> &h, struct column_sums<TOKENS> &sums)
 {
-    FOR_CODEC(matrix.codec, (sum_rows_of<CODEC, TOKENS, SKIPS>(matrix, first, n_rows, block, h, sums)))
+    FOR_CODEC(matrix.codec, (sum_rows_of<CODEC, TOKENS>(matrix, rows, block, h, sums)))
 }
 
 #endif

@@ -1,0 +1,246 @@
+/* MLPs over the rows that are given to each: routed experts at work, shared experts, dense MLPs. First what
+ * the down projections read, a half warp for some neurons and rows; then their weighted sums, a half warp for
+ * a block of columns. With few rows chunks of neurons are summed side by side, and added in order afterwards.
+ */
+#include "runtime/cuda/kernels/products.cuh"
+#include "runtime/kernels/kernels_exp.h"
+
+#define MANY_ROWS    8 /* tokens of a half warp, with more than MOEC_CUDA_FEW */
+#define MANY_NEURONS 2
+
+/* ---- activations ---- */
+
+/* activation(v), as runtime/forward/mlp.c's activate_alone. */
+__device__ static float activate_alone(uint8_t activation, float v)
+{
+    if (activation == MOEC_CUDA_ACTIVATION_RELU || activation == MOEC_CUDA_ACTIVATION_RELU_SQUARED) {
+        v = v < 0 ? 0 : v;
+        return activation == MOEC_CUDA_ACTIVATION_RELU ? v : v * v;
+    }
+    const float z = activation == MOEC_CUDA_ACTIVATION_SILU
+                        ? -v
+                        : -1.59576912160573f * (0.044715f * v * v * v + v); /* GELU by tanh */
+    return v / (1.0f + moec_canonical_exp(z));
+}
+
+__device__ static __forceinline__ float clamped(float value, float low, float high)
+{
+    return value > high ? high : value < low ? low : value;
+}
+
+__device__ static __forceinline__ bool leaves_out(const struct moec_cuda_mlp_job &job, uint8_t at,
+                                                  float value)
+{
+    return job.has_filter && job.filter_at == at && fabsf(value) < job.threshold;
+}
+
+__device__ static float activate_gated(const struct moec_cuda_mlp_job &job, uint8_t activation, float gate,
+                                       float up)
+{
+    const bool is_clamped = activation == MOEC_CUDA_ACTIVATION_CLAMPED_SILU;
+    if (leaves_out(job, MOEC_CUDA_UP, up))
+        up = 0;
+    if (is_clamped) {
+        gate = clamped(gate, -INFINITY, 10.0f);
+        up = clamped(up, -10.0f, 10.0f);
+    }
+    float value;
+    if (is_clamped || activation == MOEC_CUDA_ACTIVATION_SILU) {
+        const float silu = moec_canonical_silu(gate);
+        if (leaves_out(job, MOEC_CUDA_GATE, silu))
+            up = 0;
+        value = silu * up;
+    } else if (activation == MOEC_CUDA_ACTIVATION_CLAMPED_GLU) {
+        gate = gate > 7.0f ? 7.0f : gate;
+        const float e = moec_canonical_exp(-(1.702f * gate));
+        value = (clamped(up, -7.0f, 7.0f) + 1.0f) * (gate / (1.0f + e));
+    } else {
+        value = activate_alone(activation, gate);
+        value = leaves_out(job, MOEC_CUDA_GATE, value) ? 0 : value;
+        value = value * up;
+    }
+    return leaves_out(job, MOEC_CUDA_DOWN, value) ? 0 : value;
+}
+
+__device__ static float activate_plain(const struct moec_cuda_mlp_job &job, uint8_t activation, float up)
+{
+    const float value = activate_alone(activation, leaves_out(job, MOEC_CUDA_UP, up) ? 0 : up);
+    return leaves_out(job, MOEC_CUDA_DOWN, value) ? 0 : value;
+}
+
+/* Whether neurons that the up product leaves out need no other product. */
+__device__ static __forceinline__ bool skips_neurons(const struct moec_cuda_mlp_job &job, uint8_t activation)
+{
+    return job.has_filter && job.filter_at == MOEC_CUDA_UP && job.gate.rows > 0 && job.up_bias == NULL &&
+           activation != MOEC_CUDA_ACTIVATION_CLAMPED_GLU;
+}
+
+__device__ static __forceinline__ uint32_t pair_of(const struct moec_cuda_mlp &mlp,
+                                                   const struct moec_cuda_mlp_job &job, uint32_t i)
+{
+    return mlp.pairs != NULL ? mlp.pairs[job.first + i] : job.first + i;
+}
+
+template <uint32_t NEURONS, uint32_t ROWS> __global__ static void activate_kernel(struct moec_cuda_mlp mlp)
+{
+    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const uint32_t neuron = (blockIdx.x * MOEC_CUDA_HALVES + half_of_block()) * NEURONS,
+                   first = blockIdx.y * ROWS;
+    if (neuron >= mlp.n_ff || first >= job.n)
+        return;
+    const bool has_gate = job.gate.rows > 0;
+    uint32_t neurons[NEURONS];
+    struct token_rows<ROWS> x;
+    float up[NEURONS][ROWS], gate[NEURONS][ROWS];
+#pragma unroll
+    for (uint32_t i = 0; i < NEURONS; i++)
+        neurons[i] = neuron + i < mlp.n_ff ? neuron + i : mlp.n_ff - 1;
+#pragma unroll
+    for (uint32_t t = 0; t < ROWS; t++) {
+        const uint32_t pair = pair_of(mlp, job, first + t < job.n ? first + t : job.n - 1);
+        x.at[t] = mlp.x + pair / mlp.pairs_per_row * mlp.x_stride;
+    }
+    dot_rows<NEURONS, ROWS>(job.up, neurons, x, up);
+    const bool is_idle =
+        NEURONS * ROWS == 1 && skips_neurons(job, mlp.activation) && leaves_out(job, MOEC_CUDA_UP, up[0][0]);
+    if (has_gate && !is_idle)
+        dot_rows<NEURONS, ROWS>(job.gate, neurons, x, gate);
+#pragma unroll
+    for (uint32_t i = 0; i < NEURONS * ROWS; i++) {
+        const uint32_t t = i % ROWS, n = neuron + i / ROWS;
+        if (i % MOEC_CUDA_LANES != lane_of_half() || n >= mlp.n_ff || first + t >= job.n)
+            continue;
+        float of_up = up[i / ROWS][t], of_gate = has_gate && !is_idle ? gate[i / ROWS][t] : 0;
+        if (job.up_bias != NULL)
+            of_up = of_up + job.up_bias[n];
+        if (has_gate && job.gate_bias != NULL)
+            of_gate = of_gate + job.gate_bias[n];
+        mlp.h[(job.first + first + t) * mlp.h_stride + n] =
+            is_idle    ? 0
+            : has_gate ? activate_gated(job, mlp.activation, of_gate, of_up)
+                       : activate_plain(job, mlp.activation, of_up);
+    }
+}
+
+/* ---- sums ---- */
+
+__host__ __device__ static inline uint32_t chunks_of(const struct moec_cuda_mlp &mlp)
+{
+    return moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_CHUNK);
+}
+
+__device__ static __forceinline__ float *output_of(const struct moec_cuda_mlp &mlp,
+                                                   const struct moec_cuda_mlp_job &job, uint32_t i)
+{
+    return mlp.out + (pair_of(mlp, job, i) - mlp.first_pair) * mlp.out_stride;
+}
+
+template <uint32_t ROWS>
+__device__ static struct token_rows<ROWS>
+activations_of(const struct moec_cuda_mlp &mlp, const struct moec_cuda_mlp_job &job, uint32_t first) {
+    struct token_rows<ROWS> h;
+#pragma unroll
+    for (uint32_t t = 0; t < ROWS; t++)
+        h.at[t] = mlp.h + (job.first + (first + t < job.n ? first + t : job.n - 1)) * mlp.h_stride;
+    return h;
+}
+
+/* All chunks of a block of columns, for ROWS rows of a job. */
+template <uint32_t ROWS>
+__global__ static void sum_kernel(struct moec_cuda_mlp mlp)
+{
+    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const uint32_t block = blockIdx.x * MOEC_CUDA_HALVES + half_of_block(), first = blockIdx.y * ROWS;
+    if (block * MOEC_CUDA_WEIGHTS >= mlp.n_embd || first >= job.n)
+        return;
+    const struct summed_rows neurons = {0, mlp.n_ff, job.down_bias, skips_neurons(job, mlp.activation)};
+    const uint32_t padded = (mlp.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+    struct column_sums<ROWS> sums;
+    sum_rows<ROWS>(job.down, neurons, block, activations_of<ROWS>(mlp, job, first), sums);
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * ROWS; i++) {
+        const uint32_t t = first + i / 2,
+                       column = block * MOEC_CUDA_WEIGHTS + i % 2 * MOEC_CUDA_LANES + lane_of_half();
+        if (t < job.n && column < padded)
+            output_of(mlp, job, t)[column] = column < mlp.n_embd ? sums.at[i / 2][i % 2] : 0;
+    }
+}
+
+/* One chunk of a block of columns, for one row: blockIdx.z counts the chunks of the jobs. */
+__global__ static void chunk_kernel(struct moec_cuda_mlp mlp)
+{
+    const uint32_t n_chunk = chunks_of(mlp), chunk = blockIdx.z % n_chunk, first = chunk * MOEC_CUDA_CHUNK;
+    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z / n_chunk];
+    const uint32_t block = blockIdx.x * MOEC_CUDA_HALVES + half_of_block(), row = blockIdx.y;
+    if (block * MOEC_CUDA_WEIGHTS >= mlp.n_embd || row >= job.n)
+        return;
+    const uint32_t n = mlp.n_ff - first < MOEC_CUDA_CHUNK ? mlp.n_ff - first : MOEC_CUDA_CHUNK;
+    struct token_rows<1> h = activations_of<1>(mlp, job, row);
+    struct column_sums<1> sums;
+    h.at[0] += first;
+    sum_chunk<1>(job.down, first, n, skips_neurons(job, mlp.activation), block, h, sums);
+    float *partial = mlp.partials + ((size_t)(job.first + row) * n_chunk + chunk) * mlp.n_embd;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t column = block * MOEC_CUDA_WEIGHTS + i * MOEC_CUDA_LANES + lane_of_half();
+        if (column < mlp.n_embd)
+            partial[column] = sums.at[0][i];
+    }
+}
+
+/* Chunks of a row in order, the bias after the first. */
+__global__ static void fold_kernel(struct moec_cuda_mlp mlp)
+{
+    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const uint32_t column = blockIdx.x * MOEC_CUDA_BLOCK + threadIdx.x, row = blockIdx.y,
+                   n_chunk = chunks_of(mlp);
+    const uint32_t padded = (mlp.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
+    if (row >= job.n || column >= padded)
+        return;
+    float sum = 0;
+    if (column < mlp.n_embd) {
+        const float *partial = mlp.partials + (size_t)(job.first + row) * n_chunk * mlp.n_embd + column;
+        sum = job.down_bias != NULL ? partial[0] + job.down_bias[column] : partial[0];
+        for (uint32_t chunk = 1; chunk < n_chunk; chunk++)
+            sum = sum + partial[(size_t)chunk * mlp.n_embd];
+    }
+    output_of(mlp, job, row)[column] = sum;
+}
+
+/* ---- launches ---- */
+
+static void activate(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
+{
+    if (mlp.most <= MOEC_CUDA_FEW) {
+        const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_HALVES), mlp.most, mlp.n_jobs);
+        MOEC_CUDA_LAUNCH((activate_kernel<1, 1>), grid, stream, mlp);
+        return;
+    }
+    const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_HALVES * MANY_NEURONS),
+                    moec_cuda_blocks(mlp.most, MANY_ROWS), mlp.n_jobs);
+    MOEC_CUDA_LAUNCH((activate_kernel<MANY_NEURONS, MANY_ROWS>), grid, stream, mlp);
+}
+
+static void add_up(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
+{
+    const uint32_t n_blocks = moec_cuda_blocks(mlp.n_embd, MOEC_CUDA_WEIGHTS * MOEC_CUDA_HALVES);
+    if (mlp.most > MOEC_CUDA_FEW) {
+        const dim3 grid(n_blocks, moec_cuda_blocks(mlp.most, MANY_ROWS), mlp.n_jobs);
+        MOEC_CUDA_LAUNCH((sum_kernel<MANY_ROWS>), grid, stream, mlp);
+        return;
+    }
+    if (mlp.partials == NULL) {
+        MOEC_CUDA_LAUNCH((sum_kernel<1>), dim3(n_blocks, mlp.most, mlp.n_jobs), stream, mlp);
+        return;
+    }
+    const uint32_t n_columns = moec_cuda_blocks(mlp.n_embd + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
+    MOEC_CUDA_LAUNCH(chunk_kernel, dim3(n_blocks, mlp.most, mlp.n_jobs * chunks_of(mlp)), stream, mlp);
+    MOEC_CUDA_LAUNCH(fold_kernel, dim3(n_columns, mlp.most, mlp.n_jobs), stream, mlp);
+}
+
+extern "C" void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp)
+{
+    if (mlp->n_jobs == 0 || mlp->most == 0)
+        return;
+    activate(stream, *mlp);
+    add_up(stream, *mlp);
+}
