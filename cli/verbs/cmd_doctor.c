@@ -283,28 +283,38 @@ static void budget_to_try(const struct examination *x, char text[static 32])
         (void)snprintf(text, 32, "%" PRIu64 "MiB", (n_bytes >> 20) + 1);
 }
 
+static void print_commands(const struct examination *x)
+{
+    const bool has_encoder = moec_config_is_encoder_decoder(config_of(x));
+    if (x->has_text) {
+        cli_print(stdout, "    moec profile ");
+        cli_print_word(stdout, x->path);
+        cli_print(stdout, " %s -o profile.h5\n",
+                  has_encoder ? "--task samsum --data train.csv" : "--data mytext.txt");
+    }
+    cli_print(stdout, "    moec compile ");
+    cli_print_word(stdout, x->path);
+    cli_print(stdout, " %s -o model.moec\n",
+              x->has_text ? "--profile profile.h5 --max-loss 2%" : "--policy uniform --bits 4");
+}
+
+/* Without a tokenizer nothing is run from the command line. */
 static void print_next(const struct examination *x)
 {
     char memory[32];
-    budget_to_try(x, memory);
+    if (x->bundle != NULL && !x->has_text)
+        return;
     cli_print(stdout, "\n  Next:\n");
-    if (x->bundle != NULL) {
-        cli_print(stdout, "    moec run ");
+    if (x->bundle == NULL)
+        print_commands(x);
+    if (!x->has_text)
+        return;
+    budget_to_try(x, memory);
+    cli_print(stdout, "    moec run ");
+    if (x->bundle != NULL)
         cli_print_word(stdout, x->path);
-    } else {
-        const bool has_encoder = moec_config_is_encoder_decoder(config_of(x));
-        if (x->has_text) {
-            cli_print(stdout, "    moec profile ");
-            cli_print_word(stdout, x->path);
-            cli_print(stdout, " %s -o profile.h5\n",
-                      has_encoder ? "--task samsum --data train.csv" : "--data mytext.txt");
-        }
-        cli_print(stdout, "    moec compile ");
-        cli_print_word(stdout, x->path);
-        cli_print(stdout, " %s -o model.moec\n",
-                  x->has_text ? "--profile profile.h5 --max-loss 2%" : "--policy uniform --bits 4");
-        cli_print(stdout, "    moec run model.moec");
-    }
+    else
+        cli_print(stdout, "model.moec");
     cli_print(stdout, " -p \"Once upon a time\" --memory %s\n", memory);
 }
 

@@ -567,6 +567,9 @@ enum moec_status moec_gguf_tokenizer_read(const struct moec_gguf *gguf, struct m
     if (kind == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_gguf_as_text(gguf, kind, &name, err));
+    *found = !is_text(name, "none") && !is_text(name, "no_vocab");
+    if (!*found)
+        return MOEC_OK;
     const bool is_gpt2 = is_text(name, "gpt2"), is_gemma = is_text(name, "gemma4");
     if (!is_gpt2 && !is_gemma && !is_text(name, "llama")) {
         (void)moec_printable(name.bytes, name.n_bytes, false, shown, sizeof shown);

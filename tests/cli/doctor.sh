@@ -136,6 +136,11 @@ refused "a tokenizer that cannot be used" 1 "$work/pattern"
 rm "$work"/pattern/tokenizer*
 try 0 "doctor of a model without a tokenizer" "$moec" doctor "$work/pattern"
 says stdout '--policy uniform --bits 4 -o model.moec' "proposes what needs no text"
+if grep -q "moec run model" "$work/stdout"; then
+    fail "and nothing that needs some"
+else
+    pass "and nothing that needs some"
+fi
 try 1 "doctor of nothing" "$moec" doctor "$work/nothing"
 try 2 "doctor with a budget of 0" "$moec" doctor $model --memory 0
 done_testing

@@ -412,6 +412,30 @@ static void test_gguf__parts_belong_together(void **state)
     temporary_remove(folder);
 }
 
+/* What the converter calls a model that has none. */
+static void test_gguf__no_tokenizer(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    size_t n = 0;
+    uint8_t *bytes = temporary_read(GGUF "vocab", "qwen2.gguf", &n), *at = memmem(bytes, n, "gpt2", 4);
+    struct moec_gguf gguf;
+    struct moec_tokenizer_model model;
+    struct moec_error err = {0};
+    bool found = true;
+    assert_non_null(at);
+    memcpy(at, "none", 4);
+    temporary_write(folder, "x.gguf", bytes, n);
+    char *path = temporary_path(folder, "x.gguf");
+    assert_ok(moec_gguf_open(&gguf, path, &err), err);
+    assert_ok(moec_gguf_tokenizer_read(&gguf, &model, &found, &err), err);
+    assert_false(found);
+    moec_gguf_close(&gguf);
+    free(path);
+    free(bytes);
+    temporary_remove(folder);
+}
+
 static void test_gguf__tokenizers_that_are_not_known(void **state)
 {
     (void)state;
@@ -521,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_gguf__routers_that_a_family_does_not_have),
         cmocka_unit_test(test_gguf__what_the_converter_leaves_out),
         cmocka_unit_test(test_gguf__parts_belong_together),
+        cmocka_unit_test(test_gguf__no_tokenizer),
         cmocka_unit_test(test_gguf__tokenizers_that_are_not_known),
         cmocka_unit_test(test_gguf__headers_that_end_early),
         cmocka_unit_test(test_gguf__numbers_that_are_too_large),
