@@ -263,7 +263,9 @@ static void test_cuda_kernels__sinks_take_outputs_as_the_forward_pass_does(void 
             const float e = moec_exp_f32(-2 * fabsf(y[i] / cap));
             want[i] = sink == MOEC_CUDA_STORE              ? y[i]
                       : sink == MOEC_CUDA_ADD              ? want[i] + y[i]
+                      : sink == MOEC_CUDA_MULTIPLY         ? want[i] * y[i]
                       : sink == MOEC_CUDA_MULTIPLY_SIGMOID ? want[i] * (1.0f / (1.0f + moec_exp_f32(-y[i])))
+                      : sink == MOEC_CUDA_SIGMOID          ? 1.0f / (1.0f + moec_exp_f32(-y[i]))
                                                            : copysignf(cap * ((1 - e) / (1 + e)), y[i]);
         }
         moec_cuda_product_run(

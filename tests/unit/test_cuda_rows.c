@@ -125,17 +125,21 @@ static void test_cuda_rows__ranks_are_added_in_order(void **state)
     enum { TOKENS = 2, RANKS = 5, N = 77, STRIDE = 80 };
     const float weights[TOKENS * RANKS] = {0.5f, 0.25f, 0.125f, 0, 0.1f, 1, -0.3f, 0.7f, 1e-20f, 3},
                                  factors[TOKENS] = {1, 0.3f};
+    const uint8_t passes_by[TOKENS * RANKS] = {[3] = 1};
     for (int form = 0; form < 4; form++) {
         float *outputs = random_floats(TOKENS * RANKS * STRIDE, KIND_ORDINARY),
               *shared = random_floats(TOKENS * STRIDE, KIND_ORDINARY);
         float *want = guarded(TOKENS * STRIDE), *got = guarded(TOKENS * STRIDE), sum[N];
         for (size_t i = 0; i < TOKENS * STRIDE; i++)
             want[i] = got[i] = random_float(KIND_ORDINARY);
+        for (uint32_t i = 0; i < N && form == 3; i++)
+            outputs[3 * STRIDE + i] = NAN;
         for (uint32_t t = 0; t < TOKENS; t++) {
             memset(sum, 0, sizeof sum);
             for (uint32_t rank = 0; rank < RANKS; rank++)
-                moec_kernels_scalar.add_scaled(weights[t * RANKS + rank],
-                                               outputs + (t * RANKS + rank) * STRIDE, N, sum);
+                if (form != 3 || t > 0 || rank != 3) /* its weight is 0 */
+                    moec_kernels_scalar.add_scaled(weights[t * RANKS + rank],
+                                                   outputs + (t * RANKS + rank) * STRIDE, N, sum);
             for (uint32_t i = 0; i < N; i++) {
                 const float part = shared[t * STRIDE + i] * factors[t];
                 sum[i] = form > 0 ? sum[i] + part : sum[i];
@@ -143,17 +147,19 @@ static void test_cuda_rows__ranks_are_added_in_order(void **state)
                 want[t * STRIDE + i] = form > 2 ? want[t * STRIDE + i] + sum[i] : sum[i];
             }
         }
-        moec_cuda_combination_run(NULL, &(struct moec_cuda_combination){.outputs = outputs,
-                                                                        .stride = STRIDE,
-                                                                        .weights = weights,
-                                                                        .shared = form > 0 ? shared : NULL,
-                                                                        .shared_factors = factors,
-                                                                        .n_tok = TOKENS,
-                                                                        .top_k = RANKS,
-                                                                        .n = N,
-                                                                        .scale = form > 1 ? 0.22f : 0,
-                                                                        .adds = form > 2,
-                                                                        .out = {got, STRIDE, NULL}});
+        moec_cuda_combination_run(NULL,
+                                  &(struct moec_cuda_combination){.outputs = outputs,
+                                                                  .stride = STRIDE,
+                                                                  .weights = weights,
+                                                                  .passes_by = form == 3 ? passes_by : NULL,
+                                                                  .shared = form > 0 ? shared : NULL,
+                                                                  .shared_factors = factors,
+                                                                  .n_tok = TOKENS,
+                                                                  .top_k = RANKS,
+                                                                  .n = N,
+                                                                  .scale = form > 1 ? 0.22f : 0,
+                                                                  .adds = form > 2,
+                                                                  .out = {got, STRIDE, NULL}});
         expect_same(want, got, TOKENS * STRIDE, "the GPU", "a sum over ranks");
         release_guarded(want, TOKENS * STRIDE);
         release_guarded(got, TOKENS * STRIDE);

@@ -91,6 +91,7 @@ struct moec_cuda_rows {
 enum moec_cuda_sink {
     MOEC_CUDA_STORE,
     MOEC_CUDA_ADD,              /* to what stands there */
+    MOEC_CUDA_MULTIPLY,         /* what stands there, by the output */
     MOEC_CUDA_MULTIPLY_SIGMOID, /* what stands there, by the output's sigmoid */
     MOEC_CUDA_SIGMOID,          /* stored as its sigmoid */
     MOEC_CUDA_CAP,              /* stored as cap tanh(output / cap) */
@@ -237,6 +238,70 @@ struct moec_cuda_attention {
 };
 void moec_cuda_attention_run(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
 
+/* ---- running layers ---- */
+
+/* A sequence in a layer that keeps a state instead of keys and values (runtime/forward/running.h has its
+ * layout): rows first_row .. first_row + n_rows - 1, n_rows > 0, begin with state_in (NULL: nothing) and
+ * leave state_out, which may be the same memory; state_copy, if not NULL, gets what the state is after
+ * n_before_copy rows, fewer than n_rows. */
+struct moec_cuda_state {
+    uint32_t first_row, n_rows, n_before_copy;
+    const float *state_in;
+    float *state_out, *state_copy;
+};
+
+/* Each channel's row replaced by the sum of it and the conv_size - 1 rows before, weighed, through SiLU or as
+ * it is. The rows before are at the beginning of a state. */
+struct moec_cuda_convolution {
+    const struct moec_cuda_state *states; /* (n_state) in the device's memory */
+    uint32_t n_state, n_channel, conv_size;
+    const float *weights; /* (conv_size, weight_stride): of the newest row last */
+    size_t weight_stride;
+    const float *bias; /* (n_channel) or NULL */
+    bool has_silu;
+    float *x; /* (rows of all states, stride) */
+    size_t stride;
+};
+#define MOEC_CUDA_MAX_CONVOLUTION 16 /* MOEC_MAX_CONVOLUTION */
+void moec_cuda_convolution_run(struct moec_gpu_stream *stream,
+                               const struct moec_cuda_convolution *convolution);
+
+/* What value heads pass their state with, from products in the rows: dt = softplus(decay + bias), at least
+ * step_min; decay exp(-e^log dt); rate dt of a state space, else the rate's sigmoid. */
+struct moec_cuda_rates {
+    float *rates;  /* (n_tok, stride): n_head floats each */
+    float *decays; /* likewise, n_decay floats a head */
+    size_t stride;
+    uint32_t n_tok, n_head, n_decay;
+    const float *decay_log;  /* (n_head) */
+    const float *decay_bias; /* (n_head, n_decay) */
+    float step_min;
+    bool is_space;
+};
+void moec_cuda_rates_run(struct moec_gpu_stream *stream, const struct moec_cuda_rates *rates);
+
+/* Tokens pass the matrices of value heads, one after the other: S decays, S += k delta^T, values become S^T q
+ * (and in a state space skip times the value). Offsets are of floats in a row. */
+struct moec_cuda_passage {
+    const struct moec_cuda_state *states; /* (n_state) in the device's memory */
+    uint32_t n_state, n_head, n_key_head, key_dim, value_dim;
+    uint32_t n_decay;    /* 1, or key_dim: a decay for each row of S */
+    size_t state_offset; /* of the first head's S in a state */
+    size_t queries, keys, values, rates, decays;
+    const float *skip; /* (n_head) of a state space; NULL: gated delta rule */
+    float *x;          /* (rows of all states, stride) */
+    size_t stride;
+};
+void moec_cuda_passage_run(struct moec_gpu_stream *stream, const struct moec_cuda_passage *passage);
+
+/* y[t][i] = silu(gate[t][i]) * y[t][i], or y[t][i] * sigmoid(gate[t][i]). */
+struct moec_cuda_gating {
+    struct moec_cuda_rows gate, y;
+    uint32_t n_tok, n;
+    bool is_sigmoid;
+};
+void moec_cuda_gating_run(struct moec_gpu_stream *stream, const struct moec_cuda_gating *gating);
+
 /* ---- routers ---- */
 
 /* Scores, the choice of the best and their weights (runtime/forward/router_scores.h,
@@ -268,6 +333,7 @@ struct moec_cuda_combination {
     const float *outputs; /* (n_tok * top_k, stride) */
     size_t stride;
     const float *weights;        /* (n_tok, top_k) */
+    const uint8_t *passes_by;    /* (n_tok, top_k), not 0: the rank counts as zeros; or NULL */
     const float *shared;         /* (n_tok, stride) or NULL */
     const float *shared_factors; /* (n_tok) or NULL: 1 */
     uint32_t n_tok, top_k, n;

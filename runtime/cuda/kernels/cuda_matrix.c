@@ -24,7 +24,8 @@ _Static_assert((int)MOEC_ACTIVATION_COUNT == MOEC_CUDA_ACTIVATION_RELU_SQUARED +
                    (int)MOEC_ROUTER_COUNT == MOEC_CUDA_ROUTER_ROOT_SOFTPLUS + 1 &&
                    (int)MOEC_GROUP_COUNT == MOEC_CUDA_GROUP_BEST_TWO + 1,
                "kernels know every kind");
-_Static_assert(MOEC_CUDA_MAX_EXPERTS == MOEC_MAX_EXPERTS && MOEC_CUDA_MAX_TOP_K == MOEC_MAX_TOP_K,
+_Static_assert(MOEC_CUDA_MAX_EXPERTS == MOEC_MAX_EXPERTS && MOEC_CUDA_MAX_TOP_K == MOEC_MAX_TOP_K &&
+                   MOEC_CUDA_MAX_CONVOLUTION == MOEC_MAX_CONVOLUTION,
                "kernels take what configs have");
 
 static enum moec_cuda_codec codec_of(struct moec_codec codec)

@@ -15,6 +15,8 @@ __device__ static void sink_output(const struct moec_cuda_product &product, floa
         *to = value;
     else if (product.sink == MOEC_CUDA_ADD)
         *to = *to + value;
+    else if (product.sink == MOEC_CUDA_MULTIPLY)
+        *to = *to * value;
     else if (product.sink == MOEC_CUDA_MULTIPLY_SIGMOID)
         *to = *to * (1.0f / (1.0f + moec_canonical_exp(-value)));
     else if (product.sink == MOEC_CUDA_SIGMOID)

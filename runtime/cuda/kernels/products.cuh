@@ -46,7 +46,7 @@ dot_rows_of(const struct moec_cuda_matrix &matrix, const uint32_t first[ROWS],
 #pragma unroll
     for (uint32_t r = 0; r < ROWS; r++)
         rows[r] = row_begin<CODEC>(matrix, first[r]);
-#pragma unroll 2
+#pragma unroll(ROWS *TOKENS == 1 ? 4 : 1)
     for (uint32_t block = 0; block < n_whole; block++)
         add_block<CODEC, ROWS, TOKENS>(matrix, rows, block, MOEC_CUDA_WEIGHTS, lane, x, acc);
     if (tail > 0)
@@ -92,7 +92,7 @@ sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_r
 #pragma unroll
     for (uint32_t t = 0; t < TOKENS; t++)
         sums.at[t][0] = sums.at[t][1] = 0;
-#pragma unroll 4
+#pragma unroll(TOKENS == 1 ? 4 : 1)
     for (uint32_t i = 0; i < n_rows; i++) {
         float w[2];
         if (TOKENS == 1 && skips && h.at[0][i] == 0)

@@ -118,8 +118,11 @@ __global__ static void combination_kernel(struct moec_cuda_combination combinati
     const float *outputs = combination.outputs + (size_t)token * combination.top_k * combination.stride + i;
     const float *weights = combination.weights + (size_t)token * combination.top_k;
     float sum = 0;
-    for (uint32_t rank = 0; rank < combination.top_k; rank++)
-        sum = fmaf(weights[rank], outputs[rank * combination.stride], sum);
+    for (uint32_t rank = 0; rank < combination.top_k; rank++) {
+        const bool passes_by = combination.passes_by != NULL &&
+                               combination.passes_by[(size_t)token * combination.top_k + rank] != 0;
+        sum = fmaf(weights[rank], passes_by ? 0 : outputs[rank * combination.stride], sum);
+    }
     if (combination.shared != NULL) {
         const float shared = combination.shared[token * combination.stride + i];
         sum =
