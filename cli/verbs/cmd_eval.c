@@ -182,6 +182,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         .reference_limit_bytes = job->measure.work_bytes,
         .route = moec_route_is_on(&job->route) ? &job->route : NULL,
         .n_prompt = n_prompt,
+        .replays_route = true,
         .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
         .sparsity = job->sparsity,
         .int8 = job->int8,
@@ -208,6 +209,16 @@ static double token_bytes(const struct eval_job *job, const struct moec_route_co
     return moec_route_token_bytes(counts, moec_config_moe_count(&job->source.model->config));
 }
 
+static void put_replay(const struct eval_job *job, struct moec_json_out *root)
+{
+    const struct moec_cache_replay_counts replayed = moec_scorer_replayed(job->scorer);
+    double deviation = 0;
+    const double mean = moec_cache_replay_stay(&replayed, &deviation);
+    moec_json_out_u64(root, "belady_missed", replayed.n_belady_missed);
+    moec_json_out_double(root, "stay_tokens_mean", mean);
+    moec_json_out_double(root, "stay_tokens_deviation", deviation);
+}
+
 static void put_decisions(const struct eval_job *job, struct moec_json_out *root)
 {
     const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
@@ -218,6 +229,7 @@ static void put_decisions(const struct eval_job *job, struct moec_json_out *root
     moec_json_out_u64(root, "experts_taken", counts.n_taken);
     moec_json_out_u64(root, "experts_missed", counts.n_missed);
     moec_json_out_double(root, "missed_bytes_per_token", token_bytes(job, &counts));
+    put_replay(job, root);
     if (job->route.precision.kind == MOEC_PRECISION_ONE)
         return;
     moec_json_out_string(root, "precision", precision_word(job));
@@ -232,6 +244,18 @@ static double share(uint64_t part, uint64_t all)
     return all > 0 ? 100 * (double)part / (double)all : 0;
 }
 
+/* Of so many experts taken as they are. */
+static void print_replay(const struct eval_job *job, uint64_t n_taken)
+{
+    const struct moec_cache_replay_counts replayed = moec_scorer_replayed(job->scorer);
+    double deviation = 0;
+    const double mean = moec_cache_replay_stay(&replayed, &deviation);
+    cli_print(stdout,
+              "cache      an expert stays for %.1f tokens (deviation %.1f); Belady's rule, which knows the "
+              "future, would miss %.1f%% of the same experts\n",
+              mean, deviation, share(replayed.n_belady_missed, n_taken));
+}
+
 static void print_decisions(const struct eval_job *job)
 {
     const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
@@ -241,6 +265,7 @@ static void print_decisions(const struct eval_job *job)
               " experts a layer\n",
               route != NULL ? route : "top-k", share(counts.n_missed, counts.n_taken), counts.n_taken,
               job->route.n_slots);
+    print_replay(job, counts.n_taken - counts.n_low);
     if (job->route.precision.kind != MOEC_PRECISION_ONE) {
         const uint64_t n = counts.n_taken + counts.n_skipped;
         cli_print(stdout,

@@ -43,12 +43,30 @@ void moec_batch_sequences_release(struct moec_batch_sequences *sequences)
     free(sequences->routes);
     free(sequences->spans);
     free(sequences->counts);
+    free(sequences->touched);
+    free(sequences->ranges);
+    moec_cache_replay_free(sequences->replay);
     *sequences = (struct moec_batch_sequences){0};
+}
+
+enum moec_status moec_batch_sequences_keep(struct moec_batch_sequences *sequences,
+                                           const struct moec_config *config, uint32_t max_rows,
+                                           struct moec_error *err)
+{
+    if (sequences->route == NULL)
+        return MOEC_OK;
+    const char *what = "experts that the tokens of a batch take";
+    MOEC_TRY(moec_alloc((void **)&sequences->touched, (uint64_t)max_rows * config->top_k,
+                        sizeof *sequences->touched, what, err));
+    MOEC_TRY(moec_alloc((void **)&sequences->ranges, max_rows, sizeof *sequences->ranges, what, err));
+    return moec_cache_replay_create(config->n_expert, config->top_k, sequences->route->n_slots, max_rows,
+                                    &sequences->replay, err);
 }
 
 void moec_batch_sequences_clear(struct moec_batch_sequences *sequences)
 {
     sequences->batch.n_spans = 0;
+    sequences->n_rows = 0;
 }
 
 void moec_batch_sequences_add(struct moec_batch_sequences *sequences, const uint32_t *tokens, uint32_t n_rows,
@@ -67,8 +85,23 @@ void moec_batch_sequences_add(struct moec_batch_sequences *sequences, const uint
         span->route = &sequences->routes[i];
         span->route->first_ordinal = sequences->ordinal;
         moec_route_state_reset(span->route, 0);
+        if (sequences->replay != NULL)
+            moec_route_state_lend(span->route,
+                                  sequences->touched + (size_t)sequences->n_rows * span->route->top_k,
+                                  sequences->ranges + sequences->n_rows, n_rows);
+        sequences->n_rows += n_rows;
         if (sequences->route->decode_only)
             span->n_undecided = n_prompt < n_rows ? n_prompt : n_rows;
+    }
+}
+
+void moec_batch_sequences_replay(struct moec_batch_sequences *sequences)
+{
+    for (uint32_t i = 0; sequences->replay != NULL && i < sequences->batch.n_spans; i++) {
+        const struct moec_route_state *route = sequences->spans[i].route;
+        const struct moec_path_value *initial =
+            route->initial != NULL ? route->initial + (size_t)route->first_ordinal * route->n_expert : NULL;
+        moec_cache_replay_run(sequences->replay, route->touched, route->n_done[0], initial);
     }
 }
 

@@ -6,6 +6,7 @@
 #define MOEC_PROFILER_BATCH_SEQUENCES_H
 
 #include "formats/model/config.h"
+#include "profiler/evaluate/cache_replay.h"
 #include "runtime/forward/sequences.h"
 #include "runtime/policy/route_state.h"
 
@@ -17,6 +18,12 @@ struct moec_batch_sequences {
     const struct moec_route *route;   /* borrowed */
     uint32_t n_expert, n_room;
     uint32_t ordinal; /* of the MoE layer at work */
+
+    /* Where logical caches are replayed: */
+    uint32_t n_rows;                  /* of the batch */
+    uint16_t *touched;                /* (max_rows, top_k), owned, and */
+    float *ranges;                    /* (max_rows), owned: lent to `routes` */
+    struct moec_cache_replay *replay; /* owned; NULL where they are not */
 };
 
 /* Room for batches of up to n_room sequences; `route` NULL: nothing is decided. */
@@ -25,6 +32,12 @@ MOEC_WARN_UNUSED enum moec_status moec_batch_sequences_create(const struct moec_
                                                               struct moec_batch_sequences *sequences,
                                                               struct moec_error *err);
 void moec_batch_sequences_release(struct moec_batch_sequences *sequences);
+
+/* From now on what logical caches did can be replayed; batches have at most max_rows tokens. Does nothing
+ * without a route. */
+MOEC_WARN_UNUSED enum moec_status moec_batch_sequences_keep(struct moec_batch_sequences *sequences,
+                                                            const struct moec_config *config,
+                                                            uint32_t max_rows, struct moec_error *err);
 
 /* A batch without sequences, and one more in it, of n_rows tokens (borrowed until the batch was used), of
  * which the first n_prompt are a prompt's. */
@@ -37,6 +50,9 @@ static inline void moec_batch_sequences_set_layer(struct moec_batch_sequences *s
 }
 void moec_batch_sequences_add(struct moec_batch_sequences *sequences, const uint32_t *tokens, uint32_t n_rows,
                               uint32_t n_prompt);
+
+/* Replays the batch, whose layer is done; once for each batch. Does nothing where nothing is kept. */
+void moec_batch_sequences_replay(struct moec_batch_sequences *sequences);
 
 /* What was decided in all batches so far. */
 struct moec_route_counts moec_batch_sequences_route_counts(const struct moec_batch_sequences *sequences);

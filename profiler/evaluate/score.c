@@ -86,7 +86,10 @@ enum moec_status moec_scorer_set_route(struct moec_scorer *scorer, const struct 
     }
     MOEC_TRY(moec_sweep_create(&scorer->forward, scorer->windows, false, &scorer->sweep, err));
     scorer->sweep.n_prompt = scorer->options.n_prompt;
-    return MOEC_OK;
+    if (!scorer->options.replays_route)
+        return MOEC_OK;
+    return moec_batch_sequences_keep(&scorer->sweep.sequences, &scorer->forward.model->config,
+                                     scorer->forward.max_tokens, err);
 }
 
 enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_experts *experts,
@@ -446,6 +449,13 @@ enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
 struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer)
 {
     return moec_batch_sequences_route_counts(&scorer->sweep.sequences);
+}
+
+struct moec_cache_replay_counts moec_scorer_replayed(const struct moec_scorer *scorer)
+{
+    static const struct moec_cache_replay_counts none = {0};
+    const struct moec_cache_replay *replay = scorer->sweep.sequences.replay;
+    return replay != NULL ? replay->counts : none;
 }
 
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer)

@@ -9,6 +9,7 @@
 #define MOEC_PROFILER_SCORE_H
 
 #include "profiler/common/progress.h"
+#include "profiler/evaluate/cache_replay.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 #include "runtime/policy/route_state.h"
@@ -25,6 +26,7 @@ struct moec_scorer_options {
      * tokens are a prompt's. */
     const struct moec_route *route;
     uint32_t n_prompt;
+    bool replays_route;              /* for moec_scorer_replayed */
     struct moec_sparsity *sparsity;  /* likewise of every run, not of the reference */
     bool int8;                       /* the arithmetic (runtime/kernels/int8.h), likewise */
     const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
@@ -111,6 +113,9 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_watched(struct moec_scorer *
 
 /* What was decided in all runs since the route was set; 0 without one. */
 struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer);
+
+/* Belady's misses and the stays of all runs since the route was set, where the scorer replays it; else 0. */
+struct moec_cache_replay_counts moec_scorer_replayed(const struct moec_scorer *scorer);
 
 /* Multiply-adds done so far by this scorer. */
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer);

@@ -248,6 +248,7 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
     const struct moec_mlp_trace *trace = ordinal >= 0 ? store->trace : NULL;
     MOEC_TRY(moec_forward_mlp(forward, layer, batch->n_rows, hidden,
                               moec_batch_sequences_batch(&sweep->sequences), trace, err));
+    moec_batch_sequences_replay(&sweep->sequences);
     if (trace != NULL)
         MOEC_TRY(store->traced(store->context, (uint32_t)ordinal, batch, err));
     if (layer + 1 == config->n_encoder_layer)

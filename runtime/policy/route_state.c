@@ -65,9 +65,20 @@ void moec_route_state_release(struct moec_route_state *state)
     }
     free(state->range_sum);
     free(state->n_done);
-    free(state->touched);
-    free(state->ranges);
+    if (!state->is_lent) {
+        free(state->touched);
+        free(state->ranges);
+    }
     *state = (struct moec_route_state){0};
+}
+
+void moec_route_state_lend(struct moec_route_state *state, uint16_t *touched, float *ranges,
+                           uint32_t n_context)
+{
+    state->touched = touched;
+    state->ranges = ranges;
+    state->n_context = n_context;
+    state->is_lent = true;
 }
 
 /* `touched` as it is kept. */

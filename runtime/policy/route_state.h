@@ -61,9 +61,10 @@ struct moec_route_state {
     struct moec_route_pool pools[2]; /* of the assignment's records, and of low copies */
     float *range_sum;                /* (n_layer), owned */
     uint32_t *n_done;                /* (n_layer): positions so far, owned */
-    uint16_t *touched;               /* (n_layer, n_context, top_k) in order of touching, owned:
+    uint16_t *touched;               /* (n_layer, n_context, top_k) in order of touching, owned or lent:
                                       * experts, those of the low pool + MOEC_ROUTE_LOW */
-    float *ranges;                   /* (n_layer, n_context), owned */
+    float *ranges;                   /* (n_layer, n_context), owned or lent */
+    bool is_lent;
     struct moec_route_counts counts; /* of the tokens so far, those taken back too */
 };
 
@@ -75,6 +76,11 @@ MOEC_WARN_UNUSED enum moec_status moec_route_state_create(const struct moec_conf
                                                           uint32_t n_context, struct moec_route_state *state,
                                                           struct moec_error *err);
 void moec_route_state_release(struct moec_route_state *state);
+
+/* A state made without a context keeps its positions, n_context of each layer, in arrays of the caller, as
+ * `touched` and `ranges` say, until others are lent or the state is released. */
+void moec_route_state_lend(struct moec_route_state *state, uint16_t *touched, float *ranges,
+                           uint32_t n_context);
 
 /* A layer is as at first; counts stay. */
 void moec_route_state_reset(struct moec_route_state *state, uint32_t layer);

@@ -16,8 +16,14 @@ number() {
 evaluate() {
     try 0 "eval $*" "$moec" eval $sample --data $text --samples 8 --seq-len 128 --reference $sample --json -q --route "$@"
     missed=$(number experts_missed) taken=$(number experts_taken) loss=$(number loss)
+    belady=$(number belady_missed) stay=$(number stay_tokens_mean)
 }
+evaluate top-k --slots 25%
+check "Belady's rule gains nothing where the slots are those of one token" "$belady == $missed"
 evaluate top-k
+check "and misses less where there are more" "$belady < 0.9 * $missed && $belady > 0.3 * $missed"
+check "an expert stays for slots / misses a token" "$stay > 0.95 * 8 * $taken / $missed / 4 && $stay < 1.05 * 8 * $taken / $missed / 4"
+plain_stay=$stay
 plain_missed=$missed plain_taken=$taken
 check "top-k loses nothing" "$loss == 0 && $missed > 0 && $missed < $taken"
 evaluate top-k --slots 100%
@@ -26,6 +32,7 @@ evaluate cache-prior:0
 check "no prior changes nothing" "$loss == 0 && $missed == $plain_missed"
 evaluate cache-prior:0.3
 prior_missed=$missed prior_loss=$loss
+check "with a prior experts stay longer" "$stay > $plain_stay && $belady <= $missed"
 check "a prior misses less" "$missed < 0.8 * $plain_missed && $taken == $plain_taken && $loss != 0"
 evaluate cache-prior:0.3 --keep-top 1
 check "less so where the best is kept" "$missed > $prior_missed && $missed < $plain_missed"
@@ -38,6 +45,7 @@ check "the cached of a share of 0.8" "$missed < $plain_missed && $loss != 0"
 evaluate prune:1
 check "one expert a token" "$taken * 4 == $plain_taken && $loss > 0"
 try 0 "eval in words" "$moec" eval $sample --data $text --samples 2 --route cache-prior:0.3 --slots 5 -q
+says stdout "cache *an expert stays for [0-9.]+ tokens .*Belady's rule, .* would miss [0-9.]+% of" "says how long experts stay"
 says stdout 'route *cache-prior:0.3 *[0-9.]+% of [0-9]+ experts taken miss a cache of 5 experts a layer' "says how many miss"
 
 # ---- refusals ----
