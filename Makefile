@@ -71,7 +71,7 @@ UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 Q := $(if $(V),,@)
 # What is being made, a line each; V=1 shows the commands instead.
 say = $(if $(V),,@echo '$(1) $(2)')
-.PHONY: all help deps deps-test demo experiment-edgemoe bandwidth large live kill-test test test-programs fuzz fuzz-programs check check-sources check-all format install uninstall clean
+.PHONY: all help deps deps-test demo experiment-edgemoe experiment-decisions bandwidth large live kill-test test test-programs fuzz fuzz-programs check check-sources check-all format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -162,7 +162,8 @@ $(BUILD)/tools/%: $(BUILD)/obj/tests/tools/%.o $(BUILD)/libmoec.a $(BUILD)/libmo
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
 # Reads what experiments/*.sh measured and writes the report.
-$(BUILD)/tools/edgemoe_report: $(call obj,$(sort $(wildcard experiments/*.c))) $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+$(BUILD)/tools/%_report: $(BUILD)/obj/experiments/%_report.o \
+                         $(call obj,$(filter-out %_report.c,$(sort $(wildcard experiments/*.c)))) $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
@@ -187,7 +188,7 @@ test: deps-test
 	    JOBS=$(JOBS) tests/run.sh tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
 test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle $(BUILD)/tools/logits \
-    $(BUILD)/tools/edgemoe_report $(if $(SANITIZE),,fuzz-programs)
+    $(BUILD)/tools/edgemoe_report $(BUILD)/tools/decisions_report $(if $(SANITIZE),,fuzz-programs)
 
 # The fuzz targets are built with clang, libFuzzer, ASan and UBSan, the library with them.
 fuzz-programs:
@@ -230,6 +231,12 @@ bandwidth: deps
 experiment-edgemoe: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/edgemoe_report
 	@MOEC_BUILD=$(BUILD) experiments/edgemoe.sh build/experiment-edgemoe
+
+# Decisions per token on the sample, or on MODEL with the texts CALIBRATION and TEST.
+experiment-decisions: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/decisions_report
+	@MOEC_BUILD=$(BUILD) experiments/decisions.sh build/experiment-decisions \
+	    $(if $(MODEL),'$(MODEL)' '$(CALIBRATION)' '$(TEST)')
 
 # ---- quality ----
 
@@ -337,6 +344,7 @@ help:
 	@echo 'make large           a random checkpoint of 13.8 GB from end to end: times, peaks, bytes read'
 	@echo 'make bandwidth       reads random records of BUNDLE=model.moec through the runtime and through fio: MB/s, ratio'
 	@echo 'make experiment-edgemoe   the evaluation of EdgeMoE on the samples, as one HTML page and tables'
+	@echo 'make experiment-decisions   cache-conditional routing and HOBBIT on the sample; MODEL= CALIBRATION= TEST= on another'
 	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'

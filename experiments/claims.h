@@ -3,23 +3,7 @@
 #define MOEC_EXPERIMENTS_CLAIMS_H
 
 #include "experiments/measured.h"
-
-#define EXPERIMENT_MAX_CLAIMS 24
-
-enum experiment_verdict { EXPERIMENT_NOT_MEASURED, EXPERIMENT_YES, EXPERIMENT_NO };
-
-struct experiment_claim {
-    const char *figure; /* "Table II" */
-    char paper[256];    /* what the paper has, or what is to be reached */
-    char ours[256];     /* what was measured */
-    char why[512];      /* where it is not so; "" = it is */
-    enum experiment_verdict verdict;
-};
-
-struct experiment_claims {
-    uint32_t n;
-    struct experiment_claim items[EXPERIMENT_MAX_CLAIMS];
-};
+#include "experiments/paper_claim.h"
 
 /* The figures that this project set itself on the sample: speeds, sizes, losses, offline time. */
 void experiment_goals(const struct experiment_sample *sample, struct experiment_claims *claims);

@@ -16,21 +16,8 @@ storage=550MB/s,80us
 buffer=10 # experts, as in the paper
 targets=${TARGETS:-2 5 10 20}
 
-say() {
-    printf '== %s\n' "$*" >&2
-}
-
-# json FILE COMMAND...: what a command says as JSON, and how long it took, once.
-json() {
-    file=$1
-    shift
-    [ ! -e "$file" ] || return 0
-    say "$@"
-    before=$(date +%s.%N)
-    "$@" --quiet --json >"$file.new" || return 1
-    date +%s.%N | awk -v a="$before" '{ printf "%.2f\n", $1 - a }' >"${file%.json}.seconds"
-    mv "$file.new" "$file"
-}
+# shellcheck source=experiments/measure.inc
+. experiments/measure.inc
 
 # experts N: the share of the expert bytes that N experts of the model have.
 experts() {

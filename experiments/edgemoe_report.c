@@ -3,7 +3,7 @@
  * measured. */
 #include "experiments/charts.h"
 #include "experiments/claims.h"
-#include "experiments/table.h"
+#include "experiments/page.h"
 #include "profiler/report/figures.h"
 #include "profiler/report/report_html.h"
 
@@ -14,8 +14,7 @@
 #define N_SAMPLE 2
 
 struct report {
-    const char *folder;
-    FILE *page;
+    struct experiment_page page;
     struct experiment_sample samples[N_SAMPLE];
 };
 
@@ -23,98 +22,9 @@ static const char *const titles[N_SAMPLE] = {
     "The Switch sample: encoder-decoder, one expert a token, summaries of dialogues",
     "The decoder sample: OLMoE, four experts a token, perplexity"};
 
-static const char *verdict_name(enum experiment_verdict verdict, bool is_goal)
-{
-    switch (verdict) {
-    case EXPERIMENT_YES:
-        return is_goal ? "reached" : "agrees";
-    case EXPERIMENT_NO:
-        return is_goal ? "not reached" : "does not agree";
-    default:
-        return "not measured";
-    }
-}
-
-/* Begins a table whose file is called after the sample. */
-static enum moec_status begin_table(struct experiment_table *table, char name[static 64],
-                                    const struct experiment_sample *sample, const char *what,
-                                    const char *const *headings, size_t n, struct moec_error *err)
-{
-    (void)snprintf(name, 64, "%s_%s", sample->name, what);
-    MOEC_TRY(experiment_table_open(table, name, err));
-    for (size_t h = 0; h < n; h++)
-        experiment_table_cell(table, "%s", headings[h]);
-    experiment_table_end_row(table);
-    return MOEC_OK;
-}
-
-static void heading(const struct report *report, const char *text)
-{
-    (void)fputs("<h3>", report->page);
-    moec_html_text(report->page, text);
-    (void)fputs("</h3>\n", report->page);
-}
-
-static void paragraph(const struct report *report, const char *text)
-{
-    (void)fputs("<p>", report->page);
-    moec_html_text(report->page, text);
-    (void)fputs("</p>\n", report->page);
-}
-
-/* ---- claims ---- */
-
-static enum moec_status put_claims(const struct report *report, const struct experiment_sample *sample,
-                                   const struct experiment_claims *claims, bool is_goal,
-                                   struct moec_error *err)
-{
-    const char *const headings[] = {"figure", is_goal ? "to reach" : "the paper", "measured", "", "remarks"};
-    struct experiment_table table;
-    char name[64];
-    MOEC_TRY(begin_table(&table, name, sample, is_goal ? "goals" : "findings", headings,
-                         sizeof headings / sizeof *headings, err));
-    for (uint32_t c = 0; c < claims->n; c++) {
-        const struct experiment_claim *claim = &claims->items[c];
-        experiment_table_cell(&table, "%s", claim->figure);
-        experiment_table_cell(&table, "%s", claim->paper);
-        experiment_table_cell(&table, "%s", claim->ours);
-        experiment_table_cell(&table, "%s", verdict_name(claim->verdict, is_goal));
-        experiment_table_cell(&table, "%s", claim->why);
-        experiment_table_end_row(&table);
-    }
-    return experiment_table_close(&table, report->folder, report->page, err);
-}
-
-static void put_list(FILE *page, const struct experiment_claims *claims, enum experiment_verdict verdict,
-                     const char *opening)
-{
-    bool is_first = true;
-    for (uint32_t c = 0; c < claims->n; c++) {
-        const struct experiment_claim *claim = &claims->items[c];
-        if (claim->verdict != verdict)
-            continue;
-        moec_html_format(page, "%s%s (%s", is_first ? opening : "; ", claim->figure, claim->ours);
-        if (verdict == EXPERIMENT_NO && claim->why[0] != '\0')
-            moec_html_format(page, ": %s", claim->why);
-        moec_html_text(page, ")");
-        is_first = false;
-    }
-    if (!is_first)
-        (void)fputs(". ", page);
-}
-
-/* One paragraph of what agrees with the paper and what does not. */
-static void put_agreement(const struct report *report, const struct experiment_claims *claims)
-{
-    (void)fputs("<p>", report->page);
-    put_list(report->page, claims, EXPERIMENT_YES, "As in the paper: ");
-    put_list(report->page, claims, EXPERIMENT_NO, "Not as in the paper: ");
-    (void)fputs("</p>\n", report->page);
-}
-
 /* ---- tables ---- */
 
-static enum moec_status put_table2(const struct report *report, const struct experiment_sample *sample,
+static enum moec_status put_table2(const struct experiment_page *page, const struct experiment_sample *sample,
                                    struct moec_error *err)
 {
     static const struct {
@@ -142,7 +52,8 @@ static enum moec_status put_table2(const struct report *report, const struct exp
                                                  &sample->ours[0],    &sample->ours_dense};
     struct experiment_table table;
     char name[64];
-    MOEC_TRY(begin_table(&table, name, sample, "table2", headings, sizeof headings / sizeof *headings, err));
+    MOEC_TRY(experiment_page_begin(page, &table, name, "table2", headings, sizeof headings / sizeof *headings,
+                                   err));
     for (size_t r = 0; r < sizeof paper / sizeof *paper; r++) {
         experiment_table_cell(&table, "%s", paper[r].name);
         experiment_table_number(&table, bundles[r]->n_bytes, 1e-6, 3);
@@ -156,10 +67,10 @@ static enum moec_status put_table2(const struct report *report, const struct exp
         experiment_table_cell(&table, "%s", paper[r].rouge16);
         experiment_table_end_row(&table);
     }
-    return experiment_table_close(&table, report->folder, report->page, err);
+    return experiment_page_end(page, &table, err);
 }
 
-static enum moec_status put_table4(const struct report *report, const struct experiment_sample *sample,
+static enum moec_status put_table4(const struct experiment_page *page, const struct experiment_sample *sample,
                                    struct moec_error *err)
 {
     static const char *const paper[][3] = {
@@ -173,7 +84,8 @@ static enum moec_status put_table4(const struct report *report, const struct exp
     const struct experiment_bundle *bundles[] = {&original, &sample->like, &sample->other};
     struct experiment_table table;
     char name[64];
-    MOEC_TRY(begin_table(&table, name, sample, "table4", headings, sizeof headings / sizeof *headings, err));
+    MOEC_TRY(experiment_page_begin(page, &table, name, "table4", headings, sizeof headings / sizeof *headings,
+                                   err));
     for (size_t r = 0; r < 3; r++) {
         experiment_table_cell(&table, "%s", names[r]);
         experiment_table_number(&table, bundles[r]->value, 1, 4);
@@ -183,10 +95,10 @@ static enum moec_status put_table4(const struct report *report, const struct exp
             experiment_table_cell(&table, "%s", paper[r][c]);
         experiment_table_end_row(&table);
     }
-    return experiment_table_close(&table, report->folder, report->page, err);
+    return experiment_page_end(page, &table, err);
 }
 
-static enum moec_status put_modes(const struct report *report, const struct experiment_sample *sample,
+static enum moec_status put_modes(const struct experiment_page *page, const struct experiment_sample *sample,
                                   struct moec_error *err)
 {
     static const char *const headings[] = {"mode",       "buffer",          "preloads",
@@ -194,7 +106,8 @@ static enum moec_status put_modes(const struct report *report, const struct expe
                                            "hits, %",    "KB read a token", "peak, MB"};
     struct experiment_table table;
     char name[64];
-    MOEC_TRY(begin_table(&table, name, sample, "modes", headings, sizeof headings / sizeof *headings, err));
+    MOEC_TRY(experiment_page_begin(page, &table, name, "modes", headings, sizeof headings / sizeof *headings,
+                                   err));
     for (uint32_t r = 0; r < sample->n_row; r++) {
         const struct experiment_row *row = &sample->rows[r];
         experiment_table_cell(&table, "%s", row->mode);
@@ -208,18 +121,19 @@ static enum moec_status put_modes(const struct report *report, const struct expe
         experiment_table_number(&table, row->peak_bytes, 1e-6, 1);
         experiment_table_end_row(&table);
     }
-    return experiment_table_close(&table, report->folder, report->page, err);
+    return experiment_page_end(page, &table, err);
 }
 
-static enum moec_status put_targets(const struct report *report, const struct experiment_sample *sample,
-                                    struct moec_error *err)
+static enum moec_status put_targets(const struct experiment_page *page,
+                                    const struct experiment_sample *sample, struct moec_error *err)
 {
     const char *const headings[] = {"assignment",      "storage, MB",    "loss on the test data, %",
                                     "its interval, %", "certificate, %", "ms a token",
                                     "search, s"};
     struct experiment_table table;
     char name[64];
-    MOEC_TRY(begin_table(&table, name, sample, "targets", headings, sizeof headings / sizeof *headings, err));
+    MOEC_TRY(experiment_page_begin(page, &table, name, "targets", headings,
+                                   sizeof headings / sizeof *headings, err));
     for (uint32_t i = 0; i < EXPERIMENT_N_TARGET + 2 * EXPERIMENT_N_BITS; i++) {
         const uint32_t b = (i - EXPERIMENT_N_TARGET) % EXPERIMENT_N_BITS;
         const bool is_ours = i < EXPERIMENT_N_TARGET, is_all = i >= EXPERIMENT_N_TARGET + EXPERIMENT_N_BITS;
@@ -244,55 +158,25 @@ static enum moec_status put_targets(const struct report *report, const struct ex
         experiment_table_number(&table, is_ours ? bundle->seconds : NAN, 1, 0);
         experiment_table_end_row(&table);
     }
-    return experiment_table_close(&table, report->folder, report->page, err);
+    return experiment_page_end(page, &table, err);
 }
 
 /* ---- charts ---- */
 
-/* A chart's numbers as TSV: what its CSV says, whose fields are quoted where they hold commas. */
-static enum moec_status write_tsv(const struct report *report, const struct moec_chart *chart,
-                                  struct moec_error *err)
-{
-    char path[1024], *text = NULL;
-    size_t n = 0, used = 0;
-    MOEC_TRY(moec_chart_csv(chart, &text, &n, err));
-    bool is_quoted = false;
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == '"')
-            is_quoted = !is_quoted;
-        else if (text[i] == ',' && !is_quoted)
-            text[used++] = '\t';
-        else
-            text[used++] = text[i];
-    }
-    (void)snprintf(path, sizeof path, "%s/%s.tsv", report->folder, chart->name);
-    enum moec_status status = moec_plot_write_csv(path, text, used, err);
-    free(text);
-    return status;
-}
-
-static enum moec_status put_chart(const struct report *report, const struct moec_chart *chart,
-                                  struct moec_error *err)
-{
-    if (chart->name[0] == '\0')
-        return MOEC_OK;
-    MOEC_TRY(moec_html_figure(report->page, chart, "a .tsv file beside the page has all of them", err));
-    return write_tsv(report, chart, err);
-}
-
-static enum moec_status put_made(const struct report *report, const struct experiment_sample *sample,
+static enum moec_status put_made(const struct experiment_page *page, const struct experiment_sample *sample,
                                  experiment_chart *make, struct moec_error *err)
 {
     struct moec_chart chart = {.name = ""};
     enum moec_status status = make(sample, &chart, err);
     if (status == MOEC_OK)
-        status = put_chart(report, &chart, err);
+        status = experiment_page_chart(page, &chart, err);
     moec_chart_release(&chart);
     return status;
 }
 
 /* Charts of the profile itself, by the beginning of their names. */
-static enum moec_status put_profile_chart(const struct report *report, const struct experiment_sample *sample,
+static enum moec_status put_profile_chart(const struct experiment_page *page,
+                                          const struct experiment_sample *sample,
                                           const struct moec_figures *figures, const char *name,
                                           struct moec_error *err)
 {
@@ -304,28 +188,28 @@ static enum moec_status put_profile_chart(const struct report *report, const str
                 continue;
             (void)snprintf(own, sizeof own, "%s", chart->name);
             (void)snprintf(chart->name, sizeof chart->name, "%.20s_%.40s", sample->name, own);
-            MOEC_TRY(put_chart(report, chart, err));
+            MOEC_TRY(experiment_page_chart(page, chart, err));
         }
     return MOEC_OK;
 }
 
-static enum moec_status put_figures(const struct report *report, const struct experiment_sample *sample,
-                                    struct moec_error *err)
+static enum moec_status put_figures(const struct experiment_page *page,
+                                    const struct experiment_sample *sample, struct moec_error *err)
 {
     struct moec_figures figures = {0};
     enum moec_status status = MOEC_OK;
     if (sample->has_profile)
         MOEC_TRY(moec_figures_make(&sample->profile, &figures, err));
-    MOEC_TRY_OUT(put_profile_chart(report, sample, &figures, "paths", err));
-    MOEC_TRY_OUT(put_made(report, sample, experiment_chart_bits, err));
-    MOEC_TRY_OUT(put_profile_chart(report, sample, &figures, "dense_loss", err));
-    MOEC_TRY_OUT(put_profile_chart(report, sample, &figures, "sensitivity_int2", err));
-    MOEC_TRY_OUT(put_made(report, sample, experiment_chart_decoding, err));
-    MOEC_TRY_OUT(put_profile_chart(report, sample, &figures, "conditional", err));
-    MOEC_TRY_OUT(put_made(report, sample, experiment_chart_latency, err));
-    MOEC_TRY_OUT(put_made(report, sample, experiment_chart_evictions, err));
-    MOEC_TRY_OUT(put_made(report, sample, experiment_chart_storage, err));
-    MOEC_TRY_OUT(put_made(report, sample, experiment_chart_targets, err));
+    MOEC_TRY_OUT(put_profile_chart(page, sample, &figures, "paths", err));
+    MOEC_TRY_OUT(put_made(page, sample, experiment_chart_bits, err));
+    MOEC_TRY_OUT(put_profile_chart(page, sample, &figures, "dense_loss", err));
+    MOEC_TRY_OUT(put_profile_chart(page, sample, &figures, "sensitivity_int2", err));
+    MOEC_TRY_OUT(put_made(page, sample, experiment_chart_decoding, err));
+    MOEC_TRY_OUT(put_profile_chart(page, sample, &figures, "conditional", err));
+    MOEC_TRY_OUT(put_made(page, sample, experiment_chart_latency, err));
+    MOEC_TRY_OUT(put_made(page, sample, experiment_chart_evictions, err));
+    MOEC_TRY_OUT(put_made(page, sample, experiment_chart_storage, err));
+    MOEC_TRY_OUT(put_made(page, sample, experiment_chart_targets, err));
 out:
     moec_figures_release(&figures);
     return status;
@@ -333,100 +217,78 @@ out:
 
 /* ---- page ---- */
 
-static enum moec_status put_sample(const struct report *report, const struct experiment_sample *sample,
+static enum moec_status put_sample(const struct experiment_page *page, const struct experiment_sample *sample,
                                    const char *title, struct moec_error *err)
 {
     struct experiment_claims goals, findings;
     experiment_goals(sample, &goals);
     experiment_findings(sample, &findings);
-    (void)fprintf(report->page, "<section id=\"%s\">\n<h2>", sample->name);
-    moec_html_text(report->page, title);
-    (void)fputs("</h2>\n", report->page);
-    put_agreement(report, &findings);
-    heading(report, "Figures to reach");
-    MOEC_TRY(put_claims(report, sample, &goals, true, err));
-    heading(report, "What the paper shows, and what is seen here");
-    MOEC_TRY(put_claims(report, sample, &findings, false, err));
-    heading(report, "Table II: storage and loss");
-    paragraph(
-        report,
+    (void)fprintf(page->stream, "<section id=\"%s\">\n<h2>", sample->name);
+    moec_html_text(page->stream, title);
+    (void)fputs("</h2>\n", page->stream);
+    experiment_page_agreement(page, &findings);
+    experiment_page_heading(page, "Figures to reach");
+    MOEC_TRY(experiment_page_claims(page, &goals, true, err));
+    experiment_page_heading(page, "What the paper shows, and what is seen here");
+    MOEC_TRY(experiment_page_claims(page, &findings, false, err));
+    experiment_page_heading(page, "Table II: storage and loss");
+    experiment_page_paragraph(
+        page,
         "IO-FREE and IO-EXP are the original weights; IO-QEXP has every expert at INT4, STI all weights, "
         "ours is compiled for a loss of at most 2 %.");
-    MOEC_TRY(put_table2(report, sample, err));
-    heading(report, "Table IV: calibrated on one kind of data, tested on another");
-    MOEC_TRY(put_table4(report, sample, err));
-    heading(report, "Assignments: what they take and lose");
-    MOEC_TRY(put_targets(report, sample, err));
-    heading(report, "Run modes on storage of 550 MB/s, 80 us");
-    MOEC_TRY(put_modes(report, sample, err));
-    MOEC_TRY(put_figures(report, sample, err));
-    (void)fputs("</section>\n", report->page);
+    MOEC_TRY(put_table2(page, sample, err));
+    experiment_page_heading(page, "Table IV: calibrated on one kind of data, tested on another");
+    MOEC_TRY(put_table4(page, sample, err));
+    experiment_page_heading(page, "Assignments: what they take and lose");
+    MOEC_TRY(put_targets(page, sample, err));
+    experiment_page_heading(page, "Run modes on storage of 550 MB/s, 80 us");
+    MOEC_TRY(put_modes(page, sample, err));
+    MOEC_TRY(put_figures(page, sample, err));
+    (void)fputs("</section>\n", page->stream);
     return MOEC_OK;
 }
 
-/* How many of the figures to reach are reached, with a link to where they stand. */
-static void put_score(const struct report *report, const struct experiment_sample *sample, const char *title)
+static enum moec_status put_page(const struct experiment_page *page, void *context, struct moec_error *err)
 {
-    struct experiment_claims goals;
-    uint32_t n_reached = 0, n_measured = 0;
-    experiment_goals(sample, &goals);
-    for (uint32_t c = 0; c < goals.n; c++) {
-        n_reached += goals.items[c].verdict == EXPERIMENT_YES;
-        n_measured += goals.items[c].verdict != EXPERIMENT_NOT_MEASURED;
-    }
-    (void)fprintf(report->page, "<p><a href=\"#%s\">", sample->name);
-    moec_html_text(report->page, title);
-    (void)fprintf(report->page, "</a>: %u of %u figures to reach are reached, %u were not measured.</p>\n",
-                  n_reached, n_measured, goals.n - n_measured);
-}
-
-static enum moec_status put_page(const struct report *report, struct moec_error *err)
-{
+    const struct report *report = context;
     const struct experiment_sample *first = &report->samples[report->samples[0].processor[0] == '\0' ? 1 : 0];
-    moec_html_begin(report->page, "EdgeMoE's experiment, repeated");
-    paragraph(report, "Section IV of EdgeMoE (Yi et al., IEEE Transactions on Mobile Computing, 2025) "
-                      "measured on two small "
-                      "models that this project trained, with moec alone: the paper's rows, its numbers "
-                      "beside ours. Losses are "
-                      "of data that no search saw; storage is emulated at 550 MB/s and 80 us a read; the "
-                      "expert buffer holds "
-                      "ten experts where nothing else is said.");
-    (void)fputs("<p>", report->page);
+    struct experiment_page part = *page;
+    moec_html_begin(page->stream, "EdgeMoE's experiment, repeated");
+    experiment_page_paragraph(
+        page, "Section IV of EdgeMoE (Yi et al., IEEE Transactions on Mobile Computing, 2025) "
+              "measured on two small "
+              "models that this project trained, with moec alone: the paper's rows, its numbers "
+              "beside ours. Losses are "
+              "of data that no search saw; storage is emulated at 550 MB/s and 80 us a read; the "
+              "expert buffer holds "
+              "ten experts where nothing else is said.");
+    (void)fputs("<p>", page->stream);
     moec_html_format(
-        report->page,
+        page->stream,
         "Times are of this machine: %s, %.0f threads. The paper's are of a Jetson TX2 (GPU) and a "
         "Raspberry Pi 4B.",
         first->processor, first->threads);
-    (void)fputs("</p>\n", report->page);
-    for (size_t s = 0; s < N_SAMPLE; s++)
-        put_score(report, &report->samples[s], titles[s]);
-    for (size_t s = 0; s < N_SAMPLE; s++)
-        MOEC_TRY(put_sample(report, &report->samples[s], titles[s], err));
-    moec_html_end(report->page);
+    (void)fputs("</p>\n", page->stream);
+    for (size_t s = 0; s < N_SAMPLE; s++) {
+        struct experiment_claims goals;
+        experiment_goals(&report->samples[s], &goals);
+        part.sample = report->samples[s].name;
+        experiment_page_score(&part, &goals, titles[s]);
+    }
+    for (size_t s = 0; s < N_SAMPLE; s++) {
+        part.sample = report->samples[s].name;
+        MOEC_TRY(put_sample(&part, &report->samples[s], titles[s], err));
+    }
+    moec_html_end(page->stream);
     return MOEC_OK;
 }
 
 static enum moec_status write_report(struct report *report, struct moec_error *err)
 {
     static const char *const names[N_SAMPLE] = {"switch", "decoder"};
-    char path[1024], *text = NULL;
-    size_t n = 0;
     for (size_t s = 0; s < N_SAMPLE; s++)
-        MOEC_TRY(experiment_read(report->folder, names[s], &report->samples[s], err));
-    (void)snprintf(path, sizeof path, "%s/report.html", report->folder);
-    report->page = open_memstream(&text, &n);
-    if (report->page == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
-    enum moec_status status = put_page(report, err);
-    const bool is_broken = ferror(report->page) != 0;
-    if (fclose(report->page) != 0 || is_broken)
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
-    if (status == MOEC_OK)
-        status = moec_plot_write_csv(path, text, n, err);
-    free(text);
-    if (status == MOEC_OK)
-        (void)printf("%s\n", path);
-    return status;
+        MOEC_TRY(experiment_read(report->page.folder, names[s], &report->samples[s], err));
+    return experiment_page_write(&report->page, put_page, report, err);
 }
 
 int main(int argc, char **argv)
@@ -439,7 +301,7 @@ int main(int argc, char **argv)
     struct report *report = calloc(1, sizeof *report);
     if (report == NULL)
         return 1;
-    report->folder = argv[1];
+    report->page.folder = argv[1];
     const enum moec_status status = write_report(report, &err);
     if (status != MOEC_OK)
         (void)fprintf(stderr, "edgemoe_report: %s\n", err.message);

@@ -1,70 +1,15 @@
 #include "experiments/measured.h"
 
-#include "formats/base/file.h"
-#include "formats/json/json.h"
+#include "experiments/result.h"
 #include "formats/profile/profile_h5.h"
-#include "profiler/plot/plot.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_JSON_BYTES (64u << 20)
-
 const uint32_t experiment_targets[EXPERIMENT_N_TARGET] = {2, 5, 10, 20};
 const uint32_t experiment_bits[EXPERIMENT_N_BITS] = {2, 3, 4, 8};
-
-/* ---- JSON ---- */
-
-/* The file's JSON; NULL where there is no such file. */
-static enum moec_status load(const struct experiment_sample *sample, const char *name,
-                             struct moec_json **root, struct moec_error *err)
-{
-    char path[sizeof sample->folder + 64];
-    char *bytes = NULL;
-    size_t n = 0;
-    struct moec_error local = {0};
-    *root = NULL;
-    (void)snprintf(path, sizeof path, "%s/%s.json", sample->folder, name);
-    enum moec_status status = moec_file_load(path, MOST_JSON_BYTES, &bytes, &n, &local);
-    if (status == MOEC_ERR_NOT_FOUND)
-        return MOEC_OK;
-    if (status != MOEC_OK) {
-        *err = local;
-        return status;
-    }
-    status = moec_json_parse(bytes, n, MOST_JSON_BYTES, path, root, err);
-    free(bytes);
-    return status;
-}
-
-/* A number of an object; NaN where it is missing, null or something else. */
-static double number(const struct moec_json *object, const char *key)
-{
-    const struct moec_json *node = moec_json_find(object, key);
-    double value = NAN;
-    if (node == NULL || moec_json_as_double(node, key, -1e300, 1e300, &value, NULL) != MOEC_OK)
-        return NAN;
-    return value;
-}
-
-static void text(const struct moec_json *object, const char *key, char *to, size_t capacity)
-{
-    const struct moec_json *node = moec_json_find(object, key);
-    const char *value = NULL;
-    if (node != NULL && moec_json_type(node) == MOEC_JSON_STRING &&
-        moec_json_as_string(node, key, &value, NULL, NULL) == MOEC_OK)
-        moec_plot_clean_text(to, capacity, value);
-    else
-        to[0] = '\0';
-}
-
-static bool truth(const struct moec_json *object, const char *key)
-{
-    bool value = false;
-    return moec_json_get_bool_or(object, "", key, false, &value, NULL) == MOEC_OK && value;
-}
 
 /* ---- parts ---- */
 
@@ -73,22 +18,22 @@ static enum moec_status read_bundle(const struct experiment_sample *sample, cons
 {
     struct moec_json *root = NULL;
     char test[64];
-    MOEC_TRY(load(sample, name, &root, err));
-    bundle->n_bytes = number(root, "bundle_bytes");
-    bundle->evaluations = number(root, "evaluations");
-    bundle->seconds = number(root, "seconds");
-    bundle->search_loss = number(root, "loss");
-    bundle->search_high = number(root, "loss_high");
-    bundle->missed = truth(root, "missed");
+    MOEC_TRY(experiment_load(sample->folder, name, &root, err));
+    bundle->n_bytes = experiment_number(root, "bundle_bytes");
+    bundle->evaluations = experiment_number(root, "evaluations");
+    bundle->seconds = experiment_number(root, "seconds");
+    bundle->search_loss = experiment_number(root, "loss");
+    bundle->search_high = experiment_number(root, "loss_high");
+    bundle->missed = experiment_truth(root, "missed");
     moec_json_free(root);
     (void)snprintf(test, sizeof test, "%s-test", name);
-    MOEC_TRY(load(sample, test, &root, err));
-    bundle->value = number(root, "value");
-    bundle->reference = number(root, "reference");
-    bundle->loss = number(root, "loss");
-    bundle->low = number(root, "loss_low");
-    bundle->high = number(root, "loss_high");
-    bundle->n_sample = number(root, "samples");
+    MOEC_TRY(experiment_load(sample->folder, test, &root, err));
+    bundle->value = experiment_number(root, "value");
+    bundle->reference = experiment_number(root, "reference");
+    bundle->loss = experiment_number(root, "loss");
+    bundle->low = experiment_number(root, "loss_low");
+    bundle->high = experiment_number(root, "loss_high");
+    bundle->n_sample = experiment_number(root, "samples");
     moec_json_free(root);
     return MOEC_OK;
 }
@@ -114,38 +59,39 @@ static enum moec_status read_bundles(struct experiment_sample *sample, struct mo
 static void read_row(const struct moec_json *node, struct experiment_row *row)
 {
     char predict[32];
-    text(node, "mode", row->mode, sizeof row->mode);
-    text(node, "memory", row->memory, sizeof row->memory);
-    text(node, "predict", predict, sizeof predict);
+    experiment_text(node, "mode", row->mode, sizeof row->mode);
+    experiment_text(node, "memory", row->memory, sizeof row->memory);
+    experiment_text(node, "predict", predict, sizeof predict);
     row->has_preloads = predict[0] != '\0' && strcmp(predict, "none") != 0;
     row->is_variant = strcmp(row->mode, "cache") == 0;
-    row->tpot_ms = number(node, "tpot_ms_median");
-    row->floor_ms = number(node, "floor_ms");
-    row->compute_ms = number(node, "compute_ms");
-    row->transfer_ms = number(node, "transfer_ms");
-    row->stall_ms = number(node, "stall_ms");
-    row->hit_rate = number(node, "hit_rate");
-    row->late_rate = number(node, "late_rate");
-    row->bytes_per_token = number(node, "bytes_per_token");
-    row->peak_bytes = number(node, "peak_memory_bytes");
-    row->buffer_bytes = number(node, "expert_buffer_bytes");
+    row->tpot_ms = experiment_number(node, "tpot_ms_median");
+    row->floor_ms = experiment_number(node, "floor_ms");
+    row->compute_ms = experiment_number(node, "compute_ms");
+    row->transfer_ms = experiment_number(node, "transfer_ms");
+    row->stall_ms = experiment_number(node, "stall_ms");
+    row->hit_rate = experiment_number(node, "hit_rate");
+    row->late_rate = experiment_number(node, "late_rate");
+    row->bytes_per_token = experiment_number(node, "bytes_per_token");
+    row->peak_bytes = experiment_number(node, "peak_memory_bytes");
+    row->buffer_bytes = experiment_number(node, "expert_buffer_bytes");
 }
 
 static enum moec_status read_bench(struct experiment_sample *sample, struct moec_error *err)
 {
     struct moec_json *root = NULL;
     char name[32];
-    MOEC_TRY(load(sample, "bench", &root, err));
+    MOEC_TRY(experiment_load(sample->folder, "bench", &root, err));
     const struct moec_json *rows = moec_json_find(root, "rows");
     for (size_t r = 0; r < moec_json_length(rows) && sample->n_row < EXPERIMENT_MAX_ROWS; r++)
         read_row(moec_json_at(rows, r), &sample->rows[sample->n_row++]);
-    text(moec_json_find(root, "device"), "processor", sample->processor, sizeof sample->processor);
-    sample->threads = number(root, "threads");
+    experiment_text(moec_json_find(root, "device"), "processor", sample->processor, sizeof sample->processor);
+    sample->threads = experiment_number(root, "threads");
     moec_json_free(root);
     for (uint32_t t = 0; t < EXPERIMENT_N_TARGET; t++) {
         (void)snprintf(name, sizeof name, "bench-%u", experiment_targets[t]);
-        MOEC_TRY(load(sample, name, &root, err));
-        sample->tpot_of_target[t] = number(moec_json_at(moec_json_find(root, "rows"), 0), "tpot_ms_median");
+        MOEC_TRY(experiment_load(sample->folder, name, &root, err));
+        sample->tpot_of_target[t] =
+            experiment_number(moec_json_at(moec_json_find(root, "rows"), 0), "tpot_ms_median");
         moec_json_free(root);
     }
     return MOEC_OK;
@@ -156,7 +102,7 @@ static const struct moec_json *find_expert(const struct moec_json *device, doubl
 {
     const struct moec_json *experts = moec_json_find(moec_json_find(device, "compute"), "experts");
     for (size_t i = 0; i < moec_json_length(experts); i++)
-        if (number(moec_json_at(experts, i), "bits") == bits)
+        if (experiment_number(moec_json_at(experts, i), "bits") == bits)
             return moec_json_at(experts, i);
     return NULL;
 }
@@ -170,14 +116,14 @@ static enum moec_status read_quantizers(struct experiment_sample *sample, struct
     for (uint32_t q = 0; q < EXPERIMENT_N_QUANTIZER; q++) {
         struct experiment_quantizer *quantizer = &sample->quantizers[sample->n_quantizer];
         (void)snprintf(name, sizeof name, "quantizer-%s-device", names[q]);
-        MOEC_TRY(load(sample, name, &root, err));
+        MOEC_TRY(experiment_load(sample->folder, name, &root, err));
         if (root == NULL)
             continue;
         (void)snprintf(quantizer->name, sizeof quantizer->name, "%s", names[q]);
-        quantizer->record_bytes = number(find_expert(root, 4), "record_bytes");
-        quantizer->expert_ns = number(find_expert(root, 4), "compute_ns");
+        quantizer->record_bytes = experiment_number(find_expert(root, 4), "record_bytes");
+        quantizer->expert_ns = experiment_number(find_expert(root, 4), "compute_ns");
         if (q == 0)
-            sample->plain_expert_ns = number(find_expert(root, 16), "compute_ns");
+            sample->plain_expert_ns = experiment_number(find_expert(root, 16), "compute_ns");
         moec_json_free(root);
         (void)snprintf(name, sizeof name, "quantizer-%s", names[q]);
         MOEC_TRY(read_bundle(sample, name, &quantizer->bundle, err));
@@ -189,14 +135,14 @@ static enum moec_status read_quantizers(struct experiment_sample *sample, struct
 static enum moec_status read_evictions(struct experiment_sample *sample, struct moec_error *err)
 {
     struct moec_json *root = NULL;
-    MOEC_TRY(load(sample, "evictions", &root, err));
+    MOEC_TRY(experiment_load(sample->folder, "evictions", &root, err));
     const struct moec_json *rows = moec_json_find(root, "rows");
     for (size_t r = 0; r < moec_json_length(rows) && sample->n_hits < EXPERIMENT_MAX_ROWS; r++) {
         struct experiment_hits *hits = &sample->hits[sample->n_hits++];
         const struct moec_json *row = moec_json_at(rows, r);
-        text(row, "evict", hits->evict, sizeof hits->evict);
-        hits->buffer_share = number(row, "buffer_share");
-        hits->hit_rate = number(row, "hit_rate");
+        experiment_text(row, "evict", hits->evict, sizeof hits->evict);
+        hits->buffer_share = experiment_number(row, "buffer_share");
+        hits->hit_rate = experiment_number(row, "hit_rate");
     }
     moec_json_free(root);
     return MOEC_OK;
@@ -215,17 +161,17 @@ static enum moec_status read_profile(struct experiment_sample *sample, struct mo
         *err = local;
         return status;
     }
-    MOEC_TRY(load(sample, "profile", &root, err));
-    sample->profile_seconds = number(root, "seconds");
-    text(root, "metric", sample->search_metric, sizeof sample->search_metric);
+    MOEC_TRY(experiment_load(sample->folder, "profile", &root, err));
+    sample->profile_seconds = experiment_number(root, "seconds");
+    experiment_text(root, "metric", sample->search_metric, sizeof sample->search_metric);
     moec_json_free(root);
-    MOEC_TRY(load(sample, "ours-2-test", &root, err));
-    text(root, "metric", sample->metric, sizeof sample->metric);
+    MOEC_TRY(experiment_load(sample->folder, "ours-2-test", &root, err));
+    experiment_text(root, "metric", sample->metric, sizeof sample->metric);
     moec_json_free(root);
-    MOEC_TRY(load(sample, "ours-2", &root, err));
-    sample->source_bytes = number(root, "source_bytes");
+    MOEC_TRY(experiment_load(sample->folder, "ours-2", &root, err));
+    sample->source_bytes = experiment_number(root, "source_bytes");
     if (moec_json_find(root, "metric") != NULL)
-        text(root, "metric", sample->search_metric, sizeof sample->search_metric);
+        experiment_text(root, "metric", sample->search_metric, sizeof sample->search_metric);
     moec_json_free(root);
     return MOEC_OK;
 }

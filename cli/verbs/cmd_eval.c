@@ -226,6 +226,8 @@ static void put_decisions(const struct eval_job *job, struct moec_json_out *root
     if (route_word(job) != NULL)
         moec_json_out_string(root, "route", route_word(job));
     moec_json_out_u64(root, "slots", job->route.n_slots);
+    moec_json_out_u64(root, "keep_top", job->route.keep_top);
+    moec_json_out_string(root, "cache_start", job->route.initial != NULL ? "frequency" : "empty");
     moec_json_out_u64(root, "experts_taken", counts.n_taken);
     moec_json_out_u64(root, "experts_missed", counts.n_missed);
     moec_json_out_double(root, "missed_bytes_per_token", token_bytes(job, &counts));

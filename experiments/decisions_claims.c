@@ -1,0 +1,530 @@
+#include "experiments/decisions_claims.h"
+
+#include "experiments/decisions_fronts.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define HALF(sample)    ((sample)->n_expert / 2)
+#define QUARTER(sample) ((sample)->n_expert / 4)
+
+static double percent(double share)
+{
+    return 100 * share;
+}
+
+/* ---- figures to reach ---- */
+
+/* The mildest prior with so few misses, and what it loses. */
+static void explain_prior(const struct decisions_sample *sample, struct experiment_claim *claim,
+                          const struct decisions_point *plain, double n_missed)
+{
+    const struct decisions_point *mildest = NULL;
+    for (uint32_t i = 0; i < sample->routes.n; i++) {
+        const struct decisions_point *point = &sample->routes.points[i];
+        if (point->method == DECISIONS_PRIOR && point->n_slots == plain->n_slots &&
+            point->n_missed <= n_missed && (mildest == NULL || point->high < mildest->high))
+            mildest = point;
+    }
+    if (mildest != NULL)
+        experiment_claim_explain(
+            claim, "%s, keeping %u, misses %.1f %% and loses %.2f (%.2f to %.2f) %% on %.0f windows",
+            mildest->setting, mildest->keep_top, percent(decisions_miss_rate(mildest)),
+            percent(mildest->loss), percent(mildest->low), percent(mildest->high), mildest->n_window);
+}
+
+/* The prior with the fewest misses whose loss is at most 1 % with the upper end of its interval, too. */
+static void claim_prior(const struct decisions_sample *sample, struct experiment_claims *claims,
+                        uint32_t n_slots, double fewer, bool below_belady, const char *goal)
+{
+    struct experiment_claim *claim = experiment_claim_add(claims, "cache-prior", goal);
+    const struct decisions_point *plain = decisions_plain(&sample->routes, n_slots);
+    const struct decisions_point *best =
+        decisions_fewest_misses(&sample->routes, DECISIONS_PRIOR, n_slots, 0.01, true);
+    if (plain == NULL)
+        return;
+    if (best == NULL) {
+        experiment_claim_say(claim, "no setting has the upper end of its loss within 1 %%");
+        experiment_claim_decide(claim, false);
+        return;
+    }
+    const double before = decisions_miss_rate(plain), after = decisions_miss_rate(best);
+    const bool is_below = !below_belady || best->n_missed < plain->n_belady_missed;
+    experiment_claim_say(claim,
+                         "%s, keeping %u: %.1f to %.1f %% (%.0f %% fewer) at a loss of %.2f (%.2f to %.2f) "
+                         "%%; Belady %.1f %%",
+                         best->setting, best->keep_top, percent(before), percent(after),
+                         percent(1 - after / before), percent(best->loss), percent(best->low),
+                         percent(best->high), percent(decisions_belady_rate(plain)));
+    const bool is_reached = after <= (1 - fewer) * before && is_below;
+    experiment_claim_decide(claim, is_reached);
+    if (!is_reached)
+        explain_prior(sample, claim, plain, (1 - fewer) * plain->n_missed);
+}
+
+/* 4-bit experts with low copies of 2 bits, by HOBBIT's own scores. */
+static void claim_bytes(const struct decisions_sample *sample, struct experiment_claims *claims,
+                        const struct decisions_pair *pair, uint32_t n_slots)
+{
+    char name[64];
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "HOBBIT",
+        n_slots == HALF(sample)
+            ? "4 to 2 bits, half of the experts: at least 1.2 times fewer bytes than static INT4, equal "
+              "buffer"
+            : "4 to 2 bits, a quarter: at least 1.2 times fewer bytes than static INT4, equal buffer");
+    (void)snprintf(name, sizeof name, "equal-%u", n_slots);
+    const struct decisions_point *still = decisions_find(&pair->group, name);
+    (void)snprintf(name, sizeof name, "hobbit-0.6-0.9-%u", n_slots);
+    const struct decisions_point *hobbit = decisions_find(&pair->group, name);
+    if (still == NULL || hobbit == NULL)
+        return;
+    const double ratio = still->token_bytes / hobbit->token_bytes;
+    experiment_claim_say(
+        claim,
+        "%.2f times: %.1f KiB a token (%u slots, %u low ones) against %.1f KiB (%u slots), at a "
+        "loss of %.2f (%.2f to %.2f) %%",
+        ratio, hobbit->token_bytes / 1024, hobbit->n_slots, hobbit->n_low_slots, still->token_bytes / 1024,
+        still->n_slots, percent(hobbit->loss), percent(hobbit->low), percent(hobbit->high));
+    experiment_claim_decide(claim, ratio >= 1.2);
+}
+
+bool decisions_tuning_holds(const struct decisions_tuning *tuning)
+{
+    const double difference = tuning->test.loss - tuning->loss;
+    const double certificate = difference > 0 ? tuning->high - tuning->loss : tuning->loss - tuning->low;
+    const double test =
+        difference > 0 ? tuning->test.loss - tuning->test.low : tuning->test.high - tuning->test.loss;
+    return fabs(difference) <= hypot(certificate, test);
+}
+
+static void claim_tunings(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    uint32_t n = 0, n_holding = 0, n_within = 0;
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "certificates",
+        "20 tunings: held-out loss minus certificate within their joint 90 % interval in at least 15");
+    for (uint32_t t = 0; t < sample->n_tuning; t++) {
+        const struct decisions_tuning *tuning = &sample->tunings[t];
+        if (!decisions_tuning_is_seeded(tuning) || !isfinite(tuning->test.loss))
+            continue;
+        n++;
+        n_holding += decisions_tuning_holds(tuning);
+        n_within += tuning->test.loss <= tuning->target;
+    }
+    if (n == 0)
+        return;
+    experiment_claim_say(claim, "in %u of %u; the held-out loss itself is within the target in %u", n_holding,
+                         n, n_within);
+    if (n >= 20)
+        experiment_claim_decide(claim, n_holding * 20 >= 15 * n);
+    else
+        claim->verdict = EXPERIMENT_SHOWN;
+}
+
+void decisions_goals(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    claims->n = 0;
+    claim_prior(
+        sample, claims, HALF(sample), 0.5, true,
+        "half of the experts: misses at least halved and below Belady's, upper end of the loss at most 1 %");
+    claim_prior(sample, claims, QUARTER(sample), 0.4, false,
+                "a quarter of the experts: at least 40 % fewer misses, upper end of the loss at most 1 %");
+    for (uint32_t p = 0; p < sample->n_pair; p++) {
+        const struct decisions_pair *pair = &sample->pairs[p];
+        if (pair->bits != 4 || pair->low_bits != 2)
+            continue;
+        claim_bytes(sample, claims, pair, HALF(sample));
+        claim_bytes(sample, claims, pair, QUARTER(sample));
+    }
+    claim_tunings(sample, claims);
+}
+
+/* ---- cache-conditional experts ---- */
+
+/* How many points of a method another method's front beats, both keeping as many experts as in the paper:
+ * more loss at as many misses. */
+struct comparison {
+    uint32_t n, n_beaten;
+    const struct decisions_point *unbeaten; /* the first */
+};
+
+static struct comparison compare(const struct decisions_sample *sample, uint32_t n_slots,
+                                 enum decisions_method better, enum decisions_method worse)
+{
+    struct decisions_front front;
+    struct comparison comparison = {.n = 0};
+    const uint32_t keep = decisions_usual_keep(sample);
+    decisions_front_make(&sample->routes, better, n_slots, keep, &front);
+    for (uint32_t i = 0; i < sample->routes.n; i++) {
+        const struct decisions_point *point = &sample->routes.points[i];
+        if (point->method != worse || point->n_slots != n_slots ||
+            (point->method != DECISIONS_PRUNE && point->keep_top != keep))
+            continue;
+        const double loss = decisions_front_loss(&front, decisions_miss_rate(point));
+        /* Settings too mild to change a choice are the router's own: there is nothing to beat. */
+        if (!isfinite(loss) || point->loss == 0)
+            continue;
+        comparison.n++;
+        if (loss <= point->loss)
+            comparison.n_beaten++;
+        else if (comparison.unbeaten == NULL)
+            comparison.unbeaten = point;
+    }
+    return comparison;
+}
+
+static void find_order(const struct decisions_sample *sample, struct experiment_claims *claims,
+                       const char *figure, const char *sentence, uint32_t n_slots,
+                       enum decisions_method better, uint32_t n_worse, const enum decisions_method *worse)
+{
+    struct experiment_claim *claim = experiment_claim_add(claims, figure, sentence);
+    struct comparison sum = {.n = 0};
+    for (uint32_t w = 0; w < n_worse; w++) {
+        const struct comparison one = compare(sample, n_slots, better, worse[w]);
+        sum.n += one.n;
+        sum.n_beaten += one.n_beaten;
+        sum.unbeaten = sum.unbeaten != NULL ? sum.unbeaten : one.unbeaten;
+    }
+    if (sum.n == 0)
+        return;
+    experiment_claim_say(claim,
+                         "%s loses less at as many misses than %u of %u settings of the others (J = %u)",
+                         decisions_methods[better], sum.n_beaten, sum.n, decisions_usual_keep(sample));
+    experiment_claim_decide(claim, sum.n_beaten == sum.n);
+    if (sum.unbeaten != NULL)
+        experiment_claim_explain(claim, "%s loses %.2f %% at %.1f %% misses", sum.unbeaten->setting,
+                                 percent(sum.unbeaten->loss), percent(decisions_miss_rate(sum.unbeaten)));
+}
+
+static void find_orders(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    static const enum decisions_method others[] = {DECISIONS_PRUNE, DECISIONS_MAX_RANK, DECISIONS_CUMSUM};
+    find_order(
+        sample, claims, "Fig. 4",
+        "half of the experts: cache-prior consistently outperforms all baselines, across all ranges of "
+        "perplexity and misses",
+        HALF(sample), DECISIONS_PRIOR, 3, others);
+    find_order(sample, claims, "Fig. 14",
+               "a quarter of the experts: cache-prior outperforms all other methods across the board",
+               QUARTER(sample), DECISIONS_PRIOR, 3, others);
+    find_order(sample, claims, "Fig. 4", "max-rank consistently surpasses pruning", HALF(sample),
+               DECISIONS_MAX_RANK, 1, &others[0]);
+    find_order(sample, claims, "Fig. 4", "cumsum consistently outperforms max-rank", HALF(sample),
+               DECISIONS_CUMSUM, 1, &others[1]);
+}
+
+static void find_half(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "abstract", "cache miss rates fall by over 50 %, at a perplexity 0.1 to 3 % higher");
+    const struct decisions_point *plain = decisions_plain(&sample->routes, HALF(sample));
+    const struct decisions_point *best =
+        decisions_fewest_misses(&sample->routes, DECISIONS_PRIOR, HALF(sample), 0.03, false);
+    if (plain == NULL || best == NULL)
+        return;
+    const double fewer = 1 - best->n_missed / plain->n_missed;
+    experiment_claim_say(claim, "%s: %.0f %% fewer at a loss of %.2f (%.2f to %.2f) %%", best->setting,
+                         percent(fewer), percent(best->loss), percent(best->low), percent(best->high));
+    experiment_claim_decide(claim, fewer > 0.5);
+}
+
+static void find_belady(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    struct experiment_claim *claim =
+        experiment_claim_add(claims, "Fig. 9", "Belady's rule roughly halves the miss rates of LRU");
+    const struct decisions_point *plain = decisions_plain(&sample->routes, HALF(sample));
+    if (plain == NULL)
+        return;
+    experiment_claim_say(claim,
+                         "half of the experts: LRU misses %.1f %%, Belady's rule %.1f %%, %.2f times as many",
+                         percent(decisions_miss_rate(plain)), percent(decisions_belady_rate(plain)),
+                         plain->n_belady_missed / plain->n_missed);
+    claim->verdict = EXPERIMENT_SHOWN;
+}
+
+/* At every cache size that was measured, all experts left out. */
+static void find_sizes(const struct decisions_sample *sample, struct experiment_claims *claims, double limit)
+{
+    char sentence[160];
+    uint32_t n = 0, n_below = 0, missing = 0;
+    (void)snprintf(
+        sentence, sizeof sentence,
+        "with %.0f %% more perplexity cache-prior misses less than Belady's rule at all cache sizes%s",
+        percent(limit), limit < 0.02 ? " (Phi-3.5-MoE excepted)" : "");
+    struct experiment_claim *claim = experiment_claim_add(claims, "Fig. 10", sentence);
+    for (uint32_t i = 0; i < sample->routes.n; i++) {
+        const struct decisions_point *plain = &sample->routes.points[i];
+        if (plain->method != DECISIONS_TOP_K || plain->n_slots >= sample->n_expert)
+            continue;
+        const struct decisions_point *best =
+            decisions_fewest_misses(&sample->routes, DECISIONS_PRIOR, plain->n_slots, limit, false);
+        const bool is_below = best != NULL && best->n_missed < plain->n_belady_missed;
+        n++;
+        n_below += is_below;
+        missing = is_below ? missing : plain->n_slots;
+    }
+    if (n == 0)
+        return;
+    experiment_claim_say(claim, "at %u of %u sizes", n_below, n);
+    experiment_claim_decide(claim, n_below == n);
+    if (n_below < n)
+        experiment_claim_explain(claim, "not with %u slots", missing);
+}
+
+/* The prior of the paper's Table 2. */
+static const struct decisions_point *half_prior(const struct decisions_sample *sample)
+{
+    for (uint32_t i = 0; i < sample->routes.n; i++) {
+        const struct decisions_point *point = &sample->routes.points[i];
+        if (point->method == DECISIONS_PRIOR && point->strength == 0.5 &&
+            point->keep_top == decisions_usual_keep(sample) && point->n_slots == HALF(sample))
+            return point;
+    }
+    return NULL;
+}
+
+static void find_stays(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "Table 2",
+        "with L = 0.5 experts stay 5 to 9 times longer (in the table itself 2.0 to 4.0 times)");
+    const struct decisions_point *plain = decisions_plain(&sample->routes, HALF(sample)),
+                                 *prior = half_prior(sample);
+    if (plain == NULL || prior == NULL)
+        return;
+    const double ratio = prior->stay_tokens / plain->stay_tokens;
+    experiment_claim_say(claim, "%.1f times: %.1f tokens instead of %.1f, at a loss of %.2f %% (J = %u)",
+                         ratio, prior->stay_tokens, plain->stay_tokens, percent(prior->loss),
+                         prior->keep_top);
+    experiment_claim_decide(claim, ratio >= 5);
+}
+
+/* The loss that keeping the token's best experts spares, on the average of a method's settings. */
+static double spared(const struct decisions_sample *sample, enum decisions_method method, uint32_t keep)
+{
+    double sum = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < sample->routes.n; i++) {
+        const struct decisions_point *kept = &sample->routes.points[i];
+        if (kept->method != method || kept->n_slots != HALF(sample) || kept->keep_top != keep)
+            continue;
+        for (uint32_t j = 0; j < sample->routes.n; j++) {
+            const struct decisions_point *free_one = &sample->routes.points[j];
+            if (free_one->method != method || free_one->n_slots != HALF(sample) || free_one->keep_top != 0 ||
+                free_one->strength != kept->strength)
+                continue;
+            sum += free_one->loss - kept->loss;
+            n++;
+        }
+    }
+    return n > 0 ? sum / n : NAN;
+}
+
+static void find_keep(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "section 4.8",
+        "without the top J experts max-rank and cumsum drop significantly; cache-prior is more robust");
+    uint32_t keep = 0;
+    for (uint32_t i = 0; i < sample->routes.n; i++)
+        if (sample->routes.points[i].keep_top > keep)
+            keep = sample->routes.points[i].keep_top;
+    const double prior = spared(sample, DECISIONS_PRIOR, keep),
+                 rank = spared(sample, DECISIONS_MAX_RANK, keep),
+                 cumsum = spared(sample, DECISIONS_CUMSUM, keep);
+    if (keep == 0 || !isfinite(prior) || !isfinite(rank) || !isfinite(cumsum))
+        return;
+    experiment_claim_say(
+        claim,
+        "J = 0 instead of %u costs max-rank %.2f, cumsum %.2f and cache-prior %.2f points of loss "
+        "on the average of their settings",
+        keep, percent(rank), percent(cumsum), percent(prior));
+    experiment_claim_decide(claim, prior < rank && prior < cumsum);
+}
+
+static void find_start(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "Fig. 18",
+        "with L = 0.5 and J = 1 what the cache holds at first has minimal long-term impact");
+    const struct decisions_point *empty = decisions_find(&sample->starts, "prior-0.5-empty"),
+                                 *filled = decisions_find(&sample->starts, "prior-0.5-frequency");
+    if (empty == NULL || filled == NULL)
+        return;
+    experiment_claim_say(
+        claim,
+        "empty: loss %.2f (%.2f to %.2f) %%, %.1f %% misses; filled by frequency: %.2f (%.2f to "
+        "%.2f) %%, %.1f %%",
+        percent(empty->loss), percent(empty->low), percent(empty->high), percent(decisions_miss_rate(empty)),
+        percent(filled->loss), percent(filled->low), percent(filled->high),
+        percent(decisions_miss_rate(filled)));
+    claim->verdict = EXPERIMENT_SHOWN;
+}
+
+/* ---- HOBBIT ---- */
+
+static double low_share(const struct decisions_point *point)
+{
+    return point->n_low / point->n_chosen;
+}
+
+static double skipped_share(const struct decisions_point *point)
+{
+    return point->n_skipped / point->n_chosen;
+}
+
+static const char *of_pair(const struct decisions_pair *pair, const char *sentence, char text[static 256])
+{
+    (void)snprintf(text, 256, "%s (here %u to %u bits)", sentence, pair->bits, pair->low_bits);
+    return text;
+}
+
+static bool replaces(const struct decisions_point *point)
+{
+    return point->precision == DECISIONS_ALWAYS && point->second_score == 1;
+}
+
+static bool skips(const struct decisions_point *point)
+{
+    return point->precision == DECISIONS_ALWAYS && point->second_score == point->first_score;
+}
+
+/* Experts by score alone, whatever the cache holds. */
+static void find_replaced(const struct decisions_pair *pair, struct experiment_claims *claims)
+{
+    char text[256];
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "Fig. 3b",
+        of_pair(pair, "with fewer than 20 % of the experts in low precision perplexity rises by at most 1 %",
+                text));
+    const struct decisions_point *most = NULL;
+    bool holds = true;
+    for (uint32_t i = 0; i < pair->group.n; i++) {
+        const struct decisions_point *point = &pair->group.points[i];
+        if (!replaces(point) || low_share(point) >= 0.2 || low_share(point) == 0)
+            continue;
+        holds = holds && point->loss <= 0.01;
+        if (most == NULL || low_share(point) > low_share(most))
+            most = point;
+    }
+    if (most == NULL)
+        return;
+    experiment_claim_say(claim, "%.1f %% of the experts low: loss %.2f (%.2f to %.2f) %%",
+                         percent(low_share(most)), percent(most->loss), percent(most->low),
+                         percent(most->high));
+    experiment_claim_decide(claim, holds);
+}
+
+static void find_skipped(const struct decisions_pair *pair, struct experiment_claims *claims)
+{
+    char text[256];
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "section 2.2",
+        of_pair(pair, "skipping 10 % of the experts raises perplexity by more than 1 %", text));
+    const struct decisions_point *below = NULL, *above = NULL;
+    for (uint32_t i = 0; i < pair->group.n; i++) {
+        const struct decisions_point *point = &pair->group.points[i];
+        if (!skips(point))
+            continue;
+        if (skipped_share(point) <= 0.1 && (below == NULL || skipped_share(point) > skipped_share(below)))
+            below = point;
+        if (skipped_share(point) > 0.1 && (above == NULL || skipped_share(point) < skipped_share(above)))
+            above = point;
+    }
+    if (above == NULL)
+        return;
+    const double left = below != NULL ? skipped_share(below) : 0, start = below != NULL ? below->loss : 0;
+    const double loss = start + (0.1 - left) / (skipped_share(above) - left) * (above->loss - start);
+    experiment_claim_say(claim, "%.2f %%, between %.2f %% at %.1f and %.2f %% at %.1f %% skipped",
+                         percent(loss), percent(start), percent(left), percent(above->loss),
+                         percent(skipped_share(above)));
+    experiment_claim_decide(claim, loss > 0.01);
+}
+
+static void find_gap(const struct decisions_pair *pair, struct experiment_claims *claims)
+{
+    char text[256];
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "Fig. 3b",
+        of_pair(pair, "low precision keeps accuracy better than skipping, and the gap grows with the share",
+                text));
+    double least_share = INFINITY, most_share = 0, first_gap = NAN, last_gap = NAN;
+    bool is_better = true;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < pair->group.n; i++)
+        for (uint32_t j = 0; j < pair->group.n; j++) {
+            const struct decisions_point *low = &pair->group.points[i], *skip = &pair->group.points[j];
+            if (!replaces(low) || !skips(skip) || low->first_score != skip->first_score)
+                continue;
+            const double gap = skip->loss - low->loss, share = low_share(low);
+            n++;
+            is_better = is_better && gap > 0;
+            if (share < least_share) {
+                least_share = share;
+                first_gap = gap;
+            }
+            if (share > most_share) {
+                most_share = share;
+                last_gap = gap;
+            }
+        }
+    if (n < 2)
+        return;
+    experiment_claim_say(claim, "skipping loses %.2f points more at %.1f %% of the experts, %.2f at %.1f %%",
+                         percent(first_gap), percent(least_share), percent(last_gap), percent(most_share));
+    experiment_claim_decide(claim, is_better && last_gap > first_gap);
+}
+
+/* Scores do not depend on bits: any pair tells. */
+static void find_shares(const struct decisions_sample *sample, const struct decisions_pair *pair,
+                        struct experiment_claims *claims)
+{
+    struct experiment_claim *split = experiment_claim_add(
+        claims, "Fig. 5b", "T1 = 0.6 and T2 = 0.9 divide experts into 67 % high, 30 % low and 3 % skipped");
+    const struct decisions_point *always = decisions_find(&pair->group, "always-0.6-0.9");
+    if (always == NULL)
+        return;
+    experiment_claim_say(split, "%.0f %% high, %.0f %% low, %.0f %% skipped, %u experts a token",
+                         percent(1 - low_share(always) - skipped_share(always)), percent(low_share(always)),
+                         percent(skipped_share(always)), sample->top_k);
+    split->verdict = EXPERIMENT_SHOWN;
+}
+
+static void find_scores(const struct decisions_sample *sample, const struct decisions_pair *pair,
+                        struct experiment_claims *claims)
+{
+    char text[256], name[64];
+    struct experiment_claim *loss = experiment_claim_add(
+        claims, "Table 3",
+        of_pair(pair, "accuracy on GSM8K and TruthfulQA falls by no more than 1 %; here perplexity", text));
+    (void)snprintf(name, sizeof name, "hobbit-0.6-0.9-%u", HALF(sample));
+    const struct decisions_point *hobbit = decisions_find(&pair->group, name);
+    if (hobbit == NULL)
+        return;
+    experiment_claim_say(loss, "T1 = 0.6, T2 = 0.9, half of the experts cached: %.2f (%.2f to %.2f) %%",
+                         percent(hobbit->loss), percent(hobbit->low), percent(hobbit->high));
+    experiment_claim_decide(loss, hobbit->loss <= 0.01);
+}
+
+void decisions_findings(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    claims->n = 0;
+    find_half(sample, claims);
+    find_orders(sample, claims);
+    find_belady(sample, claims);
+    find_sizes(sample, claims, 0.01);
+    find_sizes(sample, claims, 0.05);
+    find_stays(sample, claims);
+    find_keep(sample, claims);
+    find_start(sample, claims);
+    if (sample->n_pair > 0)
+        find_shares(sample, &sample->pairs[0], claims);
+    for (uint32_t p = 0; p < sample->n_pair; p++) {
+        const struct decisions_pair *pair = &sample->pairs[p];
+        find_replaced(pair, claims);
+        find_skipped(pair, claims);
+        find_gap(pair, claims);
+        find_scores(sample, pair, claims);
+    }
+}

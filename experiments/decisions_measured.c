@@ -1,0 +1,285 @@
+#include "experiments/decisions_measured.h"
+
+#include "experiments/result.h"
+#include "formats/base/memory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const decisions_methods[DECISIONS_N_METHOD] = {"top-k", "cache-prior", "max-rank", "cumsum",
+                                                           "prune"};
+
+/* ---- one evaluation ---- */
+
+static void read_route(const char *route, struct decisions_point *point)
+{
+    for (uint32_t m = 0; m < DECISIONS_N_METHOD; m++) {
+        const size_t n = strlen(decisions_methods[m]);
+        if (strncmp(route, decisions_methods[m], n) != 0)
+            continue;
+        point->method = (enum decisions_method)m;
+        point->strength = route[n] == ':' ? strtod(route + n + 1, NULL) : 0;
+    }
+}
+
+static void read_precision(const char *precision, struct decisions_point *point)
+{
+    char *end = NULL;
+    point->first_score = point->second_score = NAN;
+    if (precision[0] == '\0')
+        return;
+    point->precision = strncmp(precision, "always", 6) == 0 ? DECISIONS_ALWAYS : DECISIONS_HOBBIT;
+    const char *scores = strchr(precision, ':');
+    if (scores == NULL)
+        return;
+    point->first_score = strtod(scores + 1, &end);
+    if (*end == ':')
+        point->second_score = strtod(end + 1, NULL);
+}
+
+/* The router's own choice has no name. */
+static void name_setting(const char *route, const char *precision, char setting[static DECISIONS_SETTING])
+{
+    const bool is_routed = route[0] != '\0' && strcmp(route, "top-k") != 0;
+    (void)snprintf(setting, DECISIONS_SETTING, "%s%s%s", is_routed ? route : "",
+                   is_routed && precision[0] != '\0' ? " with " : "", precision);
+}
+
+static uint32_t whole(const struct moec_json *root, const char *key)
+{
+    const double value = experiment_number(root, key);
+    return value >= 0 && value < 1e9 ? (uint32_t)value : 0;
+}
+
+static void read_point(const struct moec_json *root, const char *name, uint32_t top_k,
+                       struct decisions_point *point)
+{
+    char route[32], precision[32], start[16];
+    *point = (struct decisions_point){.n_slots = whole(root, "slots"),
+                                      .n_low_slots = whole(root, "low_slots"),
+                                      .keep_top = whole(root, "keep_top")};
+    (void)snprintf(point->name, sizeof point->name, "%s", name);
+    experiment_text(root, "route", route, sizeof route);
+    experiment_text(root, "precision", precision, sizeof precision);
+    experiment_text(root, "cache_start", start, sizeof start);
+    name_setting(route, precision, point->setting);
+    read_route(route, point);
+    read_precision(precision, point);
+    point->starts_frequent = strcmp(start, "frequency") == 0;
+    point->n_taken = experiment_number(root, "experts_taken");
+    point->n_missed = experiment_number(root, "experts_missed");
+    point->n_low = precision[0] != '\0' ? experiment_number(root, "experts_low") : 0;
+    point->n_skipped = precision[0] != '\0' ? experiment_number(root, "experts_skipped") : 0;
+    /* A pruned token takes as many as it is left with, and nothing counts the others. */
+    point->n_chosen = point->method == DECISIONS_PRUNE && point->strength > 0
+                          ? point->n_taken * top_k / point->strength
+                          : point->n_taken + point->n_skipped;
+    point->n_belady_missed = experiment_number(root, "belady_missed");
+    point->token_bytes = experiment_number(root, "missed_bytes_per_token");
+    point->stay_tokens = experiment_number(root, "stay_tokens_mean");
+    point->stay_deviation = experiment_number(root, "stay_tokens_deviation");
+    point->loss = experiment_number(root, "loss");
+    point->low = experiment_number(root, "loss_low");
+    point->high = experiment_number(root, "loss_high");
+    point->n_window = experiment_number(root, "samples");
+}
+
+/* ---- folders ---- */
+
+static int is_result(const struct dirent *entry)
+{
+    const size_t n = strlen(entry->d_name);
+    return n > 5 && strcmp(entry->d_name + n - 5, ".json") == 0;
+}
+
+static int by_version(const struct dirent **a, const struct dirent **b)
+{
+    return versionsort(a, b);
+}
+
+/* Names without ".json", in order; `names` are the caller's. A folder that is missing has none. */
+static enum moec_status list_results(const char *folder, char (**names)[64], uint32_t *n,
+                                     struct moec_error *err)
+{
+    struct dirent **entries = NULL;
+    const int found = scandir(folder, &entries, is_result, by_version);
+    *n = 0;
+    *names = NULL;
+    if (found < 0)
+        return errno == ENOENT ? MOEC_OK
+                               : moec_fail(err, MOEC_ERR_IO, "cannot list '%s': %s", folder, strerror(errno));
+    enum moec_status status =
+        moec_alloc((void **)names, (uint64_t)found + 1, sizeof **names, "names of results", err);
+    for (int i = 0; i < found; i++) {
+        const size_t length = strlen(entries[i]->d_name) - 5;
+        if (status == MOEC_OK && length < sizeof **names)
+            (void)snprintf((*names)[(*n)++], sizeof **names, "%.*s", (int)length, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+static enum moec_status read_group(const struct decisions_sample *sample, const char *name,
+                                   struct decisions_group *group, struct moec_error *err)
+{
+    char path[640], (*names)[64] = NULL;
+    uint32_t n = 0;
+    (void)snprintf(path, sizeof path, "%s/%s", sample->folder, name);
+    enum moec_status status = list_results(path, &names, &n, err);
+    if (status == MOEC_OK)
+        status = moec_alloc((void **)&group->points, (uint64_t)n + 1, sizeof *group->points, "results", err);
+    for (uint32_t i = 0; i < n && status == MOEC_OK; i++) {
+        struct moec_json *root = NULL;
+        status = experiment_load(path, names[i], &root, err);
+        if (status == MOEC_OK && root != NULL)
+            read_point(root, names[i], sample->top_k, &group->points[group->n++]);
+        moec_json_free(root);
+    }
+    free(names);
+    return status;
+}
+
+/* ---- tunings ---- */
+
+static bool is_test(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 5 && strcmp(name + n - 5, "-test") == 0;
+}
+
+static double share_of(const struct moec_json *node)
+{
+    return experiment_number(node, "experts_missed") / experiment_number(node, "experts_taken");
+}
+
+static enum moec_status read_tuning(const char *folder, const char *name, uint32_t top_k,
+                                    struct decisions_tuning *tuning, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    char test[72], route[32], precision[32];
+    *tuning = (struct decisions_tuning){.test = {.loss = NAN}};
+    (void)snprintf(tuning->name, sizeof tuning->name, "%s", name);
+    MOEC_TRY(experiment_load(folder, name, &root, err));
+    const struct moec_json *decided = moec_json_find(root, "decisions");
+    const struct moec_json *without = moec_json_find(decided, "without");
+    experiment_text(decided, "route", route, sizeof route);
+    experiment_text(decided, "precision", precision, sizeof precision);
+    name_setting(route, precision, tuning->setting);
+    tuning->target = experiment_number(decided, "target");
+    tuning->loss = experiment_number(decided, "loss");
+    tuning->low = experiment_number(decided, "loss_low");
+    tuning->high = experiment_number(decided, "loss_high");
+    tuning->token_bytes = experiment_number(decided, "missed_bytes_per_token");
+    tuning->plain_bytes = experiment_number(without, "missed_bytes_per_token");
+    tuning->missed_share = share_of(decided);
+    tuning->plain_missed_share = share_of(without);
+    moec_json_free(root);
+    (void)snprintf(test, sizeof test, "%s-test", name);
+    MOEC_TRY(experiment_load(folder, test, &root, err));
+    if (root != NULL)
+        read_point(root, test, top_k, &tuning->test);
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
+bool decisions_tuning_is_seeded(const struct decisions_tuning *tuning)
+{
+    return strncmp(tuning->name, "seed-", 5) == 0;
+}
+
+static enum moec_status read_tunings(struct decisions_sample *sample, struct moec_error *err)
+{
+    char path[640], (*names)[64] = NULL;
+    uint32_t n = 0;
+    (void)snprintf(path, sizeof path, "%s/tunings", sample->folder);
+    enum moec_status status = list_results(path, &names, &n, err);
+    if (status == MOEC_OK)
+        status =
+            moec_alloc((void **)&sample->tunings, (uint64_t)n + 1, sizeof *sample->tunings, "tunings", err);
+    for (uint32_t seeded = 0; seeded < 2; seeded++)
+        for (uint32_t i = 0; i < n && status == MOEC_OK; i++) {
+            if (is_test(names[i]) || (strncmp(names[i], "seed-", 5) == 0) != (seeded == 1))
+                continue;
+            status = read_tuning(path, names[i], sample->top_k, &sample->tunings[sample->n_tuning++], err);
+        }
+    free(names);
+    return status;
+}
+
+/* ---- all ---- */
+
+static enum moec_status read_model(struct decisions_sample *sample, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    MOEC_TRY(experiment_load(sample->folder, "model", &root, err));
+    const struct moec_json *model = moec_json_find(root, "model");
+    experiment_text(model, "family", sample->family, sizeof sample->family);
+    sample->n_layer = whole(model, "moe_layers");
+    sample->n_expert = whole(model, "experts");
+    sample->top_k = whole(model, "top_k");
+    moec_json_free(root);
+    if (sample->n_expert == 0 || sample->top_k == 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s/model.json' does not describe a model of experts",
+                         sample->folder);
+    return MOEC_OK;
+}
+
+enum moec_status decisions_read(const char *folder, const char *name, struct decisions_sample *sample,
+                                struct moec_error *err)
+{
+    static const uint32_t pairs[DECISIONS_MAX_PAIRS][2] = {{16, 4}, {8, 4}, {8, 2}, {4, 2}};
+    *sample = (struct decisions_sample){.n_pair = 0};
+    (void)snprintf(sample->name, sizeof sample->name, "%s", name);
+    if ((size_t)snprintf(sample->folder, sizeof sample->folder, "%s/%s", folder, name) >=
+        sizeof sample->folder)
+        return moec_fail(err, MOEC_ERR_USAGE, "the name of the folder '%s' is too long", folder);
+    MOEC_TRY(read_model(sample, err));
+    MOEC_TRY(read_group(sample, "routes", &sample->routes, err));
+    MOEC_TRY(read_group(sample, "starts", &sample->starts, err));
+    for (uint32_t p = 0; p < DECISIONS_MAX_PAIRS; p++) {
+        struct decisions_pair *pair = &sample->pairs[sample->n_pair++];
+        char group[32];
+        *pair = (struct decisions_pair){.bits = pairs[p][0], .low_bits = pairs[p][1]};
+        (void)snprintf(group, sizeof group, "pair-%u-%u", pair->bits, pair->low_bits);
+        MOEC_TRY(read_group(sample, group, &pair->group, err));
+        if (pair->group.n == 0) {
+            free(pair->group.points);
+            sample->n_pair--;
+        }
+    }
+    return read_tunings(sample, err);
+}
+
+void decisions_release(struct decisions_sample *sample)
+{
+    free(sample->routes.points);
+    free(sample->starts.points);
+    for (uint32_t p = 0; p < sample->n_pair; p++)
+        free(sample->pairs[p].group.points);
+    free(sample->tunings);
+    *sample = (struct decisions_sample){.n_pair = 0};
+}
+
+const struct decisions_point *decisions_find(const struct decisions_group *group, const char *name)
+{
+    for (uint32_t i = 0; i < group->n; i++)
+        if (strcmp(group->points[i].name, name) == 0)
+            return &group->points[i];
+    return NULL;
+}
+
+const struct decisions_point *decisions_plain(const struct decisions_group *group, uint32_t n_slots)
+{
+    for (uint32_t i = 0; i < group->n; i++) {
+        const struct decisions_point *point = &group->points[i];
+        if (point->method == DECISIONS_TOP_K && point->precision == DECISIONS_ONE_PRECISION &&
+            point->n_slots == n_slots && !point->starts_frequent)
+            return point;
+    }
+    return NULL;
+}

@@ -1,0 +1,59 @@
+#!/bin/sh
+# The experiment about decisions per token, as short as it can be: its page and tables follow from what was measured.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+check() {
+    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
+}
+# cell FILE ROW-PATTERN COLUMN: of the first row whose cells, joined by '|', match.
+cell() {
+    awk -F'\t' -v pattern="$2" -v column="$3" '{ line = $0; gsub("\t", "|", line) } line ~ pattern { print $column; exit }' "$1"
+}
+
+folder=$work/experiment
+report=$build/tools/decisions_report
+export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIRS=4:2 SCORES=0.6 ALWAYS='0.95 0.6' \
+    PRIORS_MIXED=0.1 SCORES_MIXED=0.6 TUNE_SAMPLES=32 TUNINGS=1 TARGET=6%
+
+try 0 "the experiment" experiments/decisions.sh "$folder"
+says stdout "$folder/report.html" "names the page"
+if grep -q '<h2>sample: olmoe, 4 of 16 experts a token in 6 layers' "$folder/report.html" &&
+    ! grep -Eq '(src|href)="?https?:' "$folder/report.html"; then
+    pass "the page needs nothing beside itself"
+else
+    fail "the page needs nothing beside itself"
+fi
+
+# What must be so of any model: the figures themselves depend on the windows.
+routes=$folder/sample_routes_8.tsv
+check "the router's own choice loses nothing" "$(cell "$routes" "^the router's own" 4) == 0"
+check "Belady's rule misses less of it" "$(cell "$routes" "^the router's own" 6) < $(cell "$routes" "^the router's own" 3)"
+check "a prior misses less" "$(cell "$routes" '^cache-prior:0.5' 3) < $(cell "$routes" "^the router's own" 3)"
+check "experts stay longer with it" \
+    "$(cell "$folder/sample_stays.tsv" '8 / 16.cache-prior:0.5' 4) > $(cell "$folder/sample_stays.tsv" '8 / 16.original' 4)"
+pair=$folder/sample_pair_4_2.tsv
+check "a precision reads less" "$(cell "$pair" '^hobbit:0.6:1.8.' 7) < $(cell "$pair" '^none.8.' 7)"
+check "a cache filled at first misses less" \
+    "$(cell "$folder/sample_starts.tsv" "own.by frequency" 3) < $(cell "$folder/sample_starts.tsv" "own.empty" 3)"
+check "four tunings have certificates and losses" \
+    "$(awk -F'\t' 'NR > 1 && $3 ~ /^-?[0-9]/ && $5 ~ /^-?[0-9]/' "$folder/sample_tunings.tsv" | wc -l) == 4"
+awk -F'\t' '$4 == "not measured"' "$folder/sample_goals.tsv" "$folder/sample_findings.tsv" >"$work/stdout"
+check "what was not measured is not mentioned" "$(wc -c <"$work/stdout") == 0"
+check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 4"
+check "the papers' sentences too" \
+    "$(awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/sample_findings.tsv" | wc -l) >= 9"
+
+cp "$folder/report.html" "$work/first.html"
+try 0 "a second run" experiments/decisions.sh "$folder"
+if grep -q 'moec' "$work/stderr"; then fail "measures nothing again"; else pass "measures nothing again"; fi
+if cmp -s "$folder/report.html" "$work/first.html"; then pass "and gives the same page"; else fail "and gives the same page"; fi
+
+echo '{"loss": ' >"$folder/sample/routes/top-k-8.json"
+try 1 "a damaged measurement" "$report" "$folder"
+says stderr 'top-k-8.json' "is named"
+mkdir "$work/empty"
+try 1 "a folder without measurements" "$report" "$work/empty"
+says stderr 'has no results' "says so"
+try 2 "no folder" "$report"
+done_testing
