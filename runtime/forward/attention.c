@@ -12,6 +12,7 @@
  * part and whose values are the latent (runtime/forward/latent.h). */
 #include "runtime/forward/attention.h"
 
+#include "runtime/forward/backend.h"
 #include "runtime/forward/latent.h"
 #include "runtime/forward/linear.h"
 #include "runtime/forward/position_bias.h"
@@ -742,6 +743,17 @@ static void run_self(const struct moec_forward *forward, uint32_t layer, const s
     run(&attention, spans, n_spans, n_tok);
 }
 
+static enum moec_status run_on_backend(const struct moec_forward *forward, uint32_t layer,
+                                       const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+                                       float *hidden, struct moec_error *err)
+{
+    struct moec_backend *backend = forward->backend;
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    MOEC_TRY(backend->ops->attention(backend, layer, spans, n_spans, n_tok, hidden, err));
+    moec_trace_compute(forward->trace, "attention", layer, begin_ns);
+    return MOEC_OK;
+}
+
 enum moec_status moec_forward_attention(const struct moec_forward *forward, uint32_t layer,
                                         const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
                                         float *hidden, struct moec_error *err)
@@ -750,6 +762,8 @@ enum moec_status moec_forward_attention(const struct moec_forward *forward, uint
     const struct moec_layer *weights = NULL;
     if (!moec_layer_mixes(moec_config_layer(&forward->model->config, layer)))
         return MOEC_OK;
+    if (forward->backend != NULL)
+        return run_on_backend(forward, layer, spans, n_spans, n_tok, hidden, err);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     if (moec_layer_is_running(moec_config_layer(&forward->model->config, layer)))

@@ -48,6 +48,7 @@ struct moec_decider;
 struct moec_sparsity;
 struct moec_kv_lender;
 struct moec_rounded;
+struct moec_backend;
 
 /* A plain value that no step changes. To run the same pass with other experts, another choice or an observer,
  * copy it and set that in the copy: a second pass on the same working memory. Passes of one memory work one
@@ -64,6 +65,7 @@ struct moec_forward {
     struct moec_trace *trace;       /* NULL = nobody looks */
     const struct moec_inputs_hook *inputs; /* likewise */
     const struct moec_kv_lender *lender;   /* NULL = empty rows of sessions serve nobody else */
+    struct moec_backend *backend;          /* NULL = the pass computes in the process's memory */
 
     const struct moec_kernels *kernels;
     struct moec_pool pool;

@@ -1,5 +1,6 @@
 #include "runtime/forward/forward.h"
 
+#include "runtime/forward/backend.h"
 #include "runtime/forward/linear.h"
 #include "runtime/forward/mlp.h"
 #include "runtime/forward/model_stream.h"
@@ -69,6 +70,8 @@ enum moec_status moec_forward_embed(const struct moec_forward *forward, const ui
                              tokens[t], config->n_vocab);
     }
     moec_router_answer_reset(forward);
+    if (forward->backend != NULL)
+        return forward->backend->ops->embed(forward->backend, tokens, n_tok, hidden, err);
     if (forward->model->stream != NULL)
         return embed_streamed(forward, tokens, n_tok, hidden, err);
     struct lookup lookup = {forward, tokens, n_tok, hidden};
@@ -97,13 +100,11 @@ static void store_capped(const struct moec_linear *linear, const struct moec_lin
         out[i] = copysignf(cap * ((1 - out[i]) / (1 + out[i])), y[i]);
 }
 
-enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
-                                   float *logits, size_t logits_stride, struct moec_error *err)
+static enum moec_status run_head(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
+                                 float *logits, size_t logits_stride, struct moec_error *err)
 {
-    MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_model *model = forward->model;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const uint64_t begin_ns = moec_trace_now(forward->trace);
     moec_forward_norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
     if (model->config.scaled_head)
         moec_scale_lanes(scratch->normed, n_tok * scratch->stride,
@@ -124,10 +125,21 @@ enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t 
         moec_model_release_head(model, row);
         row += rows.rows;
     }
-    moec_trace_compute(forward->trace, "head", MOEC_TRACE_NONE, begin_ns);
     return MOEC_OK;
 }
 
+enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
+                                   float *logits, size_t logits_stride, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    if (forward->backend != NULL)
+        MOEC_TRY(forward->backend->ops->head(forward->backend, n_tok, hidden, logits, logits_stride, err));
+    else
+        MOEC_TRY(run_head(forward, n_tok, hidden, logits, logits_stride, err));
+    moec_trace_compute(forward->trace, "head", MOEC_TRACE_NONE, begin_ns);
+    return MOEC_OK;
+}
 void moec_forward_expert(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                          const float *input, float *out)
 {
@@ -151,6 +163,11 @@ static enum moec_status run_mlp(const struct moec_forward *forward, const struct
         return moec_moe_run(forward, weights, layer, n_tok, hidden, sequences, trace, err);
 
     const uint64_t begin_ns = moec_trace_now(forward->trace);
+    if (forward->backend != NULL) {
+        MOEC_TRY(forward->backend->ops->dense(forward->backend, layer, n_tok, hidden, err));
+        moec_trace_compute(forward->trace, "mlp", layer, begin_ns);
+        return MOEC_OK;
+    }
     moec_forward_norm_batch(forward, weights->mlp_norm, n_tok, hidden, scratch->normed);
     moec_forward_expert(forward, &weights->dense, n_tok, scratch->normed, scratch->shared_output);
     for (uint32_t t = 0; t < n_tok; t++)

@@ -1,6 +1,7 @@
 #include "runtime/forward/kv_state.h"
 
 #include "formats/base/mapped_memory.h"
+#include "runtime/forward/backend.h"
 #include "runtime/forward/running.h"
 
 #include <string.h>
@@ -83,17 +84,34 @@ enum moec_status moec_kv_state_create(const struct moec_config *config, uint32_t
                                       uint32_t n_layer, enum moec_kv_room room, uint64_t n_rows,
                                       const char *what, struct moec_kv_state *state, struct moec_error *err)
 {
-    *state = (struct moec_kv_state){
-        .config = config, .first_layer = first_layer, .n_layer = n_layer, .room = room, .n_rows = n_rows};
+    return moec_kv_state_create_on(NULL, config, first_layer, n_layer, room, n_rows, what, state, err);
+}
+
+enum moec_status moec_kv_state_create_on(struct moec_backend *backend, const struct moec_config *config,
+                                         uint32_t first_layer, uint32_t n_layer, enum moec_kv_room room,
+                                         uint64_t n_rows, const char *what, struct moec_kv_state *state,
+                                         struct moec_error *err)
+{
+    *state = (struct moec_kv_state){.config = config,
+                                    .first_layer = first_layer,
+                                    .n_layer = n_layer,
+                                    .room = room,
+                                    .n_rows = n_rows,
+                                    .backend = backend};
     state->is_running =
         room != MOEC_KV_ONE_LAYER && running_floats(config, first_layer, first_layer + n_layer) > 0;
     state->n_bytes = moec_kv_state_bytes(config, first_layer, n_layer, room, n_rows);
+    if (backend != NULL && state->n_bytes > 0)
+        return backend->ops->alloc(backend, state->n_bytes, what, (void **)&state->floats, err);
     return moec_map_memory((void **)&state->floats, state->n_bytes, what, err);
 }
 
 void moec_kv_state_release(struct moec_kv_state *state)
 {
-    moec_unmap_memory(state->floats, state->n_bytes);
+    if (state->backend != NULL)
+        state->backend->ops->free(state->backend, state->floats);
+    else
+        moec_unmap_memory(state->floats, state->n_bytes);
     *state = (struct moec_kv_state){0};
 }
 
@@ -236,6 +254,15 @@ void moec_kv_state_recover(struct moec_kv_state *state, uint64_t n)
 
 /* ---- copying ---- */
 
+/* Both are of one memory. */
+static void copy_rows(const struct moec_kv_state *state, float *to, const float *from, size_t n_bytes)
+{
+    if (state->backend != NULL)
+        state->backend->ops->copy(state->backend, to, from, n_bytes);
+    else
+        memcpy(to, from, n_bytes);
+}
+
 void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *from, uint64_t shared)
 {
     const uint32_t end = from->first_layer + from->n_layer;
@@ -243,9 +270,9 @@ void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *fr
         const struct moec_kv_rows source = moec_kv_state_rows(from, layer, shared);
         const struct moec_kv_rows copy = moec_kv_state_rows(to, layer, shared);
         const size_t n_bytes = (from->length - shared) * source.stride * sizeof(float);
-        memcpy(copy.keys, source.keys, n_bytes);
+        copy_rows(to, copy.keys, source.keys, n_bytes);
         if (source.values != source.keys)
-            memcpy(copy.values, source.values, n_bytes);
+            copy_rows(to, copy.values, source.values, n_bytes);
     }
     to->length = from->length;
     to->run_length = from->run_length;

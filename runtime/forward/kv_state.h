@@ -28,6 +28,8 @@ enum moec_kv_room {
 
 #define MOEC_KV_COPIES 2
 
+struct moec_backend;
+
 struct moec_kv_state {
     const struct moec_config *config; /* borrowed */
     uint32_t first_layer, n_layer;    /* whose rows it holds */
@@ -39,6 +41,7 @@ struct moec_kv_state {
     uint64_t copied_length[MOEC_KV_COPIES]; /* positions that copies have passed, rising; 0 = no copy */
     uint64_t copy_at;                       /* positions after which a copy is to be made; 0 = none */
     bool is_running;                        /* has running layers with states */
+    struct moec_backend *backend;           /* whose memory it is; NULL = the process's own */
     float *floats;                          /* owned */
     uint64_t n_bytes;                       /* of them */
 };
@@ -67,6 +70,12 @@ MOEC_WARN_UNUSED enum moec_status moec_kv_state_create(const struct moec_config 
                                                        uint32_t n_layer, enum moec_kv_room room,
                                                        uint64_t n_rows, const char *what,
                                                        struct moec_kv_state *state, struct moec_error *err);
+/* The same in a backend's memory, for attention layers: its rows are only passed to the backend. `backend`
+ * NULL is the process's own. */
+MOEC_WARN_UNUSED enum moec_status
+moec_kv_state_create_on(struct moec_backend *backend, const struct moec_config *config, uint32_t first_layer,
+                        uint32_t n_layer, enum moec_kv_room room, uint64_t n_rows, const char *what,
+                        struct moec_kv_state *state, struct moec_error *err);
 /* A zeroed struct is allowed. */
 void moec_kv_state_release(struct moec_kv_state *state);
 

@@ -1,5 +1,6 @@
 #include "runtime/forward/moe.h"
 
+#include "runtime/forward/backend.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/mlp.h"
 #include "runtime/forward/router_answer.h"
@@ -217,17 +218,25 @@ static void show_experts(const struct moe *moe, const uint32_t *active, uint32_t
 
 /* Computes the block's rows of the held experts active[0..n_held-1], and of the shared expert when it is due.
  */
-static void run_held(const struct moe *moe, const uint32_t *active, uint32_t n_held, bool with_shared)
+static enum moec_status run_held(const struct moe *moe, const uint32_t *active, uint32_t n_held,
+                                 bool with_shared, struct moec_error *err)
 {
     struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    struct moec_backend *backend = moe->forward->backend;
     uint32_t n_jobs = n_held;
     for (uint32_t j = 0; j < n_held; j++)
         advance_job(moe, active[j], &scratch->jobs[j]);
+    if (backend != NULL) {
+        if (with_shared && moe->weights->has_shared)
+            MOEC_TRY(backend->ops->shared(backend, moe->layer, moe->n, err));
+        return backend->ops->experts(backend, scratch->jobs, n_held, err);
+    }
     if (with_shared && moe->weights->has_shared)
         scratch->jobs[n_jobs++] = shared_job(moe);
     moec_mlp_run(moe->forward, scratch->jobs, n_jobs);
     if (moe->forward->inputs != NULL && moe->forward->inputs->take_expert != NULL)
         show_experts(moe, active, n_held);
+    return MOEC_OK;
 }
 
 static void measure_ranks(const struct moe *moe, uint32_t token, const float *const *outputs)
@@ -274,12 +283,26 @@ static void combine_tile(void *context, size_t item, int thread)
     }
 }
 
-static void combine_block(struct moe *moe)
+static enum moec_status combine_on_backend(const struct moe *moe, struct moec_error *err)
+{
+    struct moec_backend *backend = moe->forward->backend;
+    const struct moec_backend_sum sum = {.n_tok = moe->n_tok,
+                                         .top_k = moe->forward->model->config.top_k,
+                                         .weights = moe->routing.weights,
+                                         .passes_by = moe->skips,
+                                         .shared_factor = moe->routing.shared_gate};
+    return backend->ops->combine(backend, moe->layer, &sum, moe->hidden, err);
+}
+
+static enum moec_status combine_block(struct moe *moe, struct moec_error *err)
 {
     const struct moec_config *config = &moe->forward->model->config;
+    if (moe->forward->backend != NULL)
+        return combine_on_backend(moe, err);
     uint64_t work = (uint64_t)moe->n * (config->top_k + 2) * config->n_embd;
     moec_forward_run(moe->forward, (moe->n + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS, work, combine_tile,
                      moe);
+    return MOEC_OK;
 }
 
 /* Acquires experts in the source's order from active[0] on, as many as may be held; `n_held` counts them in
@@ -313,17 +336,21 @@ static void release_group(const struct moe *moe, const uint32_t *active, uint32_
         source->ops->release(source, request_of(moe, active[j]));
 }
 
-/* With every expert held, or none needed: block by block. */
-static void run_blocks(struct moe *moe, const uint32_t *active, uint32_t n_held)
+/* With every expert held, or none needed: block by block, and on a backend, which has no such cache, at once.
+ */
+static enum moec_status run_blocks(struct moe *moe, const uint32_t *active, uint32_t n_held,
+                                   struct moec_error *err)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
-    const uint32_t block =
-        scratch->test_hook.moe_block > 0 ? scratch->test_hook.moe_block : scratch->moe_block;
+    const uint32_t block = moe->forward->backend != NULL      ? moe->n_tok
+                           : scratch->test_hook.moe_block > 0 ? scratch->test_hook.moe_block
+                                                              : scratch->moe_block;
     for (uint32_t first = 0; first < moe->n_tok; first += block) {
         set_block(moe, first, moec_min_u32(block, moe->n_tok - first));
-        run_held(moe, active, n_held, true);
-        combine_block(moe);
+        MOEC_TRY(run_held(moe, active, n_held, true, err));
+        MOEC_TRY(combine_block(moe, err));
     }
+    return MOEC_OK;
 }
 
 /* Experts that were expected and will not be used. */
@@ -337,30 +364,46 @@ static void forgo(const struct moe *moe, const uint32_t *active, uint32_t n)
 static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)
 {
     const uint32_t *active = moec_forward_scratch(moe->forward)->order;
-    if (n_active == 0) { /* no token needs one: their experts are full or skipped; the shared expert is due
-                            all the same */
-        run_blocks(moe, active, 0);
-        return MOEC_OK;
-    }
+    if (n_active == 0) /* no token needs one: their experts are full or skipped; the shared expert is due all
+                          the same */
+        return run_blocks(moe, active, 0, err);
     set_block(moe, 0, moe->n_tok);
     for (uint32_t next = 0; next < n_active;) {
         uint32_t n_held = 0;
         enum moec_status status = acquire_group(moe, active + next, n_active - next, &n_held, err);
+        const bool was_acquired = status == MOEC_OK;
         if (status == MOEC_OK && n_held == n_active)
-            run_blocks(moe, active, n_held);
+            status = run_blocks(moe, active, n_held, err);
         else if (status == MOEC_OK)
-            run_held(moe, active + next, n_held, next == 0);
+            status = run_held(moe, active + next, n_held, next == 0, err);
         release_group(moe, active + next, n_held);
         next += n_held;
         if (status != MOEC_OK) {
-            forgo(moe, active + next + 1, n_active - next - 1);
+            next += was_acquired ? 0 : 1; /* that one is expected no more */
+            forgo(moe, active + next, n_active - next);
             return status;
         }
         if (n_held == n_active)
             return MOEC_OK;
     }
-    combine_block(moe);
-    return MOEC_OK;
+    return combine_block(moe, err);
+}
+
+/* Errors: MOEC_ERR_UNSUPPORTED for what a backend does not show or do. */
+static enum moec_status check_backend(const struct moe *moe, const struct moec_mlp_trace *trace,
+                                      struct moec_error *err)
+{
+    const struct moec_forward *forward = moe->forward;
+    const bool looks =
+        trace != NULL && (trace->input != NULL || trace->gate_input != NULL || trace->rank_outputs != NULL ||
+                          trace->rank_norms != NULL || trace->shared_output != NULL);
+    if (forward->backend == NULL || (!looks && forward->inputs == NULL && forward->sparsity == NULL))
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_UNSUPPORTED,
+        "layer %u runs on a device: its inputs and outputs cannot be watched, and no neurons be left "
+        "out there",
+        moe->layer);
 }
 
 enum moec_status moec_moe_run(const struct moec_forward *forward, const struct moec_layer *weights,
@@ -371,8 +414,9 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
     struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, sequences, trace);
     if (n_tok == 0)
         return MOEC_OK;
+    MOEC_TRY(check_backend(&moe, trace, err));
     uint64_t begin_ns = moec_trace_now(forward->trace);
-    moec_router_run(forward, layer, n_tok, hidden, &moe.inputs, sequences, &moe.routing);
+    MOEC_TRY(moec_router_run(forward, layer, n_tok, hidden, &moe.inputs, sequences, &moe.routing, err));
     uint32_t n_active = group_pairs(&moe);
     const struct moec_routed routed = {.layer = layer,
                                        .n_tok = n_tok,
@@ -381,7 +425,11 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
                                        .routing = &moe.routing,
                                        .n_active = n_active};
     moec_trace_compute(forward->trace, "router", layer, begin_ns);
-    moec_router_answer_send(forward, &routed);
+    const enum moec_status status = moec_router_answer_send(forward, &routed, err);
+    if (status != MOEC_OK) {
+        forgo(&moe, moec_forward_scratch(forward)->order, n_active);
+        return status;
+    }
     if (forward->inputs != NULL && forward->inputs->take_expert != NULL)
         show_layer(&moe);
     begin_ns = moec_trace_now(forward->trace);

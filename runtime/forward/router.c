@@ -1,5 +1,6 @@
 #include "runtime/forward/router.h"
 
+#include "runtime/forward/backend.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/router_scores.h"
 #include "runtime/forward/steps.h"
@@ -16,8 +17,9 @@ struct router {
     const float *hidden;
     const struct moec_moe_inputs *inputs;
     const struct moec_routing *routing;
-    const struct moec_sequences *sequences; /* may be NULL */
-    bool decides;                           /* the choice comes when all tokens are scored */
+    const struct moec_sequences *sequences;   /* may be NULL */
+    const struct moec_backend_scores *scores; /* a backend's, or NULL */
+    bool decides;                             /* the choice comes when all tokens are scored */
 };
 
 /* logits[t][e] for a tile of the batch's tokens, without bias. */
@@ -41,13 +43,18 @@ static void multiply(const struct moec_forward *forward, const struct moec_matri
     }
 }
 
-/* logits[t][e] for a tile of the batch's tokens. */
+/* logits[t][e] for tokens first .. first + n_tok - 1 of the batch, whose inputs x are; or those that a
+ * backend has made. */
 static void fill_logits(const struct moec_forward *forward, const struct moec_layer *layer,
-                        uint32_t batch_tok, uint32_t n_tok, const float *x,
-                        const struct moec_router_scratch *scratch)
+                        uint32_t batch_tok, uint32_t first, uint32_t n_tok, const float *x,
+                        const struct moec_backend_scores *scores, const struct moec_router_scratch *scratch)
 {
     size_t logits_stride = moec_lanes_padded(forward->model->config.n_expert);
-    multiply(forward, &layer->router, batch_tok, n_tok, x, scratch);
+    if (scores == NULL)
+        multiply(forward, &layer->router, batch_tok, n_tok, x, scratch);
+    for (uint32_t t = 0; t < n_tok && scores != NULL; t++)
+        memcpy(scratch->logits + t * logits_stride, scores->logits + (first + t) * scores->logits_stride,
+               layer->router.rows * sizeof(float));
     for (uint32_t t = 0; t < n_tok && layer->router_bias != NULL; t++)
         forward->kernels->add(layer->router_bias, layer->router.rows, scratch->logits + t * logits_stride);
 }
@@ -131,16 +138,35 @@ static void route(const struct router *router, const struct moec_router_scratch 
                             routing->weights + (size_t)token * k);
 }
 
-static float shared_factor(const struct router *router, const float *x)
+static float shared_factor(const struct router *router, uint32_t token, const float *x)
 {
     const float *gate = router->layer->shared_expert_gate;
     size_t stride = moec_forward_scratch(router->forward)->stride;
     float v = 0;
     if (gate == NULL)
         return 1;
-    router->forward->kernels->dot(x, stride, 1, gate, stride, 1, router->forward->model->config.n_embd, &v,
-                                  1);
+    if (router->scores != NULL)
+        v = router->scores->shared[token];
+    else
+        router->forward->kernels->dot(x, stride, 1, gate, stride, 1, router->forward->model->config.n_embd,
+                                      &v, 1);
     return 1.0f / (1.0f + moec_exp_f32(-v));
+}
+
+/* The inputs of tokens first .. first + n - 1, normed. */
+static void norm_inputs(const struct router *router, uint32_t first, uint32_t n)
+{
+    const struct moec_layer *layer = router->layer;
+    const struct moec_moe_inputs *inputs = router->inputs;
+    const size_t at = first * moec_forward_scratch(router->forward)->stride;
+    const float *hidden = router->hidden + at;
+    const bool has_own = layer->router_norm != NULL;
+    moec_forward_norm(router->forward, has_own ? layer->router_norm : layer->mlp_norm, n, hidden,
+                      inputs->router + at);
+    if (!has_own)
+        return;
+    moec_forward_norm(router->forward, layer->expert_norm, n, hidden, inputs->experts + at);
+    moec_forward_norm(router->forward, layer->mlp_norm, n, hidden, inputs->shared + at);
 }
 
 static void route_tile(void *context, size_t item, int thread)
@@ -153,17 +179,10 @@ static void route_tile(void *context, size_t item, int thread)
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, router->n_tok - first);
     const size_t at = first * scratch->stride;
     const struct moec_moe_inputs *inputs = router->inputs;
-    float *x = inputs->router + at;
-    const bool has_own = router->layer->router_norm != NULL;
-    moec_forward_norm(router->forward, has_own ? router->layer->router_norm : router->layer->mlp_norm, n,
-                      router->hidden + at, x);
-    if (has_own) {
-        moec_forward_norm(router->forward, router->layer->expert_norm, n, router->hidden + at,
-                          inputs->experts + at);
-        moec_forward_norm(router->forward, router->layer->mlp_norm, n, router->hidden + at,
-                          inputs->shared + at);
-    }
-    fill_logits(router->forward, router->layer, router->n_tok, n, x, own);
+    if (router->scores == NULL)
+        norm_inputs(router, first, n);
+    fill_logits(router->forward, router->layer, router->n_tok, first, n, inputs->router + at, router->scores,
+                own);
     if (router->decides)
         memcpy(router->forward->decider->logits + first * logits_stride, own->logits,
                n * logits_stride * sizeof(float));
@@ -172,7 +191,7 @@ static void route_tile(void *context, size_t item, int thread)
             route(router, own, first + t, own->logits + t * logits_stride);
         if (router->layer->has_shared)
             router->routing->shared_gate[first + t] =
-                shared_factor(router, inputs->shared + at + t * scratch->stride);
+                shared_factor(router, first + t, inputs->shared + at + t * scratch->stride);
     }
 }
 
@@ -189,13 +208,22 @@ static void fill_experts(const struct router *router, const struct moec_sequence
     }
 }
 
-void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
-                     const struct moec_moe_inputs *inputs, const struct moec_sequences *sequences,
-                     const struct moec_routing *routing)
+enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
+                                 const float *hidden, const struct moec_moe_inputs *inputs,
+                                 const struct moec_sequences *sequences, const struct moec_routing *routing,
+                                 struct moec_error *err)
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
     const bool decides = moec_router_decides(forward, sequences);
-    struct router router = {forward, weights, layer, n_tok, hidden, inputs, routing, sequences, decides};
+    struct moec_backend *backend = forward->backend;
+    struct moec_backend_scores scores;
+    struct router router = {forward, weights, layer,     n_tok, hidden,
+                            inputs,  routing, sequences, NULL,  decides};
+    if (backend != NULL) {
+        MOEC_TRY(backend->ops->norm(backend, layer, n_tok, hidden, err));
+        MOEC_TRY(backend->ops->score(backend, layer, n_tok, &scores, err));
+        router.scores = &scores;
+    }
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
@@ -203,6 +231,7 @@ void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_
         moec_decide(forward, layer, sequences, routing);
     else if (sequences != NULL && forward->model->config.expert_capacity > 0)
         fill_experts(&router, sequences);
+    return MOEC_OK;
 }
 
 struct preview {
@@ -211,6 +240,7 @@ struct preview {
     uint32_t n_tok;
     const float *normed;
     float *sums;
+    const struct moec_backend_scores *scores; /* a backend's, or NULL */
 };
 
 static void preview_tile(void *context, size_t item, int thread)
@@ -223,8 +253,8 @@ static void preview_tile(void *context, size_t item, int thread)
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
     float *sum = preview->sums + item * logits_stride;
-    fill_logits(preview->forward, preview->layer, preview->n_tok, n,
-                preview->normed + first * scratch->stride, own);
+    fill_logits(preview->forward, preview->layer, preview->n_tok, first, n,
+                preview->normed + first * scratch->stride, preview->scores, own);
     memset(sum, 0, n_expert * sizeof *sum);
     for (uint32_t t = 0; t < n; t++) {
         float *p = own->logits + t * logits_stride;
@@ -234,14 +264,22 @@ static void preview_tile(void *context, size_t item, int thread)
     }
 }
 
-void moec_router_preview(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
-                         const float *normed, float *sums)
+enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
+                                     const float *normed, float *sums, struct moec_error *err)
 {
-    const struct moec_matrix *router = &layer->router;
-    struct preview preview = {forward, layer, n_tok, normed, sums};
+    const struct moec_layer *weights = &forward->model->layers[layer];
+    const struct moec_matrix *router = &weights->router;
+    struct moec_backend *backend = forward->backend;
+    struct moec_backend_scores scores;
+    struct preview preview = {forward, weights, n_tok, normed, sums, NULL};
+    if (backend != NULL) {
+        MOEC_TRY(backend->ops->score(backend, layer, n_tok, &scores, err));
+        preview.scores = &scores;
+    }
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * router->rows * router->columns;
     moec_forward_run(forward, n_tiles, work, preview_tile, &preview);
     for (size_t tile = 1; tile < n_tiles; tile++)
         forward->kernels->add(sums + tile * moec_lanes_padded(router->rows), router->rows, sums);
+    return MOEC_OK;
 }

@@ -1,7 +1,8 @@
 /* The router of a MoE layer: which experts a token takes and with which weight (internal to runtime/).
  *
- * Logits are the router's product with the normed input, plus its bias. Two steps follow: scores and, of what
- * is chosen, weights (runtime/forward/router_scores.h), and between them the choice
+ * Logits are the router's product with the normed input, which a backend computes where the pass has one
+ * (runtime/forward/backend.h; `inputs` are then not touched), plus its bias. Two steps follow: scores and, of
+ * what is chosen, weights (runtime/forward/router_scores.h), and between them the choice
  * (runtime/policy/choice.h), which a layer's table makes where it routes by token. With top-1 and a limited
  * capacity, tokens that find their expert full get weight 0. */
 #ifndef MOEC_RUNTIME_ROUTER_H
@@ -45,15 +46,18 @@ void moec_router_by_token(const struct moec_forward *forward, const struct moec_
                           const float *scores, uint32_t *experts);
 
 /* Norms the batch into `inputs` and routes it by the choice of `forward`. Margins are the router's own,
- * whatever is chosen. */
-void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
-                     const struct moec_moe_inputs *inputs, const struct moec_sequences *sequences,
-                     const struct moec_routing *routing);
+ * whatever is chosen. Errors: a backend's. */
+MOEC_WARN_UNUSED enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t layer,
+                                                  uint32_t n_tok, const float *hidden,
+                                                  const struct moec_moe_inputs *inputs,
+                                                  const struct moec_sequences *sequences,
+                                                  const struct moec_routing *routing, struct moec_error *err);
 
 /* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed
  * over the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, E padded to lanes), of which the
  * first row holds the answer. */
-void moec_router_preview(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
-                         const float *normed, float *sums);
+MOEC_WARN_UNUSED enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_t layer,
+                                                      uint32_t n_tok, const float *normed, float *sums,
+                                                      struct moec_error *err);
 
 #endif

@@ -56,25 +56,26 @@ static void keep_choices(const struct moec_forward *forward, const struct moec_r
     last->hidden = routed->hidden;
 }
 
-static void add_next_gate(const struct moec_forward *forward, const struct moec_routed *routed,
-                          struct moec_router_answer *answer)
+static enum moec_status add_next_gate(const struct moec_forward *forward, const struct moec_routed *routed,
+                                      struct moec_router_answer *answer, struct moec_error *err)
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const uint32_t next = moe_layer_after(config, routed->layer);
     if (next == NO_LAYER)
-        return;
-    moec_router_preview(forward, &forward->model->layers[next], routed->n_tok, routed->normed,
-                        scratch->gate_sums);
+        return MOEC_OK;
+    MOEC_TRY(moec_router_preview(forward, next, routed->n_tok, routed->normed, scratch->gate_sums, err));
     answer->n_next_gate =
         routed->n_tok == 1 ? moec_min_u32(2 * config->top_k, config->n_expert) : config->n_expert;
     for (uint32_t e = 0; e < config->n_expert; e++)
         scratch->next_gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
     moec_scored_order(scratch->next_gate, config->n_expert, answer->n_next_gate);
     answer->next_gate = scratch->next_gate;
+    return MOEC_OK;
 }
 
-void moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed)
+enum moec_status moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed,
+                                         struct moec_error *err)
 {
     struct moec_experts *source = forward->experts;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
@@ -98,12 +99,13 @@ void moec_router_answer_send(const struct moec_forward *forward, const struct mo
         source->ops->expect(source, &answer);
     const bool is_guessed = is_answer && source->ops->guess != NULL && source->ops->wants_guess(source);
     if (has_trace || (is_guessed && source->wants_next_gate))
-        add_next_gate(forward, routed, &answer);
+        MOEC_TRY(add_next_gate(forward, routed, &answer, err));
     if (is_guessed)
         source->ops->guess(source, &answer);
     moec_trace_answer(forward->trace, &answer, forward->model->config.top_k, answered_ns);
     if (wants_choices)
         keep_choices(forward, routed);
+    return MOEC_OK;
 }
 
 void moec_router_answer_reset(const struct moec_forward *forward)

@@ -19,8 +19,11 @@ struct moec_routed {
     uint32_t n_active; /* of scratch->active */
 };
 
-/* Passes the answer to the source, with as much as it asks for, and all of it to the trace. */
-void moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed);
+/* Passes the answer to the source, with as much as it asks for, and all of it to the trace. Errors: a
+ * backend's, after which the source expects the experts nevertheless. */
+MOEC_WARN_UNUSED enum moec_status moec_router_answer_send(const struct moec_forward *forward,
+                                                          const struct moec_routed *routed,
+                                                          struct moec_error *err);
 
 /* A batch of these tokens is about to pass the layers: tells the source which experts the layers that route
  * by token will ask for. */

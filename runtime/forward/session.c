@@ -1,6 +1,7 @@
 #include "runtime/forward/session.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/backend.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/kv_lender.h"
 #include "runtime/forward/kv_state.h"
@@ -170,8 +171,9 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     session->forward = forward;
     session->n_context = n_context;
     session->first = session;
-    MOEC_TRY_OUT(moec_kv_state_create(config, config->n_encoder_layer, decoder_layers(config), room,
-                                      n_context, "keys and values of a session", &session->kv, err));
+    MOEC_TRY_OUT(moec_kv_state_create_on(forward->backend, config, config->n_encoder_layer,
+                                         decoder_layers(config), room, n_context,
+                                         "keys and values of a session", &session->kv, err));
     if (moec_config_is_running(config))
         MOEC_TRY_OUT(moec_alloc((void **)&session->tokens, token_items(config, n_context),
                                 sizeof *session->tokens, "tokens of a session", err));
@@ -185,6 +187,27 @@ out:
     return status;
 }
 
+/* Activations of the first of some sessions. */
+static enum moec_status create_hidden(struct moec_session *session, struct moec_error *err)
+{
+    const struct moec_forward *forward = session->forward;
+    const uint64_t n_floats = (uint64_t)forward->max_tokens * moec_forward_stride(&forward->model->config);
+    const char *what = "activations of a session";
+    if (forward->backend != NULL)
+        return forward->backend->ops->alloc(forward->backend, n_floats * sizeof(float), what,
+                                            (void **)&session->hidden, err);
+    return moec_alloc_aligned((void **)&session->hidden, n_floats, sizeof(float), what, err);
+}
+
+static void free_hidden(struct moec_session *session)
+{
+    struct moec_backend *backend = session->forward->backend;
+    if (backend != NULL)
+        backend->ops->free(backend, session->hidden);
+    else
+        free(session->hidden);
+}
+
 enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,
                                      struct moec_session **out, struct moec_error *err)
 {
@@ -192,9 +215,7 @@ enum moec_status moec_session_create(const struct moec_forward *forward, uint32_
     const struct moec_config *config = &forward->model->config;
     struct moec_session *session = NULL;
     MOEC_TRY(create(forward, n_context, MOEC_KV_REWINDABLE, &session, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&session->hidden,
-                                    (uint64_t)forward->max_tokens * moec_forward_stride(config),
-                                    sizeof(float), "activations of a session", err));
+    MOEC_TRY_OUT(create_hidden(session, err));
     if (moec_config_is_encoder_decoder(config))
         MOEC_TRY_OUT(create_source(session, err));
     *out = session;
@@ -218,7 +239,7 @@ void moec_session_free(struct moec_session *session)
     if (session == NULL)
         return;
     if (session->first == session)
-        free(session->hidden);
+        free_hidden(session);
     moec_kv_state_release(&session->kv);
     give_memory(session);
     moec_kv_state_release(&session->source_kv);

@@ -160,8 +160,9 @@ static struct routed route(const struct bench *bench, const struct manner *manne
                                           .shared_gate = routed.routing.shared_gate + done};
         float *normed = routed.normed + done * bench->stride;
         const struct moec_moe_inputs inputs = {normed, normed, normed};
-        moec_router_run(&forward, bench->layer_index, n, bench->hidden + done * bench->stride, &inputs, NULL,
-                        &part);
+        assert_ok(moec_router_run(&forward, bench->layer_index, n, bench->hidden + done * bench->stride,
+                                  &inputs, NULL, &part, &err),
+                  err);
     }
     moec_forward_release(&forward);
     return routed;
@@ -552,7 +553,7 @@ static void test_router__previews_are_shares(void **state)
         assert_ok(moec_forward_init(&forward, bench.fixture.model, moec_kernels_best(), 2,
                                     moec_variants_experts(bench.fixture.variants), N_TOK, &err),
                   err);
-        moec_router_preview(&forward, bench.layer, N_TOK, routed.normed, sums);
+        assert_ok(moec_router_preview(&forward, bench.layer_index, N_TOK, routed.normed, sums, &err), err);
         for (uint32_t t = 0; t < N_TOK; t++) {
             double scores[N_EXPERT], compared[N_EXPERT], sum = 0;
             reference_scores(&bench, t, scores, compared);

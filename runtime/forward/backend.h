@@ -1,0 +1,80 @@
+/* Where a forward pass computes when that is not the process's own memory: the operations that a device has
+ * in place of runtime/forward's own (D10, D19). The pass keeps what is not arithmetic over rows: sessions,
+ * positions, routing from the router's logits, and the protocol with the source of experts.
+ *
+ * Rows of hidden states, and keys and values, are the backend's memory, whose pointers the pass only keeps,
+ * adds to and passes back. The norm of a MoE layer's input, the outputs of its experts and everything else
+ * that lives within a layer stays inside the backend. Weights are the backend's own copies, found by layer;
+ * experts come from the forward's source, which then answers with matrices in the backend's memory.
+ *
+ * Results are those of the pass without a backend, bit for bit (D1). Errors are those of a device: after one
+ * the step has failed, and MOEC_ERR_IO for good. Thread rule: one thread at a time, that of the forward pass.
+ */
+#ifndef MOEC_RUNTIME_BACKEND_H
+#define MOEC_RUNTIME_BACKEND_H
+
+#include "formats/model/record.h"
+#include "runtime/forward/span.h"
+
+struct moec_backend;
+struct moec_mlp_job;
+
+/* Of T rows that a MoE layer's router has looked at; valid until the backend's next call. */
+struct moec_backend_scores {
+    const float *logits; /* (T, logits_stride), without bias */
+    size_t logits_stride;
+    const float *shared; /* (T): the shared expert's gate . x, before its sigmoid; NULL without such a gate */
+};
+
+/* What ends a MoE layer for T rows: hidden += their experts' outputs times weights, in rank order, then the
+ * shared expert's output times its factor. */
+struct moec_backend_sum {
+    uint32_t n_tok, top_k;
+    const float *weights;       /* (T, k) */
+    const bool *passes_by;      /* (T, k): experts that were not computed and count as zeros; NULL = none */
+    const float *shared_factor; /* (T), where the layer has a shared expert */
+};
+
+struct moec_backend_ops {
+    /* Memory for rows, keys and values, zero; `what` names it in messages. */
+    enum moec_status (*alloc)(struct moec_backend *self, uint64_t n_bytes, const char *what, void **out,
+                              struct moec_error *err);
+    void (*free)(struct moec_backend *self, void *memory);
+    /* Between two such places, after everything that was asked for and before what will be. An error shows in
+     * the next step. */
+    void (*copy)(struct moec_backend *self, void *to, const void *from, uint64_t n_bytes);
+
+    /* As moec_forward_embed, for tokens that are in the vocabulary; begins a pass over the layers. */
+    enum moec_status (*embed)(struct moec_backend *self, const uint32_t *tokens, uint32_t n_tok,
+                              float *hidden, struct moec_error *err);
+    /* As moec_forward_attention; spans stand one behind the other from row 0 on. */
+    enum moec_status (*attention)(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
+                                  uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+    /* hidden += the dense MLP of norm(hidden). */
+    enum moec_status (*dense)(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,
+                              struct moec_error *err);
+
+    /* A MoE layer: norms its input; says what the router of a layer, this one or another, makes of that;
+     * computes some of the routed experts' rows, or the shared expert's; adds it all up. */
+    enum moec_status (*norm)(struct moec_backend *self, uint32_t layer, uint32_t n_tok, const float *hidden,
+                             struct moec_error *err);
+    enum moec_status (*score)(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                              struct moec_backend_scores *out, struct moec_error *err);
+    enum moec_status (*experts)(struct moec_backend *self, const struct moec_mlp_job *jobs, uint32_t n_jobs,
+                                struct moec_error *err);
+    enum moec_status (*shared)(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                               struct moec_error *err);
+    enum moec_status (*combine)(struct moec_backend *self, uint32_t layer, const struct moec_backend_sum *sum,
+                                float *hidden, struct moec_error *err);
+
+    /* As moec_forward_head, to logits in the process's memory. */
+    enum moec_status (*head)(struct moec_backend *self, uint32_t n_tok, const float *hidden, float *logits,
+                             size_t logits_stride, struct moec_error *err);
+};
+
+/* First member of every implementation. */
+struct moec_backend {
+    const struct moec_backend_ops *ops;
+};
+
+#endif
