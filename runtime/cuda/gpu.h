@@ -44,7 +44,7 @@ enum moec_gpu_copy {
 };
 
 struct moec_gpu_info {
-    char name[128];
+    char name[256];
     uint64_t total_bytes, free_bytes; /* of the device's memory */
 };
 

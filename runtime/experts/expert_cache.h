@@ -100,6 +100,8 @@ struct moec_experts *moec_expert_cache_experts(struct moec_expert_cache *cache);
 
 /* Bytes of the arena: buffer_bytes, or less when all records fit into less. */
 uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache);
+/* Where it begins, at a page: a cache that is not shrunk keeps it, so that a device can be told of it. */
+uint8_t *moec_expert_cache_memory(const struct moec_expert_cache *cache);
 
 /* Makes the arena smaller, to no less than options.least_bytes, and gives its memory back to the system: what
  * the policy chooses is evicted. Returns when that is done; records that are held or being read then are

@@ -368,6 +368,11 @@ struct moec_experts *moec_expert_cache_experts(struct moec_expert_cache *cache)
     return &cache->experts;
 }
 
+uint8_t *moec_expert_cache_memory(const struct moec_expert_cache *cache)
+{
+    return moec_arena_bytes(cache->arena);
+}
+
 uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache)
 {
     return cache->buffer_bytes;

@@ -1,0 +1,71 @@
+/* Experts in a GPU's memory: a pool of records in front of another source of experts, whose records lie in
+ * pinned memory (the expert cache of the process, in front of storage).
+ *
+ * Which records are in the pool is decided by bytes and an eviction policy alone
+ * (runtime/policy/residency.h), as in the cache behind it. What an answer misses is asked of that cache, and
+ * what is there begins at once to be copied, on a stream of its own, while the experts that are present are
+ * computed:
+ *
+ *     absent --room--> copying --landed--> ready <--> held      (evicted: absent)
+ *
+ * Both streams run on without the process. Work on an expert waits for its copy by an event; a copy into room
+ * that an evicted record had waits for the work that used it, by an event too. The record in pinned memory is
+ * held until its copy has landed, and released before the session waits for another one, so that the rule of
+ * the cache behind it holds: who waits for a record there holds none.
+ *
+ * Records keep their sizes, and are not moved: where free bytes suffice but lie apart, more is evicted.
+ *
+ * Thread rule: as a source of experts; all uses of experts are given to one stream. Nothing is allocated
+ * after creation. */
+#ifndef MOEC_RUNTIME_GPU_EXPERTS_H
+#define MOEC_RUNTIME_GPU_EXPERTS_H
+
+#include "formats/bundle/bundle.h"
+#include "runtime/cuda/gpu.h"
+#include "runtime/policy/evict.h"
+#include "runtime/policy/experts.h"
+
+struct moec_gpu_experts;
+
+struct moec_gpu_experts_setup {
+    struct moec_gpu *gpu;            /* this and the four that follow: borrowed until freed */
+    struct moec_gpu_stream *compute; /* that experts are used on */
+    struct moec_experts *behind;     /* offers form 0: records of `copy` whole, in pinned memory */
+    const struct moec_bundle *bundle;
+    const struct moec_evict_ops *policy; /* NULL: least recently used */
+    uint32_t copy;
+    uint64_t pool_bytes; /* at least the largest record; more than all need is not allocated */
+};
+
+/* Bytes that records take in a pool: the largest, all of them. */
+struct moec_gpu_pool_sizes {
+    uint64_t largest_bytes, all_bytes;
+};
+struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bundle, uint32_t copy);
+
+/* Bytes of the process's memory, for a budget. */
+uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy);
+
+/* Errors: MOEC_ERR_BUDGET for a pool below the largest record; the device's. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *setup,
+                                                          struct moec_gpu_experts **out,
+                                                          struct moec_error *err);
+/* Every record must have been released. NULL-safe. */
+void moec_gpu_experts_free(struct moec_gpu_experts *experts);
+
+/* The source to give to a forward pass; borrowed until freed. */
+struct moec_experts *moec_gpu_experts_source(struct moec_gpu_experts *experts);
+
+uint64_t moec_gpu_experts_pool_bytes(const struct moec_gpu_experts *experts);
+
+/* Since creation: each expert that is asked for counts once. */
+struct moec_gpu_experts_counters {
+    uint64_t hits; /* its bytes were in the pool */
+    uint64_t late; /* on their way there */
+    uint64_t misses;
+    uint64_t evictions;
+    uint64_t copied_bytes;
+};
+struct moec_gpu_experts_counters moec_gpu_experts_counters(struct moec_gpu_experts *experts);
+
+#endif

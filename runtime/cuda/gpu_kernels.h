@@ -1,0 +1,29 @@
+/* The kernels that the backend of a GPU launches, as a table: libmoert links none of them. libmoert-cuda.so
+ * has one made by nvcc, tests one made by the C++ compiler. Members are functions of
+ * runtime/cuda/kernels/cuda_kernels.h, where thread rule and errors are. */
+#ifndef MOEC_RUNTIME_GPU_KERNELS_H
+#define MOEC_RUNTIME_GPU_KERNELS_H
+
+#include "runtime/cuda/kernels/cuda_kernels.h"
+
+struct moec_gpu_kernels {
+    void (*product)(struct moec_gpu_stream *stream, const struct moec_cuda_product *product);
+    void (*lookup)(struct moec_gpu_stream *stream, const struct moec_cuda_lookup *lookup);
+    void (*norm)(struct moec_gpu_stream *stream, const struct moec_cuda_norm *norm);
+    void (*addition)(struct moec_gpu_stream *stream, const struct moec_cuda_addition *addition);
+    void (*scaling)(struct moec_gpu_stream *stream, const struct moec_cuda_scaling *scaling);
+    void (*rotation)(struct moec_gpu_stream *stream, const struct moec_cuda_rotation *rotation);
+    void (*attention)(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
+    void (*mlp)(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp);
+    void (*combination)(struct moec_gpu_stream *stream, const struct moec_cuda_combination *combination);
+};
+
+/* All of them, in the order of the members, for whoever links them. */
+#define MOEC_GPU_KERNELS                                                                                     \
+    {                                                                                                        \
+        moec_cuda_product_run, moec_cuda_lookup_run, moec_cuda_norm_run, moec_cuda_addition_run,             \
+            moec_cuda_scaling_run, moec_cuda_rotation_run, moec_cuda_attention_run, moec_cuda_mlp_run,       \
+            moec_cuda_combination_run                                                                        \
+    }
+
+#endif

@@ -1,0 +1,348 @@
+/* The runtime on a GPU, on machines without one: its kernels compiled for the processor, on a device that
+ * does work in orders drawn from a seed. Logits are those of the CPU bit for bit, with any pool of experts in
+ * any cache, however the tokens are cut; and whatever a device refuses or however it ends, a message comes
+ * and nothing is left over. */
+#include "tests/unit/fixture_bundle.h"
+#include "tests/unit/fixture_model.h"
+
+#include "formats/bundle/bundle.h"
+#include "runtime/cuda/blocks/blocks.h"
+#include "runtime/cuda/gpu_backend.h"
+#include "runtime/cuda/gpu_experts.h"
+#include "runtime/cuda/host/host_gpu.h"
+#include "runtime/experts/expert_cache.h"
+
+#define MAX_TOKENS 80u
+
+static const struct moec_gpu_kernels kernels = MOEC_GPU_KERNELS;
+
+struct model {
+    const char *name;
+    char *folder, *path;
+    struct moec_bundle *bundle;
+    struct moec_model *model;
+    uint32_t tokens[MAX_TOKENS], n_tok;
+    float *expected; /* (n_tok, n_vocab), by the CPU */
+};
+
+/* ---- the CPU ---- */
+
+static struct moec_expert_cache *make_cache(const struct model *m, uint64_t buffer_bytes)
+{
+    struct moec_expert_cache *cache = NULL;
+    const struct moec_expert_cache_options options = {.buffer_bytes = buffer_bytes};
+    MUST(moec_expert_cache_create(m->bundle, &options, &cache, &err));
+    return cache;
+}
+
+/* Logits of all tokens, in steps of `chunk`. */
+static enum moec_status read_tokens(const struct model *m, struct moec_session *session, uint32_t chunk,
+                                    float *logits, struct moec_error *wrong)
+{
+    uint32_t at[MAX_TOKENS];
+    for (uint32_t i = 0; i < MAX_TOKENS; i++)
+        at[i] = i;
+    for (uint32_t done = 0; done < m->n_tok; done += chunk) {
+        const uint32_t n = m->n_tok - done < chunk ? m->n_tok - done : chunk;
+        MOEC_TRY(moec_session_step(session, m->tokens + done, n, at, n,
+                                   logits + (size_t)done * m->bundle->config.n_vocab, wrong));
+    }
+    return MOEC_OK;
+}
+
+static float *make_logits(const struct model *m)
+{
+    float *logits = calloc((size_t)m->n_tok * m->bundle->config.n_vocab, sizeof *logits);
+    assert_non_null(logits);
+    return logits;
+}
+
+static void open_model(struct model *m, const char *family, uint32_t dense_bits, bool is_mixed,
+                       uint32_t n_tok)
+{
+    char fixture[256];
+    struct moec_dense dense = {0};
+    struct moec_forward forward = {0};
+    struct moec_session *session = NULL;
+    snprintf(fixture, sizeof fixture, "tests/fixtures/families/%s", family);
+    *m = (struct model){.name = family, .n_tok = n_tok, .folder = temporary_folder()};
+    m->path = temporary_path(m->folder, "model.moec");
+    fixture_bundle_write(fixture, m->path, dense_bits, is_mixed);
+    MUST(moec_bundle_open(m->path, &m->bundle, &err));
+    MUST(moec_bundle_load_dense(m->bundle, &dense, &err));
+    MUST(moec_model_create(&m->bundle->config, &dense, &m->model, &err));
+    uint64_t random = 99;
+    for (uint32_t i = 0; i < n_tok; i++)
+        m->tokens[i] = random_u32(&random) % m->bundle->config.n_vocab;
+    struct moec_expert_cache *cache = make_cache(m, moec_record_sizes_of(m->bundle, 0).all_bytes);
+    MUST(moec_forward_init(&forward, m->model, moec_kernels_best(), 1, moec_expert_cache_experts(cache),
+                           n_tok, &err));
+    MUST(moec_session_create(&forward, n_tok, &session, &err));
+    m->expected = make_logits(m);
+    MUST(read_tokens(m, session, n_tok, m->expected, &err));
+    moec_session_free(session);
+    moec_forward_release(&forward);
+    moec_expert_cache_free(cache);
+}
+
+static void close_model(struct model *m)
+{
+    moec_model_free(m->model);
+    moec_bundle_close(m->bundle);
+    temporary_remove(m->folder);
+    free(m->path);
+    free(m->expected);
+}
+
+/* ---- the device ---- */
+
+/* Pool and cache hold so many of the largest records. */
+struct shape {
+    uint32_t n_pool, n_cache, max_tokens;
+};
+
+struct rig {
+    const struct model *m;
+    struct moec_gpu *gpu;
+    struct moec_expert_cache *cache;
+    struct moec_gpu_model *model;
+    struct moec_gpu_experts *experts;
+    struct moec_gpu_backend *backend;
+    struct moec_forward forward;
+    struct moec_session *session;
+};
+
+static enum moec_status make_rig(struct rig *rig, const struct shape *shape, struct moec_error *wrong)
+{
+    const struct moec_bundle *bundle = rig->m->bundle;
+    MOEC_TRY(rig->gpu->ops->pin(rig->gpu, moec_expert_cache_memory(rig->cache),
+                                moec_expert_cache_buffer_bytes(rig->cache), "the cache", wrong));
+    MOEC_TRY(moec_gpu_model_create(rig->gpu, rig->m->model, &rig->model, wrong));
+    const struct moec_gpu_experts_setup setup = {
+        .gpu = rig->gpu,
+        .compute = rig->model->stream,
+        .behind = moec_expert_cache_experts(rig->cache),
+        .bundle = bundle,
+        .pool_bytes = shape->n_pool * moec_gpu_pool_sizes_of(bundle, 0).largest_bytes};
+    MOEC_TRY(moec_gpu_experts_create(&setup, &rig->experts, wrong));
+    MOEC_TRY(moec_gpu_backend_create(rig->model, &kernels, shape->max_tokens, &rig->backend, wrong));
+    MOEC_TRY(moec_forward_init(&rig->forward, rig->m->model, moec_kernels_best(), 1,
+                               moec_gpu_experts_source(rig->experts), shape->max_tokens, wrong));
+    rig->forward.backend = moec_gpu_backend_of(rig->backend);
+    return moec_session_create(&rig->forward, rig->m->n_tok, &rig->session, wrong);
+}
+
+static enum moec_status open_rig(struct rig *rig, const struct model *m, uint64_t seed,
+                                 const struct shape *shape, const struct moec_host_gpu_faults *faults,
+                                 struct moec_error *wrong)
+{
+    *rig = (struct rig){.m = m};
+    moec_blocks_divert(moec_host_gpu_launch);
+    MUST(moec_host_gpu_open(seed, &rig->gpu, &err));
+    if (faults != NULL)
+        moec_host_gpu_set_faults(rig->gpu, faults);
+    rig->cache = make_cache(m, shape->n_cache * moec_record_sizes_of(m->bundle, 0).largest_bytes);
+    return make_rig(rig, shape, wrong);
+}
+
+static void close_rig(struct rig *rig)
+{
+    moec_session_free(rig->session);
+    moec_forward_release(&rig->forward);
+    moec_gpu_backend_free(rig->backend);
+    moec_gpu_experts_free(rig->experts);
+    moec_gpu_model_free(rig->model);
+    rig->gpu->ops->unpin(rig->gpu, moec_expert_cache_memory(rig->cache));
+    moec_expert_cache_free(rig->cache);
+    const struct moec_host_gpu_counts counts = moec_host_gpu_counts(rig->gpu);
+    assert_int_equal(counts.allocations + counts.pinned + counts.streams + counts.events, 0);
+    rig->gpu->ops->close(rig->gpu);
+}
+
+static void assert_run(const struct model *m, uint64_t seed, const struct shape *shape, uint32_t chunk)
+{
+    struct rig rig;
+    char what[200];
+    float *logits = make_logits(m);
+    MUST(open_rig(&rig, m, seed, shape, NULL, &err));
+    MUST(read_tokens(m, rig.session, chunk, logits, &err));
+    snprintf(what, sizeof what, "%s, seed %u, pool of %u, cache of %u, steps of %u in batches of %u", m->name,
+             (unsigned)seed, shape->n_pool, shape->n_cache, chunk, shape->max_tokens);
+    assert_same_bits(logits, m->expected, (size_t)m->n_tok * m->bundle->config.n_vocab, what);
+    close_rig(&rig);
+    free(logits);
+}
+
+/* ---- tests ---- */
+
+static void logits_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    static const struct shape whole = {200, 200, MAX_TOKENS}, small = {3, 4, 16}, single = {1, 1, 1};
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
+        struct model m;
+        open_model(&m, fixture_families[f], f % 2 == 0 ? 16 : 4, true, f % 2 == 0 ? MAX_TOKENS : 24);
+        assert_run(&m, f, &whole, MAX_TOKENS);
+        assert_run(&m, f + 100, &small, 23);
+        if (f % 2 == 1)
+            assert_run(&m, f + 200, &single, 1);
+        close_model(&m);
+    }
+}
+
+/* What is missed in VRAM and in memory, evicted while it is computed with, read while it is guessed. */
+static void any_order_makes_the_same_bits(void **state)
+{
+    (void)state;
+    struct model m;
+    open_model(&m, "olmoe", 4, true, 9);
+    for (uint32_t seed = 0; seed < 12; seed++) {
+        const struct shape shape = {1 + seed % 5, 1 + seed % 3, 1 + seed % 4};
+        assert_run(&m, seed, &shape, 1 + seed % 6);
+    }
+    close_model(&m);
+}
+
+/* Beams: rows of keys and values are copied on the device, and two sequences stand in one batch. */
+static void sequences_are_copied_on_the_device(void **state)
+{
+    (void)state;
+    static const struct shape shape = {4, 8, 8};
+    struct model m;
+    struct rig rig;
+    struct moec_session *beside = NULL;
+    open_model(&m, "qwen2_moe", 4, true, 12);
+    const size_t n_vocab = m.bundle->config.n_vocab;
+    float *logits = calloc(2 * n_vocab, sizeof *logits);
+    MUST(open_rig(&rig, &m, 5, &shape, NULL, &err));
+    MUST(moec_session_beside(rig.session, &beside, &err));
+    MUST(moec_session_step(rig.session, m.tokens, 11, NULL, 0, NULL, &err));
+    moec_session_copy(beside, rig.session);
+    struct moec_session *const both[] = {rig.session, beside};
+    const uint32_t next[] = {m.tokens[11], m.tokens[11]};
+    MUST(moec_session_step_each(both, next, 2, logits, &err));
+    assert_same_bits(logits, m.expected + 11 * n_vocab, n_vocab, "the first");
+    assert_same_bits(logits + n_vocab, m.expected + 11 * n_vocab, n_vocab, "its copy");
+    moec_session_free(beside);
+    close_rig(&rig);
+    free(logits);
+    close_model(&m);
+}
+
+/* Each allocation in turn finds no room: a message says what for, and nothing is left over. */
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const struct shape shape = {2, 2, 4};
+    struct model m;
+    enum moec_status status = MOEC_ERR_MEMORY;
+    open_model(&m, "olmoe", 4, true, 4);
+    for (uint32_t at = 1; status != MOEC_OK; at++) {
+        struct rig rig;
+        struct moec_error wrong = {0};
+        const struct moec_host_gpu_faults faults = {.fail_alloc_at = at};
+        status = open_rig(&rig, &m, at, &shape, &faults, &wrong);
+        if (status != MOEC_OK) {
+            assert_status(status, MOEC_ERR_MEMORY, wrong);
+            assert_message(wrong, " of ");
+        }
+        close_rig(&rig);
+        assert_true(at < 40);
+    }
+    close_model(&m);
+}
+
+/* A copy or a launch that is refused fails a step; the same session takes the step once more. A device that
+ * is lost says so from then on. */
+static void a_step_fails_and_the_session_goes_on(void **state)
+{
+    (void)state;
+    static const struct shape shape = {2, 3, 4};
+    struct model m;
+    uint32_t n_failed = 0;
+    open_model(&m, "qwen2_moe", 4, true, 4);
+    float *logits = make_logits(&m);
+    for (uint32_t i = 1; i < 80; i += 6) {
+        struct rig rig;
+        struct moec_error wrong = {0};
+        MUST(open_rig(&rig, &m, i, &shape, NULL, &err));
+        const struct moec_host_gpu_faults faults = {.fail_copy_at = i % 4 == 1 ? i : 0,
+                                                    .fail_launch_at = i % 4 == 3 ? i : 0};
+        moec_host_gpu_set_faults(rig.gpu, &faults);
+        const enum moec_status status = read_tokens(&m, rig.session, 4, logits, &wrong);
+        if (status != MOEC_OK) {
+            n_failed++;
+            assert_status(status, MOEC_ERR_IO, wrong);
+            assert_message(wrong, "refused");
+            assert_int_equal(moec_session_length(rig.session), 0);
+            MUST(read_tokens(&m, rig.session, 4, logits, &err));
+        }
+        assert_same_bits(logits, m.expected, (size_t)m.n_tok * m.bundle->config.n_vocab, "after a refusal");
+        close_rig(&rig);
+    }
+    assert_true(n_failed >= 4);
+    free(logits);
+    close_model(&m);
+}
+
+static void a_lost_device_ends_the_session(void **state)
+{
+    (void)state;
+    static const struct shape shape = {2, 3, 4};
+    struct model m;
+    open_model(&m, "qwen2_moe", 4, true, 4);
+    float *logits = make_logits(&m);
+    for (uint32_t at = 1; at < 200; at += 23) {
+        struct rig rig;
+        struct moec_error wrong = {0};
+        MUST(open_rig(&rig, &m, at, &shape, NULL, &err));
+        moec_host_gpu_set_faults(rig.gpu, &(struct moec_host_gpu_faults){.lose_at = at});
+        enum moec_status status = MOEC_OK;
+        for (int i = 0; i < 20 && status == MOEC_OK; i++) {
+            moec_session_truncate(rig.session, 0);
+            status = read_tokens(&m, rig.session, 1, logits, &wrong);
+        }
+        assert_status(status, MOEC_ERR_IO, wrong);
+        assert_message(wrong, "lost");
+        assert_int_not_equal(read_tokens(&m, rig.session, 1, logits, &wrong), MOEC_OK);
+        close_rig(&rig);
+    }
+    free(logits);
+    close_model(&m);
+}
+
+/* Models that have what no kernel of the pass does are refused before anything is allocated. */
+static void other_layers_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *words;
+    } others[] = {
+        {"switch", "an encoder"}, {"deepseek_v3", "latent attention"}, {"lfm2_moe", "running states"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char path[256];
+        struct moec_checkpoint *checkpoint = NULL;
+        struct moec_error wrong = {0};
+        snprintf(path, sizeof path, "tests/fixtures/families/%s", others[i].family);
+        MUST(moec_checkpoint_open(path, &checkpoint, &err));
+        assert_status(moec_gpu_model_check(moec_checkpoint_config(checkpoint), &wrong), MOEC_ERR_UNSUPPORTED,
+                      wrong);
+        assert_message(wrong, others[i].words);
+        assert_message(wrong, others[i].family);
+        moec_checkpoint_close(checkpoint);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_the_cpu),
+        cmocka_unit_test(any_order_makes_the_same_bits),
+        cmocka_unit_test(sequences_are_copied_on_the_device),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(a_step_fails_and_the_session_goes_on),
+        cmocka_unit_test(a_lost_device_ends_the_session),
+        cmocka_unit_test(other_layers_are_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
