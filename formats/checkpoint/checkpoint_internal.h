@@ -18,7 +18,9 @@ struct moec_checkpoint {
     struct moec_tokenizer_model tokenizer;
     struct moec_chat_source chat; /* owned; empty without a template */
     bool is_gguf, has_tokenizer;
-    bool is_inner; /* tensors are those of a language model among others (struct moec_family, outer_type) */
+    /* Tensors are those of a language model among others (struct moec_family, outer_type): "model." is
+     * followed by "language_model.", or every name begins with it. */
+    bool is_inner, is_enclosed;
     const char *const *tokenizer_files; /* names in the folder that it comes from, ended by NULL */
     struct moec_tensor_source *source;  /* owned; forgets its names once tensors are located */
     /* Rows as the engine wants them: [(n_layer + 1) x MOEC_ROLE_COUNT]; the last row is MOEC_LAYER_NONE. */

@@ -36,14 +36,16 @@ struct moec_checkpoint_tensor moec_checkpoint_expert_tensor(const struct moec_ch
 const char *moec_checkpoint_tensor_name(const struct moec_checkpoint *ck, const char *pattern, uint32_t layer,
                                         uint32_t expert, char name[static MOEC_TENSOR_NAME_BYTES])
 {
-    static const char outer[] = "model.", inner[] = "model.language_model.";
+    static const char outer[] = "model.", inner[] = "model.language_model.", enclosing[] = "language_model.";
+    const size_t n_cut = ck->is_inner ? strlen(outer) : 0;
+    const char *prefix = ck->is_inner ? inner : enclosing;
     char plain[MOEC_TENSOR_NAME_BYTES];
     (void)moec_family_tensor_name(pattern, &ck->config, layer, expert, name);
-    if (!ck->is_inner || strncmp(name, outer, strlen(outer)) != 0)
+    if (!ck->is_enclosed && (!ck->is_inner || strncmp(name, outer, strlen(outer)) != 0))
         return name;
     memcpy(plain, name, sizeof plain);
-    (void)snprintf(name, MOEC_TENSOR_NAME_BYTES, "%s%.*s", inner,
-                   (int)(MOEC_TENSOR_NAME_BYTES - sizeof inner), plain + strlen(outer));
+    (void)snprintf(name, MOEC_TENSOR_NAME_BYTES, "%s%.*s", prefix,
+                   (int)(MOEC_TENSOR_NAME_BYTES - 1 - strlen(prefix)), plain + n_cut);
     return name;
 }
 
@@ -331,7 +333,11 @@ static bool has_split_latents(const struct moec_checkpoint *ck)
 enum moec_status moec_checkpoint_locate(struct moec_checkpoint *ck, struct moec_error *err)
 {
     const char *embedding = ck->family.names[MOEC_ROLE_EMBEDDING];
-    ck->is_inner = ck->family.outer_type != NULL && !has_tensor(ck, embedding, MOEC_LAYER_NONE);
+    if (ck->family.outer_type != NULL && !has_tensor(ck, embedding, MOEC_LAYER_NONE)) {
+        ck->is_enclosed = true;
+        ck->is_enclosed = has_tensor(ck, embedding, MOEC_LAYER_NONE);
+        ck->is_inner = !ck->is_enclosed;
+    }
     ck->has_split_latents = has_split_latents(ck);
     MOEC_TRY(locate_all_dense(ck, err));
     MOEC_TRY(untie_head(ck, err));

@@ -26,8 +26,8 @@ struct moec_family_experts {
 struct moec_family {
     const char *model_type; /* config.json's */
     /* model_type of configs that have this one as their 'text_config', beside those of pictures or sound,
-     * which are not read; tensors may then have "model.language_model." where names here have "model.". NULL:
-     * none. */
+     * which are not read; tensors may then have "model.language_model." where names here have "model.", or
+     * "language_model." before all of them. NULL: none. */
     const char *outer_type;
     /* Reads the fields that only this family has, or that it reads in its own way. Common ones are set
      * before, except for families that use names of their own for everything. */

@@ -269,6 +269,7 @@ const struct moec_family moec_family_glm4_moe_lite = {
 
 const struct moec_family moec_family_mistral4 = {
     .model_type = "mistral4",
+    .outer_type = "mistral3",
     .read = read_mistral4,
     .write = write_mistral4,
     .architecture = "Mistral4ForCausalLM",

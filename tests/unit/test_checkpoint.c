@@ -223,6 +223,7 @@ static void test_checkpoint__stacked_experts_are_the_same_model(void **state)
     /* In a model of text and pictures, too. */
     assert_same_model(FAMILIES "qwen3_5_moe", "tests/fixtures/stacked/qwen3_5_moe");
     assert_same_model(FAMILIES "gemma4", "tests/fixtures/stacked/gemma4");
+    assert_same_model(FAMILIES "mistral4", "tests/fixtures/stacked/mistral4");
 }
 
 /* Every expert of every fixture: a record made from the file is the record made from its F32 weights. */
