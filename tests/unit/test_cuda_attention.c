@@ -126,33 +126,41 @@ static void check_attention(struct attention_case of)
     float *q = random_floats(n_tok * q_stride, KIND_ORDINARY), *want = guarded(n), *got = guarded(n);
     float *sinks = random_floats(of.n_head, KIND_ORDINARY),
           *bias = random_floats((size_t)of.n_head * (2 * BIAS_LIMIT + 1), KIND_ORDINARY);
-    const struct moec_cuda_attention attention = {.spans = spans,
-                                                  .row_span = row_span,
-                                                  .n_tok = n_tok,
-                                                  .n_head = of.n_head,
-                                                  .group = of.group,
-                                                  .key_dim = of.key_dim,
-                                                  .value_dim = of.value_dim,
-                                                  .kv_stride = kv,
-                                                  .group_step = of.is_latent ? 0 : of.key_dim,
-                                                  .q = q,
-                                                  .q_stride = q_stride,
-                                                  .out = got,
-                                                  .out_stride = out_stride,
-                                                  .out_step = out_step,
-                                                  .scale = of.has_scale ? 0.37f : 0,
-                                                  .sinks = of.has_sinks ? sinks : NULL,
-                                                  .position_bias = of.has_bias ? bias : NULL,
-                                                  .bias_width =
-                                                      of.n_source > 0 ? 2 * BIAS_LIMIT + 1 : BIAS_LIMIT + 1,
-                                                  .bias_limit = BIAS_LIMIT,
-                                                  .window = of.window,
-                                                  .is_causal = of.n_source == 0};
+    struct moec_cuda_attention attention = {.spans = spans,
+                                            .row_span = row_span,
+                                            .n_tok = n_tok,
+                                            .n_head = of.n_head,
+                                            .group = of.group,
+                                            .key_dim = of.key_dim,
+                                            .value_dim = of.value_dim,
+                                            .kv_stride = kv,
+                                            .group_step = of.is_latent ? 0 : of.key_dim,
+                                            .q = q,
+                                            .q_stride = q_stride,
+                                            .out = got,
+                                            .out_stride = out_stride,
+                                            .out_step = out_step,
+                                            .scale = of.has_scale ? 0.37f : 0,
+                                            .sinks = of.has_sinks ? sinks : NULL,
+                                            .position_bias = of.has_bias ? bias : NULL,
+                                            .bias_width =
+                                                of.n_source > 0 ? 2 * BIAS_LIMIT + 1 : BIAS_LIMIT + 1,
+                                            .bias_limit = BIAS_LIMIT,
+                                            .window = of.window,
+                                            .is_causal = of.n_source == 0};
     for (uint32_t t = 0; t < n_tok; t++)
         for (uint32_t head = 0; head < of.n_head; head++)
             attend_scalar(&attention, t, head, want + t * out_stride + head * out_step);
     moec_cuda_attention_run(NULL, &attention);
     expect_same(want, got, n, "the GPU", "attention");
+    for (size_t i = 0; i < n; i++)
+        got[i] = moec_f32_from_bits(CANARY);
+    attention.n_chunk = 1 + (of.n_source > 0 ? 90 : of.first_position + of.n_rows) / MOEC_SUM_CHUNK;
+    const size_t n_floats = moec_cuda_attention_floats(&attention);
+    attention.chunks = guarded(n_floats);
+    moec_cuda_attention_run(NULL, &attention);
+    expect_same(want, got, n, "the GPU", "attention with chunks side by side");
+    release_guarded(attention.chunks, n_floats);
     release_guarded(want, n);
     release_guarded(got, n);
     free(q);

@@ -1,7 +1,9 @@
 /* Attention over chunks of positions, as runtime/forward/attention.c has it: a block for a token and some of
- * the heads that share a key and a value, which goes through the chunks in order. Half warps make scores, a
- * position each; then a head each, they fold the chunk into its maximum and total; then threads add values, a
- * column each. */
+ * the heads that share a key and a value. Half warps make a chunk's scores, a position each; then a head
+ * each, they find its maximum and total; then threads add values, a column each. One block goes through the
+ * chunks in order, or, where there is room for what each of them makes, a block a chunk: first all scores,
+ * then values against the maximum so far, which the scores before tell, and last a block for each head folds
+ * the chunks in order. */
 #include "runtime/cuda/kernels/lanes.cuh"
 #include "runtime/kernels/kernels_exp.h"
 
@@ -10,14 +12,14 @@
 /* What a block works on. */
 struct query {
     const struct moec_cuda_span *span;
-    uint32_t position;
+    uint32_t position, from, to; /* it sees the positions from .. to - 1 */
     uint32_t first_head, n_head;
     size_t offset; /* of keys and values in a position's floats */
     const float *q;
     float *out;
 };
 
-/* A chunk's positions that the query sees. */
+/* The positions of a chunk that the query sees; none past the last. */
 struct visible {
     uint32_t first, n;
 };
@@ -26,15 +28,27 @@ __device__ static struct query query_of(const struct moec_cuda_attention &attent
 {
     const uint32_t token = blockIdx.x, parts = (attention.group + HEADS - 1) / HEADS;
     const uint32_t group = blockIdx.y / parts, first = blockIdx.y % parts * HEADS;
+    const uint32_t window = attention.is_causal ? attention.window : 0;
     struct query query;
     query.span = &attention.spans[attention.row_span[token]];
     query.position = query.span->first_position + (token - query.span->first_row);
+    query.from = window > 0 && query.position >= window ? query.position - window + 1 : 0;
+    query.to = attention.is_causal ? query.position + 1 : query.span->n_keys;
     query.first_head = group * attention.group + first;
     query.n_head = attention.group - first < HEADS ? attention.group - first : HEADS;
     query.offset = group * attention.group_step;
     query.q = attention.q + token * attention.q_stride + (size_t)query.first_head * attention.key_dim;
     query.out = attention.out + token * attention.out_stride + query.first_head * attention.out_step;
     return query;
+}
+
+/* Chunk `number` of those that the query sees something of. */
+__device__ static struct visible chunk_of(const struct query &query, uint32_t number)
+{
+    const uint32_t begin = (query.from / MOEC_CUDA_CHUNK + number) * MOEC_CUDA_CHUNK,
+                   end = begin + MOEC_CUDA_CHUNK;
+    const uint32_t first = query.from > begin ? query.from : begin, last = query.to < end ? query.to : end;
+    return {first, last > first ? last - first : 0};
 }
 
 __device__ static const float *place_of(const struct moec_cuda_attention &attention,
@@ -72,19 +86,72 @@ __device__ static float score_of(const struct moec_cuda_attention &attention, co
     return sum;
 }
 
-/* The running maximum and total of a head, and what its sum is to be scaled by. */
-struct running_softmax {
-    float max, total, shrink;
-};
-
-/* Folds n scores, which become their exponentials, into `to`: one half warp. */
+/* The chunk's scores of all heads: MOEC_CUDA_CHUNK places each. */
 template <typename SCORES>
-__device__ static void fold_scores(SCORES &scores, uint32_t first, uint32_t n, struct running_softmax &to)
+__device__ static void make_scores(const struct moec_cuda_attention &attention, const struct query &query,
+                                   struct visible chunk, SCORES &scores)
+{
+    for (uint32_t i = half_of_block(); i < query.n_head * chunk.n; i += MOEC_CUDA_HALVES) {
+        const uint32_t head = i % query.n_head, at = i / query.n_head;
+        const float score = score_of(attention, query, head, chunk.first + at);
+        if (lane_of_half() == 0)
+            scores[head * MOEC_CUDA_CHUNK + at] = score;
+    }
+}
+
+/* The largest of n scores from `first` on: one half warp. */
+template <typename SCORES> __device__ static float max_of(SCORES &scores, uint32_t first, uint32_t n)
 {
     float lane = -INFINITY;
     for (uint32_t i = lane_of_half(); i < n; i += MOEC_CUDA_LANES)
         lane = scores[first + i] > lane ? scores[first + i] : lane;
-    const float max = lanes_max(lane);
+    return lanes_max(lane);
+}
+
+/* Scores become their exponentials against `max`; returns their sum: one half warp. */
+template <typename SCORES>
+__device__ static float exponentiate(SCORES &scores, uint32_t first, uint32_t n, float max)
+{
+    float lane = 0;
+    for (uint32_t i = lane_of_half(); i < n; i += MOEC_CUDA_LANES) {
+        const float e = moec_canonical_exp(scores[first + i] - max);
+        scores[first + i] = e;
+        lane = lane + e;
+    }
+    return lanes_sum(lane);
+}
+
+/* The chunk's values of a column, weighed. */
+template <typename SCORES>
+__device__ static float weigh_values(const struct moec_cuda_attention &attention, const struct query &query,
+                                     struct visible chunk, SCORES &scores, uint32_t head, uint32_t column)
+{
+    float part = 0;
+#pragma unroll 4
+    for (uint32_t at = 0; at < chunk.n; at++)
+        part = fmaf(
+            scores[head * MOEC_CUDA_CHUNK + at],
+            place_of(attention, query, query.span->v_prefix, query.span->v_own, chunk.first + at)[column],
+            part);
+    return part;
+}
+
+/* A head's maximum and total so far, and what its sum is to be scaled by. */
+struct running_softmax {
+    float max, total, shrink;
+};
+
+__device__ static struct running_softmax begin_softmax(const struct moec_cuda_attention &attention,
+                                                       uint32_t head)
+{
+    if (attention.sinks == NULL)
+        return {-INFINITY, 0, 1};
+    return {attention.sinks[head], 1, 1}; /* e^(sink - sink) */
+}
+
+/* Before a chunk whose largest score is `max` is counted. */
+__device__ static void raise_max(struct running_softmax &to, float max)
+{
     to.shrink = 1;
     if (max > to.max && to.total > 0) {
         to.shrink = moec_canonical_exp(to.max - max);
@@ -92,20 +159,9 @@ __device__ static void fold_scores(SCORES &scores, uint32_t first, uint32_t n, s
     }
     if (max > to.max)
         to.max = max;
-    lane = 0;
-    for (uint32_t i = lane_of_half(); i < n; i += MOEC_CUDA_LANES) {
-        const float e = moec_canonical_exp(scores[first + i] - to.max);
-        scores[first + i] = e;
-        lane = lane + e;
-    }
-    to.total = to.total + lanes_sum(lane);
 }
 
-__device__ static uint32_t first_visible(const struct moec_cuda_attention &attention, uint32_t position)
-{
-    const uint32_t window = attention.is_causal ? attention.window : 0;
-    return window > 0 && position >= window ? position - window + 1 : 0;
-}
+/* ---- chunks in turn ---- */
 
 __global__ static void attention_kernel(struct moec_cuda_attention attention)
 {
@@ -113,47 +169,34 @@ __global__ static void attention_kernel(struct moec_cuda_attention attention)
     MOEC_CUDA_SHARED(float, shrinks, HEADS);
     MOEC_CUDA_SHARED(float, totals, HEADS);
     const struct query query = query_of(attention);
-    const uint32_t half = half_of_block(), n_half = MOEC_CUDA_HALVES, value_dim = attention.value_dim;
-    const uint32_t from = first_visible(attention, query.position);
-    const uint32_t to = attention.is_causal ? query.position + 1 : query.span->n_keys;
-    struct running_softmax folded[(HEADS + n_half - 1) / n_half]; /* of heads half, half + n_half, .. */
-    for (uint32_t head = half, i = 0; head < query.n_head; head += n_half, i++) {
-        const bool has_sink = attention.sinks != NULL;
-        folded[i].max = has_sink ? attention.sinks[query.first_head + head] : -INFINITY;
-        folded[i].total = has_sink ? 1 : 0; /* e^(sink - sink) */
+    const uint32_t half = half_of_block(), value_dim = attention.value_dim;
+    struct running_softmax
+        running[(HEADS + MOEC_CUDA_HALVES - 1) / MOEC_CUDA_HALVES]; /* of the half warp's heads */
+    for (uint32_t head = half, i = 0; head < query.n_head; head += MOEC_CUDA_HALVES, i++) {
+        running[i] = begin_softmax(attention, query.first_head + head);
         if (lane_of_half() == 0)
-            totals[head] = folded[i].total;
+            totals[head] = running[i].total;
     }
     for (uint32_t i = threadIdx.x; i < query.n_head * value_dim; i += MOEC_CUDA_BLOCK)
         query.out[i / value_dim * attention.out_step + i % value_dim] = 0;
     __syncthreads();
-    for (uint32_t chunk = from / MOEC_CUDA_CHUNK * MOEC_CUDA_CHUNK; chunk < to; chunk += MOEC_CUDA_CHUNK) {
-        const uint32_t first = from > chunk ? from : chunk;
-        const uint32_t n = (to - chunk < MOEC_CUDA_CHUNK ? to : chunk + MOEC_CUDA_CHUNK) - first;
-        for (uint32_t i = half; i < query.n_head * n; i += n_half) {
-            const uint32_t head = i % query.n_head, at = i / query.n_head;
-            const float score = score_of(attention, query, head, first + at);
-            if (lane_of_half() == 0)
-                scores[head * MOEC_CUDA_CHUNK + at] = score;
-        }
+    uint32_t number = 0;
+    for (struct visible chunk = chunk_of(query, 0); chunk.n > 0; chunk = chunk_of(query, ++number)) {
+        make_scores(attention, query, chunk, scores);
         __syncthreads();
-        for (uint32_t head = half, i = 0; head < query.n_head; head += n_half, i++) {
-            fold_scores(scores, head * MOEC_CUDA_CHUNK, n, folded[i]);
+        for (uint32_t head = half, i = 0; head < query.n_head; head += MOEC_CUDA_HALVES, i++) {
+            const uint32_t first = head * MOEC_CUDA_CHUNK;
+            raise_max(running[i], max_of(scores, first, chunk.n));
+            running[i].total = running[i].total + exponentiate(scores, first, chunk.n, running[i].max);
             if (lane_of_half() == 0) {
-                shrinks[head] = folded[i].shrink;
-                totals[head] = folded[i].total;
+                shrinks[head] = running[i].shrink;
+                totals[head] = running[i].total;
             }
         }
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < query.n_head * value_dim; i += MOEC_CUDA_BLOCK) {
             const uint32_t head = i / value_dim, column = i % value_dim;
-            float part = 0;
-#pragma unroll 4
-            for (uint32_t at = 0; at < n; at++)
-                part = fmaf(
-                    scores[head * MOEC_CUDA_CHUNK + at],
-                    place_of(attention, query, query.span->v_prefix, query.span->v_own, first + at)[column],
-                    part);
+            const float part = weigh_values(attention, query, chunk, scores, head, column);
             float *out = query.out + head * attention.out_step + column;
             *out = *out * shrinks[head] + part;
         }
@@ -165,13 +208,98 @@ __global__ static void attention_kernel(struct moec_cuda_attention attention)
     }
 }
 
+/* ---- chunks side by side ---- */
+
+/* What a chunk of a head of a token leaves: its scores, the weighed values, the largest score, the total. */
+struct chunk_room {
+    float *scores, *values, *max, *total;
+};
+
+__device__ static struct chunk_room room_of(const struct moec_cuda_attention &attention, uint32_t token,
+                                            uint32_t head, uint32_t number)
+{
+    const size_t n = MOEC_CUDA_CHUNK + attention.value_dim + 2;
+    const size_t at = ((size_t)token * attention.n_head + head) * attention.n_chunk + number;
+    float *room = attention.chunks + at * n;
+    return {room, room + MOEC_CUDA_CHUNK, room + n - 2, room + n - 1};
+}
+
+__global__ static void score_kernel(struct moec_cuda_attention attention)
+{
+    MOEC_CUDA_SHARED(float, scores, HEADS *MOEC_CUDA_CHUNK);
+    const struct query query = query_of(attention);
+    const struct visible chunk = chunk_of(query, blockIdx.z);
+    if (chunk.n == 0)
+        return;
+    make_scores(attention, query, chunk, scores);
+    __syncthreads();
+    for (uint32_t head = half_of_block(); head < query.n_head; head += MOEC_CUDA_HALVES) {
+        const struct chunk_room room = room_of(attention, blockIdx.x, query.first_head + head, blockIdx.z);
+        const float max = max_of(scores, head * MOEC_CUDA_CHUNK, chunk.n);
+        for (uint32_t i = lane_of_half(); i < chunk.n; i += MOEC_CUDA_LANES)
+            room.scores[i] = scores[head * MOEC_CUDA_CHUNK + i];
+        if (lane_of_half() == 0)
+            *room.max = max;
+    }
+}
+
+__global__ static void weigh_kernel(struct moec_cuda_attention attention)
+{
+    MOEC_CUDA_SHARED(float, scores, HEADS *MOEC_CUDA_CHUNK);
+    const struct query query = query_of(attention);
+    const struct visible chunk = chunk_of(query, blockIdx.z);
+    const uint32_t value_dim = attention.value_dim;
+    if (chunk.n == 0)
+        return;
+    for (uint32_t head = half_of_block(); head < query.n_head; head += MOEC_CUDA_HALVES) {
+        const struct chunk_room room = room_of(attention, blockIdx.x, query.first_head + head, blockIdx.z);
+        float max = begin_softmax(attention, query.first_head + head).max;
+        for (uint32_t number = 0; number <= blockIdx.z; number++) {
+            const float of_chunk = *room_of(attention, blockIdx.x, query.first_head + head, number).max;
+            max = of_chunk > max ? of_chunk : max;
+        }
+        for (uint32_t i = lane_of_half(); i < chunk.n; i += MOEC_CUDA_LANES)
+            scores[head * MOEC_CUDA_CHUNK + i] = room.scores[i];
+        const float total = exponentiate(scores, head * MOEC_CUDA_CHUNK, chunk.n, max);
+        if (lane_of_half() == 0)
+            *room.total = total;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < query.n_head * value_dim; i += MOEC_CUDA_BLOCK)
+        room_of(attention, blockIdx.x, query.first_head + i / value_dim, blockIdx.z).values[i % value_dim] =
+            weigh_values(attention, query, chunk, scores, i / value_dim, i % value_dim);
+}
+
+/* A thread for a column of a head of a token: each keeps the same maximum and total. */
+__global__ static void fold_kernel(struct moec_cuda_attention attention)
+{
+    const struct query query = query_of(attention);
+    const uint32_t value_dim = attention.value_dim;
+    for (uint32_t i = threadIdx.x; i < query.n_head * value_dim; i += MOEC_CUDA_BLOCK) {
+        const uint32_t head = i / value_dim, column = i % value_dim;
+        struct running_softmax running = begin_softmax(attention, query.first_head + head);
+        float sum = 0;
+        for (uint32_t number = 0; chunk_of(query, number).n > 0; number++) {
+            const struct chunk_room room = room_of(attention, blockIdx.x, query.first_head + head, number);
+            raise_max(running, *room.max);
+            running.total = running.total + *room.total;
+            sum = sum * running.shrink + room.values[column];
+        }
+        query.out[head * attention.out_step + column] = sum / running.total;
+    }
+}
+
 extern "C" void moec_cuda_attention_run(struct moec_gpu_stream *stream,
                                         const struct moec_cuda_attention *attention)
 {
     if (attention->n_tok == 0 || attention->n_head == 0)
         return;
-    const uint32_t n_group = attention->n_head / attention->group;
-    MOEC_CUDA_LAUNCH(attention_kernel,
-                     dim3(attention->n_tok, n_group * moec_cuda_blocks(attention->group, HEADS)), stream,
-                     *attention);
+    const uint32_t n_part = attention->n_head / attention->group * moec_cuda_blocks(attention->group, HEADS);
+    if (attention->chunks == NULL) {
+        MOEC_CUDA_LAUNCH(attention_kernel, dim3(attention->n_tok, n_part), stream, *attention);
+        return;
+    }
+    MOEC_CUDA_LAUNCH(score_kernel, dim3(attention->n_tok, n_part, attention->n_chunk), stream, *attention);
+    MOEC_CUDA_LAUNCH(weigh_kernel, dim3(attention->n_tok, n_part, attention->n_chunk), stream, *attention);
+    MOEC_CUDA_LAUNCH(fold_kernel, dim3(attention->n_tok, n_part), stream, *attention);
 }

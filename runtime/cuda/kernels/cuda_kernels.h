@@ -235,7 +235,17 @@ struct moec_cuda_attention {
     uint32_t bias_width, bias_limit;
     uint32_t window; /* 0: none */
     bool is_causal;
+    /* Room for what chunks of positions make side by side, moec_cuda_attention_floats; NULL: they come in
+     * turn, which is enough where there are many rows. n_chunk: no row sees a part of more chunks, counted
+     * from position 0. */
+    float *chunks;
+    uint32_t n_chunk;
 };
+static inline size_t moec_cuda_attention_floats(const struct moec_cuda_attention *attention)
+{
+    return (size_t)attention->n_tok * attention->n_head * attention->n_chunk *
+           (64 + (size_t)attention->value_dim + 2);
+}
 void moec_cuda_attention_run(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
 
 /* ---- running layers ---- */
