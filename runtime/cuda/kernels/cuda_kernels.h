@@ -379,14 +379,14 @@ struct moec_cuda_mlp {
     size_t x_stride;
     float *h; /* (rows of all jobs, h_stride): what down projections read, in the order of `pairs` */
     size_t h_stride;
-    float *partials; /* (the same rows, chunks of n_ff, n_embd) or NULL; with it chunks are summed side by
-                        side for jobs of few rows */
+    float *partials; /* (the same rows, chunks of n_ff, n_embd): with it, and where no job has more than
+                        MOEC_CUDA_FEW rows, chunks are summed side by side; or NULL */
     float *out;      /* (pairs, out_stride), zero from n_embd to a multiple of 16, which fits */
     size_t out_stride;
 };
-/* h = activation(gate . x, up . x), then out = sum over neurons of h times their rows of down. Neurons that a
- * filter of the up product leaves out are not read for jobs of a layer where no job has more than
- * MOEC_CUDA_FEW rows. */
+/* h = activation(gate . x, up . x), then out = sum over neurons of h times their rows of down. Of neurons
+ * that a filter of the up product leaves out gate rows are not read where no job has more than MOEC_CUDA_FEW
+ * rows, nor down rows where chunks are summed side by side. */
 #define MOEC_CUDA_FEW 2
 void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp);
 

@@ -145,20 +145,20 @@ activations_of(const struct moec_cuda_mlp &mlp, const struct moec_cuda_mlp_job &
     return h;
 }
 
-/* All chunks of a block of columns, for ROWS rows of a job. */
-template <uint32_t ROWS>
-__global__ static void sum_kernel(struct moec_cuda_mlp mlp)
+/* All chunks of a block of columns, for MANY_ROWS rows of a job. */
+__global__ static void
+sum_kernel(struct moec_cuda_mlp mlp)
 {
     const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
-    const uint32_t block = blockIdx.x * MOEC_CUDA_HALVES + half_of_block(), first = blockIdx.y * ROWS;
+    const uint32_t block = blockIdx.x * MOEC_CUDA_HALVES + half_of_block(), first = blockIdx.y * MANY_ROWS;
     if (block * MOEC_CUDA_WEIGHTS >= mlp.n_embd || first >= job.n)
         return;
-    const struct summed_rows neurons = {0, mlp.n_ff, job.down_bias, skips_neurons(job, mlp.activation)};
+    const struct summed_rows neurons = {0, mlp.n_ff, job.down_bias};
     const uint32_t padded = (mlp.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
-    struct column_sums<ROWS> sums;
-    sum_rows<ROWS>(job.down, neurons, block, activations_of<ROWS>(mlp, job, first), sums);
+    struct column_sums<MANY_ROWS> sums;
+    sum_rows<MANY_ROWS>(job.down, neurons, block, activations_of<MANY_ROWS>(mlp, job, first), sums);
 #pragma unroll
-    for (uint32_t i = 0; i < 2 * ROWS; i++) {
+    for (uint32_t i = 0; i < 2 * MANY_ROWS; i++) {
         const uint32_t t = first + i / 2,
                        column = block * MOEC_CUDA_WEIGHTS + i % 2 * MOEC_CUDA_LANES + lane_of_half();
         if (t < job.n && column < padded)
@@ -223,13 +223,9 @@ static void activate(struct moec_gpu_stream *stream, const struct moec_cuda_mlp 
 static void add_up(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
 {
     const uint32_t n_blocks = moec_cuda_blocks(mlp.n_embd, MOEC_CUDA_WEIGHTS * MOEC_CUDA_HALVES);
-    if (mlp.most > MOEC_CUDA_FEW) {
+    if (mlp.most > MOEC_CUDA_FEW || mlp.partials == NULL) {
         const dim3 grid(n_blocks, moec_cuda_blocks(mlp.most, MANY_ROWS), mlp.n_jobs);
-        MOEC_CUDA_LAUNCH((sum_kernel<MANY_ROWS>), grid, stream, mlp);
-        return;
-    }
-    if (mlp.partials == NULL) {
-        MOEC_CUDA_LAUNCH((sum_kernel<1>), dim3(n_blocks, mlp.most, mlp.n_jobs), stream, mlp);
+        MOEC_CUDA_LAUNCH(sum_kernel, grid, stream, mlp);
         return;
     }
     const uint32_t n_columns = moec_cuda_blocks(mlp.n_embd + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);

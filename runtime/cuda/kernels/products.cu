@@ -97,7 +97,7 @@ template <uint32_t TOKENS> __global__ static void sum_kernel(struct moec_cuda_su
         const uint32_t at = token + t < sum.n_tok ? token + t : sum.n_tok - 1;
         h.at[t] = sum.h + batch * sum.h_step + at * sum.h_stride;
     }
-    const struct summed_rows rows = {sum.first_row + blockIdx.z * sum.row_step, sum.n_rows, NULL, false};
+    const struct summed_rows rows = {sum.first_row + blockIdx.z * sum.row_step, sum.n_rows, NULL};
     sum_rows<TOKENS>(sum.matrix, rows, block, h, sums);
 #pragma unroll
     for (uint32_t t = 0; t < TOKENS; t++)

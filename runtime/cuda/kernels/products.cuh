@@ -78,10 +78,10 @@ template <uint32_t TOKENS> struct column_sums {
 struct summed_rows {
     uint32_t first, n;
     const float *bias; /* (columns), added to the first chunk's sum; or NULL */
-    bool skips;        /* with one token: rows whose factor is 0 are not read */
 };
 
-/* One chunk: sums.at[t][i] = sum over n < n_rows of h.at[t][n] * the weight of row first + n. */
+/* One chunk: sums.at[t][i] = sum over n < n_rows of h.at[t][n] * the weight of row first + n. With `skips`
+ * and one token, rows whose factor is 0 are not read. */
 template <int CODEC, uint32_t TOKENS>
 __device__ static __forceinline__ void
 sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, bool skips,
@@ -124,7 +124,7 @@ sum_rows_of(const struct moec_cuda_matrix &matrix, const struct summed_rows &row
     struct column_sums<TOKENS> chunk;
     for (uint32_t done = 0; done == 0 || done < rows.n; done += MOEC_CUDA_CHUNK) {
         const uint32_t n = rows.n - done < MOEC_CUDA_CHUNK ? rows.n - done : MOEC_CUDA_CHUNK;
-        sum_chunk_of<CODEC, TOKENS>(matrix, rows.first + done, n, rows.skips, block, h, chunk);
+        sum_chunk_of<CODEC, TOKENS>(matrix, rows.first + done, n, false, block, h, chunk);
 #pragma unroll
         for (uint32_t i = 0; i < 2 * TOKENS; i++) {
             const uint32_t column = block * MOEC_CUDA_WEIGHTS + i % 2 * MOEC_CUDA_LANES + lane_of_half();
