@@ -105,6 +105,7 @@ static const char *part_of(enum moec_role role)
     case MOEC_ROLE_DENSE_UP:
     case MOEC_ROLE_DENSE_GATE:
     case MOEC_ROLE_DENSE_DOWN:
+    case MOEC_ROLE_BYPASS:
         return "MLPs";
     default:
         return "other dense";

@@ -6,6 +6,7 @@
 #include "formats/checkpoint/safetensors_write.h"
 #include "formats/family/family.h"
 #include "formats/json/json_write.h"
+#include "formats/tokenizer/japanese_vocab.h"
 #include "formats/tokenizer/tokenizer_json.h"
 
 #include <inttypes.h>
@@ -104,6 +105,15 @@ static bool role_is_vector(enum moec_role role)
     case MOEC_ROLE_LAYER_SCALE:
     case MOEC_ROLE_SPACE_SKIP:
     case MOEC_ROLE_CONVOLUTION_BIAS:
+    case MOEC_ROLE_ATTENTION_NORM_BIAS:
+    case MOEC_ROLE_MLP_NORM_BIAS:
+    case MOEC_ROLE_FINAL_NORM_BIAS:
+    case MOEC_ROLE_HEAD_BIAS:
+    case MOEC_ROLE_ATTENTION_POST_NORM_BIAS:
+    case MOEC_ROLE_MLP_POST_NORM_BIAS:
+    case MOEC_ROLE_OUTPUT_PROJECTION_BIAS:
+    case MOEC_ROLE_DENSE_UP_BIAS:
+    case MOEC_ROLE_DENSE_DOWN_BIAS:
         return true;
     default:
         return false;
@@ -186,6 +196,11 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
         item.tensor.shape[0] = role_is_vector(role) || transposed ? entry->columns : entry->rows;
         item.tensor.shape[1] = layout.is_convolution ? 1 : transposed ? entry->rows : entry->columns;
         item.tensor.shape[2] = entry->columns;
+        if (layout.is_row) {
+            item.tensor.n_dims = 2;
+            item.tensor.shape[0] = 1;
+            item.tensor.shape[1] = entry->columns;
+        }
         if (layout.is_four) {
             item.tensor.n_dims = 4;
             item.tensor.shape[0] = item.tensor.shape[1] = item.tensor.shape[3] = 1;
@@ -626,20 +641,46 @@ static void put_chat(const struct moec_bundle *bundle, const struct moec_chat_so
     moec_json_out_node(root, "chat_template", list);
 }
 
-static enum moec_status write_tokenizer(const struct moec_bundle *bundle, const char *folder,
-                                        const struct moec_chat_source *chat, struct moec_error *err)
+static enum moec_status write_japanese(const struct moec_bundle *bundle, const char *folder,
+                                       struct moec_json_out *config, struct moec_error *err)
+{
+    char *vocab = NULL, *emoji = NULL;
+    MOEC_TRY(moec_japanese_vocab_write(bundle->tokenizer, &vocab, &emoji, config, err));
+    enum moec_status status = write_text(folder, "vocab.txt", vocab, err);
+    if (status == MOEC_OK)
+        status = write_text(folder, "emoji.json", emoji, err);
+    free(vocab);
+    free(emoji);
+    return status;
+}
+
+/* The vocabulary, and what it adds to tokenizer_config.json. */
+static enum moec_status write_vocabulary(const struct moec_bundle *bundle, const char *folder,
+                                         struct moec_json_out *config, struct moec_error *err)
 {
     char *json = NULL;
     size_t n_bytes = 0;
+    if ((bundle->tokenizer->flags & MOEC_TOKENIZER_JAPANESE) != 0)
+        return write_japanese(bundle, folder, config, err);
+    moec_json_out_string(config, "tokenizer_class", "PreTrainedTokenizerFast");
+    MOEC_TRY(moec_tokenizer_json_write(bundle->tokenizer, bundle->file.path, &json, &n_bytes, err));
+    const enum moec_status status = write_text(folder, "tokenizer.json", json, err);
+    free(json);
+    return status;
+}
+
+static enum moec_status write_tokenizer(const struct moec_bundle *bundle, const char *folder,
+                                        const struct moec_chat_source *chat, struct moec_error *err)
+{
     uint32_t eos = 0, length = 0;
     if (bundle->tokenizer == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_tokenizer_json_write(bundle->tokenizer, bundle->file.path, &json, &n_bytes, err));
-    enum moec_status status = write_text(folder, "tokenizer.json", json, err);
-    free(json);
-    MOEC_TRY(status);
     struct moec_json_out *root = moec_json_out_object();
-    moec_json_out_string(root, "tokenizer_class", "PreTrainedTokenizerFast");
+    const enum moec_status status = write_vocabulary(bundle, folder, root, err);
+    if (status != MOEC_OK) {
+        moec_json_out_free(root);
+        return status;
+    }
     if (bundle->config.n_position < MOEC_MAX_POSITIONS)
         moec_json_out_u64(root, "model_max_length", bundle->config.n_position);
     moec_json_out_bool(root, "clean_up_tokenization_spaces", false);

@@ -44,6 +44,7 @@ static const struct moec_family *const families[] = {
     &moec_family_hash_moe,
     &moec_family_nemotron_h,
     &moec_family_kimi_linear,
+    &moec_family_gptsan,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)
@@ -63,7 +64,6 @@ static const struct {
     {"bailing_hybrid", "gates of the heads of latent attention, and bounded decays"},
     {"dbrx", "queries, keys and values in one clipped product, and experts of a layer in one matrix"},
     {"deepseek_v4", "hyper-connections and compressed attention with an indexer"},
-    {"gptsan_japanese", "a prefix that sees itself whole, and learned positions"},
     {"jamba", "the state space of Mamba 1"},
     {"llama4", "chunked attention, norms after RoPE, and routers that scale what experts read"},
     {"llama4_text", "chunked attention, norms after RoPE, and routers that scale what experts read"},
@@ -315,6 +315,9 @@ const char *moec_family_pattern(const struct moec_family *family, const struct m
     if (layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer)) &&
         family->running_names[role] != NULL)
         return family->running_names[role];
+    if (role == MOEC_ROLE_POSITIONS && family->dense_positions_name != NULL &&
+        !moec_config_is_moe(config, layer))
+        return family->dense_positions_name;
     if (role == MOEC_ROLE_Q && family->direct_q_name != NULL &&
         moec_config_layer(config, layer)->q_latent_dim == 0)
         return family->direct_q_name;

@@ -50,6 +50,7 @@ struct moec_family {
     const char *expert_names[MOEC_PROJECTION_COUNT];
     const char *encoder_names[MOEC_ROLE_COUNT];
     const char *direct_q_name; /* of Q beside a latent of keys, where queries have no latent of their own */
+    const char *dense_positions_name; /* of vectors of positions that are added before a layer with an MLP */
     /* Names in running layers (enum moec_mixer), where they are others than in layers with attention. */
     const char *running_names[MOEC_ROLE_COUNT];
     const char *encoder_expert_names[MOEC_PROJECTION_COUNT];

@@ -34,6 +34,7 @@ struct moec_tensor_layout {
     bool is_flat;
     struct moec_tensor_tiles tiles;
     bool is_four;    /* of a vector of n weights: (1, 1, n, 1), which is_flat reads */
+    bool is_row;     /* of a vector of n weights: (1, n) */
     bool adds_one;   /* 1 is added to each weight: norms that are stored as what they differ from 1 by */
     bool takes_log;  /* stored are -exp(weight) */
     bool is_integer; /* whole numbers, stored as such */

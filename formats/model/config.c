@@ -262,6 +262,10 @@ static enum moec_status check_kind_mlp(const struct moec_config *c, const struct
                          "%s is a mixer or an MLP alone beside an encoder or with a factor of its own, "
                          "expected neither",
                          where);
+    if (kind->adds_positions && (!moec_layer_attends(kind) || c->n_encoder_layer > 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s adds learned positions and %s, expected attention and a decoder alone", where,
+                         c->n_encoder_layer > 0 ? "has an encoder beside it" : "does not attend");
     if (kind->routes_by_token && (!kind->is_moe || c->n_encoder_layer > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s routes by token and has %s, expected experts and a decoder alone", where,
@@ -289,7 +293,7 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
                              "the attention of %s differs from layer 0's, but with buckets of relative "
                              "positions all layers need the same",
                              where);
-        rotates = rotates || kind->rope_theta > 0;
+        rotates = rotates || kind->rope_theta > 0 || kind->adds_positions;
     }
     if (!rotates)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -360,6 +364,17 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
     MOEC_TRY(check_range(subject, "shared expert size", c->n_ff_shared, 0, MOEC_MAX_DIMENSION, err));
     if (c->shared_gate && c->n_ff_shared == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has a shared expert gate but no shared expert", subject);
+    if (c->has_bypass && (c->n_ff_shared > 0 || c->n_encoder_layer > 0 || c->own_norms))
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has a bypass of the experts beside a shared expert, an encoder or norms of their "
+            "own, expected none of these",
+            subject);
+    if ((c->dense_bias || c->dense_silu) && !c->plain_mlp)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has MLPs without experts that have biases or an activation of their own, and "
+                         "gates, expected no gates",
+                         subject);
     const bool is_clamped =
         c->activation == MOEC_ACTIVATION_CLAMPED_GLU || c->activation == MOEC_ACTIVATION_CLAMPED_SILU;
     if (is_clamped && c->plain_mlp)
@@ -431,12 +446,17 @@ static enum moec_status check_factors(const struct moec_config *c, const char *s
                          "%s has norms of its own for router and experts, expected norms around layers and a "
                          "shared expert beside them",
                          subject);
-    if (c->layer_norm && (c->norms != MOEC_NORMS_BEFORE || c->n_encoder_layer > 0))
+    if (c->layer_norm && (c->norms == MOEC_NORMS_AROUND || c->n_encoder_layer > 0))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has LayerNorms with biases after layers or in two stacks, expected norms before the "
-            "layers of one stack",
+            "%s has LayerNorms with biases around layers or in two stacks, expected norms before or after "
+            "the layers of one stack",
             subject);
+    if (c->projects_output && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s projects the last hidden state with an encoder or with divided logits, expected "
+                         "neither",
+                         subject);
     if (c->head_bias && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has a bias of logits with an encoder or with divided logits, expected neither",
@@ -467,8 +487,11 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
                          subject);
     if (!has_encoder && c->scaled_head)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s scales the head's input without an encoder", subject);
-    if (!has_encoder)
-        MOEC_TRY(check_range(subject, "expert capacity without an encoder", c->expert_capacity, 0, 0, err));
+    if (c->full_keeps_input && (c->expert_capacity == 0 || has_encoder))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has experts that give their input when they are full, and %s, expected an "
+                         "expert capacity and a decoder alone",
+                         subject, has_encoder ? "an encoder" : "no expert capacity");
     if (c->expert_capacity > 0)
         MOEC_TRY(check_range(subject, "experts for each token with an expert capacity", c->top_k, 1, 1, err));
     const uint32_t last_id = has_encoder ? c->n_vocab - 1 : 0;

@@ -110,8 +110,10 @@ struct moec_config {
     float query_growth;
     bool scaled_head; /* the head's input is multiplied by n_embd^-0.5 (T5 with a tied head) */
     uint8_t norms;    /* enum moec_norms, of every layer */
-    bool layer_norm;  /* the norms before attention and MLP and the last one are LayerNorms with biases */
-    bool head_bias;   /* logits have a bias (n_vocab) */
+    bool layer_norm;  /* all norms of layers, before or after, and the last one are LayerNorms with biases */
+    /* What the head reads is silu(W h + b) of the last hidden state h, without a norm (GPTSAN). */
+    bool projects_output;
+    bool head_bias; /* logits have a bias (n_vocab) */
     /* 0 = off: the embedding is multiplied, what attention and MLPs add to the hidden state is multiplied,
      * logits are divided (Granite, MiniCPM). */
     float embedding_scale, residual_scale, logit_divisor;
@@ -125,6 +127,9 @@ struct moec_config {
     uint8_t activation;   /* enum moec_activation of every MLP */
     bool plain_mlp;       /* two matrices, up and down, where others have three with a gate */
     bool shared_gate;     /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
+    bool dense_bias; /* both matrices of an MLP of a layer without experts have biases; only with plain_mlp */
+    bool dense_silu; /* those MLPs compute silu(up . x), whatever `activation` is; likewise */
+    bool has_bypass; /* tanh(B x) stands in the place of a shared expert's output (GPTSAN) */
     bool expert_bias; /* each matrix of a routed expert has a bias, kept with the dense weights (gpt-oss) */
     /* In layers with experts, the router, the routed experts and the shared expert read the hidden state by a
      * norm each, and what routed and shared experts add is normed before their sum is (Gemma 4, whose shared
@@ -145,8 +150,10 @@ struct moec_config {
     uint32_t n_group, n_top_group;
     uint8_t group_score; /* enum moec_group_score */
     /* Tokens of one sequence that an expert takes, counted over the whole source and over the whole target;
-     * further ones skip the expert. 0 = no limit. See moec_capacity in runtime/forward/forward.h. */
+     * further ones skip the expert. 0 = no limit. See struct moec_sequence_rows. */
     uint32_t expert_capacity;
+    /* What such a token's expert gives is then its input, with the router's weight (GPTSAN); else it is 0. */
+    bool full_keeps_input;
 
     uint8_t expert_dtype; /* enum moec_dtype of the routed experts in the source checkpoint */
     uint32_t n_eos;       /* end-of-text ids (generation_config.json, else config.json) */

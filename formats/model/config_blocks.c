@@ -689,6 +689,52 @@ static enum moec_status decode_centre(const uint8_t *payload, size_t n_bytes,
     return MOEC_OK;
 }
 
+/* u8 the last hidden state is projected, u8 bypass of the experts, u8 full experts give their input, u8
+ * biases (1) and SiLU (2) of the MLPs of layers without experts; then u8 for each layer: whether it adds
+ * learned positions. */
+#define LEARNED_BYTES 4u
+
+static size_t learned_size(const struct moec_config *c)
+{
+    bool is_plain =
+        !c->projects_output && !c->has_bypass && !c->full_keeps_input && !c->dense_bias && !c->dense_silu;
+    for (uint32_t i = 0; i < c->n_kind; i++)
+        is_plain = is_plain && !c->kinds[i].adds_positions;
+    return is_plain ? 0 : LEARNED_BYTES + c->n_layer;
+}
+
+static void encode_learned(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[LEARNED_BYTES] = {c->projects_output, c->has_bypass, c->full_keeps_input,
+                                          (uint8_t)(c->dense_bias | c->dense_silu << 1)};
+    memcpy(payload, flags, sizeof flags);
+    for (uint32_t layer = 0; layer < c->n_layer; layer++)
+        payload[LEARNED_BYTES + layer] = moec_config_layer(c, layer)->adds_positions;
+}
+
+static enum moec_status decode_learned(const uint8_t *payload, size_t n_bytes,
+                                       struct moec_config_reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes != LEARNED_BYTES + reading->n_layer)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for learned positions and bypasses, expected %u",
+                         n_bytes, LEARNED_BYTES + reading->n_layer);
+    for (size_t i = 0; i < n_bytes; i++)
+        if (payload[i] > (i == 3 ? 3 : 1))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             MOEC_CONFIG_SUBJECT
+                             " has %u at offset %zu of learned positions and bypasses, expected 0..%d",
+                             payload[i], i, i == 3 ? 3 : 1);
+    c->projects_output = payload[0] != 0;
+    c->has_bypass = payload[1] != 0;
+    c->full_keeps_input = payload[2] != 0;
+    c->dense_bias = (payload[3] & 1) != 0;
+    c->dense_silu = (payload[3] & 2) != 0;
+    memcpy(reading->adds_positions, payload + LEARNED_BYTES, reading->n_layer);
+    return MOEC_OK;
+}
+
 const struct moec_config_block moec_config_blocks[] = {
     {1, "kinds of attention", attentions_size, encode_attentions, decode_attentions},
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
@@ -706,6 +752,7 @@ const struct moec_config_block moec_config_blocks[] = {
     {32, "norms and factors", norms_size, encode_norms, decode_norms},
     {33, "own norms and caps", caps_size, encode_caps, decode_caps},
     {34, "LayerNorms", centre_size, encode_centre, decode_centre},
+    {35, "learned positions and bypasses", learned_size, encode_learned, decode_learned},
 };
 
 const size_t moec_config_block_count = sizeof moec_config_blocks / sizeof *moec_config_blocks;

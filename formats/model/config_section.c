@@ -119,7 +119,8 @@ static enum moec_status check_blocks(const uint8_t *at, size_t n_left, const str
 
 static bool needs_tail(const struct moec_config *c)
 {
-    return c->n_encoder_layer > 0 || c->activation != MOEC_ACTIVATION_SILU || c->plain_mlp || c->router_bias;
+    return c->n_encoder_layer > 0 || c->activation != MOEC_ACTIVATION_SILU || c->plain_mlp ||
+           c->router_bias || c->expert_capacity > 0;
 }
 
 static void encode_tail(const struct moec_config *c, uint8_t **at)
@@ -300,6 +301,7 @@ static enum moec_status place_layers(struct moec_config_reading *reading, struct
         struct moec_layer_kind kind = reading->attention[reading->attention_of[layer]];
         kind.is_moe = reading->is_moe[layer] != 0;
         kind.routes_by_token = reading->routes_by_token[layer] != 0;
+        kind.adds_positions = reading->adds_positions[layer] != 0;
         kind.n_ff_dense = kind.is_moe ? 0 : reading->n_ff_dense[layer];
         if (!moec_config_add_layer(&reading->config, &kind))
             return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " has more than %u kinds of layers",

@@ -60,6 +60,7 @@ struct moec_config_reading {
     uint8_t attention_of[MOEC_MAX_LAYERS];
     uint8_t is_moe[MOEC_MAX_LAYERS];
     uint8_t routes_by_token[MOEC_MAX_LAYERS];
+    uint8_t adds_positions[MOEC_MAX_LAYERS];
     uint32_t n_ff_dense[MOEC_MAX_LAYERS]; /* looked at where a layer has no experts */
 };
 

@@ -73,6 +73,14 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_MLP_NORM_BIAS] = "bias of the MLP norm",
         [MOEC_ROLE_FINAL_NORM_BIAS] = "bias of the final norm",
         [MOEC_ROLE_HEAD_BIAS] = "bias of the head",
+        [MOEC_ROLE_ATTENTION_POST_NORM_BIAS] = "bias of the norm after attention",
+        [MOEC_ROLE_MLP_POST_NORM_BIAS] = "bias of the norm after the MLP",
+        [MOEC_ROLE_POSITIONS] = "vectors of positions",
+        [MOEC_ROLE_BYPASS] = "bypass of the experts",
+        [MOEC_ROLE_OUTPUT_PROJECTION] = "projection of the last hidden state",
+        [MOEC_ROLE_OUTPUT_PROJECTION_BIAS] = "bias of the projection of the last hidden state",
+        [MOEC_ROLE_DENSE_UP_BIAS] = "dense up bias",
+        [MOEC_ROLE_DENSE_DOWN_BIAS] = "dense down bias",
         [MOEC_ROLE_LAYER_SCALE] = "scale of the layer",
         [MOEC_ROLE_DELTA_NORM] = "norm of the delta rule's outputs",
         [MOEC_ROLE_Q_DOWN] = "projection to the latent of queries",
@@ -91,10 +99,12 @@ const char *moec_role_name(enum moec_role role)
 bool moec_role_expected(const struct moec_config *config, enum moec_role role, uint32_t layer)
 {
     if (layer == MOEC_LAYER_NONE)
-        return role == MOEC_ROLE_EMBEDDING || role == MOEC_ROLE_FINAL_NORM ||
+        return role == MOEC_ROLE_EMBEDDING || (role == MOEC_ROLE_FINAL_NORM && !config->projects_output) ||
+               ((role == MOEC_ROLE_OUTPUT_PROJECTION || role == MOEC_ROLE_OUTPUT_PROJECTION_BIAS) &&
+                config->projects_output) ||
                (role == MOEC_ROLE_HEAD && !config->tied_head) ||
                (role == MOEC_ROLE_HEAD_BIAS && config->head_bias) ||
-               (role == MOEC_ROLE_FINAL_NORM_BIAS && config->layer_norm) ||
+               (role == MOEC_ROLE_FINAL_NORM_BIAS && config->layer_norm && !config->projects_output) ||
                (role == MOEC_ROLE_ENCODER_NORM && moec_config_is_encoder_decoder(config));
     if (layer >= config->n_layer)
         return false;
@@ -106,9 +116,20 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_MLP_NORM:
         return !kind->no_mlp && config->norms != MOEC_NORMS_AFTER;
     case MOEC_ROLE_ATTENTION_NORM_BIAS:
-        return mixes && config->layer_norm;
+        return mixes && config->layer_norm && config->norms != MOEC_NORMS_AFTER;
     case MOEC_ROLE_MLP_NORM_BIAS:
-        return !kind->no_mlp && config->layer_norm;
+        return !kind->no_mlp && config->layer_norm && config->norms != MOEC_NORMS_AFTER;
+    case MOEC_ROLE_ATTENTION_POST_NORM_BIAS:
+        return mixes && config->layer_norm && config->norms == MOEC_NORMS_AFTER;
+    case MOEC_ROLE_MLP_POST_NORM_BIAS:
+        return !kind->no_mlp && config->layer_norm && config->norms == MOEC_NORMS_AFTER;
+    case MOEC_ROLE_POSITIONS:
+        return kind->adds_positions;
+    case MOEC_ROLE_BYPASS:
+        return moe && config->has_bypass;
+    case MOEC_ROLE_DENSE_UP_BIAS:
+    case MOEC_ROLE_DENSE_DOWN_BIAS:
+        return is_dense && config->dense_bias;
     case MOEC_ROLE_ATTENTION_POST_NORM:
         return mixes && config->norms != MOEC_NORMS_BEFORE;
     case MOEC_ROLE_MLP_POST_NORM:
@@ -232,6 +253,8 @@ bool moec_role_is_quantisable(enum moec_role role)
     case MOEC_ROLE_CROSS_K:
     case MOEC_ROLE_CROSS_V:
     case MOEC_ROLE_CROSS_O:
+    case MOEC_ROLE_BYPASS:
+    case MOEC_ROLE_OUTPUT_PROJECTION:
         return true;
     default:
         return false;

@@ -88,7 +88,15 @@
     X(FINAL_NORM_BIAS, 65, 1, c->n_embd)                                                                     \
     X(HEAD_BIAS, 66, 1, c->n_vocab)                                                                          \
     X(ROUTER_TABLE, 67, c->n_vocab, c->top_k)                                                                \
-    X(OUTPUT_GATE_DOWN, 68, k->head_dim, c->n_embd)
+    X(OUTPUT_GATE_DOWN, 68, k->head_dim, c->n_embd)                                                          \
+    X(ATTENTION_POST_NORM_BIAS, 69, 1, c->n_embd)                                                            \
+    X(MLP_POST_NORM_BIAS, 70, 1, c->n_embd)                                                                  \
+    X(POSITIONS, 71, c->n_position, c->n_embd)                                                               \
+    X(BYPASS, 72, c->n_embd, c->n_embd)                                                                      \
+    X(OUTPUT_PROJECTION, 73, c->n_embd, c->n_embd)                                                           \
+    X(OUTPUT_PROJECTION_BIAS, 74, 1, c->n_embd)                                                              \
+    X(DENSE_UP_BIAS, 75, 1, k->n_ff_dense)                                                                   \
+    X(DENSE_DOWN_BIAS, 76, 1, c->n_embd)
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,

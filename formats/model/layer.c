@@ -30,5 +30,6 @@ bool moec_layer_same_attention(const struct moec_layer_kind *a, const struct moe
 bool moec_layer_same(const struct moec_layer_kind *a, const struct moec_layer_kind *b)
 {
     return moec_layer_same_attention(a, b) && a->is_moe == b->is_moe &&
-           a->routes_by_token == b->routes_by_token && a->n_ff_dense == b->n_ff_dense;
+           a->routes_by_token == b->routes_by_token && a->adds_positions == b->adds_positions &&
+           a->n_ff_dense == b->n_ff_dense;
 }

@@ -110,7 +110,10 @@ struct moec_layer_kind {
     uint8_t qk_norm;   /* enum moec_qk_norm */
     bool v_norm;       /* each head's values are divided by their root mean square (Gemma 4) */
     bool keys_are_values; /* values are the keys before norm and rotation: there is no projection of them */
-    bool is_moe;          /* router and experts instead of an MLP */
+    /* A learned vector of each position is added to the hidden state before the layer (GPTSAN). Only with
+     * attention, in a decoder alone. */
+    bool adds_positions;
+    bool is_moe; /* router and experts instead of an MLP */
     /* A table says which experts each token of the vocabulary takes, whatever its hidden state is; the router
      * still weighs them (hash layers, arXiv 2106.04426; DeepSeek-V4). Only with experts. */
     bool routes_by_token;

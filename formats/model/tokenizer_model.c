@@ -23,6 +23,8 @@
 #define STEP_WORDS   9u
 #define SCORE_WORDS  2u
 
+#define MAX_MARK_BYTES 255u /* of a Japanese tokenizer's spelling that begins with '<': all are tried */
+
 _Static_assert(sizeof(struct moec_tokenizer_merge) == MERGE_WORDS * sizeof(uint32_t),
                "a merge is three words");
 _Static_assert(sizeof(struct moec_tokenizer_added) == ADDED_WORDS * sizeof(uint32_t),
@@ -37,6 +39,24 @@ const char *moec_tokenizer_model_text(const struct moec_tokenizer_model *model, 
     }
     *length = model->token_start[id + 1] - model->token_start[id];
     return model->text + model->token_start[id];
+}
+
+bool moec_tokenizer_next_pair(const char **content, const char *end, const char **from, const char **to)
+{
+    if (*content == end)
+        return false;
+    *from = *content;
+    *to = *from + strlen(*from) + 1;
+    *content = *to + strlen(*to) + 1;
+    return true;
+}
+
+size_t moec_tokenizer_spelling(const char *text, size_t n_bytes, size_t *rest)
+{
+    const char *comma = n_bytes == 1 ? NULL : memchr(text, ',', n_bytes);
+    const size_t n = comma == NULL ? n_bytes : (size_t)(comma - text);
+    *rest = n + 1;
+    return n;
 }
 
 double moec_tokenizer_model_score(const struct moec_tokenizer_model *model, uint32_t id)
@@ -274,6 +294,34 @@ static enum moec_status check_unigram(const struct moec_tokenizer_model *m, cons
     return MOEC_OK;
 }
 
+static enum moec_status check_japanese(const struct moec_tokenizer_model *m, const char *subject,
+                                       struct moec_error *err)
+{
+    const bool is_japanese = (m->flags & MOEC_TOKENIZER_JAPANESE) != 0,
+               decodes = m->n_decoder == 1 && m->decoder[0].kind == MOEC_STEP_JAPANESE;
+    if (is_japanese && (m->flags != MOEC_TOKENIZER_JAPANESE || m->n_merges > 0 || m->n_pretokenizer > 0 ||
+                        m->unk_id >= m->n_tokens || m->n_suffix > 0 || m->n_prefix > 2 || !decodes))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s' is a Japanese one (flags 0x%" PRIx32 ") with what others have, or "
+                         "without a decoder or an unknown token of its own",
+                         subject, m->flags);
+    for (uint32_t id = 0; is_japanese && id < m->n_tokens; id++) {
+        const uint32_t length = m->token_start[id + 1] - m->token_start[id];
+        const char *text = m->text + m->token_start[id];
+        if (memchr(text, 0, length) != NULL)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "tokenizer '%s': token %" PRIu32 " of a Japanese tokenizer has a NUL", subject,
+                             id);
+        for (size_t at = 0, rest = 0; at < length; at += rest)
+            if (moec_tokenizer_spelling(text + at, length - at, &rest) > MAX_MARK_BYTES && text[at] == '<')
+                return moec_fail(err, MOEC_ERR_LIMIT,
+                                 "tokenizer '%s': a spelling of token %" PRIu32
+                                 " begins with '<' and has more than %u bytes",
+                                 subject, id, MAX_MARK_BYTES);
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status check_charsmap(const struct moec_tokenizer_model *m, const char *subject,
                                        struct moec_error *err)
 {
@@ -304,10 +352,9 @@ static enum moec_status check_charsmap(const struct moec_tokenizer_model *m, con
     return MOEC_OK;
 }
 
-static bool string_fits(const struct moec_tokenizer_model *m, struct moec_tokenizer_string s)
+static bool string_fits(const struct moec_tokenizer_model *m, struct moec_tokenizer_string s, uint32_t limit)
 {
-    return s.offset <= m->text_bytes && s.length <= m->text_bytes - s.offset &&
-           s.length <= MOEC_TOKENIZER_MAX_STRING &&
+    return s.offset <= m->text_bytes && s.length <= m->text_bytes - s.offset && s.length <= limit &&
            moec_utf8_valid_bytes(m->text + s.offset, s.length) == s.length;
 }
 
@@ -336,6 +383,7 @@ static bool kind_belongs(uint32_t kind, enum pipeline pipeline)
     case MOEC_STEP_STRIP:
     case MOEC_STEP_PRECOMPILED:
     case MOEC_STEP_SENTENCEPIECE:
+    case MOEC_STEP_REPLACE_EACH:
         return pipeline == NORMALIZER;
     case MOEC_STEP_REPLACE:
         return pipeline == NORMALIZER || pipeline == DECODER;
@@ -352,10 +400,30 @@ static bool kind_belongs(uint32_t kind, enum pipeline pipeline)
     case MOEC_STEP_BYTE_FALLBACK:
     case MOEC_STEP_FUSE:
     case MOEC_STEP_STRIP_CHAR:
+    case MOEC_STEP_JAPANESE:
         return pipeline == DECODER;
     default:
         return false;
     }
+}
+
+static bool has_pairs(uint32_t kind)
+{
+    return kind == MOEC_STEP_REPLACE_EACH || kind == MOEC_STEP_JAPANESE;
+}
+
+/* Whole pairs, of which no first text is empty. */
+static bool are_pairs(const struct moec_tokenizer_model *m, struct moec_tokenizer_string s)
+{
+    const char *at = m->text + s.offset, *end = at + s.length;
+    uint32_t n = 0;
+    for (; at < end; n++) {
+        const char *nul = memchr(at, 0, (size_t)(end - at));
+        if (nul == NULL || (n % 2 == 0 && nul == at))
+            return false;
+        at = nul + 1;
+    }
+    return n % 2 == 0;
 }
 
 static enum moec_status check_step(const struct moec_tokenizer_model *m,
@@ -365,8 +433,12 @@ static enum moec_status check_step(const struct moec_tokenizer_model *m,
     const char *problem = NULL;
     if (!kind_belongs(step->kind, pipeline))
         problem = "is of an unknown kind";
-    else if (!string_fits(m, step->pattern) || !string_fits(m, step->content))
+    else if (!string_fits(m, step->pattern, MOEC_TOKENIZER_MAX_STRING) ||
+             !string_fits(m, step->content,
+                          has_pairs(step->kind) ? MOEC_TOKENIZER_MAX_PAIRS : MOEC_TOKENIZER_MAX_STRING))
         problem = "has a string outside the text";
+    else if (has_pairs(step->kind) && !are_pairs(m, step->content))
+        problem = "needs pairs of texts ended by NULs, the first of each not empty";
     else if ((step->kind == MOEC_STEP_SPLIT || step->kind == MOEC_STEP_REPLACE) && step->pattern.length == 0)
         problem = "has an empty pattern";
     else if ((step->kind == MOEC_STEP_METASPACE || step->kind == MOEC_STEP_STRIP_CHAR) &&
@@ -419,6 +491,9 @@ static enum moec_status check_decoder_order(const struct moec_tokenizer_model *m
         case MOEC_STEP_BYTE_FALLBACK:
             fits = !bytes && !fused;
             bytes = true;
+            break;
+        case MOEC_STEP_JAPANESE:
+            fits = m->n_decoder == 1 && (m->flags & MOEC_TOKENIZER_JAPANESE) != 0;
             break;
         case MOEC_STEP_STRIP_CHAR:
             fits = fused ? step->stop == 0 && !stripped : !bytes;
@@ -477,7 +552,7 @@ static enum moec_status read_header(const uint32_t *header, const char *subject,
     m->text_bytes = header[12];
     m->charsmap_bytes = header[13];
     const bool is_first = header[1] == VERSION_BPE;
-    if (m->flags >= 2 * (is_first ? MOEC_TOKENIZER_IGNORE_MERGES : MOEC_TOKENIZER_SENTENCEPIECE) ||
+    if (m->flags >= 2 * (is_first ? MOEC_TOKENIZER_IGNORE_MERGES : MOEC_TOKENIZER_JAPANESE) ||
         (is_first && header[13] != 0) || header[14] != 0 || header[15] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s' sets unknown fields in its header (bytes 8 and 52..63)", subject);
@@ -519,6 +594,8 @@ enum moec_status moec_tokenizer_model_decode(const void *bytes, size_t n_bytes, 
         status = check_charsmap(&m, subject, err);
     if (status == MOEC_OK)
         status = check_steps(&m, subject, err);
+    if (status == MOEC_OK)
+        status = check_japanese(&m, subject, err);
     if (status != MOEC_OK) {
         moec_tokenizer_model_release(&m);
         return status;
@@ -546,7 +623,8 @@ enum moec_status moec_tokenizer_model_encode(const struct moec_tokenizer_model *
     void *block = NULL;
     MOEC_TRY(moec_alloc(&block, total, 1, "a tokenizer", err));
     /* Bundles that version 1 can say are read by programs that know no other. */
-    bool is_first = (m->flags & MOEC_TOKENIZER_UNIGRAM) == 0 && m->charsmap_bytes == 0;
+    bool is_first =
+        (m->flags & (MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_JAPANESE)) == 0 && m->charsmap_bytes == 0;
     for (uint32_t i = 0; i < m->n_normalizer; i++)
         is_first = is_first && m->normalizer[i].kind != MOEC_STEP_SENTENCEPIECE &&
                    m->normalizer[i].kind != MOEC_STEP_BYTE_LEVEL;

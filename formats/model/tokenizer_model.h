@@ -1,5 +1,5 @@
-/* A BPE or Unigram tokenizer as flat arrays: vocabulary, merges or scores, added tokens and the steps around
- * the model.
+/* A BPE, Unigram or Japanese tokenizer as flat arrays: vocabulary, merges or scores, added tokens and the
+ * steps around the model.
  *
  * The description is independent of the model family and of the file it came from
  * (formats/tokenizer/tokenizer_json.h reads Hugging Face's tokenizer.json into it); runtime/text/tokenizer.h
@@ -31,6 +31,7 @@
 #define MOEC_TOKENIZER_MAX_STEPS       32u                 /* of one pipeline, Sequences flattened */
 #define MOEC_TOKENIZER_MAX_AFFIX       32u                 /* ids that the post-processor puts on one side */
 #define MOEC_TOKENIZER_MAX_STRING      8192u               /* bytes of a pattern or a replacement */
+#define MOEC_TOKENIZER_MAX_PAIRS       ((uint32_t)1 << 20) /* bytes of a step's pairs of texts */
 #define MOEC_TOKENIZER_MAX_CHARSMAP    ((uint32_t)1 << 24) /* bytes of a compiled character map */
 
 #define MOEC_TOKENIZER_NO_ID      UINT32_MAX
@@ -46,6 +47,13 @@
 /* A Unigram model of SentencePiece's own: sums are rounded to F32, and tokens with a score of minus infinity
  * never occur in a text. */
 #define MOEC_TOKENIZER_SENTENCEPIECE 16u
+/* That of GPTSAN-japanese (Japanese-BPEEncoder V2). A token's text is its spellings with commas between, of
+ * which the first is decoded; a comma alone is itself. At each place of a text the longest spelling of more
+ * than two characters is taken that begins with '<', or else the token of the lowest id that has a spelling
+ * of one to three characters there, the longest of these; what has none becomes <KIGOU>, <U2000U2BFF> or
+ * <|byteN|> of each byte. Later tokens take spellings from earlier ones. No other flag may be set with it. A
+ * text that has the second of the ids before it is not given that one. */
+#define MOEC_TOKENIZER_JAPANESE 32u
 
 /* Bits of moec_tokenizer_added.flags. */
 #define MOEC_ADDED_SPECIAL     1u  /* left out by a decode that skips special tokens */
@@ -81,6 +89,8 @@ enum moec_tokenizer_step_kind {
         10, /* the charsmap, if there is one, and spaces, as SentencePiece does them; flags:
                MOEC_STEP_PREFIX_SPACE (add_dummy_prefix), MOEC_STEP_LEFT
                (remove_extra_whitespaces), MOEC_STEP_RIGHT (treat_whitespace_as_suffix) */
+    MOEC_STEP_REPLACE_EACH = 11, /* content = pairs of texts, each ended by a NUL: all of the first of each
+                                    pair become its second, pair after pair */
     /* pre-tokenizers */
     MOEC_STEP_BYTE_LEVEL = 20,       /* flags: MOEC_STEP_PREFIX_SPACE, MOEC_STEP_USE_REGEX; last; also a
                                         decoder, and a normalizer without flags */
@@ -96,6 +106,7 @@ enum moec_tokenizer_step_kind {
     MOEC_STEP_FUSE = 41,          /* one text from here on */
     MOEC_STEP_STRIP_CHAR =
         42, /* content (one character), start, stop: at most this many are removed from each end */
+    MOEC_STEP_JAPANESE = 43, /* alone; content = pairs as above: tokens <|emoji...|> and what they are */
 };
 
 /* Bits of moec_tokenizer_step.flags; each kind uses those named beside it. */
@@ -168,6 +179,13 @@ struct moec_tokenizer_model {
  */
 const char *moec_tokenizer_model_text(const struct moec_tokenizer_model *model, uint32_t id,
                                       uint32_t *length);
+
+/* Walks pairs of texts: both point into `content`. False at its end. The content has been checked. */
+bool moec_tokenizer_next_pair(const char **content, const char *end, const char **from, const char **to);
+
+/* The first spelling in a token's text of a Japanese tokenizer: its bytes. `*rest`: where the next begins;
+ * n_bytes + 1 after the last. */
+size_t moec_tokenizer_spelling(const char *text, size_t n_bytes, size_t *rest);
 
 /* Log-probability of a token of a Unigram model. */
 double moec_tokenizer_model_score(const struct moec_tokenizer_model *model, uint32_t id);

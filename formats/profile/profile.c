@@ -352,7 +352,8 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
     uint64_t n_expert = (uint64_t)p->n_moe_layer * p->n_expert;
     uint64_t n_choice = p->n_trace_token * p->n_moe_layer * p->top_k;
     uint64_t n_token = 0;
-    const bool has_source = p->window_source != NULL;
+    /* Layers of the other stack, and experts that were full, which only top-1 has. */
+    const bool may_be_none = p->window_source != NULL || p->top_k == 1;
     for (uint32_t w = 0; w < p->n_window; w++)
         n_token += moec_profile_traced(p, w);
     if (p->n_trace_token != 0 && p->n_trace_token != n_token)
@@ -366,13 +367,13 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
                              " activations, expected at most %" PRIu64,
                              subject, i % p->n_expert, i / p->n_expert, p->activations[i], n_token);
     for (uint64_t i = 0; i < n_choice; i++) {
-        const bool is_none = has_source && p->trace_experts[i] == MOEC_PROFILE_NO_EXPERT;
+        const bool is_none = may_be_none && p->trace_experts[i] == MOEC_PROFILE_NO_EXPERT;
         if (p->trace_experts[i] >= p->n_expert && !is_none)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: choice %" PRIu64
                              " of the routing trace is expert %u, expected less than %" PRIu32 "%s",
                              subject, i, (unsigned)p->trace_experts[i], p->n_expert,
-                             has_source ? ", or 65535 for none" : "");
+                             may_be_none ? ", or 65535 for none" : "");
         /* F16 bits from 0x7c00 on are infinite, NaN or negative. */
         if (p->trace_weights[i] >= 0x7c00)
             return moec_fail(err, MOEC_ERR_FORMAT,

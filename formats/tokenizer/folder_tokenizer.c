@@ -2,6 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/json/json.h"
+#include "formats/tokenizer/japanese_vocab.h"
 #include "formats/tokenizer/sentencepiece.h"
 #include "formats/tokenizer/tokenizer_json.h"
 #include "formats/tokenizer/vocab_merges.h"
@@ -20,6 +21,8 @@ static const char *const model_files[] = {"tokenizer.model", "tokenizer_config.j
 static const char *const vocab_files[] = {
     "vocab.json",        "merges.txt", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", NULL};
+static const char *const japanese_files[] = {
+    "vocab.txt", "emoji.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", NULL};
 static const char *const spiece_files[] = {"spiece.model", "tokenizer_config.json", NULL};
 
 /* Loads a file of the folder; `*bytes` stays NULL when it is not there.
@@ -236,6 +239,57 @@ out:
     return status;
 }
 
+/* ---- vocab.txt and emoji.json ---- */
+
+static enum moec_status read_japanese(const char *folder, struct moec_japanese_files *files,
+                                      struct moec_tokenizer_model *model, struct moec_error *err)
+{
+    char class[64], model_type[64];
+    struct moec_declared_tokens declared;
+    MOEC_TRY(read_member(folder, "tokenizer_config.json", "tokenizer_class", sizeof class, class, err));
+    MOEC_TRY(read_member(folder, "config.json", "model_type", sizeof model_type, model_type, err));
+    if (class[0] != '\0' ? strcmp(class, MOEC_JAPANESE_CLASS) != 0
+                         : strcmp(model_type, "gptsan-japanese") != 0)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "'%s' has vocab.txt and emoji.json, and its tokenizer is of class '%s' ('model_type' "
+            "'%s'), only " MOEC_JAPANESE_CLASS " is supported",
+            folder, class, model_type);
+    MOEC_TRY(moec_declared_tokens_read(folder, moec_japanese_special, &declared, err));
+    files->declared = &declared;
+    const enum moec_status status = moec_japanese_vocab_read(files, model, err);
+    moec_declared_tokens_release(&declared);
+    return status;
+}
+
+static enum moec_status try_japanese(const char *folder, struct moec_tokenizer_model *model,
+                                     const char *const **used, struct moec_error *err)
+{
+    char *vocab_path = NULL, *emoji_path = NULL, *vocab = NULL, *emoji = NULL;
+    size_t n_vocab = 0, n_emoji = 0;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(
+        load(folder, japanese_files[0], MOEC_TOKENIZER_MAX_TEXT_BYTES, &vocab_path, &vocab, &n_vocab, err));
+    MOEC_TRY_OUT(
+        load(folder, japanese_files[1], MOEC_TOKENIZER_MAX_TEXT_BYTES, &emoji_path, &emoji, &n_emoji, err));
+    if (vocab != NULL && emoji != NULL) {
+        struct moec_japanese_files files = {.vocab = vocab,
+                                            .emoji = emoji,
+                                            .n_vocab = n_vocab,
+                                            .n_emoji = n_emoji,
+                                            .vocab_path = vocab_path,
+                                            .emoji_path = emoji_path};
+        MOEC_TRY_OUT(read_japanese(folder, &files, model, err));
+        *used = japanese_files;
+    }
+out:
+    free(vocab);
+    free(emoji);
+    free(vocab_path);
+    free(emoji_path);
+    return status;
+}
+
 enum moec_status moec_folder_tokenizer_load(const char *folder, uint64_t vocab_size,
                                             struct moec_tokenizer_model *model, const char *const **files,
                                             struct moec_error *err)
@@ -255,6 +309,8 @@ enum moec_status moec_folder_tokenizer_load(const char *folder, uint64_t vocab_s
         MOEC_TRY_OUT(try_model(folder, spiece_files, model, files, err));
     if (*files == no_files)
         MOEC_TRY_OUT(try_vocab(folder, vocab_size, model, files, err));
+    if (*files == no_files)
+        MOEC_TRY_OUT(try_japanese(folder, model, files, err));
 out:
     free(bytes);
     free(path);

@@ -387,7 +387,7 @@ static enum moec_status measure_shared(struct compute_job *job, struct moec_erro
         MOEC_TRY(moec_model_acquire_layer(job->model, layer, &weights, err));
         for (uint32_t i = 0; weights->has_shared && i < SHARED_ROUNDS; i++) {
             uint64_t begun = moec_now_ns();
-            moec_forward_expert(&job->forward, &weights->shared, 1, job->input, job->output);
+            moec_forward_shared(&job->forward, weights, 1, job->input, job->output);
             job->embed[i] = since(begun);
         }
         if (weights->has_shared)

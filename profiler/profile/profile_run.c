@@ -380,9 +380,10 @@ static enum moec_status check_trace(const struct moec_profile_job *job, struct m
 {
     const struct moec_profile *profile = job->profile;
     const uint64_t n = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
+    const bool may_be_none = job->windows.source != NULL || job->config->expert_capacity > 0;
     for (uint64_t i = 0; i < n; i++)
         if (profile->trace_experts[i] >= profile->n_expert &&
-            (job->windows.source == NULL || profile->trace_experts[i] != MOEC_PROFILE_NO_EXPERT))
+            (!may_be_none || profile->trace_experts[i] != MOEC_PROFILE_NO_EXPERT))
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the journal '%s' routes to expert %u of %" PRIu32 "; delete it to start over",
                              job->options->journal_path, (unsigned)profile->trace_experts[i],

@@ -25,14 +25,16 @@ static uint64_t derived_bytes(const struct moec_config *config)
     floats += config->head_bias ? config->n_vocab + (uint64_t)MOEC_LANES : 0;
     for (uint32_t at = 0; at < config->n_layer; at++) {
         const struct moec_layer_kind *kind = moec_config_layer(config, at);
-        floats += (norms + extra + kind->o_bias) * config->n_embd +
-                  2 * (moec_layer_q_dim(kind) + 2 * moec_layer_kv_dim(kind)) +
-                  (uint64_t)(kind->conv_size + 2) * (moec_layer_channels(kind) + MOEC_LANES) +
-                  2 * moec_layer_value_dim(kind) + kind->q_latent_dim +
-                  (config->own_norms ? 4 * (uint64_t)config->n_embd : 0) +
-                  (config->own_norms ? config->n_expert : 0) +
-                  (config->router_bias + config->router_choice_bias) * (uint64_t)config->n_expert +
-                  (uint64_t)20 * MOEC_LANES;
+        floats +=
+            (norms + extra + kind->o_bias) * config->n_embd +
+            2 * (moec_layer_q_dim(kind) + 2 * moec_layer_kv_dim(kind)) +
+            (uint64_t)(kind->conv_size + 2) * (moec_layer_channels(kind) + MOEC_LANES) +
+            2 * moec_layer_value_dim(kind) + kind->q_latent_dim +
+            (config->own_norms ? 4 * (uint64_t)config->n_embd : 0) +
+            (config->own_norms ? config->n_expert : 0) +
+            (config->norms == MOEC_NORMS_AFTER && config->layer_norm ? 2 * (uint64_t)config->n_embd : 0) +
+            (config->router_bias + config->router_choice_bias) * (uint64_t)config->n_expert +
+            (uint64_t)20 * MOEC_LANES;
     }
     for (uint32_t kind = 0; kind < config->n_kind; kind++)
         floats += moec_config_rope_kind(config, kind) == kind ? config->kinds[kind].head_dim : 0;

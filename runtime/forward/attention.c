@@ -732,10 +732,28 @@ static struct projections self_weights(const struct moec_layer *layer)
                                 .k_norm = layer->k_norm};
 }
 
+/* The learned vectors of the spans' positions. */
+static void add_positions(const struct moec_forward *forward, const struct moec_matrix *positions,
+                          const struct moec_span *spans, uint32_t n_spans, float *hidden)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    float *row = scratch->threads[0].row;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        for (uint32_t t = 0; t < spans[i].n_rows; t++) {
+            const uint32_t position = moec_min_u32(spans[i].first_position + t, positions->rows - 1);
+            forward->kernels->decode_rows(positions, position, 1, row, scratch->stride);
+            forward->kernels->add(row, positions->columns,
+                                  hidden + (spans[i].first_row + t) * scratch->stride);
+        }
+    }
+}
+
 static void run_self(const struct moec_forward *forward, uint32_t layer, const struct moec_layer *weights,
                      const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden)
 {
     struct attention attention = attention_of(forward, layer, hidden);
+    if (weights->positions.rows > 0)
+        add_positions(forward, &weights->positions, spans, n_spans, hidden);
     attention.weights = self_weights(weights);
     attention.position_bias = forward->model->position_bias[attention.stack];
     attention.is_causal = attention.stack == MOEC_STACK_DECODER;

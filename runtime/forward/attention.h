@@ -5,8 +5,9 @@
 #include "runtime/forward/context.h"
 #include "runtime/forward/span.h"
 
-/* hidden += attention(norm(hidden)) for one layer; writes each span's own keys and values. In a running layer
- * what it has instead of attention, and its state. */
+/* hidden += attention(norm(hidden)) for one layer, after the vectors of positions where the layer adds such;
+ * writes each span's own keys and values. In a running layer what it has instead of attention, and its state.
+ */
 MOEC_WARN_UNUSED enum moec_status moec_forward_attention(const struct moec_forward *forward, uint32_t layer,
                                                          const struct moec_span *spans, uint32_t n_spans,
                                                          uint32_t n_tok, float *hidden,

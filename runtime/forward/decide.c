@@ -153,7 +153,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer, boo
     for (uint32_t rank = 0; rank < config->top_k; rank++)
         weights[rank] = skips[rank] ? 0 : weights[rank];
     if (span->counts != NULL && config->expert_capacity > 0 && !skips[0])
-        skips[0] = moec_capacity_take(span, config->expert_capacity, experts[0], weights);
+        skips[0] = moec_capacity_take(span, config, experts[0], weights);
     const struct moec_route_taken taken = {
         .experts = experts,
         .weights = weights,

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* Tokens whose embeddings are looked up, tile by tile. */
 struct lookup {
@@ -87,17 +88,36 @@ enum moec_status moec_forward_encoded(const struct moec_forward *forward, uint32
     return MOEC_OK;
 }
 
-/* Capped logits: cap tanh(y / cap), with tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)). */
+/* Capped logits: cap tanh(y / cap). */
 static void store_capped(const struct moec_linear *linear, const struct moec_linear_part *part,
                          uint32_t token, uint32_t row, uint32_t n, const float *y)
 {
-    const float cap = linear->forward->model->config.logit_cap;
+    moec_linear_tanh(linear, linear->forward->model->config.logit_cap, y, n,
+                     part->out + token * part->out_stride + row);
+}
+
+static void store_silu(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                       uint32_t row, uint32_t n, const float *y)
+{
+    (void)linear;
     float *out = part->out + token * part->out_stride + row;
     for (uint32_t i = 0; i < n; i++)
-        out[i] = -2 * fabsf(y[i] / cap);
-    (void)linear->forward->kernels->exp_sum(out, 0, n, out);
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = copysignf(cap * ((1 - out[i]) / (1 + out[i])), y[i]);
+        out[i] = moec_silu_f32(y[i]);
+}
+
+/* out = silu(W hidden + bias), padded with zeros. */
+static void project_output(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
+                           float *out)
+{
+    const struct moec_model *model = forward->model;
+    const size_t stride = moec_forward_scratch(forward)->stride, n_embd = model->config.n_embd;
+    struct moec_linear linear = {
+        .forward = forward, .x = hidden, .x_stride = stride, .n_tok = n_tok, .n_parts = 1};
+    linear.parts[0] = (struct moec_linear_part){&model->output_projection, model->output_projection_bias,
+                                                store_silu, out, stride};
+    moec_linear_run(&linear);
+    for (uint32_t t = 0; t < n_tok; t++)
+        memset(out + t * stride + n_embd, 0, (stride - n_embd) * sizeof *out);
 }
 
 static enum moec_status run_head(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
@@ -105,7 +125,10 @@ static enum moec_status run_head(const struct moec_forward *forward, uint32_t n_
 {
     const struct moec_model *model = forward->model;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    moec_forward_norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
+    if (model->config.projects_output)
+        project_output(forward, n_tok, hidden, scratch->normed);
+    else
+        moec_forward_norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
     if (model->config.scaled_head)
         moec_scale_lanes(scratch->normed, n_tok * scratch->stride,
                          (float)(1 / sqrt((double)model->config.n_embd)));
@@ -145,6 +168,15 @@ void moec_forward_expert(const struct moec_forward *forward, const struct moec_m
 {
     struct moec_mlp_job job = {.mlp = *mlp, .pairs_per_row = 1, .n = n_tok, .input = input, .out = out};
     moec_mlp_run(forward, &job, 1);
+}
+
+void moec_forward_shared(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
+                         const float *input, float *out)
+{
+    if (layer->bypass.rows > 0)
+        moec_moe_bypass(forward, layer, n_tok, input, out);
+    else
+        moec_forward_expert(forward, &layer->shared, n_tok, input, out);
 }
 
 void moec_forward_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,

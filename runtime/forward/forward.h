@@ -40,12 +40,17 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(const struct moec_forward *fo
 void moec_forward_expert(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                          const float *input, float *out);
 
-/* What that MLP's down projection is given: row i at out + i * out_stride, one float for each neuron. */
+/* The same of what stands beside a MoE layer's experts, a shared expert without its gate or a bypass; the
+ * layer's weights are held. */
+void moec_forward_shared(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
+                         const float *input, float *out);
+
+/* What an MLP's down projection is given: row i at out + i * out_stride, one float for each neuron. */
 void moec_forward_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                               const float *input, float *out, size_t out_stride);
 
 /* logits[t] = head . norm(hidden[t]) for n_tok rows: (n_tok, n_vocab) with row stride `logits_stride` floats.
- */
+ * In models that project the last hidden state that takes the place of the norm. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t n_tok,
                                                     const float *hidden, float *logits, size_t logits_stride,
                                                     struct moec_error *err);

@@ -11,8 +11,8 @@ struct moec_layer {
      * weights, from moec_lanes_padded(n_embd) on. */
     float *attention_norm;
     float *mlp_norm;                 /* likewise */
-    float *attention_post_norm;      /* (n_embd); NULL without norms after */
-    float *mlp_post_norm;            /* (n_embd) */
+    float *attention_post_norm;      /* likewise; NULL without norms after */
+    float *mlp_post_norm;            /* likewise */
     float *q_bias, *k_bias, *v_bias; /* NULL without qkv_bias */
     float *o_bias;                   /* NULL without o_bias */
     /* NULL without qk_norm. Of the delta rule not weights but what makes an RMS norm give length
@@ -53,9 +53,12 @@ struct moec_layer {
      * router_norm contains. */
     float *router_norm, *expert_norm, *expert_post_norm, *shared_post_norm; /* (n_embd) */
     float *router_expert_scale;                                             /* (n_expert) */
-    bool has_shared;
-    struct moec_mlp shared; /* shared expert of a MoE layer */
-    struct moec_mlp dense;  /* MLP of a layer without experts */
+    /* (n_position, n_embd), resident in every model; no rows where none are added. */
+    struct moec_matrix positions;
+    bool has_shared;           /* what stands beside the experts: one of these two */
+    struct moec_mlp shared;    /* shared expert of a MoE layer */
+    struct moec_matrix bypass; /* of a MoE layer with a bypass; no rows elsewhere */
+    struct moec_mlp dense;     /* MLP of a layer without experts */
 };
 
 /* Gives the routed expert's MLP, all of whose neurons it has, the biases that the layer keeps. */

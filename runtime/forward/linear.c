@@ -3,6 +3,7 @@
 #include "runtime/forward/rounded.h"
 #include "runtime/forward/steps.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A cut of the product into items: (row tile of a part) x (group of tokens), row tiles fastest, so that
@@ -30,6 +31,15 @@ void moec_linear_add(const struct moec_linear *linear, const struct moec_linear_
                      uint32_t row, uint32_t n, const float *y)
 {
     linear->forward->kernels->add(y, n, part->out + token * part->out_stride + row);
+}
+
+void moec_linear_tanh(const struct moec_linear *linear, float cap, const float *y, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = -2 * fabsf(y[i] / cap);
+    (void)linear->forward->kernels->exp_sum(out, 0, n, out);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = copysignf(cap * ((1 - out[i]) / (1 + out[i])), y[i]);
 }
 
 static void run_decoded(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,

@@ -35,6 +35,9 @@ struct moec_linear {
 
 void moec_linear_run(const struct moec_linear *linear);
 
+/* out[i] = cap tanh(y[i] / cap), by tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)): for sinks. */
+void moec_linear_tanh(const struct moec_linear *linear, float cap, const float *y, uint32_t n, float *out);
+
 /* Sinks: out[token * out_stride + row ..] = y, and += y. */
 void moec_linear_store(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
                        uint32_t row, uint32_t n, const float *y);

@@ -240,7 +240,10 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
         MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_ATTENTION_NORM, MOEC_ROLE_ATTENTION_NORM_BIAS, at,
                            &layer->attention_norm));
     if (config->norms != MOEC_NORMS_BEFORE)
-        MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_POST_NORM, at, &layer->attention_post_norm));
+        MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_ATTENTION_POST_NORM, MOEC_ROLE_ATTENTION_POST_NORM_BIAS,
+                           at, &layer->attention_post_norm));
+    if (kind->adds_positions)
+        MOEC_TRY(bind_resident(arena, MOEC_ROLE_POSITIONS, at, &layer->positions));
     if (!kind->keys_are_values && kind->latent_dim == 0)
         MOEC_TRY(bind_matrix(arena, MOEC_ROLE_V, at, &layer->v));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_O, at, &layer->o));
@@ -315,6 +318,20 @@ static enum moec_status bind_own_norms(struct vector_arena *arena, const struct 
     return bind_vector(arena, MOEC_ROLE_SHARED_POST_NORM, at, &layer->shared_post_norm);
 }
 
+/* The MLP of a layer without experts. */
+static enum moec_status bind_dense(struct vector_arena *arena, const struct moec_config *config, uint32_t at,
+                                   struct moec_mlp *mlp)
+{
+    MOEC_TRY(
+        bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at, mlp));
+    if (config->dense_silu)
+        mlp->activation = MOEC_ACTIVATION_SILU;
+    if (!config->dense_bias)
+        return MOEC_OK;
+    MOEC_TRY(bind_resident(arena, MOEC_ROLE_DENSE_UP_BIAS, at, &mlp->biases[MOEC_PROJECTION_UP]));
+    return bind_resident(arena, MOEC_ROLE_DENSE_DOWN_BIAS, at, &mlp->biases[MOEC_PROJECTION_DOWN]);
+}
+
 static enum moec_status bind_layer(struct vector_arena *arena, const struct moec_config *config, uint32_t at,
                                    struct moec_layer *layer)
 {
@@ -326,13 +343,13 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     if (config->norms != MOEC_NORMS_AFTER)
         MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_MLP_NORM, MOEC_ROLE_MLP_NORM_BIAS, at, &layer->mlp_norm));
     if (config->norms != MOEC_NORMS_BEFORE)
-        MOEC_TRY(bind_vector(arena, MOEC_ROLE_MLP_POST_NORM, at, &layer->mlp_post_norm));
+        MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_MLP_POST_NORM, MOEC_ROLE_MLP_POST_NORM_BIAS, at,
+                           &layer->mlp_post_norm));
     if (config->layer_scale)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_LAYER_SCALE, at, &layer->layer_scale));
     layer->is_moe = moec_config_is_moe(config, at);
     if (!layer->is_moe)
-        return bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
-                        &layer->dense);
+        return bind_dense(arena, config, at, &layer->dense);
     MOEC_TRY(bind_resident(arena, MOEC_ROLE_ROUTER, at, &layer->router));
     if (moec_config_layer(config, at)->routes_by_token)
         MOEC_TRY(bind_router_table(arena, config, at, &layer->router_table));
@@ -344,7 +361,9 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_CHOICE_BIAS, at, &layer->router_choice_bias));
     if (config->own_norms)
         MOEC_TRY(bind_own_norms(arena, config, at, layer));
-    layer->has_shared = config->n_ff_shared > 0;
+    layer->has_shared = config->n_ff_shared > 0 || config->has_bypass;
+    if (config->has_bypass)
+        return bind_matrix(arena, MOEC_ROLE_BYPASS, at, &layer->bypass);
     if (!layer->has_shared)
         return MOEC_OK;
     if (config->shared_gate)
@@ -367,6 +386,17 @@ static void bind_rope(struct vector_arena *arena, struct moec_model *model)
     }
 }
 
+/* What stands between the last layer and the head. */
+static enum moec_status bind_end(struct vector_arena *arena, struct moec_model *model)
+{
+    if (!model->config.projects_output)
+        return bind_norm(arena, &model->config, MOEC_ROLE_FINAL_NORM, MOEC_ROLE_FINAL_NORM_BIAS,
+                         MOEC_LAYER_NONE, &model->final_norm);
+    MOEC_TRY(bind_resident(arena, MOEC_ROLE_OUTPUT_PROJECTION, MOEC_LAYER_NONE, &model->output_projection));
+    return bind_vector(arena, MOEC_ROLE_OUTPUT_PROJECTION_BIAS, MOEC_LAYER_NONE,
+                       &model->output_projection_bias);
+}
+
 static enum moec_status bind_model(struct vector_arena *arena, struct moec_model *model)
 {
     const struct moec_config *config = &model->config;
@@ -375,8 +405,7 @@ static enum moec_status bind_model(struct vector_arena *arena, struct moec_model
         model->head = model->embedding;
     else
         MOEC_TRY(bind_matrix(arena, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &model->head));
-    MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_FINAL_NORM, MOEC_ROLE_FINAL_NORM_BIAS, MOEC_LAYER_NONE,
-                       &model->final_norm));
+    MOEC_TRY(bind_end(arena, model));
     if (config->head_bias)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_HEAD_BIAS, MOEC_LAYER_NONE, &model->head_bias));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)

@@ -18,9 +18,12 @@ struct moec_model {
     struct moec_dense dense;      /* owned */
     struct moec_matrix embedding; /* these two without data in a streamed model */
     struct moec_matrix head;      /* the embedding when tied */
-    float *final_norm;            /* (n_embd), of the decoder; with biases behind it as a layer's norms */
-    float *head_bias;             /* (n_vocab) or NULL */
-    float *encoder_norm;          /* (n_embd), NULL without an encoder */
+    float *final_norm;            /* (n_embd), of the decoder; with biases behind it as a layer's norms; NULL
+                                     where the last hidden state is projected: */
+    struct moec_matrix output_projection; /* (n_embd, n_embd), resident in every model, or no rows */
+    float *output_projection_bias;        /* (n_embd) or NULL */
+    float *head_bias;                     /* (n_vocab) or NULL */
+    float *encoder_norm;                  /* (n_embd), NULL without an encoder */
     /* By enum moec_stack: tables of runtime/forward/position_bias.h; NULL without buckets. */
     float *position_bias[2];
     struct moec_layer *layers; /* (n_layer), owned; in a streamed model only vectors and router are bound */

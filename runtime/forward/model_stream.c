@@ -79,6 +79,8 @@ static struct moec_matrix *matrix_of(struct moec_layer *layer, uint32_t role)
         return &layer->shared.gate;
     case MOEC_ROLE_SHARED_DOWN:
         return &layer->shared.down;
+    case MOEC_ROLE_BYPASS:
+        return &layer->bypass;
     case MOEC_ROLE_DENSE_UP:
         return &layer->dense.up;
     case MOEC_ROLE_DENSE_GATE:

@@ -2,6 +2,7 @@
 
 #include "runtime/forward/backend.h"
 #include "runtime/forward/decide.h"
+#include "runtime/forward/linear.h"
 #include "runtime/forward/mlp.h"
 #include "runtime/forward/router_answer.h"
 #include "runtime/forward/sparsity.h"
@@ -26,9 +27,10 @@ struct moe {
     uint32_t n;
     uint32_t first_ranked;
     uint32_t first_shared;
-    bool is_limited;    /* tokens of weight 0 found their expert full */
-    const bool *skips;  /* (T, k) of a pass that decides, else NULL: experts that it skips */
-    const bool *is_low; /* (T, k) of one that decides about precision, else NULL: taken in form 1 */
+    bool is_limited;      /* tokens of weight 0 or less found their expert full */
+    const float *counted; /* count_weights */
+    const bool *skips;    /* (T, k) of a pass that decides, else NULL: experts that it skips */
+    const bool *is_low;   /* (T, k) of one that decides about precision, else NULL: taken in form 1 */
     bool keeps_ranks;
     bool keeps_shared;
     float *rank_outputs;
@@ -44,7 +46,8 @@ static void combine(const struct moec_forward *forward, const struct moec_layer 
     const struct moec_kernels *kernels = forward->kernels;
     memset(sum, 0, config->n_embd * sizeof(float));
     for (uint32_t rank = 0; rank < config->top_k; rank++)
-        kernels->add_scaled(weights[rank], rank_outputs[rank], config->n_embd, sum);
+        kernels->add_scaled(config->full_keeps_input ? fabsf(weights[rank]) : weights[rank],
+                            rank_outputs[rank], config->n_embd, sum);
     if (layer->expert_post_norm != NULL)
         kernels->rms_norm(sum, layer->expert_post_norm, (float)config->rms_eps, config->n_embd, sum);
     if (shared_output != NULL)
@@ -106,7 +109,19 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
 
 static bool passes_by(const struct moe *moe, uint32_t pair)
 {
-    return (moe->is_limited && moe->routing.weights[pair] == 0) || (moe->skips != NULL && moe->skips[pair]);
+    return (moe->is_limited && moec_capacity_was_full(moe->routing.weights[pair])) ||
+           (moe->skips != NULL && moe->skips[pair]);
+}
+
+/* What a pair gives that its expert does not compute: the input, where full experts give that, else 0. */
+static void fill_passed(const struct moe *moe, uint32_t pair, float *output)
+{
+    const struct moec_config *config = &moe->forward->model->config;
+    const size_t stride = moec_forward_scratch(moe->forward)->stride;
+    if (moe->is_limited && moe->routing.weights[pair] < 0)
+        memcpy(output, moe->inputs.experts + pair / config->top_k * stride, stride * sizeof(float));
+    else
+        memset(output, 0, stride * sizeof(float));
 }
 
 /* The expert of a pair, as answers name it in its form. */
@@ -183,6 +198,37 @@ static struct moec_mlp_job shared_job(const struct moe *moe)
                                  .out = moe->shared_output + (moe->first - moe->first_shared) * stride};
 }
 
+static void store_tanh(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                       uint32_t row, uint32_t n, const float *y)
+{
+    moec_linear_tanh(linear, 1, y, n, part->out + token * part->out_stride + row);
+}
+
+void moec_moe_bypass(const struct moec_forward *forward, const struct moec_layer *weights, uint32_t n_tok,
+                     const float *input, float *out)
+{
+    const size_t stride = moec_forward_scratch(forward)->stride, n_embd = weights->bypass.rows;
+    struct moec_linear linear = {
+        .forward = forward, .x = input, .x_stride = stride, .n_tok = n_tok, .n_parts = 1};
+    linear.parts[0] = (struct moec_linear_part){&weights->bypass, NULL, store_tanh, out, stride};
+    moec_linear_run(&linear);
+    for (uint32_t t = 0; t < n_tok; t++)
+        memset(out + t * stride + n_embd, 0, (stride - n_embd) * sizeof *out);
+}
+
+/* The weights with which the experts' outputs count: 0 where one was full, whatever the token is given then.
+ */
+static const float *count_weights(const struct moe *moe)
+{
+    const struct moec_config *config = &moe->forward->model->config;
+    float *counted = moec_forward_scratch(moe->forward)->counted;
+    if (!moe->is_limited || !config->full_keeps_input)
+        return moe->routing.weights;
+    for (uint32_t p = 0; p < moe->n_tok * config->top_k; p++)
+        counted[p] = moec_capacity_was_full(moe->routing.weights[p]) ? 0 : moe->routing.weights[p];
+    return counted;
+}
+
 static void show_layer(const struct moe *moe)
 {
     const uint32_t top_k = moe->forward->model->config.top_k;
@@ -193,7 +239,7 @@ static void show_layer(const struct moe *moe)
                                               .n_pair = moe->n_tok * top_k,
                                               .top_k = top_k,
                                               .normed = moe->inputs.experts,
-                                              .weights = moe->routing.weights};
+                                              .weights = moe->counted};
     hook->take_expert(hook->context, &inputs);
 }
 
@@ -210,7 +256,7 @@ static void show_experts(const struct moe *moe, const uint32_t *active, uint32_t
                                                   .n_pair = jobs[j].n,
                                                   .top_k = moe->forward->model->config.top_k,
                                                   .normed = moe->inputs.experts,
-                                                  .weights = moe->routing.weights};
+                                                  .weights = moe->counted};
         if (inputs.n_pair > 0)
             hook->take_expert(hook->context, &inputs);
     }
@@ -231,9 +277,13 @@ static enum moec_status run_held(const struct moe *moe, const uint32_t *active, 
             MOEC_TRY(backend->ops->shared(backend, moe->layer, moe->n, err));
         return backend->ops->experts(backend, scratch->jobs, n_held, err);
     }
-    if (with_shared && moe->weights->has_shared)
-        scratch->jobs[n_jobs++] = shared_job(moe);
+    const struct moec_mlp_job shared = shared_job(moe);
+    const bool has_bypass = moe->weights->bypass.rows > 0;
+    if (with_shared && moe->weights->has_shared && !has_bypass)
+        scratch->jobs[n_jobs++] = shared;
     moec_mlp_run(moe->forward, scratch->jobs, n_jobs);
+    if (with_shared && has_bypass)
+        moec_moe_bypass(moe->forward, moe->weights, moe->n, shared.input, shared.out);
     if (moe->forward->inputs != NULL && moe->forward->inputs->take_expert != NULL)
         show_experts(moe, active, n_held);
     return MOEC_OK;
@@ -264,7 +314,7 @@ static void combine_tile(void *context, size_t item, int thread)
         for (uint32_t rank = 0; rank < k; rank++) {
             float *output = moe->rank_outputs + ((size_t)(t - moe->first_ranked) * k + rank) * stride;
             if (passes_by(moe, t * k + rank))
-                memset(output, 0, stride * sizeof(float));
+                fill_passed(moe, t * k + rank, output);
             outputs[rank] = output;
         }
         if (moe->rank_norms != NULL)
@@ -418,11 +468,13 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
     uint64_t begin_ns = moec_trace_now(forward->trace);
     MOEC_TRY(moec_router_run(forward, layer, n_tok, hidden, &moe.inputs, sequences, &moe.routing, err));
     uint32_t n_active = group_pairs(&moe);
+    moe.counted = count_weights(&moe);
     const struct moec_routed routed = {.layer = layer,
                                        .n_tok = n_tok,
                                        .hidden = hidden,
                                        .normed = moe.inputs.router,
                                        .routing = &moe.routing,
+                                       .counted = moe.counted,
                                        .n_active = n_active};
     moec_trace_compute(forward->trace, "router", layer, begin_ns);
     const enum moec_status status = moec_router_answer_send(forward, &routed, err);

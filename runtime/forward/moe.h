@@ -15,7 +15,7 @@
  * = top_k. */
 struct moec_mlp_trace {
     uint32_t *experts;    /* (T, k): chosen experts in order of choice */
-    float *weights;       /* (T, k): gate weights as applied */
+    float *weights;       /* (T, k): gate weights as applied; 0 or less where an expert was full */
     float *margins;       /* (T): what the router compares (its probability), of rank k minus rank k + 1 */
     float *input;         /* (T, stride): normed input of router and experts, or of experts alone where the
                              model has own_norms */
@@ -23,7 +23,7 @@ struct moec_mlp_trace {
     float *rank_outputs;  /* (T, k, stride): unweighted output of each chosen expert */
     float *rank_norms;    /* (T, k): Euclidean norms of those outputs */
     float *shared_output; /* (T, stride): shared expert's output times its gate, and normed where it has a
-                             norm after it; zero rows without a shared expert */
+                             norm after it, or the bypass's; zero rows without either */
 };
 
 /* moec_forward_mlp for a layer with experts, whose `weights` are held;
@@ -33,6 +33,10 @@ MOEC_WARN_UNUSED enum moec_status moec_moe_run(const struct moec_forward *forwar
                                                uint32_t n_tok, float *hidden,
                                                const struct moec_sequences *sequences,
                                                const struct moec_mlp_trace *trace, struct moec_error *err);
+
+/* out = tanh(bypass . input) for n_tok rows (n_tok, stride), padded with zeros. */
+void moec_moe_bypass(const struct moec_forward *forward, const struct moec_layer *weights, uint32_t n_tok,
+                     const float *input, float *out);
 
 /* The sum that ends a MoE layer for one token: hidden += (w_0 y_0, then fma in rank order, shared output
  * last), by way of the layer's norms after it and the model's residual scale, then times the layer's factor.

@@ -198,12 +198,11 @@ static void route_tile(void *context, size_t item, int thread)
 /* Tokens that find their expert full, one after the other. Traces keep the router's choice. */
 static void fill_experts(const struct router *router, const struct moec_sequences *sequences)
 {
-    const uint32_t limit = router->forward->model->config.expert_capacity;
     uint32_t token = 0;
     for (uint32_t i = 0; i < sequences->n_spans; i++) {
         const struct moec_sequence_rows *span = &sequences->spans[i];
         for (uint32_t end = token + span->n_rows; token < end; token++)
-            (void)moec_capacity_take(span, limit, router->routing->experts[token],
+            (void)moec_capacity_take(span, &router->forward->model->config, router->routing->experts[token],
                                      &router->routing->weights[token]);
     }
 }

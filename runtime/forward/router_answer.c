@@ -37,7 +37,7 @@ static void add_choices(const struct moec_forward *forward, const struct moec_ro
     const struct moec_last_choices *last = &moec_forward_scratch(forward)->last;
     const uint32_t before = moe_layer_before(&forward->model->config, routed->layer);
     answer->experts = routed->routing->experts;
-    answer->weights = routed->routing->weights;
+    answer->weights = routed->counted;
     if (before != NO_LAYER && last->n_tok == routed->n_tok && last->layer == before &&
         last->hidden == routed->hidden) {
         answer->last_experts = last->experts;
@@ -50,7 +50,7 @@ static void keep_choices(const struct moec_forward *forward, const struct moec_r
     struct moec_last_choices *last = &moec_forward_scratch(forward)->last;
     const size_t n = (size_t)routed->n_tok * forward->model->config.top_k;
     memcpy(last->experts, routed->routing->experts, n * sizeof *last->experts);
-    memcpy(last->weights, routed->routing->weights, n * sizeof *last->weights);
+    memcpy(last->weights, routed->counted, n * sizeof *last->weights);
     last->layer = routed->layer;
     last->n_tok = routed->n_tok;
     last->hidden = routed->hidden;

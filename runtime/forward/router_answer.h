@@ -16,7 +16,8 @@ struct moec_routed {
     const float *hidden; /* identifies the batch; not read */
     const float *normed; /* (T, S) the router's input */
     const struct moec_routing *routing;
-    uint32_t n_active; /* of scratch->active */
+    const float *counted; /* (T, k): the routing's weights, 0 where an expert was full */
+    uint32_t n_active;    /* of scratch->active */
 };
 
 /* Passes the answer to the source, with as much as it asks for, and all of it to the trace. Errors: a

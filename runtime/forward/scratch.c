@@ -147,7 +147,8 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     thread->mlp.up = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
     const bool has_exponents = config->activation == MOEC_ACTIVATION_GELU_TANH ||
                                config->activation == MOEC_ACTIVATION_CLAMPED_GLU ||
-                               (config->activation == MOEC_ACTIVATION_SILU && config->plain_mlp);
+                               (config->activation == MOEC_ACTIVATION_SILU && config->plain_mlp) ||
+                               config->dense_silu;
     thread->mlp.exponents = carve_floats(carver, has_exponents ? sizes->mlp_tile : 0, MOEC_SUM_CHUNK);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
@@ -207,6 +208,7 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     uint64_t n_pairs = (uint64_t)max_tokens * config->top_k;
     scratch->experts = carve(carver, n_pairs, sizeof(uint32_t));
     scratch->weights = carve_floats(carver, n_pairs, 1);
+    scratch->counted = carve_floats(carver, config->full_keeps_input ? n_pairs : 0, 1);
     scratch->shared_gate = carve_floats(carver, max_tokens, 1);
     scratch->pairs = carve(carver, n_pairs, sizeof(uint32_t));
     scratch->expert_start = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert + 2, sizeof(uint32_t));
@@ -217,7 +219,7 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
                                       moec_lanes_padded(config->n_expert));
     scratch->next_gate = carve(carver, config->n_expert, sizeof *scratch->next_gate);
     scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
-    bool needs_row = config->n_ff_shared > 0 || largest_dense_size(config) > 0;
+    bool needs_row = config->n_ff_shared > 0 || config->has_bypass || largest_dense_size(config) > 0;
     scratch->shared_output = carve_floats(carver, needs_row ? max_tokens : 0, scratch->stride);
     scratch->router_input = carve_floats(carver, config->own_norms ? max_tokens : 0, scratch->stride);
     scratch->shared_input = carve_floats(carver, config->own_norms ? max_tokens : 0, scratch->stride);

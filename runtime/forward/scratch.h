@@ -118,6 +118,7 @@ struct moec_scratch {
     /* MLP only */
     uint32_t *experts;      /* (M, k) */
     float *weights;         /* (M, k) */
+    float *counted;         /* (M, k) with full_keeps_input: weights, 0 where experts were full */
     float *shared_gate;     /* (M) */
     uint32_t *pairs;        /* (M, k): token * k + rank, grouped by expert */
     uint32_t *expert_start; /* (forms x E + 2) first pair of each expert in each form */

@@ -4,18 +4,19 @@
 #ifndef MOEC_RUNTIME_SEQUENCES_H
 #define MOEC_RUNTIME_SEQUENCES_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "formats/model/config.h"
 
 struct moec_route_state;
 
 /* Rows of a batch that belong to one sequence; the rows of the spans follow each other. Capacity: every token
  * counts for the expert that its router chose, in order of position; from the expert_capacity-th on they pass
- * the layer by: their weight is 0, the expert does not compute them, and their rank output is 0. Traces still
- * name the router's choice.
+ * the expert by, which does not compute them: their weight and their rank output are 0, or the weight turns
+ * negative and the output is the input times its size (full_keeps_input). Traces still name the router's
+ * choice.
  *
  * transformers counts over each sequence of one call: over a source whole, over a target whole when it is
- * teacher-forced, and over each step by itself in generation with a cache, where nothing is ever full. */
+ * teacher-forced, and over each step by itself in generation with a cache, where nothing is ever full. A
+ * decoder alone counts from a text's first token on, in generation too. */
 struct moec_sequence_rows {
     uint32_t n_rows;
     const uint32_t *tokens; /* (n_rows) their ids, where a layer routes by token; else may be NULL */
@@ -36,18 +37,24 @@ struct moec_sequences {
     uint32_t n_spans;
 };
 
-/* Counts a token for its expert. Whether the expert was full; its weight is then 0. */
-static inline bool moec_capacity_take(const struct moec_sequence_rows *span, uint32_t limit, uint32_t expert,
-                                      float *weight)
+/* Counts a token for its expert. Whether the expert was full; its weight is then marked as above. */
+static inline bool moec_capacity_take(const struct moec_sequence_rows *span, const struct moec_config *config,
+                                      uint32_t expert, float *weight)
 {
     if (span->counts == NULL)
         return false;
     uint32_t *count = &span->counts[expert];
-    const bool is_full = *count >= limit;
+    const bool is_full = *count >= config->expert_capacity;
     if (is_full)
-        *weight = 0;
+        *weight = config->full_keeps_input ? -*weight : 0;
     *count += *count < UINT32_MAX ? 1 : 0;
     return is_full;
+}
+
+/* Whether a token of a weight found its expert full, in models with an expert capacity. */
+static inline bool moec_capacity_was_full(float weight)
+{
+    return weight <= 0;
 }
 
 #endif

@@ -32,6 +32,9 @@ struct moec_session {
     struct moec_kv_state encoder_kv; /* of the encoder's layer at work */
     uint64_t source_id;              /* equal in sessions that hold the same source; 0 = none */
     float *source;                   /* owned, (n_context, stride): hidden states of the encoder */
+
+    /* With an expert capacity: of encoder-decoder models the first's alone, whose targets count where they
+     * are asked to, and of a decoder alone each session's, which always count. */
     bool counts_capacity;
     uint32_t *counts;  /* owned, (MoE layers, n_expert): tokens of the sequence that each expert was sent */
     uint32_t *choices; /* owned, (decoder's MoE layers, n_context): experts that counted, to take them back */
@@ -67,6 +70,17 @@ static uint64_t choice_items(const struct moec_config *config, uint32_t n_contex
     return (uint64_t)(moec_config_moe_count(config) - moec_config_moe_encoder_count(config)) * n_context;
 }
 
+/* Whether every session counts what its experts take. */
+static bool always_counts(const struct moec_config *config)
+{
+    return config->expert_capacity > 0 && !moec_config_is_encoder_decoder(config);
+}
+
+static uint64_t capacity_bytes(const struct moec_config *config, uint32_t n_context)
+{
+    return (count_items(config) + choice_items(config, n_context)) * sizeof(uint32_t);
+}
+
 uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context, uint32_t max_tokens)
 {
     uint64_t n_bytes = sizeof(struct moec_session) + decoder_kv_bytes(config, n_context, MOEC_KV_REWINDABLE) +
@@ -76,14 +90,15 @@ uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context
         n_bytes += decoder_kv_bytes(config, n_context, MOEC_KV_EACH_LAYER) +
                    moec_kv_state_bytes(config, 0, config->n_encoder_layer, MOEC_KV_ONE_LAYER, n_context) +
                    (uint64_t)n_context * moec_forward_stride(config) * sizeof(float) +
-                   (count_items(config) + choice_items(config, n_context)) * sizeof(uint32_t);
-    return n_bytes;
+                   capacity_bytes(config, n_context);
+    return n_bytes + (always_counts(config) ? capacity_bytes(config, n_context) : 0);
 }
 
 uint64_t moec_session_beside_bytes(const struct moec_config *config, uint32_t n_context)
 {
     return sizeof(struct moec_session) + decoder_kv_bytes(config, n_context, MOEC_KV_EACH_LAYER) +
-           token_items(config, n_context) * sizeof(uint32_t);
+           token_items(config, n_context) * sizeof(uint32_t) +
+           (always_counts(config) ? capacity_bytes(config, n_context) : 0);
 }
 
 /* ---- memory that is lent ---- */
@@ -140,6 +155,15 @@ static uint32_t length_of(const struct moec_session *session)
     return (uint32_t)session->kv.length;
 }
 
+static enum moec_status create_counts(struct moec_session *session, struct moec_error *err)
+{
+    const struct moec_config *config = &session->forward->model->config;
+    MOEC_TRY(moec_alloc((void **)&session->counts, count_items(config), sizeof *session->counts,
+                        "counts of experts", err));
+    return moec_alloc((void **)&session->choices, choice_items(config, session->n_context),
+                      sizeof *session->choices, "experts of a text", err);
+}
+
 static enum moec_status create_source(struct moec_session *session, struct moec_error *err)
 {
     const struct moec_config *config = &session->forward->model->config;
@@ -151,10 +175,7 @@ static enum moec_status create_source(struct moec_session *session, struct moec_
                                   &session->encoder_kv, err));
     MOEC_TRY(moec_alloc_aligned((void **)&session->source, (uint64_t)n_context * moec_forward_stride(config),
                                 sizeof(float), "hidden states of a source", err));
-    MOEC_TRY(moec_alloc((void **)&session->counts, count_items(config), sizeof *session->counts,
-                        "counts of experts", err));
-    return moec_alloc((void **)&session->choices, choice_items(config, n_context), sizeof *session->choices,
-                      "experts of a target", err);
+    return create_counts(session, err);
 }
 
 /* Activations and source are still missing. */
@@ -177,6 +198,9 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     if (moec_config_is_running(config))
         MOEC_TRY_OUT(moec_alloc((void **)&session->tokens, token_items(config, n_context),
                                 sizeof *session->tokens, "tokens of a session", err));
+    session->counts_capacity = always_counts(config);
+    if (session->counts_capacity)
+        MOEC_TRY_OUT(create_counts(session, err));
     if (forward->decider != NULL)
         MOEC_TRY_OUT(moec_route_state_create(config, forward->decider->route, moec_config_moe_count(config),
                                              n_context, &session->route, err));
@@ -270,6 +294,8 @@ static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t 
 {
     const struct moec_config *config = &session->forward->model->config;
     struct moec_sequence_rows span = {.n_rows = n_tok, .tokens = tokens};
+    if (always_counts(config))
+        span.counts = session->counts + (size_t)ordinal * config->n_expert;
     if (!decides(session))
         return span;
     const bool is_source = ordinal < moec_config_moe_encoder_count(config);
@@ -336,7 +362,7 @@ static uint32_t *choices_of(const struct moec_session *session, uint32_t layer)
     return session->choices + ((size_t)ordinal - moec_config_moe_encoder_count(config)) * session->n_context;
 }
 
-/* Counts of the target as far as it goes. */
+/* Counts of the text as far as it goes, of the target where it has a source. */
 static void count_again(struct moec_session *session)
 {
     const struct moec_config *config = &session->forward->model->config;
@@ -600,12 +626,18 @@ static enum moec_status run_mlp_each(struct moec_session *const *sessions, uint3
     const struct moec_forward *forward = sessions[0]->forward;
     const int32_t ordinal = moec_config_moe_ordinal(&forward->model->config, layer);
     struct moec_sequence_rows spans[EACH_TOKENS];
+    uint32_t experts[EACH_TOKENS];
     const struct moec_sequences sequences = {.spans = spans, .n_spans = n};
-    if (ordinal < 0 || (!decides(sessions[0]) && !routes_by_token(&forward->model->config, layer)))
+    const bool counts = always_counts(&forward->model->config); /* with one expert a token */
+    const struct moec_mlp_trace trace = {.experts = counts ? experts : NULL};
+    if (ordinal < 0 || (!counts && !decides(sessions[0]) && !routes_by_token(&forward->model->config, layer)))
         return moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err);
     for (uint32_t i = 0; i < n; i++)
         spans[i] = rows_of(sessions[i], (uint32_t)ordinal, length_of(sessions[i]), tokens + i, 1);
-    return moec_forward_mlp(forward, layer, n, hidden, &sequences, NULL, err);
+    MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, &sequences, &trace, err));
+    for (uint32_t i = 0; counts && i < n; i++)
+        choices_of(sessions[i], layer)[length_of(sessions[i])] = experts[i];
+    return MOEC_OK;
 }
 
 /* One token for each of n sequences, as many as a batch takes. */
@@ -640,7 +672,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
     const uint32_t batch = max_tokens < EACH_TOKENS ? max_tokens : EACH_TOKENS;
     for (uint32_t i = 0; i < n; i++) {
         MOEC_TRY(check_step(sessions[i], 1, NULL, 0, err));
-        if (sessions[i]->counts_capacity)
+        if (sessions[i]->counts_capacity && !always_counts(&sessions[0]->forward->model->config))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "sequences that count expert capacity are stepped one by one");
     }
@@ -662,6 +694,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
         } else {
             moec_kv_state_recover(&sessions[i]->kv, length_of(sessions[i]));
             forget_routes(sessions[i], length_of(sessions[i]));
+            count_again(sessions[i]);
         }
     }
     return status;
@@ -693,18 +726,23 @@ void moec_session_truncate(struct moec_session *session, uint32_t n)
 
 static void copy_source(struct moec_session *to, const struct moec_session *from)
 {
-    const struct moec_config *config = &from->forward->model->config;
     const struct moec_session *origin = from->first;
     if (to->source_id != origin->source_id)
         moec_kv_state_copy(&to->source_kv, &origin->source_kv, 0);
     to->source_id = origin->source_id;
     to->counts_capacity = from->counts_capacity;
+}
+
+static void copy_counts(struct moec_session *to, const struct moec_session *from)
+{
+    const struct moec_config *config = &from->forward->model->config;
     for (uint32_t layer = config->n_encoder_layer; from->counts_capacity && layer < config->n_layer;
          layer++) {
         uint32_t *choices = choices_of(to, layer);
         if (choices != NULL)
             memcpy(choices, choices_of(from, layer), length_of(from) * sizeof *choices);
     }
+    count_again(to);
 }
 
 void moec_session_copy(struct moec_session *to, const struct moec_session *from)
@@ -722,10 +760,11 @@ void moec_session_copy_after(struct moec_session *to, const struct moec_session 
     to->n_prompt = from->n_prompt;
     if (decides(from) && decides(to))
         moec_route_state_copy(&to->route, &from->route);
-    if (!moec_config_is_encoder_decoder(config) || to->first == from->first)
-        return;
-    copy_source(to, from);
-    count_again(to);
+    const bool has_source = moec_config_is_encoder_decoder(config);
+    if (has_source && to->first != from->first)
+        copy_source(to, from);
+    if (!has_source || to->first != from->first)
+        copy_counts(to, from);
 }
 
 enum moec_status moec_session_fork(const struct moec_session *session, struct moec_session **out,

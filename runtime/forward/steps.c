@@ -110,7 +110,7 @@ void moec_forward_add(const struct moec_forward *forward, const float *post_norm
 {
     const struct moec_config *config = &forward->model->config;
     if (post_norm != NULL)
-        forward->kernels->rms_norm(update, post_norm, (float)config->rms_eps, config->n_embd, update);
+        norm_row(forward, post_norm, update, update);
     for (uint32_t i = 0; i < config->n_embd && config->residual_scale != 0; i++)
         update[i] *= config->residual_scale;
     forward->kernels->add(update, config->n_embd, hidden);

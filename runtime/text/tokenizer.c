@@ -62,13 +62,22 @@ static uint32_t hash_text(const char *text, size_t n_bytes)
     return hash ^ hash >> 15;
 }
 
+/* The text that a slot in use stands for. */
+static const char *slot_text(const struct moec_tokenizer *t, uint32_t held, uint32_t *length)
+{
+    if (t->spellings == NULL)
+        return moec_tokenizer_model_text(t->model, held - 1, length);
+    *length = t->spellings[held - 1].n_bytes;
+    return t->model->text + t->spellings[held - 1].offset;
+}
+
 /* The slot that holds the text, or the free one where it would go. */
 static uint32_t find_slot(const struct moec_tokenizer *t, const char *text, size_t n_bytes)
 {
     uint32_t slot = hash_text(text, n_bytes) & t->slot_mask;
     for (; t->slots[slot] != 0; slot = (slot + 1) & t->slot_mask) {
         uint32_t length = 0;
-        const char *held = moec_tokenizer_model_text(t->model, t->slots[slot] - 1, &length);
+        const char *held = slot_text(t, t->slots[slot], &length);
         if (length == n_bytes && memcmp(held, text, n_bytes) == 0)
             break;
     }
@@ -78,7 +87,9 @@ static uint32_t find_slot(const struct moec_tokenizer *t, const char *text, size
 uint32_t moec_tokenizer_token_id(const struct moec_tokenizer *tokenizer, const char *text, size_t n_bytes)
 {
     uint32_t held = n_bytes > 0 ? tokenizer->slots[find_slot(tokenizer, text, n_bytes)] : 0;
-    return held != 0 ? held - 1 : MOEC_TOKENIZER_NO_ID;
+    if (held == 0)
+        return MOEC_TOKENIZER_NO_ID;
+    return tokenizer->spellings != NULL ? tokenizer->spellings[held - 1].id : held - 1;
 }
 
 uint32_t moec_tokenizer_model_id(const struct moec_tokenizer *tokenizer, const char *text, size_t n_bytes)
@@ -87,13 +98,47 @@ uint32_t moec_tokenizer_model_id(const struct moec_tokenizer *tokenizer, const c
     return id != MOEC_TOKENIZER_NO_ID && moec_bit(tokenizer->outside_model, id) ? MOEC_TOKENIZER_NO_ID : id;
 }
 
-static enum moec_status index_vocabulary(struct moec_tokenizer *t, struct moec_error *err)
+static enum moec_status make_slots(struct moec_tokenizer *t, uint32_t n_texts, struct moec_error *err)
 {
     uint32_t capacity = 16;
-    while (capacity < t->model->n_tokens + t->model->n_tokens / 2)
+    while (capacity < n_texts + n_texts / 2)
         capacity *= 2;
     t->slot_mask = capacity - 1;
-    MOEC_TRY(moec_alloc((void **)&t->slots, capacity, sizeof *t->slots, "a vocabulary's index", err));
+    return moec_alloc((void **)&t->slots, capacity, sizeof *t->slots, "a vocabulary's index", err);
+}
+
+/* All spellings of a Japanese tokenizer; of equal ones the last stays. */
+static enum moec_status index_spellings(struct moec_tokenizer *t, struct moec_error *err)
+{
+    const struct moec_tokenizer_model *m = t->model;
+    uint64_t n = m->n_tokens;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < m->text_bytes; i++)
+        n += m->text[i] == ',';
+    MOEC_TRY(moec_alloc((void **)&t->spellings, n, sizeof *t->spellings, "spellings of tokens", err));
+    MOEC_TRY(make_slots(t, (uint32_t)n, err));
+    for (uint32_t id = 0; id < m->n_tokens; id++) {
+        uint32_t length = 0;
+        const char *text = moec_tokenizer_model_text(m, id, &length);
+        for (size_t at = 0, rest = 0; at < length; at += rest) {
+            const size_t n_bytes = moec_tokenizer_spelling(text + at, length - at, &rest);
+            if (n_bytes == 0)
+                continue;
+            t->spellings[count] =
+                (struct moec_spelling){m->token_start[id] + (uint32_t)at, (uint32_t)n_bytes, id};
+            t->slots[find_slot(t, text + at, n_bytes)] = ++count;
+            if (n_bytes > t->longest_token_bytes)
+                t->longest_token_bytes = (uint32_t)n_bytes;
+        }
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status index_vocabulary(struct moec_tokenizer *t, struct moec_error *err)
+{
+    if ((t->model->flags & MOEC_TOKENIZER_JAPANESE) != 0)
+        return index_spellings(t, err);
+    MOEC_TRY(make_slots(t, t->model->n_tokens, err));
     for (uint32_t id = 0; id < t->model->n_tokens; id++) {
         uint32_t length = 0;
         const char *text = moec_tokenizer_model_text(t->model, id, &length);
@@ -406,6 +451,8 @@ static enum moec_status prepare(struct moec_tokenizer *t, struct moec_error *err
     index_bytes(t);
     if ((m->flags & MOEC_TOKENIZER_UNIGRAM) != 0)
         MOEC_TRY(moec_tokenizer_index_unigram(t, err));
+    if ((m->flags & MOEC_TOKENIZER_JAPANESE) != 0)
+        moec_tokenizer_index_japanese(t);
     t->byte_level =
         m->n_pretokenizer > 0 && m->pretokenizer[m->n_pretokenizer - 1].kind == MOEC_STEP_BYTE_LEVEL;
     for (uint32_t i = 0; i < m->n_pretokenizer; i++)
@@ -448,6 +495,7 @@ void moec_tokenizer_free(struct moec_tokenizer *tokenizer)
     free(tokenizer->normalized.entries);
     free(tokenizer->normalized.texts);
     free(tokenizer->slots);
+    free(tokenizer->spellings);
     free(tokenizer->sorted);
     free(tokenizer->outside_model);
     free(tokenizer->special);
@@ -477,9 +525,11 @@ enum moec_status moec_encoding_map_bytes(struct moec_encoding *encoding, const c
 
 enum moec_status moec_tokenizer_word(struct moec_encoding *encoding, const char *word, size_t n_bytes)
 {
-    return (encoding->tokenizer->model->flags & MOEC_TOKENIZER_UNIGRAM) != 0
-               ? moec_tokenizer_unigram(encoding, word, n_bytes)
-               : moec_tokenizer_bpe(encoding, word, n_bytes);
+    const uint32_t flags = encoding->tokenizer->model->flags;
+    if ((flags & MOEC_TOKENIZER_JAPANESE) != 0)
+        return moec_tokenizer_japanese(encoding, word, n_bytes);
+    return (flags & MOEC_TOKENIZER_UNIGRAM) != 0 ? moec_tokenizer_unigram(encoding, word, n_bytes)
+                                                 : moec_tokenizer_bpe(encoding, word, n_bytes);
 }
 
 static void release_encoding(struct moec_encoding *e)
@@ -562,7 +612,8 @@ enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokeni
     /* Room for one more than there is, so that an empty result is an array too. */
     MOEC_TRY_OUT(
         moec_grow_within((void **)&e.ids, &e.ids_capacity, 1, sizeof *e.ids, &budget, "token ids", err));
-    for (uint32_t i = 0; add_special && i < m->n_prefix; i++)
+    const uint32_t n_prefix = add_special ? moec_tokenizer_prefix_count(tokenizer, text, n_bytes) : 0;
+    for (uint32_t i = 0; i < n_prefix; i++)
         MOEC_TRY_OUT(moec_encoding_add_id(&e, m->prefix[i]));
     const size_t first_bytes = n_bytes == 0 ? 0 : moec_utf8_read(text, n_bytes).n_bytes;
     MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text, n_bytes, first_bytes, normalize_and_cut));

@@ -102,6 +102,7 @@ struct moec_detokenizer {
     /* private from here on */
     bool whole_runs; /* judge a run of <0xNN> tokens as one, as the library does */
     bool strip_done; /* nothing more comes off the start */
+    bool in_bytes;   /* of a Japanese tokenizer: the last token was a byte */
     uint8_t n_held;  /* bytes of an unfinished character */
     char held[4];
     uint32_t n_stripped;                     /* characters taken off the start so far */
@@ -109,6 +110,7 @@ struct moec_detokenizer {
     struct moec_tokenizer_buffer run;        /* owned: bytes of the current run when whole_runs */
     struct moec_tokenizer_buffer scratch[2]; /* owned: a token on its way through the decoder's steps */
     struct moec_tokenizer_buffer piece;      /* owned: what was handed out last */
+    struct moec_tokenizer_buffer word; /* owned, of a Japanese tokenizer: the last word, or run of bytes */
 };
 
 void moec_detokenizer_init(struct moec_detokenizer *detokenizer, const struct moec_tokenizer *tokenizer,

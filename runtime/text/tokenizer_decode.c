@@ -23,7 +23,7 @@ void moec_tokenizer_plan_decoder(struct moec_tokenizer *tokenizer)
     for (uint32_t i = 0; i < m->n_decoder; i++) {
         const struct moec_tokenizer_step *step = &m->decoder[i];
         bool joins = step->kind == MOEC_STEP_BYTE_LEVEL || step->kind == MOEC_STEP_BYTE_FALLBACK ||
-                     step->kind == MOEC_STEP_FUSE;
+                     step->kind == MOEC_STEP_FUSE || step->kind == MOEC_STEP_JAPANESE;
         if (joins && !joined) {
             tokenizer->n_token_steps = i;
             tokenizer->joiner = step->kind;
@@ -108,8 +108,8 @@ static enum moec_status token_steps(struct moec_detokenizer *d, const char **tex
 /* ---- joining ---- */
 
 /* Adds finished text to the piece, less what comes off the start. */
-static enum moec_status add_text(struct moec_detokenizer *d, const char *text, size_t n_bytes,
-                                 struct moec_error *err)
+enum moec_status moec_detokenizer_add_text(struct moec_detokenizer *d, const char *text, size_t n_bytes,
+                                           struct moec_error *err)
 {
     const char *mark = d->tokenizer->model->text + d->tokenizer->strip_char.offset;
     size_t mark_bytes = d->tokenizer->strip_char.length;
@@ -127,15 +127,15 @@ static enum moec_status add_text(struct moec_detokenizer *d, const char *text, s
 }
 
 /* Adds one byte of a stream of UTF-8; whole characters go on as text, broken parts as U+FFFD. */
-static enum moec_status add_byte(struct moec_detokenizer *d, uint8_t byte, struct moec_error *err)
+enum moec_status moec_detokenizer_add_byte(struct moec_detokenizer *d, uint8_t byte, struct moec_error *err)
 {
     d->held[d->n_held++] = (char)byte;
     while (d->n_held > 0) {
         struct moec_utf8_char c = moec_utf8_read(d->held, d->n_held);
         if (c.cut_off)
             return MOEC_OK;
-        MOEC_TRY(c.valid ? add_text(d, d->held, c.n_bytes, err)
-                         : add_text(d, REPLACEMENT, REPLACEMENT_BYTES, err));
+        MOEC_TRY(c.valid ? moec_detokenizer_add_text(d, d->held, c.n_bytes, err)
+                         : moec_detokenizer_add_text(d, REPLACEMENT, REPLACEMENT_BYTES, err));
         d->n_held = (uint8_t)(d->n_held - c.n_bytes);
         memmove(d->held, d->held + c.n_bytes, d->n_held);
     }
@@ -143,12 +143,12 @@ static enum moec_status add_byte(struct moec_detokenizer *d, uint8_t byte, struc
 }
 
 /* The stream of bytes ends here. */
-static enum moec_status end_bytes(struct moec_detokenizer *d, struct moec_error *err)
+enum moec_status moec_detokenizer_end_bytes(struct moec_detokenizer *d, struct moec_error *err)
 {
     if (d->n_held == 0)
         return MOEC_OK;
     d->n_held = 0;
-    return add_text(d, REPLACEMENT, REPLACEMENT_BYTES, err);
+    return moec_detokenizer_add_text(d, REPLACEMENT, REPLACEMENT_BYTES, err);
 }
 
 /* A run of <0xNN> tokens ends here. */
@@ -157,11 +157,11 @@ static enum moec_status end_run(struct moec_detokenizer *d, struct moec_error *e
     size_t n_bytes = d->run.n_bytes;
     d->run.n_bytes = 0;
     if (n_bytes == 0)
-        return end_bytes(d, err);
+        return moec_detokenizer_end_bytes(d, err);
     if (moec_utf8_valid_bytes(d->run.bytes, n_bytes) == n_bytes)
-        return add_text(d, d->run.bytes, n_bytes, err);
+        return moec_detokenizer_add_text(d, d->run.bytes, n_bytes, err);
     for (size_t i = 0; i < n_bytes; i++)
-        MOEC_TRY(add_text(d, REPLACEMENT, REPLACEMENT_BYTES, err));
+        MOEC_TRY(moec_detokenizer_add_text(d, REPLACEMENT, REPLACEMENT_BYTES, err));
     return MOEC_OK;
 }
 
@@ -180,10 +180,11 @@ static enum moec_status add_fallback_token(struct moec_detokenizer *d, const cha
     int low = n_bytes == 6 ? hex_digit(text[4]) : -1;
     if (high < 0 || low < 0 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
         MOEC_TRY(end_run(d, err));
-        return add_text(d, text, n_bytes, err);
+        return moec_detokenizer_add_text(d, text, n_bytes, err);
     }
     char byte = (char)(high << 4 | low);
-    return d->whole_runs ? moec_buffer_append(&d->run, &byte, 1, err) : add_byte(d, (uint8_t)byte, err);
+    return d->whole_runs ? moec_buffer_append(&d->run, &byte, 1, err)
+                         : moec_detokenizer_add_byte(d, (uint8_t)byte, err);
 }
 
 /* A token that is not wholly in ByteLevel's alphabet (an added token with a space) stands for its own bytes.
@@ -199,7 +200,8 @@ static enum moec_status add_byte_level_token(struct moec_detokenizer *d, const c
     }
     for (size_t at = 0; at < n_bytes;) {
         struct moec_utf8_char c = moec_utf8_read(text + at, n_bytes - at);
-        MOEC_TRY(add_byte(d, mapped ? (uint8_t)moec_byte_level_byte(c.code_point) : (uint8_t)text[at], err));
+        MOEC_TRY(moec_detokenizer_add_byte(
+            d, mapped ? (uint8_t)moec_byte_level_byte(c.code_point) : (uint8_t)text[at], err));
         at += mapped ? c.n_bytes : 1;
     }
     return MOEC_OK;
@@ -213,12 +215,14 @@ static enum moec_status add_token(struct moec_detokenizer *d, const char *text, 
         return add_byte_level_token(d, text, n_bytes, err);
     case MOEC_STEP_BYTE_FALLBACK:
         return add_fallback_token(d, text, n_bytes, err);
+    case MOEC_STEP_JAPANESE:
+        return moec_detokenizer_japanese(d, text, n_bytes, err);
     case 0:
         if (d->n_tokens > 0)
-            MOEC_TRY(add_text(d, " ", 1, err));
-        return add_text(d, text, n_bytes, err);
+            MOEC_TRY(moec_detokenizer_add_text(d, " ", 1, err));
+        return moec_detokenizer_add_text(d, text, n_bytes, err);
     default:
-        return add_text(d, text, n_bytes, err);
+        return moec_detokenizer_add_text(d, text, n_bytes, err);
     }
 }
 
@@ -268,6 +272,7 @@ enum moec_status moec_detokenizer_finish(struct moec_detokenizer *detokenizer, c
     detokenizer->piece.n_bytes = 0;
     MOEC_TRY(end_run(detokenizer, err));
     detokenizer->n_tokens = 0;
+    detokenizer->in_bytes = false;
     detokenizer->n_stripped = 0;
     detokenizer->strip_done = false;
     return hand_out(detokenizer, piece, n_bytes, err);
@@ -276,6 +281,7 @@ enum moec_status moec_detokenizer_finish(struct moec_detokenizer *detokenizer, c
 void moec_detokenizer_release(struct moec_detokenizer *detokenizer)
 {
     free(detokenizer->run.bytes);
+    free(detokenizer->word.bytes);
     free(detokenizer->scratch[0].bytes);
     free(detokenizer->scratch[1].bytes);
     free(detokenizer->piece.bytes);

@@ -76,9 +76,18 @@ struct moec_added_matcher {
     char *texts;         /* owned normalised texts, or NULL */
 };
 
+/* Of a Japanese tokenizer: bytes of the model's text, and the token that they are a spelling of. */
+struct moec_spelling {
+    uint32_t offset, n_bytes;
+    uint32_t id;
+};
+
 struct moec_tokenizer {
     const struct moec_tokenizer_model *model; /* borrowed */
     uint32_t *slots;                          /* open addressing over texts: id + 1, 0 is free */
+    struct moec_spelling *spellings;          /* owned; then slots hold the place in this + 1 */
+    uint32_t longest_mark_bytes;              /* longest spelling that begins with '<' */
+    uint32_t symbol_id, sign_id;              /* <KIGOU> and <U2000U2BFF> */
     uint32_t slot_mask;
     uint64_t *outside_model; /* bit per id: added token that BPE does not know */
     uint64_t *special;       /* bit per id */
@@ -101,7 +110,9 @@ struct moec_tokenizer {
 
     /* The decoder, taken apart: steps on single tokens, how bytes are joined, characters off the start. */
     uint32_t n_token_steps;
-    /* MOEC_STEP_BYTE_LEVEL, MOEC_STEP_BYTE_FALLBACK, MOEC_STEP_FUSE, or 0: joined by spaces. */
+    /* MOEC_STEP_BYTE_LEVEL, MOEC_STEP_BYTE_FALLBACK, MOEC_STEP_FUSE, MOEC_STEP_JAPANESE, or 0: joined by
+     * spaces.
+     */
     uint32_t joiner;
     uint32_t strip_count;
     struct moec_tokenizer_string strip_char;
@@ -202,9 +213,36 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_bpe(struct moec_encoding *encod
                                                      size_t n_bytes);
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_unigram(struct moec_encoding *encoding, const char *word,
                                                          size_t n_bytes);
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_japanese(struct moec_encoding *encoding, const char *text,
+                                                          size_t n_bytes);
 /* `encoding->mapped` becomes the word in ByteLevel's characters. */
 MOEC_WARN_UNUSED enum moec_status moec_encoding_map_bytes(struct moec_encoding *encoding, const char *word,
                                                           size_t n_bytes);
+
+/* Appends text[n_bytes] with each pair of a MOEC_STEP_REPLACE_EACH applied. Errors: MOEC_ERR_LIMIT when it
+ * grows past the limit. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_replace_each(const char *content, size_t content_bytes,
+                                                              const char *text, size_t n_bytes,
+                                                              struct moec_tokenizer_buffer *out,
+                                                              size_t limit_bytes, struct moec_error *err);
+
+/* Finds the tokens that moec_tokenizer_japanese needs; the vocabulary is indexed. */
+void moec_tokenizer_index_japanese(struct moec_tokenizer *tokenizer);
+
+/* How many of the ids before a text it is given. */
+uint32_t moec_tokenizer_prefix_count(const struct moec_tokenizer *tokenizer, const char *text,
+                                     size_t n_bytes);
+
+/* Adds what a token of a Japanese tokenizer stands for. */
+MOEC_WARN_UNUSED enum moec_status moec_detokenizer_japanese(struct moec_detokenizer *d, const char *text,
+                                                            size_t n_bytes, struct moec_error *err);
+/* Parts of the detokenizer: finished text, one byte of a stream of UTF-8, the stream's end. */
+MOEC_WARN_UNUSED enum moec_status moec_detokenizer_add_text(struct moec_detokenizer *d, const char *text,
+                                                            size_t n_bytes, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_detokenizer_add_byte(struct moec_detokenizer *d, uint8_t byte,
+                                                            struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_detokenizer_end_bytes(struct moec_detokenizer *d,
+                                                             struct moec_error *err);
 
 /* Prepares what moec_tokenizer_unigram needs; the vocabulary is indexed. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_index_unigram(struct moec_tokenizer *tokenizer,

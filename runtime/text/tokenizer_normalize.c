@@ -266,6 +266,9 @@ static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint3
         return map_bytes(text, n_bytes, out, err);
     case MOEC_STEP_SENTENCEPIECE:
         return moec_tokenizer_sentencepiece(m, step, text, n_bytes, out, limit_bytes, err);
+    case MOEC_STEP_REPLACE_EACH:
+        return moec_tokenizer_replace_each(content, step->content.length, text, n_bytes, out, limit_bytes,
+                                           err);
     case MOEC_STEP_PRECOMPILED:
         return moec_tokenizer_precompiled(m, text, n_bytes, out, limit_bytes, err);
     default:

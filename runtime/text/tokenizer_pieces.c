@@ -212,7 +212,8 @@ static void hand_over(struct pieces *p, uint32_t **ids, size_t *n_ids)
 static enum moec_status encode_pieces(struct pieces *p, bool add_special, bool *fits)
 {
     const struct moec_tokenizer_model *m = p->tokenizer->model;
-    MOEC_TRY(append(p, m->prefix, add_special ? m->n_prefix : 0));
+    MOEC_TRY(append(p, m->prefix,
+                    add_special ? moec_tokenizer_prefix_count(p->tokenizer, p->text, p->n_bytes) : 0));
     MOEC_TRY(add_pieces(p, fits));
     return append(p, m->suffix, add_special ? m->n_suffix : 0);
 }

@@ -21,7 +21,11 @@ for folder in tests/fixtures/families/*/; do
     esac
     model=$work/$family
     mkdir "$model"
-    cp "$folder"*.json "$folder"model*.safetensors "$work/tokenizer.json" "$model"
+    cp "$folder"*.json "$folder"model*.safetensors "$model"
+    case $family in
+    gptsan) cp tests/fixtures/tokenizers/gptsan/*.json tests/fixtures/tokenizers/gptsan/vocab.txt "$model" ;;
+    *) cp "$work/tokenizer.json" "$model" ;;
+    esac
     # shellcheck disable=SC2086
     try 0 "$family: profile" "$moec" profile "$model" $measure --samples 48 --bits 2,4 -q -o "$work/p.h5"
     # shellcheck disable=SC2086
@@ -41,6 +45,9 @@ for folder in tests/fixtures/families/*/; do
     try 0 "$family: int8 arithmetic" "$moec" eval "$model.moec" $measure --json -q --arithmetic int8 --threads 1 --cpu scalar
     same "$work/int8" "$work/stdout" "$family: is the same on one thread with scalar code"
     case $family in
+    gptsan) # with its own tokenizer
+        same "$work/$family-folder/vocab.txt" "$model/vocab.txt" "$family: an export has the vocabulary"
+        ;;
     gpt_oss-mxfp4)
         original=$(value "$model")
         for options in "--bits 16" "--bits 8" "--bits 4 --group 32"; do

@@ -573,6 +573,44 @@ static struct moec_config long_rope(void)
     return c;
 }
 
+/* As GPTSAN has it. */
+static void test_config__section_of_learned_positions(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    c.n_ff_shared = 0;
+    c.shared_gate = false;
+    c.top_k = 1;
+    c.expert_capacity = 4;
+    c.norms = MOEC_NORMS_AFTER;
+    c.layer_norm = c.projects_output = c.has_bypass = c.full_keeps_input = true;
+    c.plain_mlp = c.dense_bias = c.dense_silu = true;
+    for (uint32_t i = 0; i < c.n_kind; i++) {
+        c.kinds[i].rope_theta = 0;
+        c.kinds[i].adds_positions = !c.kinds[i].is_moe;
+    }
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_true(back.layer_norm && back.projects_output && back.has_bypass && back.full_keeps_input &&
+                back.dense_bias && back.dense_silu && back.expert_capacity == 4);
+    for (uint32_t layer = 0; layer < c.n_layer; layer++)
+        assert_int_equal(moec_config_layer(&back, layer)->adds_positions, !moec_config_is_moe(&c, layer));
+
+    const size_t block = n - 8 - 4 - c.n_layer;
+    assert_memory_equal(bytes + block,
+                        ((uint8_t[]){35, 0, 0, 0, (uint8_t)(4 + c.n_layer), 0, 0, 0, 1, 1, 1, 3}), 12);
+    const struct damage damages[] = {
+        {block + 8, 2, MOEC_ERR_FORMAT, "2 at offset 0 of learned positions and bypasses, expected 0..1"},
+        {block + 11, 4, MOEC_ERR_FORMAT, "4 at offset 3 of learned positions and bypasses, expected 0..3"},
+        {n - 1, 7, MOEC_ERR_FORMAT, "expected 0..1"},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
 static void test_config__section_of_long_rope(void **state)
 {
     (void)state;
@@ -818,6 +856,12 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 5");
     REFUSED(c.router_jitter = 0.1f, MOEC_ERR_FORMAT, "0.1 as the router's jitter, expected 0 without");
     REFUSED((c.layer_norm = true, c.norms = MOEC_NORMS_AROUND), MOEC_ERR_FORMAT, "LayerNorms");
+    REFUSED((c.projects_output = true, c.logit_divisor = 2), MOEC_ERR_FORMAT,
+            "projects the last hidden state");
+    REFUSED((c.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
+            "bypass of the experts beside a shared");
+    REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "gates, expected no gates");
+    REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "and no expert capacity");
     REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
     REFUSED(c.rope_context = 5, MOEC_ERR_LIMIT, "length of texts that angles are for 5");
     REFUSED(c.n_rope_factor = 4, MOEC_ERR_LIMIT, "factors of RoPE 4");
@@ -945,6 +989,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_experts),
         cmocka_unit_test(test_config__section_of_routing_by_token),
         cmocka_unit_test(test_config__section_of_own_norms),
+        cmocka_unit_test(test_config__section_of_learned_positions),
         cmocka_unit_test(test_config__section_of_long_rope),
         cmocka_unit_test(test_config__section_of_forms),
         cmocka_unit_test(test_config__section_of_attentions),

@@ -47,6 +47,7 @@ static const char *const families[] = {
     "hash_moe",
     "qwen3_moe-longrope",
     "qwen3_moe-dynamic",
+    "gptsan",
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
