@@ -7,6 +7,9 @@ SANITIZE ?=
 DEV      ?= 0
 JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
 CFLAGS   ?= -O2 -g
+# Kernels for a GPU: auto where nvcc is, 1 (refuses to build without), 0. Developers' builds do without: nvcc takes minutes.
+CUDA     ?= $(if $(filter 1,$(DEV)),0,auto)
+NVCC     ?= nvcc
 VERSION  := 0.1.0
 
 ifeq ($(origin CC),default)
@@ -103,11 +106,34 @@ $(BUILD)/obj/%.o: %.c
 # the C compiler links them.
 CXX_FLAGS = -x c++ -std=gnu++17 -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wno-unknown-pragmas \
             $(filter-out -std=% -Wmissing-prototypes -Wstrict-prototypes,$(BASE_FLAGS)) $(CFLAGS) $(SAN_FLAGS)
-TEST_PARTS += $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard runtime/cuda/blocks/*.c runtime/cuda/kernels/*.cu)))
+TEST_PARTS += $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard runtime/cuda/blocks/*.c runtime/cuda/kernels/*.cu tests/unit/*.cu)))
 $(BUILD)/obj/%.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,C++,$<)
 	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c $< -o $@
+
+# And for a GPU. A product is fused with a sum where the source says fma and nowhere else, as above; the PTX is kept
+# for tests/cli/cuda_ptx.sh.
+ifeq ($(filter 0,$(CUDA))$(SANITIZE),)
+NVCC_FOUND := $(shell command -v $(NVCC) 2>/dev/null)
+ifeq ($(CUDA)$(NVCC_FOUND),1)
+$(error CUDA=1, but there is no '$(NVCC)' on the PATH; NVCC=/usr/local/cuda/bin/nvcc names one elsewhere)
+endif
+endif
+ifneq ($(NVCC_FOUND),)
+NVCC_FLAGS := -std=c++17 -O3 -I. -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -cudart static \
+              -gencode 'arch=compute_80,code=[compute_80,sm_80,sm_90]' -Wno-deprecated-gpu-targets -Xcompiler -fPIC
+CUDA_OBJ := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(wildcard runtime/cuda/kernels/*.cu runtime/cuda/cudart/*.cu))
+all: $(BUILD)/libmoert-cuda.so
+$(BUILD)/libmoert-cuda.so: $(CUDA_OBJ) $(call obj,formats/base/error.c formats/base/printable.c)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -shared -Xlinker --exclude-libs,ALL,--as-needed,--no-undefined $^ -o $@
+$(BUILD)/cuda/%.o: %.cu
+	@mkdir -p $(@D) $(BUILD)/cuda/ptx $(BUILD)/cuda/kept/$(*F)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MF $(@:.o=.d) --keep --keep-dir $(BUILD)/cuda/kept/$(*F) -c $< -o $@ && \
+	    cp $(BUILD)/cuda/kept/$(*F)/$(*F).ptx $(BUILD)/cuda/ptx && rm -r $(BUILD)/cuda/kept/$(*F)
+endif
 
 $(BUILD)/libmoert.a: $(MOERT_OBJ)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
@@ -241,7 +267,7 @@ experiment-decisions: deps
 # ---- quality ----
 
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests docs,\
-           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh)
+           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu)
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
 EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mgfni -mavx2 -mfma -mf16c)
 
@@ -353,10 +379,10 @@ help:
 	@echo 'make deb             Debian packages, into build/deb; make test-deb tries them in a bare Debian (root)'
 	@echo 'make dist            the source of the last commit, as a tar file'
 	@echo 'make clean           remove build/'
-	@echo 'settings: CC=gcc|clang CFLAGS= DEV=1 (warnings are errors) V=1 (show commands) JOBS=N'
+	@echo 'settings: CC=gcc|clang CFLAGS= DEV=1 (warnings are errors) V=1 (show commands) JOBS=N CUDA=auto|0|1'
 
 clean:
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/cuda -name '*.d' 2>/dev/null)

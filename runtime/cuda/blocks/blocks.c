@@ -35,6 +35,7 @@
 #define MAX_WARPS   (MOEC_BLOCKS_MAX_THREADS / MOEC_BLOCKS_WARP)
 
 MOEC_BLOCKS_LOCAL const struct moec_blocks_place *moec_blocks_here;
+MOEC_BLOCKS_LOCAL uint64_t moec_blocks_epoch;
 
 /* ---- stacks ---- */
 
@@ -144,6 +145,14 @@ void moec_blocks_refuse_index(uint64_t index, uint64_t length)
     char text[96];
     (void)snprintf(text, sizeof text, "index %llu of an array of %llu", (unsigned long long)index,
                    (unsigned long long)length);
+    refuse(text);
+}
+
+void moec_blocks_refuse_race(uint32_t other)
+{
+    char text[96];
+    (void)snprintf(text, sizeof text, "thread %u used the same shared memory, and no barrier parts them",
+                   other);
     refuse(text);
 }
 
@@ -306,6 +315,7 @@ static bool end_barrier(struct runner *runner)
             return false;
         is_met = is_met || runner->threads[t].state == AT_BARRIER;
     }
+    moec_blocks_epoch++;
     for (uint32_t t = 0; t < runner->n_threads && is_met; t++)
         if (runner->threads[t].state == AT_BARRIER)
             runner->threads[t].state = READY;
@@ -352,6 +362,7 @@ static void run_grid(void *memory)
         for (block.y = 0; block.y < launch->n_blocks.y; block.y++)
             for (block.x = 0; block.x < launch->n_blocks.x; block.x++) {
                 runner->serial++;
+                moec_blocks_epoch++;
                 for (uint32_t t = 0; t < launch->n_threads; t++) {
                     runner->threads[t].state = READY;
                     runner->threads[t].place = (struct moec_blocks_place){

@@ -36,6 +36,9 @@ struct moec_blocks_place {
     uint64_t serial; /* another one for every block, from 1 on */
 };
 extern MOEC_BLOCKS_LOCAL const struct moec_blocks_place *moec_blocks_here;
+/* Another one after every barrier and for every block, rising: what threads do under one number has no order.
+ */
+extern MOEC_BLOCKS_LOCAL uint64_t moec_blocks_epoch;
 
 /* What one thread does, with its kernel's arguments. */
 typedef void moec_blocks_body(const void *arguments);
@@ -63,8 +66,9 @@ uint32_t moec_blocks_exchange(uint32_t mask, uint32_t value, uint32_t from);
 /* Bit i: lane i is in the mask and gave something other than 0. */
 uint32_t moec_blocks_ballot(uint32_t mask, uint32_t value);
 
-/* Ends the program. */
+/* End the program: an index past an array's end, and memory that `other` has used since the last barrier. */
 __attribute__((noreturn)) void moec_blocks_refuse_index(uint64_t index, uint64_t length);
+__attribute__((noreturn)) void moec_blocks_refuse_race(uint32_t other);
 
 #ifdef __cplusplus
 }

@@ -81,20 +81,63 @@ template <typename T> static inline T __shfl_xor_sync(uint32_t mask, T value, in
     return __shfl_sync(mask, value, (int)(threadIdx.x % MOEC_BLOCKS_WARP) ^ lane);
 }
 
+/* A value of shared memory, and who used it last, under which number of moec_blocks_epoch. */
+template <typename T> struct moec_cuda_shared_value {
+    T value;
+    uint32_t writer, reader;
+    uint64_t written, read;
+    bool has_readers; /* several */
+};
+
+/* What an index of shared memory stands for: reads and writes are told apart. */
+template <typename T> struct moec_cuda_shared_place {
+    moec_cuda_shared_value<T> &at;
+
+    operator T() const
+    {
+        const uint32_t own = threadIdx.x;
+        if (at.written == moec_blocks_epoch && at.writer != own)
+            moec_blocks_refuse_race(at.writer);
+        at.has_readers = at.read == moec_blocks_epoch && (at.has_readers || at.reader != own);
+        at.reader = own;
+        at.read = moec_blocks_epoch;
+        return at.value;
+    }
+
+    moec_cuda_shared_place &operator=(T value)
+    {
+        const uint32_t own = threadIdx.x;
+        if (at.written == moec_blocks_epoch && at.writer != own)
+            moec_blocks_refuse_race(at.writer);
+        if (at.read == moec_blocks_epoch && (at.has_readers || at.reader != own))
+            moec_blocks_refuse_race(at.reader);
+        at.value = value;
+        at.writer = own;
+        at.written = moec_blocks_epoch;
+        return *this;
+    }
+
+    moec_cuda_shared_place &operator=(const moec_cuda_shared_place &other)
+    {
+        return *this = T(other);
+    }
+};
+
 /* Shared memory of a block: all threads of the operating system's thread that runs the block see it. */
 template <typename T, uint32_t N> struct moec_cuda_shared_array {
-    T values[N];
+    moec_cuda_shared_value<T> values[N];
     uint64_t serial; /* of the block that it belongs to */
 
-    T &operator[](uint64_t index)
+    moec_cuda_shared_place<T> operator[](uint64_t index)
     {
         if (index >= N)
             moec_blocks_refuse_index(index, N);
         if (serial != moec_blocks_here->serial) {
-            memset(static_cast<void *>(values), 0xff, sizeof values);
+            for (uint32_t i = 0; i < N; i++)
+                memset(&values[i].value, 0xff, sizeof values[i].value);
             serial = moec_blocks_here->serial;
         }
-        return values[index];
+        return {values[index]};
     }
 };
 
