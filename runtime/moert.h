@@ -40,7 +40,7 @@ enum moert_status {
     MOERT_ERR_MEMORY = 10, /* the system is out of memory */
     MOERT_ERR_BUDGET = 11, /* memory_bytes is below the smallest budget that works; the message itemises it */
     MOERT_ERR_LIMIT = 12,  /* context full, id outside the vocabulary, ... */
-    MOERT_ERR_IO = 20,
+    MOERT_ERR_IO = 20,     /* storage, or a GPU that failed: its sessions can only be freed */
     MOERT_ERR_NOT_FOUND = 21,
     MOERT_ERR_FORMAT = 30,      /* not a bundle, or malformed */
     MOERT_ERR_CHECKSUM = 31,    /* damaged; the message names the section or the expert */
@@ -91,6 +91,13 @@ struct moert_options {
                               MOERT_DRAFT_TOKENS more positions */
     int n_threads;         /* 0 = all cores that this process may use */
     const char *cpu;       /* "auto", "scalar", "avx2", "avx512": same bits, different speed */
+    /* NULL = the CPU alone, or "cuda" or "cuda:N": the pass runs on that GPU, in the canonical arithmetic and
+     * with the same bits, its experts in a pool in front of the expert buffer, which becomes pinned memory.
+     * Errors: MOERT_ERR_UNSUPPORTED without libmoert-cuda.so or such a device, and for layers that have no
+     * kernels. */
+    const char *device;
+    uint64_t
+        vram_bytes; /* limit on what is allocated of the device's memory; 0 = most of what is free there */
     /* "canonical", or "int8": activations are rounded to INT8 and products with integer codes are sums of
      * integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on every
      * instruction set too. NULL: the one that the bundle's certificate means (moec compile --arithmetic),
@@ -196,6 +203,10 @@ struct moert_info {
     /* The arithmetic that the certificate of the bundle, or of its settings where they are in use, means;
      * NULL without one. */
     const char *certified_arithmetic;
+    /* Of the device, NULL and 0 without one: its name, and what is planned of its memory; in the pool of
+     * experts. */
+    const char *device;
+    uint64_t vram_bytes, vram_pool_bytes;
 };
 
 /* Counters since the engine was opened; subtract two readings for what happened in between. Each expert that
@@ -246,6 +257,17 @@ MOERT_API bool moert_engine_warning(const struct moert_engine *engine, char *tex
 /* Counters of all MoE layers, and of one: ordinal 0 .. n_moe_layer - 1. */
 MOERT_API struct moert_stats moert_engine_stats(const struct moert_engine *engine);
 MOERT_API struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal);
+
+/* Experts that a router asked for, by the pool on the device: all 0 without one. Those of moert_stats are
+ * then of what the pool asks for. */
+struct moert_pool_stats {
+    uint64_t hits;   /* on the device when the router answered */
+    uint64_t late;   /* on their way there */
+    uint64_t misses; /* in the process's memory, or in storage */
+    uint64_t evictions;
+    uint64_t copied_bytes; /* to the device */
+};
+MOERT_API struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engine);
 
 /* Neurons of routed experts since the engine was opened, for each token that an expert computed, with the
  * bytes of their encoded weights: in all, and those that the sparsity left. All 0 without one. */

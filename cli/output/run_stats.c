@@ -64,6 +64,22 @@ static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t 
             cli_memory_text(c, info.working_set_bytes));
 }
 
+static void print_device(FILE *out, const struct moert_engine *engine, const struct moert_info *info)
+{
+    const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
+    const uint64_t n_asked = stats.hits + stats.late + stats.misses;
+    char a[24], b[24];
+    if (info->device == NULL)
+        return;
+    fprintf(out, "device    %s: %s planned of its memory, %s of it for experts\n", info->device,
+            cli_memory_text(a, info->vram_bytes), cli_memory_text(b, info->vram_pool_bytes));
+    fprintf(out,
+            "          %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " misses (%.1f%% hits), %" PRIu64
+            " evicted there; %s copied to it\n",
+            stats.hits, stats.late, stats.misses, 100 * rate((double)stats.hits, (double)n_asked),
+            stats.evictions, cli_memory_text(a, stats.copied_bytes));
+}
+
 /* Those in use: asked for, or the bundle's. */
 static struct moert_decisions decisions_of(const struct moert_engine *engine,
                                            const struct run_figures *figures, bool *are_tuned)
@@ -129,6 +145,7 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
     }
     print_experts(out, engine);
     print_memory(out, engine, figures->budget_bytes);
+    print_device(out, engine, &info);
     print_kernels(out, &info);
 }
 
@@ -258,6 +275,23 @@ static void put_memory(struct node *root, const struct moert_info *info, uint64_
     close_node(&memory, '}');
 }
 
+static void put_device(struct node *root, const struct moert_engine *engine, const struct moert_info *info)
+{
+    const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
+    if (info->device == NULL)
+        return;
+    struct node device = open_node(root, "device", '{');
+    put_text(&device, "name", info->device);
+    put_u64(&device, "planned_bytes", info->vram_bytes);
+    put_u64(&device, "pool_bytes", info->vram_pool_bytes);
+    put_u64(&device, "hits", stats.hits);
+    put_u64(&device, "late", stats.late);
+    put_u64(&device, "misses", stats.misses);
+    put_u64(&device, "evictions", stats.evictions);
+    put_u64(&device, "copied_bytes", stats.copied_bytes);
+    close_node(&device, '}');
+}
+
 static void add_counters(struct moert_stats *sum, const struct moert_stats *one)
 {
     sum->hits += one->hits;
@@ -334,6 +368,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
     put_speed(&root, figures);
     put_memory(&root, &info, figures->budget_bytes);
+    put_device(&root, engine, &info);
     put_decisions(&root, engine, figures);
     if (figures->decisions.sparsity > 0) {
         const struct moert_neurons neurons = moert_engine_neurons(engine);

@@ -3,6 +3,7 @@
 #define MOEC_RUNTIME_ENGINE_H
 
 #include "formats/model/decision_settings.h"
+#include "runtime/engine/engine_gpu.h"
 #include "runtime/engine/kv_lending.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/mode.h"
@@ -22,6 +23,7 @@ struct moert_engine {
     struct moec_model *model;
     struct moec_expert_cache *cache; /* one of these two serves the experts */
     struct moec_expert_stream *stream;
+    struct moec_engine_gpu *gpu;      /* in front of the cache; NULL = the CPU alone */
     struct moec_trace *trace;         /* NULL when none is written */
     atomic_ullong *compute_ns;        /* (MoE layers), owned */
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */

@@ -245,6 +245,23 @@ static enum moec_status check_options(const struct moert_options *options, const
                                        : MOEC_OK;
 }
 
+/* What a device does not do is refused before anything is opened there. */
+static enum moec_status check_device(const struct moert_engine *engine, const struct moert_options *options,
+                                     struct moec_error *err)
+{
+    const struct moec_mode *mode = engine->choice.mode;
+    const char *what = engine->int8               ? "the int8 arithmetic; choose the canonical one"
+                       : mode->streams_all        ? "a mode that reads every expert in order"
+                       : has_precision(engine)    ? "a precision that is chosen at a miss"
+                       : engine->sparsity != NULL ? "sparsity"
+                                                  : NULL;
+    if (options->device == NULL && options->vram_bytes > 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
+    if (options->device == NULL || what == NULL)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
+}
+
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
 {
     const struct moec_mode_choice *choice = &engine->choice;
@@ -372,17 +389,35 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
     return request;
 }
 
+/* The chunk is what both memories have room for. */
+static enum moec_status make_vram_plan(struct moert_engine *engine, const struct moert_options *options,
+                                       struct moec_error *err)
+{
+    const struct moec_vram_request request = {.bundle = engine->bundle,
+                                              .copy = engine->choice.copy,
+                                              .budget_bytes = options->vram_bytes,
+                                              .free_bytes = engine->gpu->info.free_bytes,
+                                              .n_context = engine->n_context,
+                                              .n_sessions = engine->n_sessions,
+                                              .n_beams = engine->n_beams,
+                                              .max_tokens = engine->plan.max_tokens};
+    MOEC_TRY(moec_vram_plan_make(&request, &engine->gpu->plan, err));
+    engine->plan.max_tokens = engine->gpu->plan.max_tokens;
+    return MOEC_OK;
+}
+
 static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
                                   struct moec_error *err)
 {
     const bool lends = !options->keeps_buffer && options->expert_buffer_bytes == 0 &&
-                       options->trace == NULL && engine->choice.mode->keeps;
+                       options->trace == NULL && engine->choice.mode->keeps && engine->gpu == NULL;
     struct moec_memory_request request = request_of(engine, options);
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
     MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
     if (lends)
         moec_kv_lending_plan(&engine->lending, &engine->plan, &request, engine->n_prompt + 1);
-    return moec_mode_check_plan(engine->choice.mode, &engine->plan, err);
+    MOEC_TRY(moec_mode_check_plan(engine->choice.mode, &engine->plan, err));
+    return engine->gpu != NULL ? make_vram_plan(engine, options, err) : MOEC_OK;
 }
 
 static enum moec_status create_experts(struct moert_engine *engine, struct moec_error *err)
@@ -400,6 +435,8 @@ static enum moec_status create_experts(struct moert_engine *engine, struct moec_
     }
     const struct moec_expert_cache_options options = cache_options_of(engine);
     MOEC_TRY(moec_expert_cache_create(engine->bundle, &options, &engine->cache, err));
+    if (engine->gpu != NULL)
+        return moec_engine_gpu_load(engine->gpu, engine->model, engine->bundle, &options, engine->cache, err);
     if (engine->lending.lent_bytes > 0)
         moec_kv_lending_begin(&engine->lending, engine->cache);
     return MOEC_OK;
@@ -407,6 +444,8 @@ static enum moec_status create_experts(struct moert_engine *engine, struct moec_
 
 struct moec_experts *moert_engine_experts(const struct moert_engine *engine)
 {
+    if (engine->gpu != NULL)
+        return moec_gpu_experts_source(engine->gpu->experts);
     return engine->stream != NULL ? moec_expert_stream_experts(engine->stream)
                                   : moec_expert_cache_experts(engine->cache);
 }
@@ -425,10 +464,14 @@ static enum moec_status open_bundle(struct moert_engine *engine, const char *pat
 }
 
 static enum moec_status load_engine(struct moert_engine *engine, const char *path,
-                                    const struct moert_options *options, struct moec_error *err)
+                                    const struct moert_options *options, const struct moec_gpu_entry *entry,
+                                    struct moec_error *err)
 {
     MOEC_TRY(open_bundle(engine, path, options, err));
     const struct moec_bundle *bundle = engine->bundle;
+    MOEC_TRY(check_device(engine, options, err));
+    if (options->device != NULL)
+        MOEC_TRY(moec_engine_gpu_open(options->device, entry, bundle, &engine->gpu, err));
     MOEC_TRY(make_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
@@ -501,6 +544,13 @@ enum moert_status moert_engine_open_io(const char *path, const struct moert_opti
                                        const struct moec_record_io *io, struct moert_engine **out,
                                        struct moert_error *err)
 {
+    return moert_engine_open_on(path, options, io, NULL, out, err);
+}
+
+enum moert_status moert_engine_open_on(const char *path, const struct moert_options *options,
+                                       const struct moec_record_io *io, const struct moec_gpu_entry *entry,
+                                       struct moert_engine **out, struct moert_error *err)
+{
     struct moec_error ours = {0};
     void *memory = NULL;
     enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_engine), "an engine", &ours);
@@ -509,8 +559,10 @@ enum moert_status moert_engine_open_io(const char *path, const struct moert_opti
     struct moert_engine *engine = memory;
     engine->io = *io;
     struct moert_options defaults = moert_options_default();
-    status = load_engine(engine, path, options != NULL ? options : &defaults, &ours);
-    if (status != MOEC_OK) { /* sources of experts are made last */
+    status = load_engine(engine, path, options != NULL ? options : &defaults, entry, &ours);
+    if (status != MOEC_OK) { /* sources of experts are made last, the device's pool after the cache */
+        moec_engine_gpu_free(engine->gpu);
+        moec_expert_cache_free(engine->cache);
         moec_trace_discard(engine->trace);
         release_engine(engine);
         return moert_to_public(status, &ours, err);
@@ -525,6 +577,7 @@ enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_err
     if (engine == NULL)
         return MOERT_OK;
     moec_kv_lending_end(&engine->lending);
+    moec_engine_gpu_free(engine->gpu);
     moec_expert_cache_free(engine->cache);
     moec_expert_stream_free(engine->stream);
     const enum moec_status status = moec_trace_close(engine->trace, &ours);
@@ -607,6 +660,9 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .kv_lent_bytes = moec_kv_lending_lent_bytes(lending),
         .rope_limit = moec_config_rope_limit(config),
         .rope_context = engine->model->config.rope_context,
+        .device = engine->gpu != NULL ? engine->gpu->info.name : NULL,
+        .vram_bytes = engine->gpu != NULL ? engine->gpu->plan.total_bytes : 0,
+        .vram_pool_bytes = engine->gpu != NULL ? moec_gpu_experts_pool_bytes(engine->gpu->experts) : 0,
         .certified_arithmetic = engine->certified[0] != '\0' ? engine->certified : NULL,
     };
 }
@@ -657,6 +713,18 @@ struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, u
 {
     const struct moec_cache_counters counters = layer_counters(engine, ordinal);
     return to_stats(&counters, layer_compute_ns(engine, ordinal));
+}
+
+struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engine)
+{
+    if (engine->gpu == NULL)
+        return (struct moert_pool_stats){0};
+    const struct moec_gpu_experts_counters counters = moec_gpu_experts_counters(engine->gpu->experts);
+    return (struct moert_pool_stats){.hits = counters.hits,
+                                     .late = counters.late,
+                                     .misses = counters.misses,
+                                     .evictions = counters.evictions,
+                                     .copied_bytes = counters.copied_bytes};
 }
 
 struct moert_neurons moert_engine_neurons(const struct moert_engine *engine)

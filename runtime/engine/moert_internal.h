@@ -11,6 +11,13 @@ enum moert_status moert_engine_open_io(const char *path, const struct moert_opti
                                        const struct moec_record_io *io, struct moert_engine **out,
                                        struct moert_error *err);
 
+/* The same on the device of an entry (runtime/cuda/gpu_library.h): tests have one of their own. NULL: as
+ * always. */
+struct moec_gpu_entry;
+enum moert_status moert_engine_open_on(const char *path, const struct moert_options *options,
+                                       const struct moec_record_io *io, const struct moec_gpu_entry *entry,
+                                       struct moert_engine **out, struct moert_error *err);
+
 struct moec_engine_chat;
 struct moec_tokenizer;
 

@@ -14,7 +14,8 @@ struct moert_session {
     struct moert_engine *engine; /* borrowed */
     struct moec_clocked_experts experts;
     struct moec_forward forward;
-    struct moec_decider decider; /* where the engine has a route */
+    struct moec_gpu_backend *backend; /* where the engine has a device */
+    struct moec_decider decider;      /* where the engine has a route */
     struct moec_session *session;
 };
 
@@ -35,6 +36,11 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
                                &session->experts.experts, engine->plan.max_tokens, err));
     if (engine->int8)
         MOEC_TRY(moec_forward_use_int8(&session->forward, err));
+    if (engine->gpu != NULL) {
+        MOEC_TRY(moec_gpu_backend_create(engine->gpu->model, engine->gpu->kernels, engine->plan.max_tokens,
+                                         &session->backend, err));
+        session->forward.backend = moec_gpu_backend_of(session->backend);
+    }
     session->forward.trace = engine->trace;
     session->forward.sparsity = engine->sparsity;
     session->forward.lender = engine->lending.cache != NULL ? &engine->lending.lender : NULL;
@@ -83,6 +89,7 @@ void moert_session_free(struct moert_session *session)
         return;
     moec_session_free(session->session);
     moec_forward_release(&session->forward);
+    moec_gpu_backend_free(session->backend);
     moec_decider_release(&session->decider);
     atomic_fetch_sub(&session->engine->n_open, 1);
     free(session);

@@ -53,7 +53,8 @@ while read -r kind room neighbours; do
     sentence=$(tr '\n' ' ' <"$room/README.md" | sed -n 's/.*\(It \(may \)\{0,1\}includes\{0,1\} .*\)Start reading.*/\1/p')
     printf '%s\n' "$neighbours" | tr ' ' '\n' | grep -vE '^(\.|)$' | sort >"$work/allowed"
     # shellcheck disable=SC2016 # backticks of Markdown
-    printf '%s\n' "$sentence" | grep -oE '`[a-z]+`' | tr -d '`' | grep -vxF "$layers" | sort >"$work/named"
+    printf '%s\n' "$sentence" | grep -oE '`[a-z/]+`' | tr -d '`' | grep -vxE "($(echo "$layers" | tr '\n' '|'))(/.*)?" |
+        sort >"$work/named"
     case $sentence in
     *"every room"*) cp "$work/allowed" "$work/named" ;;
     esac

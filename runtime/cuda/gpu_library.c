@@ -1,0 +1,56 @@
+#include "runtime/cuda/gpu_library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIBRARY  "libmoert-cuda.so"
+#define MAX_PATH 4096
+
+static void *open_library(void)
+{
+    Dl_info own;
+    char path[MAX_PATH];
+    const char *slash = dladdr((const void *)&open_library, &own) != 0 ? strrchr(own.dli_fname, '/') : NULL;
+    if (slash != NULL) {
+        const int n =
+            snprintf(path, sizeof path, "%.*s/%s", (int)(slash - own.dli_fname), own.dli_fname, LIBRARY);
+        void *library = n > 0 && n < MAX_PATH ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+        if (library != NULL)
+            return library;
+    }
+    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+}
+
+enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct moec_error *err)
+{
+    void *library = open_library();
+    if (library == NULL)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "there is no '%s' for a device beside this program or where the system looks: run on the "
+            "CPU, or build it where nvcc is (make cuda)",
+            LIBRARY);
+    const struct moec_gpu_entry *entry = dlsym(library, "moec_gpu_entry");
+    if (entry == NULL || strcmp(entry->version, MOEC_VERSION) != 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' is of version '%s', expected '%s': build it again",
+                         LIBRARY, entry != NULL ? entry->version : "none", MOEC_VERSION);
+    *out = entry;
+    return MOEC_OK;
+}
+
+enum moec_status moec_gpu_number_read(const char *text, uint32_t *number, struct moec_error *err)
+{
+    static const char prefix[] = "cuda";
+    const size_t n_prefix = sizeof prefix - 1;
+    const char *digits = strncmp(text, prefix, n_prefix) == 0 ? text + n_prefix : NULL;
+    *number = 0;
+    if (digits != NULL && digits[0] == '\0')
+        return MOEC_OK;
+    const size_t n_digits = digits != NULL && digits[0] == ':' ? strspn(digits + 1, "0123456789") : 0;
+    if (n_digits == 0 || n_digits > 3 || digits[1 + n_digits] != '\0')
+        return moec_fail(err, MOEC_ERR_USAGE, "device '%s' is unknown, expected 'cuda' or 'cuda:N'", text);
+    *number = (uint32_t)strtoul(digits + 1, NULL, 10);
+    return MOEC_OK;
+}

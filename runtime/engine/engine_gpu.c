@@ -1,0 +1,58 @@
+#include "runtime/engine/engine_gpu.h"
+
+#include "formats/base/memory.h"
+
+enum moec_status moec_engine_gpu_open(const char *device, const struct moec_gpu_entry *entry,
+                                      const struct moec_bundle *bundle, struct moec_engine_gpu **out,
+                                      struct moec_error *err)
+{
+    struct moec_engine_gpu *made = NULL;
+    enum moec_status status = MOEC_OK;
+    uint32_t number = 0;
+    MOEC_TRY(moec_gpu_number_read(device, &number, err));
+    MOEC_TRY(moec_gpu_model_check(&bundle->config, err));
+    if (entry == NULL)
+        MOEC_TRY(moec_gpu_library_open(&entry, err));
+    MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a device", err));
+    made->kernels = entry->kernels;
+    MOEC_TRY_OUT(entry->open(number, &made->gpu, err));
+    MOEC_TRY_OUT(made->gpu->ops->info(made->gpu, &made->info, err));
+    *out = made;
+    made = NULL;
+out:
+    moec_engine_gpu_free(made);
+    return status;
+}
+
+enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct moec_model *model,
+                                      const struct moec_bundle *bundle,
+                                      const struct moec_expert_cache_options *options,
+                                      struct moec_expert_cache *cache, struct moec_error *err)
+{
+    uint8_t *memory = moec_expert_cache_memory(cache);
+    MOEC_TRY(gpu->gpu->ops->pin(gpu->gpu, memory, moec_expert_cache_buffer_bytes(cache), "the expert buffer",
+                                err));
+    gpu->pinned = memory;
+    MOEC_TRY(moec_gpu_model_create(gpu->gpu, model, &gpu->model, err));
+    const struct moec_gpu_experts_setup setup = {.gpu = gpu->gpu,
+                                                 .compute = gpu->model->stream,
+                                                 .behind = moec_expert_cache_experts(cache),
+                                                 .bundle = bundle,
+                                                 .policy = options->policy,
+                                                 .copy = options->copy,
+                                                 .pool_bytes = gpu->plan.pool_bytes};
+    return moec_gpu_experts_create(&setup, &gpu->experts, err);
+}
+
+void moec_engine_gpu_free(struct moec_engine_gpu *gpu)
+{
+    if (gpu == NULL)
+        return;
+    moec_gpu_experts_free(gpu->experts);
+    moec_gpu_model_free(gpu->model);
+    if (gpu->gpu != NULL) {
+        gpu->gpu->ops->unpin(gpu->gpu, gpu->pinned);
+        gpu->gpu->ops->close(gpu->gpu);
+    }
+    free(gpu);
+}

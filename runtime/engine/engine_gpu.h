@@ -1,0 +1,36 @@
+/* What an engine has on a GPU: the device, its share of the bundle, and the pool of experts in front of the
+ * cache in the process's memory (internal to runtime/). Thread rule: created and freed by the engine, else
+ * immutable. */
+#ifndef MOEC_RUNTIME_ENGINE_GPU_H
+#define MOEC_RUNTIME_ENGINE_GPU_H
+
+#include "runtime/cuda/gpu_backend.h"
+#include "runtime/cuda/gpu_experts.h"
+#include "runtime/cuda/gpu_library.h"
+#include "runtime/engine/vram_plan.h"
+#include "runtime/experts/expert_cache.h"
+
+struct moec_engine_gpu {
+    struct moec_gpu *gpu;
+    const struct moec_gpu_kernels *kernels;
+    struct moec_gpu_info info; /* as it was opened */
+    struct moec_vram_plan plan;
+    struct moec_gpu_model *model;
+    struct moec_gpu_experts *experts;
+    void *pinned; /* the cache's memory */
+};
+
+/* Opens the device of this name ("cuda:1") by an entry, or NULL: that of libmoert-cuda.so; and checks that it
+ * runs the bundle's layers. */
+MOEC_WARN_UNUSED enum moec_status moec_engine_gpu_open(const char *device, const struct moec_gpu_entry *entry,
+                                                       const struct moec_bundle *bundle,
+                                                       struct moec_engine_gpu **out, struct moec_error *err);
+
+/* Copies the dense weights and makes the pool; both are borrowed until it is freed. With `plan` made. */
+MOEC_WARN_UNUSED enum moec_status
+moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct moec_model *model,
+                     const struct moec_bundle *bundle, const struct moec_expert_cache_options *options,
+                     struct moec_expert_cache *cache, struct moec_error *err);
+void moec_engine_gpu_free(struct moec_engine_gpu *gpu); /* NULL-safe */
+
+#endif

@@ -1,0 +1,271 @@
+/* The engine with a device, on the stand-in: the same bits as without, three tiers within their two limits,
+ * and an answer in words where there is no device, no room on it, or a device that is lost. */
+#include "tests/unit/fixture_bundle.h"
+
+#include "runtime/cuda/blocks/blocks.h"
+#include "runtime/cuda/gpu_kernels.h"
+#include "runtime/cuda/gpu_library.h"
+#include "runtime/cuda/host/host_gpu.h"
+#include "runtime/engine/moert_internal.h"
+
+#define N_TOK 20u
+#define KIB   ((uint64_t)1 << 10)
+
+static struct moec_host_gpu_faults faults; /* of the next device */
+static struct moec_gpu *opened;
+
+static enum moec_status open_stand_in(uint32_t number, struct moec_gpu **out, struct moec_error *err)
+{
+    if (number > 1)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "there is no device %u", number);
+    moec_blocks_divert(moec_host_gpu_launch);
+    MOEC_TRY(moec_host_gpu_open(number + 7, out, err));
+    moec_host_gpu_set_faults(*out, &faults);
+    opened = *out;
+    return MOEC_OK;
+}
+
+static const struct moec_gpu_kernels kernels = MOEC_GPU_KERNELS;
+static const struct moec_gpu_entry entry = {MOEC_VERSION, open_stand_in, &kernels};
+
+struct fixture {
+    char *folder, *path;
+    struct moert_engine *cpu;
+    uint32_t n_vocab;
+    float *expected; /* (N_TOK, n_vocab) */
+};
+
+static uint32_t token_of(uint32_t i)
+{
+    return (i * 37 + 11) % 90;
+}
+
+/* Logits of all tokens, chunk by chunk. */
+static enum moert_status read_all(struct moert_session *session, uint32_t chunk, uint32_t n_vocab,
+                                  float *logits, struct moert_error *err)
+{
+    for (uint32_t done = 0; done < N_TOK; done += chunk) {
+        const uint32_t n = N_TOK - done < chunk ? N_TOK - done : chunk;
+        uint32_t tokens[N_TOK], at[N_TOK];
+        for (uint32_t i = 0; i < n; i++) {
+            tokens[i] = token_of(done + i);
+            at[i] = i;
+        }
+        const enum moert_status status =
+            moert_session_step_at(session, tokens, n, at, n, logits + (size_t)done * n_vocab, err);
+        if (status != MOERT_OK)
+            return status;
+    }
+    return MOERT_OK;
+}
+
+static struct moert_options options_of(const char *device, uint64_t vram_bytes)
+{
+    struct moert_options options = moert_options_default();
+    options.n_threads = 1;
+    options.n_context = 32;
+    options.n_sessions = 2;
+    options.device = device;
+    options.vram_bytes = vram_bytes;
+    return options;
+}
+
+static enum moert_status open_engine(const struct fixture *f, const struct moert_options *options,
+                                     struct moert_engine **out, struct moert_error *err)
+{
+    const struct moec_record_io io = {0};
+    return moert_engine_open_on(f->path, options, &io, &entry, out, err);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct moert_error wrong = {0};
+    struct moert_session *session = NULL;
+    const struct moert_options options = options_of(NULL, 0);
+    assert_non_null(f);
+    f->folder = temporary_folder();
+    f->path = temporary_path(f->folder, "model.moec");
+    fixture_bundle_write("tests/fixtures/families/qwen2_moe", f->path, 4, true);
+    assert_int_equal(open_engine(f, &options, &f->cpu, &wrong), MOERT_OK);
+    f->n_vocab = moert_engine_info(f->cpu).n_vocab;
+    f->expected = calloc((size_t)N_TOK * f->n_vocab, sizeof *f->expected);
+    assert_int_equal(moert_session_create(f->cpu, &session, &wrong), MOERT_OK);
+    assert_int_equal(read_all(session, N_TOK, f->n_vocab, f->expected, &wrong), MOERT_OK);
+    moert_session_free(session);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    moert_engine_close(f->cpu);
+    temporary_remove(f->folder);
+    free(f->path);
+    free(f->expected);
+    free(f);
+    return 0;
+}
+
+static void assert_expected(const struct fixture *f, const float *logits)
+{
+    assert_memory_equal(logits, f->expected, (size_t)N_TOK * f->n_vocab * sizeof(float));
+}
+
+/* The floor that a budget of a kibibyte is refused with. */
+static double floor_mib(const struct fixture *f)
+{
+    const struct moert_options options = options_of("cuda", KIB);
+    struct moert_engine *engine = NULL;
+    struct moert_error wrong = {0};
+    assert_int_equal(open_engine(f, &options, &engine, &wrong), MOERT_ERR_BUDGET);
+    const char *equals = strstr(wrong.message, "= ");
+    assert_non_null(equals);
+    return strtod(equals + 2, NULL);
+}
+
+static void a_device_gives_the_same_bits_within_its_limit(void **state)
+{
+    const struct fixture *f = *state;
+    const uint64_t floor = (uint64_t)(floor_mib(f) * 1048576) + 16 * KIB;
+    const uint64_t limits[] = {0, floor, floor + 300 * KIB};
+    float *logits = calloc((size_t)N_TOK * f->n_vocab, sizeof *logits);
+    for (size_t i = 0; i < 3; i++) {
+        const struct moert_options options = options_of("cuda:1", limits[i]);
+        struct moert_engine *engine = NULL;
+        struct moert_session *session = NULL, *fork = NULL;
+        struct moert_error wrong = {0};
+        if (open_engine(f, &options, &engine, &wrong) != MOERT_OK)
+            fail_msg("%s", wrong.message);
+        const struct moert_info info = moert_engine_info(engine);
+        assert_string_equal(info.device, "stand-in for tests");
+        assert_true(limits[i] == 0 || info.vram_bytes <= limits[i]);
+        assert_int_equal(moert_session_create(engine, &session, &wrong), MOERT_OK);
+        if (read_all(session, 1 + 6 * (uint32_t)i, f->n_vocab, logits, &wrong) != MOERT_OK)
+            fail_msg("%s", wrong.message);
+        assert_expected(f, logits);
+        const uint32_t last = token_of(N_TOK - 1);
+        assert_int_equal(moert_session_fork(session, &fork, &wrong), MOERT_OK);
+        moert_session_truncate(fork, N_TOK - 1);
+        assert_int_equal(moert_session_step(fork, &last, 1, logits, &wrong), MOERT_OK);
+        assert_memory_equal(logits, f->expected + (size_t)(N_TOK - 1) * f->n_vocab,
+                            f->n_vocab * sizeof(float));
+        const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
+        assert_true(stats.misses > 0 && stats.copied_bytes > 0);
+        assert_true(i == 1 ? stats.evictions > 0 : i == 2 || stats.evictions == 0);
+        assert_true(moec_host_gpu_counts(opened).peak_bytes <= info.vram_bytes);
+        moert_session_free(fork);
+        moert_session_free(session);
+        moert_engine_close(engine);
+    }
+    free(logits);
+}
+
+static void assert_refused(const struct fixture *f, const struct moert_options *options,
+                           enum moert_status status, const char *words)
+{
+    struct moert_engine *engine = NULL;
+    struct moert_error wrong = {0};
+    const enum moert_status got = open_engine(f, options, &engine, &wrong);
+    if (got != status || strstr(wrong.message, words) == NULL)
+        fail_msg("status %d, '%s', expected %d and '%s'", (int)got, wrong.message, (int)status, words);
+}
+
+static void what_cannot_be_is_refused_in_words(void **state)
+{
+    const struct fixture *f = *state;
+    struct moert_options options = options_of("cuda", KIB);
+    assert_refused(f, &options, MOERT_ERR_BUDGET, "too few: dense weights");
+    options.vram_bytes = (uint64_t)1 << 50;
+    assert_refused(f, &options, MOERT_ERR_BUDGET, "more than it has free");
+    options = options_of("cuda:2", 0);
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "no device 2");
+    options = options_of("vulkan", 0);
+    assert_refused(f, &options, MOERT_ERR_USAGE, "device 'vulkan' is unknown");
+    options = options_of("cuda:", 0);
+    assert_refused(f, &options, MOERT_ERR_USAGE, "expected 'cuda' or 'cuda:N'");
+    options = options_of(NULL, KIB);
+    assert_refused(f, &options, MOERT_ERR_USAGE, "no device");
+    options = options_of("cuda", 0);
+    options.arithmetic = "int8";
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "int8");
+    options = options_of("cuda", 0);
+    options.mode = "sti";
+    options.n_sessions = 1;
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "in order");
+}
+
+/* Without the library the engine says where it would have to be. */
+static void a_missing_library_is_one_sentence(void **state)
+{
+    const struct fixture *f = *state;
+    const struct moert_options options = options_of("cuda", 0);
+    struct moert_engine *engine = NULL;
+    struct moert_error wrong = {0};
+    const enum moert_status status = moert_engine_open(f->path, &options, &engine, &wrong);
+    if (status == MOERT_OK) { /* a machine with a device, and its library in the system's folders */
+        moert_engine_close(engine);
+        return;
+    }
+    assert_int_equal(status, MOERT_ERR_UNSUPPORTED);
+    assert_true(strstr(wrong.message, "libmoert-cuda.so") != NULL || strstr(wrong.message, "CUDA") != NULL);
+    assert_null(strchr(wrong.message, '\n'));
+}
+
+static void memory_that_runs_out_leaves_nothing(void **state)
+{
+    const struct fixture *f = *state;
+    enum moert_status status = MOERT_ERR_MEMORY;
+    for (uint64_t at = 1; status != MOERT_OK; at++) {
+        const struct moert_options options = options_of("cuda", 0);
+        struct moert_engine *engine = NULL;
+        struct moert_session *session = NULL;
+        struct moert_error wrong = {0};
+        faults = (struct moec_host_gpu_faults){.fail_alloc_at = at};
+        status = open_engine(f, &options, &engine, &wrong);
+        if (status == MOERT_OK)
+            status = moert_session_create(engine, &session, &wrong);
+        moert_session_free(session);
+        moert_engine_close(engine);
+        assert_true(status == MOERT_OK || status == MOERT_ERR_MEMORY);
+        assert_true(at < 40);
+    }
+    faults = (struct moec_host_gpu_faults){0};
+}
+
+static void a_lost_device_ends_its_sessions_and_nothing_else(void **state)
+{
+    const struct fixture *f = *state;
+    const struct moert_options options = options_of("cuda", 0);
+    float *logits = calloc((size_t)N_TOK * f->n_vocab, sizeof *logits);
+    struct moert_engine *engine = NULL;
+    struct moert_session *session = NULL, *on_cpu = NULL;
+    struct moert_error wrong = {0};
+    assert_int_equal(open_engine(f, &options, &engine, &wrong), MOERT_OK);
+    assert_int_equal(moert_session_create(engine, &session, &wrong), MOERT_OK);
+    moec_host_gpu_set_faults(opened, &(struct moec_host_gpu_faults){.lose_at = 50});
+    assert_int_equal(read_all(session, 5, f->n_vocab, logits, &wrong), MOERT_ERR_IO);
+    assert_non_null(strstr(wrong.message, "lost"));
+    assert_int_equal(read_all(session, 5, f->n_vocab, logits, &wrong), MOERT_ERR_IO);
+    moert_session_free(session);
+    moert_engine_close(engine);
+    wrong = (struct moert_error){0};
+    assert_int_equal(moert_session_create(f->cpu, &on_cpu, &wrong), MOERT_OK);
+    assert_int_equal(read_all(on_cpu, 5, f->n_vocab, logits, &wrong), MOERT_OK);
+    assert_expected(f, logits);
+    moert_session_free(on_cpu);
+    free(logits);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_gives_the_same_bits_within_its_limit),
+        cmocka_unit_test(what_cannot_be_is_refused_in_words),
+        cmocka_unit_test(a_missing_library_is_one_sentence),
+        cmocka_unit_test(memory_that_runs_out_leaves_nothing),
+        cmocka_unit_test(a_lost_device_ends_its_sessions_and_nothing_else),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
