@@ -75,9 +75,10 @@ struct moert_decisions {
     bool decode_only; /* prompts keep the router's choice, at one precision; of a bundle's settings too */
     bool none;        /* not even the bundle's; then nothing above may be given */
     /* About this share of an expert's neurons, those with the smallest |up . x|, is left out (FloE,
-     * arXiv:2505.05950); 0 = none. Needs a bundle with thresholds (moec sparsify) and its compiled
-     * assignment, and looks at no cache. */
+     * arXiv:2505.05950); 0 = as the bundle's own plan says, where it has one (moec sparsify --max-loss).
+     * Needs a bundle with thresholds (moec sparsify) and its compiled assignment, and looks at no cache. */
     double sparsity;
+    bool all_neurons; /* no neuron is left out, not even by the bundle's plan; sparsity is then 0 */
 };
 
 struct moert_options {
@@ -274,6 +275,7 @@ MOERT_API struct moert_pool_stats moert_engine_pool_stats(const struct moert_eng
 struct moert_neurons {
     uint64_t n_neuron, n_active;
     uint64_t dense_bytes, active_bytes;
+    bool is_planned; /* the bundle's plan says which */
 };
 MOERT_API struct moert_neurons moert_engine_neurons(const struct moert_engine *engine);
 /* The index in the model of MoE layer `ordinal`. */

@@ -24,15 +24,17 @@ bool cli_takes_int8(const struct cli_args *args, const struct moec_certificate *
     return certificate != NULL && moec_certificate_is_int8(certificate);
 }
 
-enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, struct moec_error *err)
-{
-    *share = 0;
-    return cli_double(args, "sparsity", 0.001, 0.999, share, err);
-}
-
 static bool is_set(const struct cli_args *args, const char *option, const char *value)
 {
     return cli_has(args, option) && strcmp(cli_text(args, option), value) == 0;
+}
+
+enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, bool *is_none,
+                                   struct moec_error *err)
+{
+    *share = 0;
+    *is_none = is_set(args, "sparsity", "none");
+    return *is_none ? MOEC_OK : cli_double(args, "sparsity", 0.001, 0.999, share, err);
 }
 
 bool cli_decides_nothing(const struct cli_args *args)
@@ -66,7 +68,7 @@ enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_de
                                               cli_offers(args, "decide") && is_set(args, "decide", "decode"),
                                           .none = cli_decides_nothing(args)};
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
-    MOEC_TRY(cli_read_sparsity(args, &decisions->sparsity, err));
+    MOEC_TRY(cli_read_sparsity(args, &decisions->sparsity, &decisions->all_neurons, err));
     return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);
 }
 

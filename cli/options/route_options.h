@@ -40,9 +40,10 @@
 /* --sparsity (runtime/forward/sparsity.h). */
 #define CLI_SPARSITY_OPTION(flags)                                                                           \
     {                                                                                                        \
-        "sparsity", 0, "SHARE", NULL,                                                                        \
+        "sparsity", 0, "SHARE|none", NULL,                                                                   \
             "Leave out about this share of each expert's neurons, such as 0.6, which changes the output; "   \
-            "moec sparsify prepares the bundle.",                                                            \
+            "moec sparsify prepares the bundle. Default: as the bundle's plan says (moec sparsify "          \
+            "--max-loss), which none turns off.",                                                            \
             flags                                                                                            \
     }
 
@@ -89,8 +90,9 @@
 /* Whether --arithmetic asks for int8, or without it the certificate means that; NULL = there is none. */
 bool cli_takes_int8(const struct cli_args *args, const struct moec_certificate *certificate);
 
-/* 0 without --sparsity. Errors: MOEC_ERR_USAGE. */
-MOEC_WARN_UNUSED enum moec_status cli_read_sparsity(const struct cli_args *args, double *share,
+/* *share is 0 without --sparsity and with --sparsity none, of which *is_none tells. Errors: MOEC_ERR_USAGE.
+ */
+MOEC_WARN_UNUSED enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, bool *is_none,
                                                     struct moec_error *err);
 
 /* Whether --route or --precision is given. */

@@ -125,6 +125,20 @@ static void print_kernels(FILE *out, const struct moert_info *info)
     fprintf(out, ", %" PRIu32 " threads\n", info->n_threads);
 }
 
+static void print_neurons(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
+{
+    const struct moert_neurons neurons = moert_engine_neurons(engine);
+    if (neurons.n_neuron == 0)
+        return;
+    if (neurons.is_planned)
+        fputs("sparsity  the bundle's plan", out);
+    else
+        fprintf(out, "sparsity  %g", figures->decisions.sparsity);
+    fprintf(out, ", %.1f%% of neurons were active, %.1f%% of the experts' weights used\n",
+            100 * rate((double)neurons.n_active, (double)neurons.n_neuron),
+            100 * rate((double)neurons.active_bytes, (double)neurons.dense_bytes));
+}
+
 void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
 {
     const struct moert_info info = moert_engine_info(engine);
@@ -137,12 +151,7 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
         fprintf(out, "drafts    %" PRIu64 " tokens, %" PRIu64 " accepted\n", figures->n_drafted,
                 figures->n_accepted);
     print_decisions(out, engine, figures);
-    if (figures->decisions.sparsity > 0) {
-        const struct moert_neurons neurons = moert_engine_neurons(engine);
-        fprintf(out, "sparsity  %g, %.1f%% of neurons were active, %.1f%% of the experts' weights used\n",
-                figures->decisions.sparsity, 100 * rate((double)neurons.n_active, (double)neurons.n_neuron),
-                100 * rate((double)neurons.active_bytes, (double)neurons.dense_bytes));
-    }
+    print_neurons(out, engine, figures);
     print_experts(out, engine);
     print_memory(out, engine, figures->budget_bytes);
     print_device(out, engine, &info);
@@ -370,9 +379,12 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_memory(&root, &info, figures->budget_bytes);
     put_device(&root, engine, &info);
     put_decisions(&root, engine, figures);
-    if (figures->decisions.sparsity > 0) {
-        const struct moert_neurons neurons = moert_engine_neurons(engine);
-        put_double(&root, "sparsity", figures->decisions.sparsity);
+    const struct moert_neurons neurons = moert_engine_neurons(engine);
+    if (neurons.n_neuron > 0) {
+        if (neurons.is_planned)
+            put_text(&root, "sparsity", "plan");
+        else
+            put_double(&root, "sparsity", figures->decisions.sparsity);
         put_u64(&root, "neurons", neurons.n_neuron);
         put_u64(&root, "active_neurons", neurons.n_active);
         put_u64(&root, "dense_weight_bytes", neurons.dense_bytes);

@@ -150,6 +150,8 @@ static enum moec_status open_engine(struct chat *chat, struct moec_error *err)
                   tuned.route != NULL ? tuned.route : "",
                   tuned.route != NULL && tuned.precision != NULL ? ", " : "",
                   tuned.precision != NULL ? tuned.precision : "");
+    if (moert_engine_neurons(chat->engine).is_planned)
+        cli_print(stderr, "note: neurons are left out by the bundle's plan; --sparsity none turns it off\n");
     struct moert_generation generation = moert_generation_default(chat->engine);
     generation.n_beams = 1;
     MOEC_TRY(cli_double(chat->args, "repetition-penalty", 0.01, 100, &generation.repetition_penalty, err));

@@ -58,6 +58,7 @@ struct eval_job {
     struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
     bool int8;                           /* the arithmetic: asked for, or certified */
     struct moec_sparsity *sparsity;      /* NULL = none */
+    bool is_planned;                     /* it is that of the bundle's plan */
     struct moec_source source, reference;
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
@@ -153,22 +154,30 @@ static const char *precision_word(const struct eval_job *job)
 
 static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *err)
 {
+    const struct moec_bundle *bundle = job->source.bundle;
     double wanted = 0;
-    MOEC_TRY(cli_read_sparsity(job->args, &wanted, err));
-    if (wanted == 0)
+    bool is_none = false;
+    MOEC_TRY(cli_read_sparsity(job->args, &wanted, &is_none, err));
+    if (is_none)
+        return MOEC_OK;
+    if (wanted == 0 && bundle != NULL)
+        MOEC_TRY(moec_sparsity_open_planned(bundle, &job->sparsity, err));
+    job->is_planned = job->sparsity != NULL;
+    if (wanted == 0 && !job->is_planned)
         return MOEC_OK;
     if (job->route.precision.kind != MOEC_PRECISION_ONE)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--sparsity with precision '%s': the thresholds are those of the compiled assignment%s",
+            "%s with precision '%s': the thresholds are those of the compiled assignment%s",
+            job->is_planned ? "the bundle's plan of sparsity (--sparsity none turns it off)" : "--sparsity",
             precision_word(job), are_tuned(job) ? " (--decide none turns the bundle's off)" : "");
-    if (job->source.bundle == NULL)
+    if (bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--sparsity needs a bundle, whose thresholds are those of its own weights; '%s' is a "
             "checkpoint: compile it, then moec sparsify",
             job->source.path);
-    return moec_sparsity_open(job->source.bundle, 0, wanted, &job->sparsity, err);
+    return job->is_planned ? MOEC_OK : moec_sparsity_open(bundle, 0, wanted, &job->sparsity, err);
 }
 
 static enum moec_status score(struct eval_job *job, struct moec_error *err)
@@ -281,34 +290,35 @@ static void print_decisions(const struct eval_job *job)
               are_tuned(job) ? "; decided by the bundle's settings (--decide none turns them off)" : "");
 }
 
-static double sparse_bytes(const struct eval_job *job, uint64_t n_bytes, uint64_t n_neuron)
+/* The share that was asked for. */
+static const char *sparsity_word(const struct eval_job *job)
 {
-    const struct moec_config *config = &job->source.model->config;
-    const double of_token = (double)moec_config_moe_count(config) * config->top_k * config->n_ff_expert;
-    return n_neuron > 0 ? (double)n_bytes * of_token / (double)n_neuron : 0;
+    return job->is_planned ? "plan" : cli_text(job->args, "sparsity");
 }
 
 static void put_sparsity(const struct eval_job *job, struct moec_json_out *root)
 {
+    const struct moec_config *config = &job->source.model->config;
     const struct moec_sparsity_counts counts = moec_sparsity_counts(job->sparsity);
-    moec_json_out_string(root, "sparsity", cli_text(job->args, "sparsity"));
+    moec_json_out_string(root, "sparsity", sparsity_word(job));
     moec_json_out_double(root, "active_share", share(counts.n_active, counts.n_neuron) / 100);
     moec_json_out_double(root, "expert_bytes_per_token",
-                         sparse_bytes(job, counts.active_bytes, counts.n_neuron));
+                         moec_sparsity_token_bytes(&counts, config, counts.active_bytes));
     moec_json_out_double(root, "dense_expert_bytes_per_token",
-                         sparse_bytes(job, counts.dense_bytes, counts.n_neuron));
+                         moec_sparsity_token_bytes(&counts, config, counts.dense_bytes));
 }
 
 static void print_sparsity(const struct eval_job *job)
 {
+    const struct moec_config *config = &job->source.model->config;
     const struct moec_sparsity_counts counts = moec_sparsity_counts(job->sparsity);
     cli_print(
         stdout,
         "sparsity   %s   %.1f%% of neurons active, %.1f KiB of expert weights decoded a token instead of "
         "%.1f KiB\n",
-        cli_text(job->args, "sparsity"), share(counts.n_active, counts.n_neuron),
-        sparse_bytes(job, counts.active_bytes, counts.n_neuron) / 1024,
-        sparse_bytes(job, counts.dense_bytes, counts.n_neuron) / 1024);
+        sparsity_word(job), share(counts.n_active, counts.n_neuron),
+        moec_sparsity_token_bytes(&counts, config, counts.active_bytes) / 1024,
+        moec_sparsity_token_bytes(&counts, config, counts.dense_bytes) / 1024);
 }
 
 static enum moec_status print_json(const struct eval_job *job, const struct moec_loss *loss,
@@ -388,12 +398,20 @@ static enum moec_status check_windows(const struct eval_job *job, struct moec_er
                      job->measure.seq_len_tokens, n_position, job->source.path);
 }
 
-/* Rows are scored without decisions: of a bundle with settings that is another model. */
+/* Rows are scored without decisions and with all neurons: of a bundle with settings or a plan that is another
+ * model. */
 static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
 {
     struct moec_bundle_decisions decisions = {0};
+    struct moec_sparsity_plan plan = {0};
     if (job->source.bundle != NULL)
         MOEC_TRY(moec_bundle_load_decisions(job->source.bundle, &decisions, err));
+    if (job->source.bundle != NULL)
+        MOEC_TRY(moec_bundle_load_plan(job->source.bundle, &plan, err));
+    if (plan.n_layer > 0)
+        cli_progress_note(&job->progress,
+                          "rows are scored with all neurons, not by the bundle's plan of sparsity");
+    moec_sparsity_plan_release(&plan);
     if (moec_decision_settings_are_on(&decisions.settings) && !cli_decides_nothing(job->args))
         cli_progress_note(&job->progress, "rows are scored without the bundle's settings of decisions");
     return MOEC_OK;

@@ -1,10 +1,12 @@
 #include "cli/output/codec_output.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/json_output.h"
+#include "cli/output/sparsity_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
+#include "formats/bundle/bundle_sparsity.h"
 #include "formats/family/generation_json.h"
 
 #include <inttypes.h>
@@ -217,6 +219,14 @@ static void print_decisions(const struct moec_bundle_decisions *decisions)
     cli_print_decisions(decisions);
 }
 
+static void print_plan(const struct moec_sparsity_plan *plan)
+{
+    if (plan->n_layer == 0)
+        return;
+    cli_print(stdout, "\nSparsity (moec sparsify)\n");
+    cli_print_plan(plan);
+}
+
 static void print_provenance(const struct moec_provenance *provenance)
 {
     char digest[2 * MOEC_SHA256_BYTES + 1];
@@ -257,7 +267,8 @@ static void print_sections(const struct moec_bundle *bundle)
 }
 
 static void print_bundle(const struct moec_bundle *bundle, const struct moec_dense *dense,
-                         const struct moec_bundle_decisions *decisions, const struct cli_terminal *terminal)
+                         const struct moec_bundle_decisions *decisions, const struct moec_sparsity_plan *plan,
+                         const struct cli_terminal *terminal)
 {
     const struct moec_config *config = &bundle->config;
     char size[24], source[24];
@@ -301,6 +312,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     cli_print_dense_codecs(dense);
     print_map(bundle, terminal);
     print_certificate(&bundle->certificate);
+    print_plan(plan);
     print_decisions(decisions);
     print_provenance(&bundle->provenance);
     print_generation(&bundle->generation);
@@ -394,7 +406,8 @@ static struct moec_json_out *json_sections(const struct moec_bundle *bundle)
 }
 
 static enum moec_status print_json(const struct moec_bundle *bundle, const struct moec_dense *dense,
-                                   const struct moec_bundle_decisions *decisions, struct moec_error *err)
+                                   const struct moec_bundle_decisions *decisions,
+                                   const struct moec_sparsity_plan *plan, struct moec_error *err)
 {
     struct moec_json_out *root = moec_json_out_object();
     moec_json_out_string(root, "file", bundle->file.path);
@@ -409,6 +422,10 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
         moec_json_out_node(root, "certificate", json_certificate(&bundle->certificate));
     else
         moec_json_out_null(root, "certificate");
+    if (plan->n_layer > 0)
+        moec_json_out_node(root, "sparsity", cli_json_plan(plan));
+    else
+        moec_json_out_null(root, "sparsity");
     if (moec_decision_settings_are_on(&decisions->settings))
         moec_json_out_node(root, "decisions", cli_json_decisions(decisions));
     else
@@ -425,17 +442,21 @@ static int run_inspect(const struct cli_args *args)
     struct moec_dense dense = {0};
     enum moec_status status = moec_bundle_open(args->positional[0], &bundle, &err);
     struct moec_bundle_decisions decisions = {0};
+    struct moec_sparsity_plan plan = {0};
     if (status == MOEC_OK)
         status = moec_bundle_load_dense_table(bundle, &dense, &err);
     if (status == MOEC_OK)
         status = moec_bundle_load_decisions(bundle, &decisions, &err);
+    if (status == MOEC_OK)
+        status = moec_bundle_load_plan(bundle, &plan, &err);
     if (status == MOEC_OK && cli_has(args, "json")) {
-        status = print_json(bundle, &dense, &decisions, &err);
+        status = print_json(bundle, &dense, &decisions, &plan, &err);
     } else if (status == MOEC_OK) {
         const char *colour = cli_text(args, "color");
         struct cli_terminal terminal = cli_terminal_detect(colour != NULL ? colour : "auto");
-        print_bundle(bundle, &dense, &decisions, &terminal);
+        print_bundle(bundle, &dense, &decisions, &plan, &terminal);
     }
+    moec_sparsity_plan_release(&plan);
     moec_dense_release(&dense);
     moec_bundle_close(bundle);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);

@@ -1,11 +1,14 @@
+#include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
+#include "cli/output/sparsity_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
+#include "compiler/sparsify/sparsify.h"
+#include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_sparsity.h"
-#include "profiler/evaluate/source.h"
 #include "profiler/profile/thresholds.h"
 
 #include <inttypes.h>
@@ -14,10 +17,19 @@
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
-    {"samples", 0, "N", NULL,
-     "Windows to draw in all, as for moec compile (default: all, at most 896; at least 32). A third gives "
-     "thresholds.",
-     CLI_RARE},
+    {"reference", 0, "MODEL", NULL,
+     "With --max-loss: the checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT},
+    {"max-loss", 0, "LOSS", NULL,
+     "Also find a plan of which neurons are left out, and prove what it loses: accuracy that may be lost in "
+     "all, by the bundle's bits and the plan, such as 2% or 0.02.",
+     0},
+    {"by", 0, "WHAT", "neuron|expert|model",
+     "With --max-loss, what the plan looks at:\nneuron\teach neuron's harm and the token's gate weight "
+     "(default)\nexpert\ta threshold for each expert\nmodel\tone share for all experts",
+     0},
+    {"confidence", 0, "C", NULL,
+     "With --max-loss: confidence of the interval whose upper end must meet it (default 0.95).", CLI_RARE},
+    CLI_SAMPLES_OPTIONS,
     {"output", 'o', "OUT.moec", NULL, "The bundle with thresholds; may be MODEL.moec itself, as by default.",
      CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print what was done as JSON.", 0},
@@ -32,13 +44,18 @@ static const uint16_t shares[] = {100, 200, 300, 400, 500, 600, 700, 800, 850, 9
 struct sparsify_job {
     const struct cli_args *args;
     const char *output;
+    bool has_target;
     struct cli_measure_options measure;
-    struct moec_source source;
+    struct moec_sparsify_options sparsify;
+    struct moec_source source, original;
     struct cli_part_windows data;
     struct moec_windows search;
     struct moec_sparsity_table table;
+    struct moec_sparsify_report report;
     struct cli_progress progress;
 };
+
+/* ---- progress ---- */
 
 static enum moec_status show_progress(void *context, const char *phase, double done, double total)
 {
@@ -47,55 +64,207 @@ static enum moec_status show_progress(void *context, const char *phase, double d
     return MOEC_OK;
 }
 
-static enum moec_status print_result(const struct sparsify_job *job, struct moec_error *err)
+static void expect_work(void *context, double work)
 {
-    if (cli_has(job->args, "json")) {
-        struct moec_json_out *root = moec_json_out_object(), *list = moec_json_out_array();
-        moec_json_out_string(root, "file", job->output);
-        moec_json_out_u64(root, "tokens", job->table.n_token);
-        for (size_t i = 0; i < N_SHARE; i++)
-            moec_json_out_double(list, NULL, shares[i] * 1e-3);
-        moec_json_out_node(root, "shares", list);
-        return cli_print_json(root, err);
-    }
-    const uint16_t most = shares[N_SHARE - 1];
-    cli_print(stdout,
-              "wrote '%s' with thresholds of |up . x| from %" PRIu64 " tokens, for --sparsity up to %.2f\n"
-              "what a sparsity loses: moec eval %s --data TEST --reference MODEL --sparsity 0.6\n",
-              job->output, job->table.n_token, most * 1e-3, job->output);
-    return MOEC_OK;
+    struct sparsify_job *job = context;
+    cli_progress_expect(&job->progress, work);
 }
 
-static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *err)
+static void show_note(void *context, const char *line)
 {
+    struct sparsify_job *job = context;
+    if (job->progress.is_verbose)
+        cli_progress_note(&job->progress, line);
+}
+
+/* ---- inputs ---- */
+
+static enum moec_status read_by(struct sparsify_job *job, struct moec_error *err)
+{
+    const char *by = cli_text(job->args, "by");
+    job->sparsify.by = MOEC_SPARSITY_BY_NEURON;
+    for (int i = 0; by != NULL && i < MOEC_SPARSITY_BY_COUNT; i++)
+        if (strcmp(by, moec_sparsity_by_name((enum moec_sparsity_by)i)) == 0)
+            job->sparsify.by = (enum moec_sparsity_by)i;
+    return cli_double(job->args, "confidence", 0.5001, 0.9999, &job->sparsify.trial.confidence, err);
+}
+
+static enum moec_status read_target(struct sparsify_job *job, struct moec_error *err)
+{
+    static const char *const idle[] = {"reference", "by", "confidence"};
+    const struct cli_args *args = job->args;
+    job->has_target = cli_has(args, "max-loss");
+    for (size_t i = 0; i < sizeof idle / sizeof *idle && !job->has_target; i++)
+        if (cli_has(args, idle[i]))
+            return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --max-loss", idle[i]);
+    if (!job->has_target)
+        return MOEC_OK;
+    if (!cli_has(args, "reference"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "losses are against the original model: name its checkpoint with --reference MODEL");
+    job->sparsify.table = &job->table;
+    job->sparsify.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
+                                                      .n_threads = job->measure.n_threads,
+                                                      .reference_bytes = job->measure.work_bytes,
+                                                      .confidence = 0.95};
+    MOEC_TRY(cli_fraction(args, "max-loss", &job->sparsify.trial.max_loss, err));
+    return read_by(job, err);
+}
+
+/* Decisions were proven of a bundle that leaves out what it left out then. */
+static enum moec_status check_decisions(const struct sparsify_job *job, struct moec_error *err)
+{
+    struct moec_bundle_decisions decisions;
+    MOEC_TRY(moec_bundle_load_decisions(job->source.bundle, &decisions, err));
+    if (!moec_decision_settings_are_on(&decisions.settings))
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "'%s' has settings of decisions, whose certificate would no longer hold: give the bundle "
+        "from before moec tune, then tune the result, which counts what both lose",
+        job->source.path);
+}
+
+static enum moec_status open_models(struct sparsify_job *job, struct moec_error *err)
+{
+    const struct cli_measure_options *measure = &job->measure;
     const char *path = job->args->positional[0];
-    MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
-    if (job->measure.data == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "no text to take thresholds from: give --data FILE");
-    job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
-    cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
-    job->progress.is_verbose = job->measure.is_verbose;
-    MOEC_TRY(moec_source_open(path, job->measure.work_bytes, job->measure.n_threads,
-                              job->measure.seq_len_tokens, &job->source, err));
+    MOEC_TRY(moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens,
+                              &job->source, err));
     if (job->source.bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "'%s' is a checkpoint, expected a bundle, whose thresholds are those of its own weights", path);
     MOEC_TRY(moec_sparsity_table_create(job->source.config, shares, N_SHARE, &job->table, err));
-    MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
-    /* The certificate's windows stay unseen. */
-    MOEC_TRY(moec_windows_part(&job->data.windows, MOEC_PART_SEARCH, &job->search, err));
-    memcpy(job->table.data_digest, job->data.rows.digest, sizeof job->table.data_digest);
+    if (!job->has_target)
+        return MOEC_OK;
+    /* As the bundle runs. */
+    job->sparsify.trial.int8 = moec_certificate_is_int8(&job->source.bundle->certificate);
+    MOEC_TRY(check_decisions(job, err));
+    return cli_open_original(measure, &job->source, cli_text(job->args, "reference"), &job->original, err);
+}
+
+/* ---- result ---- */
+
+static struct moec_json_out *json_candidates(const struct moec_sparsify_report *report)
+{
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t i = 0; i < report->n_candidate; i++) {
+        const struct moec_sparsify_candidate *candidate = &report->candidates[i];
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_double(node, "left_out", candidate->share * 1e-3);
+        cli_json_loss(node, &candidate->search);
+        moec_json_out_double(node, "active_share", candidate->traffic.active_share);
+        moec_json_out_double(node, "expert_bytes_per_token", candidate->traffic.token_bytes);
+        moec_json_out_bool(node, "on_front", candidate->is_on_front);
+        moec_json_out_node(list, NULL, node);
+    }
+    return list;
+}
+
+static enum moec_status print_json(const struct sparsify_job *job, struct moec_error *err)
+{
+    const struct moec_sparsify_report *report = &job->report;
+    struct moec_json_out *root = moec_json_out_object(), *list = moec_json_out_array();
+    moec_json_out_string(root, "file", job->output);
+    moec_json_out_u64(root, "tokens", job->table.n_token);
+    for (size_t i = 0; i < N_SHARE; i++)
+        moec_json_out_double(list, NULL, shares[i] * 1e-3);
+    moec_json_out_node(root, "shares", list);
+    if (!job->has_target)
+        return cli_print_json(root, err);
+    moec_json_out_node(root, "plan", cli_json_plan(&report->plan));
+    moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
+    moec_json_out_node(root, "candidates", json_candidates(report));
+    return cli_print_json(root, err);
+}
+
+static void print_plan(const struct sparsify_job *job)
+{
+    const struct moec_sparsify_report *report = &job->report;
+    const struct moec_certificate *certificate = &report->plan.certificate;
+    uint32_t n_passed = 0;
+    while (n_passed < certificate->n_sequence &&
+           certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
+        n_passed++;
+    cli_print(stdout, "wrote '%s', which leaves out neurons; %" PRIu32 " measurements\n", job->output,
+              report->n_candidate + 1);
+    cli_print_plan(&report->plan);
+    cli_print(stdout, "             plan %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
+              n_passed, certificate->n_sequence, 100 * certificate->confidence);
+    if (n_passed < certificate->n_sequence)
+        cli_print(stdout, "; the next may lose %.3f%%", 100 * certificate->sequence[n_passed].high);
+    cli_print(stdout, "\n");
+    if (report->is_reused)
+        cli_print(stdout,
+                  "             the bundle itself was certified on the same windows: each promise holds "
+                  "by itself\n             (--seed draws other windows)\n");
+}
+
+static enum moec_status print_result(const struct sparsify_job *job, struct moec_error *err)
+{
+    const uint16_t most = shares[N_SHARE - 1];
+    if (cli_has(job->args, "json"))
+        return print_json(job, err);
+    if (job->has_target)
+        print_plan(job);
+    else
+        cli_print(stdout,
+                  "wrote '%s' with thresholds of |up . x| from %" PRIu64
+                  " tokens, for --sparsity up to %.2f\n"
+                  "what a sparsity loses: moec eval %s --data TEST --reference MODEL --sparsity 0.6\n",
+                  job->output, job->table.n_token, most * 1e-3, job->output);
+    return MOEC_OK;
+}
+
+/* ---- work ---- */
+
+static enum moec_status fill_table(struct sparsify_job *job, const struct moec_progress *progress,
+                                   struct moec_error *err)
+{
     const struct moec_thresholds_job thresholds = {.model = job->source.model,
                                                    .experts = job->source.experts,
                                                    .kernels = job->measure.kernels,
                                                    .n_threads = job->measure.n_threads,
                                                    .windows = &job->search};
-    const struct moec_progress progress = {.report = show_progress, .context = job};
+    /* The certificate's windows stay unseen. */
+    MOEC_TRY(moec_windows_part(&job->data.windows, MOEC_PART_SEARCH, &job->search, err));
+    memcpy(job->table.data_digest, job->data.rows.digest, sizeof job->table.data_digest);
+    return moec_thresholds_fill(&thresholds, progress, &job->table, err);
+}
+
+static enum moec_status find_plan(struct sparsify_job *job, const struct moec_progress *progress,
+                                  struct moec_error *err)
+{
+    const struct moec_trial_inputs inputs = {.bundle = &job->source,
+                                             .original = &job->original,
+                                             .windows = &job->data.windows,
+                                             .data_digest = job->data.rows.digest,
+                                             .data_name = job->data.rows.name};
+    return moec_sparsify(&inputs, &job->sparsify, progress, &job->report, err);
+}
+
+static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *err)
+{
+    const char *path = job->args->positional[0];
+    const struct moec_progress progress = {
+        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
+    if (job->measure.data == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE, "no text to take thresholds from: give --data FILE");
+    MOEC_TRY(read_target(job, err));
+    job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
+    cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
+    MOEC_TRY(open_models(job, err));
+    MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
     cli_progress_expect(&job->progress, 1);
-    MOEC_TRY(moec_thresholds_fill(&thresholds, &progress, &job->table, err));
+    MOEC_TRY(fill_table(job, &progress, err));
+    if (job->has_target)
+        MOEC_TRY(find_plan(job, &progress, err));
     moec_source_close(&job->source);
-    MOEC_TRY(moec_bundle_put_sparsity(path, &job->table, job->output, err));
+    MOEC_TRY(moec_bundle_put_sparsity(path, &job->table, job->has_target ? &job->report.plan : NULL,
+                                      job->output, err));
     cli_progress_end(&job->progress);
     return print_result(job, err);
 }
@@ -106,9 +275,11 @@ static int run_sparsify(const struct cli_args *args)
     struct moec_error err = {0};
     const enum moec_status status = sparsify(&job, &err);
     cli_progress_end(&job.progress);
+    moec_sparsify_report_release(&job.report);
     moec_sparsity_table_release(&job.table);
     moec_windows_release(&job.search);
     cli_part_windows_release(&job.data);
+    moec_source_close(&job.original);
     moec_source_close(&job.source);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }
@@ -121,14 +292,22 @@ const struct cli_command cli_command_sparsify = {
     .about =
         "Measures how large up . x is in each expert, and writes thresholds into the bundle. With them "
         "moec run, eval, bench --sparsity SHARE leave out about that share of an expert's neurons for "
-        "each token: their gate and down weights are neither read nor computed. The bundle runs as before "
-        "without --sparsity.",
-    .details = "Thresholds come from the bundle's own weights and the windows of --data that moec compile "
-               "searches on with the same --seed; experts that see few tokens take their layer's. Models "
-               "whose neurons are not nothing where up . x is (gpt-oss), or that have no gate, are refused.\n"
-               "docs/sparsity.md has what it costs and gains.",
+        "each token: their gate and down weights are neither read nor computed.\n"
+        "With --max-loss it also finds which neurons do the least harm for each byte that is not read, "
+        "proves "
+        "that the bundle with this plan loses no more, and writes the plan with its certificate. moec run, "
+        "chat, eval and bench follow it from then on; --sparsity none turns it off.",
+    .details =
+        "Thresholds come from the bundle's own weights and the windows of --data that moec compile "
+        "searches on with the same --seed; experts that see few tokens take their layer's. Plans from "
+        "mild to strong are measured there too, then tested on the certificate part until one fails; "
+        "the last that passed is written. If none passes, nothing is and the exit status is 1. A bundle "
+        "that was compiled with --max-loss 2% has no loss left at 2%: compile with less.\n"
+        "Models whose neurons are not nothing where up . x is (gpt-oss), or that have no gate, are "
+        "refused. docs/sparsity.md has what it costs and gains.",
     .examples = "moec sparsify model.moec --data calibration.txt\n"
-                "moec run model.moec -p \"Once upon a time\" --sparsity 0.6 --stats",
+                "moec run model.moec -p \"Once upon a time\" --sparsity 0.6 --stats\n"
+                "moec sparsify model.moec --data calibration.txt --reference MODEL --max-loss 2%",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

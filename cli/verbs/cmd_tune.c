@@ -1,3 +1,4 @@
+#include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
 #include "cli/output/decisions_output.h"
@@ -9,6 +10,7 @@
 #include "compiler/tune/tune.h"
 #include "formats/base/memory.h"
 #include "runtime/experts/low_copy.h"
+#include "runtime/forward/sparsity.h"
 #include "runtime/policy/route.h"
 
 #include <inttypes.h>
@@ -56,6 +58,7 @@ struct tune_job {
     struct cli_measure_options measure;
     struct moec_tune_options tune;
     struct moec_source bundle, original;
+    struct moec_sparsity *sparsity; /* by the bundle's plan; NULL = it has none */
     struct cli_part_windows data;
     struct moec_tune_report report;
     struct cli_progress progress;
@@ -89,10 +92,10 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
 {
     const struct cli_args *args = job->args;
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
-    job->tune = (struct moec_tune_options){.kernels = job->measure.kernels,
-                                           .n_threads = job->measure.n_threads,
-                                           .reference_bytes = job->measure.work_bytes,
-                                           .confidence = 0.95};
+    job->tune.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
+                                                  .n_threads = job->measure.n_threads,
+                                                  .reference_bytes = job->measure.work_bytes,
+                                                  .confidence = 0.95};
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
     if (!cli_has(args, "reference"))
@@ -100,8 +103,8 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
                          "losses are against the original model: name its checkpoint with --reference MODEL");
     if (!cli_has(args, "max-loss"))
         return moec_fail(err, MOEC_ERR_USAGE, "say what may be lost in all with --max-loss, such as 2%%");
-    MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.max_loss, err));
-    return cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.confidence, err);
+    MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.trial.max_loss, err));
+    return cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.trial.confidence, err);
 }
 
 /* The bundle's copy that would be the low one. Without --with, a bundle that has none is searched without. */
@@ -125,6 +128,23 @@ static enum moec_status read_precision(struct tune_job *job, struct moec_error *
     return moec_source_serve_low(&job->bundle, shared->low_bits, err);
 }
 
+/* A bundle that leaves out neurons does so in every candidate, and takes its experts in one precision. */
+static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
+{
+    MOEC_TRY(moec_sparsity_open_planned(job->bundle.bundle, &job->sparsity, err));
+    job->tune.trial.sparsity = job->sparsity;
+    if (job->sparsity == NULL || !job->tune.with_precision)
+        return MOEC_OK;
+    if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "precision with the plan of sparsity of '%s', which is that of its compiled "
+                         "assignment: search --with route, or tune the bundle from before moec sparsify "
+                         "--max-loss",
+                         job->bundle.path);
+    job->tune.with_precision = false;
+    return MOEC_OK;
+}
+
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
 {
     const struct cli_args *args = job->args;
@@ -142,24 +162,8 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
     MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &shared->keep_top, err));
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &shared->low_bits, err));
     shared->starts_frequent = start != NULL && strcmp(start, "frequency") == 0;
+    MOEC_TRY(use_plan(job, err));
     return job->tune.with_precision ? read_precision(job, err) : MOEC_OK;
-}
-
-/* Losses against another model than the bundle's own would promise nothing. */
-static enum moec_status check_original(struct tune_job *job, struct moec_error *err)
-{
-    uint8_t digest[MOEC_SHA256_BYTES];
-    const struct moec_provenance *provenance = &job->bundle.bundle->provenance;
-    if (job->original.checkpoint == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is a bundle, expected the checkpoint that '%s' was compiled from",
-                         job->original.path, job->bundle.path);
-    MOEC_TRY(moec_checkpoint_digest(job->original.checkpoint, NULL, NULL, digest, err));
-    if (memcmp(digest, provenance->model_digest, sizeof digest) != 0)
-        return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' is not what '%s' was compiled from, which was '%s': their SHA-256 differ",
-                         job->original.path, job->bundle.path, provenance->source_name);
-    return MOEC_OK;
 }
 
 static enum moec_status open_models(struct tune_job *job, struct moec_error *err)
@@ -173,11 +177,9 @@ static enum moec_status open_models(struct tune_job *job, struct moec_error *err
                          "'%s' is a checkpoint, expected a bundle: compile it first, with less than the loss "
                          "that bundle and decisions may have together",
                          path);
-    job->tune.int8 = cli_takes_int8(job->args, &job->bundle.bundle->certificate);
+    job->tune.trial.int8 = cli_takes_int8(job->args, &job->bundle.bundle->certificate);
     MOEC_TRY(read_settings(job, err));
-    MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), measure->work_bytes, measure->n_threads,
-                              measure->seq_len_tokens, &job->original, err));
-    return check_original(job, err);
+    return cli_open_original(measure, &job->bundle, cli_text(job->args, "reference"), &job->original, err);
 }
 
 /* ---- result ---- */
@@ -244,11 +246,11 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err));
-    const struct moec_tune_inputs inputs = {.bundle = &job->bundle,
-                                            .original = &job->original,
-                                            .windows = &job->data.windows,
-                                            .data_digest = job->data.rows.digest,
-                                            .data_name = job->data.rows.name};
+    const struct moec_trial_inputs inputs = {.bundle = &job->bundle,
+                                             .original = &job->original,
+                                             .windows = &job->data.windows,
+                                             .data_digest = job->data.rows.digest,
+                                             .data_name = job->data.rows.name};
     const struct moec_progress progress = {
         .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
     MOEC_TRY(moec_tune(&inputs, &job->tune, &progress, &job->report, err));
@@ -268,6 +270,7 @@ static int run_tune(const struct cli_args *args)
     const enum moec_status status = tune(&job, &err);
     cli_progress_end(&job.progress);
     cli_part_windows_release(&job.data);
+    moec_sparsity_free(job.sparsity);
     moec_source_close(&job.original);
     moec_source_close(&job.bundle);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
@@ -288,7 +291,9 @@ const struct cli_command cli_command_tune = {
         "the certificate part, from the safest to the one that reads least, until one fails; the last that "
         "passed is written. If none passes, nothing is written and the exit status is 1. A bundle that was "
         "compiled with --max-loss 2% has no loss left for decisions at 2%: compile with less.\n"
-        "Bytes are those that the logical cache of --slots misses. docs/decisions.md describes it.",
+        "Bytes are those that the logical cache of --slots misses. A bundle's plan of sparsity stays in use, "
+        "and "
+        "its loss counts. docs/decisions.md describes it.",
     .examples = "moec compile MODEL --data calibration.txt --max-loss 1% --copies 2 -o model.moec\n"
                 "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2%\n"
                 "moec run model.moec -p \"Once upon a time\" --memory 64MiB --stats",

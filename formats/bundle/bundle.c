@@ -44,6 +44,8 @@ void moec_section_set_name(struct moec_section *section)
         (void)snprintf(section->name, capacity, "chat");
     else if (section->kind == MOEC_SECTION_SPARSITY)
         (void)snprintf(section->name, capacity, "sparsity");
+    else if (section->kind == MOEC_SECTION_SPARSITY_PLAN)
+        (void)snprintf(section->name, capacity, "sparsity plan");
     else if (section->kind == MOEC_SECTION_DECISIONS)
         (void)snprintf(section->name, capacity, "decisions");
     else if (is_known_kind(section->kind))
@@ -317,12 +319,28 @@ enum moec_status moec_bundle_load_sparsity(const struct moec_bundle *bundle,
     return status;
 }
 
+enum moec_status moec_bundle_load_plan(const struct moec_bundle *bundle, struct moec_sparsity_plan *plan,
+                                       struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    *plan = (struct moec_sparsity_plan){0};
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_SPARSITY_PLAN, false, &bytes, &n, err));
+    const enum moec_status status =
+        bytes == NULL ? MOEC_OK : moec_sparsity_plan_decode(bytes, n, &bundle->config, plan, err);
+    free(bytes);
+    return status;
+}
+
 /* Likewise. */
 static enum moec_status check_sparsity(const struct moec_bundle *bundle, struct moec_error *err)
 {
     struct moec_sparsity_table table;
+    struct moec_sparsity_plan plan;
     MOEC_TRY(moec_bundle_load_sparsity(bundle, &table, err));
     moec_sparsity_table_release(&table);
+    MOEC_TRY(moec_bundle_load_plan(bundle, &plan, err));
+    moec_sparsity_plan_release(&plan);
     return MOEC_OK;
 }
 

@@ -172,7 +172,7 @@ enum moec_status moec_bundle_put_decisions(const char *path, const struct moec_b
     uint8_t bytes[MOEC_DECISIONS_BYTES];
     uint64_t n_written = 0;
     struct moec_bundle_changes changes = {
-        .kind = MOEC_SECTION_DECISIONS, .bytes = bytes, .n_bytes = sizeof bytes};
+        .puts = {{.kind = MOEC_SECTION_DECISIONS, .bytes = bytes, .n_bytes = sizeof bytes}}};
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_bundle_open(path, &bundle, err));
     MOEC_TRY_OUT(check_settings(&decisions->settings, &bundle->config, err));

@@ -50,10 +50,11 @@ enum moec_section_kind {
 };
 #define MOEC_SECTION_ANCILLARY                                                                               \
     0x8000u /* kinds from here on may be skipped by readers that do not know them */
-#define MOEC_SECTION_SEQUENCE  (MOEC_SECTION_ANCILLARY + 1)
-#define MOEC_SECTION_CHAT      (MOEC_SECTION_ANCILLARY + 2)
-#define MOEC_SECTION_SPARSITY  (MOEC_SECTION_ANCILLARY + 3)
-#define MOEC_SECTION_DECISIONS (MOEC_SECTION_ANCILLARY + 4)
+#define MOEC_SECTION_SEQUENCE      (MOEC_SECTION_ANCILLARY + 1)
+#define MOEC_SECTION_CHAT          (MOEC_SECTION_ANCILLARY + 2)
+#define MOEC_SECTION_SPARSITY      (MOEC_SECTION_ANCILLARY + 3)
+#define MOEC_SECTION_DECISIONS     (MOEC_SECTION_ANCILLARY + 4)
+#define MOEC_SECTION_SPARSITY_PLAN (MOEC_SECTION_ANCILLARY + 5)
 
 #define MOEC_SECTION_FLAG_COMPRESSED 1u
 #define MOEC_SECTION_FLAG_CUT        2u /* of dense weights, compressed ones: pieces may be shorter */

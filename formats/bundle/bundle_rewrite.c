@@ -7,14 +7,15 @@
 #include <string.h>
 
 #define COPY_BYTES ((size_t)1 << 20)
-#define PUT_IN     UINT32_MAX /* stands for the index of the section that is put in */
+#define PUT_IN     0x80000000u /* added to the place in `puts` of a section that is put in */
+#define N_PUT      (sizeof((struct moec_bundle_changes *)0)->puts / sizeof(struct moec_bundle_put))
 
 struct rewriting {
     const struct moec_bundle *bundle;
     const struct moec_bundle_changes *changes;
     const struct moec_contents *from;
     struct moec_contents to;
-    uint32_t source[MOEC_BUNDLE_MAX_SECTIONS]; /* index in `from` of each section of `to`, or PUT_IN */
+    uint32_t source[MOEC_BUNDLE_MAX_SECTIONS]; /* index in `from` of each section of `to`, or PUT_IN + i */
     uint8_t provenance[MOEC_PROVENANCE_BYTES];
     struct moec_output output;
 };
@@ -39,26 +40,49 @@ static void set_content(struct moec_section *section, const uint8_t *bytes, size
     moec_sha256(bytes, n, section->digest);
 }
 
+static uint32_t put_count(const struct moec_bundle_changes *changes)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < N_PUT; i++)
+        n += changes->puts[i].kind != 0;
+    return n;
+}
+
 static void put_in(struct rewriting *s)
 {
-    struct moec_section *section = &s->to.sections[s->to.n_sections];
-    *section = (struct moec_section){.kind = s->changes->kind};
-    set_content(section, s->changes->bytes, s->changes->n_bytes);
-    s->source[s->to.n_sections++] = PUT_IN;
+    for (uint32_t i = 0; i < N_PUT; i++) {
+        const struct moec_bundle_put *put = &s->changes->puts[i];
+        if (put->kind == 0)
+            continue;
+        struct moec_section *section = &s->to.sections[s->to.n_sections];
+        *section = (struct moec_section){.kind = put->kind};
+        set_content(section, put->bytes, put->n_bytes);
+        s->source[s->to.n_sections++] = PUT_IN + i;
+    }
+}
+
+/* Whether it is left out, for good or for one that is put in. */
+static bool is_dropped(const struct moec_bundle_changes *changes, const struct moec_section *section)
+{
+    if (section->kind == MOEC_SECTION_RECORD_INDEX || section->kind == MOEC_SECTION_RECORDS)
+        return changes->drops[section->level];
+    bool is_replaced = false;
+    for (uint32_t i = 0; i < N_PUT; i++)
+        is_replaced = is_replaced || section->kind == changes->puts[i].kind;
+    return is_replaced || section->kind == changes->drop_kind;
 }
 
 static enum moec_status choose_sections(struct rewriting *s, struct moec_error *err)
 {
-    bool is_in = s->changes->kind == 0;
+    const uint32_t n_put = put_count(s->changes);
+    bool is_in = n_put == 0;
     for (uint32_t i = 0; i < s->from->n_sections; i++) {
         const struct moec_section *section = &s->from->sections[i];
         const bool is_level =
             section->kind == MOEC_SECTION_RECORD_INDEX || section->kind == MOEC_SECTION_RECORDS;
-        if (is_level && s->changes->drops[section->level])
+        if (is_dropped(s->changes, section))
             continue;
-        if (section->kind == s->changes->kind || section->kind == s->changes->drop_kind)
-            continue;
-        if (s->to.n_sections + (is_in ? 0u : 1u) >= MOEC_BUNDLE_MAX_SECTIONS)
+        if (s->to.n_sections + (is_in ? 0u : n_put) >= MOEC_BUNDLE_MAX_SECTIONS)
             return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has no room for another section: it has %" PRIu32,
                              s->bundle->file.path, s->from->n_sections);
         /* Small sections stand before the records. */
@@ -132,8 +156,9 @@ static enum moec_status write_sections(struct rewriting *s, struct moec_error *e
             err));
         if (section->kind == MOEC_SECTION_PROVENANCE)
             MOEC_TRY_OUT(moec_output_append(&s->output, s->provenance, MOEC_PROVENANCE_BYTES, err));
-        else if (s->source[i] == PUT_IN)
-            MOEC_TRY_OUT(moec_output_append(&s->output, s->changes->bytes, s->changes->n_bytes, err));
+        else if (s->source[i] >= PUT_IN)
+            MOEC_TRY_OUT(moec_output_append(&s->output, s->changes->puts[s->source[i] - PUT_IN].bytes,
+                                            (size_t)section->stored_bytes, err));
         else
             MOEC_TRY_OUT(copy_section(s, &s->from->sections[s->source[i]], buffer, err));
     }

@@ -10,9 +10,12 @@ struct moec_bundle_changes {
     bool drops[MOEC_MAX_COPIES]; /* copy levels to leave out, by their number in the file */
     uint32_t drop_kind;          /* of a section to leave out; 0 = none */
     const char *note;            /* added to the options in the provenance */
-    uint32_t kind;               /* of a section that is put in, in place of its like; 0 = none */
-    const uint8_t *bytes;        /* its content, stored as it is; borrowed */
-    size_t n_bytes;
+    /* Sections that are put in, in place of their like; kind 0 = none. */
+    struct moec_bundle_put {
+        uint32_t kind;
+        const uint8_t *bytes; /* its content, stored as it is; borrowed */
+        size_t n_bytes;
+    } puts[2];
 };
 
 /* `n_bytes` is the new file's size. Errors: MOEC_ERR_LIMIT when provenance or the contents table have no

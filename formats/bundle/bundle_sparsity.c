@@ -6,31 +6,43 @@
 #include <stdlib.h>
 #include <string.h>
 
+static enum moec_status check_model(const struct moec_bundle *bundle, const struct moec_sparsity_table *table,
+                                    struct moec_error *err)
+{
+    const struct moec_config *config = &bundle->config;
+    MOEC_TRY(moec_sparsity_check_config(config, err));
+    if (table->n_layer == moec_config_moe_count(config) && table->n_expert == config->n_expert)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_MISMATCH,
+                     "thresholds of %" PRIu32 " layers of %" PRIu32 " experts do not belong to '%s'",
+                     table->n_layer, table->n_expert, bundle->file.path);
+}
+
 enum moec_status moec_bundle_put_sparsity(const char *path, const struct moec_sparsity_table *table,
-                                          const char *out, struct moec_error *err)
+                                          const struct moec_sparsity_plan *plan, const char *out,
+                                          struct moec_error *err)
 {
     static const char note[] = "; sparsify";
     struct moec_bundle *bundle = NULL;
-    uint8_t *bytes = NULL;
+    uint8_t *of_table = NULL, *of_plan = NULL;
     uint64_t n_written = 0;
-    struct moec_bundle_changes changes = {.kind = MOEC_SECTION_SPARSITY};
+    struct moec_bundle_changes changes = {0};
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_bundle_open(path, &bundle, err));
-    const struct moec_config *config = &bundle->config;
-    MOEC_TRY_OUT(moec_sparsity_check_config(config, err));
-    if (table->n_layer != moec_config_moe_count(config) || table->n_expert != config->n_expert)
-        status = moec_fail(err, MOEC_ERR_MISMATCH,
-                           "thresholds of %" PRIu32 " layers of %" PRIu32 " experts do not belong to '%s'",
-                           table->n_layer, table->n_expert, path);
-    if (status == MOEC_OK)
-        status = moec_sparsity_table_encode(table, &bytes, &changes.n_bytes, err);
-    if (status == MOEC_OK) {
-        changes.bytes = bytes;
-        changes.note = strstr(bundle->provenance.options, note) != NULL ? "" : note;
-        status = moec_bundle_rewrite(bundle, &changes, out, &n_written, err);
+    MOEC_TRY_OUT(check_model(bundle, table, err));
+    MOEC_TRY_OUT(moec_sparsity_table_encode(table, &of_table, &changes.puts[0].n_bytes, err));
+    changes.puts[0].kind = MOEC_SECTION_SPARSITY;
+    changes.puts[0].bytes = of_table;
+    if (plan != NULL) {
+        MOEC_TRY_OUT(moec_sparsity_plan_encode(plan, &of_plan, &changes.puts[1].n_bytes, err));
+        changes.puts[1].kind = MOEC_SECTION_SPARSITY_PLAN;
+        changes.puts[1].bytes = of_plan;
     }
+    changes.note = strstr(bundle->provenance.options, note) != NULL ? "" : note;
+    status = moec_bundle_rewrite(bundle, &changes, out, &n_written, err);
 out:
-    free(bytes);
+    free(of_table);
+    free(of_plan);
     moec_bundle_close(bundle);
     return status;
 }

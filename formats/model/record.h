@@ -75,6 +75,9 @@ struct moec_mlp_filter {
      * its DOWN is activation(up . x). */
     enum moec_projection at;
     float threshold; /* 0 zeroes nothing */
+    /* Of UP: (n_ff) BF16 from +0 on, borrowed; |up . x| times a neuron's, and times the weight of a job's
+     * pair where it has them, is compared. NULL = |up . x| is. */
+    const uint16_t *scales;
 };
 
 /* An MLP as kernels read it: matrices of n_ff rows x n_embd columns (down transposed); out = sum over neurons

@@ -75,6 +75,23 @@ void moec_sparsity_table_release(struct moec_sparsity_table *table)
     *table = (struct moec_sparsity_table){0};
 }
 
+float moec_sparsity_table_threshold(const struct moec_sparsity_table *table, uint32_t ordinal,
+                                    uint32_t expert, uint32_t share)
+{
+    const float *row = moec_sparsity_table_at(table, ordinal, expert);
+    uint32_t at = 0;
+    if (share == 0)
+        return 0;
+    while (at + 1 < table->n_share && table->shares[at] < share)
+        at++;
+    if (table->shares[at] <= share)
+        return row[at];
+    const uint32_t below = at > 0 ? table->shares[at - 1] : 0;
+    const float part = (float)(share - below) / (float)(table->shares[at] - below);
+    const float from = at > 0 ? row[at - 1] : 0;
+    return from + part * (row[at] - from);
+}
+
 enum moec_status moec_sparsity_table_choose(const struct moec_sparsity_table *table, uint32_t share,
                                             float *out, struct moec_error *err)
 {
@@ -82,16 +99,9 @@ enum moec_status moec_sparsity_table_choose(const struct moec_sparsity_table *ta
     if (share == 0 || share > most)
         return moec_fail(err, MOEC_ERR_USAGE, "sparsity %.3f, expected 0.001 to %.3f, which the table knows",
                          share * 1e-3, most * 1e-3);
-    uint32_t at = 0;
-    while (table->shares[at] < share)
-        at++;
-    const uint32_t below = at > 0 ? table->shares[at - 1] : 0;
-    const float part = (float)(share - below) / (float)(table->shares[at] - below);
-    for (uint64_t i = 0; i < (uint64_t)table->n_layer * table->n_expert; i++) {
-        const float *row = table->thresholds + i * table->n_share;
-        const float from = at > 0 ? row[at - 1] : 0;
-        out[i] = table->shares[at] == share ? row[at] : from + part * (row[at] - from);
-    }
+    for (uint32_t l = 0; l < table->n_layer; l++)
+        for (uint32_t e = 0; e < table->n_expert; e++)
+            *out++ = moec_sparsity_table_threshold(table, l, e, share);
     return MOEC_OK;
 }
 

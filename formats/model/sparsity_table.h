@@ -40,8 +40,13 @@ static inline float *moec_sparsity_table_at(const struct moec_sparsity_table *ta
     return table->thresholds + ((size_t)ordinal * table->n_expert + expert) * table->n_share;
 }
 
-/* Thresholds for one share: out (n_layer, n_expert). Between two shares of the table they are interpolated
- * linearly, below the first between it and 0. Errors: MOEC_ERR_USAGE for 0, or more than the last share. */
+/* The threshold of one expert for a share from 0, where it is 0, to the table's last. Between two shares of
+ * the table it is interpolated linearly, below the first between it and 0. */
+float moec_sparsity_table_threshold(const struct moec_sparsity_table *table, uint32_t ordinal,
+                                    uint32_t expert, uint32_t share);
+
+/* Those of all experts for one share: out (n_layer, n_expert). Errors: MOEC_ERR_USAGE for 0, or more than the
+ * last share. */
 MOEC_WARN_UNUSED enum moec_status moec_sparsity_table_choose(const struct moec_sparsity_table *table,
                                                              uint32_t share, float *out,
                                                              struct moec_error *err);

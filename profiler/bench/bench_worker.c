@@ -87,9 +87,13 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     (void)snprintf(opened->predict, sizeof opened->predict, "%s", info.predict);
     (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.io);
     const struct moert_decisions tuned = moert_engine_tuned(server->engine);
-    (void)snprintf(opened->tuned, sizeof opened->tuned, "%s%s%s", tuned.route != NULL ? tuned.route : "",
+    const bool is_planned = moert_engine_neurons(server->engine).is_planned;
+    (void)snprintf(opened->tuned, sizeof opened->tuned, "%s%s%s%s", tuned.route != NULL ? tuned.route : "",
                    tuned.route != NULL && tuned.precision != NULL ? ", " : "",
-                   tuned.precision != NULL ? tuned.precision : "");
+                   tuned.precision != NULL ? tuned.precision : "",
+                   !is_planned           ? ""
+                   : tuned.route != NULL ? ", planned sparsity"
+                                         : "planned sparsity");
     if (!moert_engine_warning(server->engine, opened->warning, sizeof opened->warning))
         opened->warning[0] = '\0';
 }

@@ -92,6 +92,11 @@ enum moec_status moec_scorer_set_route(struct moec_scorer *scorer, const struct 
                                      scorer->forward.max_tokens, err);
 }
 
+void moec_scorer_set_sparsity(struct moec_scorer *scorer, struct moec_sparsity *sparsity)
+{
+    scorer->forward.sparsity = sparsity;
+}
+
 enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_experts *experts,
                                     const struct moec_windows *windows,
                                     const struct moec_scorer_options *options, struct moec_scorer **out,

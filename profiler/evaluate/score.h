@@ -56,6 +56,9 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_set_reference(struct moec_scorer *
 MOEC_WARN_UNUSED enum moec_status
 moec_scorer_set_route(struct moec_scorer *scorer, const struct moec_route *route, struct moec_error *err);
 
+/* From now on runs leave out neurons by `sparsity` (borrowed, NULL = none). The reference does not. */
+void moec_scorer_set_sparsity(struct moec_scorer *scorer, struct moec_sparsity *sparsity);
+
 /* Final hidden states of the reference, (scored tokens, moec_forward_stride), borrowed;
  * NULL before set_reference. */
 const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer);

@@ -46,6 +46,7 @@ struct moert_engine {
     struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
     char tuned_slots[2][12];             /* its slots and low slots in words */
     struct moec_sparsity *sparsity;      /* NULL = none */
+    bool is_planned;                     /* it is that of the bundle's plan */
     struct moec_cache_form low; /* with a precision: the copy that stands in for important experts' others */
     uint64_t *record_bytes[2];  /* with decisions, of struct moec_decider, owned */
     int n_threads;

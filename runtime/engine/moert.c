@@ -182,11 +182,31 @@ static enum moec_status refuse_sparsity(double sparsity, const char *precision, 
                      sparsity, precision, whose);
 }
 
+/* The bundle's own plan, which is certified for its compiled assignment and used with that alone. */
+static enum moec_status use_plan(struct moert_engine *engine, struct moec_error *err)
+{
+    if (engine->choice.copy != 0 || engine->choice.mode->bits > 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_sparsity_open_planned(engine->bundle, &engine->sparsity, err));
+    engine->is_planned = engine->sparsity != NULL;
+    if (!engine->is_planned || !has_precision(engine))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "a precision with the bundle's plan of sparsity, which is that of the compiled "
+                     "assignment: leave the precision out, or let all neurons stay (decisions.all_neurons, "
+                     "--sparsity none)");
+}
+
 static enum moec_status open_sparsity(struct moert_engine *engine, const struct moert_decisions *decisions,
                                       struct moec_error *err)
 {
-    if (decisions->sparsity == 0)
+    if (decisions->all_neurons && decisions->sparsity != 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "all neurons are to stay, but the sparsity is %g",
+                         decisions->sparsity);
+    if (decisions->all_neurons)
         return MOEC_OK;
+    if (decisions->sparsity == 0)
+        return use_plan(engine, err);
     if (has_precision(engine)) /* not asked for, but the bundle's */
         return refuse_sparsity(decisions->sparsity, engine->tuned.precision,
                                " of the bundle's settings (decisions.none, --decide none)", err);
@@ -735,7 +755,8 @@ struct moert_neurons moert_engine_neurons(const struct moert_engine *engine)
     return (struct moert_neurons){.n_neuron = counts.n_neuron,
                                   .n_active = counts.n_active,
                                   .dense_bytes = counts.dense_bytes,
-                                  .active_bytes = counts.active_bytes};
+                                  .active_bytes = counts.active_bytes,
+                                  .is_planned = engine->is_planned};
 }
 
 struct moert_stats moert_engine_stats(const struct moert_engine *engine)

@@ -1,5 +1,6 @@
 #include "runtime/forward/mlp.h"
 
+#include "formats/base/half.h"
 #include "runtime/forward/rounded.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/forward/steps.h"
@@ -57,6 +58,32 @@ static void zero_small(float *values, size_t n, float threshold)
         if (fabsf(values[i]) < threshold)
             values[i] = 0;
     }
+}
+
+float moec_mlp_limit(const struct moec_mlp_filter *filter, float weight)
+{
+    return filter->scales == NULL ? filter->threshold : filter->threshold / fabsf(weight);
+}
+
+/* Whether the filter leaves a neuron of this up product to a token of this limit. */
+static bool stays(const struct moec_mlp_filter *filter, uint32_t neuron, float up, float limit)
+{
+    const float scale = filter->scales == NULL ? 1 : moec_bf16_to_f32(filter->scales[neuron]);
+    return !(fabsf(up) * scale < limit);
+}
+
+/* Up products of neurons first .. first + n - 1 of a token that do not stay become 0; returns how many stay.
+ */
+static uint32_t zero_left_out(const struct moec_mlp_filter *filter, uint32_t first, float limit, uint32_t n,
+                              float *up)
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool is_left = stays(filter, first + i, up[i], limit);
+        up[i] = is_left ? up[i] : 0;
+        n_left += is_left;
+    }
+    return n_left;
 }
 
 static void multiply(const float *up, size_t n, float *gate)
@@ -137,15 +164,14 @@ static void add_chunk_bias(const struct moec_kernels *kernels, const struct moec
         kernels->add(piece, n, values + (size_t)t * n);
 }
 
-/* gate = what the down projection reads of n neurons, from both products. Zero in either factor makes the
+/* gate = what the down projection reads of n neurons, from both products, of which those of up have been
+ * filtered. Zero in either factor makes the
  * product zero, except where the activation is clamped. */
 static void activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
                            const struct moec_mlp_scratch *scratch, size_t n)
 {
     const struct moec_mlp_filter *filter = &mlp->filter;
     float *gate = scratch->gate, *up = scratch->up;
-    if (filter->is_on && filter->at == MOEC_PROJECTION_UP)
-        zero_small(up, n, filter->threshold);
     const bool is_clamped = mlp->activation == MOEC_ACTIVATION_CLAMPED_SILU;
     if (is_clamped) {
         clamp(gate, n, -INFINITY, SILU_LIMIT);
@@ -176,26 +202,35 @@ static void activate_plain(const struct moec_kernels *kernels, const struct moec
                            const struct moec_mlp_scratch *scratch, size_t n)
 {
     const struct moec_mlp_filter *filter = &mlp->filter;
-    if (filter->is_on && filter->at == MOEC_PROJECTION_UP)
-        zero_small(scratch->gate, n, filter->threshold);
     activate_alone(kernels, mlp->activation, scratch->gate, scratch->exponents, n);
     if (filter->is_on && filter->at == MOEC_PROJECTION_DOWN)
         zero_small(scratch->gate, n, filter->threshold);
 }
 
-/* From the products of n neurons from `neuron` on, for n_tok rows, to what the down projection reads. */
-static void activate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                     const struct moec_mlp_scratch *scratch, uint32_t neuron, uint32_t n_tok, uint32_t n)
+/* From the products of n neurons from `neuron` on, for n_tok rows of these limits, to what the down
+ * projection reads. Returns how many of the products of up a filter of them leaves; all, where there is none.
+ */
+static uint32_t activate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                         const struct moec_mlp_scratch *scratch, uint32_t neuron, const float *limits,
+                         uint32_t n_tok, uint32_t n)
 {
     const struct moec_matrix *biases = mlp->biases;
-    if (moec_mlp_has_gate(mlp)) {
+    const bool has_gate = moec_mlp_has_gate(mlp);
+    float *up = has_gate ? scratch->up : scratch->gate;
+    uint32_t n_left = n_tok * n;
+    if (has_gate)
         add_chunk_bias(kernels, &biases[MOEC_PROJECTION_GATE], neuron, n_tok, n, scratch->gate);
-        add_chunk_bias(kernels, &biases[MOEC_PROJECTION_UP], neuron, n_tok, n, scratch->up);
-        activate_gated(kernels, mlp, scratch, (size_t)n_tok * n);
-    } else {
-        add_chunk_bias(kernels, &biases[MOEC_PROJECTION_UP], neuron, n_tok, n, scratch->gate);
-        activate_plain(kernels, mlp, scratch, (size_t)n_tok * n);
+    add_chunk_bias(kernels, &biases[MOEC_PROJECTION_UP], neuron, n_tok, n, up);
+    if (mlp->filter.is_on && mlp->filter.at == MOEC_PROJECTION_UP) {
+        n_left = 0;
+        for (uint32_t t = 0; t < n_tok; t++)
+            n_left += zero_left_out(&mlp->filter, neuron, limits[t], n, up + (size_t)t * n);
     }
+    if (has_gate)
+        activate_gated(kernels, mlp, scratch, (size_t)n_tok * n);
+    else
+        activate_plain(kernels, mlp, scratch, (size_t)n_tok * n);
+    return n_left;
 }
 
 /* Whether neurons with small up products can be left out before their gate and down rows are read. */
@@ -206,14 +241,15 @@ static bool leaves_out(const struct moec_mlp *mlp)
 }
 
 /* Those of n neurons that the filter leaves: their up products move together in scratch->up. */
-static uint32_t find_active(const struct moec_mlp *mlp, uint32_t n, float *up, uint8_t *active)
+static uint32_t find_active(const struct moec_mlp_filter *filter, uint32_t neuron, float limit, uint32_t n,
+                            float *up, uint8_t *active)
 {
     uint32_t n_active = 0;
     for (uint32_t i = 0; i < n; i++) {
         const float value = up[i];
         active[n_active] = (uint8_t)i;
         up[n_active] = value;
-        n_active += !(fabsf(value) < mlp->filter.threshold);
+        n_active += stays(filter, neuron + i, value, limit);
     }
     return n_active;
 }
@@ -249,12 +285,12 @@ static void sum_one(const struct moec_mlp_kernels *kernels, const struct moec_ma
 
 static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp,
                              uint32_t neuron, const float *x, const struct moec_int8_span *rounded,
-                             const struct moec_mlp_scratch *scratch, float *y)
+                             float limit, const struct moec_mlp_scratch *scratch, float *y)
 {
     uint8_t active[MOEC_SUM_CHUNK];
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     dot_one(kernels, &mlp->up, neuron, NULL, n, x, rounded, scratch->up);
-    const uint32_t n_active = find_active(mlp, n, scratch->up, active);
+    const uint32_t n_active = find_active(&mlp->filter, neuron, limit, n, scratch->up, active);
     dot_one(kernels, &mlp->gate, neuron, active, n_active, x, rounded, scratch->gate);
     activate_gated(kernels->all, mlp, scratch, n_active);
     sum_one(kernels, &mlp->down, neuron, active, n_active, scratch->gate, y);
@@ -262,28 +298,19 @@ static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struc
 }
 
 uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                        const float *x, const struct moec_int8_span *rounded,
+                        const float *x, const struct moec_int8_span *rounded, float limit,
                         const struct moec_mlp_scratch *scratch, float *y)
 {
     if (leaves_out(mlp))
-        return chunk_active(kernels, mlp, neuron, x, rounded, scratch, y);
+        return chunk_active(kernels, mlp, neuron, x, rounded, limit, scratch, y);
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
     if (has_gate)
         dot_one(kernels, &mlp->gate, neuron, NULL, n, x, rounded, scratch->gate);
     dot_one(kernels, &mlp->up, neuron, NULL, n, x, rounded, has_gate ? scratch->up : scratch->gate);
-    activate(kernels->all, mlp, scratch, neuron, 1, n);
+    (void)activate(kernels->all, mlp, scratch, neuron, &limit, 1, n);
     sum_one(kernels, &mlp->down, neuron, NULL, n, scratch->gate, y);
     return n;
-}
-
-/* Up products that the filter left, among those that it has been applied to. */
-static uint64_t count_active(const struct moec_mlp *mlp, const float *up, size_t n)
-{
-    uint64_t n_active = 0;
-    for (size_t i = 0; i < n; i++)
-        n_active += !(fabsf(up[i]) < mlp->filter.threshold);
-    return n_active;
 }
 
 /* Rows that a tile of an MLP works on: n_tok rows x (n_tok, S), and in spans where products are those of
@@ -292,6 +319,7 @@ struct tile {
     uint32_t n_tok;
     const float *x;
     const struct moec_int8_span *const *rounded;
+    const float *limits; /* (n_tok), as moec_mlp_limit */
 };
 
 static struct moec_mlp_kernels kernels_of(const struct moec_forward *forward)
@@ -337,9 +365,9 @@ static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *
     if (has_gate)
         dot_tile(run, &mlp->gate, neuron, n, tile, scratch, scratch->gate);
     dot_tile(run, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
-    activate(run->forward->kernels, mlp, scratch, neuron, n_tok, n);
+    const uint32_t n_left = activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
     sum_tile(run, &mlp->down, neuron, n, n_tok, scratch, y);
-    return leaves_out(mlp) ? count_active(mlp, scratch->up, (size_t)n_tok * n) : (uint64_t)n_tok * n;
+    return leaves_out(mlp) ? n_left : (uint64_t)n_tok * n;
 }
 
 /* Tells who counts what the filter left of n_neuron neurons. */
@@ -356,6 +384,12 @@ static const struct moec_int8_span *rounded_row(const struct mlp_run *run, const
 {
     return run->is_rounded ? moec_rounded_row(run->forward, job->input, pair_of(job, i) / job->pairs_per_row)
                            : NULL;
+}
+
+/* What a filter asks of row i of a job. */
+static float limit_of(const struct moec_mlp_job *job, uint32_t i)
+{
+    return moec_mlp_limit(&job->mlp.filter, job->weights != NULL ? job->weights[pair_of(job, i)] : 1);
 }
 
 /* Inputs of rows first .. first + n - 1 of a job, gathered where they do not lie together. */
@@ -413,15 +447,18 @@ static void tile_item(void *context, size_t item, int thread)
 
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
-    for (uint32_t i = 0; i < n; i++)
+    float limits[MOEC_MLP_TILE_MAX];
+    for (uint32_t i = 0; i < n; i++) {
         rounded[i] = rounded_row(run, job, first + i);
-    const struct tile of_tokens = {n, gather(job, first, n, stride, scratch->x), rounded};
+        limits[i] = limit_of(job, first + i);
+    }
+    const struct tile of_tokens = {n, gather(job, first, n, stride, scratch->x), rounded, limits};
     uint64_t n_active = 0;
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
         if (n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++) {
                 n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, of_tokens.x + i * stride, rounded[i],
-                                           scratch, scratch->y + i * stride);
+                                           limits[i], scratch, scratch->y + i * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
@@ -481,16 +518,19 @@ static void split_item(void *context, size_t item, int thread)
         uint32_t n = moec_min_u32(shared->mlp_tile, job->n - first);
         if (job->n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++) {
-                n_active +=
-                    moec_mlp_chunk(&kernels, &job->mlp, neuron, input_row(job, first + i, stride),
-                                   rounded_row(run, job, first + i), scratch, y + (first + i) * stride);
+                n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, input_row(job, first + i, stride),
+                                           rounded_row(run, job, first + i), limit_of(job, first + i),
+                                           scratch, y + (first + i) * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
             const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
-            for (uint32_t i = 0; i < n; i++)
+            float limits[MOEC_MLP_TILE_MAX];
+            for (uint32_t i = 0; i < n; i++) {
                 rounded[i] = rounded_row(run, job, first + i);
-            const struct tile tile = {n, gather(job, first, n, stride, scratch->x), rounded};
+                limits[i] = limit_of(job, first + i);
+            }
+            const struct tile tile = {n, gather(job, first, n, stride, scratch->x), rounded, limits};
             n_active += chunk_of_tile(run, &job->mlp, neuron, &tile, scratch, y + first * stride);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
@@ -602,6 +642,9 @@ static void activation_item(void *context, size_t item, int thread)
     const uint32_t first = (uint32_t)item * run->tile, n_tok = moec_min_u32(run->tile, run->n_tok - first);
     const bool has_gate = moec_mlp_has_gate(mlp);
     const float *x = run->input + first * stride;
+    float limits[MOEC_MLP_TILE_MAX];
+    for (uint32_t i = 0; i < n_tok; i++)
+        limits[i] = moec_mlp_limit(&mlp->filter, 1);
     for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
         const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
         if (has_gate) {
@@ -611,7 +654,7 @@ static void activation_item(void *context, size_t item, int thread)
         kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
         kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns,
                      has_gate ? scratch->up : scratch->gate, n);
-        activate(kernels, mlp, scratch, neuron, n_tok, n);
+        (void)activate(kernels, mlp, scratch, neuron, limits, n_tok, n);
         for (uint32_t i = 0; i < n_tok; i++)
             memcpy(run->out + (first + i) * run->out_stride + neuron, scratch->gate + (size_t)i * n,
                    n * sizeof(float));

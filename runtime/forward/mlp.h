@@ -24,13 +24,18 @@ struct moec_mlp_kernels {
     const struct moec_int8_kernels *int8;
 };
 
+/* What a neuron's |up . x|, times its scale, must reach to stay for a token whose output counts `weight`
+ * times: the filter's threshold, with scales divided by the weight. */
+float moec_mlp_limit(const struct moec_mlp_filter *filter, float weight);
+
 /* One chunk of at most MOEC_SUM_CHUNK neurons, from `neuron` on, for one token x, from encoded weights: y is
  * the chunk's sum. `rounded` is x in spans where int8 serves gate or up. With a filter of the up product of a
  * gated MLP without biases, gate and down rows of neurons that it leaves out are not read; the sum has the
  * same bits as with zeros in their place (but for the sign of a zero that products too small for F32 leave,
- * which the sum over ranks drops). Returns how many neurons the filter leaves; `scratch` is a thread's. */
+ * which the sum over ranks drops). Returns how many neurons the filter leaves; `limit` is the
+ * token's of moec_mlp_limit; `scratch` is a thread's. */
 uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                        const float *x, const struct moec_int8_span *rounded,
+                        const float *x, const struct moec_int8_span *rounded, float limit,
                         const struct moec_mlp_scratch *scratch, float *y);
 
 #endif

@@ -182,6 +182,7 @@ static void advance_job(const struct moe *moe, uint32_t active, struct moec_mlp_
     job->pairs += job->n;
     job->pairs_per_row = k;
     job->first_pair = moe->first_ranked * k;
+    job->weights = moe->routing.weights;
     job->input = moe->inputs.experts;
     job->out = moe->rank_outputs;
     for (job->n = 0; job->pairs + job->n < end && job->pairs[job->n] < block_end;)

@@ -82,6 +82,8 @@ struct moec_mlp_job {
     const uint32_t *pairs; /* (n) or NULL: 0, 1, .. */
     uint32_t pairs_per_row;
     uint32_t first_pair; /* the pair whose output row stands first in `out` */
+    const float
+        *weights; /* of pairs, that their outputs count; NULL = 1. Only looked at by a filter with scales */
     uint32_t n;
     const float *input; /* row stride S */
     float *out;         /* row stride S */

@@ -1,35 +1,91 @@
 #include "runtime/forward/sparsity.h"
 
+#include "formats/base/half.h"
 #include "formats/base/memory.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <string.h>
 
 struct moec_sparsity {
     const struct moec_config *config;
     float *thresholds; /* (MoE layers, n_expert), owned */
+    uint16_t *scales;  /* (MoE layers, n_expert, n_ff_expert) BF16, owned; NULL = none */
     atomic_ullong n_neuron, n_active, dense_bytes, active_bytes;
 };
+
+static enum moec_status allocate(const struct moec_config *config, struct moec_sparsity **out,
+                                 struct moec_error *err)
+{
+    static const char what[] = "thresholds of sparsity";
+    struct moec_sparsity *sparsity = NULL;
+    MOEC_TRY(moec_alloc((void **)&sparsity, 1, sizeof *sparsity, what, err));
+    sparsity->config = config;
+    const enum moec_status status =
+        moec_alloc((void **)&sparsity->thresholds, (uint64_t)moec_config_moe_count(config) * config->n_expert,
+                   sizeof *sparsity->thresholds, what, err);
+    if (status == MOEC_OK)
+        *out = sparsity;
+    else
+        moec_sparsity_free(sparsity);
+    return status;
+}
 
 enum moec_status moec_sparsity_create(const struct moec_sparsity_table *table,
                                       const struct moec_config *config, uint32_t share,
                                       struct moec_sparsity **out, struct moec_error *err)
 {
     struct moec_sparsity *sparsity = NULL;
-    MOEC_TRY(moec_alloc((void **)&sparsity, 1, sizeof *sparsity, "thresholds of sparsity", err));
-    sparsity->config = config;
-    enum moec_status status =
-        moec_alloc((void **)&sparsity->thresholds, (uint64_t)moec_config_moe_count(config) * config->n_expert,
-                   sizeof *sparsity->thresholds, "thresholds of sparsity", err);
+    MOEC_TRY(allocate(config, &sparsity, err));
+    const enum moec_status status = moec_sparsity_table_choose(table, share, sparsity->thresholds, err);
     if (status == MOEC_OK)
-        status = moec_sparsity_table_choose(table, share, sparsity->thresholds, err);
-    if (status != MOEC_OK) {
+        *out = sparsity;
+    else
         moec_sparsity_free(sparsity);
-        return status;
+    return status;
+}
+
+enum moec_status moec_sparsity_create_planned(const struct moec_sparsity_plan *plan,
+                                              const struct moec_config *config, struct moec_sparsity **out,
+                                              struct moec_error *err)
+{
+    const uint64_t n = (uint64_t)plan->n_layer * plan->n_expert;
+    const size_t n_bytes = n * plan->n_scale * sizeof *plan->scales;
+    struct moec_sparsity *sparsity = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(allocate(config, &sparsity, err));
+    if (plan->by == MOEC_SPARSITY_BY_NEURON) {
+        MOEC_TRY_OUT(moec_alloc((void **)&sparsity->scales, n * plan->n_scale, sizeof *plan->scales,
+                                "scales of neurons", err));
+        memcpy(sparsity->scales, plan->scales, n_bytes);
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        const float scale = moec_bf16_to_f32(plan->scales[i * plan->n_scale]);
+        /* Nothing is under 0, and of scale 0 everything finite under FLT_MAX. */
+        sparsity->thresholds[i] = sparsity->scales != NULL || plan->threshold == 0 ? plan->threshold
+                                  : scale > 0 ? fminf(plan->threshold / scale, FLT_MAX)
+                                              : FLT_MAX;
     }
     *out = sparsity;
-    return MOEC_OK;
+    sparsity = NULL;
+out:
+    moec_sparsity_free(sparsity);
+    return status;
+}
+
+enum moec_status moec_sparsity_open_planned(const struct moec_bundle *bundle, struct moec_sparsity **out,
+                                            struct moec_error *err)
+{
+    struct moec_sparsity_plan plan;
+    *out = NULL;
+    MOEC_TRY(moec_bundle_load_plan(bundle, &plan, err));
+    if (plan.n_layer == 0)
+        return MOEC_OK;
+    const enum moec_status status = moec_sparsity_create_planned(&plan, &bundle->config, out, err);
+    moec_sparsity_plan_release(&plan);
+    return status;
 }
 
 enum moec_status moec_sparsity_open(const struct moec_bundle *bundle, uint32_t copy, double share,
@@ -62,17 +118,20 @@ void moec_sparsity_free(struct moec_sparsity *sparsity)
     if (sparsity == NULL)
         return;
     free(sparsity->thresholds);
+    free(sparsity->scales);
     free(sparsity);
 }
 
 void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, uint32_t expert,
                           struct moec_mlp *mlp)
 {
-    const size_t ordinal = (size_t)moec_config_moe_ordinal(sparsity->config, layer);
+    const struct moec_config *config = sparsity->config;
+    const size_t at = (size_t)moec_config_moe_ordinal(config, layer) * config->n_expert + expert;
     mlp->filter = (struct moec_mlp_filter){
         .is_on = true,
         .at = MOEC_PROJECTION_UP,
-        .threshold = sparsity->thresholds[ordinal * sparsity->config->n_expert + expert]};
+        .threshold = sparsity->thresholds[at],
+        .scales = sparsity->scales != NULL ? sparsity->scales + at * config->n_ff_expert : NULL};
 }
 
 static void add(atomic_ullong *count, uint64_t n)
@@ -83,13 +142,14 @@ static void add(atomic_ullong *count, uint64_t n)
 void moec_sparsity_count(struct moec_sparsity *sparsity, const struct moec_mlp *mlp, uint64_t n_neuron,
                          uint64_t n_active)
 {
+    const uint64_t scale = mlp->filter.scales != NULL ? sizeof *mlp->filter.scales : 0;
     const uint64_t up = moec_codec_row_bytes(mlp->up.codec, mlp->up.columns);
     const uint64_t pair = moec_codec_row_bytes(mlp->gate.codec, mlp->gate.columns) +
                           moec_codec_row_bytes(mlp->down.codec, mlp->down.columns);
     add(&sparsity->n_neuron, n_neuron);
     add(&sparsity->n_active, n_active);
     add(&sparsity->dense_bytes, n_neuron * (up + pair));
-    add(&sparsity->active_bytes, n_neuron * up + n_active * pair);
+    add(&sparsity->active_bytes, n_neuron * (up + scale) + n_active * pair);
 }
 
 struct moec_sparsity_counts moec_sparsity_counts(const struct moec_sparsity *sparsity)
@@ -98,4 +158,11 @@ struct moec_sparsity_counts moec_sparsity_counts(const struct moec_sparsity *spa
                                          .n_active = atomic_load(&sparsity->n_active),
                                          .dense_bytes = atomic_load(&sparsity->dense_bytes),
                                          .active_bytes = atomic_load(&sparsity->active_bytes)};
+}
+
+double moec_sparsity_token_bytes(const struct moec_sparsity_counts *counts, const struct moec_config *config,
+                                 uint64_t n_bytes)
+{
+    const double of_token = (double)moec_config_moe_count(config) * config->top_k * config->n_ff_expert;
+    return counts->n_neuron > 0 ? (double)n_bytes * of_token / (double)counts->n_neuron : 0;
 }

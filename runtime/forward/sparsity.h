@@ -1,6 +1,7 @@
 /* Experts at a chosen sparsity (FloE, section 3.2.1): neurons whose |up . x| is under their expert's
- * threshold are left out, and neither their gate row nor their down column is read. Which ones is a function
- * of the weights and the token alone (D15).
+ * threshold are left out, and neither their gate row nor their down column is read; with a bundle's plan
+ * |up . x| may be scaled first (formats/bundle/sparsity_plan.h). Which ones is a function of the weights and
+ * the token alone (D15).
  *
  * A forward pass that is given one (struct moec_forward) sets each routed expert's filter from it, and counts
  * what it leaves out. Thread rule: many passes may share one; counts are atomic. */
@@ -11,8 +12,8 @@
 #include "formats/model/record.h"
 
 /* Of routed experts, for all tokens since creation. Bytes are those of encoded rows that the neurons have:
- * all rows, and those of up with the gate and down rows of neurons that stay. The latter is what decoding
- * token by token reads; a prompt's tokens share rows. */
+ * all rows, and those of up, with scales of neurons, and the gate and down rows of neurons that stay. The
+ * latter is what decoding token by token reads; a prompt's tokens share rows. */
 struct moec_sparsity_counts {
     uint64_t n_neuron, n_active;
     uint64_t dense_bytes, active_bytes;
@@ -24,6 +25,16 @@ struct moec_sparsity;
 MOEC_WARN_UNUSED enum moec_status moec_sparsity_create(const struct moec_sparsity_table *table,
                                                        const struct moec_config *config, uint32_t share,
                                                        struct moec_sparsity **out, struct moec_error *err);
+/* By a plan, of the same model; the config is borrowed. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_sparsity_create_planned(const struct moec_sparsity_plan *plan,
+                                                               const struct moec_config *config,
+                                                               struct moec_sparsity **out,
+                                                               struct moec_error *err);
+/* By the bundle's plan, for its compiled assignment; *out is NULL where it has none. The bundle is borrowed.
+ * Errors: those of the section. */
+MOEC_WARN_UNUSED enum moec_status moec_sparsity_open_planned(const struct moec_bundle *bundle,
+                                                             struct moec_sparsity **out,
+                                                             struct moec_error *err);
 /* By the bundle's table, for a share such as 0.6, rounded to thousandths; the bundle is borrowed. Errors:
  * MOEC_ERR_USAGE for a share out of range and for copies other than 0, whose weights the table is not of;
  * MOEC_ERR_UNSUPPORTED for a bundle without a table or a model without use for one. */
@@ -40,5 +51,9 @@ void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, 
 void moec_sparsity_count(struct moec_sparsity *sparsity, const struct moec_mlp *mlp, uint64_t n_neuron,
                          uint64_t n_active);
 struct moec_sparsity_counts moec_sparsity_counts(const struct moec_sparsity *sparsity);
+
+/* Of n_bytes among these counts those for each token: all MoE layers, top-k experts each. */
+double moec_sparsity_token_bytes(const struct moec_sparsity_counts *counts, const struct moec_config *config,
+                                 uint64_t n_bytes);
 
 #endif

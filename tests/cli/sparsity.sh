@@ -41,6 +41,56 @@ check "between two shares of the table" "$active > 0.4 && $active < 0.5"
 try 0 "eval in words" "$moec" eval "$work/m.moec" --data $text --samples 2 --sparsity 0.6 -q
 says stdout 'sparsity *0.6 *[0-9.]+% of neurons active, .* of expert weights decoded a token instead of' "says how much is read"
 
+# ---- a plan within a loss ----
+
+# shellcheck disable=SC2317 # called by try
+plan() {
+    max_loss=$1
+    shift
+    "$moec" sparsify "$work/plain.moec" --data datasets/sample/calibration.txt --reference "$sample" \
+        --samples 48 --seq-len 96 --max-loss "$max_loss" "$@"
+}
+try 0 "a plan" plan 6% -q --json -o "$work/p.moec"
+loss=$(number loss) high=$(number loss_high) bytes=$(number expert_bytes_per_token) active=$(number active_share)
+says stdout '"by": "neuron"' "by neuron"
+check "its loss is proven" "$high <= 0.06 && $loss < $high"
+check "it leaves out most neurons" "$active > 0.02 && $active < 0.4"
+try 0 "a plan is a whole bundle" "$moec" verify "$work/p.moec"
+try 0 "on one thread, in words" plan 6% -v -t 1 --cpu avx2 -o "$work/p1.moec"
+says stdout "wrote '$work/p1.moec', which leaves out neurons; [0-9]+ measurements" "says so"
+says stdout 'loss .* against the original, asked for at most 6.000%' "and what is promised"
+says stderr '[0-9.]+% left out: loss .*KiB a token' "verbose: each measurement"
+says stderr 'test 1 of [0-9].* proven' "and each test"
+if cmp -s "$work/p.moec" "$work/p1.moec"; then pass "a plan has the same bytes"; else fail "a plan has the same bytes"; fi
+try 0 "a plan by model" plan 6% --by model -q --json -o "$work/pm.moec"
+check "one share for all reads more at the same promise" "$(number expert_bytes_per_token) > $bytes"
+try 0 "inspect" "$moec" inspect "$work/p.moec"
+says stdout "^  left out   by .up . x., weighed by each neuron's harm" "shows the plan"
+try 0 "inspect --json" "$moec" inspect "$work/p.moec" --json
+check "has the same loss" "$(sed -n '/"sparsity": {/,$s/.*"loss": *\([-0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1) == $loss"
+try 0 "eval follows it" "$moec" eval "$work/p.moec" --data $text --samples 4 --seq-len 96 --json -q
+says stdout '"sparsity": "plan"' "and says so"
+check "about as many bytes are read" "$(number expert_bytes_per_token) < 1.15 * $bytes"
+with=$(number value)
+try 0 "eval --sparsity none" "$moec" eval "$work/p.moec" --data $text --samples 4 --seq-len 96 --json -q --sparsity none
+check "leaves nothing out" "$(number value) != $with"
+cp "$work/stdout" "$work/none"
+try 0 "as the bundle did" "$moec" eval "$work/plain.moec" --data $text --samples 4 --seq-len 96 --json -q
+check "to the last bit" "$(number value) == $(sed -n 's/^.*"value": *\([-0-9.e+]*\).*/\1/p' "$work/none")"
+try 0 "run follows it" "$moec" run "$work/p.moec" -p "Once upon" -n 12 --ignore-eos --stats
+says stderr "sparsity  the bundle's plan, [0-9.]+% of neurons were active" "and says so"
+cp "$work/stdout" "$work/planned"
+try 0 "in little memory" "$moec" run "$work/p.moec" -p "Once upon" -n 12 --ignore-eos -t 1 --memory "$(mebibytes 20)"
+if cmp -s "$work/stdout" "$work/planned"; then pass "the same words"; else fail "the same words"; fi
+try 0 "tune counts what it loses" "$moec" tune "$work/p.moec" --data datasets/sample/calibration.txt --reference "$sample" \
+    --samples 32 --seq-len 48 --max-loss 60% --slots 8 -q -o "$work/pt.moec"
+try 1 "a target that is out of reach" plan 0.01% -q -o "$work/x.moec"
+says stderr "nothing was written" "says so"
+try 2 "a bundle with decisions" "$moec" sparsify "$work/pt.moec" --data $text --reference $sample --max-loss 6% -q -o "$work/x.moec"
+says stderr "from before moec tune" "is refused"
+try 2 "options of a target alone" "$moec" sparsify "$work/plain.moec" --data $text --by expert -q
+says stderr "by does nothing without --max-loss" "says why"
+
 # ---- refusals ----
 
 refused() {

@@ -55,11 +55,18 @@ static void write_sparse(const struct sample *s, const char *from, const char *p
 {
     static const uint16_t shares[] = {500, 900};
     struct moec_sparsity_table table;
+    struct moec_sparsity_plan plan;
     struct moec_error err = {0};
     assert_status(moec_sparsity_table_create(&s->config, shares, 2, &table, &err), MOEC_OK, err);
     for (uint32_t i = 0; i < table.n_layer * table.n_expert * 2; i++)
         table.thresholds[i] = 0.125f * (float)(i + 1);
-    assert_status(moec_bundle_put_sparsity(from, &table, path, &err), MOEC_OK, err);
+    assert_status(moec_sparsity_plan_create(&s->config, MOEC_SPARSITY_BY_NEURON, &plan, &err), MOEC_OK, err);
+    plan.threshold = 1;
+    plan.certificate = (struct moec_certificate){.present = true, .metric = "perplexity", .loss_high = 0.01};
+    for (uint32_t i = 0; i < plan.n_layer * plan.n_expert * plan.n_scale; i++)
+        plan.scales[i] = (uint16_t)(0x3f00 + i % 64);
+    assert_status(moec_bundle_put_sparsity(from, &table, &plan, path, &err), MOEC_OK, err);
+    moec_sparsity_plan_release(&plan);
     moec_sparsity_table_release(&table);
 }
 

@@ -52,7 +52,7 @@ static void make_job(const struct mlp_case *of, struct layer *layer, uint32_t j)
     struct moec_mlp *mlp = &layer->mlps[j];
     struct moec_cuda_mlp_job *job = &layer->jobs[j];
     *mlp = (struct moec_mlp){.activation = of->activation};
-    mlp->filter = (struct moec_mlp_filter){of->has_filter, of->filter_at, 0.4f};
+    mlp->filter = (struct moec_mlp_filter){.is_on = of->has_filter, .at = of->filter_at, .threshold = 0.4f};
     mlp->up = random_matrix(random_codec(), of->n_ff, N_EMBD, SCALES_ORDINARY);
     mlp->down = random_matrix(random_codec(), of->n_ff, N_EMBD, SCALES_ORDINARY);
     if (of->has_gate)
@@ -109,7 +109,7 @@ static void run_scalar(const struct moec_mlp *mlp, const float *x, float *out)
     const struct moec_mlp_kernels kernels = {&moec_kernels_scalar, NULL};
     const struct moec_matrix *bias = &mlp->biases[MOEC_PROJECTION_DOWN];
     for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
-        (void)moec_mlp_chunk(&kernels, mlp, neuron, x, NULL, &scratch, sum);
+        (void)moec_mlp_chunk(&kernels, mlp, neuron, x, NULL, mlp->filter.threshold, &scratch, sum);
         if (neuron > 0) {
             moec_kernels_scalar.add(sum, N_EMBD, out);
             continue;

@@ -1,5 +1,5 @@
-/* Activation sparsity: thresholds and their section, and models that leave neurons out: with the same bits as
- * zeros in their place, one result however it is run, and counts of what was left. */
+/* Activation sparsity: thresholds, plans and their sections, and models that leave neurons out: with the same
+ * bits as zeros in their place, one result however it is run, and counts of what was left. */
 #include "tests/unit/temporary.h"
 
 #include "tests/unit/fixture_model.h"
@@ -10,6 +10,7 @@
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/bundle_strip.h"
 #include "profiler/evaluate/score.h"
+#include "profiler/profile/neuron_harm.h"
 #include "profiler/profile/thresholds.h"
 #include "runtime/forward/mlp.h"
 #include "runtime/forward/sparsity.h"
@@ -118,9 +119,9 @@ static void test_sparsity__a_bundle_takes_a_table(void **state)
     sample_make(&sample, 3, 8, 4, 1);
     (void)sample_write(&sample, path);
     struct moec_sparsity_table table = sample_table(&sample.config), read;
-    assert_ok(moec_bundle_put_sparsity(path, &table, out, &err), err);
+    assert_ok(moec_bundle_put_sparsity(path, &table, NULL, out, &err), err);
     table.thresholds[0] = 0.25f; /* a second time, in place */
-    assert_ok(moec_bundle_put_sparsity(out, &table, out, &err), err);
+    assert_ok(moec_bundle_put_sparsity(out, &table, NULL, out, &err), err);
     assert_ok(moec_bundle_strip(out, bits, 1, out, &stripped, &err), err);
     assert_ok(moec_bundle_verify(out, NULL, NULL, &err), err);
     assert_ok(moec_bundle_open(path, &before, &err), err);
@@ -155,6 +156,109 @@ static void test_sparsity__a_bundle_takes_a_table(void **state)
     temporary_remove(folder);
     free(path);
     free(out);
+}
+
+/* ---- plans ---- */
+
+static struct moec_sparsity_plan sample_plan(const struct moec_config *config, enum moec_sparsity_by by)
+{
+    struct moec_sparsity_plan plan;
+    struct moec_error err = {0};
+    assert_ok(moec_sparsity_plan_create(config, by, &plan, &err), err);
+    plan.threshold = 0.5f;
+    for (uint32_t i = 0; i < plan.n_layer * plan.n_expert * plan.n_scale; i++)
+        plan.scales[i] = (uint16_t)(0x3e00 + i % 256); /* 0.125 to 0.5 */
+    plan.certificate = (struct moec_certificate){.present = true,
+                                                 .metric = "perplexity",
+                                                 .loss = 0.01,
+                                                 .n_sequence = 1,
+                                                 .sequence = {{.n_bytes = 7, .is_chosen = true}}};
+    plan.plain_high = 0.25;
+    plan.traffic =
+        (struct moec_sparsity_traffic){.active_share = 0.3, .token_bytes = 5, .dense_token_bytes = 9};
+    return plan;
+}
+
+static void test_sparsity__the_section_holds_a_plan(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_error err = {0};
+    sample_make(&sample, 3, 8, 4, 1);
+    for (int by = 0; by < MOEC_SPARSITY_BY_COUNT; by++) {
+        struct moec_sparsity_plan plan = sample_plan(&sample.config, (enum moec_sparsity_by)by), read;
+        uint8_t *bytes = NULL;
+        size_t n = 0;
+        assert_ok(moec_sparsity_plan_encode(&plan, &bytes, &n, &err), err);
+        assert_ok(moec_sparsity_plan_decode(bytes, n, &sample.config, &read, &err), err);
+        assert_true(read.by == (enum moec_sparsity_by)by && read.threshold == 0.5f);
+        assert_int_equal(read.n_scale, by == MOEC_SPARSITY_BY_NEURON ? sample.config.n_ff_expert : 1);
+        assert_memory_equal(read.scales, plan.scales,
+                            (size_t)plan.n_layer * plan.n_expert * plan.n_scale * sizeof *plan.scales);
+        assert_true(read.plain_high == 0.25 && read.traffic.dense_token_bytes == 9);
+        assert_true(read.certificate.loss == 0.01 && read.certificate.sequence[0].n_bytes == 7);
+        moec_sparsity_plan_release(&read);
+        for (size_t short_by = 1; short_by <= n; short_by += short_by < 40 ? 1 : 37)
+            assert_status(moec_sparsity_plan_decode(bytes, n - short_by, &sample.config, &read, &err),
+                          MOEC_ERR_FORMAT, err);
+        static const struct {
+            size_t at;
+            uint8_t value;
+            enum moec_status status;
+        } wrong[] = {
+            {0, 2, MOEC_ERR_UNSUPPORTED}, {4, 3, MOEC_ERR_FORMAT},       {8, 9, MOEC_ERR_FORMAT},
+            {12, 4, MOEC_ERR_FORMAT},     {16, 250, MOEC_ERR_FORMAT},    {23, 0xff, MOEC_ERR_FORMAT},
+            {31, 0x7f, MOEC_ERR_FORMAT},  {1145, 0xff, MOEC_ERR_FORMAT},
+        };
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            const uint8_t kept = bytes[wrong[i].at];
+            bytes[wrong[i].at] = wrong[i].value;
+            if (wrong[i].at == 31)
+                bytes[30] = 0xff; /* not a number */
+            assert_status(moec_sparsity_plan_decode(bytes, n, &sample.config, &read, &err), wrong[i].status,
+                          err);
+            assert_null(read.scales);
+            bytes[wrong[i].at] = kept;
+            bytes[30] = wrong[i].at == 31 ? 0 : bytes[30];
+        }
+        free(bytes);
+        moec_sparsity_plan_release(&plan);
+    }
+    sample_release(&sample);
+}
+
+static void test_sparsity__a_bundle_takes_a_plan(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_error err = {0};
+    char *folder = temporary_folder(), *path = temporary_path(folder, "a.moec");
+    struct moec_bundle *bundle = NULL;
+    struct moec_sparsity *sparsity = NULL;
+    sample_make(&sample, 3, 8, 4, 1);
+    (void)sample_write(&sample, path);
+    assert_ok(moec_bundle_open(path, &bundle, &err), err);
+    assert_ok(moec_sparsity_open_planned(bundle, &sparsity, &err), err);
+    assert_null(sparsity);
+    moec_bundle_close(bundle);
+    struct moec_sparsity_table table = sample_table(&sample.config);
+    struct moec_sparsity_plan plan = sample_plan(&sample.config, MOEC_SPARSITY_BY_NEURON), read;
+    assert_ok(moec_bundle_put_sparsity(path, &table, &plan, path, &err), err);
+    assert_ok(moec_bundle_put_sparsity(path, &table, NULL, path, &err), err); /* which keeps the plan */
+    assert_ok(moec_bundle_verify(path, NULL, NULL, &err), err);
+    assert_ok(moec_bundle_open(path, &bundle, &err), err);
+    assert_ok(moec_bundle_load_plan(bundle, &read, &err), err);
+    assert_int_equal(read.scales[3], plan.scales[3]);
+    assert_ok(moec_sparsity_open_planned(bundle, &sparsity, &err), err);
+    assert_non_null(sparsity);
+    moec_sparsity_free(sparsity);
+    moec_sparsity_plan_release(&read);
+    moec_bundle_close(bundle);
+    moec_sparsity_plan_release(&plan);
+    moec_sparsity_table_release(&table);
+    sample_release(&sample);
+    temporary_remove(folder);
+    free(path);
 }
 
 /* ---- models ---- */
@@ -201,6 +305,51 @@ static struct moec_sparsity *sparsity_of(const struct fixture *fixture, uint32_t
     return sparsity;
 }
 
+/* By a plan, found on all tokens, that leaves out `share` of the bytes. */
+static struct moec_sparsity *plan_of(const struct fixture *fixture, enum moec_sparsity_by by, double share,
+                                     int n_threads, struct moec_sparsity_plan *kept)
+{
+    struct moec_error err = {0};
+    struct moec_neuron_harm *harm = NULL;
+    struct moec_scorer *scorer = NULL;
+    struct moec_sparsity *sparsity = NULL;
+    struct moec_sparsity_plan plan;
+    struct cut cut;
+    double nll[N_WINDOW], factors[64];
+    const struct moec_measure measure = {.nll = nll};
+    const struct moec_config *config = &fixture->model->config;
+    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = n_threads};
+    cut_make(fixture, &cut);
+    for (uint32_t l = 0; l < moec_config_moe_count(config); l++)
+        factors[l] = 1;
+    assert_ok(moec_neuron_harm_create(config, by, options.kernels, n_threads, &harm, &err), err);
+    assert_ok(moec_scorer_create(fixture->model, moec_variants_experts(fixture->variants), &cut.windows,
+                                 &options, &scorer, &err),
+              err);
+    for (int turn = 0; turn < 2; turn++) {
+        const struct moec_scorer_watch watch =
+            turn == 0 ? moec_neuron_harm_measure(harm) : moec_neuron_harm_count(harm);
+        const struct moec_scorer_variation variation = {.watch = &watch};
+        assert_ok(moec_scorer_run_varied(scorer, &variation, &measure, NULL, &err), err);
+    }
+    assert_ok(moec_sparsity_plan_create(config, by, &plan, &err), err);
+    moec_neuron_harm_plan(harm, factors, moec_neuron_harm_threshold(harm, factors, share), &plan);
+    assert_ok(moec_sparsity_create_planned(&plan, config, &sparsity, &err), err);
+    const double threshold = moec_neuron_harm_layer_threshold(harm, 0, share);
+    assert_true(threshold > 0 && moec_neuron_harm_layer_error(harm, 0, threshold) > 0);
+    assert_true(moec_neuron_harm_layer_error(harm, 0, threshold) <
+                moec_neuron_harm_layer_error(harm, 0, 2 * threshold));
+    moec_scorer_free(scorer);
+    moec_neuron_harm_free(harm);
+    if (kept != NULL)
+        *kept = plan;
+    else
+        moec_sparsity_plan_release(&plan);
+    return sparsity;
+}
+
+#define PLANNED 1000 /* a share that stands for a plan by neuron of half of the bytes */
+
 /* Logits of all positions, stepped `chunk` tokens at a time, and what was counted. */
 static float *run(const char *name, uint32_t share, const struct moec_kernels *kernels, int n_threads,
                   uint32_t chunk, struct moec_sparsity_counts *counts)
@@ -209,7 +358,10 @@ static float *run(const char *name, uint32_t share, const struct moec_kernels *k
     struct moec_error err = {0};
     struct moec_forward forward = {0};
     struct moec_session *session = NULL;
-    struct moec_sparsity *sparsity = share > 0 ? sparsity_of(&fixture, share) : NULL;
+    struct moec_sparsity *sparsity = share == PLANNED
+                                         ? plan_of(&fixture, MOEC_SPARSITY_BY_NEURON, 0.5, 2, NULL)
+                                     : share > 0 ? sparsity_of(&fixture, share)
+                                                 : NULL;
     const size_t n_vocab = fixture.model->config.n_vocab;
     float *logits = calloc(fixture.n_tok * n_vocab, sizeof *logits);
     uint32_t *at = calloc(fixture.n_tok, sizeof *at);
@@ -240,38 +392,100 @@ static float *run(const char *name, uint32_t share, const struct moec_kernels *k
 static const char *const families[] = {"qwen2_moe", "olmoe", "mixtral", "dots1", "gemma4", "deepseek_v2"};
 #define N_FAMILY (sizeof families / sizeof *families)
 
+static void run_in_all_ways(const char *family, uint32_t share)
+{
+    struct moec_sparsity_counts counts, others;
+    struct fixture fixture = fixture_open(family);
+    const uint32_t n_tok = fixture.n_tok;
+    const size_t n = (size_t)n_tok * fixture.model->config.n_vocab;
+    const uint64_t n_neuron = (uint64_t)n_tok * moec_config_moe_count(&fixture.model->config) *
+                              fixture.model->config.top_k * fixture.model->config.n_ff_expert;
+    fixture_close(&fixture);
+    float *dense = run(family, 0, &moec_kernels_scalar, 1, n_tok, &counts);
+    float *expected = run(family, share, &moec_kernels_scalar, 1, n_tok, &counts);
+    assert_true(memcmp(dense, expected, n * sizeof *dense) != 0);
+    assert_int_equal(counts.n_neuron, n_neuron);
+    assert_true(counts.n_active > 3 * n_neuron / 10 && counts.n_active < 7 * n_neuron / 10);
+    assert_true(counts.active_bytes > counts.dense_bytes / 3 && counts.active_bytes < counts.dense_bytes);
+    for (uint32_t chunk = 1; chunk <= 20; chunk += chunk < 3 ? 1 : chunk) {
+        for (int threads = 1; threads <= 3; threads += 2) {
+            const struct moec_kernels *set = kernel_set(chunk % 3);
+            float *got =
+                run(family, share, set != NULL ? set : &moec_kernels_scalar, threads, chunk, &others);
+            assert_same_bits(got, expected, n, family);
+            assert_int_equal(others.n_active, counts.n_active);
+            assert_int_equal(others.n_neuron, counts.n_neuron);
+            assert_int_equal(others.active_bytes, counts.active_bytes);
+            free(got);
+        }
+    }
+    free(dense);
+    free(expected);
+}
+
 static void test_sparsity__one_result_however_it_is_run(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < N_FAMILY; f++) {
-        struct moec_sparsity_counts counts, others;
-        struct fixture fixture = fixture_open(families[f]);
-        const uint32_t n_tok = fixture.n_tok;
-        const size_t n = (size_t)n_tok * fixture.model->config.n_vocab;
-        const uint64_t n_neuron = (uint64_t)n_tok * moec_config_moe_count(&fixture.model->config) *
-                                  fixture.model->config.top_k * fixture.model->config.n_ff_expert;
-        fixture_close(&fixture);
-        float *dense = run(families[f], 0, &moec_kernels_scalar, 1, n_tok, &counts);
-        float *expected = run(families[f], 500, &moec_kernels_scalar, 1, n_tok, &counts);
-        assert_true(memcmp(dense, expected, n * sizeof *dense) != 0);
-        assert_int_equal(counts.n_neuron, n_neuron);
-        assert_true(counts.n_active > 3 * n_neuron / 10 && counts.n_active < 7 * n_neuron / 10);
-        assert_true(counts.active_bytes > counts.dense_bytes / 3 && counts.active_bytes < counts.dense_bytes);
-        for (uint32_t chunk = 1; chunk <= 20; chunk += chunk < 3 ? 1 : chunk) {
-            for (int threads = 1; threads <= 3; threads += 2) {
-                const struct moec_kernels *set = kernel_set(chunk % 3);
-                float *got =
-                    run(families[f], 500, set != NULL ? set : &moec_kernels_scalar, threads, chunk, &others);
-                assert_same_bits(got, expected, n, families[f]);
-                assert_int_equal(others.n_active, counts.n_active);
-                assert_int_equal(others.n_neuron, counts.n_neuron);
-                assert_int_equal(others.active_bytes, counts.active_bytes);
-                free(got);
-            }
-        }
-        free(dense);
-        free(expected);
+    for (size_t f = 0; f < N_FAMILY; f++)
+        run_in_all_ways(families[f], 500);
+}
+
+static void test_sparsity__one_result_of_a_plan_however_it_is_run(void **state)
+{
+    (void)state;
+    run_in_all_ways("qwen2_moe", PLANNED);
+    run_in_all_ways("deepseek_v2", PLANNED);
+}
+
+static void test_sparsity__plans_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("olmoe");
+    for (int by = MOEC_SPARSITY_BY_EXPERT; by <= MOEC_SPARSITY_BY_NEURON; by++) {
+        struct moec_sparsity_plan plans[2];
+        for (int i = 0; i < 2; i++)
+            moec_sparsity_free(plan_of(&fixture, (enum moec_sparsity_by)by, 0.6, 1 + 2 * i, &plans[i]));
+        assert_memory_equal(plans[0].scales, plans[1].scales,
+                            (size_t)plans[0].n_layer * plans[0].n_expert * plans[0].n_scale *
+                                sizeof *plans[0].scales);
+        for (int i = 0; i < 2; i++)
+            moec_sparsity_plan_release(&plans[i]);
     }
+    fixture_close(&fixture);
+}
+
+/* Of one share of the bytes, leaving out what harms least harms less than one share of each expert's
+ * neurons. */
+static void test_sparsity__plans_by_harm_harm_less(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("qwen2_moe");
+    struct moec_error err = {0};
+    struct cut cut;
+    struct moec_experts *experts = moec_variants_experts(fixture.variants);
+    double nll[N_WINDOW], kl[N_WINDOW], sums[2] = {0};
+    const struct moec_measure measure = {.nll = nll, .kl = kl};
+    cut_make(&fixture, &cut);
+    for (int turn = 0; turn < 2; turn++) {
+        struct moec_scorer *scorer = NULL;
+        struct moec_sparsity *sparsity = turn == 0
+                                             ? sparsity_of(&fixture, 750)
+                                             : plan_of(&fixture, MOEC_SPARSITY_BY_NEURON, 0.75, 2, NULL);
+        const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 2};
+        assert_ok(moec_scorer_create(fixture.model, experts, &cut.windows, &options, &scorer, &err), err);
+        assert_ok(moec_scorer_set_reference(scorer, fixture.model, experts, NULL, NULL, &err), err);
+        moec_scorer_set_sparsity(scorer, sparsity);
+        assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
+        for (uint32_t w = 0; w < N_WINDOW; w++)
+            sums[turn] += kl[w];
+        moec_scorer_set_sparsity(scorer, NULL);
+        assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
+        assert_true(kl[0] == 0);
+        moec_scorer_free(scorer);
+        moec_sparsity_free(sparsity);
+    }
+    assert_true(sums[1] > 0 && sums[1] < sums[0]);
+    fixture_close(&fixture);
 }
 
 /* Every product computed, zeros put in, and all added up. */
@@ -384,7 +598,12 @@ int main(void)
         cmocka_unit_test(test_sparsity__thresholds_lie_between_those_of_the_table),
         cmocka_unit_test(test_sparsity__the_section_holds_a_table),
         cmocka_unit_test(test_sparsity__a_bundle_takes_a_table),
+        cmocka_unit_test(test_sparsity__the_section_holds_a_plan),
+        cmocka_unit_test(test_sparsity__a_bundle_takes_a_plan),
         cmocka_unit_test(test_sparsity__one_result_however_it_is_run),
+        cmocka_unit_test(test_sparsity__one_result_of_a_plan_however_it_is_run),
+        cmocka_unit_test(test_sparsity__plans_do_not_depend_on_threads),
+        cmocka_unit_test(test_sparsity__plans_by_harm_harm_less),
         cmocka_unit_test(test_sparsity__neurons_left_out_are_zeros),
         cmocka_unit_test(test_sparsity__evaluations_agree_with_sessions),
         cmocka_unit_test(test_sparsity__refuses_other_neurons),

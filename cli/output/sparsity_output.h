@@ -1,0 +1,14 @@
+/* A bundle's plan of sparsity and what is promised of it, as moec sparsify and inspect show them. Thread
+ * rule: main thread. */
+#ifndef MOEC_CLI_SPARSITY_OUTPUT_H
+#define MOEC_CLI_SPARSITY_OUTPUT_H
+
+#include "formats/bundle/sparsity_plan.h"
+#include "formats/json/json_write.h"
+
+/* Kind, certificate, and what the bundle reads and loses with it and without. */
+struct moec_json_out *cli_json_plan(const struct moec_sparsity_plan *plan);
+/* Indented lines. */
+void cli_print_plan(const struct moec_sparsity_plan *plan);
+
+#endif

@@ -1,0 +1,189 @@
+#include "compiler/certify/trial.h"
+
+#include "formats/base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_trial_options *options,
+                     const struct moec_progress *progress, struct moec_trial *trial)
+{
+    static const struct moec_progress silent = {0};
+    *trial = (struct moec_trial){
+        .inputs = inputs, .options = options, .progress = progress != NULL ? progress : &silent};
+    for (uint32_t w = 0; w < inputs->windows->n_window; w++) {
+        trial->n_search += moec_part_has(MOEC_PART_SEARCH, inputs->windows->part, w);
+        trial->n_certify += moec_part_has(MOEC_PART_CERTIFICATE, inputs->windows->part, w);
+    }
+}
+
+/* ---- progress ---- */
+
+static enum moec_status report_pass(void *context, const char *phase, double done, double total)
+{
+    const struct moec_trial *trial = context;
+    const double n = trial->windows.n_window;
+    (void)phase;
+    if (trial->progress->report == NULL)
+        return MOEC_OK;
+    return trial->progress->report(trial->progress->context, trial->phase, done * n, total * n);
+}
+
+void moec_trial_expect(const struct moec_trial *trial, double n_search, double n_certify)
+{
+    moec_progress_expect(trial->progress, n_search * trial->n_search + n_certify * trial->n_certify);
+}
+
+void moec_trial_say(const struct moec_trial *trial, const char *line)
+{
+    if (trial->progress->note != NULL)
+        trial->progress->note(trial->progress->context, line);
+}
+
+/* ---- a part ---- */
+
+void moec_trial_close(struct moec_trial *trial)
+{
+    moec_scorer_free(trial->scorer);
+    moec_windows_release(&trial->windows);
+    free(trial->reference_nll);
+    free(trial->measured.nll);
+    free(trial->measured.kl);
+    moec_trial_init(trial->inputs, trial->options, trial->progress, trial);
+}
+
+enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, struct moec_error *err)
+{
+    const struct moec_source *bundle = trial->inputs->bundle, *original = trial->inputs->original;
+    const struct moec_progress progress = {.report = report_pass, .context = trial};
+    moec_trial_close(trial);
+    trial->phase = "original";
+    MOEC_TRY(moec_windows_part(trial->inputs->windows, part, &trial->windows, err));
+    const uint64_t n = trial->windows.n_window;
+    MOEC_TRY(moec_alloc((void **)&trial->reference_nll, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_alloc((void **)&trial->measured.nll, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_alloc((void **)&trial->measured.kl, n, sizeof(double), "window losses", err));
+    const struct moec_scorer_options options = {
+        .kernels = trial->options->kernels,
+        .n_threads = trial->options->n_threads,
+        .reference_limit_bytes = trial->options->reference_bytes,
+        .int8 = trial->options->int8,
+        .record_bytes = {bundle->record_bytes[0], bundle->record_bytes[1]},
+        .sparsity = trial->options->sparsity,
+    };
+    MOEC_TRY(
+        moec_scorer_create(bundle->model, bundle->experts, &trial->windows, &options, &trial->scorer, err));
+    MOEC_TRY(moec_scorer_set_reference(trial->scorer, original->model, original->experts,
+                                       trial->reference_nll, &progress, err));
+    trial->phase = part == MOEC_PART_SEARCH ? "search" : "certificate";
+    return MOEC_OK;
+}
+
+enum moec_status moec_trial_run(struct moec_trial *trial, const struct moec_scorer_variation *variation,
+                                const struct moec_measure *measure, struct moec_error *err)
+{
+    const struct moec_progress progress = {.report = report_pass, .context = trial};
+    return moec_scorer_run_varied(trial->scorer, variation, measure, &progress, err);
+}
+
+enum moec_status moec_trial_measure(struct moec_trial *trial, struct moec_loss *loss, struct moec_error *err)
+{
+    static const struct moec_scorer_variation none = {0};
+    struct moec_loss_options loss_options = moec_loss_options_default();
+    loss_options.confidence = trial->options->confidence;
+    MOEC_TRY(moec_trial_run(trial, &none, &trial->measured, err));
+    const struct moec_loss_windows windows = moec_windows_loss_windows(&trial->windows);
+    return moec_loss_measure(&windows, trial->reference_nll, trial->measured.nll, trial->measured.kl,
+                             &loss_options, loss, err);
+}
+
+/* ---- the certificate ---- */
+
+/* As compile's: bundles with the same one were certified on the same windows. */
+static void digest_part(const struct moec_trial *trial, uint8_t digest[static MOEC_SHA256_BYTES])
+{
+    const struct moec_windows *windows = &trial->windows;
+    struct moec_sha256 sha;
+    moec_sha256_init(&sha);
+    moec_sha256_update(&sha, trial->inputs->data_digest, MOEC_SHA256_BYTES);
+    moec_sha256_update_u64(&sha, windows->seq_len_tokens);
+    for (uint32_t w = 0; w < windows->n_window; w++)
+        moec_sha256_update_u64(&sha, windows->index[w]);
+    moec_sha256_finish(&sha, digest);
+}
+
+static void fill_certificate(const struct moec_trial *trial, const struct moec_loss *loss,
+                             const struct moec_loss *search, struct moec_certificate *certificate)
+{
+    *certificate = (struct moec_certificate){
+        .present = true,
+        .metric = "perplexity",
+        .reference = loss->reference,
+        .compiled = loss->compiled,
+        .loss = loss->loss,
+        .loss_low = loss->low,
+        .loss_high = loss->high,
+        .search_loss = search->loss,
+        .search_loss_high = search->high,
+        .target = trial->options->max_loss,
+        .confidence = trial->options->confidence,
+        .mean_kl = loss->mean_kl,
+        .n_window = loss->n_window,
+        .n_token = loss->n_token,
+        .seq_len_tokens = trial->windows.seq_len_tokens,
+    };
+    memcpy(certificate->data_digest, trial->inputs->data_digest, MOEC_SHA256_BYTES);
+    (void)snprintf(certificate->data_name, sizeof certificate->data_name, "%s", trial->inputs->data_name);
+    (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, "%s",
+                   trial->options->int8 ? MOEC_CERTIFICATE_INT8 : MOEC_CERTIFICATE_CANONICAL);
+    digest_part(trial, certificate->part_digest);
+}
+
+static void say_test(const struct moec_trial *trial, const struct moec_trial_sequence *sequence, uint32_t i,
+                     const struct moec_loss *loss, bool has_passed)
+{
+    char line[192];
+    (void)snprintf(line, sizeof line, "test %" PRIu32 " of %" PRIu32 ", %s: loss %.3f%%, at most %.3f%%: %s",
+                   i + 1, sequence->n, sequence->name(sequence->context, i), 100 * loss->loss,
+                   100 * loss->high, has_passed ? "proven" : "not proven");
+    moec_trial_say(trial, line);
+}
+
+enum moec_status moec_trial_test(struct moec_trial *trial, const struct moec_trial_sequence *sequence,
+                                 struct moec_loss *first, uint32_t *n_passed,
+                                 struct moec_certificate *certificate, struct moec_error *err)
+{
+    struct moec_sequence_step steps[MOEC_MAX_SEQUENCE];
+    for (uint32_t i = 0; i < sequence->n; i++)
+        steps[i] = moec_sequence_step_of(sequence->n_bytes[i], sequence->search[i]);
+    for (*n_passed = 0; *n_passed < sequence->n; (*n_passed)++) {
+        const uint32_t at = *n_passed;
+        struct moec_loss loss;
+        moec_trial_expect(trial, 0, sequence->n - at);
+        MOEC_TRY(sequence->prepare(sequence->context, at, err));
+        MOEC_TRY(moec_trial_measure(trial, &loss, err));
+        moec_sequence_judge(&steps[at], &loss, trial->options->max_loss, true);
+        if (at == 0)
+            *first = loss;
+        const bool has_passed = steps[at].result == MOEC_SEQUENCE_PASSED;
+        say_test(trial, sequence, at, &loss, has_passed);
+        if (!has_passed)
+            break;
+        sequence->passed(sequence->context, at);
+        fill_certificate(trial, &loss, sequence->search[at], certificate);
+    }
+    if (*n_passed == 0)
+        return MOEC_OK;
+    steps[*n_passed - 1].is_chosen = true;
+    certificate->n_sequence = sequence->n;
+    memcpy(certificate->sequence, steps, sequence->n * sizeof *steps);
+    return MOEC_OK;
+}
+
+bool moec_trial_is_reused(const struct moec_trial *trial, const struct moec_certificate *certificate)
+{
+    const struct moec_certificate *own = &trial->inputs->bundle->bundle->certificate;
+    return own->present && own->n_sequence > 0 &&
+           memcmp(own->part_digest, certificate->part_digest, sizeof own->part_digest) == 0;
+}

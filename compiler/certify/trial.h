@@ -1,0 +1,87 @@
+/* A bundle and what decides in it, measured against the original model on one part of the windows after the
+ * other: losses on the search part for a choice among candidates, and on the certificate part the tests of a
+ * sequence. What the candidates are is the caller's: it sets the scorer up before each measurement. Thread
+ * rule: one thread, parallel inside. */
+#ifndef MOEC_COMPILER_TRIAL_H
+#define MOEC_COMPILER_TRIAL_H
+
+#include "compiler/certify/sequence.h"
+#include "profiler/common/progress.h"
+#include "profiler/evaluate/score.h"
+#include "profiler/evaluate/source.h"
+
+struct moec_trial_inputs {
+    const struct moec_source *bundle; /* serves low copies where they are searched with (serve_low) */
+    const struct moec_source *original;
+    const struct moec_windows *windows; /* with parts */
+    const uint8_t *data_digest;         /* (MOEC_SHA256_BYTES) */
+    const char *data_name;
+};
+
+struct moec_trial_options {
+    const struct moec_kernels *kernels;
+    int n_threads;                  /* as moec_pool_make */
+    uint64_t reference_bytes;       /* that the original's probabilities may take */
+    bool int8;                      /* the bundle is measured in the int8 arithmetic; the original never is */
+    double max_loss;                /* 0.02 is 2 % */
+    double confidence;              /* 0.5 < c < 1 */
+    struct moec_sparsity *sparsity; /* of every measurement, not of the original's; borrowed, NULL = none */
+};
+
+/* Progress is in windows; a phase has a name of its own. */
+struct moec_trial {
+    const struct moec_trial_inputs *inputs; /* all borrowed */
+    const struct moec_trial_options *options;
+    const struct moec_progress *progress; /* not NULL */
+    uint32_t n_search, n_certify;         /* windows of these parts */
+    /* Of the part that is open: */
+    struct moec_windows windows;
+    struct moec_scorer *scorer;
+    double *reference_nll;        /* (W), owned */
+    struct moec_measure measured; /* (W) each, owned: of the last measurement */
+    const char *phase;
+};
+
+void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_trial_options *options,
+                     const struct moec_progress *progress, struct moec_trial *trial);
+
+/* Closes the part that was open, and evaluates the original on this one. Errors: those of the scorer and of
+ * `progress`. */
+MOEC_WARN_UNUSED enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part,
+                                                  struct moec_error *err);
+void moec_trial_close(struct moec_trial *trial);
+
+/* A run of the bundle as the scorer is set up now, with a variation, into `measure`. */
+MOEC_WARN_UNUSED enum moec_status moec_trial_run(struct moec_trial *trial,
+                                                 const struct moec_scorer_variation *variation,
+                                                 const struct moec_measure *measure, struct moec_error *err);
+
+/* The loss of the bundle as the scorer is set up now. */
+MOEC_WARN_UNUSED enum moec_status moec_trial_measure(struct moec_trial *trial, struct moec_loss *loss,
+                                                     struct moec_error *err);
+
+/* Says what is still to come at most: passes of both parts. And a line for people. */
+void moec_trial_expect(const struct moec_trial *trial, double n_search, double n_certify);
+void moec_trial_say(const struct moec_trial *trial, const char *line);
+
+/* A sequence of candidates in the order of their tests. */
+struct moec_trial_sequence {
+    uint32_t n;                                        /* 1 to MOEC_MAX_SEQUENCE */
+    uint64_t n_bytes[MOEC_MAX_SEQUENCE];               /* (n) */
+    const struct moec_loss *search[MOEC_MAX_SEQUENCE]; /* (n), on the search part */
+    const char *(*name)(void *context, uint32_t i);    /* for people; valid until the next call */
+    enum moec_status (*prepare)(void *context, uint32_t i, struct moec_error *err); /* sets the scorer up */
+    void (*passed)(void *context, uint32_t i); /* after its test, in which it was proven */
+    void *context;
+};
+
+/* On the open certificate part: tests until one fails. `first` is the loss of the first, `n_passed` how many
+ * were proven; where any was, the certificate is that of the last of them, with the sequence. */
+MOEC_WARN_UNUSED enum moec_status
+moec_trial_test(struct moec_trial *trial, const struct moec_trial_sequence *sequence, struct moec_loss *first,
+                uint32_t *n_passed, struct moec_certificate *certificate, struct moec_error *err);
+
+/* Whether the bundle's own certificate was made on the same windows: each promise then holds by itself. */
+bool moec_trial_is_reused(const struct moec_trial *trial, const struct moec_certificate *certificate);
+
+#endif

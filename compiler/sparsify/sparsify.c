@@ -1,0 +1,326 @@
+#include "compiler/sparsify/sparsify.h"
+
+#include "compiler/certify/front.h"
+#include "compiler/sparsify/layer_gain.h"
+#include "formats/base/half.h"
+#include "formats/base/memory.h"
+#include "runtime/forward/sparsity.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Thousandths that the search may leave out at most, and how it halves what is between: to where the loss is
+ * spent, then to where its upper end is. */
+#define MOST_SHARE  980
+#define LOSS_TURNS  7
+#define UPPER_TURNS 5
+/* Passes of the certificate part: the original and all neurons too. */
+#define MAX_TESTS (MOEC_MAX_SEQUENCE + 2)
+
+_Static_assert(LOSS_TURNS + UPPER_TURNS <= MOEC_SPARSIFY_MAX_CANDIDATES, "there is room for all candidates");
+_Static_assert(MOEC_SPARSIFY_MAX_CANDIDATES <= MOEC_FRONT_MAX, "and for their front");
+
+struct sparsify {
+    const struct moec_sparsify_options *options;
+    struct moec_sparsify_report *report;
+    struct moec_trial trial;
+    struct moec_neuron_harm *harm;  /* not by model */
+    double *factors;                /* (MoE layers) of its scores */
+    struct moec_sparsity *sparsity; /* that the scorer leaves neurons out by */
+    char name[40];
+};
+
+static const struct moec_config *config_of(const struct sparsify *s)
+{
+    return s->trial.inputs->bundle->config;
+}
+
+/* ---- plans ---- */
+
+/* One share for all experts, by the table's thresholds. */
+static void plan_by_model(const struct moec_sparsity_table *table, uint32_t share,
+                          struct moec_sparsity_plan *plan)
+{
+    plan->threshold = 1;
+    for (uint32_t l = 0, i = 0; l < plan->n_layer; l++) {
+        for (uint32_t e = 0; e < plan->n_expert; e++, i++) {
+            const float threshold = moec_sparsity_table_threshold(table, l, e, share);
+            plan->scales[i] = threshold > 1e-30f ? moec_f32_to_bf16(1 / threshold) : MOEC_SPARSITY_KEEP;
+        }
+    }
+}
+
+static void set_plan(const struct sparsify *s, uint32_t share, struct moec_sparsity_plan *plan)
+{
+    if (s->options->by == MOEC_SPARSITY_BY_MODEL)
+        plan_by_model(s->options->table, share, plan);
+    else
+        moec_neuron_harm_plan(s->harm, s->factors,
+                              moec_neuron_harm_threshold(s->harm, s->factors, share * 1e-3), plan);
+}
+
+/* The scorer leaves out a share from now on. */
+static enum moec_status set_up(struct sparsify *s, uint32_t share, struct moec_error *err)
+{
+    struct moec_sparsity_plan *plan = &s->report->plan;
+    moec_scorer_set_sparsity(s->trial.scorer, NULL);
+    moec_sparsity_free(s->sparsity);
+    s->sparsity = NULL;
+    set_plan(s, share, plan);
+    MOEC_TRY(moec_sparsity_create_planned(plan, config_of(s), &s->sparsity, err));
+    moec_scorer_set_sparsity(s->trial.scorer, s->sparsity);
+    return MOEC_OK;
+}
+
+/* What was decoded since it was set up. */
+static struct moec_sparsity_traffic traffic_of(const struct sparsify *s)
+{
+    const struct moec_sparsity_counts counts = moec_sparsity_counts(s->sparsity);
+    return (struct moec_sparsity_traffic){
+        .active_share = counts.n_neuron > 0 ? (double)counts.n_active / (double)counts.n_neuron : 0,
+        .token_bytes = moec_sparsity_token_bytes(&counts, config_of(s), counts.active_bytes),
+        .dense_token_bytes = moec_sparsity_token_bytes(&counts, config_of(s), counts.dense_bytes)};
+}
+
+/* ---- calibration ---- */
+
+static enum moec_status calibrate(struct sparsify *s, struct moec_error *err)
+{
+    const struct moec_trial_options *options = &s->options->trial;
+    const enum moec_sparsity_by by = s->options->by;
+    const struct moec_measure measure = {.nll = s->trial.measured.nll, .kl = NULL};
+    if (by == MOEC_SPARSITY_BY_MODEL)
+        return MOEC_OK;
+    MOEC_TRY(moec_neuron_harm_create(config_of(s), by, options->kernels, options->n_threads, &s->harm, err));
+    MOEC_TRY(moec_alloc((void **)&s->factors, moec_config_moe_count(config_of(s)), sizeof *s->factors,
+                        "factors of layers", err));
+    for (int turn = 0; turn < 2; turn++) {
+        const struct moec_scorer_watch watch =
+            turn == 0 ? moec_neuron_harm_measure(s->harm) : moec_neuron_harm_count(s->harm);
+        const struct moec_scorer_variation variation = {.watch = &watch};
+        s->trial.phase = turn == 0 ? "what neurons cost" : "how many cost how much";
+        MOEC_TRY(moec_trial_run(&s->trial, &variation, &measure, err));
+    }
+    s->trial.phase = "search";
+    return moec_layer_gain_measure(s->trial.inputs, options, s->harm, by, s->trial.progress, s->factors, err);
+}
+
+/* ---- the search ---- */
+
+static enum moec_status try_share(struct sparsify *s, uint32_t share, struct moec_error *err)
+{
+    struct moec_sparsify_report *report = s->report;
+    struct moec_sparsify_candidate *candidate = &report->candidates[report->n_candidate];
+    char line[192];
+    *candidate = (struct moec_sparsify_candidate){.share = share};
+    MOEC_TRY(set_up(s, share, err));
+    MOEC_TRY(moec_trial_measure(&s->trial, &candidate->search, err));
+    candidate->traffic = traffic_of(s);
+    report->n_candidate++;
+    (void)snprintf(line, sizeof line,
+                   "%.1f%% left out: loss %.3f%%, at most %.3f%%, %.1f%% of neurons active, %.1f KiB a token",
+                   share / 10.0, 100 * candidate->search.loss, 100 * candidate->search.high,
+                   100 * candidate->traffic.active_share, candidate->traffic.token_bytes / 1024);
+    moec_trial_say(&s->trial, line);
+    return MOEC_OK;
+}
+
+/* The largest share that was tried whose loss, or its upper end, is within the target, and the smallest above
+ * it that was tried and is not. */
+static void find_between(const struct sparsify *s, bool upper, uint32_t most, uint32_t *low, uint32_t *high)
+{
+    *low = 0;
+    *high = most + 1;
+    for (uint32_t i = 0; i < s->report->n_candidate; i++) {
+        const struct moec_sparsify_candidate *candidate = &s->report->candidates[i];
+        const double loss = upper ? candidate->search.high : candidate->search.loss;
+        if (loss <= s->options->trial.max_loss && candidate->share > *low)
+            *low = candidate->share;
+    }
+    for (uint32_t i = 0; i < s->report->n_candidate; i++)
+        if (s->report->candidates[i].share > *low && s->report->candidates[i].share < *high)
+            *high = s->report->candidates[i].share;
+}
+
+static enum moec_status halve(struct sparsify *s, bool upper, int n_turn, double n_later,
+                              struct moec_error *err)
+{
+    const struct moec_sparsity_table *table = s->options->table;
+    const uint32_t most =
+        s->options->by == MOEC_SPARSITY_BY_MODEL ? table->shares[table->n_share - 1] : MOST_SHARE;
+    for (int turn = 0; turn < n_turn; turn++) {
+        uint32_t low = 0, high = 0;
+        find_between(s, upper, most, &low, &high);
+        if (high - low <= 1)
+            break;
+        moec_trial_expect(&s->trial, n_turn - turn + n_later, MAX_TESTS);
+        MOEC_TRY(try_share(s, (low + high) / 2, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status search(struct sparsify *s, struct moec_error *err)
+{
+    struct moec_sparsify_report *report = s->report;
+    moec_trial_expect(&s->trial, LOSS_TURNS + UPPER_TURNS + 5, MAX_TESTS);
+    MOEC_TRY(moec_trial_open(&s->trial, MOEC_PART_SEARCH, err));
+    MOEC_TRY(moec_trial_measure(&s->trial, &report->plain, err));
+    if (report->plain.loss > s->options->trial.max_loss)
+        return MOEC_OK;
+    MOEC_TRY(calibrate(s, err));
+    MOEC_TRY(halve(s, false, LOSS_TURNS, UPPER_TURNS, err));
+    return halve(s, true, UPPER_TURNS, 0, err);
+}
+
+/* Whole bytes a token, at least one: sizes of a sequence are compared by ratio. */
+static uint64_t bytes_of(const struct moec_sparsify_candidate *candidate)
+{
+    return candidate->traffic.token_bytes > 1 ? (uint64_t)llround(candidate->traffic.token_bytes) : 1;
+}
+
+static void make_sequence(struct sparsify *s)
+{
+    struct moec_sparsify_report *report = s->report;
+    struct moec_front_point points[MOEC_SPARSIFY_MAX_CANDIDATES];
+    bool is_on_front[MOEC_SPARSIFY_MAX_CANDIDATES] = {false};
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        points[i] =
+            (struct moec_front_point){bytes_of(&report->candidates[i]), &report->candidates[i].search};
+    const struct moec_front_request request = {.points = points,
+                                               .n_point = report->n_candidate,
+                                               .max_loss = s->options->trial.max_loss,
+                                               .confidence = s->options->trial.confidence,
+                                               .n_search = s->trial.n_search,
+                                               .n_certify = s->trial.n_certify};
+    report->n_sequence = moec_front_choose(&request, is_on_front, report->sequence);
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        report->candidates[i].is_on_front = is_on_front[i];
+}
+
+/* ---- the certificate ---- */
+
+static const struct moec_sparsify_candidate *candidate_of(const struct sparsify *s, uint32_t i)
+{
+    return &s->report->candidates[s->report->sequence[i]];
+}
+
+static const char *name_test(void *context, uint32_t i)
+{
+    struct sparsify *s = context;
+    (void)snprintf(s->name, sizeof s->name, "%.1f%% left out", candidate_of(s, i)->share / 10.0);
+    return s->name;
+}
+
+static enum moec_status prepare_test(void *context, uint32_t i, struct moec_error *err)
+{
+    struct sparsify *s = context;
+    return set_up(s, candidate_of(s, i)->share, err);
+}
+
+static void keep_passed(void *context, uint32_t i)
+{
+    struct sparsify *s = context;
+    (void)i;
+    s->report->plan.traffic = traffic_of(s);
+}
+
+/* The search has found nothing within the target: the certificate part stays unseen. */
+static enum moec_status refuse_search(const struct sparsify *s, struct moec_error *err)
+{
+    const struct moec_sparsify_report *report = s->report;
+    double least = report->n_candidate > 0 ? INFINITY : report->plain.high;
+    for (uint32_t i = 0; i < report->n_candidate; i++)
+        least = fmin(least, report->candidates[i].search.high);
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "the bundle itself, with all neurons, loses %.3f%% on the search part, with %g%% "
+                     "confidence at most %.3f%%, and no sparsity stays within the target of %.3f%%; nothing "
+                     "was written: compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more "
+                     "here",
+                     100 * report->plain.loss, 100 * s->options->trial.confidence, 100 * report->plain.high,
+                     100 * s->options->trial.max_loss, ceil(1e3 * least) / 10);
+}
+
+static enum moec_status refuse_test(struct sparsify *s, const struct moec_loss *plain,
+                                    const struct moec_loss *safest, struct moec_error *err)
+{
+    char advice[MOEC_SEQUENCE_ADVICE_BYTES];
+    const double target = s->options->trial.max_loss;
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "the bundle itself, with all neurons, loses %.3f%% on the certificate part, at most "
+                     "%.3f%%; with the mildest plan of the sequence, %s, it loses %.3f%%, with %g%% "
+                     "confidence at most %.3f%%; the target is %.3f%%; nothing was written: %s",
+                     100 * plain->loss, 100 * plain->high, name_test(s, 0), 100 * safest->loss,
+                     100 * s->options->trial.confidence, 100 * safest->high, 100 * target,
+                     moec_sequence_advice(safest, target, "windows", advice));
+}
+
+/* The last that passed becomes the report's plan. */
+static enum moec_status test_all(struct sparsify *s, struct moec_loss *first, uint32_t *n_passed,
+                                 struct moec_error *err)
+{
+    struct moec_sparsify_report *report = s->report;
+    struct moec_trial_sequence sequence = {.n = report->n_sequence,
+                                           .name = name_test,
+                                           .prepare = prepare_test,
+                                           .passed = keep_passed,
+                                           .context = s};
+    for (uint32_t i = 0; i < sequence.n; i++) {
+        sequence.n_bytes[i] = bytes_of(candidate_of(s, i));
+        sequence.search[i] = &candidate_of(s, i)->search;
+    }
+    MOEC_TRY(moec_trial_test(&s->trial, &sequence, first, n_passed, &report->plan.certificate, err));
+    if (*n_passed > 0)
+        set_plan(s, candidate_of(s, *n_passed - 1)->share, &report->plan);
+    return MOEC_OK;
+}
+
+static enum moec_status certify(struct sparsify *s, struct moec_error *err)
+{
+    struct moec_sparsity_plan *plan = &s->report->plan;
+    struct moec_loss plain, first = {0};
+    uint32_t n_passed = 0;
+    moec_trial_expect(&s->trial, 0, s->report->n_sequence + 2);
+    MOEC_TRY(moec_trial_open(&s->trial, MOEC_PART_CERTIFICATE, err));
+    /* No test: what the bundle loses with all neurons, to be shown beside the plan. */
+    MOEC_TRY(moec_trial_measure(&s->trial, &plain, err));
+    MOEC_TRY(test_all(s, &first, &n_passed, err));
+    plan->plain_loss = plain.loss;
+    plan->plain_low = plain.low;
+    plan->plain_high = plain.high;
+    if (n_passed == 0)
+        return refuse_test(s, &plain, &first, err);
+    s->report->is_reused = moec_trial_is_reused(&s->trial, &plan->certificate);
+    return MOEC_OK;
+}
+
+enum moec_status moec_sparsify(const struct moec_trial_inputs *inputs,
+                               const struct moec_sparsify_options *options,
+                               const struct moec_progress *progress, struct moec_sparsify_report *report,
+                               struct moec_error *err)
+{
+    struct sparsify s = {.options = options, .report = report};
+    enum moec_status status = MOEC_OK;
+    *report = (struct moec_sparsify_report){0};
+    moec_trial_init(inputs, &options->trial, progress, &s.trial);
+    MOEC_TRY_OUT(moec_sparsity_check_config(inputs->bundle->config, err));
+    MOEC_TRY_OUT(moec_sparsity_plan_create(inputs->bundle->config, options->by, &report->plan, err));
+    MOEC_TRY_OUT(search(&s, err));
+    make_sequence(&s);
+    if (report->n_sequence == 0)
+        status = refuse_search(&s, err);
+    else
+        status = certify(&s, err);
+out:
+    moec_trial_close(&s.trial);
+    moec_sparsity_free(s.sparsity);
+    moec_neuron_harm_free(s.harm);
+    free(s.factors);
+    return status;
+}
+
+void moec_sparsify_report_release(struct moec_sparsify_report *report)
+{
+    moec_sparsity_plan_release(&report->plan);
+}

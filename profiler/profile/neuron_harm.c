@@ -1,0 +1,447 @@
+#include "profiler/profile/neuron_harm.h"
+
+#include "formats/base/half.h"
+#include "formats/base/memory.h"
+#include "profiler/profile/thresholds.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BIN_SHIFT   16 /* a bin is what F32 magnitudes share but for their last bits */
+#define N_BIN       ((uint32_t)1 << (31 - BIN_SHIFT))
+#define TILE_TOKENS 128
+
+struct moec_neuron_harm {
+    const struct moec_config *config;
+    const struct moec_kernels *kernels;
+    struct moec_pool pool;
+    enum moec_sparsity_by by;
+    size_t stride;    /* of rows of n_embd */
+    float *costs;     /* (S, E, n_ff), or (S, E): scores are these times |up . x|, and by neuron times w */
+    uint64_t *bytes;  /* (S, N_BIN): gate and down rows of neurons whose score is in a bin */
+    uint32_t ordinal; /* layer at work */
+
+    /* Of the layer at work. */
+    double *products, *ups, *norms; /* (E, n_ff): sums of (w h)^2 and (w u)^2; |down row|^2 */
+    double *weights;                /* (E): sums of w^2 */
+    uint64_t *n_pair, *pair_bytes;  /* (E) */
+    uint64_t *counts;               /* (threads, N_BIN) */
+
+    float *x, *h;   /* (TILE_TOKENS, stride), (TILE_TOKENS, n_ff) */
+    float *scratch; /* (threads, MOEC_SUM_CHUNK * (stride + TILE_TOKENS)) */
+    float w[TILE_TOKENS];
+};
+
+static size_t cost_count(const struct moec_neuron_harm *harm)
+{
+    return harm->by == MOEC_SPARSITY_BY_NEURON ? harm->config->n_ff_expert : 1;
+}
+
+static size_t scratch_floats(const struct moec_neuron_harm *harm)
+{
+    return MOEC_SUM_CHUNK * (harm->stride + TILE_TOKENS);
+}
+
+enum moec_status moec_neuron_harm_create(const struct moec_config *config, enum moec_sparsity_by by,
+                                         const struct moec_kernels *kernels, int n_threads,
+                                         struct moec_neuron_harm **out, struct moec_error *err)
+{
+    static const char what[] = "the harm of neurons";
+    enum moec_status status = MOEC_OK;
+    struct moec_neuron_harm *harm = NULL;
+    const uint64_t n_layer = moec_config_moe_count(config), n_expert = config->n_expert;
+    const uint64_t n_neuron = n_expert * config->n_ff_expert;
+    MOEC_TRY(moec_alloc((void **)&harm, 1, sizeof *harm, what, err));
+    *harm = (struct moec_neuron_harm){.config = config,
+                                      .kernels = kernels,
+                                      .pool = moec_pool_make(n_threads),
+                                      .by = by,
+                                      .stride = moec_forward_stride(config)};
+    const uint64_t n_thread = (uint64_t)harm->pool.n_threads;
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&harm->costs, n_layer * n_expert * cost_count(harm), sizeof(float), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->bytes, n_layer, N_BIN * sizeof(uint64_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->products, n_neuron, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->ups, n_neuron, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->norms, n_neuron, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->weights, n_expert, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->n_pair, n_expert, sizeof(uint64_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->pair_bytes, n_expert, sizeof(uint64_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->counts, n_thread, N_BIN * sizeof(uint64_t), what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&harm->x, TILE_TOKENS, harm->stride * sizeof(float), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&harm->h, TILE_TOKENS, config->n_ff_expert * sizeof(float), what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&harm->scratch, n_thread, scratch_floats(harm) * sizeof(float),
+                                    what, err));
+    *out = harm;
+    harm = NULL;
+out:
+    moec_neuron_harm_free(harm);
+    return status;
+}
+
+void moec_neuron_harm_free(struct moec_neuron_harm *harm)
+{
+    if (harm == NULL)
+        return;
+    free(harm->costs);
+    free(harm->bytes);
+    free(harm->products);
+    free(harm->ups);
+    free(harm->norms);
+    free(harm->weights);
+    free(harm->n_pair);
+    free(harm->pair_bytes);
+    free(harm->counts);
+    free(harm->x);
+    free(harm->h);
+    free(harm->scratch);
+    free(harm);
+}
+
+/* ---- what both runs look at ---- */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Some tokens in one expert. */
+struct tile {
+    struct moec_neuron_harm *harm;
+    const struct moec_mlp *mlp;
+    uint32_t expert, n_tok;
+};
+
+/* A chunk of its neurons, and where a thread works on it. */
+struct piece {
+    uint32_t first, n;
+    float *weights; /* (MOEC_SUM_CHUNK, stride) */
+    float *up;      /* (n_tok, n) */
+};
+
+/* The up products of a chunk. */
+static struct piece make_piece(const struct tile *tile, size_t item, int thread)
+{
+    const struct moec_neuron_harm *harm = tile->harm;
+    float *scratch = harm->scratch + (size_t)thread * scratch_floats(harm);
+    struct piece piece = {.first = (uint32_t)item * MOEC_SUM_CHUNK,
+                          .weights = scratch,
+                          .up = scratch + MOEC_SUM_CHUNK * harm->stride};
+    piece.n = least(MOEC_SUM_CHUNK, tile->mlp->up.rows - piece.first);
+    harm->kernels->decode_rows(&tile->mlp->up, piece.first, piece.n, piece.weights, harm->stride);
+    harm->kernels->dot(harm->x, harm->stride, tile->n_tok, piece.weights, harm->stride, piece.n,
+                       tile->mlp->up.columns, piece.up, piece.n);
+    return piece;
+}
+
+static void take_tiles(struct moec_neuron_harm *harm, const struct moec_expert_inputs *in, bool with_products,
+                       moec_parallel_body *run_chunk)
+{
+    const size_t n_chunk = (harm->config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    for (uint32_t first = 0; first < in->n_pair; first += TILE_TOKENS) {
+        struct tile tile = {harm, in->mlp, in->expert, least(TILE_TOKENS, in->n_pair - first)};
+        for (uint32_t t = 0; t < tile.n_tok; t++) {
+            const uint32_t pair = in->pairs[first + t];
+            memcpy(harm->x + t * harm->stride, in->normed + pair / in->top_k * harm->stride,
+                   harm->stride * sizeof(float));
+            harm->w[t] = in->weights[pair];
+        }
+        if (with_products)
+            moec_forward_activations(in->forward, in->mlp, tile.n_tok, harm->x, harm->h,
+                                     harm->config->n_ff_expert);
+        moec_parallel_for(&harm->pool, n_chunk, run_chunk, &tile);
+        for (uint32_t t = 0; t < tile.n_tok; t++)
+            harm->weights[in->expert] += (double)harm->w[t] * harm->w[t];
+        harm->n_pair[in->expert] += tile.n_tok;
+    }
+}
+
+static double square_sum(const float *row, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)row[i] * row[i];
+    return sum;
+}
+
+/* ---- the first run ---- */
+
+static void sum_chunk(void *context, size_t item, int thread)
+{
+    const struct tile *tile = context;
+    struct moec_neuron_harm *harm = tile->harm;
+    const struct piece piece = make_piece(tile, item, thread);
+    const size_t n_ff = harm->config->n_ff_expert, at = tile->expert * n_ff + piece.first;
+    for (uint32_t t = 0; t < tile->n_tok; t++) {
+        for (uint32_t i = 0; i < piece.n; i++) {
+            const double u = (double)harm->w[t] * piece.up[t * piece.n + i];
+            const double h = (double)harm->w[t] * harm->h[t * n_ff + piece.first + i];
+            harm->products[at + i] += h * h;
+            harm->ups[at + i] += u * u;
+        }
+    }
+    if (harm->n_pair[tile->expert] > 0)
+        return;
+    harm->kernels->decode_rows(&tile->mlp->down, piece.first, piece.n, piece.weights, harm->stride);
+    for (uint32_t i = 0; i < piece.n; i++)
+        harm->norms[at + i] = square_sum(piece.weights + i * harm->stride, tile->mlp->down.columns);
+}
+
+static void take_sums(void *context, const struct moec_expert_inputs *in)
+{
+    struct moec_neuron_harm *harm = context;
+    if (in->expert == MOEC_EXPERT_ALL || in->n_pair == 0)
+        return;
+    harm->pair_bytes[in->expert] = moec_codec_row_bytes(in->mlp->gate.codec, in->mlp->gate.columns) +
+                                   moec_codec_row_bytes(in->mlp->down.codec, in->mlp->down.columns);
+    take_tiles(harm, in, true, sum_chunk);
+}
+
+static double total(const double *values, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += values[i];
+    return sum;
+}
+
+/* What the layer's neurons have in common: means over its pairs, for experts that were given few. */
+struct layer_means {
+    double ratio;  /* of (w h)^2 to (w u)^2 */
+    double up;     /* (w u)^2 of a neuron */
+    double norm;   /* |d|^2 of a neuron */
+    double weight; /* w^2 */
+    double bytes;  /* of a pair of rows */
+};
+
+static struct layer_means means_of(const struct moec_neuron_harm *harm)
+{
+    const size_t n_expert = harm->config->n_expert, n_neuron = n_expert * harm->config->n_ff_expert;
+    double n_pair = 0, n_known = 0, bytes = 0;
+    for (size_t e = 0; e < n_expert; e++) {
+        n_pair += (double)harm->n_pair[e];
+        n_known += harm->n_pair[e] > 0;
+        bytes += (double)harm->pair_bytes[e];
+    }
+    const double up = total(harm->ups, n_neuron), n_ff = harm->config->n_ff_expert;
+    if (!(n_pair > 0) || !(up > 0))
+        return (struct layer_means){1, 1, 1, 1, 1};
+    return (struct layer_means){.ratio = total(harm->products, n_neuron) / up,
+                                .up = up / (n_pair * n_ff),
+                                .norm = total(harm->norms, n_neuron) / (n_known * n_ff),
+                                .weight = total(harm->weights, n_expert) / n_pair,
+                                .bytes = bytes / n_known};
+}
+
+/* From the layer's sums to its costs. */
+static void find_costs(struct moec_neuron_harm *harm)
+{
+    const size_t n_expert = harm->config->n_expert, n_ff = harm->config->n_ff_expert;
+    const struct layer_means means = means_of(harm);
+    const double lean = MOEC_THRESHOLD_TOKENS;
+    float *costs = harm->costs + harm->ordinal * n_expert * cost_count(harm);
+    for (size_t e = 0; e < n_expert; e++) {
+        const double n_pair = (double)harm->n_pair[e];
+        const double bytes = n_pair > 0 ? (double)harm->pair_bytes[e] : means.bytes;
+        const double weight = (harm->weights[e] + lean * means.weight) / (n_pair + lean);
+        double sum = 0;
+        for (size_t i = 0; i < n_ff; i++) {
+            const size_t at = e * n_ff + i;
+            const double ratio =
+                (harm->products[at] + lean * means.up * means.ratio) / (harm->ups[at] + lean * means.up);
+            const double square = ratio * (n_pair > 0 ? harm->norms[at] : means.norm) / bytes;
+            sum += square;
+            if (harm->by == MOEC_SPARSITY_BY_NEURON)
+                costs[at] = (float)sqrt(square);
+        }
+        if (harm->by == MOEC_SPARSITY_BY_EXPERT)
+            costs[e] = (float)sqrt(weight * sum / (double)n_ff);
+    }
+}
+
+static void begin_layer(struct moec_neuron_harm *harm)
+{
+    const size_t n_expert = harm->config->n_expert, n_neuron = n_expert * harm->config->n_ff_expert;
+    memset(harm->products, 0, n_neuron * sizeof(double));
+    memset(harm->ups, 0, n_neuron * sizeof(double));
+    memset(harm->weights, 0, n_expert * sizeof(double));
+    memset(harm->n_pair, 0, n_expert * sizeof(uint64_t));
+    memset(harm->pair_bytes, 0, n_expert * sizeof(uint64_t));
+    memset(harm->counts, 0, (size_t)harm->pool.n_threads * N_BIN * sizeof(uint64_t));
+}
+
+static bool has_experts(const struct moec_neuron_harm *harm, uint32_t layer)
+{
+    return harm->ordinal < moec_config_moe_count(harm->config) &&
+           moec_config_moe_layer(harm->config, harm->ordinal) == layer;
+}
+
+static enum moec_status end_sums(void *context, uint32_t layer, struct moec_error *err)
+{
+    struct moec_neuron_harm *harm = context;
+    (void)err;
+    if (!has_experts(harm, layer))
+        return MOEC_OK;
+    find_costs(harm);
+    begin_layer(harm);
+    harm->ordinal++;
+    return MOEC_OK;
+}
+
+struct moec_scorer_watch moec_neuron_harm_measure(struct moec_neuron_harm *harm)
+{
+    harm->ordinal = 0;
+    begin_layer(harm);
+    return (struct moec_scorer_watch){
+        .inputs = {.take_expert = take_sums, .context = harm}, .layer_done = end_sums, .context = harm};
+}
+
+/* ---- the second run ---- */
+
+static uint32_t bin_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & 0x7fffffffu) >> BIN_SHIFT;
+}
+
+static void count_chunk(void *context, size_t item, int thread)
+{
+    const struct tile *tile = context;
+    const struct moec_neuron_harm *harm = tile->harm;
+    const struct piece piece = make_piece(tile, item, thread);
+    const size_t n_cost = cost_count(harm);
+    const bool is_by_neuron = harm->by == MOEC_SPARSITY_BY_NEURON;
+    const float *costs = harm->costs + (harm->ordinal * harm->config->n_expert + tile->expert) * n_cost;
+    uint64_t *counts = harm->counts + (size_t)thread * N_BIN;
+    for (uint32_t t = 0; t < tile->n_tok; t++) {
+        for (uint32_t i = 0; i < piece.n; i++) {
+            const float cost = is_by_neuron ? costs[piece.first + i] * harm->w[t] : costs[0];
+            counts[bin_of(piece.up[t * piece.n + i] * cost)] += harm->pair_bytes[tile->expert];
+        }
+    }
+}
+
+static void take_counts(void *context, const struct moec_expert_inputs *in)
+{
+    struct moec_neuron_harm *harm = context;
+    if (in->expert == MOEC_EXPERT_ALL || in->n_pair == 0)
+        return;
+    harm->pair_bytes[in->expert] = moec_codec_row_bytes(in->mlp->gate.codec, in->mlp->gate.columns) +
+                                   moec_codec_row_bytes(in->mlp->down.codec, in->mlp->down.columns);
+    take_tiles(harm, in, false, count_chunk);
+}
+
+static enum moec_status end_counts(void *context, uint32_t layer, struct moec_error *err)
+{
+    struct moec_neuron_harm *harm = context;
+    (void)err;
+    if (!has_experts(harm, layer))
+        return MOEC_OK;
+    uint64_t *bytes = harm->bytes + (size_t)harm->ordinal * N_BIN;
+    for (size_t i = 0; i < (size_t)harm->pool.n_threads * N_BIN; i++)
+        bytes[i % N_BIN] += harm->counts[i];
+    begin_layer(harm);
+    harm->ordinal++;
+    return MOEC_OK;
+}
+
+struct moec_scorer_watch moec_neuron_harm_count(struct moec_neuron_harm *harm)
+{
+    harm->ordinal = 0;
+    begin_layer(harm);
+    memset(harm->bytes, 0, (size_t)moec_config_moe_count(harm->config) * N_BIN * sizeof(uint64_t));
+    return (struct moec_scorer_watch){
+        .inputs = {.take_expert = take_counts, .context = harm}, .layer_done = end_counts, .context = harm};
+}
+
+/* ---- thresholds ---- */
+
+/* The least magnitude of a bin. */
+static double start_of(uint32_t bin)
+{
+    const uint32_t bits = bin << BIN_SHIFT;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint64_t bytes_of(const struct moec_neuron_harm *harm, uint32_t ordinal)
+{
+    const uint64_t *bytes = harm->bytes + (size_t)ordinal * N_BIN;
+    uint64_t sum = 0;
+    for (uint32_t bin = 0; bin < N_BIN; bin++)
+        sum += bytes[bin];
+    return sum;
+}
+
+/* Bytes of a layer whose score is under a threshold, to within a bin. */
+static uint64_t bytes_under(const struct moec_neuron_harm *harm, uint32_t ordinal, double threshold)
+{
+    const uint64_t *bytes = harm->bytes + (size_t)ordinal * N_BIN;
+    uint64_t sum = 0;
+    for (uint32_t bin = 0; bin + 1 < N_BIN && start_of(bin + 1) <= threshold; bin++)
+        sum += bytes[bin];
+    return sum;
+}
+
+double moec_neuron_harm_layer_threshold(const struct moec_neuron_harm *harm, uint32_t ordinal, double share)
+{
+    const uint64_t *bytes = harm->bytes + (size_t)ordinal * N_BIN;
+    const double wanted = share * (double)bytes_of(harm, ordinal);
+    double sum = 0;
+    uint32_t bin = 0;
+    for (; bin + 1 < N_BIN && sum + (double)bytes[bin] <= wanted; bin++)
+        sum += (double)bytes[bin];
+    return start_of(bin);
+}
+
+double moec_neuron_harm_layer_error(const struct moec_neuron_harm *harm, uint32_t ordinal, double threshold)
+{
+    const uint64_t *bytes = harm->bytes + (size_t)ordinal * N_BIN;
+    double sum = 0;
+    for (uint32_t bin = 0; bin + 1 < N_BIN && start_of(bin + 1) <= threshold; bin++) {
+        const double middle = (start_of(bin) + start_of(bin + 1)) / 2;
+        sum += (double)bytes[bin] * middle * middle;
+    }
+    return sum;
+}
+
+double moec_neuron_harm_threshold(const struct moec_neuron_harm *harm, const double *factors, double share)
+{
+    const uint32_t n_layer = moec_config_moe_count(harm->config);
+    double all = 0, low = -150, high = 150; /* powers of two around every F32 magnitude */
+    for (uint32_t l = 0; l < n_layer; l++)
+        all += (double)bytes_of(harm, l);
+    for (int turn = 0; turn < 40; turn++) {
+        const double middle = (low + high) / 2;
+        double under = 0;
+        for (uint32_t l = 0; l < n_layer; l++)
+            under += (double)bytes_under(harm, l, exp2(middle) / factors[l]);
+        if (under <= share * all)
+            low = middle;
+        else
+            high = middle;
+    }
+    return exp2(low);
+}
+
+/* Rounded, within what BF16 holds. */
+static uint16_t scale_of(double value)
+{
+    const uint16_t scale = moec_f32_to_bf16((float)fmin(value, 1e38));
+    return scale < MOEC_SPARSITY_KEEP ? scale : MOEC_SPARSITY_KEEP;
+}
+
+void moec_neuron_harm_plan(const struct moec_neuron_harm *harm, const double *factors, double threshold,
+                           struct moec_sparsity_plan *plan)
+{
+    const size_t n = plan->n_expert * cost_count(harm);
+    /* In units of the threshold, so that F32 and BF16 hold it. */
+    plan->threshold = 1;
+    for (uint32_t l = 0; l < plan->n_layer; l++)
+        for (size_t i = 0; i < n; i++)
+            plan->scales[l * n + i] = factors[l] < 0
+                                          ? MOEC_SPARSITY_KEEP
+                                          : scale_of(harm->costs[l * n + i] * factors[l] / threshold);
+}
