@@ -8,7 +8,8 @@
 #define ROWS_OF_MANY   1
 #define TOKENS_AT_ONCE 4
 /* Sums of two products are kept in 16 bits, which codes of eight bits without a sign would overflow. */
-#define OFFSET(dtype) ((dtype) == MOEC_DTYPE_INT8 ? 128 : 0)
+#define OFFSET(dtype)       ((dtype) == MOEC_DTYPE_INT8 ? 128 : 0)
+#define MIXES_HALVES(dtype) ((void)(dtype), false)
 
 typedef struct {
     __m256i low;
@@ -59,6 +60,11 @@ INLINE words words_up(words w, const int bits)
     return (words){_mm256_slli_epi32(w.low, bits), _mm256_slli_epi32(w.high, bits)};
 }
 
+INLINE words words_down(words w, const int bits)
+{
+    return (words){_mm256_srai_epi32(w.low, bits), _mm256_srai_epi32(w.high, bits)};
+}
+
 INLINE void words_store_low_bytes(void *at, words w)
 {
     const __m256i low = _mm256_set1_epi32(255);
@@ -87,6 +93,29 @@ INLINE words lanes_as_words(lanes v)
 INLINE lanes words_as_lanes(words w)
 {
     return (lanes){_mm256_castsi256_ps(w.low), _mm256_castsi256_ps(w.high)};
+}
+
+/* Eight numbers from number `first` on, of packed bits that stand in both 128-bit halves. */
+INLINE __m256i eight_packed(__m256i packed, const int first, const uint32_t bits)
+{
+    const __m256i lane =
+        _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));
+    const __m256i place = _mm256_mullo_epi32(lane, _mm256_set1_epi32((int)bits));
+    const __m256i byte = _mm256_srli_epi32(place, 3), next = _mm256_add_epi32(byte, _mm256_set1_epi32(1));
+    const __m256i pair = _mm256_or_si256(_mm256_or_si256(byte, _mm256_slli_epi32(next, 8)),
+                                         _mm256_set1_epi32((int)0x80800000)); /* and two zeros */
+    const __m256i low =
+        _mm256_srlv_epi32(_mm256_shuffle_epi8(packed, pair), _mm256_and_si256(place, _mm256_set1_epi32(7)));
+    return _mm256_and_si256(low, _mm256_set1_epi32((1 << bits) - 1));
+}
+
+INLINE lanes lanes_of_packed(const uint8_t *at, size_t n, const uint32_t bits)
+{
+    uint8_t bytes[LANES] = {0};
+    memcpy(bytes, at, (n * bits + 7) / 8);
+    const __m256i packed = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)bytes));
+    return (lanes){_mm256_cvtepi32_ps(eight_packed(packed, 0, bits)),
+                   _mm256_cvtepi32_ps(eight_packed(packed, 8, bits))};
 }
 
 INLINE void words_quads(const words w[4], words out[4])

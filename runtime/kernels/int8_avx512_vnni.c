@@ -8,6 +8,8 @@
 #define ROWS_OF_MANY   2
 #define TOKENS_AT_ONCE 8
 #define OFFSET(dtype)  0
+/* Products of whole bytes with q are within 64 * 255 * 127. */
+#define MIXES_HALVES(dtype) ((dtype) == MOEC_DTYPE_INT4)
 
 typedef __m512i words;
 
@@ -60,6 +62,11 @@ INLINE words words_up(words w, const int bits)
     return _mm512_slli_epi32(w, (unsigned)bits);
 }
 
+INLINE words words_down(words w, const int bits)
+{
+    return _mm512_srai_epi32(w, (unsigned)bits);
+}
+
 INLINE void words_store_low_bytes(void *at, words w)
 {
     _mm_storeu_si128(at, _mm512_cvtepi32_epi8(w));
@@ -83,6 +90,19 @@ INLINE words lanes_as_words(lanes v)
 INLINE lanes words_as_lanes(words w)
 {
     return _mm512_castsi512_ps(w);
+}
+
+INLINE lanes lanes_of_packed(const uint8_t *at, size_t n, const uint32_t bits)
+{
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i place = _mm512_mullo_epi32(lane, _mm512_set1_epi32((int)bits));
+    const __m512i byte = _mm512_srli_epi32(place, 3), next = _mm512_add_epi32(byte, _mm512_set1_epi32(1));
+    const __m512i pair = _mm512_or_si512(_mm512_or_si512(byte, _mm512_slli_epi32(next, 8)),
+                                         _mm512_set1_epi32((int)0x80800000)); /* and two zeros */
+    const __m128i packed = _mm_maskz_loadu_epi8(first_lanes((n * bits + 7) / 8), at);
+    const __m512i pairs = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(packed), pair);
+    const __m512i low = _mm512_srlv_epi32(pairs, _mm512_and_si512(place, _mm512_set1_epi32(7)));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(low, _mm512_set1_epi32((1 << bits) - 1)));
 }
 
 INLINE void words_quads(const words w[4], words out[4])

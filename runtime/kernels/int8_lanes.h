@@ -4,7 +4,7 @@
  * these, then includes this file, which defines INT8_KERNELS(name), its table:
  *
  * words_load, words_store, words_zero, words_set(int32), words_and, words_or, words_top (of 32-bit integers),
- * words_sub; words_up(w, bits) shifts 32-bit integers to the left
+ * words_sub; words_up(w, bits) and words_down(w, bits) shift 32-bit integers to the left and to the right
  *
  * words_store_low_bytes(at, w): the low bytes of the 32-bit integers
  *
@@ -18,7 +18,12 @@
  *
  * blocks_store(f, out): lanes 4 b + k of f[u] to out[32 b + 4 u + k]
  *
+ * lanes_of_packed(at, n, bits): n numbers of so many bits each, the first n lanes
+ *
  * codes_at(dtype, bytes): the codes of a whole span; nibbles_of(bytes): low and high half of each byte
+ *
+ * MIXES_HALVES(dtype): whether words_dot takes whole bytes for codes of 4 bits, so that the products of the
+ * second half are had by a subtraction
  *
  * OFFSET(dtype) and words_dot(dtype, sums, codes, q): each 32-bit integer of sums plus four products of bytes
  * q with codes less OFFSET; words_sum_quads(sums, q): plus the four bytes alone
@@ -32,15 +37,14 @@
 #include "runtime/kernels/int8.h"
 #include "runtime/kernels/kernels_x86.h"
 
-#define SPAN          MOEC_INT8_SPAN
-#define CHUNK         MOEC_SUM_CHUNK
-#define QUADS         (CHUNK / 4)
-#define GROUPS        64   /* of columns, whose rounded activations are held together */
-#define PANEL         2048 /* columns of a chunk's sum that are held together */
-#define QUADS_AT_ONCE 4    /* that are summed before sums go back to memory */
-#define SPANS_AHEAD   4
-#define HELD          4                  /* tokens whose rounded activations are held together */
-#define AHEAD         (4 * ROWS_AT_ONCE) /* rows that are asked for ahead of time, see kernels_x86.h */
+#define SPAN        MOEC_INT8_SPAN
+#define CHUNK       MOEC_SUM_CHUNK
+#define QUADS       (CHUNK / 4)
+#define GROUPS      64   /* of columns, whose rounded activations are held together */
+#define PANEL       2048 /* columns of a chunk's sum that are held together */
+#define SPANS_AHEAD 4
+#define HELD        4                  /* tokens whose rounded activations are held together */
+#define AHEAD       (4 * ROWS_AT_ONCE) /* rows that are asked for ahead of time, see kernels_x86.h */
 
 /* Where the parts of a matrix's rows lie. */
 struct plan {
@@ -51,17 +55,25 @@ struct plan {
     size_t groups, group;            /* group: 0 = channel */
     int per_span;                    /* groups of a span; 1 also where a group has many spans */
     size_t scales, zeros, row_bytes; /* offsets in a row */
-    uint32_t bits;
-    int offset; /* OFFSET of the dtype */
     bool nested, has_zeros;
 };
+
+INLINE uint32_t bits_of(const int dtype)
+{
+    return dtype == MOEC_DTYPE_INT2   ? 2
+           : dtype == MOEC_DTYPE_INT3 ? 3
+           : dtype == MOEC_DTYPE_INT4 ? 4
+           : dtype == MOEC_DTYPE_INT5 ? 5
+           : dtype == MOEC_DTYPE_INT6 ? 6
+                                      : 8;
+}
 
 static struct plan plan_of(const struct moec_matrix *matrix)
 {
     const struct moec_codec codec = matrix->codec;
     const size_t n = matrix->columns, blocks = (n + BLOCK - 1) / BLOCK;
-    struct plan plan = {.columns = n, .whole = n / SPAN, .bits = moec_codec_bits(codec)};
-    const size_t block_bytes = 4 * (size_t)plan.bits;
+    const size_t block_bytes = 4 * (size_t)moec_codec_bits(codec);
+    struct plan plan = {.columns = n, .whole = n / SPAN};
     plan.span_bytes = SPAN / BLOCK * block_bytes;
     plan.scales = blocks * block_bytes;
     plan.tail_bytes = plan.scales - plan.whole * plan.span_bytes;
@@ -72,7 +84,6 @@ static struct plan plan_of(const struct moec_matrix *matrix)
     plan.row_bytes = moec_codec_row_bytes(codec, n);
     plan.nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
     plan.has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
-    plan.offset = OFFSET(codec.dtype);
     return plan;
 }
 
@@ -82,19 +93,14 @@ INLINE float row_factor(const struct plan *plan, const uint8_t *row)
     return f16_at(row + plan->scales) * (plan->nested ? 0x1p-8f : 1.0f);
 }
 
-INLINE uint32_t zero_at(const struct plan *plan, const uint8_t *row, size_t group)
+/* The one zero, less OFFSET, of a row without groups. */
+INLINE int row_zero(const int dtype, const struct plan *plan, const uint8_t *row)
 {
-    const uint8_t *zeros = row + plan->zeros;
-    if (!plan->nested)
-        return zeros[group];
-    const size_t bit = group * plan->bits, shift = bit % 8;
-    uint32_t zero = (uint32_t)zeros[bit / 8] >> shift;
-    if (shift + plan->bits > 8)
-        zero |= (uint32_t)zeros[bit / 8 + 1] << (8 - shift);
-    return zero & ((1u << plan->bits) - 1);
+    const int zero = row[plan->zeros];
+    return (plan->nested ? zero & ((1 << bits_of(dtype)) - 1) : zero) - OFFSET(dtype);
 }
 
-/* Scales, and zeros less `offset`, of 16 groups from g on; 0 for those past the row's end. */
+/* Scales, and zeros less OFFSET, of 16 groups from g on; 0 for those past the row's end. */
 INLINE lanes scales_at(const struct plan *plan, const uint8_t *row, float factor, size_t g)
 {
     const size_t left = g < plan->groups ? plan->groups - g : 0, n = left < LANES ? left : LANES;
@@ -104,12 +110,14 @@ INLINE lanes scales_at(const struct plan *plan, const uint8_t *row, float factor
                         : lanes_of_halves(row + plan->scales + 2 * g, n);
 }
 
-INLINE lanes zeros_at(const struct plan *plan, const uint8_t *row, size_t g)
+INLINE lanes zeros_at(const int dtype, const struct plan *plan, const uint8_t *row, size_t g)
 {
-    float zeros[LANES] = {0};
-    for (size_t i = 0; i < LANES && g + i < plan->groups; i++)
-        zeros[i] = (float)((int)zero_at(plan, row, g + i) - plan->offset);
-    return lanes_load(zeros);
+    const size_t left = g < plan->groups ? plan->groups - g : 0, n = left < LANES ? left : LANES;
+    const uint8_t *zeros = row + plan->zeros;
+    const uint32_t bits = bits_of(dtype);
+    return lanes_sub(plan->nested ? lanes_of_packed(zeros + g * bits / 8, n, bits)
+                                  : lanes_of_bytes(zeros + g, n),
+                     lanes_set((float)OFFSET(dtype)));
 }
 
 /* ---- rounding ---- */
@@ -186,15 +194,9 @@ struct dot_rows {
  * symmetric schemes. */
 INLINE words words_start(const int dtype, const struct moec_int8_span *x)
 {
-    const int middle = dtype == MOEC_DTYPE_INT2   ? 1
-                       : dtype == MOEC_DTYPE_INT3 ? 2
-                       : dtype == MOEC_DTYPE_INT4 ? 3
-                       : dtype == MOEC_DTYPE_INT5 ? 4
-                       : dtype == MOEC_DTYPE_INT6 ? 5
-                                                  : 7; /* bit of the zero */
     if (OFFSET(dtype) != 0)
         return words_zero();
-    return words_sub(words_zero(), words_up(words_load(x->sums), middle));
+    return words_sub(words_zero(), words_up(words_load(x->sums), (int)bits_of(dtype) - 1));
 }
 
 /* Scales and zeros of 16 groups of each row, from a multiple of 16 on, or 16 times those of a row without
@@ -203,7 +205,7 @@ struct strip {
     float scales[ROWS_AT_ONCE][2 * LANES], zeros[ROWS_AT_ONCE][2 * LANES];
 };
 
-INLINE void strip_fill(const int nr, const bool has_zeros, const struct plan *plan,
+INLINE void strip_fill(const int nr, const int dtype, const bool has_zeros, const struct plan *plan,
                        const struct dot_rows *rows, size_t g, struct strip *strip)
 {
     for (int r = 0; r < nr; r++) {
@@ -211,12 +213,12 @@ INLINE void strip_fill(const int nr, const bool has_zeros, const struct plan *pl
         if (plan->group == 0) {
             lanes_store(strip->scales[r], lanes_set(rows->factors[r]));
             if (has_zeros)
-                lanes_store(strip->zeros[r], lanes_set((float)((int)zero_at(plan, row, 0) - plan->offset)));
+                lanes_store(strip->zeros[r], lanes_set((float)row_zero(dtype, plan, row)));
             continue;
         }
         lanes_store(strip->scales[r], scales_at(plan, row, rows->factors[r], g));
         if (has_zeros)
-            lanes_store(strip->zeros[r], zeros_at(plan, row, g));
+            lanes_store(strip->zeros[r], zeros_at(dtype, plan, row, g));
     }
 }
 
@@ -288,7 +290,7 @@ INLINE void dot_tile(const int nr, const int nt, const int dtype, const bool has
         }
         rows_ask(nr, plan, rows, s);
         if (g % LANES == 0 && (s == 0 || per_span > 0))
-            strip_fill(nr, has_zeros, plan, rows, g, &strip);
+            strip_fill(nr, dtype, has_zeros, plan, rows, g, &strip);
         dot_span(nr, nt, dtype, has_zeros, &strip, g % LANES, places, at, s, x, sums);
     }
     UNROLL
@@ -362,15 +364,41 @@ INLINE words four_bytes(const words q[4])
     return words_or(all, words_up(q[3], 24));
 }
 
-/* Groups g .. g + 15, of which those from `at` on are written. */
-static void round_groups(const struct plan *plan, const struct sum_rows *rows, const float *h, size_t g,
-                         size_t at, struct weights *weights)
+/* The rows of the next chunk. Those of a chunk are read side by side, which the hardware's prefetchers do not
+ * follow, so all of them are asked for while the chunk before is computed. */
+struct next_chunk {
+    const uint8_t *rows;    /* NULL: nothing is asked for */
+    size_t stride, lines;   /* lines: of one row */
+    uint32_t n_at_rounding; /* of the rows, those that are asked for while activations are rounded */
+};
+
+/* Asks for the share of one step of `steps` in n rows from `first` on, and in it for the lines of a quad. */
+INLINE void next_ask(const struct next_chunk *next, uint32_t first, uint32_t n, size_t step, size_t steps,
+                     uint32_t quad)
 {
+    if (next->rows == NULL)
+        return;
+    const size_t end = next->lines * (quad + 1) / QUADS;
+    for (size_t row = first + n * step / steps; row < first + n * (step + 1) / steps; row++)
+        for (size_t line = next->lines * quad / QUADS; line < end; line++)
+            _mm_prefetch((const char *)next->rows + row * next->stride + line * LINE, _MM_HINT_T1);
+}
+
+/* Groups g .. g + 15, of which those from `at` on are written. */
+INLINE void round_groups(const int dtype, const struct plan *plan, const struct sum_rows *rows,
+                         const struct next_chunk *next, const float *h, size_t g, size_t at,
+                         struct weights *weights)
+{
+    float scaled[CHUNK][LANES], tops[LANES], inverses[LANES], scales[LANES];
     lanes top = lanes_zero(), origins = lanes_zero();
-    float tops[LANES], inverses[LANES], scales[LANES];
-    for (uint32_t n = 0; n < rows->n; n++)
-        top = magnitudes_top(
-            top, lanes_mul(lanes_set(h[n]), scales_at(plan, rows->bytes[n], rows->factors[n], g)));
+    words sums = words_zero();
+    for (uint32_t n = 0; n < rows->n; n++) {
+        const lanes v = lanes_mul(lanes_set(h[n]), scales_at(plan, rows->bytes[n], rows->factors[n], g));
+        lanes_store(scaled[n], v);
+        top = magnitudes_top(top, v);
+    }
+    for (uint32_t n = rows->n; n < 4 * rows->quads; n++)
+        lanes_store(scaled[n], lanes_zero());
     lanes_store(tops, top);
     for (int i = 0; i < LANES; i++) {
         inverses[i] = inverse_of(tops[i]);
@@ -379,26 +407,27 @@ static void round_groups(const struct plan *plan, const struct sum_rows *rows, c
     const lanes inverse = lanes_load(inverses);
     for (uint32_t quad = 0; quad < rows->quads; quad++) {
         words q[4];
-        for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t n = 4 * quad + i;
-            q[i] = words_zero();
-            if (n >= rows->n)
-                continue;
-            const lanes scale = scales_at(plan, rows->bytes[n], rows->factors[n], g);
-            q[i] = rounded(lanes_mul(lanes_set(h[n]), scale), inverse);
-            const lanes zero = plan->has_zeros ? zeros_at(plan, rows->bytes[n], g)
-                                               : lanes_set((float)((1 << (plan->bits - 1)) - plan->offset));
-            origins = lanes_fma(lanes_of_words(q[i]), zero, origins);
-        }
-        words_store(weights->quads[quad] + at, four_bytes(q));
+        next_ask(next, 0, next->n_at_rounding, g / LANES, (plan->groups + LANES - 1) / LANES, quad);
+        UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            q[i] = rounded(lanes_load(scaled[4 * quad + i]), inverse);
+        const words four = four_bytes(q);
+        words_store(weights->quads[quad] + at, four);
+        sums = words_sum_quads(sums, four);
+        for (uint32_t i = 0; plan->has_zeros && i < 4; i++)
+            origins =
+                lanes_fma(lanes_of_words(q[i]), zeros_at(dtype, plan, rows->bytes[4 * quad + i], g), origins);
     }
+    if (!plan->has_zeros)
+        origins =
+            lanes_mul(lanes_of_words(sums), lanes_set((float)((1 << (bits_of(dtype) - 1)) - OFFSET(dtype))));
     memcpy(weights->scales + at, scales, sizeof scales);
     lanes_store(weights->origins + at, origins);
 }
 
 /* The one group of rows with a scale each: neurons side by side. */
-static void round_channel(const struct plan *plan, const struct sum_rows *rows, const float *h,
-                          struct weights *weights)
+INLINE void round_channel(const int dtype, const struct plan *plan, const struct sum_rows *rows,
+                          const float *h, struct weights *weights)
 {
     float scaled[CHUNK] = {0};
     lanes top = lanes_zero();
@@ -417,15 +446,15 @@ static void round_channel(const struct plan *plan, const struct sum_rows *rows, 
                 (int32_t)(((uint32_t)q[i] & 255) | ((uint32_t)q[i + 1] & 255) << 8 |
                           ((uint32_t)q[i + 2] & 255) << 16 | (uint32_t)q[i + 3] << 24);
         for (uint32_t i = 0; i < LANES && n + i < rows->n; i++)
-            sum += q[i] *
-                   ((plan->has_zeros ? (int)zero_at(plan, rows->bytes[n + i], 0) : 1 << (plan->bits - 1)) -
-                    plan->offset);
+            sum += q[i] * (plan->has_zeros ? row_zero(dtype, plan, rows->bytes[n + i])
+                                           : (1 << (bits_of(dtype) - 1)) - OFFSET(dtype));
     }
     weights->scales[0] = most / 127.0f;
     weights->origins[0] = (float)sum;
 }
 
-/* The codes of one span of a quad of rows, which stand at at[0..4), column by column. */
+/* The codes of one span of a quad of rows, which stand at at[0..4), column by column: of the first halves of
+ * blocks, then of the second halves, or whole bytes (MIXES_HALVES). */
 INLINE void quad_at(const int dtype, const uint8_t *const at[4], words out[8])
 {
     words halves[2][4];
@@ -447,8 +476,8 @@ INLINE void quad_at(const int dtype, const uint8_t *const at[4], words out[8])
     UNROLL
     for (int i = 0; i < 4; i++) {
         const struct codes codes = nibbles_of(out[i]);
+        out[4 + i] = MIXES_HALVES(dtype) ? out[i] : codes.half[1];
         out[i] = codes.half[0];
-        out[4 + i] = codes.half[1];
     }
 }
 
@@ -466,8 +495,8 @@ INLINE void quad_open(const struct plan *plan, const struct sum_rows *rows, uint
 }
 
 /* Span s of a chunk's sum, from exact sums of products. */
-INLINE void sums_finish(const struct plan *plan, const struct weights *weights, size_t at, size_t s,
-                        const words sums[8], float *y)
+INLINE void sums_finish(const int dtype, const struct plan *plan, const struct weights *weights, size_t at,
+                        size_t s, const words sums[8], float *y)
 {
     const words places = spread_places(plan->per_span);
     const lanes scale = lanes_spread(lanes_load(weights->scales + at), places);
@@ -475,8 +504,11 @@ INLINE void sums_finish(const struct plan *plan, const struct weights *weights, 
     float last[SPAN], *out = s == plan->whole ? last : y + s * SPAN;
     lanes values[8];
     UNROLL
-    for (int i = 0; i < 8; i++)
-        values[i] = lanes_mul(lanes_sub(lanes_of_words(sums[i]), origin), scale);
+    for (int i = 0; i < 8; i++) {
+        const words exact =
+            i >= 4 && MIXES_HALVES(dtype) ? words_down(words_sub(sums[i], sums[i - 4]), 4) : sums[i];
+        values[i] = lanes_mul(lanes_sub(lanes_of_words(exact), origin), scale);
+    }
     blocks_store(values, out);
     blocks_store(values + 4, out + LANES);
     if (s == plan->whole)
@@ -489,41 +521,31 @@ INLINE size_t group_of(const struct plan *plan, size_t s, size_t first_group)
     return plan->group == 0 ? 0 : s * SPAN / plan->group - first_group;
 }
 
-/* Spans [from, to) for one token: rows are read once, some quads at a time, as they lie in memory. */
+/* Spans [from, to) for one token. */
 INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_rows *rows,
-                     const uint8_t *ahead, size_t stride, const struct weights *weights, size_t first_group,
+                     const struct next_chunk *next, const struct weights *weights, size_t first_group,
                      size_t from, size_t to, float *y)
 {
-    _Alignas(64) int32_t sums[PANEL / SPAN][8][LANES];
+    const size_t spans = plan->whole + (plan->tail_bytes > 0);
     const words places = spread_places(plan->per_span);
     uint8_t tails[4][SPAN];
     const uint8_t *starts[4];
-    for (uint32_t quad = 0; quad < rows->quads; quad += QUADS_AT_ONCE) {
-        for (size_t s = from; s < to; s++) {
-            const size_t at = group_of(plan, s, first_group);
-            for (uint32_t r = 4 * quad; ahead != NULL && r < 4 * (quad + QUADS_AT_ONCE); r++)
-                for (size_t line = 0; line < plan->span_bytes; line += LINE)
-                    _mm_prefetch((const char *)ahead + r * stride + s * plan->span_bytes + line, _MM_HINT_T1);
-            words out[8], q[8];
+    for (size_t s = from; s < to; s++) {
+        const size_t at = group_of(plan, s, first_group);
+        words out[8], q[8];
+        UNROLL
+        for (int i = 0; i < 8; i++)
+            out[i] = words_zero();
+        for (uint32_t quad = 0; quad < rows->quads; quad++) {
+            next_ask(next, next->n_at_rounding, CHUNK - next->n_at_rounding, s, spans, quad);
+            const words factors = words_spread(weights->quads[quad] + at, places);
+            quad_open(plan, rows, quad, s, tails, starts);
+            quad_at(dtype, starts, q);
             UNROLL
             for (int i = 0; i < 8; i++)
-                out[i] = quad == 0 ? words_zero() : words_load(sums[s - from][i]);
-            for (uint32_t n = quad; n < quad + QUADS_AT_ONCE && n < rows->quads; n++) {
-                const words factors = words_spread(weights->quads[n] + at, places);
-                quad_open(plan, rows, n, s, tails, starts);
-                quad_at(dtype, starts, q);
-                UNROLL
-                for (int i = 0; i < 8; i++)
-                    out[i] = words_dot(dtype, out[i], q[i], factors);
-            }
-            if (quad + QUADS_AT_ONCE >= rows->quads) {
-                sums_finish(plan, weights, at, s, out, y);
-                continue;
-            }
-            UNROLL
-            for (int i = 0; i < 8; i++)
-                words_store(sums[s - from][i], out[i]);
+                out[i] = words_dot(dtype, out[i], q[i], factors);
         }
+        sums_finish(dtype, plan, weights, at, s, out, y);
     }
 }
 
@@ -562,7 +584,7 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
                 for (int i = 0; i < 8; i++)
                     out[i] = words_dot(dtype, out[i], words_load(tile[quad][i]), factors);
             }
-            sums_finish(plan, weights + t, at, s, out, y + t * y_stride);
+            sums_finish(dtype, plan, weights + t, at, s, out, y + t * y_stride);
         }
     }
 }
@@ -584,8 +606,11 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
     for (uint32_t n = n_rows; n < 4 * rows.quads; n++)
         rows.bytes[n] = rows.bytes[n_rows - 1];
     const bool has_next = some == NULL && first + 2 * CHUNK <= matrix->rows;
-    const uint8_t *ahead = has_next ? row_at(matrix, first + 4 * QUADS_AT_ONCE) : NULL;
-    for (uint32_t n = 0; n < CHUNK && has_next; n++) /* scales of the next chunk, which it needs at once */
+    const struct next_chunk next = {.rows = has_next && n_tok == 1 ? row_at(matrix, first + CHUNK) : NULL,
+                                    .stride = matrix->stride_bytes,
+                                    .lines = (plan.row_bytes + LINE - 1) / LINE,
+                                    .n_at_rounding = plan.group == 0 ? 0 : CHUNK / 8};
+    for (uint32_t n = 0; n < CHUNK && has_next && n_tok > 1; n++) /* its scales, which it needs at once */
         for (size_t at = plan.scales; at < plan.row_bytes; at += LINE)
             _mm_prefetch((const char *)row_at(matrix, first + CHUNK + n) + at, _MM_HINT_T1);
     for (uint32_t t = 0; t < n_tok; t += HELD) {
@@ -596,13 +621,12 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
             for (uint32_t i = 0; i < held; i++) {
                 const float *row = h + (t + i) * h_stride;
                 if (plan.group == 0)
-                    round_channel(&plan, &rows, row, &weights[i]);
+                    round_channel(dtype, &plan, &rows, row, &weights[i]);
                 for (size_t g = 0; plan.group != 0 && g < (to - from) * SPAN / plan.group; g += LANES)
-                    round_groups(&plan, &rows, row, first_group + g, g, &weights[i]);
+                    round_groups(dtype, &plan, &rows, &next, row, first_group + g, g, &weights[i]);
             }
             if (held == 1)
-                sum_once(dtype, &plan, &rows, ahead, matrix->stride_bytes, weights, first_group, from, to,
-                         y + t * y_stride);
+                sum_once(dtype, &plan, &rows, &next, weights, first_group, from, to, y + t * y_stride);
             else
                 sum_many(dtype, &plan, &rows, weights, held, first_group, from, to, y + t * y_stride,
                          y_stride);
