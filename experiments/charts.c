@@ -104,9 +104,8 @@ enum moec_status experiment_chart_decoding(const struct experiment_sample *sampl
     set_category(&chart->x, n, "16 bits");
     series->x[n] = n;
     series->y[n] = sample->plain_expert_ns * 1e-3;
-    moec_figure_say(
-        chart, "Weights are decoded in registers while they are multiplied, so that decoding has no time of "
-               "its own; 16 bits need none.");
+    moec_figure_say(chart, "Weights are decoded in registers while they are multiplied, so that decoding has "
+                           "no time of its own; 16 bits need none.");
     for (uint32_t q = 1; q < n; q++)
         moec_figure_say(chart, "Linear is %.2f times as fast as %s.",
                         sample->quantizers[q].expert_ns / sample->quantizers[0].expert_ns,
@@ -158,8 +157,7 @@ enum moec_status experiment_chart_evictions(const struct experiment_sample *samp
     }
     moec_figure_say(chart,
                     "Decoded tokens, counted by moec simulate on the calibration data or by moec bench on "
-                    "the test data. With ten experts "
-                    "'%s' hits most: %.1f %%.",
+                    "the test data. With ten experts '%s' hits most: %.1f %%.",
                     best, 100 * most);
     return MOEC_OK;
 }
@@ -172,7 +170,7 @@ enum moec_status experiment_chart_latency(const struct experiment_sample *sample
     static const char *const modes[] = {"io-free", "io-exp",      "io-qexp", "io-exp+lru",
                                         "sti",     "io-qexp+lru", "edgemoe"};
     uint32_t n_memory = 0;
-    while (n_memory < MOST_MEMORIES && experiment_memory(sample, n_memory) != NULL)
+    while (n_memory < MOST_MEMORIES && experiment_memory(&sample->fast, n_memory) != NULL)
         n_memory++;
     if (n_memory == 0)
         return MOEC_OK;
@@ -184,22 +182,20 @@ enum moec_status experiment_chart_latency(const struct experiment_sample *sample
     chart->y.has_zero = true;
     MOEC_TRY(moec_chart_set_categories(&chart->x, n_memory, err));
     for (uint32_t m = 0; m < n_memory; m++)
-        set_category(&chart->x, m, "%s", experiment_memory(sample, m));
+        set_category(&chart->x, m, "%s", experiment_memory(&sample->fast, m));
     for (size_t k = 0; k < sizeof modes / sizeof *modes; k++) {
         struct moec_chart_series *series = NULL;
-        if (experiment_find_row(sample, modes[k], 0) == NULL)
+        if (experiment_find_row(&sample->fast, modes[k], 0) == NULL)
             continue;
         MOEC_TRY(moec_chart_add_series(chart, modes[k], n_memory, &series, err));
         for (uint32_t m = 0; m < n_memory; m++) {
-            const struct experiment_row *row = experiment_find_row(sample, modes[k], m);
+            const struct experiment_row *row = experiment_find_row(&sample->fast, modes[k], m);
             series->x[m] = m;
             series->y[m] = row != NULL ? row->tpot_ms : NAN;
         }
     }
-    moec_figure_say(
-        chart,
-        "The smallest buffer holds ten experts, as the paper's. Modes without a buffer are level lines; "
-        "the same bytes hold fewer experts where these have more bits.");
+    moec_figure_say(chart, "The smallest buffer holds ten experts, as the paper's. Modes without a buffer "
+                           "are level lines; the same bytes hold fewer experts where these have more bits.");
     return MOEC_OK;
 }
 

@@ -13,7 +13,7 @@ void experiment_findings(const struct experiment_sample *sample, struct experime
 
 /* Median time per token of `slow` over that of edgemoe with a buffer of ten experts; NaN when not measured.
  */
-double experiment_speedup(const struct experiment_sample *sample, const char *slow);
+double experiment_speedup(const struct experiment_bench *bench, const char *slow);
 
 /* Hit rate of a policy with about `share` of the expert bytes; NaN when not simulated. */
 double experiment_hit_rate(const struct experiment_sample *sample, const char *evict, double share);

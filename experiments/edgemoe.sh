@@ -12,7 +12,7 @@ set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
 folder=${1:-build/experiment-edgemoe}
-storage=550MB/s,80us
+storage=550MB/s,80us slow_storage=50MB/s,80us
 buffer=10 # experts, as in the paper
 targets=${TARGETS:-2 5 10 20}
 
@@ -42,7 +42,7 @@ uniform() { # BITS DENSE_BITS NAME
 
 compiled() { # NAME PROFILE TARGET DENSE_BITS DATA: the loss is of the metric that the test has
     of=
-    [ -z "$metric" ] || of="--metric $metric --task $task --data $5 --samples $search_rows"
+    [ -z "$metric" ] || of="--metric $metric --task $task --data $5 ${ROWS:+--samples $ROWS}"
     # shellcheck disable=SC2086 # options and their values
     json "$here/$1.json" "$moec" compile "$model" --profile "$here/$2.h5" --max-loss "$3%" $of --dense-bits "$4" \
         --accept-miss --force -o "$here/$1.moec"
@@ -55,6 +55,17 @@ timed() { # NAME BUNDLE OPTIONS...
         --task "$task" --samples "${BENCH_SAMPLES:-8}" --tokens "$tokens" "$@"
 }
 
+# Table III: how many experts fit into limits of the whole process, a quarter of all experts apart.
+limits() {
+    [ ! -e "$here/limits.json" ] || return 0
+    floor=$("$moec" bench "$here/fast.moec" --modes edgemoe --memory 1MiB --samples 1 --tokens 4 --quiet --json \
+        2>/dev/null | sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' | head -n 1)
+    all=$(sed -n 's/^ *"expert_total_bytes": *\([0-9]*\).*/\1/p' "$here/bench.json" | head -n 1)
+    sizes=$(awk -v floor="$floor" -v all="$all" 'BEGIN {
+        for (i = 1; i <= 3; i++) printf "%s%.0fKiB", (i > 1 ? "," : ""), (floor + all * i / 4) / 1024 }')
+    json "$here/limits.json" "$moec" bench "$here/fast.moec" --modes edgemoe --memory "$sizes" --samples 1 --tokens 4
+}
+
 described() { # NAME: what one expert of a bundle takes to compute
     [ ! -e "$here/$1-device.json" ] || return 0
     say "$moec" device "$here/$1.moec"
@@ -62,7 +73,7 @@ described() { # NAME: what one expert of a bundle takes to compute
 }
 
 # Names of the sample: model, task, calibration, test, n_expert, tokens; rows to profile on; metric of the search (empty:
-# the profile's) and its rows.
+# the profile's).
 measure() {
     mkdir -p "$here"
     profile profile "$calibration"
@@ -95,6 +106,10 @@ measure() {
     json "$here/fast.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss 2% --accept-miss \
         --copies 4,8,16 --force -o "$here/fast.moec"
     timed bench fast --memory "$(experts $buffer),25%,50%,100%" --against-none
+    fast_storage=$storage storage=$slow_storage
+    timed bench-slow fast --memory "$(experts $buffer)" --modes io-free,io-exp,io-qexp,sti,edgemoe
+    storage=$fast_storage
+    limits
     for target in $targets; do
         timed "bench-$target" "ours-$target" --modes edgemoe --memory "$(experts $buffer)"
     done
@@ -106,7 +121,7 @@ measure() {
 measure_switch() {
     here=$folder/switch model=datasets/switch-sample/model task=dialogues ending=jsonl n_expert=48 tokens=14
     calibration=datasets/switch-sample/calibration.jsonl test=datasets/switch-sample/test.jsonl
-    rows=${ROWS:-256} metric=rouge-2 search_rows=${ROWS:-640}
+    rows=${ROWS:-256} metric=rouge-2
     mkdir -p "$here"
     grep '"style": "friends"' $calibration >"$here/calibration-like.jsonl"
     grep '"style": "service"' $calibration >"$here/calibration-other.jsonl"
@@ -118,7 +133,7 @@ measure_switch() {
 measure_decoder() {
     here=$folder/decoder model=datasets/sample/model task=text ending=txt n_expert=96 tokens=32
     calibration=datasets/sample/calibration.txt test=datasets/sample/test.txt
-    rows=${ROWS:-64} metric='' search_rows=0
+    rows=${ROWS:-64} metric=''
     mkdir -p "$here"
     counted='BEGIN { RS = ""; ORS = "\n\n" } (/^(\[Game|Problem)/) == counted'
     awk -v counted=1 "$counted" $calibration >"$here/calibration-like.txt"

@@ -74,16 +74,42 @@ static void read_row(const struct moec_json *node, struct experiment_row *row)
     row->bytes_per_token = experiment_number(node, "bytes_per_token");
     row->peak_bytes = experiment_number(node, "peak_memory_bytes");
     row->buffer_bytes = experiment_number(node, "expert_buffer_bytes");
+    row->total_bytes = experiment_number(node, "expert_total_bytes");
+    row->memory_bytes = experiment_number(node, "memory_bytes");
 }
 
-static enum moec_status read_bench(struct experiment_sample *sample, struct moec_error *err)
+/* Rows of limited memory; one that does not fit, and that with everything in memory, have no limit to tell.
+ */
+static void keep_limited(struct experiment_bench *bench)
+{
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        if (strcmp(bench->rows[r].mode, "edgemoe") == 0 && bench->rows[r].buffer_bytes > 0)
+            bench->rows[n++] = bench->rows[r];
+    bench->n_row = n;
+}
+
+static enum moec_status read_rows(const struct experiment_sample *sample, const char *name,
+                                  struct experiment_bench *bench, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    MOEC_TRY(experiment_load(sample->folder, name, &root, err));
+    const struct moec_json *rows = moec_json_find(root, "rows");
+    for (size_t r = 0; r < moec_json_length(rows) && bench->n_row < EXPERIMENT_MAX_ROWS; r++)
+        read_row(moec_json_at(rows, r), &bench->rows[bench->n_row++]);
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
+static enum moec_status read_benches(struct experiment_sample *sample, struct moec_error *err)
 {
     struct moec_json *root = NULL;
     char name[32];
+    MOEC_TRY(read_rows(sample, "bench", &sample->fast, err));
+    MOEC_TRY(read_rows(sample, "bench-slow", &sample->slow, err));
+    MOEC_TRY(read_rows(sample, "limits", &sample->limits, err));
+    keep_limited(&sample->limits);
     MOEC_TRY(experiment_load(sample->folder, "bench", &root, err));
-    const struct moec_json *rows = moec_json_find(root, "rows");
-    for (size_t r = 0; r < moec_json_length(rows) && sample->n_row < EXPERIMENT_MAX_ROWS; r++)
-        read_row(moec_json_at(rows, r), &sample->rows[sample->n_row++]);
     experiment_text(moec_json_find(root, "device"), "processor", sample->processor, sizeof sample->processor);
     sample->threads = experiment_number(root, "threads");
     moec_json_free(root);
@@ -179,7 +205,7 @@ static enum moec_status read_profile(struct experiment_sample *sample, struct mo
 enum moec_status experiment_read(const char *folder, const char *name, struct experiment_sample *sample,
                                  struct moec_error *err)
 {
-    *sample = (struct experiment_sample){.n_row = 0};
+    *sample = (struct experiment_sample){.has_profile = false};
     (void)snprintf(sample->name, sizeof sample->name, "%s", name);
     if ((size_t)snprintf(sample->folder, sizeof sample->folder, "%s/%s", folder, name) >=
         sizeof sample->folder)
@@ -187,7 +213,7 @@ enum moec_status experiment_read(const char *folder, const char *name, struct ex
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(read_profile(sample, err));
     MOEC_TRY_OUT(read_bundles(sample, err));
-    MOEC_TRY_OUT(read_bench(sample, err));
+    MOEC_TRY_OUT(read_benches(sample, err));
     MOEC_TRY_OUT(read_quantizers(sample, err));
     MOEC_TRY_OUT(read_evictions(sample, err));
 out:
@@ -204,26 +230,26 @@ void experiment_release(struct experiment_sample *sample)
 
 /* ---- rows ---- */
 
-const char *experiment_memory(const struct experiment_sample *sample, uint32_t index)
+const char *experiment_memory(const struct experiment_bench *bench, uint32_t index)
 {
     uint32_t n_seen = 0;
-    for (uint32_t r = 0; r < sample->n_row; r++) {
-        const char *memory = sample->rows[r].memory;
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        const char *memory = bench->rows[r].memory;
         bool is_new = memory[0] != '\0';
         for (uint32_t before = 0; before < r && is_new; before++)
-            is_new = strcmp(sample->rows[before].memory, memory) != 0;
+            is_new = strcmp(bench->rows[before].memory, memory) != 0;
         if (is_new && n_seen++ == index)
             return memory;
     }
     return NULL;
 }
 
-const struct experiment_row *experiment_find_row(const struct experiment_sample *sample, const char *mode,
+const struct experiment_row *experiment_find_row(const struct experiment_bench *bench, const char *mode,
                                                  uint32_t index)
 {
-    const char *memory = experiment_memory(sample, index);
-    for (uint32_t r = 0; r < sample->n_row; r++) {
-        const struct experiment_row *row = &sample->rows[r];
+    const char *memory = experiment_memory(bench, index);
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        const struct experiment_row *row = &bench->rows[r];
         bool is_there = row->memory[0] == '\0' || (memory != NULL && strcmp(row->memory, memory) == 0);
         if (is_there && strcmp(row->mode, mode) == 0 && isfinite(row->tpot_ms))
             return row;

@@ -31,7 +31,14 @@ struct experiment_row {
     char mode[32], memory[16];
     bool has_preloads, is_variant;
     double tpot_ms, floor_ms, compute_ms, transfer_ms, stall_ms, hit_rate, late_rate, bytes_per_token;
-    double peak_bytes, buffer_bytes;
+    double peak_bytes, buffer_bytes, memory_bytes;
+    double total_bytes; /* of all experts */
+};
+
+/* One `moec bench --json`. */
+struct experiment_bench {
+    uint32_t n_row;
+    struct experiment_row rows[EXPERIMENT_MAX_ROWS];
 };
 
 /* All experts at INT4 by one quantiser: `moec device` of that bundle, and its test. */
@@ -65,8 +72,8 @@ struct experiment_sample {
     struct experiment_quantizer quantizers[EXPERIMENT_N_QUANTIZER]; /* linear first */
     double plain_expert_ns;                                         /* 16 bits: nothing to decode */
 
-    uint32_t n_row;
-    struct experiment_row rows[EXPERIMENT_MAX_ROWS];
+    struct experiment_bench fast, slow;         /* on storage of 550 and of 50 MB/s */
+    struct experiment_bench limits;             /* Table III: limits of the whole process */
     double tpot_of_target[EXPERIMENT_N_TARGET]; /* ms, mode edgemoe */
     uint32_t n_hits;
     struct experiment_hits hits[EXPERIMENT_MAX_ROWS];
@@ -81,9 +88,9 @@ void experiment_release(struct experiment_sample *sample);
 
 /* The row of a mode at a memory ("" = a mode without a buffer), with its usual predictor; NULL when there is
  * none. `index` counts memories as they were asked for. */
-const struct experiment_row *experiment_find_row(const struct experiment_sample *sample, const char *mode,
+const struct experiment_row *experiment_find_row(const struct experiment_bench *bench, const char *mode,
                                                  uint32_t index);
 /* Name of memory `index` of the bench, NULL past the last. */
-const char *experiment_memory(const struct experiment_sample *sample, uint32_t index);
+const char *experiment_memory(const struct experiment_bench *bench, uint32_t index);
 
 #endif
