@@ -1,16 +1,17 @@
 #!/bin/sh
 # Decisions per token measured through moec: routing that prefers a cache (cache-conditional experts), precision at a
-# miss (HOBBIT), both together, and settings with a certificate. Writes FOLDER/report.html and FOLDER/*.tsv. What FOLDER
-# holds already is not measured again, so that a run can be interrupted; remove a file to measure it anew.
+# miss (HOBBIT), both together, settings with a certificate, and what they gain in time. Writes FOLDER/report.html and
+# FOLDER/*.tsv. What FOLDER holds already is not measured again, so that a run can be interrupted; remove a file to
+# measure it anew. On a machine with nothing else to do.
 #
 #     experiments/decisions.sh [FOLDER [MODEL CALIBRATION TEST]]        (default build/experiment-decisions)
 #
 # The model is that of datasets/sample, or a Hugging Face folder with two texts: one to tune on, one to measure on.
 #
 # Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("routes starts pairs
-# tunings"), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts
-# of a token), SHARES, KEEPS, PAIRS (bits:low bits), SCORES, ALWAYS, PRIORS_MIXED, SCORES_MIXED, TARGET
-# (of the tunings), TUNE_SAMPLES, TUNINGS.
+# tunings decoding"), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of
+# a token), SHARES, KEEPS, PAIRS (bits:low bits), SCORES, ALWAYS, PRIORS_MIXED, SCORES_MIXED, TARGET (of the tunings) and
+# HALF_TARGET (of bits that leave room for decisions), TUNE_SAMPLES, TUNINGS, PREDICTORS, BENCH_SAMPLES, TOKENS.
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -35,7 +36,7 @@ measure() {
 prepare() {
     mkdir -p "$here"
     # shellcheck disable=SC2086
-    json "$here/profile.json" "$moec" profile "$model" --data "$calibration" --samples "$tune_samples" $seq_len --bits 2 \
+    json "$here/profile.json" "$moec" profile "$model" --data "$calibration" --samples "$tune_samples" $seq_len \
         --sensitivity fast --resume --force -o "$here/profile.h5"
     json "$here/int8.json" "$moec" compile "$model" --policy uniform --bits 8 --profile "$here/profile.h5" --force \
         -o "$here/int8.moec"
@@ -139,6 +140,7 @@ pairs() {
 tuned() {
     tuning=$1 bundle=$2
     shift 2
+    mkdir -p "$here/tunings"
     # shellcheck disable=SC2086
     json "$here/tunings/$tuning.json" "$moec" tune "$here/$bundle.moec" --data "$calibration" --reference "$model" \
         --max-loss "${TARGET:-2%}" --samples "$tune_samples" $seq_len "$@" --force -o "$here/tunings/$tuning.moec"
@@ -147,7 +149,6 @@ tuned() {
 
 # The combinations that can be certified, and many tunings on windows that are drawn anew.
 tunings() {
-    mkdir -p "$here/tunings"
     json "$here/copies.json" "$moec" compile "$model" --policy uniform --bits 8 --copies 4 --force -o "$here/copies.moec"
     for with in route precision route,precision; do
         tuned "with-$with" copies --with "$with"
@@ -158,13 +159,55 @@ tunings() {
     done
 }
 
+# bytes_of BUNDLE: of its experts as they were compiled.
+bytes_of() {
+    "$moec" inspect "$here/$1.moec" --json | sed -n 's/^ *"record_bytes": *\([0-9]*\).*/\1/p' | head -n 1
+}
+
+# timed SIDE BUNDLE: time per token in as much memory as $share % of the static bundle's experts take, by each predictor.
+timed() {
+    memory=$(awk -v share="$share" -v static="$static" -v own="$(bytes_of "$2")" 'BEGIN {
+        part = share * static / own
+        printf "%.1f%%", part < 100 ? part : 100 }')
+    for rate in 550 50; do
+        for predict in ${PREDICTORS:-none gate}; do
+            json "$here/decoding/$1-$share-$rate-$predict.json" "$moec" bench "$here/$2.moec" --modes cache --evict lru \
+                --predict "$predict" --memory "$memory" --emulate-storage "${rate}MB/s,80us" --data "$test" \
+                --samples "${BENCH_SAMPLES:-4}" --prompt-tokens 32 --tokens "${TOKENS:-32}"
+        done
+    done
+}
+
+# Decoding on slow storage: a bundle that spends the whole target on bits, and one that leaves half of it to decisions,
+# in the same memory. Of decisions with a precision a fifth of the memory goes to low copies.
+decoding() {
+    [ "$top_k" -gt 1 ] || return 0
+    mkdir -p "$here/decoding"
+    json "$here/static.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${TARGET:-2%}" --force \
+        -o "$here/static.moec"
+    json "$here/base.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${HALF_TARGET:-1%}" --copies 2 \
+        --force -o "$here/base.moec"
+    static=$(bytes_of static)
+    for share in 25 50; do
+        part=$(awk -v share="$share" -v static="$static" -v own="$(bytes_of base)" 'BEGIN { printf "%.0f", share * static / own }')
+        tuned "decoding-route-$share" base --with route --slots "$part%"
+        for with in precision route,precision; do
+            tuned "decoding-$with-$share" base --with "$with" --slots "$((part * 4 / 5))%" --low-slots "$((part * 2 / 5))%"
+        done
+        timed static static
+        for with in route precision route,precision; do
+            timed "$with" "tunings/decoding-$with-$share"
+        done
+    done
+}
+
 windows=
 [ "${WINDOWS:-60}" -eq 0 ] || windows="--samples ${WINDOWS:-60}"
 seq_len=
 [ -z "${SEQ_LEN:-}" ] || seq_len="--seq-len $SEQ_LEN"
 tune_samples=${TUNE_SAMPLES:-96}
 prepare
-for part in ${PARTS:-routes starts pairs tunings}; do
+for part in ${PARTS:-routes starts pairs tunings decoding}; do
     say "$name: $part"
     $part
 done

@@ -122,6 +122,57 @@ static void claim_tunings(const struct decisions_sample *sample, struct experime
         claim->verdict = EXPERIMENT_SHOWN;
 }
 
+/* The faster of the tunings with a route, against bits alone. */
+static void claim_decoding(const struct decisions_decoding *decoding, struct experiment_claims *claims,
+                           double least)
+{
+    char goal[192];
+    (void)snprintf(
+        goal, sizeof goal,
+        "%u MB/s, %u %% of the experts in memory: tuned decisions at least %.2f times faster per token "
+        "than bits alone at the same certified loss",
+        decoding->rate, decoding->share, least);
+    struct experiment_claim *claim = experiment_claim_add(claims, "decoding", goal);
+    const enum decisions_side side =
+        decoding->sides[DECISIONS_BOTH].tpot_ms < decoding->sides[DECISIONS_ROUTE].tpot_ms ? DECISIONS_BOTH
+                                                                                           : DECISIONS_ROUTE;
+    const double still = decoding->sides[DECISIONS_STATIC].tpot_ms, tuned = decoding->sides[side].tpot_ms;
+    if (!isfinite(still) || !isfinite(tuned))
+        return;
+    experiment_claim_say(claim, "%.2f times: %s %.3f ms (preloads: %s) against %.3f ms (%s)", still / tuned,
+                         decisions_side_name(side), tuned, decoding->sides[side].predictor, still,
+                         decoding->sides[DECISIONS_STATIC].predictor);
+    experiment_claim_decide(claim, still / tuned >= least);
+    if (still / tuned < least)
+        experiment_claim_explain(claim,
+                                 "it reads %.1f KiB a token and finds %.0f %% of its experts in the buffer, "
+                                 "bits alone %.1f KiB and %.0f %%",
+                                 decoding->sides[side].token_bytes / 1024,
+                                 percent(decoding->sides[side].hit_rate),
+                                 decoding->sides[DECISIONS_STATIC].token_bytes / 1024,
+                                 percent(decoding->sides[DECISIONS_STATIC].hit_rate));
+}
+
+static void claim_hobbit_decoding(const struct decisions_decoding *decoding, struct experiment_claims *claims)
+{
+    char goal[160];
+    (void)snprintf(goal, sizeof goal,
+                   "%u MB/s, %u %% of the experts in memory: HOBBIT alone faster than bits alone at the same "
+                   "certified loss",
+                   decoding->rate, decoding->share);
+    struct experiment_claim *claim = experiment_claim_add(claims, "HOBBIT", goal);
+    const double still = decoding->sides[DECISIONS_STATIC].tpot_ms,
+                 hobbit = decoding->sides[DECISIONS_PRECISION].tpot_ms;
+    if (!isfinite(still) || !isfinite(hobbit))
+        return;
+    experiment_claim_say(claim, "%.2f times: %.3f against %.3f ms", still / hobbit, hobbit, still);
+    experiment_claim_decide(claim, hobbit < still);
+    if (!(hobbit < still))
+        experiment_claim_explain(claim, "it reads %.1f KiB a token, bits alone %.1f KiB",
+                                 decoding->sides[DECISIONS_PRECISION].token_bytes / 1024,
+                                 decoding->sides[DECISIONS_STATIC].token_bytes / 1024);
+}
+
 void decisions_goals(const struct decisions_sample *sample, struct experiment_claims *claims)
 {
     claims->n = 0;
@@ -137,6 +188,10 @@ void decisions_goals(const struct decisions_sample *sample, struct experiment_cl
         claim_bytes(sample, claims, pair, HALF(sample));
         claim_bytes(sample, claims, pair, QUARTER(sample));
     }
+    for (uint32_t d = 0; d < DECISIONS_N_DECODING; d++)
+        claim_decoding(&sample->decodings[d], claims, sample->decodings[d].rate == 550 ? 1.35 : 1.6);
+    for (uint32_t d = 0; d < DECISIONS_N_DECODING; d++)
+        claim_hobbit_decoding(&sample->decodings[d], claims);
     claim_tunings(sample, claims);
 }
 

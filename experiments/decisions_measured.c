@@ -211,6 +211,55 @@ static enum moec_status read_tunings(struct decisions_sample *sample, struct moe
     return status;
 }
 
+/* ---- decoding ---- */
+
+const char *decisions_side_name(enum decisions_side side)
+{
+    static const char *const names[DECISIONS_N_SIDE] = {"static", "route", "precision", "route,precision"};
+    return names[side];
+}
+
+/* Fills one side, of each predictor that was timed the fastest. */
+static enum moec_status read_side(const struct decisions_sample *sample, struct decisions_decoding *decoding,
+                                  enum decisions_side side, struct moec_error *err)
+{
+    static const char *const predictors[] = {"none", "frequency", "path", "gate", "path+gate"};
+    char folder[640], name[64];
+    (void)snprintf(folder, sizeof folder, "%s/decoding", sample->folder);
+    decoding->sides[side].tpot_ms = NAN;
+    for (size_t p = 0; p < sizeof predictors / sizeof *predictors; p++) {
+        struct moec_json *root = NULL;
+        (void)snprintf(name, sizeof name, "%s-%u-%u-%s", decisions_side_name(side), decoding->share,
+                       decoding->rate, predictors[p]);
+        MOEC_TRY(experiment_load(folder, name, &root, err));
+        const struct moec_json *row = moec_json_at(moec_json_find(root, "rows"), 0);
+        const double tpot_ms = experiment_number(row, "tpot_ms_median");
+        if (isfinite(tpot_ms) && !(decoding->sides[side].tpot_ms <= tpot_ms)) {
+            decoding->sides[side].tpot_ms = tpot_ms;
+            decoding->sides[side].hit_rate = experiment_number(row, "hit_rate");
+            decoding->sides[side].token_bytes = experiment_number(row, "bytes_per_token");
+            (void)snprintf(decoding->sides[side].predictor, sizeof decoding->sides[side].predictor, "%s",
+                           predictors[p]);
+        }
+        moec_json_free(root);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_decodings(struct decisions_sample *sample, struct moec_error *err)
+{
+    static const uint32_t shares_and_rates[DECISIONS_N_DECODING][2] = {
+        {25, 550}, {50, 550}, {25, 50}, {50, 50}};
+    for (uint32_t d = 0; d < DECISIONS_N_DECODING; d++) {
+        struct decisions_decoding *decoding = &sample->decodings[d];
+        decoding->share = shares_and_rates[d][0];
+        decoding->rate = shares_and_rates[d][1];
+        for (int side = 0; side < DECISIONS_N_SIDE; side++)
+            MOEC_TRY(read_side(sample, decoding, (enum decisions_side)side, err));
+    }
+    return MOEC_OK;
+}
+
 /* ---- all ---- */
 
 static enum moec_status read_model(struct decisions_sample *sample, struct moec_error *err)
@@ -252,7 +301,8 @@ enum moec_status decisions_read(const char *folder, const char *name, struct dec
             sample->n_pair--;
         }
     }
-    return read_tunings(sample, err);
+    MOEC_TRY(read_tunings(sample, err));
+    return read_decodings(sample, err);
 }
 
 void decisions_release(struct decisions_sample *sample)

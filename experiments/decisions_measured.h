@@ -67,6 +67,23 @@ struct decisions_tuning {
     struct decisions_point test; /* loss NaN: not measured */
 };
 
+/* Decoding in as much memory as `share` percent of the static bundle's experts take. */
+enum decisions_side {
+    DECISIONS_STATIC,
+    DECISIONS_ROUTE,
+    DECISIONS_PRECISION,
+    DECISIONS_BOTH,
+    DECISIONS_N_SIDE
+};
+struct decisions_decoding {
+    uint32_t share, rate; /* MB/s */
+    struct {
+        double tpot_ms, hit_rate, token_bytes; /* by the fastest predictor; NaN: not measured */
+        char predictor[16];
+    } sides[DECISIONS_N_SIDE];
+};
+#define DECISIONS_N_DECODING 4
+
 struct decisions_sample {
     char name[32], folder[512];
     char family[32];
@@ -76,12 +93,16 @@ struct decisions_sample {
     struct decisions_pair pairs[DECISIONS_MAX_PAIRS];
     uint32_t n_tuning;                /* first those of the combinations, then seeds */
     struct decisions_tuning *tunings; /* owned */
+    struct decisions_decoding decodings[DECISIONS_N_DECODING];
 };
 
 /* Reads `folder`/`name`/. Released by the caller in every case. */
 MOEC_WARN_UNUSED enum moec_status decisions_read(const char *folder, const char *name,
                                                  struct decisions_sample *sample, struct moec_error *err);
 void decisions_release(struct decisions_sample *sample);
+
+/* "static", and what moec tune searched with. */
+const char *decisions_side_name(enum decisions_side side);
 
 /* Whether a tuning drew its windows by a seed of its own, to be counted with others. */
 bool decisions_tuning_is_seeded(const struct decisions_tuning *tuning);

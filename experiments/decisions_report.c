@@ -202,6 +202,45 @@ static enum moec_status put_tunings(const struct experiment_page *page, const st
     return experiment_page_end(page, &table, err);
 }
 
+/* ---- decoding ---- */
+
+static bool was_timed(const struct decisions_sample *sample)
+{
+    bool was = false;
+    for (uint32_t d = 0; d < DECISIONS_N_DECODING; d++)
+        was = was || isfinite(sample->decodings[d].sides[DECISIONS_STATIC].tpot_ms);
+    return was;
+}
+
+static enum moec_status put_decoding(const struct experiment_page *page,
+                                     const struct decisions_sample *sample, struct moec_error *err)
+{
+    static const char *const headings[] = {
+        "storage, MB/s", "memory, % of the experts", "decisions", "preloads", "ms a token", "hits, %",
+        "KiB a token"};
+    struct experiment_table table;
+    char name[64];
+    MOEC_TRY(experiment_page_begin(page, &table, name, "decoding", headings,
+                                   sizeof headings / sizeof *headings, err));
+    for (uint32_t d = 0; d < DECISIONS_N_DECODING; d++)
+        for (int side = 0; side < DECISIONS_N_SIDE; side++) {
+            const struct decisions_decoding *decoding = &sample->decodings[d];
+            if (!isfinite(decoding->sides[side].tpot_ms))
+                continue;
+            experiment_table_cell(&table, "%u", decoding->rate);
+            experiment_table_cell(&table, "%u", decoding->share);
+            experiment_table_cell(&table, "%s",
+                                  side == DECISIONS_STATIC ? "none, bits alone"
+                                                           : decisions_side_name((enum decisions_side)side));
+            experiment_table_cell(&table, "%s", decoding->sides[side].predictor);
+            experiment_table_number(&table, decoding->sides[side].tpot_ms, 1, 3);
+            experiment_table_number(&table, decoding->sides[side].hit_rate, 100, 1);
+            experiment_table_number(&table, decoding->sides[side].token_bytes, 1.0 / 1024, 1);
+            experiment_table_end_row(&table);
+        }
+    return experiment_page_end(page, &table, err);
+}
+
 /* ---- parts ---- */
 
 static enum moec_status put_routes(const struct experiment_page *page, const struct decisions_sample *sample,
@@ -292,6 +331,14 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
                   "bundle and settings lose on the test text, which nothing had seen. Misses "
                   "and bytes are the certificate's, with the settings and without.");
         MOEC_TRY(put_tunings(page, sample, err));
+    }
+    if (was_timed(sample)) {
+        experiment_page_heading(page, "Decoding on slow storage");
+        experiment_page_paragraph(
+            page, "Bundles of the same certified loss in the same memory, LRU, each with the "
+                  "preloads that are fastest for it: all of the loss spent on bits, or half of "
+                  "it left to decisions.");
+        MOEC_TRY(put_decoding(page, sample, err));
     }
     (void)fputs("</section>\n", page->stream);
     return MOEC_OK;

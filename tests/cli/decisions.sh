@@ -14,7 +14,8 @@ cell() {
 folder=$work/experiment
 report=$build/tools/decisions_report
 export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIRS=4:2 SCORES=0.6 ALWAYS='0.95 0.6' \
-    PRIORS_MIXED=0.1 SCORES_MIXED=0.6 TUNE_SAMPLES=32 TUNINGS=1 TARGET=6%
+    PRIORS_MIXED=0.1 SCORES_MIXED=0.6 TUNE_SAMPLES=32 TUNINGS=1 TARGET=30% \
+    HALF_TARGET=20% PREDICTORS=none BENCH_SAMPLES=1 TOKENS=4
 
 try 0 "the experiment" experiments/decisions.sh "$folder"
 says stdout "$folder/report.html" "names the page"
@@ -36,11 +37,13 @@ pair=$folder/sample_pair_4_2.tsv
 check "a precision reads less" "$(cell "$pair" '^hobbit:0.6:1.8.' 7) < $(cell "$pair" '^none.8.' 7)"
 check "a cache filled at first misses less" \
     "$(cell "$folder/sample_starts.tsv" "own.by frequency" 3) < $(cell "$folder/sample_starts.tsv" "own.empty" 3)"
-check "four tunings have certificates and losses" \
-    "$(awk -F'\t' 'NR > 1 && $3 ~ /^-?[0-9]/ && $5 ~ /^-?[0-9]/' "$folder/sample_tunings.tsv" | wc -l) == 4"
+check "ten tunings have certificates and losses" \
+    "$(awk -F'\t' 'NR > 1 && $3 ~ /^-?[0-9]/ && $5 ~ /^-?[0-9]/' "$folder/sample_tunings.tsv" | wc -l) == 10"
+check "decoding was timed on two storages with two sizes of memory, in four ways" \
+    "$(awk -F'\t' 'NR > 1 && $5 > 0' "$folder/sample_decoding.tsv" | wc -l) == 16"
 awk -F'\t' '$4 == "not measured"' "$folder/sample_goals.tsv" "$folder/sample_findings.tsv" >"$work/stdout"
 check "what was not measured is not mentioned" "$(wc -c <"$work/stdout") == 0"
-check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 4"
+check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 12"
 check "the papers' sentences too" \
     "$(awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/sample_findings.tsv" | wc -l) >= 9"
 
