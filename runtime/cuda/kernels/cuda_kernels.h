@@ -205,9 +205,8 @@ void moec_cuda_argmax_run(struct moec_gpu_stream *stream, const struct moec_cuda
 /* ---- attention ---- */
 
 /* Rows of a batch that belong to one sequence, as struct moec_span (runtime/forward/span.h) with addresses of
- * the device. Position p has its keys at k_prefix + p * kv_stride up to own_from, from there on at k_own + (p
- * - own_from)
- * * kv_stride; values likewise. */
+ * the device. Position p has its keys at k_prefix, p times kv_stride further, up to own_from; from there on
+ * at k_own, p - own_from times kv_stride further. Values likewise. */
 struct moec_cuda_span {
     uint32_t first_row, first_position;
     uint32_t own_from;
@@ -230,8 +229,8 @@ struct moec_cuda_attention {
     size_t out_stride, out_step;
     float scale;        /* of scores; 0: none */
     const float *sinks; /* (n_head) or NULL */
-    const float *
-        position_bias; /* (n_head, bias_width) or NULL: by key's position less query's, from -bias_limit on */
+    /* By a key's position less the query's, from -bias_limit on: (n_head, bias_width) or NULL. */
+    const float *position_bias;
     uint32_t bias_width, bias_limit;
     uint32_t window; /* 0: none */
     bool is_causal;
@@ -243,8 +242,9 @@ struct moec_cuda_attention {
 };
 static inline size_t moec_cuda_attention_floats(const struct moec_cuda_attention *attention)
 {
+    const size_t n_scores = 64; /* MOEC_SUM_CHUNK */
     return (size_t)attention->n_tok * attention->n_head * attention->n_chunk *
-           (64 + (size_t)attention->value_dim + 2);
+           (n_scores + attention->value_dim + 2);
 }
 void moec_cuda_attention_run(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
 
@@ -252,8 +252,8 @@ void moec_cuda_attention_run(struct moec_gpu_stream *stream, const struct moec_c
 
 /* A sequence in a layer that keeps a state instead of keys and values (runtime/forward/running.h has its
  * layout): rows first_row .. first_row + n_rows - 1, n_rows > 0, begin with state_in (NULL: nothing) and
- * leave state_out, which may be the same memory; state_copy, if not NULL, gets what the state is after
- * n_before_copy rows, fewer than n_rows. */
+ * leave state_out, which may be the same memory and is never NULL; state_copy, if not NULL, gets what the
+ * state is after n_before_copy rows, fewer than n_rows. */
 struct moec_cuda_state {
     uint32_t first_row, n_rows, n_before_copy;
     const float *state_in;
@@ -316,7 +316,7 @@ void moec_cuda_gating_run(struct moec_gpu_stream *stream, const struct moec_cuda
 
 /* Scores, the choice of the best and their weights (runtime/forward/router_scores.h,
  * runtime/policy/choice.h): for passes that take the router's own choice. Kinds are those of
- * formats/model/config.h by number. n_expert and top_k are at most the two numbers below. */
+ * formats/model/config.h by number. n_expert and top_k are at most the numbers below. */
 struct moec_cuda_router {
     uint8_t kind;        /* enum moec_router_kind */
     uint8_t group_score; /* enum moec_group_score */
@@ -356,9 +356,8 @@ void moec_cuda_combination_run(struct moec_gpu_stream *stream,
 
 /* ---- MLPs ---- */
 
-/* One MLP and its rows: struct moec_mlp_job (runtime/forward/scratch.h). Its pairs are pairs[first] ..
- * pairs[first + n
- * - 1]. Matrices may be of any codec, and of another one in each job. */
+/* One MLP and its rows: struct moec_mlp_job (runtime/forward/scratch.h). Its pairs are n from pairs[first]
+ * on. Matrices may be of any codec, and of another one in each job. */
 struct moec_cuda_mlp_job {
     struct moec_cuda_matrix gate, up, down;       /* gate: no rows without a gate */
     const float *gate_bias, *up_bias, *down_bias; /* F32 or NULL */

@@ -14,7 +14,7 @@ struct channel_tail {
 
 __device__ static void store_tail(const struct channel_tail &tail, uint32_t n_channel, float *state)
 {
-    for (uint32_t i = 0; i < tail.n && state != NULL; i++)
+    for (uint32_t i = 0; i < tail.n; i++)
         state[(size_t)i * n_channel] = tail.rows[i];
 }
 
@@ -40,8 +40,7 @@ __global__ static void convolution_kernel(struct moec_cuda_convolution convoluti
             tail.rows[i] = tail.rows[i + 1];
         *at = convolution.has_silu ? moec_canonical_silu(sum) * 1.0f : sum;
     }
-    if (state.state_out != NULL)
-        store_tail(tail, n_channel, state.state_out + channel);
+    store_tail(tail, n_channel, state.state_out + channel);
 }
 
 extern "C" void moec_cuda_convolution_run(struct moec_gpu_stream *stream,
