@@ -74,7 +74,7 @@ UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 Q := $(if $(V),,@)
 # What is being made, a line each; V=1 shows the commands instead.
 say = $(if $(V),,@echo '$(1) $(2)')
-.PHONY: all cuda help deps deps-test demo experiment-edgemoe experiment-decisions bandwidth large live kill-test test test-programs fuzz fuzz-programs check check-sources check-all format install uninstall clean
+.PHONY: all help deps deps-test demo experiment-edgemoe experiment-decisions bandwidth large live kill-test test test-programs fuzz fuzz-programs check check-sources check-all format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -121,8 +121,8 @@ $(error CUDA=1, but there is no '$(NVCC)' on the PATH; NVCC=/usr/local/cuda/bin/
 endif
 endif
 ifneq ($(NVCC_FOUND),)
-NVCC_FLAGS := -std=c++17 -O3 -I. -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -cudart static \
-              -gencode 'arch=compute_80,code=[compute_80,sm_80,sm_90]' -Wno-deprecated-gpu-targets -Xcompiler -fPIC
+NVCC_FLAGS := -std=c++17 -O3 -I. -DMOEC_VERSION='"$(VERSION)"' -fmad=false -ftz=false -prec-div=true -prec-sqrt=true \
+              -cudart static -gencode 'arch=compute_80,code=[compute_80,sm_80,sm_90]' -Wno-deprecated-gpu-targets -Xcompiler -fPIC
 CUDA_OBJ := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(wildcard runtime/cuda/kernels/*.cu runtime/cuda/cudart/*.cu))
 all: $(BUILD)/libmoert-cuda.so
 $(BUILD)/libmoert-cuda.so: $(CUDA_OBJ) $(call obj,formats/base/error.c formats/base/printable.c)
@@ -140,22 +140,6 @@ $(BUILD)/libmoert.a: $(MOERT_OBJ)
 
 $(BUILD)/libmoert.so: $(MOERT_OBJ)
 	$(Q)$(CC) -shared -Wl,-soname,libmoert.so.0 -Wl,-z,nodelete $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
-
-# The GPU's library, by CUDA's compiler: every product and sum is rounded as written, so that its bits are the CPU's. It
-# has its own copy of what says errors, and links CUDA's runtime statically.
-NVCC       ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
-CUDA_ARCH  ?= -gencode arch=compute_80,code=compute_80 -gencode arch=compute_90,code=sm_90
-NVCC_FLAGS := -std=c++17 -O2 -I. -DMOEC_VERSION='"$(VERSION)"' -fmad=false -ftz=false -prec-div=true -prec-sqrt=true \
-              -Xcompiler -fPIC,-fvisibility=hidden,-ffp-contract=off
-CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/obj/cuda/%.o,$(wildcard runtime/cuda/kernels/*.cu runtime/cuda/cudart/*.cu))
-$(BUILD)/obj/cuda/%.o: %.cu
-	@mkdir -p $(@D)
-	@[ -n "$(NVCC)" ] || { echo 'no nvcc: install the CUDA toolkit, or give NVCC=path'; exit 1; }
-	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVCC_FLAGS) $(CUDA_ARCH) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
-$(BUILD)/libmoert-cuda.so: $(CUDA_OBJ) $(BUILD)/obj/formats/base/error.o
-	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker -z,nodelete $^ -o $@
-cuda: $(BUILD)/libmoert-cuda.so
 
 # Lua modules, policies and tasks become part of the program.
 LUA_FILES := $(sort $(wildcard lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua))
@@ -394,7 +378,6 @@ help:
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'
 	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; make uninstall takes it away'
-	@echo 'make cuda            build/libmoert-cuda.so for --device cuda, where nvcc is; CUDA_ARCH= for other GPUs'
 	@echo 'make static          build/moec-run-static, which needs no library beside it'
 	@echo 'make deb             Debian packages, into build/deb; make test-deb tries them in a bare Debian (root)'
 	@echo 'make dist            the source of the last commit, as a tar file'

@@ -4,10 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LIBRARY  "libmoert-cuda.so"
 #define MAX_PATH 4096
 
+/* From beside this program, else from where the system looks. A file that is there and cannot be used is not
+ * passed over. */
 static void *open_library(void)
 {
     Dl_info own;
@@ -16,22 +19,20 @@ static void *open_library(void)
     if (slash != NULL) {
         const int n =
             snprintf(path, sizeof path, "%.*s/%s", (int)(slash - own.dli_fname), own.dli_fname, LIBRARY);
-        void *library = n > 0 && n < MAX_PATH ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-        if (library != NULL)
-            return library;
+        if (n > 0 && n < MAX_PATH && access(path, F_OK) == 0)
+            return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     }
-    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
 enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct moec_error *err)
 {
     void *library = open_library();
     if (library == NULL)
-        return moec_fail(
-            err, MOEC_ERR_UNSUPPORTED,
-            "there is no '%s' for a device beside this program or where the system looks: run on the "
-            "CPU, or build it where nvcc is (make cuda)",
-            LIBRARY);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "'%s', which a device needs, cannot be opened (%s): run on the CPU, or build it "
+                         "where nvcc is (make CUDA=1)",
+                         LIBRARY, dlerror());
     const struct moec_gpu_entry *entry = dlsym(library, "moec_gpu_entry");
     if (entry == NULL || strcmp(entry->version, MOEC_VERSION) != 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' is of version '%s', expected '%s': build it again",
