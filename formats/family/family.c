@@ -45,6 +45,7 @@ static const struct moec_family *const families[] = {
     &moec_family_nemotron_h,
     &moec_family_kimi_linear,
     &moec_family_gptsan,
+    &moec_family_llama4,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)
@@ -65,8 +66,6 @@ static const struct {
     {"dbrx", "queries, keys and values in one clipped product, and experts of a layer in one matrix"},
     {"deepseek_v4", "hyper-connections and compressed attention with an indexer"},
     {"jamba", "the state space of Mamba 1"},
-    {"llama4", "chunked attention, norms after RoPE, and routers that scale what experts read"},
-    {"llama4_text", "chunked attention, norms after RoPE, and routers that scale what experts read"},
     {"longcat_flash", "two latent attentions a layer, and experts that pass their input on"},
 };
 

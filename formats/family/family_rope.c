@@ -111,6 +111,20 @@ static enum moec_status read_dynamic(const struct moec_json *rope, const char *i
     return MOEC_OK;
 }
 
+static enum moec_status read_llama3(const struct moec_json *rope, const char *inner,
+                                    struct moec_rope_scaling *scaling, struct moec_error *err)
+{
+    double positions = 0;
+    MOEC_TRY(moec_json_get_double(rope, inner, "factor", 1, MOEC_MAX_POSITIONS, &scaling->factor, err));
+    MOEC_TRY(moec_json_get_double(rope, inner, "low_freq_factor", 1e-6, 1e6, &scaling->beta_slow, err));
+    MOEC_TRY(moec_json_get_double(rope, inner, "high_freq_factor", 1e-6, 1e6, &scaling->beta_fast, err));
+    MOEC_TRY(moec_json_get_double(rope, inner, "original_max_position_embeddings", 1, MOEC_MAX_POSITIONS,
+                                  &positions, err));
+    scaling->original_positions = (uint32_t)positions;
+    scaling->kind = MOEC_ROPE_LLAMA3;
+    return MOEC_OK;
+}
+
 static enum moec_status read_scaling(const struct moec_json *root, const struct moec_json *rope,
                                      const char *inner, const char *type, const struct moec_family *family,
                                      struct moec_config *config, struct moec_error *err)
@@ -137,9 +151,11 @@ static enum moec_status read_scaling(const struct moec_json *root, const struct 
         return read_dynamic(rope, inner, config, err);
     if (strcmp(type, "longrope") == 0)
         return read_long(root, rope, inner, family, config, err);
+    if (strcmp(type, "llama3") == 0)
+        return read_llama3(rope, inner, &kind->rope_scaling, err);
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                      "%s asks for RoPE of type '%.40s', supported: 'default', 'linear', 'yarn', 'longrope', "
-                     "'dynamic'",
+                     "'dynamic', 'llama3'",
                      inner, type);
 }
 
@@ -252,7 +268,8 @@ static const char *type_name(uint8_t kind)
     static const char *const names[MOEC_ROPE_COUNT] = {
         [MOEC_ROPE_PLAIN] = "default", [MOEC_ROPE_LINEAR] = "linear",
         [MOEC_ROPE_YARN] = "yarn",     [MOEC_ROPE_PROPORTIONAL] = "proportional",
-        [MOEC_ROPE_LONG] = "longrope", [MOEC_ROPE_DYNAMIC] = "dynamic"};
+        [MOEC_ROPE_LONG] = "longrope", [MOEC_ROPE_DYNAMIC] = "dynamic",
+        [MOEC_ROPE_LLAMA3] = "llama3"};
     return names[kind];
 }
 
@@ -300,6 +317,11 @@ void moec_family_put_rope(const struct moec_config *config, struct moec_json_out
         put_long(config, scaling, family, rope);
     else
         moec_json_out_double(rope, "factor", scaling->factor);
+    if (scaling->kind == MOEC_ROPE_LLAMA3) {
+        moec_json_out_u64(rope, "original_max_position_embeddings", scaling->original_positions);
+        moec_json_out_double(rope, "low_freq_factor", scaling->beta_slow);
+        moec_json_out_double(rope, "high_freq_factor", scaling->beta_fast);
+    }
     if (is_yarn) {
         moec_json_out_u64(rope, "original_max_position_embeddings", scaling->original_positions);
         moec_json_out_double(rope, "beta_fast", scaling->beta_fast);
@@ -307,7 +329,7 @@ void moec_family_put_rope(const struct moec_config *config, struct moec_json_out
         moec_json_out_double(rope, "attention_factor", scaling->attention_factor);
         moec_json_out_bool(rope, "truncate", scaling->truncate);
     }
-    if (config->query_growth > 0)
+    if (config->query_growth > 0 && config->growth_positions == 0)
         moec_json_out_double(rope, "llama_4_scaling_beta", (double)config->query_growth);
     if (kind->latent_dim > 0 && kind->score_scale > 0)
         moec_json_out_double(rope, "mscale_all_dim", mscale_of(kind));

@@ -46,8 +46,8 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
                                       struct moec_error *err)
 {
     const bool is_yarn = s->kind == MOEC_ROPE_YARN, is_plain = s->kind == MOEC_ROPE_PLAIN;
-    const bool is_long = s->kind == MOEC_ROPE_LONG;
-    const bool has_limit = is_yarn || is_long || s->kind == MOEC_ROPE_DYNAMIC;
+    const bool is_long = s->kind == MOEC_ROPE_LONG, is_llama = s->kind == MOEC_ROPE_LLAMA3;
+    const bool has_limit = is_yarn || is_long || is_llama || s->kind == MOEC_ROPE_DYNAMIC;
     MOEC_TRY(check_range(subject, "kind of RoPE scaling", s->kind, 0, MOEC_ROPE_COUNT - 1, err));
     if (is_plain ? s->factor != 0 : !(s->factor >= 1 && s->factor <= (is_long ? 1 : MOEC_MAX_POSITIONS)))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE scaling factor %g, expected %s", subject,
@@ -59,7 +59,7 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
                          has_limit ? MOEC_MAX_POSITIONS : 0, err));
     const double values[] = {s->beta_fast, s->beta_slow, s->attention_factor};
     for (size_t i = 0; i < 3; i++) {
-        const bool is_used = is_yarn || (is_long && i == 2);
+        const bool is_used = is_yarn || (is_long && i == 2) || (is_llama && i < 2);
         if (is_used ? !(values[i] >= 1e-6 && values[i] <= 1e6) : values[i] != 0)
             return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for YaRN's %s, expected %s", subject,
                              values[i],
@@ -68,6 +68,10 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
                                       : "attention factor",
                              is_used ? "a positive number" : "nothing without YaRN");
     }
+    if (is_llama && !(s->beta_fast > s->beta_slow))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says %g turns of fast pairs and %g of slow ones, expected more of the fast",
+                         subject, s->beta_fast, s->beta_slow);
     if (s->truncate && !is_yarn)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s rounds the ends of YaRN's ramp without YaRN", subject);
     return MOEC_OK;
@@ -98,7 +102,7 @@ static enum moec_status check_rope(const struct moec_layer_kind *k, const char *
 /* Whether a layer has what only attention has. */
 static bool has_attention(const struct moec_layer_kind *k)
 {
-    return k->latent_dim > 0 || k->q_latent_dim > 0 || k->window > 0 || k->rope_theta != 0 ||
+    return k->latent_dim > 0 || k->q_latent_dim > 0 || k->window > 0 || k->chunk > 0 || k->rope_theta != 0 ||
            k->rotary_dim > 0 || k->rope_scaling.kind > 0 || k->score_scale > 0 || k->clip_qkv > 0 ||
            k->qkv_bias || k->o_bias || k->has_sinks || k->has_gate || k->qk_norm > 0 || k->v_norm ||
            k->keys_are_values;
@@ -214,6 +218,8 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
                          MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_latent(k, has_buckets, subject, err));
     MOEC_TRY(check_range(subject, "attention window", k->window, 0, MOEC_MAX_POSITIONS, err));
+    MOEC_TRY(
+        check_range(subject, "attention chunk", k->chunk, 0, k->window > 0 ? 0 : MOEC_MAX_POSITIONS, err));
     if (!(isfinite(k->clip_qkv) && (k->clip_qkv == 0 || k->clip_qkv >= FLT_MIN)))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says QKV clip %g, expected 0 or a positive number",
                          subject, (double)k->clip_qkv);
@@ -332,7 +338,9 @@ static enum moec_status check_long_rope(const struct moec_config *c, const char 
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for LongRoPE's attention factor, expected %s",
                          subject, attention, is_long ? "a positive number" : "0 without LongRoPE");
     MOEC_TRY(check_factor(subject, "the growth of queries", c->query_growth, err));
-    for (uint32_t i = 0; i < c->n_kind && c->query_growth > 0; i++)
+    MOEC_TRY(check_range(subject, "positions of growing queries", c->growth_positions, 0,
+                         c->query_growth > 0 ? MOEC_MAX_POSITIONS : 0, err));
+    for (uint32_t i = 0; i < c->n_kind && c->query_growth > 0 && c->growth_positions == 0; i++)
         MOEC_TRY(check_range(subject, "trained context of growing queries",
                              c->kinds[i].rope_scaling.original_positions, 1, MOEC_MAX_POSITIONS, err));
     if (c->rope_context == 0)
@@ -407,6 +415,12 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
                          "%s divides router weights by their sum, but a softmax over the chosen experts "
                          "already makes it 1",
                          subject);
+    if (c->router_scales_input && (c->top_k != 1 || c->own_norms || c->expert_capacity > 0))
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has a router that scales what experts read, and more experts for each token than 1, "
+            "norms of their own or a capacity, expected none of these",
+            subject);
     const bool is_mixer = c->router_kind == MOEC_ROUTER_SPARSEMIXER;
     if (is_mixer ? !(c->router_jitter >= 0 && c->router_jitter <= 1e6f) : c->router_jitter != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g as the router's jitter, expected %s", subject,
@@ -477,9 +491,10 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
     const struct moec_layer_kind *kind = &c->kinds[0];
     if (has_encoder &&
         (c->own_norms || c->layer_scale || c->logit_cap > 0 || kind->v_norm || kind->keys_are_values ||
-         kind->window > 0 || kind->clip_qkv > 0 || kind->qkv_bias || kind->qk_norm || kind->o_bias ||
-         kind->has_sinks || kind->has_gate || kind->score_scale > 0 || c->n_ff_shared > 0 || c->norms > 0 ||
-         c->embedding_scale > 0 || c->residual_scale > 0 || c->logit_divisor > 0 || c->expert_bias))
+         kind->window > 0 || kind->chunk > 0 || c->router_scales_input || kind->clip_qkv > 0 ||
+         kind->qkv_bias || kind->qk_norm || kind->o_bias || kind->has_sinks || kind->has_gate ||
+         kind->score_scale > 0 || c->n_ff_shared > 0 || c->norms > 0 || c->embedding_scale > 0 ||
+         c->residual_scale > 0 || c->logit_divisor > 0 || c->expert_bias))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has an encoder with a window, a clip, biases or norms of q, k, v, a shared "
                          "expert, or attention, norms, factors or biases of experts that only decoders "

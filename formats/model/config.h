@@ -55,6 +55,7 @@ enum moec_router_kind {
     MOEC_ROUTER_SPARSEMIXER = 3,
     /* Scores: the square root of log(1 + e^logit) of each (DeepSeek-V4); weights: scores of the chosen. */
     MOEC_ROUTER_ROOT_SOFTPLUS = 4,
+    MOEC_ROUTER_SIGMOID_CHOSEN = 5, /* scores: the logits; weights: sigmoid of those chosen (Llama 4) */
     MOEC_ROUTER_COUNT
 };
 
@@ -108,6 +109,9 @@ struct moec_config {
     /* Queries at position p are multiplied by 1 + query_growth ln(1 + floor(p / trained context)) (Llama 4,
      * Mistral 4); 0 = not. Layers that rotate then know their trained context. */
     float query_growth;
+    /* 0 = as above. Else only layers that do not rotate have this, by 1 + query_growth ln(1 + floor((p + 1) /
+     * growth_positions)) (Llama 4), and need not know their trained context. */
+    uint32_t growth_positions;
     bool scaled_head; /* the head's input is multiplied by n_embd^-0.5 (T5 with a tied head) */
     uint8_t norms;    /* enum moec_norms, of every layer */
     bool layer_norm;  /* all norms of layers, before or after, and the last one are LayerNorms with biases */
@@ -142,6 +146,8 @@ struct moec_config {
     /* A bias (n_expert) is added to scores for the choice alone (DeepSeek-V3); layers that route by token
      * have none. */
     bool router_choice_bias;
+    /* The expert's input is multiplied by the router's weight, not its output (Llama 4); only top-1. */
+    bool router_scales_input;
     bool norm_topk_prob;  /* weights of the chosen are divided by their sum */
     bool router_soft_sum; /* 1e-6 is added to that sum (LFM2) */
     float router_scale;   /* and then multiplied by this; 0 = off */

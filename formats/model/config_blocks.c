@@ -316,6 +316,66 @@ static enum moec_status decode_steps(const uint8_t *payload, size_t n_bytes,
     return MOEC_OK;
 }
 
+/* Of each attention: u32 chunk. */
+#define CHUNK_BYTES 4u
+
+static size_t chunks_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    bool is_plain = true;
+    for (uint32_t i = 0; i < n; i++)
+        is_plain = is_plain && attentions[i]->chunk == 0;
+    return is_plain ? 0 : (size_t)n * CHUNK_BYTES;
+}
+
+static void encode_chunks(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    for (uint32_t i = 0; i < n; i++)
+        moec_section_put_u32(&payload, attentions[i]->chunk);
+}
+
+static enum moec_status decode_chunks(const uint8_t *payload, size_t n_bytes,
+                                      struct moec_config_reading *reading, struct moec_error *err)
+{
+    const size_t wanted = (size_t)reading->n_attention * CHUNK_BYTES;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes for chunks, expected %zu",
+                         n_bytes, wanted);
+    for (uint32_t i = 0; i < reading->n_attention; i++)
+        reading->attention[i].chunk = moec_section_get_u32(&payload);
+    return MOEC_OK;
+}
+
+/* u8 the router scales what experts read, 3 bytes 0. */
+#define SCALED_BYTES 4u
+
+static size_t scaled_size(const struct moec_config *c)
+{
+    return c->router_scales_input ? SCALED_BYTES : 0;
+}
+
+static void encode_scaled(const struct moec_config *c, uint8_t *payload)
+{
+    moec_section_put_u32(&payload, c->router_scales_input);
+}
+
+static enum moec_status decode_scaled(const uint8_t *payload, size_t n_bytes,
+                                      struct moec_config_reading *reading, struct moec_error *err)
+{
+    const uint32_t value = n_bytes == SCALED_BYTES ? moec_section_get_u32(&payload) : 0;
+    if (value != 1)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " says %u in %zu bytes for scaled inputs, expected 1 in %u",
+                         value, n_bytes, SCALED_BYTES);
+    reading->config.router_scales_input = true;
+    return MOEC_OK;
+}
+
 /* Sizes of the MLPs without experts but the first, where they differ. */
 static size_t dense_sizes_size(const struct moec_config *c)
 {
@@ -579,27 +639,32 @@ static enum moec_status decode_rope(const uint8_t *payload, size_t n_bytes,
     return MOEC_OK;
 }
 
-/* f32 growth. */
+/* f32 growth; then u32 positions that layers without rotation grow by, where these alone grow. */
 #define GROWTH_BYTES 4u
 
 static size_t growth_size(const struct moec_config *c)
 {
-    return c->query_growth != 0 ? GROWTH_BYTES : 0;
+    const size_t n_bytes = c->growth_positions > 0 ? GROWTH_BYTES + sizeof(uint32_t) : GROWTH_BYTES;
+    return c->query_growth != 0 ? n_bytes : 0;
 }
 
 static void encode_growth(const struct moec_config *c, uint8_t *payload)
 {
     moec_section_put_f32(&payload, c->query_growth);
+    if (c->growth_positions > 0)
+        moec_section_put_u32(&payload, c->growth_positions);
 }
 
 static enum moec_status decode_growth(const uint8_t *payload, size_t n_bytes,
                                       struct moec_config_reading *reading, struct moec_error *err)
 {
-    if (n_bytes != GROWTH_BYTES)
+    if (n_bytes != GROWTH_BYTES && n_bytes != GROWTH_BYTES + sizeof(uint32_t))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for the growth of queries, expected %u", n_bytes,
-                         GROWTH_BYTES);
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for the growth of queries, expected %u or %zu",
+                         n_bytes, GROWTH_BYTES, GROWTH_BYTES + sizeof(uint32_t));
     reading->config.query_growth = moec_section_get_f32(&payload);
+    if (n_bytes > GROWTH_BYTES)
+        reading->config.growth_positions = moec_section_get_u32(&payload);
     return MOEC_OK;
 }
 
@@ -744,11 +809,13 @@ const struct moec_config_block moec_config_blocks[] = {
     {10, "factors of RoPE", rope_size, encode_rope, decode_rope},
     {11, "the growth of queries", growth_size, encode_growth, decode_growth},
     {12, "least steps", steps_size, encode_steps, decode_steps},
+    {13, "chunks", chunks_size, encode_chunks, decode_chunks},
     {16, "the router", router_size, encode_router, decode_router},
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
     {18, "forms of experts", experts_size, encode_experts, decode_experts},
     {19, "the router's jitter", jitter_size, encode_jitter, decode_jitter},
     {20, "routing by token", token_routes_size, encode_token_routes, decode_token_routes},
+    {21, "scaled inputs", scaled_size, encode_scaled, decode_scaled},
     {32, "norms and factors", norms_size, encode_norms, decode_norms},
     {33, "own norms and caps", caps_size, encode_caps, decode_caps},
     {34, "LayerNorms", centre_size, encode_centre, decode_centre},

@@ -189,7 +189,7 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
         return kind->qkv_bias;
     case MOEC_ROLE_Q_NORM:
     case MOEC_ROLE_K_NORM:
-        return kind->qk_norm != MOEC_QK_NORM_NONE;
+        return kind->qk_norm != MOEC_QK_NORM_NONE && kind->qk_norm != MOEC_QK_NORM_PLAIN_AFTER;
     case MOEC_ROLE_ROUTER:
         return moe;
     case MOEC_ROLE_SHARED_EXPERT_GATE:

@@ -19,11 +19,11 @@ bool moec_layer_same_attention(const struct moec_layer_kind *a, const struct moe
     return a->mixer == b->mixer && a->no_mlp == b->no_mlp && a->conv_size == b->conv_size &&
            a->value_dim == b->value_dim && a->step_min == b->step_min && a->latent_dim == b->latent_dim &&
            a->q_latent_dim == b->q_latent_dim && a->n_head == b->n_head && a->n_kv_head == b->n_kv_head &&
-           a->head_dim == b->head_dim && a->window == b->window && a->rope_theta == b->rope_theta &&
-           a->clip_qkv == b->clip_qkv && a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm &&
-           a->rotary_dim == b->rotary_dim && same_scaling(&a->rope_scaling, &b->rope_scaling) &&
-           a->score_scale == b->score_scale && a->v_norm == b->v_norm &&
-           a->keys_are_values == b->keys_are_values && a->o_bias == b->o_bias &&
+           a->head_dim == b->head_dim && a->window == b->window && a->chunk == b->chunk &&
+           a->rope_theta == b->rope_theta && a->clip_qkv == b->clip_qkv && a->qkv_bias == b->qkv_bias &&
+           a->qk_norm == b->qk_norm && a->rotary_dim == b->rotary_dim &&
+           same_scaling(&a->rope_scaling, &b->rope_scaling) && a->score_scale == b->score_scale &&
+           a->v_norm == b->v_norm && a->keys_are_values == b->keys_are_values && a->o_bias == b->o_bias &&
            a->has_sinks == b->has_sinks && a->has_gate == b->has_gate;
 }
 

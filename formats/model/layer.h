@@ -46,9 +46,10 @@ enum moec_mixer {
 /* RMS norms of queries and keys. */
 enum moec_qk_norm {
     MOEC_QK_NORM_NONE = 0,
-    MOEC_QK_NORM_WHOLE = 1,      /* over the whole projection, before heads are split (OLMoE) */
-    MOEC_QK_NORM_HEAD = 2,       /* over each head, one weight (head_dim) for all, before rotation (Qwen3) */
-    MOEC_QK_NORM_HEAD_AFTER = 3, /* the same after rotation (HunYuan) */
+    MOEC_QK_NORM_WHOLE = 1,       /* over the whole projection, before heads are split (OLMoE) */
+    MOEC_QK_NORM_HEAD = 2,        /* over each head, one weight (head_dim) for all, before rotation (Qwen3) */
+    MOEC_QK_NORM_HEAD_AFTER = 3,  /* the same after rotation (HunYuan) */
+    MOEC_QK_NORM_PLAIN_AFTER = 4, /* each head after rotation, without weights (Llama 4) */
     MOEC_QK_NORM_COUNT
 };
 
@@ -66,6 +67,9 @@ enum moec_rope_scaling_kind {
      * grows with what a text is longer than that (dynamic NTK). */
     MOEC_ROPE_LONG = 4,
     MOEC_ROPE_DYNAMIC = 5,
+    /* Pairs that turn beta_fast times in the trained context, and more, keep their frequency; those that turn
+     * beta_slow times, and less, are divided; between them it is a mean, by how often they turn (Llama 3). */
+    MOEC_ROPE_LLAMA3 = 6,
     MOEC_ROPE_COUNT
 };
 
@@ -74,11 +78,11 @@ struct moec_rope_scaling {
     uint8_t kind;  /* enum moec_rope_scaling_kind */
     bool truncate; /* YaRN: the ramp's bounds are rounded outwards to whole pairs */
     double factor; /* at least 1; of LongRoPE 1 */
-    /* YaRN: pairs that turn beta_fast times in the trained context, and more, keep their frequency; those
-     * that turn beta_slow times, and less, are divided. */
+    /* YaRN, Llama 3: pairs that turn beta_fast times in the trained context, and more, keep their frequency;
+     * those that turn beta_slow times, and less, are divided. */
     double beta_fast, beta_slow;
     double attention_factor;     /* YaRN, LongRoPE: cosines and sines are multiplied by this */
-    uint32_t original_positions; /* YaRN, LongRoPE, dynamic NTK: the trained context */
+    uint32_t original_positions; /* YaRN, LongRoPE, dynamic NTK, Llama 3: the trained context */
 };
 
 struct moec_layer_kind {
@@ -98,7 +102,9 @@ struct moec_layer_kind {
     uint32_t head_dim;     /* even where positions rotate it all */
     uint32_t
         rotary_dim; /* the first of each head that positions rotate (the last with a latent), even; 0 = all */
-    uint32_t window;   /* positions that a token sees, its own included; 0 = all up to its own */
+    uint32_t window; /* positions that a token sees, its own included; 0 = all up to its own */
+    uint32_t
+        chunk; /* a token sees those of its chunk of so many alone (Llama 4); 0 = not, as with a window */
     double rope_theta; /* base of the rotary angles, within the bounds above; 0 = q and k are not rotated */
     struct moec_rope_scaling rope_scaling;
     float score_scale; /* scores are multiplied by this; 0 = head_dim^-0.5 */

@@ -49,10 +49,12 @@ uint64_t moec_cost_attention(const struct moec_config *config, uint32_t layer, u
 {
     if (moec_layer_is_running(moec_config_layer(config, layer)))
         return running(config, layer, n);
-    const uint32_t window = moec_config_layer(config, layer)->window;
+    const uint32_t window = moec_config_layer(config, layer)->window,
+                   chunk = moec_config_layer(config, layer)->chunk;
     uint64_t seen = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t positions = (uint64_t)first_position + i + 1;
+        positions = chunk > 0 ? (positions - 1) % chunk + 1 : positions;
         seen += window > 0 && positions > window ? window : positions;
     }
     return queries(config, layer, n) + keys(config, layer, n) + products(config, layer, seen);

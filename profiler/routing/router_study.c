@@ -80,7 +80,7 @@ static enum moec_status allocate(struct moec_router_study *study, uint32_t max_t
     const uint64_t n_score = (uint64_t)study->pool.n_threads * TILE_TOKENS;
     MOEC_TRY(moec_alloc_aligned((void **)&study->input, max_tokens, row_bytes, what, err));
     study->gate_input = study->input;
-    if (study->model->config.own_norms)
+    if (study->model->config.own_norms || study->model->config.router_scales_input)
         MOEC_TRY(moec_alloc_aligned((void **)&study->own_gate_input, max_tokens, row_bytes, what, err));
     if (study->own_gate_input != NULL)
         study->gate_input = study->own_gate_input;
@@ -101,9 +101,11 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
     const uint64_t stride = moec_forward_stride(config), n_expert = config->n_expert;
     const uint64_t n_thread = (uint64_t)moec_pool_make(n_threads).n_threads;
     const uint64_t n_sample = n_token < MOEC_COSINE_TOKENS ? n_token : MOEC_COSINE_TOKENS;
-    const uint64_t n_float = max_tokens * ((config->own_norms ? 2 : 1) * stride + config->top_k + 1) +
-                             2 * n_token + n_sample * stride + n_expert * stride +
-                             n_thread * TILE_TOKENS * moec_lanes_padded(n_expert);
+    const uint64_t n_float =
+        max_tokens *
+            ((config->own_norms || config->router_scales_input ? 2 : 1) * stride + config->top_k + 1) +
+        2 * n_token + n_sample * stride + n_expert * stride +
+        n_thread * TILE_TOKENS * moec_lanes_padded(n_expert);
     return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +
            moec_config_moe_count(config) * (n_expert * sizeof(uint64_t) + sizeof(struct gate_sums)) +
            moec_up_study_bytes(config, n_threads);

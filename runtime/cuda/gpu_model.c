@@ -28,6 +28,8 @@ static const char *layer_beyond(const struct moec_layer_kind *kind)
         return "layers that route by token";
     if (kind->v_norm || kind->keys_are_values)
         return "values that are normed or are the keys";
+    if (kind->chunk > 0 || kind->qk_norm == MOEC_QK_NORM_PLAIN_AFTER)
+        return "attention in chunks, or norms of queries and keys without weights";
     if (kind->adds_positions)
         return "learned positions";
     return NULL;
@@ -51,6 +53,8 @@ enum moec_status moec_gpu_model_check(const struct moec_config *config, struct m
     else if (config->has_bypass || config->projects_output || config->dense_bias || config->dense_silu ||
              config->full_keeps_input)
         beyond = "a bypass of the experts, a projection before the head or MLPs unlike the experts";
+    else if (config->router_scales_input || config->router_kind == MOEC_ROUTER_SIGMOID_CHOSEN)
+        beyond = "a router that scales what experts read";
     else if (config->query_growth != 0)
         beyond = "queries that grow with their position";
     for (uint32_t i = 0; i < config->n_kind && beyond == NULL; i++)

@@ -135,11 +135,16 @@ static void rotate_token(const struct attention *attention, uint32_t token, uint
 /* Queries of late positions are larger in some models (query_growth). */
 static void grow_queries(const struct attention *attention, uint32_t position, size_t n, float *q)
 {
-    const float growth = attention->forward->model->config.query_growth;
-    const uint32_t n_trained = attention->kind->rope_scaling.original_positions;
-    if (growth == 0 || position < n_trained)
+    const struct moec_config *config = &attention->forward->model->config;
+    const float growth = config->query_growth;
+    const bool is_own = config->growth_positions > 0; /* of layers without rotation alone */
+    const uint32_t n_trained =
+        is_own ? config->growth_positions : attention->kind->rope_scaling.original_positions;
+    if (growth == 0 || (is_own && attention->rope != NULL))
         return;
-    const uint32_t n_whole = position / n_trained;
+    const uint32_t n_whole = (position + is_own) / n_trained;
+    if (n_whole == 0)
+        return;
     const float factor = 1 + growth * (float)moec_log_f64(1 + (double)n_whole);
     for (size_t i = 0; i < n; i++)
         q[i] *= factor;
@@ -217,7 +222,7 @@ static void place_rows(void *context, size_t item, int thread)
     const struct moec_forward *forward = attention->forward;
     const struct moec_layer_kind *kind = attention->kind;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const bool norms_after = kind->qk_norm == MOEC_QK_NORM_HEAD_AFTER;
+    const bool norms_after = kind->qk_norm >= MOEC_QK_NORM_HEAD_AFTER;
     uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
     uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
     const size_t n_q = moec_layer_q_dim(kind);
@@ -247,7 +252,9 @@ static void place_rows(void *context, size_t item, int thread)
 
 static uint32_t first_visible(const struct attention *attention, uint32_t position)
 {
-    uint32_t window = attention->kind->window;
+    const uint32_t window = attention->kind->window, chunk = attention->kind->chunk;
+    if (chunk > 0)
+        return position / chunk * chunk;
     return window > 0 && position >= window ? position - window + 1 : 0;
 }
 

@@ -267,7 +267,9 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_SINKS, at, &layer->sinks));
     if (kind->has_gate)
         MOEC_TRY(bind_matrix(arena, MOEC_ROLE_OUTPUT_GATE, at, &layer->output_gate));
-    if (kind->qk_norm != MOEC_QK_NORM_NONE) {
+    if (kind->qk_norm == MOEC_QK_NORM_PLAIN_AFTER) {
+        layer->q_norm = layer->k_norm = take_constants(arena, kind->head_dim, 1);
+    } else if (kind->qk_norm != MOEC_QK_NORM_NONE) {
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_Q_NORM, at, &layer->q_norm));
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_K_NORM, at, &layer->k_norm));
     }

@@ -68,13 +68,14 @@ static struct moec_moe_inputs inputs_of(const struct moec_forward *forward,
                                         const struct moec_mlp_trace *trace)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const struct moec_config *config = &forward->model->config;
     float *experts = trace->input != NULL ? trace->input : scratch->normed;
-    if (!forward->model->config.own_norms)
+    float *router = trace->gate_input != NULL ? trace->gate_input : scratch->router_input;
+    if (config->router_scales_input)
+        return (struct moec_moe_inputs){.router = router, .experts = experts, .shared = router};
+    if (!config->own_norms)
         return (struct moec_moe_inputs){experts, experts, experts};
-    return (struct moec_moe_inputs){.router =
-                                        trace->gate_input != NULL ? trace->gate_input : scratch->router_input,
-                                    .experts = experts,
-                                    .shared = scratch->shared_input};
+    return (struct moec_moe_inputs){.router = router, .experts = experts, .shared = scratch->shared_input};
 }
 
 static struct moe moe_make(const struct moec_forward *forward, const struct moec_layer *weights,

@@ -18,7 +18,7 @@ struct moec_mlp_trace {
     float *weights;       /* (T, k): gate weights as applied; 0 or less where an expert was full */
     float *margins;       /* (T): what the router compares (its probability), of rank k minus rank k + 1 */
     float *input;         /* (T, stride): normed input of router and experts, or of experts alone where the
-                             model has own_norms */
+                             model has own_norms or router_scales_input */
     float *gate_input;    /* (T, stride): that of the router, only looked at where it is another */
     float *rank_outputs;  /* (T, k, stride): unweighted output of each chosen expert */
     float *rank_norms;    /* (T, k): Euclidean norms of those outputs */

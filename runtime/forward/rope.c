@@ -48,6 +48,21 @@ static double log_base(const struct moec_config *config, const struct moec_layer
     return log_theta + moec_log_f64(scaling->factor * longer - (scaling->factor - 1)) * dim / (dim - 2);
 }
 
+/* A frequency of Llama 3's scaling, by the length of the pair's turn. */
+static float llama3_frequency(const struct moec_rope_scaling *scaling, float frequency)
+{
+    const float trained = (float)scaling->original_positions, slow = (float)scaling->beta_slow,
+                fast = (float)scaling->beta_fast, factor = (float)scaling->factor;
+    const float length = (float)TWO_PI / frequency;
+    if (length < trained / fast)
+        return frequency;
+    if (length > trained / slow)
+        return frequency / factor;
+    const float smooth = (trained / length - slow) / (fast - slow);
+    const float divided = (1.0f - smooth) * frequency / factor, kept = smooth * frequency;
+    return divided + kept;
+}
+
 /* transformers rounds every step to F32; rounding the same steps keeps the angles of late positions together.
  */
 void moec_rope_fill(const struct moec_config *config, const struct moec_layer_kind *kind, float *out)
@@ -70,6 +85,8 @@ void moec_rope_fill(const struct moec_config *config, const struct moec_layer_ki
             out[i] = 1.0f / (factors[i] * power);
         if (scaling->kind == MOEC_ROPE_LINEAR)
             out[i] = out[i] / (float)scaling->factor;
+        if (scaling->kind == MOEC_ROPE_LLAMA3)
+            out[i] = llama3_frequency(scaling, out[i]);
         if (scaling->kind != MOEC_ROPE_YARN)
             continue;
         const float at = ((float)i - (float)low) / (float)(high - low);

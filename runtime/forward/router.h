@@ -20,7 +20,8 @@ struct moec_routing {
 };
 
 /* What router, routed experts and shared expert read, (T, S) each: the normed hidden state, by norms of their
- * own in models that have such, else all three are one array. */
+ * own in models that have such, else one array; experts that read it times the router's weight have theirs.
+ */
 struct moec_moe_inputs {
     float *router, *experts, *shared;
 };

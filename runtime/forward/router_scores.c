@@ -46,6 +46,7 @@ static const struct kind kinds[MOEC_ROUTER_COUNT] = {
     [MOEC_ROUTER_SIGMOID] = {.score = sigmoid, .share = sigmoid, .least_sum = 1e-20f},
     [MOEC_ROUTER_SOFTMAX_CHOSEN] = {.weigh = softmax, .share = softmax, .shares_sum_to_1 = true},
     [MOEC_ROUTER_SPARSEMIXER] = {.share = softmax, .shares_sum_to_1 = true},
+    [MOEC_ROUTER_SIGMOID_CHOSEN] = {.weigh = sigmoid, .share = sigmoid, .least_sum = 1e-20f},
     [MOEC_ROUTER_ROOT_SOFTPLUS] = {.score = root_softplus, .share = root_softplus, .least_sum = 1e-20f},
 };
 

@@ -221,7 +221,8 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
     bool needs_row = config->n_ff_shared > 0 || config->has_bypass || largest_dense_size(config) > 0;
     scratch->shared_output = carve_floats(carver, needs_row ? max_tokens : 0, scratch->stride);
-    scratch->router_input = carve_floats(carver, config->own_norms ? max_tokens : 0, scratch->stride);
+    scratch->router_input = carve_floats(
+        carver, config->own_norms || config->router_scales_input ? max_tokens : 0, scratch->stride);
     scratch->shared_input = carve_floats(carver, config->own_norms ? max_tokens : 0, scratch->stride);
     scratch->partials = carve_floats(carver, scratch->n_partials, scratch->stride);
 }

@@ -131,7 +131,8 @@ struct moec_scratch {
     struct moec_scored_expert *next_gate; /* (E) */
     float *rank_outputs;                  /* (M, k, S) */
     float *shared_output;                 /* (M, S); also the output of a dense MLP */
-    float *router_input, *shared_input;   /* (M, S) each in models with own_norms, else nothing */
+    float *router_input, *shared_input;   /* (M, S) each in models with own_norms, the first
+                                             with router_scales_input too, else nothing */
     float *partials;                      /* (n_partials, S) chunk sums of a split MLP */
     uint32_t max_jobs;
     struct moec_mlp_job *jobs; /* (max_jobs) experts held together, and the shared one */

@@ -268,7 +268,7 @@ static void test_config__section_of_routers(void **state)
 
     const struct damage damages[] = {
         {block + 4, 7, MOEC_ERR_FORMAT, "7 bytes for the router, expected 8"},
-        {block + 8, 5, MOEC_ERR_LIMIT, "kind of router 5, expected 0..4"},
+        {block + 8, 6, MOEC_ERR_LIMIT, "kind of router 6, expected 0..5"},
         {block + 8, 2, MOEC_ERR_FORMAT, "divides router weights by their sum"},
         {block + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of router"},
         {block + 11, 1, MOEC_ERR_FORMAT, "1, 0 and 1 after the kind of router"},
@@ -573,6 +573,43 @@ static struct moec_config long_rope(void)
     return c;
 }
 
+/* As Llama 4 has it. */
+static void test_config__section_of_chunks(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    for (uint32_t i = 0; i < c.n_kind; i++) {
+        c.kinds[i].window = 0;
+        c.kinds[i].chunk = 7 * !c.kinds[i].is_moe;
+        c.kinds[i].qk_norm = MOEC_QK_NORM_PLAIN_AFTER;
+        c.kinds[i].rope_scaling = (struct moec_rope_scaling){
+            .kind = MOEC_ROPE_LLAMA3, .factor = 8, .beta_fast = 4, .beta_slow = 1, .original_positions = 50};
+    }
+    c.top_k = 1;
+    c.router_kind = MOEC_ROUTER_SIGMOID_CHOSEN;
+    c.router_scales_input = true;
+    c.query_growth = 0.5f;
+    c.growth_positions = 13;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_true(back.router_scales_input && back.growth_positions == 13 && back.query_growth == 0.5f);
+    for (uint32_t layer = 0; layer < c.n_layer; layer++)
+        assert_true(moec_layer_same(moec_config_layer(&back, layer), moec_config_layer(&c, layer)));
+
+    const size_t scaled = n - 12, chunks = scaled - 16 - 16;
+    assert_memory_equal(bytes + scaled, ((uint8_t[]){21, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0}), 12);
+    assert_memory_equal(bytes + chunks, ((uint8_t[]){13, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0}), 16);
+    const struct damage damages[] = {
+        {scaled + 8, 2, MOEC_ERR_FORMAT, "2 in 4 bytes for scaled inputs"},
+        {chunks + 4, 4, MOEC_ERR_FORMAT, "4 bytes for chunks, expected 8"},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
 /* As GPTSAN has it. */
 static void test_config__section_of_learned_positions(void **state)
 {
@@ -714,13 +751,13 @@ static void test_config__section_of_forms(void **state)
     const struct damage damages[] = {
         {form + 4, 52, MOEC_ERR_FORMAT, "52 bytes for forms of attention, expected 104"},
         {form + 8, 1, MOEC_ERR_FORMAT, "flags of attention 0"},
-        {form + 8, 4, MOEC_ERR_LIMIT, "kind of q/k norm 4"},
+        {form + 8, 5, MOEC_ERR_LIMIT, "kind of q/k norm 5"},
         {form + 8 + 3, 2, MOEC_ERR_FORMAT, "flags of attention 0"},
         {form + 12, 8, MOEC_ERR_LIMIT, "rotated part of a head 8, expected 0..7"},
         {form + 12, 3, MOEC_ERR_FORMAT, "rotates 3 of each head"},
         {form + 19, 0xbf, MOEC_ERR_FORMAT, "-0.5 as the scale of attention scores"},
         {form + 20, 1, MOEC_ERR_LIMIT, "positions that RoPE was trained with"},
-        {form + 20, 6, MOEC_ERR_LIMIT, "kind of RoPE scaling 6"},
+        {form + 20, 7, MOEC_ERR_LIMIT, "kind of RoPE scaling 7"},
         {form + 22, 1, MOEC_ERR_FORMAT, "flags of attention 0"},
         {form + 24, 0, MOEC_ERR_LIMIT, "positions that RoPE was trained with 0"},
         {form + 35, 0xc0, MOEC_ERR_FORMAT, "RoPE scaling factor -4"},
@@ -853,13 +890,23 @@ static void test_config__check_refuses(void **state)
     struct moec_error err = {0};
     struct moec_config good = sample();
     assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
-    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 5");
+    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 6");
     REFUSED(c.router_jitter = 0.1f, MOEC_ERR_FORMAT, "0.1 as the router's jitter, expected 0 without");
     REFUSED((c.layer_norm = true, c.norms = MOEC_NORMS_AROUND), MOEC_ERR_FORMAT, "LayerNorms");
     REFUSED((c.projects_output = true, c.logit_divisor = 2), MOEC_ERR_FORMAT,
             "projects the last hidden state");
     REFUSED((c.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
             "bypass of the experts beside a shared");
+    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT, "more experts for each token than 1");
+    REFUSED((c.kinds[0].window = 4, c.kinds[0].chunk = 3), MOEC_ERR_LIMIT,
+            "attention chunk 3, expected 0..0");
+    REFUSED(c.growth_positions = 3, MOEC_ERR_LIMIT, "positions of growing queries 3, expected 0..0");
+    REFUSED((c.kinds[0].rope_scaling = (struct moec_rope_scaling){.kind = MOEC_ROPE_LLAMA3,
+                                                                  .factor = 2,
+                                                                  .beta_fast = 1,
+                                                                  .beta_slow = 1,
+                                                                  .original_positions = 9}),
+            MOEC_ERR_FORMAT, "expected more of the fast");
     REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "gates, expected no gates");
     REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "and no expert capacity");
     REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
@@ -989,6 +1036,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_experts),
         cmocka_unit_test(test_config__section_of_routing_by_token),
         cmocka_unit_test(test_config__section_of_own_norms),
+        cmocka_unit_test(test_config__section_of_chunks),
         cmocka_unit_test(test_config__section_of_learned_positions),
         cmocka_unit_test(test_config__section_of_long_rope),
         cmocka_unit_test(test_config__section_of_forms),

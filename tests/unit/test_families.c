@@ -48,6 +48,7 @@ static const char *const families[] = {
     "qwen3_moe-longrope",
     "qwen3_moe-dynamic",
     "gptsan",
+    "llama4",
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

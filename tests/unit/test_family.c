@@ -6,6 +6,7 @@
 #define OLMOE    "\"model_type\": \"olmoe\""
 #define MIXTRAL  "\"model_type\": \"mixtral\""
 #define SWITCH   "\"model_type\": \"switch_transformers\""
+#define LLAMA4   "\"model_type\": \"llama4_text\", \"num_hidden_layers\": 2"
 #define NEMOTRON "\"model_type\": \"nemotron_h\""
 #define KIMI     "\"model_type\": \"kimi_linear\""
 
@@ -224,7 +225,6 @@ static void test_family__refusals(void **state)
          "families known: 'qwen2_moe', 'qwen3_moe', 'olmoe'"},
         {"{\"model_type\": \"deepseek_v4\"}", MOEC_ERR_UNSUPPORTED,
          "'model_type' 'deepseek_v4', which is not supported: it would need hyper-connections"},
-        {"{\"model_type\": \"llama4_text\"}", MOEC_ERR_UNSUPPORTED, "it would need chunked attention"},
         {"{" NEMOTRON ", \"moe_latent_size\": 64}", MOEC_ERR_UNSUPPORTED, "'moe_latent_size'"},
         {"{" NEMOTRON ", \"mlp_hidden_act\": \"silu\"}", MOEC_ERR_UNSUPPORTED,
          "'mlp_hidden_act' 'silu', only 'relu2'"},
@@ -285,7 +285,14 @@ static void test_family__refusals(void **state)
          MOEC_ERR_FORMAT, "5 groups"},
         {"{\"model_type\": \"glm4_moe\", \"head_dim\": 128, \"partial_rotary_factor\": 0.001}",
          MOEC_ERR_FORMAT, "'partial_rotary_factor'"},
-        {"{" QWEN ", \"rope_parameters\": {\"rope_type\": \"llama3\"}}", MOEC_ERR_UNSUPPORTED, "'llama3'"},
+        {"{" QWEN ", \"rope_parameters\": {\"rope_type\": \"mrope\"}}", MOEC_ERR_UNSUPPORTED, "'mrope'"},
+        {"{" QWEN ", \"rope_parameters\": {\"rope_type\": \"llama3\"}}", MOEC_ERR_FORMAT, "has no 'factor'"},
+        {"{" LLAMA4 ", \"num_experts_per_tok\": 2}", MOEC_ERR_UNSUPPORTED, "only 1 is supported"},
+        {"{" LLAMA4 ", \"attention_bias\": true}", MOEC_ERR_UNSUPPORTED, "'attention_bias' true"},
+        {"{" LLAMA4 ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}", MOEC_ERR_UNSUPPORTED,
+         "'layer_types'[1]"},
+        {"{" LLAMA4 ", \"no_rope_layers\": [1]}", MOEC_ERR_FORMAT, "has 1 entries, expected 2"},
+        {"{" LLAMA4 ", \"moe_layers\": [2]}", MOEC_ERR_FORMAT, "'moe_layers'"},
         {"{" QWEN ", \"rope_scaling\": \"yarn\"}", MOEC_ERR_FORMAT, "'rope_scaling'"},
         {"{" QWEN ", \"partial_rotary_factor\": 0.5}", MOEC_ERR_UNSUPPORTED, "0.5"},
         {"{" QWEN ", \"use_sliding_window\": true, \"max_window_layers\": 0, \"sliding_window\": 0}",

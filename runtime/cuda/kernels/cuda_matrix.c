@@ -21,9 +21,10 @@ SAME(GATE, PROJECTION_GATE);
 SAME(UP, PROJECTION_UP);
 SAME(DOWN, PROJECTION_DOWN);
 _Static_assert((int)MOEC_ACTIVATION_COUNT == MOEC_CUDA_ACTIVATION_RELU_SQUARED + 1 &&
-                   (int)MOEC_ROUTER_COUNT == MOEC_CUDA_ROUTER_ROOT_SOFTPLUS + 1 &&
+                   (int)MOEC_ROUTER_SIGMOID_CHOSEN == MOEC_CUDA_ROUTER_ROOT_SOFTPLUS + 1 &&
+                   (int)MOEC_ROUTER_COUNT == MOEC_ROUTER_SIGMOID_CHOSEN + 1 &&
                    (int)MOEC_GROUP_COUNT == MOEC_CUDA_GROUP_BEST_TWO + 1,
-               "kernels know every kind");
+               "kernels know every kind but the last router, which gpu_model.c refuses");
 _Static_assert(MOEC_CUDA_MAX_EXPERTS == MOEC_MAX_EXPERTS && MOEC_CUDA_MAX_TOP_K == MOEC_MAX_TOP_K &&
                    MOEC_CUDA_MAX_CONVOLUTION == MOEC_MAX_CONVOLUTION,
                "kernels take what configs have");
