@@ -269,7 +269,7 @@ experiment-decisions: deps
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests docs,\
            $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu)
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
-EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mgfni -mavx2 -mfma -mf16c)
+EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni -mgfni -mavx2 -mfma -mf16c)
 
 # Two minutes: what every change is held to beside the tests.
 check: deps-test
