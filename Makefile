@@ -22,12 +22,14 @@ endif
 
 # Sanitized and clang builds live beside the plain one, so that switching rebuilds nothing.
 comma := ,
-BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),/clang)
+BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),/clang)$(if $(findstring aarch64,$(CC)),/aarch64)
 
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
             libutf8proc-dev libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
 PACKAGES_TEST  := g++ clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
 PACKAGES_CHECK := clang-format shellcheck
+PACKAGES_ARM   := gcc-aarch64-linux-gnu qemu-user-static \
+                  $(addsuffix :arm64,libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
 PACKAGES_CHECK_ALL := clang-tidy
 
 # Without the development packages (before the first `make deps`) pkg-config answers nothing; the compiler then
@@ -94,6 +96,7 @@ $(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 -mavx2 -mfma -mf16c -Wn
     $(if $(SANITIZE),-fno-sanitize=all) # SIMDe's thousands of inlined functions take an instrumenting compiler forever
 TEST_PARTS += $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/*_simde.c))
 endif
+$(BUILD)/obj/runtime/%_neon.o: ALL_CFLAGS += -O3
 
 $(BUILD)/obj/profiler/common/openmp.o: ALL_CFLAGS += $(OPENMP)
 
@@ -168,7 +171,7 @@ $(BUILD)/moec-run: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmoe
 # The same without any library to install beside it, for a device.
 $(BUILD)/moec-run-static: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmoert.a
 	$(call say,LD,$@)
-	$(Q)$(CC) -static $^ -o $@ $(call pc,--static --libs $(RUNTIME_PC)) -lm -pthread && strip $@
+	$(Q)$(CC) -static -s $^ -o $@ $(call pc,--static --libs $(RUNTIME_PC)) -lm -pthread
 
 # The stand-in for a GPU is no part of libmoert.
 TEST_PARTS += $(call obj,$(wildcard runtime/cuda/host/*.c))
@@ -180,6 +183,13 @@ $(BUILD)/libtests.a: $(TEST_PARTS)
 $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
+
+# Tests of what libmoert is made of, which need none of moec's own libraries: those that a device is tested with.
+RUNTIME_TESTS := $(addprefix test_,arena codec digest evict int8 kernels mxfp4 path_table predict preload reader record \
+                 residency sampler section_hash trellis)
+$(BUILD)/device-tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libmoert.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(RUNTIME_LIBS)
 
 # Programs for measuring and comparing by hand; tests need those that make something (test-programs).
 $(BUILD)/tools/make_bundle_seeds $(BUILD)/tools/make_refused_bundle: TOOL_LIBS += -lcmocka
@@ -215,6 +225,32 @@ test: deps-test
 
 test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle $(BUILD)/tools/logits \
     $(BUILD)/tools/edgemoe_report $(BUILD)/tools/decisions_report $(if $(SANITIZE),,fuzz-programs)
+
+# 64-bit ARM, built by Debian's cross compiler and run by qemu-user: tests of the runtime, and moec-run beside moec.
+# ARM_TESTS= leaves the former out; ARM_MISSING=skip leaves all out, with the reason, where packages are not to be had.
+ARM_TESTS   ?= $(RUNTIME_TESTS)
+ARM_MISSING ?= fail
+ARM_BUILD   := build/aarch64
+# Of the libraries that only moec has, the headers of this machine do: moec-run is linked with none of them.
+HERE           := $(shell gcc -print-multiarch)
+ARM_PKG_CONFIG := /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/lib/$(HERE)/pkgconfig:/usr/share/pkgconfig
+ARM_MAKE     = PKG_CONFIG_LIBDIR=$(ARM_PKG_CONFIG) $(MAKE) --no-print-directory -j$(JOBS) \
+               CC=aarch64-linux-gnu-gcc BUILD=$(ARM_BUILD) CFLAGS='-O2 -g -idirafter /usr/include/$(HERE)'
+deps-arm: deps
+	@tests/install_packages.sh $(PACKAGES_ARM)
+
+.PHONY: deps-arm test-arm dist-aarch64
+test-arm: deps
+	@if tests/install_packages.sh $(PACKAGES_ARM); then $(MAKE) --no-print-directory test-arm-built; \
+	elif [ $(ARM_MISSING) = skip ]; then echo 'skipped: the packages for 64-bit ARM cannot be installed here'; else exit 1; fi
+test-arm-built:
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
+	@$(ARM_MAKE) $(ARM_BUILD)/moec-run-static $(ARM_TESTS:%=$(ARM_BUILD)/device-tests/%)
+	@MOEC_BUILD=$(BUILD) ARM_TESTS='$(ARM_TESTS)' ARM_BUILD=$(ARM_BUILD) tests/run.sh tests/arm/runtime.sh
+
+dist-aarch64: deps-arm
+	@$(ARM_MAKE) $(ARM_BUILD)/moec-run-static
+	@cp $(ARM_BUILD)/moec-run-static build/moec-run-$(VERSION)-aarch64 && echo build/moec-run-$(VERSION)-aarch64
 
 # The fuzz targets are built with clang, libFuzzer, ASan and UBSan, the library with them.
 fuzz-programs:
@@ -366,6 +402,7 @@ help:
 	@echo 'make demo            install what is missing, build, run the main job on the sample (build/demo/)'
 	@echo 'make test            install what is missing, build, run every test'
 	@echo 'make SANITIZE=address|undefined|thread test   the same under a sanitizer'
+	@echo 'make test-arm        the runtime built for 64-bit ARM, under qemu: its tests, and its words beside those of here'
 	@echo 'make check           format, rooms, shellcheck, what clang says: two minutes'
 	@echo 'make check-all       that, clang-tidy, and every test built by clang and under each sanitizer: hours'
 	@echo 'make format          rewrite sources with clang-format'
@@ -379,6 +416,7 @@ help:
 	@echo 'make deps            install the Debian packages that building needs'
 	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; make uninstall takes it away'
 	@echo 'make static          build/moec-run-static, which needs no library beside it'
+	@echo 'make dist-aarch64    the same for 64-bit ARM: build/moec-run-$(VERSION)-aarch64'
 	@echo 'make deb             Debian packages, into build/deb; make test-deb tries them in a bare Debian (root)'
 	@echo 'make dist            the source of the last commit, as a tar file'
 	@echo 'make clean           remove build/'

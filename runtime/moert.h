@@ -91,7 +91,7 @@ struct moert_options {
     bool drafts;           /* generators may draft (moert_generation.draft): each then has logits of
                               MOERT_DRAFT_TOKENS more positions */
     int n_threads;         /* 0 = all cores that this process may use */
-    const char *cpu;       /* "auto", "scalar", "avx2", "avx512": same bits, different speed */
+    const char *cpu;       /* "auto", "scalar", "avx2", "avx512", "neon": same bits, different speed */
     /* NULL = the CPU alone, or "cuda" or "cuda:N": the pass runs on that GPU, in the canonical arithmetic and
      * with the same bits, its experts in a pool in front of the expert buffer, which becomes pinned memory.
      * Errors: MOERT_ERR_UNSUPPORTED without libmoert-cuda.so or such a device, and for layers that have no

@@ -14,6 +14,10 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 # shellcheck disable=SC2086 # both are lists of words
 {
+    # Of another architecture, as package:arm64.
+    for architecture in $(printf '%s\n' $missing | sed -n 's/.*://p' | sort -u); do
+        $as_root dpkg --add-architecture "$architecture"
+    done
     $as_root apt-get update -qq
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }

@@ -113,9 +113,8 @@
         {"cpu",                                                                                              \
          0,                                                                                                  \
          "SET",                                                                                              \
-         "auto|scalar|avx2|avx512|avx512-vbmi",                                                              \
-         "Instruction set: auto (default), scalar, avx2, avx512 or avx512-vbmi. Results depend neither on "  \
-         "it nor on "                                                                                        \
+         CLI_CPU_CHOICES,                                                                                    \
+         "Instruction set: auto (default), " CLI_CPU_SETS ". Results depend neither on it nor on "           \
          "--threads.",                                                                                       \
          CLI_RARE},                                                                                          \
         {"work-memory",                                                                                      \

@@ -31,6 +31,15 @@ enum {
 /* Placeholder of an option that takes several words with commas between them. */
 #define CLI_LIST "LIST"
 
+/* The instruction sets of this architecture that --cpu takes, and the same in words. */
+#if defined(__aarch64__)
+#define CLI_CPU_CHOICES "auto|scalar|neon"
+#define CLI_CPU_SETS    "scalar or neon"
+#else
+#define CLI_CPU_CHOICES "auto|scalar|avx2|avx512|avx512-vbmi"
+#define CLI_CPU_SETS    "scalar, avx2, avx512 or avx512-vbmi"
+#endif
+
 /* What a verb's first argument is. */
 enum cli_model { CLI_NO_MODEL, CLI_BUNDLE, CLI_CHECKPOINT, CLI_BUNDLE_OR_CHECKPOINT };
 

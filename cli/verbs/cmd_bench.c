@@ -75,8 +75,7 @@ static const struct cli_option options[] = {
     {"plot-format", 0, CLI_LIST, "png|svg|pdf|csv",
      "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
-    {"cpu", 0, "SET", "auto|scalar|avx2|avx512|avx512-vbmi",
-     "Instruction set: auto (default), scalar, avx2, avx512 or avx512-vbmi.", CLI_RARE},
+    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE},
     {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
 };

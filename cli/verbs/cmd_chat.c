@@ -47,8 +47,7 @@ static const struct cli_option options[] = {
     {"stats", 0, NULL, NULL, "After each answer, print to standard error how many tokens were kept and read.",
      0},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
-    {"cpu", 0, "SET", "auto|scalar|avx2|avx512|avx512-vbmi",
-     "Instruction set: auto (default), scalar, avx2, avx512 or avx512-vbmi.", CLI_RARE},
+    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE},
     {0},
 };
 

@@ -21,8 +21,7 @@ static const struct cli_option options[] = {
     {"compute-time", 0, "SECONDS", NULL, "Time for decoding, and again for decoding with waits (default 3).",
      0},
     {"threads", 't', "N", NULL, "Threads that compute (default: all cores).", 0},
-    {"cpu", 0, "SET", "auto|scalar|avx2|avx512|avx512-vbmi",
-     "Instruction set: auto (default), scalar, avx2, avx512 or avx512-vbmi.", 0},
+    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", 0},
     {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
 };

@@ -19,8 +19,7 @@
 static const struct cli_option options[] = {
     {"memory", 0, "SIZE", NULL, "Say what part of the experts stays in memory within this limit.", 0},
     {"threads", 't', "N", NULL, "Threads to plan and to measure with (default: all cores).", 0},
-    {"cpu", 0, "SET", "auto|scalar|avx2|avx512|avx512-vbmi",
-     "Instruction set: auto (default), scalar, avx2, avx512 or avx512-vbmi.", 0},
+    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", 0},
     {"json", 0, NULL, NULL, "Print everything as JSON, also a refusal.", 0},
     {0},
 };

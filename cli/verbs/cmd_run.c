@@ -89,8 +89,7 @@ static const struct cli_option options[] = {
      CLI_RARE | CLI_OUTPUT},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
-    {"cpu", 0, "SET", "auto|scalar|avx2|avx512|avx512-vbmi",
-     "Instruction set: auto (default), scalar, avx2, avx512 or avx512-vbmi.", CLI_RARE},
+    {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE},
     {"stats", 0, "[text|json]", "text|json",
      "Print speed, memory use and expert hits to standard error at the end: text (default), or json, one "
      "object on one line with counters for each layer.",

@@ -93,13 +93,51 @@ uint32_t moec_crc32c_portable(uint32_t crc, const void *bytes, size_t n)
     return ~crc;
 }
 
+#if defined(__x86_64__) || defined(__aarch64__)
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+#define CRC_TARGET __attribute__((target("sse4.2")))
 
-/* crc32q takes three cycles and may begin one each: three chains at once, over neighbouring pieces, are put
- * together by what so many zero bytes would make of a chain's end, which is linear in its bits. Every record
- * is checked while a token waits for it, and its bytes come from memory: long pieces, fetched ahead, are read
- * as three streams; what is left of them goes through short ones. */
+CRC_TARGET static inline uint64_t crc_of_word(uint64_t state, uint64_t word)
+{
+    return _mm_crc32_u64(state, word);
+}
+
+CRC_TARGET static inline uint32_t crc_of_byte(uint32_t state, uint8_t byte)
+{
+    return _mm_crc32_u8(state, byte);
+}
+
+static bool has_crc_instruction(void)
+{
+    return __builtin_cpu_supports("sse4.2");
+}
+#else
+#include <arm_acle.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#define CRC_TARGET __attribute__((target("+crc")))
+
+CRC_TARGET static inline uint64_t crc_of_word(uint64_t state, uint64_t word)
+{
+    return __crc32cd((uint32_t)state, word);
+}
+
+CRC_TARGET static inline uint32_t crc_of_byte(uint32_t state, uint8_t byte)
+{
+    return __crc32cb(state, byte);
+}
+
+static bool has_crc_instruction(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+}
+#endif
+
+/* The instruction takes three cycles and may begin one each: three chains at once, over neighbouring pieces,
+ * are put together by what so many zero bytes would make of a chain's end, which is linear in its bits. Every
+ * record is checked while a token waits for it, and its bytes come from memory: long pieces, fetched ahead,
+ * are read as three streams; what is left of them goes through short ones. */
 #define SHORT_PIECE_BYTES ((size_t)512)
 #define LONG_PIECE_BYTES  ((size_t)16384)
 #define FETCH_AHEAD_BYTES 512
@@ -167,8 +205,8 @@ static uint64_t word_at(const uint8_t *at)
 }
 
 /* Three pieces that lie one behind the other. */
-__attribute__((target("sse4.2"))) static uint64_t
-crc32c_three(uint64_t state, const uint8_t *at, size_t piece_bytes, const struct crc_shift shifts[static 2])
+CRC_TARGET static uint64_t crc32c_three(uint64_t state, const uint8_t *at, size_t piece_bytes,
+                                        const struct crc_shift shifts[static 2])
 {
     uint64_t second = 0, third = 0;
     for (size_t line = 0; line < piece_bytes; line += CACHE_LINE_BYTES) {
@@ -176,15 +214,15 @@ crc32c_three(uint64_t state, const uint8_t *at, size_t piece_bytes, const struct
         for (int piece = 0; piece < 3; piece++)
             __builtin_prefetch(from + (size_t)piece * piece_bytes + FETCH_AHEAD_BYTES);
         for (size_t i = 0; i < CACHE_LINE_BYTES; i += 8) {
-            state = _mm_crc32_u64(state, word_at(from + i));
-            second = _mm_crc32_u64(second, word_at(from + piece_bytes + i));
-            third = _mm_crc32_u64(third, word_at(from + 2 * piece_bytes + i));
+            state = crc_of_word(state, word_at(from + i));
+            second = crc_of_word(second, word_at(from + piece_bytes + i));
+            third = crc_of_word(third, word_at(from + 2 * piece_bytes + i));
         }
     }
     return crc_shift((uint32_t)state, &shifts[1]) ^ crc_shift((uint32_t)second, &shifts[0]) ^ third;
 }
 
-__attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const void *bytes, size_t n)
+CRC_TARGET static uint32_t crc32c_instruction(uint32_t crc, const void *bytes, size_t n)
 {
     const uint8_t *at = bytes;
     uint64_t state = ~crc;
@@ -195,17 +233,17 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, con
     for (; n >= 3 * SHORT_PIECE_BYTES; n -= 3 * SHORT_PIECE_BYTES, at += 3 * SHORT_PIECE_BYTES)
         state = crc32c_three(state, at, SHORT_PIECE_BYTES, short_shifts);
     for (; n >= 8; n -= 8, at += 8)
-        state = _mm_crc32_u64(state, word_at(at));
+        state = crc_of_word(state, word_at(at));
     uint32_t tail = (uint32_t)state;
     for (; n > 0; n--, at++)
-        tail = _mm_crc32_u8(tail, *at);
+        tail = crc_of_byte(tail, *at);
     return ~tail;
 }
 
 uint32_t moec_crc32c(uint32_t crc, const void *bytes, size_t n)
 {
-    if (__builtin_cpu_supports("sse4.2"))
-        return crc32c_sse42(crc, bytes, n);
+    if (has_crc_instruction())
+        return crc32c_instruction(crc, bytes, n);
     return moec_crc32c_portable(crc, bytes, n);
 }
 #else

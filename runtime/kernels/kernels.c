@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum set { SET_AVX2, SET_AVX512, SET_AVX512_VBMI };
+enum set { SET_AVX2, SET_AVX512, SET_AVX512_VBMI, SET_NEON };
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -30,6 +30,8 @@ static bool cpu_has(enum set set)
     if (set == SET_AVX512_VBMI)
         leaf7_ecx |= BIT(1) | BIT(8) | BIT(11); /* AVX-512 VBMI, GFNI, AVX-512 VNNI */
     uint32_t eax, ebx, ecx, edx;
+    if (set == SET_NEON)
+        return false;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & leaf1_needed) != leaf1_needed)
         return false;
     if ((saved_state() & state_needed) != state_needed)
@@ -38,10 +40,10 @@ static bool cpu_has(enum set set)
            (ecx & leaf7_ecx) == leaf7_ecx;
 }
 #else
+/* 64-bit ARM is not there without it. */
 static bool cpu_has(enum set set)
 {
-    (void)set;
-    return false;
+    return set == SET_NEON;
 }
 #endif
 
@@ -51,7 +53,8 @@ static const struct {
     const struct moec_kernels *(*kernels)(void);
 } sets[] = {{"avx512-vbmi", SET_AVX512_VBMI, moec_kernels_avx512_vbmi},
             {"avx512", SET_AVX512, moec_kernels_avx512},
-            {"avx2", SET_AVX2, moec_kernels_avx2}}; /* the best first */
+            {"avx2", SET_AVX2, moec_kernels_avx2},
+            {"neon", SET_NEON, moec_kernels_neon}}; /* the best of a machine first */
 #define N_SETS (sizeof sets / sizeof *sets)
 
 const struct moec_kernels *moec_kernels_best(void)
@@ -75,8 +78,8 @@ enum moec_status moec_kernels_find(const char *name, const struct moec_kernels *
             i++;
         if (i == N_SETS)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "unknown instruction set '%s', expected 'auto', 'scalar', 'avx2', 'avx512' or "
-                             "'avx512-vbmi'",
+                             "unknown instruction set '%s', expected 'auto', 'scalar', 'avx2', 'avx512', "
+                             "'avx512-vbmi' or 'neon'",
                              name);
         set = cpu_has(sets[i].set) ? sets[i].kernels() : NULL;
     }

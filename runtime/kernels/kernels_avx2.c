@@ -219,9 +219,9 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
     }
 }
 
-INLINE __m256 trellis_make(__m256 levels)
+INLINE __m256 trellis_make(const float levels[static 8], float scale)
 {
-    return levels;
+    return _mm256_mul_ps(_mm256_loadu_ps(levels), _mm256_set1_ps(scale));
 }
 
 /* Byte i: `value` where bit i is set. */

@@ -277,9 +277,10 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
     }
 }
 
-INLINE __m512 trellis_make(__m256 levels)
+INLINE __m512 trellis_make(const float levels[static 8], float scale)
 {
-    return _mm512_insertf32x8(_mm512_castps256_ps512(levels), levels, 1);
+    const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(levels), _mm256_set1_ps(scale));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(scaled), scaled, 1);
 }
 
 #if SET_VBMI

@@ -7,8 +7,8 @@
 #include "formats/base/half.h"
 #include "formats/codec/dictionary.h"
 #include "runtime/kernels/kernels_mxfp4.h"
+#include "runtime/kernels/kernels_shape.h"
 #include "runtime/kernels/kernels_trellis.h"
-#include "runtime/kernels/kernels_x86.h"
 
 #include <math.h>
 
@@ -360,7 +360,7 @@ INLINE void rows_ask(const int nr, const struct layout *layout, const struct row
     for (size_t line = layout->lines * piece / layout->pieces; line < end; line++) {
         UNROLL
         for (int r = 0; r < nr; r++)
-            _mm_prefetch((const char *)rows->ahead[r] + line * LINE, _MM_HINT_T1);
+            ask_line(rows->ahead[r] + line * LINE);
     }
 }
 

@@ -21,13 +21,15 @@
  *
  * lanes_cut(v, x, limit): 0 where x < limit, else v
  *
+ * f16_at(p): the F16 at p
+ *
  * decoder_make(dtype, scale, zero), decoder_of_levels(dtype, scale, levels),
  * decode_block(dtype, bytes, decoders, out): 32 stored weights to out[0] by decoders[0] and to out[1] by
  * decoders[UPPER(dtype)]
  *
  * decoder_needs_regular(dtype): the decoder gives the exact bits only for scales that are finite and above 0
  *
- * trellis_make(levels): the eight levels of a row of a trellis, scaled already, as a trellis_table
+ * trellis_make(levels, scale): eight levels, each times the scale of a row of a trellis, as a trellis_table
  *
  * trellis_begin(), trellis_block(table, at, before, out): the 32 weights of the block at `at`. A
  * trellis_carry goes from block to block: what trellis_begin gives for a row's first, then what the block
@@ -37,7 +39,7 @@
 #ifndef MOEC_RUNTIME_KERNELS_LANES_H
 #define MOEC_RUNTIME_KERNELS_LANES_H
 
-#include "runtime/kernels/kernels_x86.h"
+#include "runtime/kernels/kernels_shape.h"
 
 #include <math.h>
 
@@ -136,7 +138,7 @@ INLINE void prefetch_rows(const float *rows, size_t row_stride)
 {
     const size_t floats_per_line = 16;
     for (size_t i = 0; i < DOT_ROWS * row_stride; i += floats_per_line)
-        _mm_prefetch((const char *)(rows + i), _MM_HINT_T1);
+        ask_line(rows + i);
 }
 
 static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,

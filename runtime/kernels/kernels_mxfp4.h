@@ -5,7 +5,7 @@
 #define MOEC_RUNTIME_KERNELS_MXFP4_H
 
 #include "formats/codec/mxfp4.h"
-#include "runtime/kernels/kernels_x86.h"
+#include "runtime/kernels/kernels_shape.h"
 
 #define DOWN_ROWS  MOEC_MXFP4_GROUP
 #define DOWN_STRIP 16 /* blocks of columns */

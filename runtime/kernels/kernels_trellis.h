@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_KERNELS_TRELLIS_H
 #define MOEC_RUNTIME_KERNELS_TRELLIS_H
 
-#include "runtime/kernels/kernels_x86.h"
+#include "runtime/kernels/kernels_shape.h"
 
 #define TRELLIS_BLOCK_BYTES 8
 #define LINE_BLOCKS         (LINE / TRELLIS_BLOCK_BYTES)
@@ -29,8 +29,7 @@ INLINE struct trellis_row trellis_start(const struct moec_matrix *matrix, uint32
 {
     const uint8_t *at = row_at(matrix, row);
     const float scale = f16_at(at + trellis_blocks(matrix) * TRELLIS_BLOCK_BYTES);
-    const __m256 levels = _mm256_mul_ps(_mm256_loadu_ps(moec_trellis_levels), _mm256_set1_ps(scale));
-    return (struct trellis_row){at, trellis_begin(), trellis_make(levels)};
+    return (struct trellis_row){at, trellis_begin(), trellis_make(moec_trellis_levels, scale)};
 }
 
 INLINE void trellis_next(struct trellis_row *row, lanes out[2])
@@ -87,7 +86,7 @@ INLINE void trellis_dot_rows(const int nr, const struct moec_matrix *matrix, uin
         if (ahead != NULL) {
             UNROLL
             for (int r = 0; r < nr; r++)
-                _mm_prefetch((const char *)ahead + (size_t)r * matrix->stride_bytes, _MM_HINT_T1);
+                ask_line(ahead + (size_t)r * matrix->stride_bytes);
             ahead += LINE;
         }
         for (const size_t end = blocks - b < LINE_BLOCKS ? blocks : b + LINE_BLOCKS; b < end;

@@ -101,6 +101,8 @@ static inline void pause_briefly(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
 #else
     atomic_signal_fence(memory_order_seq_cst);
 #endif

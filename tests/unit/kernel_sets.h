@@ -23,6 +23,10 @@ static inline const struct moec_kernels *kernel_set(size_t index)
             sets[n++] = set;
         if (moec_kernels_find("avx512", &set, &err) == MOEC_OK)
             sets[n++] = set;
+#if defined(__aarch64__)
+        if (moec_kernels_find("neon", &set, &err) == MOEC_OK)
+            sets[n++] = set;
+#endif
 #if defined(__x86_64__)
         if (moec_kernels_find("avx2", &set, &err) == MOEC_OK) {
             sets[n++] = set;

@@ -1,0 +1,91 @@
+/* What the vector sets share: shapes of the tiles, and where rows and their parts lie. */
+#ifndef MOEC_RUNTIME_KERNELS_SHAPE_H
+#define MOEC_RUNTIME_KERNELS_SHAPE_H
+
+#include "formats/codec/trellis.h"
+#include "runtime/kernels/kernels.h"
+#include "runtime/kernels/kernels_exp.h"
+
+#include <string.h>
+
+#define LANES  MOEC_LANES
+#define BLOCK  MOEC_CODEC_BLOCK
+#define INLINE static inline __attribute__((always_inline))
+/* Loops with a constant count over arrays of registers are unrolled whole; else the arrays live in memory. */
+#if defined(__clang__)
+#define UNROLL    _Pragma("clang loop unroll(full)")
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define UNROLL    _Pragma("GCC unroll 32")
+#define NO_UNROLL _Pragma("GCC unroll 1")
+#endif
+
+#define DOT_ROWS   8   /* rows of a tile of dot: the results of one token fill a 256-bit register of x86 */
+#define DOT_TOKENS 3   /* tokens of a tile */
+#define DOT_DEPTH  512 /* longest k of a tile: 11 rows of 2 KiB in the first-level cache */
+#define DOT_CUT    30  /* tokens whose sums wait between the cuts */
+#define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
+
+#define LINE 64 /* bytes of a cache line */
+
+/* Added to a dtype where codes stand for levels (formats/codec/dictionary.h), where the scales of groups are
+ * bytes under a scale of the row, and where a block has two groups of 16, nested or not. */
+#define DICTIONARY 16
+#define NESTED     32
+#define HALVES     64
+
+/* dtype without them. */
+#define PLAIN(dtype) ((dtype) & (DICTIONARY - 1))
+
+/* Of the decoders of a block that of its second half. */
+#define UPPER(dtype) ((dtype)&HALVES ? 1 : 0)
+
+/* Rows of codes are read faster than the hardware's prefetchers follow, which have to learn each row anew, so
+ * rows are asked for ahead of time: into the second-level cache. On Zen 4, INT4 rows of 1152 bytes, one core
+ * read 7.8 GB/s without, 11.5 with prefetches into the first-level cache, which probably has too few places
+ * for lines on their way, and 15.4 with these, all that computing allowed; 8 rows ahead or 16 made no
+ * difference. What is asked for past the last row of a call belongs to the next call's rows. */
+#define AHEAD_BYTES 8192
+
+/* A range of k of DOT_ROWS rows of the weights. */
+struct slice {
+    const float *w[DOT_ROWS];
+    size_t k;
+};
+
+/* Asks for a line, for the second-level cache. */
+INLINE void ask_line(const void *at)
+{
+    __builtin_prefetch(at, 0, 2);
+}
+
+INLINE uint16_t load_u16(const uint8_t *at)
+{
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* A block of a trellis as bits of words, for sets that decode it so. */
+struct trellis_bits {
+    struct moec_trellis_words words;
+    uint32_t upper; /* the free bits, which choose the upper four levels */
+};
+
+/* `before` has the coded bits of the block before, and then those of this one. */
+INLINE struct trellis_bits trellis_bits_at(const uint8_t *at, uint32_t *before)
+{
+    uint32_t coded, upper;
+    memcpy(&coded, at, sizeof coded);
+    memcpy(&upper, at + sizeof coded, sizeof upper);
+    const struct trellis_bits bits = {moec_trellis_words(coded, *before), upper};
+    *before = coded;
+    return bits;
+}
+
+INLINE const uint8_t *row_at(const struct moec_matrix *matrix, uint32_t row)
+{
+    return matrix->data + (size_t)row * matrix->stride_bytes;
+}
+
+#endif

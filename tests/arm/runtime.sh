@@ -1,0 +1,32 @@
+#!/bin/sh
+# libmoert and moec-run built for 64-bit ARM, under qemu-user: the tests of the runtime, and the words of moec-run beside
+# those of moec on this machine. ARM_BUILD has the programs, ARM_TESTS names those tests (make test-arm).
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+arm=${ARM_BUILD:-build/aarch64}
+qemu='qemu-aarch64-static'
+
+for name in ${ARM_TESTS-}; do
+    try 0 "$name" $qemu "$arm/device-tests/$name"
+done
+
+# words OPTION...: a text from the bundle, here and there.
+words() {
+    "$moec" run "$work/m.moec" -p "The old miller had three sons and" -n 24 --ctx 64 --ignore-eos "$@" >"$work/here" 2>"$work/stderr"
+    try 0 "moec-run $*" $qemu "$arm/moec-run-static" "$work/m.moec" -p "The old miller had three sons and" -n 24 --ctx 64 \
+        --ignore-eos --stats json --cpu "$cpu" "$@"
+    same "$work/stdout" "$work/here" "has the words of this machine"
+    says stderr "\"cpu\": \"$cpu\"" "by $cpu"
+}
+cpu=neon
+for bits in 2 3 4 8; do
+    "$moec" compile datasets/sample/model --policy uniform --bits $bits --scheme asymmetric --group 64 --dense-bits 8 -q --force \
+        -o "$work/m.moec" >"$work/stdout" 2>"$work/stderr"
+    words
+done
+words --memory "$(mebibytes 24)" --predict gate
+words --arithmetic int8
+cpu=scalar
+words
+
+done_testing
