@@ -19,6 +19,8 @@ run_one() {
     start=$(date +%s)
     CMOCKA_MESSAGE_OUTPUT=TAP timeout "$TEST_TIMEOUT_SECONDS" "$program" >"$log" 2>&1
     status=$?
+    # cmocka says "not ok 6 # SKIP" of what it skips.
+    sed -i 's/^not ok \([0-9]*\) # SKIP/ok \1 # SKIP/' "$log"
     ok=$(grep -c '^ok' "$log")
     skip=$(grep -c '^ok.*# [Ss][Kk][Ii][Pp]' "$log")
     bad=$(grep -c '^not ok' "$log")
