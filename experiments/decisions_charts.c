@@ -24,6 +24,8 @@ static void set_point(struct moec_chart_series *series, uint64_t i, double x,
 
 /* ---- fronts ---- */
 
+#define MOST_LOSS 0.1 /* beyond it nobody chooses, and what is chosen would lie on the axis */
+
 static enum moec_status add_front(const struct decisions_sample *sample, enum decisions_method method,
                                   uint32_t n_slots, struct moec_chart *chart, struct moec_error *err)
 {
@@ -34,8 +36,10 @@ static enum moec_status add_front(const struct decisions_sample *sample, enum de
         return MOEC_OK;
     MOEC_TRY(moec_chart_add_series(chart, decisions_methods[method], front.n, &series, err));
     series->has_interval = true;
+    series->n = 0;
     for (uint32_t i = 0; i < front.n; i++)
-        set_point(series, i, 100 * decisions_miss_rate(front.points[i]), front.points[i]);
+        if (front.points[i]->loss <= MOST_LOSS)
+            set_point(series, series->n++, 100 * decisions_miss_rate(front.points[i]), front.points[i]);
     return MOEC_OK;
 }
 
@@ -60,9 +64,9 @@ enum moec_status decisions_chart_fronts(const struct decisions_sample *sample, u
     moec_figure_say(
         chart,
         "Each line joins the settings that no other one of the method beats, whatever number of best "
-        "experts they keep. The router's own choice misses %.1f %% with LRU and %.1f %% by Belady's "
-        "rule, which knows the future.",
-        100 * decisions_miss_rate(plain), 100 * decisions_belady_rate(plain));
+        "experts they keep; losses above %.0f %% are in the table alone. The router's own choice misses "
+        "%.1f %% with LRU and %.1f %% by Belady's rule, which knows the future.",
+        100 * MOST_LOSS, 100 * decisions_miss_rate(plain), 100 * decisions_belady_rate(plain));
     return MOEC_OK;
 }
 

@@ -131,7 +131,7 @@ void experiment_page_score(const struct experiment_page *page, const struct expe
     uint32_t n_reached = 0, n_measured = 0;
     for (uint32_t c = 0; c < goals->n; c++) {
         n_reached += goals->items[c].verdict == EXPERIMENT_YES;
-        n_measured += goals->items[c].verdict != EXPERIMENT_NOT_MEASURED;
+        n_measured += goals->items[c].verdict == EXPERIMENT_YES || goals->items[c].verdict == EXPERIMENT_NO;
     }
     (void)fprintf(page->stream, "<p><a href=\"#%s\">", page->sample);
     moec_html_text(page->stream, title);
