@@ -8,7 +8,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-make --no-print-directory install DESTDIR="$work/all" PREFIX=/usr >/dev/null
+make --no-print-directory CUDA=0 install DESTDIR="$work/all" PREFIX=/usr >/dev/null
+rm -f "$work/all/usr/lib/libmoert-cuda.so" # Debian has no package of what it is built with
 
 # move PACKAGE PATH...: takes files of the whole installation into one package.
 move() {
