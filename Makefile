@@ -76,7 +76,7 @@ UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 Q := $(if $(V),,@)
 # What is being made, a line each; V=1 shows the commands instead.
 say = $(if $(V),,@echo '$(1) $(2)')
-.PHONY: all help deps deps-test demo experiment-edgemoe experiment-decisions bandwidth large live kill-test test test-programs fuzz fuzz-programs check check-sources check-all format install uninstall clean
+.PHONY: all help deps deps-test demo experiment-edgemoe experiment-decisions experiment-floe bandwidth large live kill-test test test-programs fuzz fuzz-programs check check-sources check-all format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -224,7 +224,7 @@ test: deps-test
 	    JOBS=$(JOBS) tests/run.sh tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
 test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle $(BUILD)/tools/logits \
-    $(BUILD)/tools/edgemoe_report $(BUILD)/tools/decisions_report $(if $(SANITIZE),,fuzz-programs)
+    $(BUILD)/tools/edgemoe_report $(BUILD)/tools/decisions_report $(BUILD)/tools/floe_report $(if $(SANITIZE),,fuzz-programs)
 
 # 64-bit ARM, built by Debian's cross compiler and run by qemu-user: tests of the runtime, and moec-run beside moec.
 # ARM_TESTS= leaves the former out; ARM_MISSING=skip leaves all out, with the reason, where packages are not to be had.
@@ -298,6 +298,12 @@ experiment-edgemoe: deps
 experiment-decisions: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/decisions_report
 	@MOEC_BUILD=$(BUILD) experiments/decisions.sh build/experiment-decisions \
+	    $(if $(MODEL),'$(MODEL)' '$(CALIBRATION)' '$(TEST)')
+
+# Sparsity inside experts, likewise.
+experiment-floe: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/floe_report
+	@MOEC_BUILD=$(BUILD) experiments/floe.sh build/experiment-floe \
 	    $(if $(MODEL),'$(MODEL)' '$(CALIBRATION)' '$(TEST)')
 
 # ---- quality ----
@@ -411,6 +417,7 @@ help:
 	@echo 'make bandwidth       reads random records of BUNDLE=model.moec through the runtime and through fio: MB/s, ratio'
 	@echo 'make experiment-edgemoe   the evaluation of EdgeMoE on the samples, as one HTML page and tables'
 	@echo 'make experiment-decisions   cache-conditional routing and HOBBIT on the sample; MODEL= CALIBRATION= TEST= on another'
+	@echo 'make experiment-floe   sparsity inside experts on the sample; MODEL= CALIBRATION= TEST= on another'
 	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'

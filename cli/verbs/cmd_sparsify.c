@@ -64,6 +64,20 @@ static enum moec_status show_progress(void *context, const char *phase, double d
     return MOEC_OK;
 }
 
+/* Thresholds tell shares of 1, what comes after them windows: they count as two runs over theirs. */
+static double threshold_windows(const struct sparsify_job *job)
+{
+    return 2.0 * job->search.n_window;
+}
+
+static enum moec_status show_thresholds(void *context, const char *phase, double done, double total)
+{
+    struct sparsify_job *job = context;
+    const double n = threshold_windows(job);
+    cli_progress_show(&job->progress, phase, done * n, total * n);
+    return MOEC_OK;
+}
+
 static void expect_work(void *context, double work)
 {
     struct sparsify_job *job = context;
@@ -219,9 +233,9 @@ static enum moec_status print_result(const struct sparsify_job *job, struct moec
 
 /* ---- work ---- */
 
-static enum moec_status fill_table(struct sparsify_job *job, const struct moec_progress *progress,
-                                   struct moec_error *err)
+static enum moec_status fill_table(struct sparsify_job *job, struct moec_error *err)
 {
+    const struct moec_progress progress = {.report = show_thresholds, .context = job};
     const struct moec_thresholds_job thresholds = {.model = job->source.model,
                                                    .experts = job->source.experts,
                                                    .kernels = job->measure.kernels,
@@ -230,7 +244,8 @@ static enum moec_status fill_table(struct sparsify_job *job, const struct moec_p
     /* The certificate's windows stay unseen. */
     MOEC_TRY(moec_windows_part(&job->data.windows, MOEC_PART_SEARCH, &job->search, err));
     memcpy(job->table.data_digest, job->data.rows.digest, sizeof job->table.data_digest);
-    return moec_thresholds_fill(&thresholds, progress, &job->table, err);
+    cli_progress_expect(&job->progress, threshold_windows(job) * (job->has_target ? 12 : 1));
+    return moec_thresholds_fill(&thresholds, &progress, &job->table, err);
 }
 
 static enum moec_status find_plan(struct sparsify_job *job, const struct moec_progress *progress,
@@ -258,8 +273,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
-    cli_progress_expect(&job->progress, 1);
-    MOEC_TRY(fill_table(job, &progress, err));
+    MOEC_TRY(fill_table(job, err));
     if (job->has_target)
         MOEC_TRY(find_plan(job, &progress, err));
     moec_source_close(&job->source);

@@ -1,0 +1,481 @@
+/* Writes the report about sparsity inside experts from what experiments/floe.sh measured: FOLDER/report.html,
+ * which needs nothing beside itself, and its tables as FOLDER/NAME.tsv. What was not measured does not
+ * appear. */
+#include "experiments/page.h"
+#include "experiments/result.h"
+#include "formats/profile/profile_h5.h"
+#include "profiler/report/figures.h"
+#include "profiler/report/report_html.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_LEVEL    5
+#define N_BUNDLE   5
+#define N_KIND     3
+#define N_MEMORY   2
+#define PATH_BYTES 1024
+
+static const char *const levels[N_LEVEL] = {"0.5", "0.6", "0.7", "0.8", "0.9"};
+static const char *const bundles[N_BUNDLE] = {"int8", "int4", "int3", "int2", "mixed"};
+static const char *const kinds[N_KIND] = {"neuron", "expert", "model"};
+static const char *const memories[N_MEMORY] = {"25%", "100%"};
+
+/* One evaluation on the test text. */
+struct evaluated {
+    double loss, low, high, bytes, dense_bytes, active;
+};
+
+/* A plan: its certificate, and its test. */
+struct plan {
+    double loss, low, high, target, bytes, dense_bytes, plain_loss;
+    struct evaluated test;
+};
+
+struct results {
+    struct experiment_page page;
+    char folder[PATH_BYTES]; /* of the model's results */
+    bool has_profile;
+    struct moec_profile profile;
+    struct moec_json *kernels; /* NULL = not measured */
+    struct evaluated plain[N_BUNDLE], sparse[N_BUNDLE][N_LEVEL], fixed;
+    double fixed_promise; /* upper end of the static bundle's certificate */
+    struct plan plans[N_KIND];
+    double tpot_ms[2][N_MEMORY]; /* with the plan, with all neurons */
+};
+
+/* ---- reading ---- */
+
+static enum moec_status read_evaluated(const struct results *results, const char *name, struct evaluated *out,
+                                       struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    MOEC_TRY(experiment_load(results->folder, name, &root, err));
+    *out = (struct evaluated){.loss = experiment_number(root, "loss"),
+                              .low = experiment_number(root, "loss_low"),
+                              .high = experiment_number(root, "loss_high"),
+                              .bytes = experiment_number(root, "expert_bytes_per_token"),
+                              .dense_bytes = experiment_number(root, "dense_expert_bytes_per_token"),
+                              .active = experiment_number(root, "active_share")};
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
+static enum moec_status read_plan(const struct results *results, const char *kind, struct plan *out,
+                                  struct moec_error *err)
+{
+    char name[64];
+    struct moec_json *root = NULL;
+    (void)snprintf(name, sizeof name, "plan-%s", kind);
+    MOEC_TRY(experiment_load(results->folder, name, &root, err));
+    const struct moec_json *plan = moec_json_find(root, "plan"), *without = moec_json_find(plan, "without");
+    *out = (struct plan){.loss = experiment_number(plan, "loss"),
+                         .low = experiment_number(plan, "loss_low"),
+                         .high = experiment_number(plan, "loss_high"),
+                         .target = experiment_number(plan, "target"),
+                         .bytes = experiment_number(plan, "expert_bytes_per_token"),
+                         .dense_bytes = experiment_number(without, "expert_bytes_per_token"),
+                         .plain_loss = experiment_number(without, "loss")};
+    moec_json_free(root);
+    (void)snprintf(name, sizeof name, "plan-%s-test", kind);
+    return read_evaluated(results, name, &out->test, err);
+}
+
+static enum moec_status read_levels(struct results *results, struct moec_error *err)
+{
+    char name[64];
+    for (size_t b = 0; b < N_BUNDLE; b++) {
+        (void)snprintf(name, sizeof name, "%s-0", bundles[b]);
+        MOEC_TRY(read_evaluated(results, name, &results->plain[b], err));
+        for (size_t l = 0; l < N_LEVEL; l++) {
+            (void)snprintf(name, sizeof name, "%s-%s", bundles[b], levels[l]);
+            MOEC_TRY(read_evaluated(results, name, &results->sparse[b][l], err));
+        }
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_decoding(struct results *results, struct moec_error *err)
+{
+    static const char *const how[] = {"plan", "none"};
+    char name[64];
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t m = 0; m < N_MEMORY; m++) {
+            struct moec_json *root = NULL;
+            (void)snprintf(name, sizeof name, "decoding-%s-%s", how[i], memories[m]);
+            MOEC_TRY(experiment_load(results->folder, name, &root, err));
+            results->tpot_ms[i][m] =
+                experiment_number(moec_json_at(moec_json_find(root, "rows"), 0), "tpot_ms_median");
+            moec_json_free(root);
+        }
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_profile(struct results *results, struct moec_error *err)
+{
+    char path[PATH_BYTES + 16];
+    uint8_t digest[MOEC_SHA256_BYTES];
+    struct moec_error local = {0};
+    (void)snprintf(path, sizeof path, "%s/profile.h5", results->folder);
+    const enum moec_status status = moec_profile_read(path, false, &results->profile, digest, &local);
+    results->has_profile = status == MOEC_OK;
+    if (status != MOEC_OK && status != MOEC_ERR_NOT_FOUND)
+        *err = local;
+    return status == MOEC_ERR_NOT_FOUND ? MOEC_OK : status;
+}
+
+static enum moec_status read_all(struct results *results, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    MOEC_TRY(read_profile(results, err));
+    MOEC_TRY(experiment_load(results->folder, "kernels", &results->kernels, err));
+    MOEC_TRY(read_levels(results, err));
+    MOEC_TRY(read_evaluated(results, "static", &results->fixed, err));
+    MOEC_TRY(experiment_load(results->folder, "static-compile", &root, err));
+    results->fixed_promise = experiment_number(moec_json_find(root, "certificate"), "loss_high");
+    moec_json_free(root);
+    for (size_t k = 0; k < N_KIND; k++)
+        MOEC_TRY(read_plan(results, kinds[k], &results->plans[k], err));
+    return read_decoding(results, err);
+}
+
+/* The loss of a study of projections by levels or bits, or NaN. */
+static double study_loss(const struct results *results, const char *name, const char *projection,
+                         double level)
+{
+    const struct moec_study *study =
+        results->has_profile ? moec_studies_find(&results->profile.studies, name) : NULL;
+    for (uint64_t p = 0; study != NULL && study->n_axis == 2 && p < study->axes[0].n; p++)
+        for (uint64_t l = 0; l < study->axes[1].n; l++)
+            if (study->axes[0].labels != NULL && strcmp(study->axes[0].labels[p], projection) == 0 &&
+                fabs(moec_study_axis_value(&study->axes[1], l) - level) < 1e-9)
+                return study->values[p * study->axes[1].n + l];
+    return NAN;
+}
+
+/* The least speedup of the experts at a sparsity over codecs and threads, or NaN. */
+static double least_speedup(const struct results *results, double sparsity)
+{
+    const struct moec_json *experts = moec_json_find(results->kernels, "experts");
+    double least = NAN;
+    for (size_t i = 0; experts != NULL && i < moec_json_length(experts); i++) {
+        const struct moec_json *rate = moec_json_at(experts, i);
+        if (fabs(experiment_number(rate, "sparsity") - sparsity) < 1e-3)
+            least = fmin(least, experiment_number(rate, "speedup"));
+    }
+    return least;
+}
+
+/* ---- tables ---- */
+
+static void put_interval(struct experiment_table *table, double low, double high)
+{
+    if (isfinite(low) && isfinite(high))
+        experiment_table_cell(table, "%.2f to %.2f", 100 * low, 100 * high);
+    else
+        experiment_table_cell(table, "–");
+}
+
+static enum moec_status put_kernels(const struct results *results, struct moec_error *err)
+{
+    static const char *const headings[] = {"up",        "gate and down", "sparsity",    "threads",
+                                           "dense, us", "bytes, %",      "times faster"};
+    static const char *const paper[][2] = {{"H100", "1.26, 1.37, 1.48, 1.59, 1.64"},
+                                           {"A100", "1.30, 1.35, 1.44, 1.52, 1.63"},
+                                           {"A6000", "1.44, 1.56, 1.72, 1.89, 1.99"},
+                                           {"RTX 3090", "1.43, 1.53, 1.72, 1.80, 1.92"}};
+    const struct moec_json *experts = moec_json_find(results->kernels, "experts");
+    struct experiment_table table;
+    char name[64], word[64];
+    if (experts == NULL)
+        return MOEC_OK;
+    experiment_page_heading(&results->page, "Table 1: one expert, sparse beside dense");
+    MOEC_TRY(experiment_page_begin(&results->page, &table, name, "kernels", headings,
+                                   sizeof headings / sizeof *headings, err));
+    for (size_t i = 0; i < moec_json_length(experts); i++) {
+        const struct moec_json *rate = moec_json_at(experts, i);
+        experiment_text(rate, "up", word, sizeof word);
+        experiment_table_cell(&table, "%s", word);
+        experiment_text(rate, "gate_and_down", word, sizeof word);
+        experiment_table_cell(&table, "%s", word);
+        experiment_table_number(&table, experiment_number(rate, "sparsity"), 1, 1);
+        experiment_table_number(&table, experiment_number(rate, "threads"), 1, 0);
+        experiment_table_number(&table, experiment_number(rate, "dense_ns"), 1e-3, 1);
+        experiment_table_number(&table, experiment_number(rate, "bytes_share"), 100, 1);
+        experiment_table_number(&table, experiment_number(rate, "speedup"), 1, 2);
+        experiment_table_end_row(&table);
+    }
+    for (size_t i = 0; i < sizeof paper / sizeof *paper; i++) {
+        const char *const row[] = {"F16, the paper's", paper[i][0], "0.5 to 0.9", "–", "–", "–", paper[i][1]};
+        for (size_t c = 0; c < sizeof row / sizeof *row; c++)
+            experiment_table_cell(&table, "%s", row[c]);
+        experiment_table_end_row(&table);
+    }
+    return experiment_page_end(&results->page, &table, err);
+}
+
+static enum moec_status put_levels(const struct results *results, struct moec_error *err)
+{
+    static const char *const headings[] = {"experts",         "sparsity",          "loss on the test text, %",
+                                           "its interval, %", "neurons active, %", "KiB a token"};
+    struct experiment_table table;
+    char name[64];
+    experiment_page_heading(&results->page, "Fig. 9b: sparsity on top of bits");
+    MOEC_TRY(experiment_page_begin(&results->page, &table, name, "levels", headings,
+                                   sizeof headings / sizeof *headings, err));
+    for (size_t b = 0; b < N_BUNDLE; b++) {
+        for (size_t l = 0; l <= N_LEVEL; l++) {
+            const struct evaluated *e = l == 0 ? &results->plain[b] : &results->sparse[b][l - 1];
+            if (!isfinite(e->loss))
+                continue;
+            experiment_table_cell(
+                &table, "%s", strcmp(bundles[b], "mixed") == 0 ? "up INT2, gate and down INT4" : bundles[b]);
+            experiment_table_cell(&table, "%s", l == 0 ? "none" : levels[l - 1]);
+            experiment_table_number(&table, e->loss, 100, 2);
+            put_interval(&table, e->low, e->high);
+            experiment_table_number(&table, e->active, 100, 1);
+            experiment_table_number(&table, e->bytes, 1.0 / 1024, 1);
+            experiment_table_end_row(&table);
+        }
+    }
+    return experiment_page_end(&results->page, &table, err);
+}
+
+static enum moec_status put_plans(const struct results *results, struct moec_error *err)
+{
+    static const char *const headings[] = {"neurons left out",    "certificate, %",  "its interval, %",
+                                           "on the test text, %", "its interval, %", "KiB a token",
+                                           "with all neurons"};
+    static const char *const words[N_KIND] = {"by each neuron's harm and the token's gate weight",
+                                              "by a threshold for each expert", "one share for all experts"};
+    struct experiment_table table;
+    char name[64];
+    experiment_page_heading(&results->page, "Plans at one promise, and bits alone");
+    MOEC_TRY(experiment_page_begin(&results->page, &table, name, "plans", headings,
+                                   sizeof headings / sizeof *headings, err));
+    if (isfinite(results->fixed.loss)) {
+        experiment_table_cell(&table, "none: bits alone");
+        experiment_table_cell(&table, "–");
+        experiment_table_cell(&table, "to %.2f", 100 * results->fixed_promise);
+        experiment_table_number(&table, results->fixed.loss, 100, 2);
+        put_interval(&table, results->fixed.low, results->fixed.high);
+        experiment_table_number(&table, results->fixed.dense_bytes, 1.0 / 1024, 1);
+        experiment_table_number(&table, results->fixed.dense_bytes, 1.0 / 1024, 1);
+        experiment_table_end_row(&table);
+    }
+    for (size_t k = 0; k < N_KIND; k++) {
+        const struct plan *plan = &results->plans[k];
+        if (!isfinite(plan->loss))
+            continue;
+        experiment_table_cell(&table, "%s", words[k]);
+        experiment_table_number(&table, plan->loss, 100, 2);
+        put_interval(&table, plan->low, plan->high);
+        experiment_table_number(&table, plan->test.loss, 100, 2);
+        put_interval(&table, plan->test.low, plan->test.high);
+        experiment_table_number(&table, plan->bytes, 1.0 / 1024, 1);
+        experiment_table_number(&table, plan->dense_bytes, 1.0 / 1024, 1);
+        experiment_table_end_row(&table);
+    }
+    return experiment_page_end(&results->page, &table, err);
+}
+
+static enum moec_status put_decoding(const struct results *results, struct moec_error *err)
+{
+    static const char *const headings[] = {"memory for experts", "ms a token", "with all neurons",
+                                           "times faster"};
+    struct experiment_table table;
+    char name[64];
+    if (!isfinite(results->tpot_ms[0][0]))
+        return MOEC_OK;
+    experiment_page_heading(&results->page, "Fig. 6 and 8: decoding on storage of 550 MB/s, 80 us");
+    experiment_page_paragraph(&results->page,
+                              "Records are read whole from storage: what a plan saves here is "
+                              "memory bandwidth and computing.");
+    MOEC_TRY(experiment_page_begin(&results->page, &table, name, "decoding", headings,
+                                   sizeof headings / sizeof *headings, err));
+    for (size_t m = 0; m < N_MEMORY; m++) {
+        experiment_table_cell(&table, "%s", memories[m]);
+        experiment_table_number(&table, results->tpot_ms[0][m], 1, 3);
+        experiment_table_number(&table, results->tpot_ms[1][m], 1, 3);
+        experiment_table_number(&table, results->tpot_ms[1][m] / results->tpot_ms[0][m], 1, 2);
+        experiment_table_end_row(&table);
+    }
+    return experiment_page_end(&results->page, &table, err);
+}
+
+/* ---- claims ---- */
+
+static void claim_speed(const struct results *results, double sparsity, double wanted,
+                        struct experiment_claims *goals)
+{
+    char words[128];
+    (void)snprintf(words, sizeof words,
+                   "an expert of OLMoE's dimensions at sparsity %g: at least %g times faster", sparsity,
+                   wanted);
+    struct experiment_claim *claim = experiment_claim_add(goals, "Table 1", words);
+    const double least = least_speedup(results, sparsity);
+    if (!isfinite(least))
+        return;
+    experiment_claim_say(claim, "%.2f times, the least over bits and threads", least);
+    experiment_claim_decide(claim, least >= wanted);
+    if (least < wanted)
+        experiment_claim_explain(claim, "other work on the machine takes memory bandwidth from both");
+}
+
+static void make_goals(const struct results *results, struct experiment_claims *goals)
+{
+    const struct plan *neuron = &results->plans[0], *model = &results->plans[2];
+    goals->n = 0;
+    struct experiment_claim *claim = experiment_claim_add(
+        goals, "section 4.2",
+        "at least 1.25 times fewer bytes of experts a token than bits alone of the same promise");
+    const double gain = results->fixed.dense_bytes / neuron->bytes;
+    if (isfinite(gain)) {
+        experiment_claim_say(claim, "%.2f times: %.1f and %.1f KiB at a promise of %.1f %%", gain,
+                             neuron->bytes / 1024, results->fixed.dense_bytes / 1024, 100 * neuron->target);
+        experiment_claim_decide(claim, gain >= 1.25);
+        if (gain < 1.25)
+            experiment_claim_explain(claim, "up is read whole: its bits bound what a plan can save");
+    }
+    claim = experiment_claim_add(
+        goals, "eq. 6",
+        "a share of its own for each expert and neuron: at least 10 % fewer bytes than one "
+        "share at the same promise");
+    const double saved = 1 - neuron->bytes / model->bytes;
+    if (isfinite(saved)) {
+        experiment_claim_say(claim, "%.1f %% fewer by neuron, %.1f %% by expert", 100 * saved,
+                             100 * (1 - results->plans[1].bytes / model->bytes));
+        experiment_claim_decide(claim, saved >= 0.1);
+        if (saved < 0.1)
+            experiment_claim_explain(claim, "the loss that is left for the plan takes out few neurons");
+    }
+    claim_speed(results, 0.6, 1.35, goals);
+    claim_speed(results, 0.9, 2, goals);
+}
+
+static void find_order(const struct results *results, const char *study, double level, const char *figure,
+                       const char *words, bool up_is_least, struct experiment_claims *findings)
+{
+    struct experiment_claim *claim = experiment_claim_add(findings, figure, words);
+    const double gate = study_loss(results, study, "gate", level),
+                 up = study_loss(results, study, "up", level),
+                 down = study_loss(results, study, "down", level);
+    if (!isfinite(gate) || !isfinite(up) || !isfinite(down))
+        return;
+    const bool is_so = up_is_least ? up <= gate && up <= down : down <= up && up <= gate;
+    experiment_claim_say(claim, "gate %.2f %%, up %.2f %%, down %.2f %%", 100 * gate, 100 * up, 100 * down);
+    experiment_claim_decide(claim, is_so);
+    if (!is_so)
+        experiment_claim_explain(claim, "in these experts the three differ otherwise");
+}
+
+/* What a sparsity adds, at each bitwidth beside INT8. */
+static void find_additive(const struct results *results, struct experiment_claims *findings)
+{
+    struct experiment_claim *claim = experiment_claim_add(
+        findings, "Fig. 9b",
+        "losses of bits and of sparsity largely add up: sparsity 0.7 costs at INT3 and INT4 "
+        "at most one and a half times what it costs at INT8");
+    const double at_8 = results->sparse[0][2].loss - results->plain[0].loss,
+                 at_4 = results->sparse[1][2].loss - results->plain[1].loss,
+                 at_3 = results->sparse[2][2].loss - results->plain[2].loss;
+    if (!isfinite(at_8) || !isfinite(at_4) || !isfinite(at_3))
+        return;
+    const bool is_so = at_4 <= 1.5 * at_8 && at_3 <= 1.5 * at_8;
+    experiment_claim_say(claim, "INT8 %.2f %%, INT4 %.2f %%, INT3 %.2f %%", 100 * at_8, 100 * at_4,
+                         100 * at_3);
+    experiment_claim_decide(claim, is_so);
+    if (!is_so)
+        experiment_claim_explain(claim, "what few bits leave of an expert bears less");
+}
+
+static void make_findings(const struct results *results, struct experiment_claims *findings)
+{
+    findings->n = 0;
+    find_order(
+        results, "sparsity/loss", 0.7, "Fig. 3a",
+        "at sparsity 0.7 zeros cost least in what down reads, more in up, most in silu(gate), which CATS "
+        "compares",
+        false, findings);
+    find_order(results, "sparsity/loss", 0.9, "Fig. 3a", "the same at sparsity 0.9", false, findings);
+    find_order(results, "projection/loss", 2, "Fig. 3b", "at INT2 up loses least of the three projections",
+               true, findings);
+    find_additive(results, findings);
+}
+
+/* ---- the page ---- */
+
+static enum moec_status put_charts(const struct results *results, struct moec_error *err)
+{
+    static const char *const wanted[] = {"up_quantiles", "sparsity", "projection"};
+    struct moec_figures figures = {0};
+    enum moec_status status = MOEC_OK;
+    if (!results->has_profile)
+        return MOEC_OK;
+    experiment_page_heading(&results->page, "Fig. 2 and 3: what small activations and few bits cost");
+    MOEC_TRY(moec_figures_make(&results->profile, &figures, err));
+    for (uint32_t f = 0; f < figures.n; f++) {
+        for (uint32_t c = 0; c < figures.items[f].n_chart; c++) {
+            struct moec_chart *chart = &figures.items[f].charts[c];
+            char own[sizeof chart->name];
+            bool is_wanted = false;
+            for (size_t w = 0; w < sizeof wanted / sizeof *wanted; w++)
+                is_wanted = is_wanted || strncmp(chart->name, wanted[w], strlen(wanted[w])) == 0;
+            if (!is_wanted)
+                continue;
+            (void)snprintf(own, sizeof own, "%s", chart->name);
+            (void)snprintf(chart->name, sizeof chart->name, "%.20s_%.40s", results->page.sample, own);
+            MOEC_TRY_OUT(experiment_page_chart(&results->page, chart, err));
+        }
+    }
+out:
+    moec_figures_release(&figures);
+    return status;
+}
+
+static enum moec_status put_page(const struct experiment_page *page, void *context, struct moec_error *err)
+{
+    struct results *results = context;
+    struct experiment_claims goals, findings;
+    make_goals(results, &goals);
+    make_findings(results, &findings);
+    moec_html_begin(page->stream, "FloE: sparsity inside experts");
+    experiment_page_agreement(page, &findings);
+    experiment_page_heading(page, "Figures to reach");
+    MOEC_TRY(experiment_page_claims(page, &goals, true, err));
+    experiment_page_heading(page, "What the paper shows, and what is seen here");
+    MOEC_TRY(experiment_page_claims(page, &findings, false, err));
+    MOEC_TRY(put_charts(results, err));
+    MOEC_TRY(put_kernels(results, err));
+    MOEC_TRY(put_levels(results, err));
+    MOEC_TRY(put_plans(results, err));
+    MOEC_TRY(put_decoding(results, err));
+    moec_html_end(page->stream);
+    return MOEC_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct moec_error err = {0};
+    if (argc != 3) {
+        (void)fputs("usage: floe_report FOLDER NAME, where experiments/floe.sh measured\n", stderr);
+        return 2;
+    }
+    struct results *results = calloc(1, sizeof *results);
+    if (results == NULL)
+        return 1;
+    (void)snprintf(results->folder, sizeof results->folder, "%s/%s", argv[1], argv[2]);
+    results->page = (struct experiment_page){.folder = argv[1], .sample = argv[2], .hides_unmeasured = true};
+    enum moec_status status = read_all(results, &err);
+    if (status == MOEC_OK)
+        status = experiment_page_write(&results->page, put_page, results, &err);
+    if (status != MOEC_OK)
+        (void)fprintf(stderr, "floe_report: %s\n", err.message);
+    moec_json_free(results->kernels);
+    moec_profile_release(&results->profile);
+    free(results);
+    return status == MOEC_OK ? 0 : 1;
+}

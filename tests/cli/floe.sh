@@ -1,0 +1,51 @@
+#!/bin/sh
+# The experiment about sparsity inside experts, as short as it can be: its page and tables follow from what was measured.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+check() {
+    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
+}
+# cell FILE ROW-PATTERN COLUMN: of the first row whose cells, joined by '|', match.
+cell() {
+    awk -F'\t' -v pattern="$2" -v column="$3" '{ line = $0; gsub("\t", "|", line) } line ~ pattern { print $column; exit }' "$1"
+}
+
+folder=$work/experiment
+report=$build/tools/floe_report
+export WINDOWS=4 SEQ_LEN=48 TUNE_SAMPLES=32 PARTS='studies levels plans decoding' BITS=4 LEVELS='0.5 0.9' \
+    KINDS='neuron model' TARGET=40% HALF_TARGET=20% BENCH_SAMPLES=1 TOKENS=4
+
+try 0 "the experiment" experiments/floe.sh "$folder"
+says stdout "$folder/report.html" "names the page"
+if grep -q 'Fig. 9b: sparsity on top of bits' "$folder/report.html" && ! grep -Eq '(src|href)="?https?:' "$folder/report.html"; then
+    pass "the page needs nothing beside itself"
+else
+    fail "the page needs nothing beside itself"
+fi
+
+# What must be so of any model: the figures themselves depend on the windows.
+rows=$folder/sample_levels.tsv
+check "nine tenths left out read less than half" "$(cell "$rows" '^int4.0.9' 6) < $(cell "$rows" '^int4.0.5' 6)"
+check "two bits of up read less than four" "$(cell "$rows" '^up INT2, gate and down INT4.0.9.' 6) < $(cell "$rows" '^int4.0.9' 6)"
+plans=$folder/sample_plans.tsv
+check "a plan reads less than all neurons" "$(cell "$plans" "^by each neuron" 6) < $(cell "$plans" "^by each neuron" 7)"
+check "and is beside the bundle of bits alone" "$(cell "$plans" "^none" 6) > 0"
+check "times are told" "$(cell "$folder/sample_decoding.tsv" "^25%" 2) > 0"
+goals=$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l)
+check "two of the goals were measured" "$goals == 2"
+awk -F'\t' '$4 == "not reached" && $5 == ""' "$folder/sample_goals.tsv" >"$work/stdout"
+check "what is not reached says why" "$(wc -l <"$work/stdout") == 0"
+says_of_paper=$(awk -F'\t' 'NR > 1' "$folder/sample_findings.tsv" | wc -l)
+check "three sentences of the paper were measured" "$says_of_paper >= 3"
+
+cp "$folder/report.html" "$work/first.html"
+try 0 "a second run" experiments/floe.sh "$folder"
+if grep -q 'build.*moec ' "$work/stderr"; then fail "measures nothing again"; else pass "measures nothing again"; fi
+if cmp -s "$folder/report.html" "$work/first.html"; then pass "and gives the same page"; else fail "and gives the same page"; fi
+
+echo '{"plan": [' >"$folder/sample/plan-neuron.json"
+try 1 "a damaged measurement" "$report" "$folder" sample
+says stderr 'plan-neuron.json' "is named"
+try 2 "no folder" "$report"
+done_testing
