@@ -24,13 +24,13 @@ static uint64_t sum_bytes(const struct moec_vram_plan *plan)
 static enum moec_status refuse(const struct moec_vram_request *request, const struct moec_vram_plan *plan,
                                uint64_t budget_bytes, const char *what, struct moec_error *err)
 {
-    return moec_fail(
-        err, MOEC_ERR_BUDGET,
-        "%.2f MiB of the device's memory %s: dense weights %.2f + KV cache for %" PRIu32
-        " positions %.2f + activations %.2f + %s %.2f = %.2f MiB, of which %.2f MiB are free there",
-        MIB(budget_bytes), what, MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
-        MIB(plan->scratch_bytes), "largest expert", MIB(plan->pool_bytes), MIB(sum_bytes(plan)),
-        MIB(request->free_bytes));
+    return moec_fail(err, MOEC_ERR_BUDGET,
+                     "%.2f MiB of the device's memory %s: dense weights %.2f + KV cache for %" PRIu32
+                     " positions %.2f + activations %.2f + largest expert %.2f = %.2f MiB, of which %.2f MiB "
+                     "are free there",
+                     MIB(budget_bytes), what, MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
+                     MIB(plan->scratch_bytes), MIB(plan->pool_bytes), MIB(sum_bytes(plan)),
+                     MIB(request->free_bytes));
 }
 
 /* The longest chunk that takes at most a quarter of what is above the floor, or leaves room for all experts.
