@@ -249,7 +249,7 @@ static enum moec_status check_ids(const struct moec_tokenizer_model *m, const ch
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "tokenizer '%s': added token %" PRIu32 " has id %" PRIu32 ", which has no text",
                              subject, i, id);
-        if (m->added[i].flags >= 2 * MOEC_ADDED_IN_MODEL)
+        if (m->added[i].flags >= 2 * MOEC_ADDED_WRITTEN)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "tokenizer '%s': added token %" PRIu32 " has unknown flags 0x%" PRIx32, subject,
                              i, m->added[i].flags);

@@ -62,6 +62,7 @@
 #define MOEC_ADDED_RSTRIP      8u  /* takes the white space after it */
 #define MOEC_ADDED_NORMALIZED  16u /* matched in the normalised text */
 #define MOEC_ADDED_IN_MODEL    32u /* the model knows the token too */
+#define MOEC_ADDED_WRITTEN     64u /* matches only in what a chat template wrote; a plain text has none */
 
 struct moec_tokenizer_added {
     uint32_t id; /* the text is that of the id */

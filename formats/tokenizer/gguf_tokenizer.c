@@ -512,9 +512,33 @@ static enum moec_status put_pieces(const struct reader *r, struct message *model
     return status == MOEC_OK ? model->status : status;
 }
 
+/* Control pieces. Those of Phi take the white space behind them, which no file says, but for the first three
+ * of its vocabulary (<unk>, <s>, </s>) and the end of a text. */
+static enum moec_status list_controls(const struct reader *r, struct moec_tokenizer_added **controls,
+                                      size_t *n)
+{
+    const struct moec_gguf_value *architecture = moec_gguf_find(r->gguf, "general.architecture");
+    struct moec_gguf_text name = {0};
+    uint64_t offset = 0;
+    size_t capacity = 0;
+    if (architecture != NULL)
+        MOEC_TRY(moec_gguf_as_text(r->gguf, architecture, &name, r->err));
+    for (uint64_t id = 0; id < r->tokens->n_items; id++) {
+        const struct moec_gguf_text text = moec_gguf_next_text(r->tokens, &offset);
+        const bool strips = is_text(name, "phimoe") && id > 2 && !is_text(text, "<|endoftext|>");
+        if (type_of(r, id) != CONTROL || text.n_bytes == 0)
+            continue;
+        MOEC_TRY(moec_grow((void **)controls, &capacity, *n + 1, sizeof **controls, "pieces", r->err));
+        (*controls)[(*n)++] = (struct moec_tokenizer_added){(uint32_t)id, strips ? MOEC_ADDED_RSTRIP : 0};
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status read_llama(struct reader *r, struct moec_tokenizer_model *model)
 {
     struct message message = {.err = r->err}, part = {.err = r->err};
+    struct moec_sentencepiece_affixes affixes = {0};
+    struct moec_tokenizer_added *controls = NULL;
     const struct moec_gguf_value *charsmap = moec_gguf_find(r->gguf, "tokenizer.ggml.precompiled_charsmap");
     bool has_bytes = false;
     r->scores = moec_gguf_find(r->gguf, "tokenizer.ggml.scores");
@@ -531,7 +555,12 @@ static enum moec_status read_llama(struct reader *r, struct moec_tokenizer_model
     MOEC_TRY(read_bool(r, "tokenizer.ggml.add_eos_token", false, &r->has_eos));
     MOEC_TRY(read_bool(r, "tokenizer.ggml.add_space_prefix", true, &r->add_prefix));
     MOEC_TRY(read_bool(r, "tokenizer.ggml.remove_extra_whitespaces", false, &r->trim_space));
-    enum moec_status status = put_pieces(r, &message, &has_bytes);
+    enum moec_status status = list_controls(r, &controls, &affixes.n_controls);
+    if (status == MOEC_OK)
+        status = put_pieces(r, &message, &has_bytes);
+    affixes.bos = r->has_bos;
+    affixes.eos = r->has_eos;
+    affixes.controls = controls;
     put_number(&part, 3, 2); /* TrainerSpec.model_type: BPE */
     put_number(&part, 35, has_bytes);
     put_number(&part, 41, r->bos_id == MOEC_TOKENIZER_NO_ID ? 1 : r->bos_id);
@@ -547,9 +576,9 @@ static enum moec_status read_llama(struct reader *r, struct moec_tokenizer_model
     if (status == MOEC_OK)
         status = part.status != MOEC_OK ? part.status : message.status;
     if (status == MOEC_OK)
-        status = moec_sentencepiece_read(
-            message.bytes, message.n, r->gguf->file.path,
-            (struct moec_sentencepiece_affixes){.bos = r->has_bos, .eos = r->has_eos}, model, r->err);
+        status =
+            moec_sentencepiece_read(message.bytes, message.n, r->gguf->file.path, affixes, model, r->err);
+    free(controls);
     free(message.bytes);
     free(part.bytes);
     return status;

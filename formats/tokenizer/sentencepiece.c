@@ -191,6 +191,20 @@ static enum moec_status list_user_defined(struct reader *r)
     return MOEC_OK;
 }
 
+static enum moec_status list_controls(struct reader *r, struct moec_sentencepiece_affixes affixes)
+{
+    if (affixes.n_controls > MOEC_TOKENIZER_MAX_ADDED - r->n_added)
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u control and user-defined pieces",
+                         r->subject, MOEC_TOKENIZER_MAX_ADDED);
+    MOEC_TRY(moec_grow((void **)&r->added, &r->added_capacity, r->n_added + affixes.n_controls,
+                       sizeof *r->added, "pieces", r->err));
+    for (size_t i = 0; i < affixes.n_controls; i++) {
+        r->added[r->n_added] = affixes.controls[i];
+        r->added[r->n_added++].flags |= MOEC_ADDED_SPECIAL | MOEC_ADDED_IN_MODEL | MOEC_ADDED_WRITTEN;
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status read_message(struct reader *r, const uint8_t *bytes, size_t n_bytes)
 {
     struct moec_protobuf message = {bytes, n_bytes, 0, 0, r->subject};
@@ -475,6 +489,8 @@ enum moec_status moec_sentencepiece_read(const uint8_t *bytes, size_t n_bytes, c
     enum moec_status status = read_message(&r, bytes, n_bytes);
     if (status == MOEC_OK)
         status = moec_unigram_vocab_sort(&r.vocab, subject, err);
+    if (status == MOEC_OK)
+        status = list_controls(&r, affixes);
     if (status == MOEC_OK)
         status = assemble(&r, affixes, model);
     moec_unigram_vocab_release(&r.vocab);

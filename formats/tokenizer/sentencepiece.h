@@ -21,6 +21,9 @@
  * and eos_id. */
 struct moec_sentencepiece_affixes {
     bool bos, eos;
+    /* Control pieces that a chat template can write, with MOEC_ADDED_RSTRIP or without; borrowed. */
+    const struct moec_tokenizer_added *controls;
+    size_t n_controls;
 };
 
 /* Parses bytes[n_bytes]; `subject` is the file's name for messages. On success `model` owns its arrays

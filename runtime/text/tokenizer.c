@@ -332,12 +332,13 @@ static bool stands_alone(const char *text, size_t n_bytes, size_t start, size_t 
 typedef enum moec_status between(struct moec_encoding *e, const char *text, size_t n_bytes,
                                  size_t first_bytes);
 
-/* Whether a special token at text[n_bytes] is one that a user typed. Text that was normalised has no marks of
- * its own: what it was made of is asked then. */
+/* Whether a special token at text[n_bytes] is one that a user typed, as all of a text without marks is to
+ * tokens that only templates write. Text that was normalised has no marks of its own: what it was made of is
+ * asked then. */
 static bool is_typed(const struct moec_encoding *e, const struct moec_added_entry *entry, const char *text)
 {
     if (e->marks == NULL || (entry->flags & MOEC_ADDED_SPECIAL) == 0)
-        return false;
+        return (entry->flags & MOEC_ADDED_WRITTEN) != 0;
     if (text < e->marked || text >= e->marked + e->n_marked)
         return e->has_marks;
     return memchr(e->marks + (text - e->marked), 1, entry->n_bytes) != NULL;

@@ -302,6 +302,57 @@ static void test_gguf__cuts(void **state)
     check_ids(GGUF "cuts/kimi-k2.gguf", GGUF "cuts", "kimi-k2.txt");
 }
 
+/* Ids of a text of which the bytes from `typed` on come from a user. */
+static uint32_t *ids_of(const char *path, const char *text, size_t typed, size_t *n_ids)
+{
+    struct moec_gguf gguf;
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer = NULL;
+    struct moec_error err = {0};
+    uint8_t marks[64] = {0};
+    uint32_t *ids = NULL;
+    bool found = false;
+    assert_true(strlen(text) <= sizeof marks);
+    memset(marks + typed, 1, sizeof marks - typed);
+    assert_ok(moec_gguf_open(&gguf, path, &err), err);
+    assert_ok(moec_gguf_tokenizer_read(&gguf, &model, &found, &err), err);
+    moec_gguf_close(&gguf);
+    assert_ok(moec_tokenizer_create(&model, &tokenizer, &err), err);
+    assert_ok(moec_tokenizer_encode_marked(tokenizer, text, strlen(text), marks, &ids, n_ids, &err), err);
+    moec_tokenizer_free(tokenizer);
+    moec_tokenizer_model_release(&model);
+    return ids;
+}
+
+/* Control pieces of SentencePiece are tokens where a chat template wrote them, and nowhere else. */
+static void test_gguf__control_pieces_of_templates(void **state)
+{
+    (void)state;
+    static const char both[] = "<s>the</s><s>";
+    size_t n = 0, n_other = 0;
+    uint32_t *ids = ids_of(GGUF "vocab/bpe.gguf", both, 10, &n);
+    assert_true(n > 5 && ids[0] == 1);
+    size_t end = 1;
+    while (end < n && ids[end] != 2)
+        end++;
+    assert_true(end + 3 < n); /* what was typed is more than one piece */
+    for (size_t i = 1; i < n; i++)
+        assert_true(ids[i] != 1 && (i == end || ids[i] != 2));
+    free(ids);
+    ids = ids_of(GGUF "vocab/bpe.gguf", both, 0, &n);
+    for (size_t i = 0; i < n; i++)
+        assert_true(ids[i] > 2);
+    free(ids);
+    /* Phi's take the white space behind them. */
+    ids = ids_of(GGUF "vocab/bpe-phi.gguf", "<|end|>\n the", 13, &n);
+    uint32_t *other = ids_of(GGUF "vocab/bpe-phi.gguf", "<|end|>the", 10, &n_other);
+    assert_int_equal(n, n_other);
+    assert_memory_equal(ids, other, n * sizeof *ids);
+    assert_int_equal(ids[0], 800);
+    free(ids);
+    free(other);
+}
+
 /* ---- what is refused ---- */
 
 static void refuse(const char *folder, const char *name, const uint8_t *bytes, size_t n,
@@ -541,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_gguf__mistral_4_under_the_name_of_deepseek),
         cmocka_unit_test(test_gguf__tokenizers_give_the_ids_of_their_files),
         cmocka_unit_test(test_gguf__cuts),
+        cmocka_unit_test(test_gguf__control_pieces_of_templates),
         cmocka_unit_test(test_gguf__models_that_are_not_known),
         cmocka_unit_test(test_gguf__routers_that_a_family_does_not_have),
         cmocka_unit_test(test_gguf__what_the_converter_leaves_out),
