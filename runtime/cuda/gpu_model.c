@@ -53,7 +53,7 @@ enum moec_status moec_gpu_model_check(const struct moec_config *config, struct m
     else if (config->has_bypass || config->projects_output || config->dense_bias || config->dense_silu ||
              config->full_keeps_input)
         beyond = "a bypass of the experts, a projection before the head or MLPs unlike the experts";
-    else if (config->router_scales_input || config->router_kind == MOEC_ROUTER_SIGMOID_CHOSEN)
+    else if (config->router_scales_input)
         beyond = "a router that scales what experts read";
     else if (config->query_growth != 0)
         beyond = "queries that grow with their position";

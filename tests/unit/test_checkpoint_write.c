@@ -315,6 +315,10 @@ static void test_checkpoint_write__tokenizer_fixtures(void **state)
             continue;
         size_t n = 0;
         char *folder = temporary_path("tests/fixtures/tokenizers", entry->d_name);
+        if (strcmp(entry->d_name, "gptsan") == 0) { /* vocab.txt and emoji.json: test_japanese.c */
+            free(folder);
+            continue;
+        }
         uint8_t *json = temporary_read(folder, "tokenizer.json", &n);
         free(round_trip((const char *)json, n, entry->d_name));
         free(json);

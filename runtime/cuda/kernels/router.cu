@@ -160,8 +160,9 @@ __device__ static void divide_by_sum(const struct moec_cuda_router &router, KEPT
     float sum = 0;
     for (uint32_t i = 0; i < router.top_k; i++)
         sum = sum + kept[i];
-    const bool has_least =
-        router.kind == MOEC_CUDA_ROUTER_SIGMOID || router.kind == MOEC_CUDA_ROUTER_ROOT_SOFTPLUS;
+    const bool has_least = router.kind == MOEC_CUDA_ROUTER_SIGMOID ||
+                           router.kind == MOEC_CUDA_ROUTER_ROOT_SOFTPLUS ||
+                           router.kind == MOEC_CUDA_ROUTER_SIGMOID_CHOSEN;
     sum = sum + (router.has_soft_sum ? SOFT_SUM : has_least ? LEAST_SUM : 0);
     for (uint32_t i = 0; i < router.top_k && sum != 0; i++)
         kept[i] = kept[i] / sum;
@@ -171,9 +172,12 @@ template <typename KEPT>
 __device__ static void weigh(const struct moec_cuda_router &router, const float *scores,
                              const uint32_t *experts, KEPT &kept, float *weights)
 {
-    for (uint32_t rank = threadIdx.x; rank < router.top_k; rank += MOEC_CUDA_BLOCK)
+    for (uint32_t rank = threadIdx.x; rank < router.top_k; rank += MOEC_CUDA_BLOCK) {
         kept[rank] = router.kind == MOEC_CUDA_ROUTER_SPARSEMIXER ? mixed_share(router, scores, experts, rank)
                                                                  : scores[experts[rank]];
+        if (router.kind == MOEC_CUDA_ROUTER_SIGMOID_CHOSEN)
+            kept[rank] = 1.0f / (1.0f + moec_canonical_exp(-kept[rank]));
+    }
     __syncthreads();
     if (router.kind == MOEC_CUDA_ROUTER_SOFTMAX_CHOSEN && half_of_block() == 0)
         softmax(kept, router.top_k);
