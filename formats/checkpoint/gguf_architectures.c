@@ -175,6 +175,17 @@ static struct moec_tensor_layout layout_granite_hybrid(const struct moec_config 
 }
 
 /* What a layer is shows in its tensors. */
+static char letter_of_layer(const struct moec_gguf_making *m, uint64_t layer, struct moec_tensor *tensor)
+{
+    static const struct {
+        const char *name, letter;
+    } signs[] = {{"ssm_in.weight", 'M'}, {"attn_output.weight", '*'}, {"ffn_gate_inp.weight", 'E'}};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (moec_gguf_making_has(m, layer, signs[i].name, tensor))
+            return signs[i].letter;
+    return '-';
+}
+
 static enum moec_status put_nemotron_h(const struct moec_gguf_making *m)
 {
     char letters[MOEC_MAX_LAYERS + 1] = "";
@@ -184,10 +195,7 @@ static enum moec_status put_nemotron_h(const struct moec_gguf_making *m)
     MOEC_TRY(moec_gguf_making_count(m, "ssm.time_step_rank", &n_head));
     moec_json_out_u64(m->root, "mamba_head_dim", n_head > 0 ? n_inner / n_head : 0);
     for (uint64_t layer = 0; layer < m->n_layer && layer < MOEC_MAX_LAYERS; layer++) {
-        letters[layer] = moec_gguf_making_has(m, layer, "ssm_in.weight", &tensor)         ? 'M'
-                         : moec_gguf_making_has(m, layer, "attn_output.weight", &tensor)  ? '*'
-                         : moec_gguf_making_has(m, layer, "ffn_gate_inp.weight", &tensor) ? 'E'
-                                                                                          : '-';
+        letters[layer] = letter_of_layer(m, layer, &tensor);
         if (letters[layer] == '-' && moec_gguf_making_has(m, layer, "ffn_up.weight", &tensor))
             moec_json_out_u64(m->root, "intermediate_size", tensor.shape[0]);
     }
