@@ -149,6 +149,23 @@ void moec_family_put_factor(struct moec_json_out *root, const char *key, float v
     moec_json_out_double(root, key, value == 0 ? 1 : (double)value);
 }
 
+enum moec_status moec_family_read_capacity(const struct moec_json *root, const char *where,
+                                           struct moec_config *config, struct moec_error *err)
+{
+    const char *dtype = NULL;
+    MOEC_TRY(moec_json_update_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "expert_capacity", UINT32_MAX, &config->expert_capacity, err));
+    if (config->expert_capacity == 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s says 'expert_capacity' 0: no token would reach an expert", where);
+    MOEC_TRY(moec_json_get_bool_or(root, where, "router_bias", false, &config->router_bias, err));
+    MOEC_TRY(moec_json_get_string_or(root, where, "router_dtype", "float32", &dtype, err));
+    if (strcmp(dtype, "float32") != 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s says 'router_dtype' '%.40s', only 'float32' is supported", where, dtype);
+    return MOEC_OK;
+}
+
 /* ---- layers ---- */
 
 enum moec_status moec_family_read_first_dense(const struct moec_json *root, const char *where,

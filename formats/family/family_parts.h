@@ -136,6 +136,11 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_factor(const struct moec_json
                                                           struct moec_error *err);
 void moec_family_put_factor(struct moec_json_out *root, const char *key, float value);
 
+/* Experts, capacity and bias of the routers that transformers has for Switch and GPTSAN. */
+MOEC_WARN_UNUSED enum moec_status moec_family_read_capacity(const struct moec_json *root, const char *where,
+                                                            struct moec_config *config,
+                                                            struct moec_error *err);
+
 /* ---- layers ---- */
 
 struct moec_family_layers {

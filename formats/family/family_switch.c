@@ -85,23 +85,6 @@ static enum moec_status read_layers(const struct moec_json *root, const char *wh
     return moec_config_place_layers(config, is_moe, where, err);
 }
 
-static enum moec_status read_router(const struct moec_json *root, const char *where,
-                                    struct moec_config *config, struct moec_error *err)
-{
-    const char *dtype = NULL;
-    MOEC_TRY(moec_json_update_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(moec_json_update_u32(root, where, "expert_capacity", UINT32_MAX, &config->expert_capacity, err));
-    if (config->expert_capacity == 0)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'expert_capacity' 0: no token would reach an expert", where);
-    MOEC_TRY(moec_json_get_bool_or(root, where, "router_bias", false, &config->router_bias, err));
-    MOEC_TRY(moec_json_get_string_or(root, where, "router_dtype", "float32", &dtype, err));
-    if (strcmp(dtype, "float32") != 0)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'router_dtype' '%.40s', only 'float32' is supported", where, dtype);
-    return MOEC_OK;
-}
-
 /* Targets begin with the padding id where nothing else is said, as T5's do. */
 static enum moec_status read_ids(const struct moec_json *root, const char *where, struct moec_config *config,
                                  struct moec_error *err)
@@ -138,7 +121,7 @@ static enum moec_status read_switch(const struct moec_json *root, const char *wh
     kind->n_ff_dense = config->n_ff_expert;
     MOEC_TRY(read_activation(root, where, config, err));
     MOEC_TRY(read_layers(root, where, config, err));
-    MOEC_TRY(read_router(root, where, config, err));
+    MOEC_TRY(moec_family_read_capacity(root, where, config, err));
     return read_ids(root, where, config, err);
 }
 

@@ -179,9 +179,11 @@ static void logits_are_those_of_the_cpu(void **state)
 {
     (void)state;
     static const struct shape whole = {200, 200, MAX_TOKENS}, small = {3, 4, 16}, single = {1, 1, 1};
-    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
+    static const char *const names[] = {"qwen2_moe", "qwen2_moe-tied", "olmoe",    "olmoe-b",
+                                        "mixtral",   "mixtral-window", "qwen3_moe"};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
         struct model m;
-        open_model(&m, fixture_families[f], f % 2 == 0 ? 16 : 4, true, f % 2 == 0 ? MAX_TOKENS : 24);
+        open_model(&m, names[f], f % 2 == 0 ? 16 : 4, true, f % 2 == 0 ? MAX_TOKENS : 24);
         assert_run(&m, f, &whole, MAX_TOKENS);
         assert_run(&m, f + 100, &small, 23);
         if (f % 2 == 1)
