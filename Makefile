@@ -168,8 +168,12 @@ $(BUILD)/moec-run: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmoe
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
 
-# The same without any library to install beside it, for a device.
-$(BUILD)/moec-run-static: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmoert.a
+# The same without any library to install beside it, for a device. It cannot open the one of GPUs either.
+$(BUILD)/obj/static/%.o: %.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -DMOEC_STATIC -MMD -MP -c $< -o $@
+$(BUILD)/moec-run-static: $(BUILD)/obj/cli/run_main.o $(BUILD)/obj/static/runtime/cuda/gpu_library.o $(BUILD)/libcli.a \
+    $(BUILD)/libmoert.a
 	$(call say,LD,$@)
 	$(Q)$(CC) -static -s $^ -o $@ $(call pc,--static --libs $(RUNTIME_PC)) -lm -pthread
 

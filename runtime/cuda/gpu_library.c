@@ -9,6 +9,16 @@
 #define LIBRARY  "libmoert-cuda.so"
 #define MAX_PATH 4096
 
+#if defined(MOEC_STATIC)
+enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct moec_error *err)
+{
+    *out = NULL;
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                     "this program is linked statically and opens no '%s', which a device needs: run on the "
+                     "CPU, or take the program that is linked with libraries",
+                     LIBRARY);
+}
+#else
 /* From beside this program, else from where the system looks. A file that is there and cannot be used is not
  * passed over. */
 static void *open_library(void)
@@ -40,6 +50,7 @@ enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct
     *out = entry;
     return MOEC_OK;
 }
+#endif
 
 enum moec_status moec_gpu_number_read(const char *text, uint32_t *number, struct moec_error *err)
 {
