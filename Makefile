@@ -92,7 +92,7 @@ $(BUILD)/obj/runtime/%_avx512_vbmi.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -m
 $(BUILD)/obj/runtime/%_avx512_vnni.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mavx512vnni
 # The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep. More
 # optimisation and debugging information would more than double the minute that compiling takes.
-$(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 -mavx2 -mfma -mf16c -Wno-psabi \
+$(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 -mavx2 -mfma -mf16c -Wno-psabi -Wno-pass-failed \
     $(if $(SANITIZE),-fno-sanitize=all) # SIMDe's thousands of inlined functions take an instrumenting compiler forever
 TEST_PARTS += $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/*_simde.c))
 endif
