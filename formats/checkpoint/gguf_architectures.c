@@ -155,23 +155,34 @@ static enum moec_status put_granite_hybrid(const struct moec_gguf_making *m)
     return MOEC_OK;
 }
 
-/* The converter puts the rotated coordinates of attention into pairs, takes gate and up of the shared expert
- * apart, gives vectors of the state space a second dimension, and stores what decays are computed from as
- * -exp. */
-static struct moec_tensor_layout layout_granite_hybrid(const struct moec_config *config, enum moec_role role,
-                                                       uint32_t layer)
+static bool is_running_layer(const struct moec_config *config, uint32_t layer)
 {
-    const bool is_running =
-        layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer));
-    struct moec_tensor_layout layout = {0};
-    if (is_running && role != MOEC_ROLE_SHARED_GATE && role != MOEC_ROLE_SHARED_UP)
-        layout = moec_family_granitemoehybrid.layout_of(config, role, layer);
+    return layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer));
+}
+
+/* What the converter makes of layers with state spaces and of those beside them: it puts the coordinates of
+ * attention into pairs, gives vectors of the state space a second dimension, and stores what decays are
+ * computed from as -exp. */
+static struct moec_tensor_layout with_spaces(struct moec_tensor_layout layout, bool is_running,
+                                             enum moec_role role)
+{
     layout.is_convolution = false;
     layout.has_pairs = !is_running && (role == MOEC_ROLE_Q || role == MOEC_ROLE_K);
     layout.is_flat =
         role == MOEC_ROLE_DELTA_DECAY_LOG || role == MOEC_ROLE_SPACE_SKIP || role == MOEC_ROLE_DELTA_NORM;
     layout.takes_log = role == MOEC_ROLE_DELTA_DECAY_LOG;
     return layout;
+}
+
+/* It takes gate and up of the shared expert apart, too. */
+static struct moec_tensor_layout layout_granite_hybrid(const struct moec_config *config, enum moec_role role,
+                                                       uint32_t layer)
+{
+    const bool is_running = is_running_layer(config, layer);
+    struct moec_tensor_layout layout = {0};
+    if (is_running && role != MOEC_ROLE_SHARED_GATE && role != MOEC_ROLE_SHARED_UP)
+        layout = moec_family_granitemoehybrid.layout_of(config, role, layer);
+    return with_spaces(layout, is_running, role);
 }
 
 /* What a layer is shows in its tensors. */
@@ -203,19 +214,11 @@ static enum moec_status put_nemotron_h(const struct moec_gguf_making *m)
     return MOEC_OK;
 }
 
-/* As in Granite's files: coordinates of attention are put into pairs, although nothing rotates them. */
+/* Pairs as in Granite's files, although nothing rotates them. */
 static struct moec_tensor_layout layout_nemotron_h(const struct moec_config *config, enum moec_role role,
                                                    uint32_t layer)
 {
-    const bool is_running =
-        layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer));
-    struct moec_tensor_layout layout = moec_family_space_layout(config, role, layer);
-    layout.is_convolution = false;
-    layout.has_pairs = !is_running && (role == MOEC_ROLE_Q || role == MOEC_ROLE_K);
-    layout.is_flat =
-        role == MOEC_ROLE_DELTA_DECAY_LOG || role == MOEC_ROLE_SPACE_SKIP || role == MOEC_ROLE_DELTA_NORM;
-    layout.takes_log = role == MOEC_ROLE_DELTA_DECAY_LOG;
-    return layout;
+    return with_spaces(moec_family_space_layout(config, role, layer), is_running_layer(config, layer), role);
 }
 
 /* Layers without keys and values are convolutions. */
@@ -276,8 +279,7 @@ static enum moec_status put_qwen_next(const struct moec_gguf_making *m)
 static struct moec_tensor_layout layout_qwen_next(const struct moec_config *config, enum moec_role role,
                                                   uint32_t layer)
 {
-    const bool is_running =
-        layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer));
+    const bool is_running = is_running_layer(config, layer);
     const bool is_qkv = role == MOEC_ROLE_Q || role == MOEC_ROLE_K || role == MOEC_ROLE_V;
     struct moec_tensor_layout layout = {0};
     if (is_running && is_qkv)
