@@ -9,7 +9,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 /* Tokens whose embeddings are looked up, tile by tile. */
 struct lookup {
@@ -105,28 +104,14 @@ static void store_silu(const struct moec_linear *linear, const struct moec_linea
         out[i] = moec_silu_f32(y[i]);
 }
 
-/* out = silu(W hidden + bias), padded with zeros. */
-static void project_output(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
-                           float *out)
-{
-    const struct moec_model *model = forward->model;
-    const size_t stride = moec_forward_scratch(forward)->stride, n_embd = model->config.n_embd;
-    struct moec_linear linear = {
-        .forward = forward, .x = hidden, .x_stride = stride, .n_tok = n_tok, .n_parts = 1};
-    linear.parts[0] = (struct moec_linear_part){&model->output_projection, model->output_projection_bias,
-                                                store_silu, out, stride};
-    moec_linear_run(&linear);
-    for (uint32_t t = 0; t < n_tok; t++)
-        memset(out + t * stride + n_embd, 0, (stride - n_embd) * sizeof *out);
-}
-
 static enum moec_status run_head(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
                                  float *logits, size_t logits_stride, struct moec_error *err)
 {
     const struct moec_model *model = forward->model;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     if (model->config.projects_output)
-        project_output(forward, n_tok, hidden, scratch->normed);
+        moec_linear_run_one(forward, &model->output_projection, model->output_projection_bias, store_silu,
+                            n_tok, hidden, scratch->normed);
     else
         moec_forward_norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
     if (model->config.scaled_head)
@@ -163,6 +148,7 @@ enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t 
     moec_trace_compute(forward->trace, "head", MOEC_TRACE_NONE, begin_ns);
     return MOEC_OK;
 }
+
 void moec_forward_expert(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                          const float *input, float *out)
 {

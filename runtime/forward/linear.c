@@ -173,3 +173,19 @@ void moec_linear_run(const struct moec_linear *linear)
     size_t n_groups = (linear->n_tok + cut.group_tokens - 1) / cut.group_tokens;
     moec_forward_run(linear->forward, n_groups * cut.n_tiles_all, rows * k * linear->n_tok, run_item, &cut);
 }
+
+void moec_linear_run_one(const struct moec_forward *forward, const struct moec_matrix *matrix,
+                         const float *bias, moec_linear_sink *sink, uint32_t n_tok, const float *input,
+                         float *out)
+{
+    const size_t stride = moec_forward_scratch(forward)->stride;
+    const struct moec_linear linear = {.forward = forward,
+                                       .x = input,
+                                       .x_stride = stride,
+                                       .n_tok = n_tok,
+                                       .n_parts = 1,
+                                       .parts = {{matrix, bias, sink, out, stride}}};
+    moec_linear_run(&linear);
+    for (uint32_t t = 0; t < n_tok; t++)
+        memset(out + t * stride + matrix->rows, 0, (stride - matrix->rows) * sizeof *out);
+}

@@ -209,13 +209,7 @@ static void store_tanh(const struct moec_linear *linear, const struct moec_linea
 void moec_moe_bypass(const struct moec_forward *forward, const struct moec_layer *weights, uint32_t n_tok,
                      const float *input, float *out)
 {
-    const size_t stride = moec_forward_scratch(forward)->stride, n_embd = weights->bypass.rows;
-    struct moec_linear linear = {
-        .forward = forward, .x = input, .x_stride = stride, .n_tok = n_tok, .n_parts = 1};
-    linear.parts[0] = (struct moec_linear_part){&weights->bypass, NULL, store_tanh, out, stride};
-    moec_linear_run(&linear);
-    for (uint32_t t = 0; t < n_tok; t++)
-        memset(out + t * stride + n_embd, 0, (stride - n_embd) * sizeof *out);
+    moec_linear_run_one(forward, &weights->bypass, NULL, store_tanh, n_tok, input, out);
 }
 
 /* The weights with which the experts' outputs count: 0 where one was full, whatever the token is given then.
