@@ -136,6 +136,32 @@ $(BUILD)/cuda/%.o: %.cu
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MF $(@:.o=.d) --keep --keep-dir $(BUILD)/cuda/kept/$(*F) -c $< -o $@ && \
 	    cp $(BUILD)/cuda/kept/$(*F)/$(*F).ptx $(BUILD)/cuda/ptx && rm -r $(BUILD)/cuda/kept/$(*F)
+
+# Tests for a real device (tests/gpu/README.md): those of the kernels with memory that it reaches, those of whole models
+# with it in the stand-in's place. gpu-programs puts them into one folder, with what they need on another machine.
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC_FOUND)))
+CUDART    := -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
+GPU_KERNEL_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/unit/test_cuda_*.c))
+GPU_MODEL_TESTS  := $(addprefix $(BUILD)/gpu/,test_engine_gpu test_gpu_forward)
+$(BUILD)/obj/tests/gpu/pinned/%.o: tests/unit/%.c tests/gpu/pinned.h
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -include tests/gpu/pinned.h -MMD -MP -c $< -o $@
+$(GPU_KERNEL_TESTS): $(BUILD)/gpu/%: $(BUILD)/obj/tests/gpu/pinned/%.o $(BUILD)/cuda/tests/gpu/pinned.o
+$(GPU_MODEL_TESTS): $(BUILD)/gpu/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/gpu/real_gpu.o
+$(BUILD)/cuda/kernels.a: $(CUDA_OBJ)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(GPU_KERNEL_TESTS) $(GPU_MODEL_TESTS): $(BUILD)/cuda/kernels.a $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(filter %.o,$^) $(filter %.a,$^) -o $@ -lcmocka $(CUDART) $(TOOL_LIBS)
+$(BUILD)/gpu/peak: $(BUILD)/cuda/tests/gpu/peak.o
+	@mkdir -p $(@D)
+	$(Q)$(CC) $^ -o $@ $(CUDART) -lpthread
+
+.PHONY: gpu-programs
+gpu-programs: all $(GPU_KERNEL_TESTS) $(GPU_MODEL_TESTS) $(BUILD)/gpu/peak $(BUILD)/tools/make_random_checkpoint
+	@tests/gpu/pack.sh $(BUILD)/gpu-programs $(BUILD)/moec $(BUILD)/libmoert-cuda.so \
+	    $(filter-out all,$^)
 endif
 
 $(BUILD)/libmoert.a: $(MOERT_OBJ)
@@ -313,8 +339,8 @@ experiment-floe: deps
 # ---- quality ----
 
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests docs,\
-           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu)
-SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
+           $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu tests/gpu/*.cu)
+SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh tests/gpu/steps/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
 EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni -mgfni -mavx2 -mfma -mf16c)
 
 # Two minutes: what every change is held to beside the tests.
@@ -423,6 +449,7 @@ help:
 	@echo 'make experiment-decisions   cache-conditional routing and HOBBIT on the sample; MODEL= CALIBRATION= TEST= on another'
 	@echo 'make experiment-floe   sparsity inside experts on the sample; MODEL= CALIBRATION= TEST= on another'
 	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
+	@echo 'make gpu-programs    build/gpu-programs: what tests/gpu/all.sh takes along to a machine with a GPU; needs nvcc'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'
 	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; make uninstall takes it away'

@@ -15,8 +15,11 @@ struct states {
     uint32_t n_rows;
 };
 
-static void make_states(struct states *states, size_t n_floats)
+/* Kernels read all of it: it is allocated, as tests/gpu/pinned.h asks. */
+static struct states *make_states(size_t n_floats)
 {
+    struct states *states = malloc(sizeof *states);
+    assert_non_null(states);
     assert_true(n_floats <= MAX_STATE);
     for (size_t i = 0; i < MAX_STATE; i++) {
         states->past[i] = random_float(KIND_ORDINARY);
@@ -26,6 +29,7 @@ static void make_states(struct states *states, size_t n_floats)
     states->device[1] =
         (struct moec_cuda_state){states->device[0].n_rows, 3, 2, states->past, states->out[1], states->copy};
     states->n_rows = states->device[0].n_rows + 3;
+    return states;
 }
 
 /* ---- convolution ---- */
@@ -43,26 +47,25 @@ static float before(const struct moec_cuda_state *state, const float *x, uint32_
 
 static void check_convolution(uint32_t conv_size, bool has_bias, bool has_silu)
 {
-    static struct states states;
     const uint32_t n_tail = conv_size - 1;
-    make_states(&states, (size_t)n_tail * CHANNELS);
-    const size_t n = (size_t)states.n_rows * CHANNEL_STRIDE;
+    struct states *states = make_states((size_t)n_tail * CHANNELS);
+    const size_t n = (size_t)states->n_rows * CHANNEL_STRIDE;
     float *x = random_floats(n, KIND_ORDINARY),
           *weights = random_floats((size_t)conv_size * CHANNEL_STRIDE, KIND_ORDINARY);
     float *bias = random_floats(CHANNELS, KIND_ORDINARY), *want = guarded(n), *got = guarded(n);
     memcpy(want, x, n * sizeof *want);
     memcpy(got, x, n * sizeof *got);
     for (uint32_t s = 0; s < SEQUENCES; s++)
-        for (uint32_t t = 0; t < states.device[s].n_rows; t++)
+        for (uint32_t t = 0; t < states->device[s].n_rows; t++)
             for (uint32_t c = 0; c < CHANNELS; c++) {
                 float sum = has_bias ? bias[c] : 0;
                 for (uint32_t i = 0; i <= n_tail; i++)
                     sum += weights[i * CHANNEL_STRIDE + c] *
-                           before(&states.device[s], x, conv_size, c, t, n_tail - i);
-                want[(states.device[s].first_row + t) * CHANNEL_STRIDE + c] =
+                           before(&states->device[s], x, conv_size, c, t, n_tail - i);
+                want[(states->device[s].first_row + t) * CHANNEL_STRIDE + c] =
                     has_silu ? moec_silu_f32(sum) : sum;
             }
-    moec_cuda_convolution_run(NULL, &(struct moec_cuda_convolution){.states = states.device,
+    moec_cuda_convolution_run(NULL, &(struct moec_cuda_convolution){.states = states->device,
                                                                     .n_state = SEQUENCES,
                                                                     .n_channel = CHANNELS,
                                                                     .conv_size = conv_size,
@@ -77,18 +80,19 @@ static void check_convolution(uint32_t conv_size, bool has_bias, bool has_silu)
         for (uint32_t c = 0; c < CHANNELS; c++) {
             for (uint32_t s = 0; s < SEQUENCES; s++) {
                 const float last =
-                    before(&states.device[s], x, conv_size, c, states.device[s].n_rows, n_tail - i);
-                expect_same(&last, &states.out[s][i * CHANNELS + c], 1, "the GPU", "a state");
+                    before(&states->device[s], x, conv_size, c, states->device[s].n_rows, n_tail - i);
+                expect_same(&last, &states->out[s][i * CHANNELS + c], 1, "the GPU", "a state");
             }
-            const float copied = before(&states.device[1], x, conv_size, c, 2, n_tail - i);
-            expect_same(&copied, &states.copy[i * CHANNELS + c], 1, "the GPU", "a state's copy");
+            const float copied = before(&states->device[1], x, conv_size, c, 2, n_tail - i);
+            expect_same(&copied, &states->copy[i * CHANNELS + c], 1, "the GPU", "a state's copy");
         }
-    assert_int_equal(moec_f32_bits(states.copy[n_tail * CHANNELS]), CANARY);
+    assert_int_equal(moec_f32_bits(states->copy[n_tail * CHANNELS]), CANARY);
     release_guarded(want, n);
     release_guarded(got, n);
     free(x);
     free(weights);
     free(bias);
+    free(states);
 }
 
 static void test_cuda_running__convolutions_keep_their_last_rows(void **state)
@@ -188,15 +192,14 @@ static void pass_scalar(const struct moec_cuda_passage *of, uint32_t head, float
 
 static void check_passage(uint32_t key_dim, bool is_space, bool has_channels)
 {
-    static struct states states;
     static float wanted[SEQUENCES][MAX_STATE], copied[MAX_STATE];
     const size_t n_state = OFFSET + (size_t)HEADS * key_dim * VALUE_STRIDE;
     const uint32_t n_decay = has_channels ? key_dim : 1, n_keys = KEY_HEADS * key_dim;
     const float skip[HEADS] = {1, 0.5f, -2, 0};
-    make_states(&states, n_state);
+    struct states *states = make_states(n_state);
     for (size_t i = OFFSET; i < n_state; i++)
-        states.past[i] = (i - OFFSET) % VALUE_STRIDE >= VALUE_DIM ? 0 : states.past[i];
-    struct moec_cuda_passage passage = {.states = states.device,
+        states->past[i] = (i - OFFSET) % VALUE_STRIDE >= VALUE_DIM ? 0 : states->past[i];
+    struct moec_cuda_passage passage = {.states = states->device,
                                         .n_state = SEQUENCES,
                                         .n_head = HEADS,
                                         .n_key_head = KEY_HEADS,
@@ -210,14 +213,14 @@ static void check_passage(uint32_t key_dim, bool is_space, bool has_channels)
                                         .decays = 2 * (size_t)n_keys + HEADS * VALUE_DIM + HEADS,
                                         .skip = is_space ? skip : NULL};
     passage.stride = passage.decays + HEADS * (size_t)n_decay + 1;
-    const size_t n = states.n_rows * passage.stride;
+    const size_t n = states->n_rows * passage.stride;
     float *want = guarded(n), *got = guarded(n);
     for (size_t i = 0; i < n; i++)
         want[i] = got[i] = random_float(KIND_ORDINARY) * 0.5f;
-    memcpy(wanted, states.out, sizeof wanted);
-    memcpy(copied, states.copy, sizeof copied);
+    memcpy(wanted, states->out, sizeof wanted);
+    memcpy(copied, states->copy, sizeof copied);
     for (uint32_t s = 0; s < SEQUENCES; s++) {
-        const struct moec_cuda_state *sequence = &states.device[s];
+        const struct moec_cuda_state *sequence = &states->device[s];
         for (size_t i = OFFSET; i < n_state; i++)
             wanted[s][i] = sequence->state_in != NULL ? sequence->state_in[i] : 0;
         for (uint32_t t = 0; t < sequence->n_rows; t++) {
@@ -231,10 +234,11 @@ static void check_passage(uint32_t key_dim, bool is_space, bool has_channels)
     passage.x = got;
     moec_cuda_passage_run(NULL, &passage);
     expect_same(want, got, n, "the GPU", "values");
-    expect_same(wanted[0], states.out[0], SEQUENCES * MAX_STATE, "the GPU", "states");
-    expect_same(copied, states.copy, MAX_STATE, "the GPU", "a state's copy");
+    expect_same(wanted[0], states->out[0], SEQUENCES * MAX_STATE, "the GPU", "states");
+    expect_same(copied, states->copy, MAX_STATE, "the GPU", "a state's copy");
     release_guarded(want, n);
     release_guarded(got, n);
+    free(states);
 }
 
 static void test_cuda_running__tokens_pass_matrices_in_order(void **state)
