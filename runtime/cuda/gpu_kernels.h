@@ -8,12 +8,17 @@
 
 struct moec_gpu_kernels {
     void (*product)(struct moec_gpu_stream *stream, const struct moec_cuda_product *product);
+    void (*sum)(struct moec_gpu_stream *stream, const struct moec_cuda_sum *sum);
     void (*lookup)(struct moec_gpu_stream *stream, const struct moec_cuda_lookup *lookup);
     void (*norm)(struct moec_gpu_stream *stream, const struct moec_cuda_norm *norm);
     void (*addition)(struct moec_gpu_stream *stream, const struct moec_cuda_addition *addition);
     void (*scaling)(struct moec_gpu_stream *stream, const struct moec_cuda_scaling *scaling);
     void (*rotation)(struct moec_gpu_stream *stream, const struct moec_cuda_rotation *rotation);
     void (*attention)(struct moec_gpu_stream *stream, const struct moec_cuda_attention *attention);
+    void (*convolution)(struct moec_gpu_stream *stream, const struct moec_cuda_convolution *convolution);
+    void (*rates)(struct moec_gpu_stream *stream, const struct moec_cuda_rates *rates);
+    void (*passage)(struct moec_gpu_stream *stream, const struct moec_cuda_passage *passage);
+    void (*gating)(struct moec_gpu_stream *stream, const struct moec_cuda_gating *gating);
     void (*mlp)(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp);
     void (*combination)(struct moec_gpu_stream *stream, const struct moec_cuda_combination *combination);
 };
@@ -21,9 +26,10 @@ struct moec_gpu_kernels {
 /* All of them, in the order of the members, for whoever links them. */
 #define MOEC_GPU_KERNELS                                                                                     \
     {                                                                                                        \
-        moec_cuda_product_run, moec_cuda_lookup_run, moec_cuda_norm_run, moec_cuda_addition_run,             \
-            moec_cuda_scaling_run, moec_cuda_rotation_run, moec_cuda_attention_run, moec_cuda_mlp_run,       \
-            moec_cuda_combination_run                                                                        \
+        moec_cuda_product_run, moec_cuda_sum_run, moec_cuda_lookup_run, moec_cuda_norm_run,                  \
+            moec_cuda_addition_run, moec_cuda_scaling_run, moec_cuda_rotation_run, moec_cuda_attention_run,  \
+            moec_cuda_convolution_run, moec_cuda_rates_run, moec_cuda_passage_run, moec_cuda_gating_run,     \
+            moec_cuda_mlp_run, moec_cuda_combination_run                                                     \
     }
 
 #endif

@@ -1,66 +1,12 @@
 #include "runtime/cuda/gpu_model.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/position_bias.h"
 #include "runtime/kernels/kernels.h"
 
 #include <string.h>
 
 #define PIECE_BYTES ((uint64_t)4 << 20) /* of a copy; two pieces are under way */
-
-/* ---- what can run ---- */
-
-static enum moec_status refuse(const struct moec_config *config, const char *what, struct moec_error *err)
-{
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "a model of family '%s' cannot run on a device yet: it has %s; run it on the CPU",
-                     config->family, what);
-}
-
-static const char *layer_beyond(const struct moec_layer_kind *kind)
-{
-    if (moec_layer_is_running(kind))
-        return "layers with running states (convolution, delta rule or state space)";
-    if (kind->mixer != MOEC_MIXER_ATTENTION || kind->no_mlp)
-        return "layers without attention or without an MLP";
-    if (kind->latent_dim > 0)
-        return "latent attention";
-    if (kind->routes_by_token)
-        return "layers that route by token";
-    if (kind->v_norm || kind->keys_are_values)
-        return "values that are normed or are the keys";
-    if (kind->chunk > 0 || kind->qk_norm == MOEC_QK_NORM_PLAIN_AFTER)
-        return "attention in chunks, or norms of queries and keys without weights";
-    if (kind->adds_positions)
-        return "learned positions";
-    return NULL;
-}
-
-enum moec_status moec_gpu_model_check(const struct moec_config *config, struct moec_error *err)
-{
-    const char *beyond = NULL;
-    if (moec_config_is_encoder_decoder(config))
-        beyond = "an encoder";
-    else if (config->n_bucket > 0)
-        beyond = "biases of relative positions";
-    else if (config->layer_norm)
-        beyond = "LayerNorms";
-    else if (config->norms != MOEC_NORMS_BEFORE)
-        beyond = "norms after attention and MLPs";
-    else if (config->own_norms || config->layer_scale)
-        beyond = "norms of the router's and the experts' own";
-    else if (config->expert_bias)
-        beyond = "biases of experts";
-    else if (config->has_bypass || config->projects_output || config->dense_bias || config->dense_silu ||
-             config->full_keeps_input)
-        beyond = "a bypass of the experts, a projection before the head or MLPs unlike the experts";
-    else if (config->router_scales_input)
-        beyond = "a router that scales what experts read";
-    else if (config->query_growth != 0)
-        beyond = "queries that grow with their position";
-    for (uint32_t i = 0; i < config->n_kind && beyond == NULL; i++)
-        beyond = layer_beyond(&config->kinds[i]);
-    return beyond == NULL ? MOEC_OK : refuse(config, beyond, err);
-}
 
 /* ---- copying ---- */
 
@@ -118,39 +64,107 @@ static enum moec_status take(struct walk *walk, uint64_t n, float **vector)
     return MOEC_OK;
 }
 
-static enum moec_status take_layer(struct walk *walk, const struct moec_config *config, uint32_t at,
+/* A norm of the model's layers, with its biases behind it. */
+static uint64_t norm_floats(const struct moec_config *config)
+{
+    return (config->layer_norm ? moec_lanes_padded(config->n_embd) : 0) + config->n_embd;
+}
+
+static enum moec_status take_mixer(struct walk *walk, const struct moec_layer_kind *kind,
                                    struct moec_layer *layer)
 {
-    const struct moec_layer_kind *kind = moec_config_layer(config, at);
-    const uint64_t q_dim = moec_layer_q_dim(kind), kv_dim = moec_layer_kv_dim(kind);
+    const uint64_t q_dim = moec_layer_q_dim(kind), kv_dim = moec_layer_kv_dim(kind),
+                   n_channel = moec_layer_is_running(kind) ? moec_layer_channels(kind) : 0;
     struct {
         float **vector;
         uint64_t n;
     } all[] = {
-        {&layer->attention_norm, config->n_embd},
-        {&layer->mlp_norm, config->n_embd},
         {&layer->q_bias, q_dim},
         {&layer->k_bias, kv_dim},
         {&layer->v_bias, kv_dim},
-        {&layer->o_bias, config->n_embd},
         {&layer->q_norm, moec_layer_norm_dim(kind, kind->n_head)},
         {&layer->k_norm, moec_layer_norm_dim(kind, kind->n_kv_head)},
+        {&layer->v_norm, kind->head_dim},
         {&layer->sinks, kind->n_head},
-        {&layer->shared_expert_gate, config->n_embd},
+        {&layer->q_down_norm, kind->q_latent_dim},
+        {&layer->kv_down_norm, kind->latent_dim},
+        {&layer->convolution, kind->conv_size * moec_lanes_padded(n_channel)},
+        {&layer->convolution_bias, n_channel},
+        {&layer->decay_log, kind->n_head},
+        {&layer->decay_bias, moec_layer_decays(kind)},
+        {&layer->delta_norm, moec_layer_state_norm(kind)},
+        {&layer->skip, kind->n_head},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         MOEC_TRY(take(walk, all[i].n, all[i].vector));
     return MOEC_OK;
 }
 
-/* On copies of the model's pointers. */
-static enum moec_status take_all(struct walk *walk, const struct moec_config *config,
-                                 struct moec_layer *layers, float **final_norm, float **head_bias)
+static enum moec_status take_layer(struct walk *walk, const struct moec_config *config, uint32_t at,
+                                   struct moec_layer *layer)
 {
-    for (uint32_t at = 0; at < config->n_layer; at++)
-        MOEC_TRY(take_layer(walk, config, at, &layers[at]));
-    MOEC_TRY(take(walk, config->n_embd, final_norm));
-    return take(walk, config->n_vocab, head_bias);
+    float **norms[] = {&layer->attention_norm, &layer->mlp_norm, &layer->attention_post_norm,
+                       &layer->mlp_post_norm};
+    float **others[] = {&layer->o_bias,      &layer->shared_expert_gate, &layer->router_norm,
+                        &layer->expert_norm, &layer->expert_post_norm,   &layer->shared_post_norm,
+                        &layer->cross_norm};
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+        MOEC_TRY(take(walk, norm_floats(config), norms[i]));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        MOEC_TRY(take(walk, config->n_embd, others[i]));
+    return take_mixer(walk, moec_config_layer(config, at), layer);
+}
+
+/* Biases of one projection, an expert's behind the one before, as F32. */
+static enum moec_status take_biases(struct walk *walk, const struct moec_matrix *from, float **to,
+                                    size_t *stride)
+{
+    void *row = NULL;
+    enum moec_status status = MOEC_OK;
+    *stride = moec_lanes_padded(from->columns);
+    if (from->rows == 0)
+        return MOEC_OK;
+    if (walk->upload == NULL) {
+        walk->n_floats += from->rows * *stride;
+        return MOEC_OK;
+    }
+    MOEC_TRY(moec_alloc(&row, *stride, sizeof(float), "a bias of an MLP", walk->err));
+    *to = walk->upload->model->vectors + walk->n_floats;
+    for (uint32_t r = 0; r < from->rows && status == MOEC_OK; r++) {
+        float *vector = row;
+        moec_codec_decode_row(from->codec, from->data + r * from->stride_bytes, from->columns, vector);
+        status = take(walk, from->columns, &vector);
+    }
+    free(row);
+    return status;
+}
+
+static enum moec_status take_layer_biases(struct walk *walk, const struct moec_layer *layer,
+                                          struct moec_gpu_biases *biases)
+{
+    const struct moec_matrix *from = layer->is_moe ? layer->expert_biases : layer->dense.biases;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+        MOEC_TRY(take_biases(walk, &from[p], &biases->at[p], &biases->stride[p]));
+    return MOEC_OK;
+}
+
+/* On copies of the model's pointers; biases of MLPs are the model's until they are taken. */
+static enum moec_status take_all(struct walk *walk, struct moec_gpu_model *model)
+{
+    const struct moec_config *config = &model->model->config;
+    for (uint32_t at = 0; at < config->n_layer; at++) {
+        MOEC_TRY(take_layer(walk, config, at, &model->layers[at]));
+        MOEC_TRY(take_layer_biases(walk, &model->model->layers[at], &model->biases[at]));
+    }
+    for (int stack = MOEC_STACK_ENCODER; config->n_bucket > 0 && stack <= MOEC_STACK_DECODER; stack++)
+        MOEC_TRY(take(walk,
+                      moec_config_layer(config, 0)->n_head *
+                          moec_position_bias_width(config, (enum moec_stack)stack),
+                      &model->position_bias[stack]));
+    MOEC_TRY(take(walk, norm_floats(config), &model->final_norm));
+    MOEC_TRY(take(walk, config->n_embd, &model->encoder_norm));
+    MOEC_TRY(take(walk, config->n_embd, &model->output_projection_bias));
+    return take(walk, config->n_vocab, &model->head_bias);
 }
 
 /* ---- matrices ---- */
@@ -172,8 +186,26 @@ static void move_matrices(struct moec_gpu_model *model)
 {
     for (uint32_t at = 0; at < model->model->config.n_layer; at++) {
         struct moec_layer *layer = &model->layers[at];
-        struct moec_matrix *matrices[] = {&layer->q, &layer->k,           &layer->v,
-                                          &layer->o, &layer->output_gate, &layer->router};
+        struct moec_matrix *matrices[] = {&layer->q,
+                                          &layer->k,
+                                          &layer->v,
+                                          &layer->o,
+                                          &layer->output_gate,
+                                          &layer->router,
+                                          &layer->q_down,
+                                          &layer->kv_down,
+                                          &layer->kv_up,
+                                          &layer->input_gate,
+                                          &layer->delta_rate,
+                                          &layer->delta_decay,
+                                          &layer->cross_q,
+                                          &layer->cross_k,
+                                          &layer->cross_v,
+                                          &layer->cross_o,
+                                          &layer->positions,
+                                          &layer->bypass,
+                                          &layer->delta_decay_down,
+                                          &layer->output_gate_down};
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
             move_matrix(model, matrices[i]);
         move_mlp(model, &layer->shared);
@@ -181,6 +213,7 @@ static void move_matrices(struct moec_gpu_model *model)
     }
     move_matrix(model, &model->embedding);
     move_matrix(model, &model->head);
+    move_matrix(model, &model->output_projection);
 }
 
 /* ---- creation ---- */
@@ -188,13 +221,12 @@ static void move_matrices(struct moec_gpu_model *model)
 static enum moec_status upload_all(struct moec_gpu_model *model, struct upload *upload,
                                    struct moec_error *err)
 {
-    const struct moec_config *config = &model->model->config;
     struct walk fill = {.upload = upload, .err = err};
     MOEC_TRY(upload->ops->alloc_pinned(upload->gpu, 2 * PIECE_BYTES, "copies of the dense weights",
                                        (void **)&upload->pieces, err));
     for (int i = 0; i < 2; i++)
         MOEC_TRY(upload->ops->event_create(upload->gpu, &upload->done[i], err));
-    MOEC_TRY(take_all(&fill, config, model->layers, &model->final_norm, &model->head_bias));
+    MOEC_TRY(take_all(&fill, model));
     MOEC_TRY(
         upload_bytes(upload, model->blob, model->model->dense.blob, model->model->dense.blob_bytes, err));
     move_matrices(model);
@@ -220,11 +252,16 @@ static enum moec_status copy_pointers(struct moec_gpu_model *model, struct moec_
     const struct moec_model *from = model->model;
     const uint32_t n_layer = from->config.n_layer;
     MOEC_TRY(moec_alloc((void **)&model->layers, n_layer, sizeof *model->layers, "layers on a device", err));
+    MOEC_TRY(moec_alloc((void **)&model->biases, n_layer, sizeof *model->biases, "layers on a device", err));
     memcpy(model->layers, from->layers, n_layer * sizeof *model->layers);
     model->embedding = from->embedding;
     model->head = from->head;
+    model->output_projection = from->output_projection;
     model->final_norm = from->final_norm;
     model->head_bias = from->head_bias;
+    model->output_projection_bias = from->output_projection_bias;
+    model->encoder_norm = from->encoder_norm;
+    memcpy(model->position_bias, from->position_bias, sizeof model->position_bias);
     return MOEC_OK;
 }
 
@@ -234,7 +271,7 @@ static enum moec_status create(struct moec_gpu_model *model, struct moec_error *
     const struct moec_dense *dense = &model->model->dense;
     struct walk count = {.err = err};
     MOEC_TRY(copy_pointers(model, err));
-    MOEC_TRY(take_all(&count, &model->model->config, model->layers, &model->final_norm, &model->head_bias));
+    MOEC_TRY(take_all(&count, model));
     MOEC_TRY(ops->stream_create(model->gpu, &model->stream, err));
     MOEC_TRY(ops->alloc(model->gpu, dense->blob_bytes, "dense weights", (void **)&model->blob, err));
     MOEC_TRY(ops->alloc(model->gpu, count.n_floats * sizeof(float), "norms and biases",
@@ -242,14 +279,35 @@ static enum moec_status create(struct moec_gpu_model *model, struct moec_error *
     return fill(model, err);
 }
 
+/* Floats of biases of a layer's MLPs, at most. */
+static uint64_t bias_floats(const struct moec_config *config, const struct moec_layer_kind *kind)
+{
+    const uint64_t n_expert = kind->is_moe ? config->n_expert : 1,
+                   n_ff = kind->is_moe ? config->n_ff_expert : kind->n_ff_dense;
+    const bool has_biases = kind->is_moe ? config->expert_bias : config->dense_bias;
+    return has_biases ? n_expert * (2 * moec_lanes_padded(n_ff) + moec_lanes_padded(config->n_embd)) : 0;
+}
+
+/* Floats of a layer's other vectors, at most: lanes that they are padded with, norms, what mixers have. */
+static uint64_t vector_floats(const struct moec_config *config, const struct moec_layer_kind *kind)
+{
+    const uint64_t n_channel = moec_layer_is_running(kind) ? moec_layer_channels(kind) : 0;
+    const uint64_t n_norm = config->norms == MOEC_NORMS_AROUND ? 4 : 2, n_own = config->own_norms ? 4 : 0;
+    const uint64_t norms = n_norm * norm_floats(config) + (n_own + 3) * config->n_embd;
+    const uint64_t running = n_channel == 0 ? 0
+                                            : (kind->conv_size + (uint64_t)1) * moec_lanes_padded(n_channel) +
+                                                  moec_layer_decays(kind) + moec_layer_state_norm(kind);
+    return (uint64_t)32 * MOEC_LANES + norms + 2 * moec_layer_q_dim(kind) + 3 * moec_layer_kv_dim(kind) +
+           3 * (uint64_t)kind->n_head + kind->head_dim + kind->q_latent_dim + kind->latent_dim + running;
+}
+
 uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes)
 {
-    uint64_t n_floats = config->n_embd + (uint64_t)config->n_vocab + (uint64_t)2 * MOEC_LANES;
-    for (uint32_t at = 0; at < config->n_layer; at++) {
-        const struct moec_layer_kind *kind = moec_config_layer(config, at);
-        n_floats += 4 * (uint64_t)config->n_embd + 2 * moec_layer_q_dim(kind) + 3 * moec_layer_kv_dim(kind) +
-                    kind->n_head + (uint64_t)10 * MOEC_LANES;
-    }
+    uint64_t n_floats = norm_floats(config) + 2 * (uint64_t)config->n_embd + config->n_vocab +
+                        moec_position_bias_floats(config) + (uint64_t)8 * MOEC_LANES;
+    for (uint32_t at = 0; at < config->n_layer; at++)
+        n_floats += vector_floats(config, moec_config_layer(config, at)) +
+                    bias_floats(config, moec_config_layer(config, at));
     return dense_bytes + n_floats * sizeof(float);
 }
 
@@ -257,7 +315,6 @@ enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_m
                                        struct moec_gpu_model **out, struct moec_error *err)
 {
     struct moec_gpu_model *made = NULL;
-    MOEC_TRY(moec_gpu_model_check(&model->config, err));
     if (model->dense.blob == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "a model that is streamed cannot run on a device");
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a model on a device", err));
@@ -281,5 +338,6 @@ void moec_gpu_model_free(struct moec_gpu_model *model)
     ops->free(model->gpu, model->vectors);
     ops->stream_free(model->gpu, model->stream);
     free(model->layers);
+    free(model->biases);
     free(model);
 }

@@ -7,6 +7,13 @@
 #include "runtime/cuda/gpu.h"
 #include "runtime/forward/model.h"
 
+/* Biases of a layer's routed experts, or of its dense MLP, by enum moec_projection: F32, an expert's `stride`
+ * floats behind the one before; NULL without. */
+struct moec_gpu_biases {
+    float *at[MOEC_PROJECTION_COUNT];
+    size_t stride[MOEC_PROJECTION_COUNT];
+};
+
 struct moec_gpu_model {
     const struct moec_model *model; /* resident; this and the device: borrowed until freed */
     struct moec_gpu *gpu;
@@ -15,20 +22,17 @@ struct moec_gpu_model {
     float *vectors;
     /* As the model's, with pointers to the device's memory: vectors are padded with zeros to whole lanes. */
     struct moec_layer *layers;
-    struct moec_matrix embedding, head;
-    float *final_norm, *head_bias;
+    struct moec_gpu_biases *biases; /* (n_layer) */
+    struct moec_matrix embedding, head, output_projection;
+    float *final_norm, *head_bias, *output_projection_bias, *encoder_norm;
+    float *position_bias[2]; /* by enum moec_stack */
 };
-
-/* Whether layers of all kinds that the model has can run on a device. Errors: MOEC_ERR_UNSUPPORTED, naming
- * what cannot. */
-MOEC_WARN_UNUSED enum moec_status moec_gpu_model_check(const struct moec_config *config,
-                                                       struct moec_error *err);
 
 /* Bytes of the device's memory, for a budget: at least those of a model of which this is known before it is
  * loaded. */
 uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes);
 
-/* Errors: those of moec_gpu_model_check, and the device's. */
+/* Errors: MOEC_ERR_UNSUPPORTED for a streamed model; the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_model *model,
                                                         struct moec_gpu_model **out, struct moec_error *err);
 void moec_gpu_model_free(struct moec_gpu_model *model); /* NULL-safe */

@@ -3,14 +3,12 @@
 #include "formats/base/memory.h"
 
 enum moec_status moec_engine_gpu_open(const char *device, const struct moec_gpu_entry *entry,
-                                      const struct moec_bundle *bundle, struct moec_engine_gpu **out,
-                                      struct moec_error *err)
+                                      struct moec_engine_gpu **out, struct moec_error *err)
 {
     struct moec_engine_gpu *made = NULL;
     enum moec_status status = MOEC_OK;
     uint32_t number = 0;
     MOEC_TRY(moec_gpu_number_read(device, &number, err));
-    MOEC_TRY(moec_gpu_model_check(&bundle->config, err));
     if (entry == NULL)
         MOEC_TRY(moec_gpu_library_open(&entry, err));
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a device", err));

@@ -20,10 +20,8 @@ struct moec_engine_gpu {
     void *pinned; /* the cache's memory */
 };
 
-/* Opens the device of this name ("cuda:1") by an entry, or NULL: that of libmoert-cuda.so; and checks that it
- * runs the bundle's layers. */
+/* Opens the device of this name ("cuda:1") by an entry, or NULL: that of libmoert-cuda.so. */
 MOEC_WARN_UNUSED enum moec_status moec_engine_gpu_open(const char *device, const struct moec_gpu_entry *entry,
-                                                       const struct moec_bundle *bundle,
                                                        struct moec_engine_gpu **out, struct moec_error *err);
 
 /* Copies the dense weights and makes the pool; both are borrowed until it is freed. With `plan` made. */

@@ -491,7 +491,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     const struct moec_bundle *bundle = engine->bundle;
     MOEC_TRY(check_device(engine, options, err));
     if (options->device != NULL)
-        MOEC_TRY(moec_engine_gpu_open(options->device, entry, bundle, &engine->gpu, err));
+        MOEC_TRY(moec_engine_gpu_open(options->device, entry, &engine->gpu, err));
     MOEC_TRY(make_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));

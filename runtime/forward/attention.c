@@ -132,21 +132,11 @@ static void rotate_token(const struct attention *attention, uint32_t token, uint
     moec_rope_rotate(kind, cosine, sine, kind->n_kv_head, k);
 }
 
-/* Queries of late positions are larger in some models (query_growth). */
 static void grow_queries(const struct attention *attention, uint32_t position, size_t n, float *q)
 {
-    const struct moec_config *config = &attention->forward->model->config;
-    const float growth = config->query_growth;
-    const bool is_own = config->growth_positions > 0; /* of layers without rotation alone */
-    const uint32_t n_trained =
-        is_own ? config->growth_positions : attention->kind->rope_scaling.original_positions;
-    if (growth == 0 || (is_own && attention->rope != NULL))
-        return;
-    const uint32_t n_whole = (position + is_own) / n_trained;
-    if (n_whole == 0)
-        return;
-    const float factor = 1 + growth * (float)moec_log_f64(1 + (double)n_whole);
-    for (size_t i = 0; i < n; i++)
+    const float factor =
+        moec_rope_query_factor(&attention->forward->model->config, attention->kind, position);
+    for (size_t i = 0; i < n && factor != 1; i++)
         q[i] *= factor;
 }
 
@@ -806,6 +796,8 @@ enum moec_status moec_forward_cross(const struct moec_forward *forward, uint32_t
 {
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_layer *weights = NULL;
+    if (forward->backend != NULL)
+        return forward->backend->ops->cross(forward->backend, layer, spans, n_spans, n_tok, hidden, err);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     struct attention attention = attention_of(forward, layer, hidden);
@@ -836,6 +828,8 @@ enum moec_status moec_forward_keys(const struct moec_forward *forward, uint32_t 
 {
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_layer *weights = NULL;
+    if (forward->backend != NULL)
+        return forward->backend->ops->keys(forward->backend, layer, n_tok, hidden, keys, values, err);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     float *normed = moec_forward_scratch(forward)->normed;
@@ -852,6 +846,8 @@ enum moec_status moec_forward_cross_keys(const struct moec_forward *forward, uin
 {
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_layer *weights = NULL;
+    if (forward->backend != NULL)
+        return forward->backend->ops->cross_keys(forward->backend, layer, n_tok, encoded, keys, values, err);
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     run_keys(forward, &weights->cross_k, &weights->cross_v, n_tok, encoded, keys, values);

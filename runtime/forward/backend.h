@@ -30,8 +30,11 @@ struct moec_backend_scores {
  * shared expert's output times its factor. */
 struct moec_backend_sum {
     uint32_t n_tok, top_k;
-    const float *weights;       /* (T, k) */
-    const bool *passes_by;      /* (T, k): experts that were not computed and count as zeros; NULL = none */
+    const float *weights;  /* (T, k) */
+    const bool *passes_by; /* (T, k): experts that were not computed and count as zeros; NULL = none */
+    /* Experts of weights of 0 or less were full and not computed: they count as zeros, or as their input
+     * times the size of a weight below 0 (struct moec_sequence_rows). */
+    bool is_limited;
     const float *shared_factor; /* (T), where the layer has a shared expert */
 };
 
@@ -50,16 +53,31 @@ struct moec_backend_ops {
     /* As moec_forward_attention; spans stand one behind the other from row 0 on. */
     enum moec_status (*attention)(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
                                   uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+    /* Of encoder-decoder models: as moec_forward_encoded, _keys, _cross_keys and _cross; not looked at in
+     * others. */
+    enum moec_status (*encoded)(struct moec_backend *self, uint32_t n_tok, const float *hidden,
+                                float *encoded, struct moec_error *err);
+    enum moec_status (*keys)(struct moec_backend *self, uint32_t layer, uint32_t n_tok, const float *hidden,
+                             float *keys, float *values, struct moec_error *err);
+    enum moec_status (*cross_keys)(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                                   const float *encoded, float *keys, float *values, struct moec_error *err);
+    enum moec_status (*cross)(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
+                              uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
     /* hidden += the dense MLP of norm(hidden). */
     enum moec_status (*dense)(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,
                               struct moec_error *err);
 
     /* A MoE layer: norms its input; says what the router of a layer, this one or another, makes of that;
-     * computes some of the routed experts' rows, or the shared expert's; adds it all up. */
+     * computes some of the routed experts' rows, whose biases are the backend's own, or the shared expert's;
+     * adds it all up. */
     enum moec_status (*norm)(struct moec_backend *self, uint32_t layer, uint32_t n_tok, const float *hidden,
                              struct moec_error *err);
     enum moec_status (*score)(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
                               struct moec_backend_scores *out, struct moec_error *err);
+    /* Routed experts of this layer read its normed input times factors (T), in models whose router scales
+     * what they read; not looked at in others. */
+    enum moec_status (*scale)(struct moec_backend *self, uint32_t n_tok, const float *factors,
+                              struct moec_error *err);
     enum moec_status (*experts)(struct moec_backend *self, const struct moec_mlp_job *jobs, uint32_t n_jobs,
                                 struct moec_error *err);
     enum moec_status (*shared)(struct moec_backend *self, uint32_t layer, uint32_t n_tok,

@@ -83,6 +83,8 @@ enum moec_status moec_forward_encoded(const struct moec_forward *forward, uint32
                                       float *encoded, struct moec_error *err)
 {
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    if (forward->backend != NULL)
+        return forward->backend->ops->encoded(forward->backend, n_tok, hidden, encoded, err);
     moec_forward_norm_batch(forward, forward->model->encoder_norm, n_tok, hidden, encoded);
     return MOEC_OK;
 }

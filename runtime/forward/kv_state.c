@@ -192,6 +192,15 @@ void moec_kv_state_append(struct moec_kv_state *state, uint64_t n)
     state->run_length = state->length;
 }
 
+/* Both are of one memory. */
+static void copy_rows(const struct moec_kv_state *state, float *to, const float *from, size_t n_bytes)
+{
+    if (state->backend != NULL)
+        state->backend->ops->copy(state->backend, to, from, n_bytes);
+    else
+        memcpy(to, from, n_bytes);
+}
+
 /* ---- going back ---- */
 
 void moec_kv_state_keep(struct moec_kv_state *state, uint64_t n)
@@ -222,8 +231,8 @@ static void go_back(struct moec_kv_state *state, uint64_t n)
          best < MOEC_KV_COPIES && layer < state->first_layer + state->n_layer; layer++) {
         const struct moec_layer_kind *kind = moec_config_layer(state->config, layer);
         if (moec_layer_is_running(kind))
-            memcpy(floats_of(state, layer), copy_of(state, best, layer),
-                   moec_running_floats(kind) * sizeof(float));
+            copy_rows(state, floats_of(state, layer), copy_of(state, best, layer),
+                      moec_running_floats(kind) * sizeof(float));
     }
 }
 
@@ -254,15 +263,6 @@ void moec_kv_state_recover(struct moec_kv_state *state, uint64_t n)
 
 /* ---- copying ---- */
 
-/* Both are of one memory. */
-static void copy_rows(const struct moec_kv_state *state, float *to, const float *from, size_t n_bytes)
-{
-    if (state->backend != NULL)
-        state->backend->ops->copy(state->backend, to, from, n_bytes);
-    else
-        memcpy(to, from, n_bytes);
-}
-
 void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *from, uint64_t shared)
 {
     const uint32_t end = from->first_layer + from->n_layer;
@@ -283,6 +283,7 @@ void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *fr
     for (uint32_t layer = from->first_layer; from->is_running && layer < end; layer++) {
         const struct moec_layer_kind *kind = moec_config_layer(from->config, layer);
         if (moec_layer_is_running(kind) && from->run_length > 0)
-            memcpy(floats_of(to, layer), floats_of(from, layer), moec_running_floats(kind) * sizeof(float));
+            copy_rows(to, floats_of(to, layer), floats_of(from, layer),
+                      moec_running_floats(kind) * sizeof(float));
     }
 }

@@ -70,8 +70,8 @@ MOEC_WARN_UNUSED enum moec_status moec_kv_state_create(const struct moec_config 
                                                        uint32_t n_layer, enum moec_kv_room room,
                                                        uint64_t n_rows, const char *what,
                                                        struct moec_kv_state *state, struct moec_error *err);
-/* The same in a backend's memory, for attention layers: its rows are only passed to the backend. `backend`
- * NULL is the process's own. */
+/* The same in a backend's memory: its rows and states are only passed to the backend. `backend` NULL is the
+ * process's own. */
 MOEC_WARN_UNUSED enum moec_status
 moec_kv_state_create_on(struct moec_backend *backend, const struct moec_config *config, uint32_t first_layer,
                         uint32_t n_layer, enum moec_kv_room room, uint64_t n_rows, const char *what,

@@ -336,6 +336,7 @@ static enum moec_status combine_on_backend(const struct moe *moe, struct moec_er
                                          .top_k = moe->forward->model->config.top_k,
                                          .weights = moe->routing.weights,
                                          .passes_by = moe->skips,
+                                         .is_limited = moe->is_limited,
                                          .shared_factor = moe->routing.shared_gate};
     return backend->ops->combine(backend, moe->layer, &sum, moe->hidden, err);
 }
@@ -365,7 +366,8 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
         if (*n_held > 0 && source->ops->ready != NULL && !source->ops->ready(source, request))
             break;
         struct moec_mlp_job *job = &scratch->jobs[*n_held];
-        *job = (struct moec_mlp_job){.pairs = scratch->pairs + scratch->expert_start[active[*n_held]]};
+        *job = (struct moec_mlp_job){.request = request,
+                                     .pairs = scratch->pairs + scratch->expert_start[active[*n_held]]};
         MOEC_TRY(source->ops->acquire(source, request, &job->mlp, err));
         moec_layer_expert_biases(moe->weights, request.expert, &job->mlp);
         if (moe->forward->sparsity != NULL)

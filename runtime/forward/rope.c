@@ -119,6 +119,17 @@ void moec_rope_angles(const struct moec_config *config, const struct moec_layer_
     }
 }
 
+float moec_rope_query_factor(const struct moec_config *config, const struct moec_layer_kind *kind,
+                             uint32_t position)
+{
+    const bool is_own = config->growth_positions > 0; /* of layers without rotation alone */
+    const uint32_t n_trained = is_own ? config->growth_positions : kind->rope_scaling.original_positions;
+    if (config->query_growth == 0 || (is_own && kind->rope_theta != 0))
+        return 1;
+    const uint32_t n_whole = (position + is_own) / n_trained;
+    return n_whole == 0 ? 1 : 1 + config->query_growth * (float)moec_log_f64(1 + (double)n_whole);
+}
+
 /* As in transformers' apply_rotary_pos_emb: each product is rounded, then the sum. */
 void moec_rope_rotate(const struct moec_layer_kind *kind, const float *cosine, const float *sine,
                       uint32_t n_heads, float *x)

@@ -15,6 +15,12 @@ void moec_rope_fill(const struct moec_config *config, const struct moec_layer_ki
 void moec_rope_angles(const struct moec_config *config, const struct moec_layer_kind *kind,
                       const float *inverse_frequency, uint32_t position, float *cosine, float *sine);
 
+/* What queries at a position are multiplied by in models whose late queries are larger (query_growth);
+ * else 1.
+ */
+float moec_rope_query_factor(const struct moec_config *config, const struct moec_layer_kind *kind,
+                             uint32_t position);
+
 /* Turns rotary_dim dimensions of n_heads heads from x on; heads are head_dim floats apart. */
 void moec_rope_rotate(const struct moec_layer_kind *kind, const float *cosine, const float *sine,
                       uint32_t n_heads, float *x);

@@ -207,16 +207,15 @@ static void fill_experts(const struct router *router, const struct moec_sequence
     }
 }
 
-/* Experts read the normed state times the router's weight, which then counts 1. */
+/* Experts read the normed state times the router's weight. */
 static void scale_inputs(const struct moec_forward *forward, uint32_t n_tok,
-                         const struct moec_moe_inputs *inputs, const struct moec_routing *routing)
+                         const struct moec_moe_inputs *inputs, const float *weights)
 {
     const size_t stride = moec_forward_scratch(forward)->stride;
     for (uint32_t t = 0; t < n_tok; t++) {
         float *row = inputs->experts + t * stride;
         memcpy(row, inputs->router + t * stride, stride * sizeof *row);
-        moec_scale_lanes(row, stride, routing->weights[t]);
-        routing->weights[t] = 1;
+        moec_scale_lanes(row, stride, weights[t]);
     }
 }
 
@@ -243,8 +242,14 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
         moec_decide(forward, layer, sequences, routing);
     else if (sequences != NULL && forward->model->config.expert_capacity > 0)
         fill_experts(&router, sequences);
-    if (forward->model->config.router_scales_input)
-        scale_inputs(forward, n_tok, inputs, routing);
+    if (!forward->model->config.router_scales_input)
+        return MOEC_OK;
+    if (backend != NULL)
+        MOEC_TRY(backend->ops->scale(backend, n_tok, routing->weights, err));
+    else
+        scale_inputs(forward, n_tok, inputs, routing->weights);
+    for (uint32_t t = 0; t < n_tok; t++) /* with top-1 */
+        routing->weights[t] = 1;
     return MOEC_OK;
 }
 

@@ -7,24 +7,14 @@
 
 #define COLUMNS MOEC_RUNNING_COLUMNS
 
-/* transformers adds this to the squares of queries and keys before it divides by their root. */
-#define NORM_EPS 1e-6f
-
-/* Where a token's row in scratch has what: inputs of the convolution (queries, keys and values in the order
- * of its channels; outputs replace values), in layers with matrices the gate, the rate of each value head and
- * decays, and the latents of decays and gates where they have some. */
-struct row_layout {
-    size_t queries, keys, values, gate, rate, decay, decay_latent, gate_latent, end;
-};
-
-static struct row_layout layout_of(const struct moec_layer_kind *kind)
+struct moec_running_row moec_running_row_of(const struct moec_layer_kind *kind)
 {
     const bool has_matrices = moec_layer_has_matrices(kind);
     const size_t n_key = has_matrices ? (size_t)kind->n_kv_head * kind->head_dim : 0;
     const size_t n_value = moec_layer_out_dim(kind), n_head = moec_lanes_padded(kind->n_head);
-    struct row_layout layout = {.keys = n_key, .values = 2 * n_key};
+    struct moec_running_row layout = {.keys = n_key, .values = 2 * n_key};
     if (kind->mixer == MOEC_MIXER_SPACE)
-        layout = (struct row_layout){.keys = n_value, .queries = n_value + n_key};
+        layout = (struct moec_running_row){.keys = n_value, .queries = n_value + n_key};
     /* Behind values there is room for whole lanes, in keys that are used up where these come later. */
     layout.gate = layout.values + moec_lanes_padded(n_value);
     layout.gate = layout.gate > n_value + 2 * n_key ? layout.gate : n_value + 2 * n_key;
@@ -37,21 +27,15 @@ static struct row_layout layout_of(const struct moec_layer_kind *kind)
     return layout;
 }
 
-/* Floats of a state that the convolution has. */
-static size_t tail_floats(const struct moec_layer_kind *kind)
-{
-    return (size_t)(kind->conv_size - 1) * moec_layer_channels(kind);
-}
-
 uint64_t moec_running_floats(const struct moec_layer_kind *kind)
 {
     const uint64_t rows = moec_layer_has_matrices(kind) ? (uint64_t)kind->n_head * kind->head_dim : 0;
-    return tail_floats(kind) + rows * moec_lanes_padded(moec_layer_value_dim(kind));
+    return moec_running_tail_floats(kind) + rows * moec_lanes_padded(moec_layer_value_dim(kind));
 }
 
 size_t moec_running_token_floats(const struct moec_layer_kind *kind)
 {
-    return layout_of(kind).end;
+    return moec_running_row_of(kind).end;
 }
 
 uint64_t moec_running_thread_floats(const struct moec_layer_kind *kind)
@@ -67,7 +51,7 @@ struct running {
     const struct moec_span *spans;
     uint32_t n_spans;
     uint32_t n_tok;
-    struct row_layout layout;
+    struct moec_running_row layout;
     size_t stride; /* of rows */
     float *rows;   /* (n_tok, stride), in scratch */
 };
@@ -255,7 +239,7 @@ static void prepare_tile(void *context, size_t item, int thread)
     const struct moec_layer_kind *kind = r->kind;
     const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS, dim = kind->head_dim;
     const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, r->n_tok - first);
-    const float eps = NORM_EPS / (float)dim;
+    const float eps = MOEC_DELTA_NORM_EPS / (float)dim;
     for (uint32_t t = first; t < end; t++) {
         float *row = r->rows + t * r->stride, *keys = row + r->layout.keys;
         for (uint32_t head = 0; moec_layer_is_delta(kind) && head < kind->n_kv_head; head++) {
@@ -324,7 +308,8 @@ static void pass_token(const struct running *r, const struct columns *at, float 
 static size_t place_in_state(const struct running *r, const struct columns *at, uint32_t i)
 {
     const size_t stride = moec_lanes_padded(moec_layer_value_dim(r->kind));
-    return tail_floats(r->kind) + ((size_t)at->head * r->kind->head_dim + i) * stride + at->first;
+    return moec_running_tail_floats(r->kind) + ((size_t)at->head * r->kind->head_dim + i) * stride +
+           at->first;
 }
 
 static void store_columns(const struct running *r, const struct columns *at, float *state)
@@ -440,7 +425,7 @@ void moec_running_run(const struct moec_forward *forward, uint32_t layer, const 
 {
     const struct moec_layer_kind *kind = moec_config_layer(&forward->model->config, layer);
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const struct row_layout layout = layout_of(kind);
+    const struct moec_running_row layout = moec_running_row_of(kind);
     const struct running r = {.forward = forward,
                               .kind = kind,
                               .weights = weights,

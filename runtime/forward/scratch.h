@@ -79,7 +79,8 @@ struct moec_thread_scratch {
  * output row p = pairs[i] comes from input row p / pairs_per_row. */
 struct moec_mlp_job {
     struct moec_mlp mlp;
-    const uint32_t *pairs; /* (n) or NULL: 0, 1, .. */
+    struct moec_expert_request request; /* of a routed expert: whose MLP it is */
+    const uint32_t *pairs;              /* (n) or NULL: 0, 1, .. */
     uint32_t pairs_per_row;
     uint32_t first_pair; /* the pair whose output row stands first in `out` */
     const float

@@ -164,17 +164,36 @@ static enum moec_status create_counts(struct moec_session *session, struct moec_
                       sizeof *session->choices, "experts of a text", err);
 }
 
+/* Rows of hidden states, where the forward computes. */
+static enum moec_status create_rows(const struct moec_forward *forward, uint32_t n_rows, const char *what,
+                                    float **out, struct moec_error *err)
+{
+    const uint64_t n_floats = (uint64_t)n_rows * moec_forward_stride(&forward->model->config);
+    if (forward->backend != NULL)
+        return forward->backend->ops->alloc(forward->backend, n_floats * sizeof(float), what, (void **)out,
+                                            err);
+    return moec_alloc_aligned((void **)out, n_floats, sizeof(float), what, err);
+}
+
+static void free_rows(const struct moec_forward *forward, float *rows)
+{
+    if (forward->backend != NULL)
+        forward->backend->ops->free(forward->backend, rows);
+    else
+        free(rows);
+}
+
 static enum moec_status create_source(struct moec_session *session, struct moec_error *err)
 {
     const struct moec_config *config = &session->forward->model->config;
     const uint32_t n_context = session->n_context;
     const char *what = "keys and values of a source";
-    MOEC_TRY(moec_kv_state_create(config, config->n_encoder_layer, decoder_layers(config), MOEC_KV_EACH_LAYER,
-                                  n_context, what, &session->source_kv, err));
-    MOEC_TRY(moec_kv_state_create(config, 0, config->n_encoder_layer, MOEC_KV_ONE_LAYER, n_context, what,
-                                  &session->encoder_kv, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&session->source, (uint64_t)n_context * moec_forward_stride(config),
-                                sizeof(float), "hidden states of a source", err));
+    struct moec_backend *backend = session->forward->backend;
+    MOEC_TRY(moec_kv_state_create_on(backend, config, config->n_encoder_layer, decoder_layers(config),
+                                     MOEC_KV_EACH_LAYER, n_context, what, &session->source_kv, err));
+    MOEC_TRY(moec_kv_state_create_on(backend, config, 0, config->n_encoder_layer, MOEC_KV_ONE_LAYER,
+                                     n_context, what, &session->encoder_kv, err));
+    MOEC_TRY(create_rows(session->forward, n_context, "hidden states of a source", &session->source, err));
     return create_counts(session, err);
 }
 
@@ -211,27 +230,6 @@ out:
     return status;
 }
 
-/* Activations of the first of some sessions. */
-static enum moec_status create_hidden(struct moec_session *session, struct moec_error *err)
-{
-    const struct moec_forward *forward = session->forward;
-    const uint64_t n_floats = (uint64_t)forward->max_tokens * moec_forward_stride(&forward->model->config);
-    const char *what = "activations of a session";
-    if (forward->backend != NULL)
-        return forward->backend->ops->alloc(forward->backend, n_floats * sizeof(float), what,
-                                            (void **)&session->hidden, err);
-    return moec_alloc_aligned((void **)&session->hidden, n_floats, sizeof(float), what, err);
-}
-
-static void free_hidden(struct moec_session *session)
-{
-    struct moec_backend *backend = session->forward->backend;
-    if (backend != NULL)
-        backend->ops->free(backend, session->hidden);
-    else
-        free(session->hidden);
-}
-
 enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,
                                      struct moec_session **out, struct moec_error *err)
 {
@@ -239,7 +237,8 @@ enum moec_status moec_session_create(const struct moec_forward *forward, uint32_
     const struct moec_config *config = &forward->model->config;
     struct moec_session *session = NULL;
     MOEC_TRY(create(forward, n_context, MOEC_KV_REWINDABLE, &session, err));
-    MOEC_TRY_OUT(create_hidden(session, err));
+    MOEC_TRY_OUT(
+        create_rows(forward, forward->max_tokens, "activations of a session", &session->hidden, err));
     if (moec_config_is_encoder_decoder(config))
         MOEC_TRY_OUT(create_source(session, err));
     *out = session;
@@ -263,14 +262,14 @@ void moec_session_free(struct moec_session *session)
     if (session == NULL)
         return;
     if (session->first == session)
-        free_hidden(session);
+        free_rows(session->forward, session->hidden);
     moec_kv_state_release(&session->kv);
     give_memory(session);
     moec_kv_state_release(&session->source_kv);
     moec_kv_state_release(&session->encoder_kv);
     moec_route_state_release(&session->route);
     free(session->tokens);
-    free(session->source);
+    free_rows(session->forward, session->source);
     free(session->counts);
     free(session->choices);
     free(session);

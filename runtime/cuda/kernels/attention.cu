@@ -28,11 +28,14 @@ __device__ static struct query query_of(const struct moec_cuda_attention &attent
 {
     const uint32_t token = blockIdx.x, parts = (attention.group + HEADS - 1) / HEADS;
     const uint32_t group = blockIdx.y / parts, first = blockIdx.y % parts * HEADS;
-    const uint32_t window = attention.is_causal ? attention.window : 0;
+    const uint32_t window = attention.is_causal ? attention.window : 0,
+                   own_chunk = attention.is_causal ? attention.chunk : 0;
     struct query query;
     query.span = &attention.spans[attention.row_span[token]];
     query.position = query.span->first_position + (token - query.span->first_row);
-    query.from = window > 0 && query.position >= window ? query.position - window + 1 : 0;
+    query.from = own_chunk > 0                              ? query.position / own_chunk * own_chunk
+                 : window > 0 && query.position >= window ? query.position - window + 1
+                                                          : 0;
     query.to = attention.is_causal ? query.position + 1 : query.span->n_keys;
     query.first_head = group * attention.group + first;
     query.n_head = attention.group - first < HEADS ? attention.group - first : HEADS;

@@ -96,6 +96,7 @@ enum moec_cuda_sink {
     MOEC_CUDA_MULTIPLY_SIGMOID, /* what stands there, by the output's sigmoid */
     MOEC_CUDA_SIGMOID,          /* stored as its sigmoid */
     MOEC_CUDA_CAP,              /* stored as cap tanh(output / cap) */
+    MOEC_CUDA_SILU,             /* stored as output times its sigmoid */
 };
 
 /* y[t][r] = dot(x[t], row first_row + r), r < n_rows. With n_batch above 1 that many products of one shape:
@@ -144,16 +145,18 @@ void moec_cuda_lookup_run(struct moec_gpu_stream *stream, const struct moec_cuda
 
 /* ---- rows ---- */
 
-/* out = norm(x), part by part: a row is n_part parts of n floats, each normed by itself (heads; 1: the whole
- * row). RMS norm, or with `bias` LayerNorm. Without weights rows are copied. out may be x. */
+/* out = norm(x), part by part: a row has n_part parts of n floats, each normed by itself (heads; 1: the whole
+ * row). RMS norm, or with `bias` LayerNorm. Without weights parts are copied. out may be x. */
 struct moec_cuda_norm {
     struct moec_cuda_rows x, out;
     uint32_t n_tok, n_part, n;
-    const float *weight; /* (n), or (n_part, n) with weight_step n; NULL: copied */
-    const float *bias;   /* (n) or NULL */
-    size_t weight_step;  /* 0: all parts have the same */
+    size_t x_step, out_step; /* floats from part to part; 0: n */
+    const float *weight;     /* (n), or (n_part, n) with weight_step n; NULL: copied */
+    const float *bias;       /* (n) or NULL */
+    size_t weight_step;      /* 0: all parts have the same */
     float eps;
-    uint32_t padded; /* floats of out's rows, those behind the last part become 0; 0: they are left alone */
+    uint32_t padded; /* floats of out's rows, those behind the last of n_part x n become 0; 0: they are left
+                        alone */
 };
 void moec_cuda_norm_run(struct moec_gpu_stream *stream, const struct moec_cuda_norm *norm);
 
@@ -234,6 +237,7 @@ struct moec_cuda_attention {
     const float *position_bias;
     uint32_t bias_width, bias_limit;
     uint32_t window; /* 0: none */
+    uint32_t chunk;  /* rows see their own chunk of so many positions alone; 0: not */
     bool is_causal;
     /* Room for what chunks of positions make side by side, moec_cuda_attention_floats; NULL: they come in
      * turn, which is enough where there are many rows. n_chunk: no row sees a part of more chunks, counted

@@ -21,6 +21,8 @@ __device__ static void sink_output(const struct moec_cuda_product &product, floa
         *to = *to * (1.0f / (1.0f + moec_canonical_exp(-value)));
     else if (product.sink == MOEC_CUDA_SIGMOID)
         *to = 1.0f / (1.0f + moec_canonical_exp(-value));
+    else if (product.sink == MOEC_CUDA_SILU)
+        *to = moec_canonical_silu(value);
     else { /* tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)) */
         const float e = moec_canonical_exp(-2 * fabsf(value / product.cap));
         *to = copysignf(product.cap * ((1 - e) / (1 + e)), value);

@@ -1,0 +1,319 @@
+/* MLPs and MoE layers on a GPU: dense MLPs, routers' logits, routed and shared experts, and their sum. */
+#include "runtime/cuda/gpu_pass.h"
+#include "runtime/forward/sequences.h"
+
+#include <math.h>
+#include <string.h>
+
+uint64_t moec_gpu_mlp_staging_bytes(const struct moec_config *config, uint32_t n_tok)
+{
+    const uint64_t m = n_tok, pairs = m * config->top_k;
+    const uint64_t n_job = config->n_expert < MOEC_HELD_EXPERTS ? config->n_expert : MOEC_HELD_EXPERTS;
+    const uint64_t experts = moec_gpu_staging_piece_bytes(pairs * sizeof(uint32_t)) +
+                             moec_gpu_staging_piece_bytes(n_job * sizeof(struct moec_cuda_mlp_job)) +
+                             moec_gpu_staging_piece_bytes(sizeof(struct moec_cuda_mlp_job));
+    return experts + moec_gpu_staging_piece_bytes(pairs * sizeof(float)) +
+           2 * moec_gpu_staging_piece_bytes(m * sizeof(float));
+}
+
+/* ---- MLPs ---- */
+
+/* Jobs of one MLP's shape, n_jobs > 0, with their pairs one behind the other; `piece` is where they are put
+ * together. */
+struct batch {
+    const struct moec_mlp *mlp;
+    const struct moec_cuda_mlp_job *piece;
+    uint32_t n_jobs;
+    const uint32_t *pairs;
+    uint32_t pairs_per_row;
+    const float *x;
+    float *out;
+};
+
+static enum moec_status run_mlps(struct moec_gpu_backend *b, const struct batch *batch,
+                                 struct moec_error *err)
+{
+    const struct moec_cuda_mlp_job *piece = batch->piece, *last = &piece[batch->n_jobs - 1];
+    const void *jobs = NULL;
+    uint32_t most = 0;
+    for (uint32_t j = 0; j < batch->n_jobs; j++)
+        most = piece[j].n > most ? piece[j].n : most;
+    const bool is_few = last->first + last->n <= moec_gpu_partial_rows(b->config, b->max_tokens);
+    MOEC_TRY(moec_gpu_staging_send(&b->staging, piece, batch->n_jobs * sizeof *piece, &jobs, err));
+    const struct moec_cuda_mlp step = {.jobs = jobs,
+                                       .pairs = batch->pairs,
+                                       .n_jobs = batch->n_jobs,
+                                       .most = most,
+                                       .n_ff = batch->mlp->up.rows,
+                                       .n_embd = b->config->n_embd,
+                                       .pairs_per_row = batch->pairs_per_row,
+                                       .activation = batch->mlp->activation,
+                                       .x = batch->x,
+                                       .x_stride = b->stride,
+                                       .h = b->room.h,
+                                       .h_stride = b->h_stride,
+                                       .partials = is_few ? b->room.partials : NULL,
+                                       .out = batch->out,
+                                       .out_stride = b->stride};
+    b->kernels->mlp(b->stream, &step);
+    return moec_gpu_check(b, err);
+}
+
+static struct moec_cuda_mlp_job job_of(const struct moec_mlp *mlp, uint32_t first, uint32_t n)
+{
+    return (struct moec_cuda_mlp_job){.gate = moec_gpu_matrix(&mlp->gate),
+                                      .up = moec_gpu_matrix(&mlp->up),
+                                      .down = moec_gpu_matrix(&mlp->down),
+                                      .first = first,
+                                      .n = n};
+}
+
+/* The biases of a layer's MLP, or of one of its experts. */
+static void add_biases(const struct moec_gpu_backend *b, uint32_t layer, uint32_t expert,
+                       struct moec_cuda_mlp_job *job)
+{
+    const struct moec_gpu_biases *biases = &b->model->biases[layer];
+    const float **places[] = {&job->gate_bias, &job->up_bias, &job->down_bias};
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+        if (biases->at[p] != NULL)
+            *places[p] = biases->at[p] + expert * biases->stride[p];
+}
+
+/* A dense MLP, or a shared expert, which has no biases. */
+static enum moec_status run_one(struct moec_gpu_backend *b, const struct moec_mlp *mlp,
+                                const uint32_t *dense_layer, const float *x, uint32_t n_tok,
+                                struct moec_error *err)
+{
+    struct moec_cuda_mlp_job *piece = NULL;
+    MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_staging_piece_bytes(sizeof *piece), err));
+    piece = moec_gpu_staging_take(&b->staging, sizeof *piece);
+    *piece = job_of(mlp, 0, n_tok);
+    if (dense_layer != NULL)
+        add_biases(b, *dense_layer, 0, piece);
+    const struct batch batch = {
+        .mlp = mlp, .piece = piece, .n_jobs = 1, .pairs_per_row = 1, .x = x, .out = b->room.shared};
+    return run_mlps(b, &batch, err);
+}
+
+enum moec_status moec_gpu_dense(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,
+                                struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    const struct moec_layer *weights = &b->model->layers[layer];
+    moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.normed);
+    MOEC_TRY(run_one(b, &weights->dense, &layer, b->room.normed, n_tok, err));
+    moec_gpu_add_update(b, weights->mlp_post_norm, n_tok, b->room.shared, hidden);
+    moec_gpu_scale_layer(b, layer, n_tok, hidden);
+    return moec_gpu_check(b, err);
+}
+
+/* ---- routers ---- */
+
+enum moec_status moec_gpu_norm_inputs(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                                      const float *hidden, struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    const struct moec_layer *weights = &b->model->layers[layer];
+    if (weights->router_norm != NULL) {
+        moec_gpu_norm(b, weights->router_norm, n_tok, hidden, b->room.normed);
+        moec_gpu_norm(b, weights->expert_norm, n_tok, hidden, b->room.expert_input);
+        moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.shared_input);
+    } else {
+        moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.normed);
+    }
+    return moec_gpu_check(b, err);
+}
+
+/* What a vector makes of rows: a product with one row of floats. */
+static void multiply_vector(const struct moec_gpu_backend *b, const float *vector, uint32_t n_tok,
+                            const float *x, float *out)
+{
+    const struct moec_matrix matrix = {.codec = {.dtype = MOEC_DTYPE_F32},
+                                       .rows = 1,
+                                       .columns = b->config->n_embd,
+                                       .stride_bytes = b->config->n_embd * sizeof(float),
+                                       .data = (const uint8_t *)vector};
+    moec_gpu_multiply(b, &matrix, NULL, n_tok, moec_gpu_rows(x, b->stride), moec_gpu_rows(out, 1),
+                      MOEC_CUDA_STORE);
+}
+
+enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                                struct moec_backend_scores *out, struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    const struct moec_layer *weights = &b->model->layers[layer];
+    float *shared = b->room.logits + n_tok * b->logits_stride;
+    const bool has_gate = weights->shared_expert_gate != NULL;
+    const uint64_t n_floats = n_tok * b->logits_stride + (has_gate ? n_tok : 0);
+    moec_gpu_multiply(b, &weights->router, NULL, n_tok, moec_gpu_rows(b->room.normed, b->stride),
+                      moec_gpu_rows(b->room.logits, b->logits_stride), MOEC_CUDA_STORE);
+    if (has_gate)
+        multiply_vector(b, weights->shared_expert_gate, n_tok, b->room.shared_input, shared);
+    MOEC_TRY(moec_gpu_check(b, err));
+    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, b->answers, b->room.logits,
+                          n_floats * sizeof(float), err));
+    MOEC_TRY(b->ops->finish(b->gpu, b->stream, err));
+    moec_gpu_staging_clear(&b->staging);
+    *out = (struct moec_backend_scores){.logits = b->answers,
+                                        .logits_stride = b->logits_stride,
+                                        .shared = has_gate ? b->answers + n_tok * b->logits_stride : NULL};
+    return MOEC_OK;
+}
+
+enum moec_status moec_gpu_scale(struct moec_backend *self, uint32_t n_tok, const float *factors,
+                                struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    const uint64_t n_bytes = n_tok * sizeof *factors;
+    const void *device = NULL;
+    MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_staging_piece_bytes(n_bytes), err));
+    MOEC_TRY(moec_gpu_staging_put(&b->staging, factors, n_bytes, &device, err));
+    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_WITHIN, b->room.expert_input, b->room.normed,
+                          n_tok * b->stride * sizeof(float), err));
+    const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.expert_input, b->stride),
+                                           .n_tok = n_tok,
+                                           .n = b->config->n_embd,
+                                           .factors = device};
+    b->kernels->scaling(b->stream, &step);
+    return moec_gpu_check(b, err);
+}
+
+/* ---- experts ---- */
+
+enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct moec_mlp_job *jobs,
+                                      uint32_t n_jobs, struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    uint32_t n_pairs = 0, first = 0;
+    for (uint32_t j = 0; j < n_jobs; j++)
+        n_pairs += jobs[j].n;
+    if (n_pairs == 0)
+        return MOEC_OK;
+    const uint64_t pair_bytes = n_pairs * sizeof(uint32_t),
+                   job_bytes = n_jobs * sizeof(struct moec_cuda_mlp_job);
+    MOEC_TRY(moec_gpu_staging_begin(
+        &b->staging, moec_gpu_staging_piece_bytes(pair_bytes) + moec_gpu_staging_piece_bytes(job_bytes),
+        err));
+    uint32_t *pairs = moec_gpu_staging_take(&b->staging, pair_bytes);
+    struct moec_cuda_mlp_job *piece = moec_gpu_staging_take(&b->staging, job_bytes);
+    for (uint32_t j = 0; j < n_jobs; j++) {
+        piece[j] = job_of(&jobs[j].mlp, first, jobs[j].n);
+        add_biases(b, jobs[j].request.layer, jobs[j].request.expert, &piece[j]);
+        memcpy(pairs + first, jobs[j].pairs, jobs[j].n * sizeof *pairs);
+        first += jobs[j].n;
+    }
+    const void *device_pairs = NULL;
+    MOEC_TRY(moec_gpu_staging_send(&b->staging, pairs, pair_bytes, &device_pairs, err));
+    const struct batch batch = {.mlp = &jobs->mlp,
+                                .piece = piece,
+                                .n_jobs = n_jobs,
+                                .pairs = device_pairs,
+                                .pairs_per_row = jobs->pairs_per_row,
+                                .x = b->room.expert_input,
+                                .out = b->room.ranks};
+    return run_mlps(b, &batch, err);
+}
+
+enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                                 struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    const struct moec_layer *weights = &b->model->layers[layer];
+    const float *x = b->room.shared_input;
+    if (weights->bypass.rows == 0)
+        return run_one(b, &weights->shared, NULL, x, n_tok, err);
+    moec_gpu_multiply(b, &weights->bypass, NULL, n_tok, moec_gpu_rows(x, b->stride),
+                      moec_gpu_rows(b->room.shared, b->stride), MOEC_CUDA_CAP); /* tanh */
+    return moec_gpu_check(b, err);
+}
+
+/* ---- their sum ---- */
+
+/* Outputs of pairs that no expert computed: zeros, or the input. */
+static enum moec_status fill_passed(struct moec_gpu_backend *b, const struct moec_backend_sum *sum,
+                                    struct moec_error *err)
+{
+    const uint64_t row_bytes = b->stride * sizeof(float), n_pairs = (uint64_t)sum->n_tok * sum->top_k;
+    for (uint64_t p = 0; p < n_pairs; p++) {
+        float *output = b->room.ranks + p * b->stride;
+        const float *input = b->room.expert_input + p / sum->top_k * b->stride;
+        if (sum->is_limited && sum->weights[p] < 0)
+            MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_WITHIN, output, input, row_bytes, err));
+        else if ((sum->passes_by != NULL && sum->passes_by[p]) ||
+                 (sum->is_limited && moec_capacity_was_full(sum->weights[p])))
+            MOEC_TRY(b->ops->clear(b->gpu, b->stream, output, row_bytes, err));
+    }
+    return MOEC_OK;
+}
+
+/* Weights of the experts' outputs, and factors of the shared expert's. */
+static enum moec_status send_weights(struct moec_gpu_backend *b, const struct moec_backend_sum *sum,
+                                     bool has_shared, const void **weights, const void **factors,
+                                     struct moec_error *err)
+{
+    const uint64_t n_pairs = (uint64_t)sum->n_tok * sum->top_k, factor_bytes = sum->n_tok * sizeof(float);
+    float *piece = moec_gpu_staging_take(&b->staging, n_pairs * sizeof *piece);
+    for (uint64_t p = 0; p < n_pairs; p++)
+        piece[p] = b->config->full_keeps_input ? fabsf(sum->weights[p]) : sum->weights[p];
+    MOEC_TRY(moec_gpu_staging_send(&b->staging, piece, n_pairs * sizeof *piece, weights, err));
+    if (!has_shared)
+        return MOEC_OK;
+    return moec_gpu_staging_put(&b->staging, sum->shared_factor, factor_bytes, factors, err);
+}
+
+/* hidden += the sum in steps, where norms stand between them. */
+static void combine_normed(const struct moec_gpu_backend *b, const struct moec_layer *layer,
+                           const struct moec_cuda_combination *whole, float *hidden)
+{
+    struct moec_cuda_combination sum = *whole;
+    const struct moec_cuda_rows normed = moec_gpu_rows(b->room.normed, b->stride),
+                                shared = moec_gpu_rows(b->room.shared, b->stride);
+    const uint32_t n_tok = whole->n_tok, n = b->config->n_embd;
+    const float eps = (float)b->config->rms_eps;
+    sum.shared = NULL;
+    sum.scale = 0;
+    sum.adds = false;
+    sum.out = normed;
+    b->kernels->combination(b->stream, &sum);
+    if (layer->expert_post_norm != NULL)
+        moec_gpu_norm_parts(b, layer->expert_post_norm, eps, n_tok, 1, n, 0, normed);
+    if (whole->shared != NULL) {
+        const struct moec_cuda_scaling step = {
+            .x = shared, .n_tok = n_tok, .n = n, .factors = whole->shared_factors};
+        b->kernels->scaling(b->stream, &step);
+        if (layer->shared_post_norm != NULL)
+            moec_gpu_norm_parts(b, layer->shared_post_norm, eps, n_tok, 1, n, 0, shared);
+        moec_gpu_add(b, n_tok, b->room.shared, 0, b->room.normed);
+    }
+    moec_gpu_add_update(b, layer->mlp_post_norm, n_tok, b->room.normed, hidden);
+}
+
+enum moec_status moec_gpu_combine(struct moec_backend *self, uint32_t layer,
+                                  const struct moec_backend_sum *sum, float *hidden, struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    const struct moec_layer *of_layer = &b->model->layers[layer];
+    const bool has_norms = of_layer->expert_post_norm != NULL || of_layer->shared_post_norm != NULL ||
+                           of_layer->mlp_post_norm != NULL;
+    const void *weights = NULL, *factors = NULL;
+    MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_mlp_staging_bytes(b->config, sum->n_tok), err));
+    MOEC_TRY(fill_passed(b, sum, err));
+    MOEC_TRY(send_weights(b, sum, of_layer->has_shared, &weights, &factors, err));
+    const struct moec_cuda_combination step = {.outputs = b->room.ranks,
+                                               .stride = b->stride,
+                                               .weights = weights,
+                                               .shared = of_layer->has_shared ? b->room.shared : NULL,
+                                               .shared_factors = factors,
+                                               .n_tok = sum->n_tok,
+                                               .top_k = sum->top_k,
+                                               .n = b->config->n_embd,
+                                               .scale = b->config->residual_scale,
+                                               .adds = true,
+                                               .out = moec_gpu_rows(hidden, b->stride)};
+    if (has_norms)
+        combine_normed(b, of_layer, &step, hidden);
+    else
+        b->kernels->combination(b->stream, &step);
+    moec_gpu_scale_layer(b, layer, sum->n_tok, hidden);
+    return moec_gpu_check(b, err);
+}

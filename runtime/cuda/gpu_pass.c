@@ -1,0 +1,102 @@
+#include "runtime/cuda/gpu_pass.h"
+
+#include "runtime/cuda/kernels/cuda_matrix.h"
+
+struct moec_cuda_matrix moec_gpu_matrix(const struct moec_matrix *matrix)
+{
+    return moec_cuda_matrix_make(matrix, matrix->data);
+}
+
+void moec_gpu_norm(const struct moec_gpu_backend *b, const float *weight, uint32_t n_tok, const float *x,
+                   float *out)
+{
+    const bool has_bias = b->config->layer_norm && weight != NULL;
+    const struct moec_cuda_norm step = {.x = moec_gpu_rows(x, b->stride),
+                                        .out = moec_gpu_rows(out, b->stride),
+                                        .n_tok = n_tok,
+                                        .n_part = 1,
+                                        .n = b->config->n_embd,
+                                        .weight = weight,
+                                        .bias = has_bias ? weight + b->stride : NULL,
+                                        .eps = (float)b->config->rms_eps,
+                                        .padded = (uint32_t)b->stride};
+    b->kernels->norm(b->stream, &step);
+}
+
+void moec_gpu_norm_parts(const struct moec_gpu_backend *b, const float *weight, float eps, uint32_t n_tok,
+                         uint32_t n_part, uint32_t n, size_t step, struct moec_cuda_rows x)
+{
+    const struct moec_cuda_norm norm = {.x = x,
+                                        .out = x,
+                                        .n_tok = n_tok,
+                                        .n_part = n_part,
+                                        .n = n,
+                                        .x_step = step,
+                                        .out_step = step,
+                                        .weight = weight,
+                                        .eps = eps};
+    b->kernels->norm(b->stream, &norm);
+}
+
+void moec_gpu_pad(const struct moec_gpu_backend *b, uint32_t n_tok, uint32_t n, struct moec_cuda_rows x)
+{
+    const struct moec_cuda_norm copy = {
+        .x = x, .out = x, .n_tok = n_tok, .n_part = 1, .n = n, .padded = (uint32_t)moec_lanes_padded(n)};
+    if (n % MOEC_LANES != 0)
+        b->kernels->norm(b->stream, &copy);
+}
+
+void moec_gpu_multiply(const struct moec_gpu_backend *b, const struct moec_matrix *matrix, const float *bias,
+                       uint32_t n_tok, struct moec_cuda_rows x, struct moec_cuda_rows y,
+                       enum moec_cuda_sink sink)
+{
+    const struct moec_cuda_product step = {.matrix = moec_gpu_matrix(matrix),
+                                           .n_rows = matrix->rows,
+                                           .n_tok = n_tok,
+                                           .x = x.first,
+                                           .x_stride = x.stride,
+                                           .bias = bias,
+                                           .y = y,
+                                           .sink = (uint8_t)sink,
+                                           .cap = 1};
+    b->kernels->product(b->stream, &step);
+}
+
+void moec_gpu_add(const struct moec_gpu_backend *b, uint32_t n_tok, const float *x, float scale, float *y)
+{
+    const struct moec_cuda_addition step = {.x = moec_gpu_rows(x, b->stride),
+                                            .y = moec_gpu_rows(y, b->stride),
+                                            .n_tok = n_tok,
+                                            .n = b->config->n_embd,
+                                            .scale = scale};
+    b->kernels->addition(b->stream, &step);
+}
+
+void moec_gpu_add_update(const struct moec_gpu_backend *b, const float *post_norm, uint32_t n_tok,
+                         float *update, float *hidden)
+{
+    if (post_norm != NULL)
+        moec_gpu_norm(b, post_norm, n_tok, update, update);
+    moec_gpu_add(b, n_tok, update, b->config->residual_scale, hidden);
+}
+
+void moec_gpu_add_outputs(const struct moec_gpu_backend *b, const struct moec_matrix *o, const float *bias,
+                          const float *post_norm, uint32_t n_tok, struct moec_cuda_rows x, float *hidden)
+{
+    const bool is_plain = post_norm == NULL && b->config->residual_scale == 0;
+    moec_gpu_pad(b, n_tok, o->columns, x);
+    moec_gpu_multiply(b, o, bias, n_tok, x, moec_gpu_rows(is_plain ? hidden : b->room.normed, b->stride),
+                      is_plain ? MOEC_CUDA_ADD : MOEC_CUDA_STORE);
+    if (!is_plain)
+        moec_gpu_add_update(b, post_norm, n_tok, b->room.normed, hidden);
+}
+
+void moec_gpu_scale_layer(const struct moec_gpu_backend *b, uint32_t layer, uint32_t n_tok, float *hidden)
+{
+    const float *factor = b->model->model->layers[layer].layer_scale;
+    if (factor == NULL)
+        return;
+    const struct moec_cuda_scaling step = {
+        .x = moec_gpu_rows(hidden, b->stride), .n_tok = n_tok, .n = b->config->n_embd, .factor = factor[0]};
+    b->kernels->scaling(b->stream, &step);
+}

@@ -1,0 +1,112 @@
+/* What the files of a backend on a GPU share (internal to runtime/cuda): its struct, and launches that
+ * several of them need. Rows are M rows of S floats unless it says otherwise; pointers to floats are the
+ * device's. */
+#ifndef MOEC_RUNTIME_GPU_PASS_H
+#define MOEC_RUNTIME_GPU_PASS_H
+
+#include "runtime/cuda/gpu_backend.h"
+#include "runtime/cuda/gpu_room.h"
+#include "runtime/cuda/gpu_staging.h"
+#include "runtime/forward/scratch.h"
+
+struct moec_gpu_backend {
+    struct moec_backend backend; /* first */
+    const struct moec_gpu_model *model;
+    const struct moec_config *config;
+    const struct moec_gpu_kernels *kernels;
+    struct moec_gpu *gpu;
+    const struct moec_gpu_ops *ops;
+    struct moec_gpu_stream *stream;
+    uint32_t max_tokens;
+    size_t stride, mixer_stride, h_stride, logits_stride;
+    uint8_t *memory; /* owned, the device's: what `room` is carved from */
+    struct moec_gpu_room room;
+    float *answers; /* owned, pinned: logits from the device */
+    struct moec_gpu_staging staging;
+    uint32_t *positions;   /* owned, (M): of the rows whose angles stand in room.rope */
+    uint32_t n_positioned; /* rows of these */
+    enum moec_status lost; /* of a copy, which cannot answer itself */
+    struct moec_error lost_words;
+};
+
+static inline struct moec_gpu_backend *moec_gpu_backend_self(struct moec_backend *self)
+{
+    return (struct moec_gpu_backend *)self;
+}
+
+static inline enum moec_status moec_gpu_check(const struct moec_gpu_backend *b, struct moec_error *err)
+{
+    return b->ops->check(b->gpu, err);
+}
+
+/* Rows from `first` on. Kernels read rows that they do not write through the same struct. */
+static inline struct moec_cuda_rows moec_gpu_rows(const float *first, size_t stride)
+{
+    return (struct moec_cuda_rows){.first = (float *)(uintptr_t)first, .stride = stride};
+}
+
+struct moec_cuda_matrix moec_gpu_matrix(const struct moec_matrix *matrix);
+
+/* out = a norm of the model's layers (RMS norm, or LayerNorm with biases behind the weights), padding zero;
+ * without weights a copy. */
+void moec_gpu_norm(const struct moec_gpu_backend *b, const float *weight, uint32_t n_tok, const float *x,
+                   float *out);
+/* An RMS norm of parts of n floats, each `step` floats behind the other, in place. */
+void moec_gpu_norm_parts(const struct moec_gpu_backend *b, const float *weight, float eps, uint32_t n_tok,
+                         uint32_t n_part, uint32_t n, size_t step, struct moec_cuda_rows x);
+/* Zeros behind the n floats of rows, up to whole lanes. */
+void moec_gpu_pad(const struct moec_gpu_backend *b, uint32_t n_tok, uint32_t n, struct moec_cuda_rows x);
+
+/* All rows of a matrix with rows `x`, or none without rows. */
+void moec_gpu_multiply(const struct moec_gpu_backend *b, const struct moec_matrix *matrix, const float *bias,
+                       uint32_t n_tok, struct moec_cuda_rows x, struct moec_cuda_rows y,
+                       enum moec_cuda_sink sink);
+
+/* y += x, and as moec_forward_add_batch: x is normed where there is a norm, and scaled as the model says. */
+void moec_gpu_add(const struct moec_gpu_backend *b, uint32_t n_tok, const float *x, float scale, float *y);
+void moec_gpu_add_update(const struct moec_gpu_backend *b, const float *post_norm, uint32_t n_tok,
+                         float *update, float *hidden);
+/* The output product of a layer's mixer into the hidden state: at once, or by way of `normed`. */
+void moec_gpu_add_outputs(const struct moec_gpu_backend *b, const struct moec_matrix *o, const float *bias,
+                          const float *post_norm, uint32_t n_tok, struct moec_cuda_rows x, float *hidden);
+/* The factor that ends a layer, where there is one. */
+void moec_gpu_scale_layer(const struct moec_gpu_backend *b, uint32_t layer, uint32_t n_tok, float *hidden);
+
+/* ---- operations of struct moec_backend_ops, by file ---- */
+
+/* Bytes of the tables that the step with most of them sends. */
+uint64_t moec_gpu_mixer_staging_bytes(const struct moec_config *config, uint32_t n_tok); /* gpu_attention.c */
+uint64_t moec_gpu_mlp_staging_bytes(const struct moec_config *config, uint32_t n_tok);   /* gpu_mlp.c */
+
+enum moec_status moec_gpu_attention(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
+                                    uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+enum moec_status moec_gpu_encoded(struct moec_backend *self, uint32_t n_tok, const float *hidden,
+                                  float *encoded, struct moec_error *err);
+enum moec_status moec_gpu_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok, const float *hidden,
+                               float *keys, float *values, struct moec_error *err);
+enum moec_status moec_gpu_cross_keys(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                                     const float *encoded, float *keys, float *values,
+                                     struct moec_error *err);
+enum moec_status moec_gpu_cross(struct moec_backend *self, uint32_t layer, const struct moec_span *spans,
+                                uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+
+/* A running layer, gpu_running.c: the tables' pieces are taken of a step that has begun. */
+enum moec_status moec_gpu_running(struct moec_gpu_backend *b, uint32_t layer, const struct moec_span *spans,
+                                  uint32_t n_spans, uint32_t n_tok, float *hidden, struct moec_error *err);
+
+enum moec_status moec_gpu_dense(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,
+                                struct moec_error *err);
+enum moec_status moec_gpu_norm_inputs(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                                      const float *hidden, struct moec_error *err);
+enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                                struct moec_backend_scores *out, struct moec_error *err);
+enum moec_status moec_gpu_scale(struct moec_backend *self, uint32_t n_tok, const float *factors,
+                                struct moec_error *err);
+enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct moec_mlp_job *jobs,
+                                      uint32_t n_jobs, struct moec_error *err);
+enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
+                                 struct moec_error *err);
+enum moec_status moec_gpu_combine(struct moec_backend *self, uint32_t layer,
+                                  const struct moec_backend_sum *sum, float *hidden, struct moec_error *err);
+
+#endif

@@ -1,0 +1,45 @@
+/* Working memory of a backend on a GPU (internal to runtime/cuda): one allocation of the device, carved once.
+ * Letters as in runtime/forward/scratch.h; F: neurons of the largest MLP, padded; D: floats of a row of
+ * `mixer`. Thread rule: plain data. */
+#ifndef MOEC_RUNTIME_GPU_ROOM_H
+#define MOEC_RUNTIME_GPU_ROOM_H
+
+#include "formats/model/config.h"
+
+#include <stddef.h>
+
+struct moec_gpu_room {
+    float *normed;       /* (M, S): what attention, router, experts and MLPs read */
+    float *expert_input; /* (M, S), where experts read something else than the router, else `normed` */
+    float *shared_input; /* (M, S) likewise of the shared expert */
+    float *mixer;        /* (M, D): struct moec_gpu_mixer_row, or that of running layers */
+    float *ranks;        /* (M, k, S) */
+    float *shared;       /* (M, S); also the output of a dense MLP, and vectors of positions */
+    float *h;            /* (M x k, F): activations of MLPs */
+    float *partials;     /* (moec_gpu_partial_rows, chunks of F, n_embd): sums of chunks */
+    float *logits; /* (M, E padded) of the router, then (M) of the shared expert's gate; or the head's */
+    float *rope[MOEC_MAX_LAYER_KINDS]; /* (M, rotary_dim) by kind, shared by kinds that rotate alike */
+};
+
+/* Where a token's row of `mixer` has what in layers with attention, in floats: queries as they attend, what
+ * attention gives, and, of latent attention, queries before that, later outputs, and their latent. */
+struct moec_gpu_mixer_row {
+    size_t q, attended, queries, query_latent, end;
+    size_t attended_step; /* from head to head of `attended` */
+};
+struct moec_gpu_mixer_row moec_gpu_mixer_row_of(const struct moec_layer_kind *kind);
+
+#define MOEC_GPU_HEAD_ROWS 8u /* whose logits come from the device together */
+
+size_t moec_gpu_mixer_stride(const struct moec_config *config);   /* D */
+uint32_t moec_gpu_most_neurons(const struct moec_config *config); /* F, not padded */
+/* Floats of the largest answer of the device: logits of the router, or of some rows of the head. */
+uint64_t moec_gpu_answer_floats(const struct moec_config *config, uint32_t max_tokens);
+/* Rows of experts whose chunks there is room for. */
+uint64_t moec_gpu_partial_rows(const struct moec_config *config, uint32_t max_tokens);
+
+/* Bytes of the room, which is carved from `base`, at a multiple of 256; NULL only counts. */
+uint64_t moec_gpu_room_carve(const struct moec_config *config, uint32_t max_tokens, uint8_t *base,
+                             struct moec_gpu_room *room);
+
+#endif
