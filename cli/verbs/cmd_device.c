@@ -5,6 +5,7 @@
 #include "cli/verbs/commands.h"
 #include "formats/base/file.h"
 #include "profiler/device/device_measure.h"
+#include "profiler/device/gpu_measure.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ static const struct cli_option options[] = {
     {"file", 0, "FILE", NULL, "The bundle to measure with; the same as the argument.", CLI_RARE | CLI_INPUT},
     {"emulate-storage", 0, "RATE,LATENCY", NULL,
      "Describe this storage instead of measuring: bandwidth and latency, such as 550MB/s,80us.", 0},
+    {"device", 0, "cuda[:N]", NULL, "Measure this GPU too: copies, launches, products, whole tokens.", 0},
     {"read-time", 0, "SECONDS", NULL,
      "Time for each measurement of storage (default 0.1). Use more for a device that slows down or varies.",
      0},
@@ -30,14 +32,17 @@ static const struct cli_option options[] = {
 static const struct {
     const char *phase;
     double share;
-} phases[] = {{"storage", 10}, {"loading", 5},  {"decoding", 20},
-              {"tokens", 15},  {"experts", 10}, {"waiting", 40}};
+    bool is_gpu;
+} phases[] = {{"storage", 10, false},   {"loading", 5, false},  {"decoding", 20, false},
+              {"tokens", 15, false},    {"experts", 10, false}, {"waiting", 40, false},
+              {"copies", 15, true},     {"products", 5, true},  {"gathering", 2, true},
+              {"GPU experts", 3, true}, {"GPU tokens", 5, true}};
 
-static double whole_job(void)
+static double whole_job(bool has_gpu)
 {
     double sum = 0;
     for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
-        sum += phases[i].share;
+        sum += phases[i].is_gpu && !has_gpu ? 0 : phases[i].share;
     return sum;
 }
 
@@ -153,6 +158,58 @@ static void print_compute(const struct moec_device *device)
                   microseconds(device->preload_ns));
 }
 
+/* MB/s of a copy, or a dash where it was not measured. */
+static void print_copy(const struct moec_gpu_description *gpu, bool is_to_device, bool is_pinned,
+                       uint64_t n_bytes)
+{
+    for (uint32_t i = 0; i < gpu->n_copies; i++) {
+        const struct moec_gpu_copy_time *copy = &gpu->copies[i];
+        if (copy->is_to_device != is_to_device || copy->is_pinned != is_pinned || copy->n_bytes != n_bytes)
+            continue;
+        cli_print(stdout, "%14.1f", copy->ns > 0 ? (double)n_bytes * 1e3 / (double)copy->ns : 0);
+        return;
+    }
+    cli_print(stdout, "%14s", "-");
+}
+
+static void print_gpu(const struct moec_gpu_description *gpu)
+{
+    char size[24];
+    cli_print(stdout, "\n%s, %s\n  a launch takes %.1f us, %.1f until its end is known\n", gpu->name,
+              cli_size_text(size, gpu->memory_bytes), microseconds(gpu->launch_ns),
+              microseconds(gpu->answer_ns));
+    cli_print(stdout, "  a token takes %.1f us, and %.3f more for each token before it\n",
+              microseconds(gpu->token_ns), gpu->ns_per_position * 1e-3);
+    cli_print(stdout, "\n  Copies, MB/s   to it, pinned       pageable  from it, pinned      pageable\n");
+    for (uint32_t i = 0; i < gpu->n_copies; i++) {
+        const uint64_t n_bytes = gpu->copies[i].n_bytes;
+        if (!gpu->copies[i].is_to_device || !gpu->copies[i].is_pinned)
+            continue;
+        cli_print(stdout, "  %12s", cli_size_text(size, n_bytes));
+        print_copy(gpu, true, true, n_bytes);
+        print_copy(gpu, true, false, n_bytes);
+        print_copy(gpu, false, true, n_bytes);
+        print_copy(gpu, false, false, n_bytes);
+        putchar('\n');
+    }
+    cli_print(stdout, "\n  Products with one token\n  codec                               us         MB/s\n");
+    for (uint32_t i = 0; i < gpu->n_products; i++) {
+        const struct moec_gpu_product_time *product = &gpu->products[i];
+        cli_print(stdout, "  %-28s%10.1f%13.1f\n", product->codec, microseconds(product->ns),
+                  product->ns > 0 ? (double)product->n_bytes * 1e3 / (double)product->ns : 0);
+    }
+    cli_print(stdout, "\n  One expert by itself\n  bits        record   compute us\n");
+    for (uint32_t i = 0; i < gpu->n_experts; i++)
+        cli_print(stdout, "  %4" PRIu32 "  %12s %12.1f\n", gpu->experts[i].bits,
+                  cli_size_text(size, gpu->experts[i].record_bytes),
+                  microseconds(gpu->experts[i].compute_ns));
+    cli_print(stdout, "\n  Pieces gathered into pinned memory\n     piece         MB/s\n");
+    for (uint32_t i = 0; i < gpu->n_gathers; i++)
+        cli_print(stdout, "  %8s%13.1f\n", cli_size_text(size, gpu->gathers[i].piece_bytes),
+                  gpu->gathers[i].ns > 0 ? (double)gpu->gathers[i].n_bytes * 1e3 / (double)gpu->gathers[i].ns
+                                         : 0);
+}
+
 /* ---- the verb ---- */
 
 static enum moec_status write_description(const struct moec_device *device, struct moec_output *output,
@@ -194,11 +251,27 @@ static enum moec_status parse(const struct cli_args *args, struct moec_device_op
     return moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &measure->kernels, err);
 }
 
+/* Whether there is such a device is known before anything is measured. */
+static enum moec_status find_gpu(const struct cli_args *args, const struct moec_device_options *measure,
+                                 struct moec_gpu_measure_options *gpu, struct moec_error *err)
+{
+    struct moec_gpu *opened = NULL;
+    if (!cli_has(args, "device"))
+        return MOEC_OK;
+    MOEC_TRY(moec_gpu_number_read(cli_text(args, "device"), &gpu->number, err));
+    MOEC_TRY(moec_gpu_library_open(&gpu->entry, err));
+    MOEC_TRY(gpu->entry->open(gpu->number, &opened, err));
+    opened->ops->close(opened);
+    gpu->n_threads = measure->n_threads;
+    return MOEC_OK;
+}
+
 static enum moec_status measure_device(const struct cli_args *args, struct cli_progress *progress,
                                        struct moec_error *err)
 {
     const struct moec_progress report = {.report = show_progress, .note = show_note, .context = progress};
     struct moec_device_options measure = {.progress = &report};
+    struct moec_gpu_measure_options gpu = {.progress = &report};
     struct moec_emulation emulation;
     struct moec_output output = {.fd = -1};
     struct moec_bundle *bundle = NULL;
@@ -206,14 +279,19 @@ static enum moec_status measure_device(const struct cli_args *args, struct cli_p
     const char *path = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(parse(args, &measure, &emulation, &path, err));
+    MOEC_TRY(find_gpu(args, &measure, &gpu, err));
     MOEC_TRY_OUT(moec_bundle_open(path, &bundle, err));
     MOEC_TRY_OUT(moec_output_open(&output, cli_text(args, "output"), err)); /* before the work, not after */
     MOEC_TRY_OUT(moec_device_measure(bundle, &measure, &device, err));
+    if (gpu.entry != NULL)
+        MOEC_TRY_OUT(moec_gpu_measure(bundle, &gpu, &device.gpu, err));
     MOEC_TRY_OUT(write_description(&device, &output, err));
     cli_progress_end(progress);
     cli_print(stdout, "%s with %s: %s\n", device.processor, device.bundle, cli_text(args, "output"));
     print_storage(&device);
     print_compute(&device);
+    if (gpu.entry != NULL)
+        print_gpu(&device.gpu);
 out:
     moec_device_release(&device);
     moec_output_abort(&output);
@@ -227,7 +305,7 @@ static int run_device(const struct cli_args *args)
     struct cli_progress progress;
     cli_interrupt_catch();
     cli_progress_init(&progress, "device", NULL, cli_has(args, "quiet"));
-    cli_progress_expect(&progress, whole_job());
+    cli_progress_expect(&progress, whole_job(cli_has(args, "device")));
     enum moec_status status = measure_device(args, &progress, &err);
     cli_progress_end(&progress);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
@@ -247,10 +325,13 @@ const struct cli_command cli_command_device = {
         "Computing: with every expert in memory, the times of attention, routers, experts at each bitwidth, "
         "shared experts, the head and the check of a record; then what waiting for records, and reading "
         "while computing, costs.\n"
+        "A GPU: copies to and from it by size, from pinned memory and other; launches; a product with one "
+        "token in each codec; an expert at each bitwidth; whole tokens; gathering pieces for a copy.\n"
         "formats/trace/DEVICE.md describes every member of the file.",
     .examples = "moec device model.moec -o device.json\n"
                 "moec device /mnt/card/model.moec -o card.json --read-time 1",
-    .more_examples = "# the paper's disks, with this machine's processor\n"
+    .more_examples = "moec device model.moec -o gpu.json --device cuda\n"
+                     "# the paper's disks, with this machine's processor\n"
                      "moec device model.moec -o ssd.json --emulate-storage 550MB/s,80us\n"
                      "moec device model.moec -o hdd.json --emulate-storage 50MB/s",
     .n_positional_min = 0,

@@ -121,6 +121,8 @@ enum moec_status moec_device_write(const struct moec_device *device, char **text
     moec_json_out_string(root, "model_sha256", device->model_sha256);
     moec_json_out_node(root, "storage", write_storage(&device->storage));
     moec_json_out_node(root, "compute", write_compute(device));
+    if (device->gpu.name[0] != '\0')
+        moec_json_out_node(root, "gpu", moec_gpu_description_write(&device->gpu));
     enum moec_status status = moec_json_out_text(root, text, err);
     moec_json_out_free(root);
     return status;
@@ -333,7 +335,12 @@ static enum moec_status read_device(const struct reading *root, struct moec_devi
         return moec_fail(root->err, MOEC_ERR_FORMAT, "'model_sha256' in %s is '%s', expected 64 hex digits",
                          root->where, device->model_sha256);
     MOEC_TRY(read_storage(root, &device->storage));
-    return read_compute(root, device);
+    MOEC_TRY(read_compute(root, device));
+    if (moec_json_find(root->node, "gpu") == NULL)
+        return MOEC_OK;
+    const struct moec_json *section = NULL;
+    MOEC_TRY(moec_json_get(root->node, root->where, "gpu", MOEC_JSON_OBJECT, &section, root->err));
+    return moec_gpu_description_read(section, root->where, &device->gpu, root->err);
 }
 
 enum moec_status moec_device_parse(const char *text, size_t length, const char *subject,

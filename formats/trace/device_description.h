@@ -18,6 +18,7 @@
 #define MOEC_FORMATS_DEVICE_DESCRIPTION_H
 
 #include "formats/base/error.h"
+#include "formats/trace/gpu_description.h"
 
 #include <stddef.h>
 
@@ -94,6 +95,7 @@ struct moec_device {
     uint64_t preload_ns; /* that computing loses to a record that another thread reads and checks meanwhile */
     uint32_t n_waits;    /* 0: not measured, waiting costs nothing */
     struct moec_device_wait waits[MOEC_DEVICE_WAITS]; /* by increasing stall_ns */
+    struct moec_gpu_description gpu;                  /* its name is empty where none was measured */
 };
 
 /* Frees what the description owns; idempotent. */

@@ -13,12 +13,20 @@ says stderr "device 'vulkan' is unknown, expected 'cuda' or 'cuda:N'" "is refuse
 try 2 "a limit without a device" on_device --vram 1GiB
 says stderr "give --device too" "is refused"
 
+try 2 "measuring a device that is not CUDA's" "$moec" device "$work/int4.moec" --device vulkan -o "$work/d.json"
+says stderr "device 'vulkan' is unknown" "is refused by name"
+
 if on_device --device cuda >"$work/device.txt" 2>"$work/device.err"; then
     try 0 "the CPU" on_device
     if cmp -s "$work/device.txt" "$work/stdout"; then pass "writes the GPU's text"; else fail "writes the GPU's text"; fi
+    try 0 "the GPU is measured" "$moec" device "$work/int4.moec" --device cuda -o "$work/d.json" --quiet
+    says stdout "Products with one token" "and shown"
 else
     try 1 "no GPU" on_device --device cuda
     says stderr "libmoert-cuda.so|CUDA" "is said by name"
     if [ "$(wc -l <"$work/stderr")" -eq 1 ]; then pass "in one sentence"; else fail "in one sentence"; fi
+    try 1 "nothing is measured" "$moec" device "$work/int4.moec" --device cuda -o "$work/d.json"
+    says stderr "libmoert-cuda.so|CUDA" "for want of a GPU"
+    absent "$work/d.json" "and nothing is written"
 fi
 done_testing

@@ -35,6 +35,21 @@ static struct moec_device sample(bool is_emulated)
                                                       .bytes_per_second = 550000000,
                                                       .latency_ns = 80000,
                                                       .is_direct_faster = true};
+        device.gpu = (struct moec_gpu_description){
+            .name = "a GPU",
+            .memory_bytes = 80000000000,
+            .launch_ns = 2000,
+            .answer_ns = 9000,
+            .token_ns = 400000,
+            .ns_per_position = 0.5,
+            .n_copies = 3,
+            .n_products = 1,
+            .n_gathers = 1,
+            .n_experts = 2,
+            .copies = {{true, true, 4096, 900}, {true, true, 65536, 4000}, {false, false, 4096, 1100}},
+            .products = {{"int4 g64", 4, 14336, 4096, 31000000, 70}},
+            .gathers = {{256, 8000000, 400}},
+            .experts = {{2, 1000, 3000}, {8, 4000, 9000}}};
     } else {
         device.storage.n_reads = 2;
         device.storage.reads = calloc(2, sizeof *device.storage.reads);
@@ -96,6 +111,25 @@ static void test_device__comes_back_as_it_was_written(void **state)
                     back.move_ns_per_byte == 0.25 && back.preload_ns == 77);
         assert_int_equal(back.n_waits, 2);
         assert_memory_equal(back.waits, device.waits, sizeof back.waits);
+        assert_string_equal(back.gpu.name, emulated ? "a GPU" : "");
+        assert_true(back.gpu.memory_bytes == device.gpu.memory_bytes &&
+                    back.gpu.launch_ns == device.gpu.launch_ns &&
+                    back.gpu.answer_ns == device.gpu.answer_ns && back.gpu.token_ns == device.gpu.token_ns &&
+                    back.gpu.ns_per_position == device.gpu.ns_per_position);
+        assert_int_equal(back.gpu.n_copies, emulated ? 3 : 0);
+        for (uint32_t i = 0; i < back.gpu.n_copies; i++) {
+            const struct moec_gpu_copy_time *a = &device.gpu.copies[i], *b = &back.gpu.copies[i];
+            assert_true(a->is_to_device == b->is_to_device && a->is_pinned == b->is_pinned &&
+                        a->n_bytes == b->n_bytes && a->ns == b->ns);
+        }
+        assert_int_equal(back.gpu.n_products, emulated ? 1 : 0);
+        assert_memory_equal(back.gpu.products, device.gpu.products, sizeof back.gpu.products);
+        assert_int_equal(back.gpu.n_gathers, emulated ? 1 : 0);
+        assert_memory_equal(back.gpu.gathers, device.gpu.gathers, sizeof back.gpu.gathers);
+        assert_int_equal(back.gpu.n_experts, emulated ? 2 : 0);
+        assert_true(back.gpu.experts[1].bits == device.gpu.experts[1].bits &&
+                    back.gpu.experts[1].record_bytes == device.gpu.experts[1].record_bytes &&
+                    back.gpu.experts[1].compute_ns == device.gpu.experts[1].compute_ns);
         free(text);
         moec_device_release(&device);
         moec_device_release(&back);
@@ -159,6 +193,39 @@ static void test_device__what_cannot_be_is_refused(void **state)
     moec_device_release(&device);
 }
 
+static void test_device__a_gpu_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to;
+        enum moec_status status;
+        const char *message;
+    } cases[] = {
+        {"\"gpu\": {\n    \"version\": 1", "\"gpu\": {\n    \"version\": 2", MOEC_ERR_UNSUPPORTED,
+         "'gpu' of 'd.json' has version 2"},
+        {"\"a GPU\"", "\"\"", MOEC_ERR_FORMAT, "name"},
+        {"\"memory_bytes\": 80000000000", "\"memory_bytes\": 0", MOEC_ERR_FORMAT, "memory_bytes"},
+        {"\"ns_per_position\": 0.5", "\"ns_per_position\": -1", MOEC_ERR_FORMAT, "ns_per_position"},
+        {"\"bytes\": 65536", "\"bytes\": 4096", MOEC_ERR_FORMAT, "'copies'[1]"},
+        {"\"piece_bytes\": 256", "\"piece_bytes\": 0", MOEC_ERR_FORMAT, "'gathers'[0]"},
+        {"\"rows\": 14336", "\"rows\": 0", MOEC_ERR_FORMAT, "'products'[0]"},
+        {"\"copies\"", "\"moves\"", MOEC_ERR_FORMAT, "copies"},
+        {"\"gpu\": {", "\"gpu\": 3, \"more\": {", MOEC_ERR_FORMAT, "gpu"},
+    };
+    struct moec_device device = sample(true);
+    char *text = text_of(&device);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct moec_error err = {0};
+        struct moec_device back;
+        char *bad = replaced(text, cases[i].from, cases[i].to);
+        assert_status(moec_device_parse(bad, strlen(bad), "d.json", &back, &err), cases[i].status, err);
+        assert_message(err, cases[i].message);
+        free(bad);
+    }
+    free(text);
+    moec_device_release(&device);
+}
+
 static void test_device__unknown_members_are_left_alone(void **state)
 {
     (void)state;
@@ -199,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_device__comes_back_as_it_was_written),
         cmocka_unit_test(test_device__what_cannot_be_is_refused),
+        cmocka_unit_test(test_device__a_gpu_that_cannot_be_is_refused),
         cmocka_unit_test(test_device__unknown_members_are_left_alone),
         cmocka_unit_test(test_device__is_loaded_from_a_file),
     };

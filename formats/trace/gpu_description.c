@@ -1,0 +1,214 @@
+#include "formats/trace/gpu_description.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define VERSION 1
+
+/* As in device_description.c. */
+#define MAX_NS   UINT64_C(3600000000000)
+#define MAX_SIZE ((uint64_t)1 << 40)
+
+/* ---- times between sizes ---- */
+
+double moec_gpu_copy_ns(const struct moec_gpu_description *gpu, bool is_pinned, uint64_t n_bytes)
+{
+    const struct moec_gpu_copy_time *low = NULL, *high = NULL;
+    for (uint32_t i = 0; i < gpu->n_copies; i++) {
+        const struct moec_gpu_copy_time *copy = &gpu->copies[i];
+        if (!copy->is_to_device || copy->is_pinned != is_pinned)
+            continue;
+        /* Sizes increase: the last two that begin at or below n_bytes, or the first two. */
+        if (high == NULL || high->n_bytes <= n_bytes || low == NULL) {
+            low = high;
+            high = copy;
+        }
+    }
+    if (high == NULL)
+        return NAN;
+    if (low == NULL)
+        return (double)high->ns * (double)n_bytes / (double)high->n_bytes;
+    const double slope =
+        ((double)high->ns - (double)low->ns) / ((double)high->n_bytes - (double)low->n_bytes);
+    return fmax(0, (double)low->ns + fmax(0, slope) * ((double)n_bytes - (double)low->n_bytes));
+}
+
+/* ---- writing ---- */
+
+struct moec_json_out *moec_gpu_description_write(const struct moec_gpu_description *gpu)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    struct moec_json_out *copies = moec_json_out_array(), *products = moec_json_out_array(),
+                         *gathers = moec_json_out_array(), *experts = moec_json_out_array();
+    moec_json_out_u64(node, "version", VERSION);
+    moec_json_out_string(node, "name", gpu->name);
+    moec_json_out_u64(node, "memory_bytes", gpu->memory_bytes);
+    moec_json_out_u64(node, "launch_ns", gpu->launch_ns);
+    moec_json_out_u64(node, "answer_ns", gpu->answer_ns);
+    moec_json_out_u64(node, "token_ns", gpu->token_ns);
+    moec_json_out_double(node, "ns_per_position", gpu->ns_per_position);
+    for (uint32_t i = 0; i < gpu->n_copies; i++) {
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_bool(item, "to_device", gpu->copies[i].is_to_device);
+        moec_json_out_bool(item, "pinned", gpu->copies[i].is_pinned);
+        moec_json_out_u64(item, "bytes", gpu->copies[i].n_bytes);
+        moec_json_out_u64(item, "ns", gpu->copies[i].ns);
+        moec_json_out_node(copies, NULL, item);
+    }
+    for (uint32_t i = 0; i < gpu->n_products; i++) {
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_string(item, "codec", gpu->products[i].codec);
+        moec_json_out_u64(item, "bits", gpu->products[i].bits);
+        moec_json_out_u64(item, "rows", gpu->products[i].rows);
+        moec_json_out_u64(item, "columns", gpu->products[i].columns);
+        moec_json_out_u64(item, "bytes", gpu->products[i].n_bytes);
+        moec_json_out_u64(item, "ns", gpu->products[i].ns);
+        moec_json_out_node(products, NULL, item);
+    }
+    for (uint32_t i = 0; i < gpu->n_gathers; i++) {
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_u64(item, "piece_bytes", gpu->gathers[i].piece_bytes);
+        moec_json_out_u64(item, "bytes", gpu->gathers[i].n_bytes);
+        moec_json_out_u64(item, "ns", gpu->gathers[i].ns);
+        moec_json_out_node(gathers, NULL, item);
+    }
+    for (uint32_t i = 0; i < gpu->n_experts; i++) {
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_u64(item, "bits", gpu->experts[i].bits);
+        moec_json_out_u64(item, "record_bytes", gpu->experts[i].record_bytes);
+        moec_json_out_u64(item, "compute_ns", gpu->experts[i].compute_ns);
+        moec_json_out_node(experts, NULL, item);
+    }
+    moec_json_out_node(node, "copies", copies);
+    moec_json_out_node(node, "products", products);
+    moec_json_out_node(node, "gathers", gathers);
+    moec_json_out_node(node, "experts", experts);
+    return node;
+}
+
+/* ---- reading ---- */
+
+/* The object that is being read, and its name in messages. */
+struct reading {
+    const struct moec_json *node;
+    char where[192];
+    struct moec_error *err;
+};
+
+static enum moec_status read_u64(const struct reading *r, const char *key, uint64_t min, uint64_t max,
+                                 uint64_t *out)
+{
+    return moec_json_get_u64(r->node, r->where, key, min, max, out, r->err);
+}
+
+static enum moec_status read_u32(const struct reading *r, const char *key, uint32_t min, uint32_t max,
+                                 uint32_t *out)
+{
+    uint64_t value = 0;
+    MOEC_TRY(read_u64(r, key, min, max, &value));
+    *out = (uint32_t)value;
+    return MOEC_OK;
+}
+
+static enum moec_status read_text(const struct reading *r, const char *key, char *out, size_t capacity)
+{
+    const char *text = NULL;
+    MOEC_TRY(moec_json_get_string(r->node, r->where, key, &text, NULL, r->err));
+    if (strlen(text) >= capacity)
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' in %s has %zu bytes, expected at most %zu", key,
+                         r->where, strlen(text), capacity - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return MOEC_OK;
+}
+
+/* Calls read for each item of the array `key`, of at most max; *n of them. */
+typedef enum moec_status read_item(const struct reading *item, struct moec_gpu_description *gpu, uint32_t i);
+
+static enum moec_status read_items(const struct reading *r, const char *key, size_t max, read_item *read,
+                                   struct moec_gpu_description *gpu, uint32_t *n)
+{
+    const struct moec_json *array = NULL;
+    MOEC_TRY(moec_json_get(r->node, r->where, key, MOEC_JSON_ARRAY, &array, r->err));
+    const size_t length = moec_json_length(array);
+    if (length > max)
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' in %s has %zu items, expected at most %zu", key,
+                         r->where, length, max);
+    for (uint32_t i = 0; i < length; i++) {
+        struct reading item = {.node = moec_json_at(array, i), .err = r->err};
+        (void)snprintf(item.where, sizeof item.where, "'%s'[%" PRIu32 "] of %.150s", key, i, r->where);
+        MOEC_TRY(read(&item, gpu, i));
+        *n = i + 1;
+    }
+    return MOEC_OK;
+}
+
+/* Whether sizes of one kind increase, as moec_gpu_copy_ns expects. */
+static enum moec_status read_copy(const struct reading *item, struct moec_gpu_description *gpu, uint32_t i)
+{
+    struct moec_gpu_copy_time *copy = &gpu->copies[i];
+    uint64_t least = 1;
+    MOEC_TRY(moec_json_get_bool(item->node, item->where, "to_device", &copy->is_to_device, item->err));
+    MOEC_TRY(moec_json_get_bool(item->node, item->where, "pinned", &copy->is_pinned, item->err));
+    for (uint32_t before = 0; before < i; before++)
+        if (gpu->copies[before].is_to_device == copy->is_to_device &&
+            gpu->copies[before].is_pinned == copy->is_pinned)
+            least = gpu->copies[before].n_bytes + 1;
+    MOEC_TRY(read_u64(item, "bytes", least, MAX_SIZE, &copy->n_bytes));
+    return read_u64(item, "ns", 0, MAX_NS, &copy->ns);
+}
+
+static enum moec_status read_product(const struct reading *item, struct moec_gpu_description *gpu, uint32_t i)
+{
+    struct moec_gpu_product_time *product = &gpu->products[i];
+    MOEC_TRY(read_text(item, "codec", product->codec, sizeof product->codec));
+    MOEC_TRY(read_u32(item, "bits", 1, 64, &product->bits));
+    MOEC_TRY(read_u32(item, "rows", 1, UINT32_MAX, &product->rows));
+    MOEC_TRY(read_u32(item, "columns", 1, UINT32_MAX, &product->columns));
+    MOEC_TRY(read_u64(item, "bytes", 1, MAX_SIZE, &product->n_bytes));
+    return read_u64(item, "ns", 0, MAX_NS, &product->ns);
+}
+
+static enum moec_status read_gather(const struct reading *item, struct moec_gpu_description *gpu, uint32_t i)
+{
+    struct moec_gpu_gather_time *gather = &gpu->gathers[i];
+    MOEC_TRY(read_u64(item, "piece_bytes", 1, MAX_SIZE, &gather->piece_bytes));
+    MOEC_TRY(read_u64(item, "bytes", 1, MAX_SIZE, &gather->n_bytes));
+    return read_u64(item, "ns", 0, MAX_NS, &gather->ns);
+}
+
+static enum moec_status read_expert(const struct reading *item, struct moec_gpu_description *gpu, uint32_t i)
+{
+    struct moec_gpu_expert_time *expert = &gpu->experts[i];
+    MOEC_TRY(read_u32(item, "bits", i > 0 ? expert[-1].bits + 1 : 1, 64, &expert->bits));
+    MOEC_TRY(read_u64(item, "record_bytes", 1, MAX_SIZE, &expert->record_bytes));
+    return read_u64(item, "compute_ns", 0, MAX_NS, &expert->compute_ns);
+}
+
+enum moec_status moec_gpu_description_read(const struct moec_json *section, const char *where,
+                                           struct moec_gpu_description *gpu, struct moec_error *err)
+{
+    struct reading r = {.node = section, .err = err};
+    uint64_t version = 0;
+    *gpu = (struct moec_gpu_description){0};
+    (void)snprintf(r.where, sizeof r.where, "'gpu' of %.150s", where);
+    MOEC_TRY(read_u64(&r, "version", 1, UINT32_MAX, &version));
+    if (version != VERSION)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s has version %" PRIu64 ", this moec reads version %d: measure it again", r.where,
+                         version, VERSION);
+    MOEC_TRY(read_text(&r, "name", gpu->name, sizeof gpu->name));
+    if (gpu->name[0] == '\0')
+        return moec_fail(err, MOEC_ERR_FORMAT, "'name' in %s is empty, expected a device's", r.where);
+    MOEC_TRY(read_u64(&r, "memory_bytes", 1, UINT64_MAX / 2, &gpu->memory_bytes));
+    MOEC_TRY(read_u64(&r, "launch_ns", 0, MAX_NS, &gpu->launch_ns));
+    MOEC_TRY(read_u64(&r, "answer_ns", 0, MAX_NS, &gpu->answer_ns));
+    MOEC_TRY(read_u64(&r, "token_ns", 0, MAX_NS, &gpu->token_ns));
+    MOEC_TRY(moec_json_get_double(section, r.where, "ns_per_position", 0, (double)MAX_NS,
+                                  &gpu->ns_per_position, err));
+    MOEC_TRY(read_items(&r, "copies", MOEC_GPU_MAX_COPIES, read_copy, gpu, &gpu->n_copies));
+    MOEC_TRY(read_items(&r, "products", MOEC_GPU_MAX_PRODUCTS, read_product, gpu, &gpu->n_products));
+    MOEC_TRY(read_items(&r, "gathers", MOEC_GPU_MAX_GATHERS, read_gather, gpu, &gpu->n_gathers));
+    return read_items(&r, "experts", MOEC_GPU_MAX_EXPERTS, read_expert, gpu, &gpu->n_experts);
+}

@@ -1,0 +1,55 @@
+/* What a GPU takes for one thing at a time: copies, launches, products, gathering. Each is repeated for about
+ * limit_ns and at least three times; the median counts. Everything is allocated for the measurement and
+ * freed. Thread rule: one thread an instance. */
+#ifndef MOEC_PROFILER_GPU_SPEED_H
+#define MOEC_PROFILER_GPU_SPEED_H
+
+#include "formats/model/dense.h"
+#include "formats/model/record.h"
+#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/gpu_kernels.h"
+#include "runtime/threads/parallel.h"
+
+struct moec_gpu_speed {
+    struct moec_gpu *gpu; /* this, kernels and stream: borrowed */
+    const struct moec_gpu_kernels *kernels;
+    struct moec_gpu_stream *stream;
+    uint64_t limit_ns;
+    uint64_t cache_bytes; /* of the device's: weights are taken in turn from more than that */
+};
+
+/* One copy of n_bytes, from the call until it has landed: from or to pinned memory, or memory that is not,
+ * through two pinned buffers in turn. Errors: the device's. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_copy(const struct moec_gpu_speed *speed, bool is_to_device,
+                                                      bool is_pinned, uint64_t n_bytes, uint64_t *ns,
+                                                      struct moec_error *err);
+
+/* A copy within the device's memory of n_bytes, which reads and writes as many. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_within(const struct moec_gpu_speed *speed, uint64_t n_bytes,
+                                                        uint64_t *ns, struct moec_error *err);
+
+/* One of many launches of next to nothing, and one until the process knows that it is done. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_launch(const struct moec_gpu_speed *speed,
+                                                        uint64_t *launch_ns, uint64_t *answer_ns,
+                                                        struct moec_error *err);
+
+/* One product of a matrix of random codes with n_tok rows; *n_bytes is the matrix's. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_product(const struct moec_gpu_speed *speed,
+                                                         struct moec_codec codec, uint32_t rows,
+                                                         uint32_t columns, uint32_t n_tok, uint64_t *n_bytes,
+                                                         uint64_t *ns, struct moec_error *err);
+
+/* n_jobs experts with one token, in one launch. Each has the matrices of `mlp`, which lie in `record`
+ * (n_bytes, of the process's memory); it is copied to the device, once for each. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_experts(const struct moec_gpu_speed *speed,
+                                                         const struct moec_mlp *mlp, const uint8_t *record,
+                                                         uint64_t n_bytes, uint32_t n_jobs, uint64_t *ns,
+                                                         struct moec_error *err);
+
+/* n_bytes in pieces that lie a piece apart, put side by side into pinned memory. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_gather(const struct moec_gpu_speed *speed,
+                                                        const struct moec_pool *pool, uint64_t piece_bytes,
+                                                        uint64_t n_bytes, uint64_t *ns,
+                                                        struct moec_error *err);
+
+#endif
