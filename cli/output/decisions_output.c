@@ -80,5 +80,5 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
               100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
               100 * decisions->plain_high, certificate->n_window, certificate->data_name);
     if (moec_certificate_is_int8(certificate))
-        cli_print(stdout, "             in %s arithmetic\n", certificate->arithmetic);
+        cli_print(stdout, "             in int8 arithmetic\n");
 }

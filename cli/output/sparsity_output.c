@@ -40,5 +40,5 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
               100 * certificate->target, 100 * plan->plain_loss, 100 * plan->plain_low,
               100 * plan->plain_high, certificate->n_window, certificate->data_name);
     if (moec_certificate_is_int8(certificate))
-        cli_print(stdout, "             in %s arithmetic\n", certificate->arithmetic);
+        cli_print(stdout, "             in int8 arithmetic\n");
 }

@@ -521,8 +521,7 @@ static void print_report(const struct compile_job *job)
         cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
                   certificate->missed ? ": MISSED" : "");
     if (moec_certificate_is_int8(certificate))
-        cli_print(stdout, "\n             in %s arithmetic, with which moec run computes this bundle",
-                  certificate->arithmetic);
+        cli_print(stdout, "\n             in int8 arithmetic, with which moec run computes this bundle");
     if (certificate->confidence == MOEC_CONFIDENCE_POINT)
         cli_print(stdout, "\n             one evaluation, a point estimate: no interval is promised");
     else if (!isnan(certificate->target) && certificate->n_sequence > 0)

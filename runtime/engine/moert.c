@@ -106,11 +106,13 @@ static bool are_chosen(const struct moert_decisions *decisions)
 static void take_arithmetic(struct moert_engine *engine, const struct moec_certificate *certificate)
 {
     const bool is_canonical = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_CANONICAL) == 0;
+    const bool is_former = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_FORMER_INT8) == 0;
     engine->int8 = moec_certificate_is_int8(certificate);
     (void)snprintf(engine->certified, sizeof engine->certified, "%s",
-                   !certificate->present ? ""
-                   : is_canonical        ? moec_arithmetic_name(false)
-                                         : certificate->arithmetic);
+                   !certificate->present          ? ""
+                   : is_canonical || engine->int8 ? moec_arithmetic_name(engine->int8)
+                   : is_former                    ? "an earlier int8"
+                                                  : certificate->arithmetic);
 }
 
 /* The bundle's own settings, which are certified for its compiled assignment and used with that alone. */

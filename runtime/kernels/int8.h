@@ -3,10 +3,12 @@
  * instruction set, for every chunking and thread count, as those of the canonical arithmetic are (D1); they
  * differ from the canonical ones, and a loss or a certificate means one of the two.
  *
- * It serves matrices of evenly spaced codes, one scale for a row or for groups of 32, 64 or 128 weights
- * (moec_int8_serves); other matrices, norms, routers, attention and sampling stay canonical.
+ * It serves matrices of evenly spaced codes, one scale for a row or for groups of 32, 64 or 128 weights, and
+ * trellises (moec_int8_serves); other matrices, norms, routers, attention and sampling stay canonical.
  *
- * Letters as in runtime/kernels/kernels.h. c, s, z: code, scale and zero of a weight, which is (c - z) s.
+ * Letters as in runtime/kernels/kernels.h. c, s, z: code, scale and zero of a weight, which is (c - z) s. Of
+ * a trellis (formats/codec/trellis.h) c - z is MOEC_INT8_TRELLIS_LEVELS[l] for level l, and s the row's scale
+ * times MOEC_INT8_TRELLIS_STEP, which is exact: its levels are rounded by 0.3 % at most.
  *
  * rounding of v[0..n) (n <= 128):
  *     m = the largest |v[i]|, a NaN being larger than anything
@@ -31,7 +33,10 @@
 
 #include "runtime/kernels/kernels.h"
 
-#define MOEC_INT8_SPAN  128
+#define MOEC_INT8_SPAN           128
+#define MOEC_INT8_TRELLIS_LEVELS -121, -70, -40, -13, 13, 40, 70, 121
+#define MOEC_INT8_TRELLIS_STEP                                                                               \
+    (4234 * 0x1p-18f)             /* with these integers the nearest to the levels, of 13 bits */
 #define MOEC_INT8_SMALL 0x1p-120f /* 127 over this and less is not finite, or nearly so */
 
 /* 128 activations. Both halves of blocks stand together: q[64 h + 16 b + i] is activation 32 b + 16 h + i,

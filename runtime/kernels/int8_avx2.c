@@ -8,7 +8,8 @@
 #define ROWS_OF_MANY   1
 #define TOKENS_AT_ONCE 4
 /* Sums of two products are kept in 16 bits, which codes of eight bits without a sign would overflow. */
-#define OFFSET(dtype)       ((dtype) == MOEC_DTYPE_INT8 ? 128 : 0)
+#define IS_WIDE(dtype)      ((dtype) == MOEC_DTYPE_INT8 || (dtype) == TRELLIS)
+#define OFFSET(dtype)       (IS_WIDE(dtype) ? 128 : 0)
 #define MIXES_HALVES(dtype) ((void)(dtype), false)
 
 typedef struct {
@@ -167,7 +168,7 @@ INLINE void blocks_store(const lanes f[4], float *out)
 INLINE __m256i dot_of(const int dtype, __m256i sums, __m256i codes, __m256i q)
 {
     __m256i pairs;
-    if (dtype == MOEC_DTYPE_INT8) {
+    if (IS_WIDE(dtype)) {
         const __m256i w = _mm256_xor_si256(codes, _mm256_set1_epi8((char)0x80));
         pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
     } else {
@@ -257,8 +258,33 @@ INLINE struct codes nibbles_of(words bytes)
                            {four_bits(bytes.low, 1), four_bits(bytes.high, 1)}}};
 }
 
-INLINE struct codes codes_at(const int dtype, const uint8_t *bytes)
+/* Half `half` of two blocks, from the bits of their levels. */
+INLINE __m256i trellis_codes_of(const struct trellis_bits bits[2], const int half)
 {
+    const __m128i levels = _mm_setr_epi8(MOEC_INT8_TRELLIS_LEVELS, MOEC_INT8_TRELLIS_LEVELS);
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_xor_si128(levels, _mm_set1_epi8((char)0x80)));
+    __m256i places = high_bits((const uint8_t *)&bits->words.z0, sizeof *bits, half, 1);
+    places = _mm256_or_si256(places, high_bits((const uint8_t *)&bits->words.z1, sizeof *bits, half, 2));
+    places = _mm256_or_si256(places, high_bits((const uint8_t *)&bits->upper, sizeof *bits, half, 4));
+    return _mm256_shuffle_epi8(table, places);
+}
+
+INLINE struct codes trellis_codes(const uint8_t *bytes, const bool is_first)
+{
+    struct trellis_bits bits[4];
+    uint32_t before = 0;
+    if (!is_first)
+        memcpy(&before, bytes - BEFORE, sizeof before);
+    for (int b = 0; b < 4; b++)
+        bits[b] = trellis_bits_at(bytes + 8 * b, &before);
+    return (struct codes){{{trellis_codes_of(bits, 0), trellis_codes_of(bits + 2, 0)},
+                           {trellis_codes_of(bits, 1), trellis_codes_of(bits + 2, 1)}}};
+}
+
+INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool is_first)
+{
+    if (dtype == TRELLIS)
+        return trellis_codes(bytes, is_first);
     const size_t two = dtype == MOEC_DTYPE_INT2   ? 16
                        : dtype == MOEC_DTYPE_INT3 ? 24
                        : dtype == MOEC_DTYPE_INT4 ? 32

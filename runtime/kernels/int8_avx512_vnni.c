@@ -229,9 +229,40 @@ INLINE struct codes six_bits(const uint8_t *bytes)
     return codes;
 }
 
-INLINE struct codes codes_at(const int dtype, const uint8_t *bytes)
+/* Half `half` of the blocks of a span, from the coded bits of a block behind those of the one before, and
+ * from a block. Each weight's seven coded bits and its free one are cut out as a byte. */
+INLINE words trellis_codes_of(words coded, words blocks, const int half)
+{
+    const words places =
+        _mm512_add_epi8(_mm512_set1_epi8((char)(16 * half)),
+                        _mm512_broadcast_i32x4(
+                            _mm_setr_epi8(26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41)));
+    const __m128i levels = _mm_setr_epi8(MOEC_INT8_TRELLIS_LEVELS, MOEC_INT8_TRELLIS_LEVELS);
+    const words table = _mm512_broadcast_i32x4(_mm_xor_si128(levels, _mm_set1_epi8((char)0x80)));
+    const words seven = _mm512_multishift_epi64_epi8(places, coded);
+    const words eighth = _mm512_multishift_epi64_epi8(_mm512_sub_epi8(places, _mm512_set1_epi8(1)), blocks);
+    const words bits =
+        _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x7f), seven, eighth, TAKE_SECOND_WHERE_SET);
+    const words places_of_levels = _mm512_gf2p8affine_epi64_epi8(bits, _mm512_set1_epi64(TRELLIS_BITS), 0);
+    return _mm512_shuffle_epi8(table, places_of_levels);
+}
+
+INLINE struct codes trellis_codes(const uint8_t *bytes, const bool is_first)
+{
+    const __mmask16 there = is_first ? 0x3fc : 0x3ff;
+    const words four = _mm512_maskz_loadu_epi32(there, bytes - BEFORE); /* blocks, behind the one before */
+    const words coded =
+        _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 2, 0, 2, 2, 4, 2, 4, 4, 6, 4, 6, 6, 8, 6, 8), four);
+    const words blocks =
+        _mm512_permutexvar_epi32(_mm512_setr_epi32(2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9, 8, 9), four);
+    return (struct codes){{trellis_codes_of(coded, blocks, 0), trellis_codes_of(coded, blocks, 1)}};
+}
+
+INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool is_first)
 {
     switch (dtype) {
+    case TRELLIS:
+        return trellis_codes(bytes, is_first);
     case MOEC_DTYPE_INT2: {
         const words twice = _mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3);
         const __m256i blocks = _mm256_loadu_si256((const __m256i *)bytes);

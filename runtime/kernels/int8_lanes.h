@@ -20,7 +20,8 @@
  *
  * lanes_of_packed(at, n, bits): n numbers of so many bits each, the first n lanes
  *
- * codes_at(dtype, bytes): the codes of a whole span; nibbles_of(bytes): low and high half of each byte
+ * codes_at(dtype, bytes, is_first): the codes of a whole span, the first of its row or one that has BEFORE
+ * bytes of its row in front of it; nibbles_of(bytes): low and high half of each byte
  *
  * MIXES_HALVES(dtype): whether words_dot takes whole bytes for codes of 4 bits, so that the products of the
  * second half are had by a subtraction
@@ -55,6 +56,7 @@ struct plan {
     size_t groups, group;            /* group: 0 = channel */
     int per_span;                    /* groups of a span; 1 also where a group has many spans */
     size_t scales, zeros, row_bytes; /* offsets in a row */
+    float unit;                      /* what the scales that are read are multiplied with */
     bool nested, has_zeros;
 };
 
@@ -84,13 +86,14 @@ static struct plan plan_of(const struct moec_matrix *matrix)
     plan.row_bytes = moec_codec_row_bytes(codec, n);
     plan.nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
     plan.has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
+    plan.unit = plan.nested ? 0x1p-8f : codec.scheme == MOEC_SCHEME_TRELLIS ? MOEC_INT8_TRELLIS_STEP : 1.0f;
     return plan;
 }
 
 /* What the bytes of a row's scales are multiplied with, where scales are nested; else the first scale. */
 INLINE float row_factor(const struct plan *plan, const uint8_t *row)
 {
-    return f16_at(row + plan->scales) * (plan->nested ? 0x1p-8f : 1.0f);
+    return f16_at(row + plan->scales) * plan->unit;
 }
 
 /* The one zero, less OFFSET, of a row without groups. */
@@ -234,8 +237,9 @@ INLINE void dot_span(const int nr, const int nt, const int dtype, const bool has
         start[t] = words_start(dtype, x[t] + s);
     UNROLL
     for (int r = 0; r < nr; r++) {
-        const struct codes codes = codes_at(dtype, at[r]);
-        const lanes scale = lanes_spread(lanes_load(strip->scales[r] + g), places);
+        const struct codes codes = codes_at(dtype, at[r], s == 0);
+        const lanes scales = lanes_load(strip->scales[r] + g);
+        const lanes scale = dtype == TRELLIS ? scales : lanes_spread(scales, places);
         const lanes zero = has_zeros ? lanes_spread(lanes_load(strip->zeros[r] + g), places) : lanes_zero();
         UNROLL
         for (int t = 0; t < nt; t++) {
@@ -265,6 +269,17 @@ INLINE void rows_ask(const int nr, const struct plan *plan, const struct dot_row
                          _MM_HINT_T1);
 }
 
+/* An incomplete last span, with zeros past its end and what it may need before it. */
+INLINE const uint8_t *tail_copied(const int dtype, const struct plan *plan, const uint8_t *at,
+                                  const bool is_first, uint8_t copy[static BEFORE + SPAN])
+{
+    memset(copy, 0, BEFORE + SPAN);
+    memcpy(copy + BEFORE, at, plan->tail_bytes);
+    if (dtype == TRELLIS && !is_first)
+        memcpy(copy, at - BEFORE, BEFORE);
+    return copy + BEFORE;
+}
+
 INLINE void dot_tile(const int nr, const int nt, const int dtype, const bool has_zeros,
                      const struct plan *plan, const struct dot_rows *rows,
                      const struct moec_int8_span *const *x, uint32_t n_rows, float *y, size_t y_stride)
@@ -279,15 +294,12 @@ INLINE void dot_tile(const int nr, const int nt, const int dtype, const bool has
     const words places = spread_places(plan->per_span);
     struct strip strip = {0};
     for (size_t s = 0, g = 0; s < spans; s++, g += per_span) {
-        uint8_t tails[ROWS_AT_ONCE][SPAN];
+        uint8_t tails[ROWS_AT_ONCE][BEFORE + SPAN];
         UNROLL
         for (int r = 0; r < nr; r++)
             at[r] = rows->bytes[r] + s * plan->span_bytes;
-        if (s == plan->whole) {
-            memset(tails, 0, sizeof tails);
-            for (int r = 0; r < nr; r++)
-                at[r] = memcpy(tails[r], at[r], plan->tail_bytes);
-        }
+        for (int r = 0; r < nr && s == plan->whole; r++)
+            at[r] = tail_copied(dtype, plan, at[r], s == 0, tails[r]);
         rows_ask(nr, plan, rows, s);
         if (g % LANES == 0 && (s == 0 || per_span > 0))
             strip_fill(nr, dtype, has_zeros, plan, rows, g, &strip);
@@ -455,7 +467,7 @@ INLINE void round_channel(const int dtype, const struct plan *plan, const struct
 
 /* The codes of one span of a quad of rows, which stand at at[0..4), column by column: of the first halves of
  * blocks, then of the second halves, or whole bytes (MIXES_HALVES). */
-INLINE void quad_at(const int dtype, const uint8_t *const at[4], words out[8])
+INLINE void quad_at(const int dtype, const uint8_t *const at[4], const bool is_first, words out[8])
 {
     words halves[2][4];
     UNROLL
@@ -464,7 +476,7 @@ INLINE void quad_at(const int dtype, const uint8_t *const at[4], words out[8])
             halves[0][i] = words_load(at[i]);
             continue;
         }
-        const struct codes codes = codes_at(dtype, at[i]);
+        const struct codes codes = codes_at(dtype, at[i], is_first);
         halves[0][i] = codes.half[0];
         halves[1][i] = codes.half[1];
     }
@@ -482,16 +494,14 @@ INLINE void quad_at(const int dtype, const uint8_t *const at[4], words out[8])
 }
 
 /* Where span s of a quad of rows stands; of an incomplete one a copy. */
-INLINE void quad_open(const struct plan *plan, const struct sum_rows *rows, uint32_t quad, size_t s,
-                      uint8_t tails[4][SPAN], const uint8_t *at[4])
+INLINE void quad_open(const int dtype, const struct plan *plan, const struct sum_rows *rows, uint32_t quad,
+                      size_t s, uint8_t tails[4][BEFORE + SPAN], const uint8_t *at[4])
 {
     UNROLL
     for (uint32_t i = 0; i < 4; i++)
         at[i] = rows->bytes[4 * quad + i] + s * plan->span_bytes;
-    for (uint32_t i = 0; i < 4 && s == plan->whole; i++) {
-        memset(tails[i], 0, SPAN);
-        at[i] = memcpy(tails[i], at[i], plan->tail_bytes);
-    }
+    for (uint32_t i = 0; i < 4 && s == plan->whole; i++)
+        at[i] = tail_copied(dtype, plan, at[i], s == 0, tails[i]);
 }
 
 /* Span s of a chunk's sum, from exact sums of products. */
@@ -528,7 +538,7 @@ INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_
 {
     const size_t spans = plan->whole + (plan->tail_bytes > 0);
     const words places = spread_places(plan->per_span);
-    uint8_t tails[4][SPAN];
+    uint8_t tails[4][BEFORE + SPAN];
     const uint8_t *starts[4];
     for (size_t s = from; s < to; s++) {
         const size_t at = group_of(plan, s, first_group);
@@ -539,8 +549,8 @@ INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_
         for (uint32_t quad = 0; quad < rows->quads; quad++) {
             next_ask(next, next->n_at_rounding, CHUNK - next->n_at_rounding, s, spans, quad);
             const words factors = words_spread(weights->quads[quad] + at, places);
-            quad_open(plan, rows, quad, s, tails, starts);
-            quad_at(dtype, starts, q);
+            quad_open(dtype, plan, rows, quad, s, tails, starts);
+            quad_at(dtype, starts, s == 0, q);
             UNROLL
             for (int i = 0; i < 8; i++)
                 out[i] = words_dot(dtype, out[i], q[i], factors);
@@ -555,20 +565,20 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
                      size_t to, float *y, size_t y_stride)
 {
     _Alignas(64) uint8_t tile[QUADS][8][64];
-    uint8_t tails[4][SPAN];
+    uint8_t tails[4][BEFORE + SPAN];
     const uint8_t *starts[4];
     const words places = spread_places(plan->per_span);
     for (size_t s = from; s < to; s++) {
         const size_t at = group_of(plan, s, first_group);
         for (uint32_t quad = 0; quad < rows->quads; quad++) {
             words q[8];
-            quad_open(plan, rows, quad, s, tails, starts);
+            quad_open(dtype, plan, rows, quad, s, tails, starts);
             for (int i = 0; i < 4; i++) /* rows lie apart: their next spans would be waited for */
                 for (size_t line = 0; line < plan->span_bytes; line += LINE)
                     _mm_prefetch((const char *)rows->bytes[4 * quad + (uint32_t)i] +
                                      (s + SPANS_AHEAD) * plan->span_bytes + line,
                                  _MM_HINT_T0);
-            quad_at(dtype, starts, q);
+            quad_at(dtype, starts, s == 0, q);
             UNROLL
             for (int i = 0; i < 8; i++)
                 words_store(tile[quad][i], q[i]);
@@ -656,7 +666,9 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
                 const struct moec_int8_span *const *x, uint32_t n_tok, float *y, size_t y_stride)
 {
-    if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))
+    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
+        dot_all(TRELLIS, false, matrix, first, some, n_rows, x, n_tok, y, y_stride);
+    else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))
         WITH_DTYPE(dot_all, true, matrix, first, some, n_rows, x, n_tok, y, y_stride)
     else
         WITH_DTYPE(dot_all, false, matrix, first, some, n_rows, x, n_tok, y, y_stride)
@@ -670,7 +682,10 @@ static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const ui
             memset(y + t * y_stride, 0, matrix->columns * sizeof *y);
         return;
     }
-    WITH_DTYPE(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride)
+    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
+        sum_all(TRELLIS, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
+    else
+        WITH_DTYPE(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride)
 }
 
 #if defined(MOEC_KERNELS_WATCHED)

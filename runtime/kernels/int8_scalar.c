@@ -3,6 +3,7 @@
 #include "runtime/kernels/int8.h"
 
 #include "formats/base/half.h"
+#include "formats/codec/trellis.h"
 
 #include <math.h>
 #include <string.h>
@@ -102,7 +103,8 @@ static float scale_of(const struct row *row, size_t group)
     if (!moec_scheme_is_nested((enum moec_scheme)row->codec.scheme)) {
         if (!is_past)
             memcpy(&half, scales + 2 * group, sizeof half);
-        return moec_f16_to_f32(half);
+        return moec_f16_to_f32(half) *
+               (row->codec.scheme == MOEC_SCHEME_TRELLIS ? MOEC_INT8_TRELLIS_STEP : 1.0f);
     }
     memcpy(&half, scales, sizeof half);
     return (is_past ? 0 : (float)scales[2 + group]) * (moec_f16_to_f32(half) * 0x1p-8f);
@@ -128,9 +130,25 @@ static struct row row_of(const struct moec_matrix *matrix, uint32_t first, const
     return (struct row){matrix->codec, matrix->data + (size_t)row * matrix->stride_bytes, matrix->columns};
 }
 
+/* Blocks of a trellis are a word of coded and one of free bits. */
+static int32_t trellis_level_at(const struct row *row, size_t column)
+{
+    static const int32_t levels[MOEC_TRELLIS_LEVELS] = {MOEC_INT8_TRELLIS_LEVELS};
+    const size_t block = column / BLOCK, i = column % BLOCK;
+    uint32_t coded, upper, before = 0;
+    memcpy(&coded, row->bytes + 8 * block, sizeof coded);
+    memcpy(&upper, row->bytes + 8 * block + 4, sizeof upper);
+    if (block > 0)
+        memcpy(&before, row->bytes + 8 * (block - 1), sizeof before);
+    const struct moec_trellis_words z = moec_trellis_words(coded, before);
+    return levels[(upper >> i & 1) << 2 | (z.z1 >> i & 1) << 1 | (z.z0 >> i & 1)];
+}
+
 /* The code of a column less its zero. */
 static int32_t level_at(const struct row *row, size_t column)
 {
+    if (row->codec.scheme == MOEC_SCHEME_TRELLIS)
+        return trellis_level_at(row, column);
     const uint32_t bits = moec_codec_bits(row->codec);
     return code_at(bits, row->bytes + column / BLOCK * (4 * (size_t)bits), column % BLOCK) -
            zero_of(row, group_of(row, column));

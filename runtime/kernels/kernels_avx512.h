@@ -10,9 +10,6 @@
 #define SUM_VECTORS  2
 #define ROWS_AT_ONCE 4
 
-/* For _mm512_ternarylogic_epi32(mask, a, b, .): the bits of a where the mask has ones, else those of b. */
-#define TAKE_SECOND_WHERE_SET 0xca
-
 typedef __m512 trellis_table;
 
 /* ---- decoding ---- */
@@ -292,8 +289,9 @@ INLINE trellis_carry trellis_begin(void)
     return _mm512_setzero_si512();
 }
 
-/* Of each weight seven coded bits and the free one are cut out as a byte. A bit matrix makes a level of it:
- * its rows name the bits whose exclusive or is z0 (0x14), z1 (0x61) and the free bit (0x80). */
+/* Of each weight seven coded bits and the free one are cut out as a byte, of which TRELLIS_BITS makes a
+ * level.
+ */
 INLINE void trellis_block(__m512 table, const uint8_t *at, trellis_carry *before, lanes out[2])
 {
     int64_t both;
@@ -305,7 +303,7 @@ INLINE void trellis_block(__m512 table, const uint8_t *at, trellis_carry *before
     const __m512i eighth = _mm512_multishift_epi64_epi8(places_in_order(25, 25 + 16), here);
     const __m512i bits =
         _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x7f), seven, eighth, TAKE_SECOND_WHERE_SET);
-    const __m512i levels = _mm512_gf2p8affine_epi64_epi8(bits, _mm512_set1_epi64(0x1461800000000000), 0);
+    const __m512i levels = _mm512_gf2p8affine_epi64_epi8(bits, _mm512_set1_epi64(TRELLIS_BITS), 0);
     *before = here;
     out[0] = _mm512_permutexvar_ps(levels, table);
     out[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(levels, 8), table);

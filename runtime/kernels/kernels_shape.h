@@ -34,6 +34,10 @@
 #define NESTED     32
 #define HALVES     64
 
+/* Beside the dtypes, where the int8 arithmetic takes the levels of a trellis for codes of eight bits. */
+#define TRELLIS 128
+#define BEFORE  8 /* bytes of the block before, which a span of a trellis needs */
+
 /* dtype without them. */
 #define PLAIN(dtype) ((dtype) & (DICTIONARY - 1))
 

@@ -5,6 +5,14 @@
 
 #include "runtime/kernels/kernels_x86.h"
 
+/* For _mm512_ternarylogic_epi32(mask, a, b, .): the bits of a where the mask has ones, else those of b. */
+#define TAKE_SECOND_WHERE_SET 0xca
+
+/* For _mm512_gf2p8affine_epi64_epi8: the level of a trellis from a weight's seven coded bits, the newest
+ * highest, and its free bit above them. Its rows name the bits whose exclusive or is z0 (0x14), z1 (0x61) and
+ * the free bit (0x80). */
+#define TRELLIS_BITS 0x1461800000000000
+
 typedef __m512 lanes;
 
 INLINE lanes lanes_zero(void)

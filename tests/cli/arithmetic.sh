@@ -10,6 +10,8 @@ text=datasets/sample/test.txt
 try 0 "a bundle of 4 bits" "$moec" compile $sample --policy uniform --bits 4 --group 32 -q -o "$work/m.moec"
 "$moec" compile $sample --policy uniform --bits 2 --scheme asymmetric --group 64 --dense-bits 8 -q -o "$work/m2.moec" >"$work/stdout" 2>"$work/stderr"
 
+"$moec" compile $sample --policy uniform --bits 2 --quantizer trellis --dense-bits 4 -q -o "$work/mt.moec" >"$work/stdout" 2>"$work/stderr"
+
 # ---- run ----
 
 generate() {
@@ -19,9 +21,10 @@ generate() {
 check_same() {
     if cmp -s "$work/stdout" "$work/int8"; then pass "$1"; else fail "$1"; fi
 }
-for bits in 4 2; do
-    model=$work/m.moec
-    [ $bits = 4 ] || model=$work/m2.moec
+for bits in 4 2 trellis; do
+    model=$work/m2.moec
+    [ $bits != 4 ] || model=$work/m.moec
+    [ $bits != trellis ] || model=$work/mt.moec
     generate --arithmetic int8 && cp "$work/stdout" "$work/int8"
     if grep -q '"arithmetic": "int8"' "$work/stats"; then pass "$bits bits: stats name it"; else fail "$bits bits: stats name it"; fi
     for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $(mebibytes 20)" "--memory $(mebibytes 20) --predict gate" "--draft lookup"; do
@@ -30,7 +33,7 @@ for bits in 4 2; do
         check_same "$bits bits: the same with $how"
     done
 done
-try 0 "the smaller program" "$(dirname "$moec")/moec-run" "$work/m2.moec" -p "The old miller had three sons and" -n 60 --ctx 128 \
+try 0 "the smaller program" "$(dirname "$moec")/moec-run" "$work/mt.moec" -p "The old miller had three sons and" -n 60 --ctx 128 \
     --ignore-eos --arithmetic int8
 check_same "has the same words"
 generate --arithmetic canonical && cp "$work/stdout" "$work/canonical"
@@ -100,7 +103,7 @@ certified() {
 try 0 "a canonical certificate" certified "$work/c.moec" --journal "$work/journal"
 cp "$work/c.moec.json" "$work/stdout" && says stdout '"arithmetic": "canonical-f32"' "says so"
 try 0 "one in int8, with the same journal" certified "$work/i.moec" --journal "$work/journal" --arithmetic int8
-cp "$work/i.moec.json" "$work/stdout" && says stdout '"arithmetic": "int8"' "says so"
+cp "$work/i.moec.json" "$work/stdout" && says stdout '"arithmetic": "int8-2"' "says so"
 cp "$work/i.moec" "$work/first"
 try 0 "without a journal" certified "$work/i.moec" --arithmetic int8
 same "$work/first" "$work/i.moec" "nothing of the canonical one was taken for it"
@@ -152,7 +155,7 @@ settings() {
     "$moec" tune "$from" --reference $sample $few --max-loss 60% --with route --slots 6 -o "$to" "$@"
 }
 try 0 "settings of the bundle in int8" settings "$work/i.moec" "$work/ti.moec" --json
-says stdout '"arithmetic": "int8"' "are certified in it"
+says stdout '"arithmetic": "int8-2"' "are certified in it"
 try 0 "settings in int8 of the other one" settings "$work/c.moec" "$work/tc.moec" --arithmetic int8
 says stdout 'in int8 arithmetic' "say so"
 model=$work/tc.moec

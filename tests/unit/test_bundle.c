@@ -103,8 +103,8 @@ static void test_certificate__names_its_arithmetic(void **state)
     static const struct {
         const char *name;
         bool is_int8;
-    } names[] = {
-        {"int8", true}, {"canonical-f32", false}, {"canonical", false}, {"int8-other", false}, {"", false}};
+    } names[] = {{"int8-2", true},     {"int8", false},       {"canonical-f32", false},
+                 {"canonical", false}, {"int8-other", false}, {"", false}};
     uint8_t bytes[MOEC_CERTIFICATE_BYTES];
     struct moec_error err = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
