@@ -18,14 +18,18 @@ static uint64_t staging_bytes(const struct moec_config *config, uint32_t max_tok
     return moec_gpu_mixer_staging_bytes(config, max_tokens) + moec_gpu_mlp_staging_bytes(config, max_tokens);
 }
 
+static uint64_t answer_bytes(const struct moec_config *config, uint32_t max_tokens)
+{
+    return moec_gpu_answer_floats(config, max_tokens) * sizeof(float) + MOEC_GPU_COUNTED * sizeof(uint32_t);
+}
+
 struct moec_gpu_backend_sizes moec_gpu_backend_sizes_of(const struct moec_config *config, uint32_t max_tokens)
 {
     struct moec_gpu_room room = {0};
     const uint64_t staged = staging_bytes(config, max_tokens);
     return (struct moec_gpu_backend_sizes){
         .device_bytes = moec_gpu_room_carve(config, max_tokens, NULL, &room) + staged,
-        .host_bytes = sizeof(struct moec_gpu_backend) + staged +
-                      moec_gpu_answer_floats(config, max_tokens) * sizeof(float) +
+        .host_bytes = sizeof(struct moec_gpu_backend) + staged + answer_bytes(config, max_tokens) +
                       max_tokens * sizeof(uint32_t)};
 }
 
@@ -103,11 +107,7 @@ static enum moec_status head_rows(struct moec_gpu_backend *b, uint32_t first, ui
                                            .sink = b->config->logit_cap > 0 ? MOEC_CUDA_CAP : MOEC_CUDA_STORE,
                                            .cap = b->config->logit_cap};
     b->kernels->product(b->stream, &step);
-    MOEC_TRY(moec_gpu_check(b, err));
-    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, b->answers, b->room.logits,
-                          n * n_vocab * sizeof(float), err));
-    MOEC_TRY(b->ops->finish(b->gpu, b->stream, err));
-    moec_gpu_staging_clear(&b->staging);
+    MOEC_TRY(moec_gpu_answer(b, n * n_vocab, err));
     for (uint32_t i = 0; i < n; i++)
         memcpy(logits + (first + i) * logits_stride, b->answers + i * n_vocab, n_vocab * sizeof(float));
     return MOEC_OK;
@@ -144,8 +144,9 @@ static enum moec_status create(struct moec_gpu_backend *b, struct moec_error *er
     MOEC_TRY(moec_alloc((void **)&b->positions, b->max_tokens, sizeof *b->positions, "positions", err));
     MOEC_TRY(b->ops->alloc(b->gpu, n_bytes, "working memory", (void **)&b->memory, err));
     (void)moec_gpu_room_carve(b->config, b->max_tokens, b->memory, &b->room);
-    MOEC_TRY(b->ops->alloc_pinned(b->gpu, moec_gpu_answer_floats(b->config, b->max_tokens) * sizeof(float),
-                                  "logits", (void **)&b->answers, err));
+    MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err));
+    MOEC_TRY(b->ops->alloc_pinned(b->gpu, answer_bytes(b->config, b->max_tokens), "logits",
+                                  (void **)&b->answers, err));
     return moec_gpu_staging_create(b->gpu, b->stream, staging_bytes(b->config, b->max_tokens), &b->staging,
                                    err);
 }
@@ -199,7 +200,8 @@ void moec_gpu_backend_free(struct moec_gpu_backend *b)
 {
     if (b == NULL)
         return;
-    (void)b->ops->finish(b->gpu, b->stream, NULL);
+    if (b->answers == NULL || moec_gpu_answer(b, 0, NULL) != MOEC_OK)
+        (void)b->ops->finish(b->gpu, b->stream, NULL);
     moec_gpu_staging_release(&b->staging);
     b->ops->free_pinned(b->gpu, b->answers);
     b->ops->free(b->gpu, b->memory);

@@ -32,21 +32,22 @@ struct moec_gpu_experts {
     struct moec_experts experts; /* first: the source */
     struct moec_gpu_experts_setup setup;
     const struct moec_gpu_ops *ops;
-    uint32_t n_layer, n_expert, n_key;
-    int32_t *ordinals;     /* (config.n_layer): MoE ordinal or -1, owned */
-    uint64_t *slot_bytes;  /* (n_key), owned */
-    struct entry *entries; /* (n_key), owned */
-    uint32_t *slots;       /* (n_key) keys that have a place, by offset, owned */
+    uint32_t n_layer, n_form, n_expert, n_key; /* keys as runtime/policy/residency.h has them */
+    int32_t *ordinals;                         /* (config.n_layer): MoE ordinal or -1, owned */
+    uint64_t *slot_bytes;                      /* (n_key), owned */
+    struct entry *entries;                     /* (n_key), owned */
+    uint32_t *slots;                           /* (n_key) keys that have a place, by offset, owned */
     uint32_t n_slot;
     uint32_t n_held; /* of all keys */
     struct moec_residency *residency;
     struct moec_gpu_experts_counters counters;
 
-    /* Of the answer at work, (n_expert) each, owned. */
+    /* Of the answer at work, (n_form x n_expert) each, owned. */
     bool *was_present, *is_ready;
     uint32_t *missing, *takers, *order, *turns;
-    uint32_t wanted_layer, n_wanted, n_tried; /* misses in order, of which n_tried need no copy any more */
-    bool was_told;                            /* the source behind was told of it */
+    uint32_t wanted_layer, wanted_form;
+    uint32_t n_wanted, n_tried; /* misses in order, of which n_tried need no copy any more */
+    bool was_told;              /* the source behind was told of it */
 
     uint8_t *pool; /* the device's, owned */
     uint64_t pool_bytes;
@@ -67,7 +68,8 @@ static struct moec_gpu_experts *of(struct moec_experts *self)
 
 static uint32_t key_of(const struct moec_gpu_experts *experts, struct moec_expert_request request)
 {
-    return (uint32_t)experts->ordinals[request.layer] * experts->n_expert + request.expert;
+    return ((uint32_t)experts->ordinals[request.layer] * experts->n_form + request.form) * experts->n_expert +
+           request.expert;
 }
 
 /* ---- places in the pool ---- */
@@ -181,8 +183,9 @@ static enum moec_status land(struct moec_gpu_experts *experts, uint64_t n, struc
 
 static const struct moec_record_layout *layout_of(const struct moec_gpu_experts *experts, uint32_t key)
 {
-    return moec_bundle_layout(experts->setup.bundle, experts->setup.copy, key / experts->n_expert,
-                              key % experts->n_expert);
+    const uint32_t n_expert = experts->n_expert, form = key / n_expert % experts->n_form;
+    return moec_bundle_layout(experts->setup.bundle, experts->setup.copies[form],
+                              key / n_expert / experts->n_form, key % n_expert);
 }
 
 /* Copies under way are in order, so that one event tells of all before. */
@@ -261,8 +264,11 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
 static void bring_wanted(struct moec_gpu_experts *experts)
 {
     for (; experts->n_tried < experts->n_wanted; experts->n_tried++) {
-        const struct moec_expert_request request =
-            moec_expert_request_of(experts->wanted_layer, experts->order[experts->n_tried]);
+        const uint32_t wanted = experts->order[experts->n_tried];
+        const struct moec_expert_request request = {.layer = experts->wanted_layer,
+                                                    .expert = wanted % experts->n_expert,
+                                                    .form =
+                                                        experts->wanted_form + wanted / experts->n_expert};
         const uint32_t key = key_of(experts, request);
         if (experts->entries[key].asked == 0 || moec_residency_is_present(experts->residency, key))
             continue;
@@ -292,15 +298,17 @@ static void ask_behind(struct moec_gpu_experts *experts, const struct moec_route
     if (experts->was_told)
         behind->ops->expect(behind, &asked);
     experts->wanted_layer = answer->layer;
+    experts->wanted_form = answer->form;
     experts->n_wanted = n_missing;
     experts->n_tried = 0;
 }
 
 static uint32_t ask(struct moec_gpu_experts *experts, const struct moec_router_answer *answer)
 {
-    const uint32_t ordinal = (uint32_t)experts->ordinals[answer->layer], first = ordinal * experts->n_expert;
+    const uint32_t ordinal = (uint32_t)experts->ordinals[answer->layer];
+    const uint32_t first = (ordinal * experts->n_form + answer->form) * experts->n_expert;
     uint32_t n_missing = 0;
-    moec_residency_ask(experts->residency, ordinal, 0, answer->active, answer->n_active,
+    moec_residency_ask(experts->residency, ordinal, answer->form, answer->active, answer->n_active,
                        experts->was_present);
     for (uint32_t i = 0; i < answer->n_active; i++) {
         struct entry *entry = &experts->entries[first + answer->active[i]];
@@ -323,7 +331,7 @@ static uint32_t ask(struct moec_gpu_experts *experts, const struct moec_router_a
 static void gpu_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct moec_gpu_experts *experts = of(self);
-    if (answer->form > 0 || answer->active[answer->n_active - 1] >= experts->n_expert)
+    if (answer->form + answer->active[answer->n_active - 1] / experts->n_expert >= experts->n_form)
         return; /* acquire reports it */
     (void)pthread_mutex_lock(&experts->lock);
     (void)look(experts, NULL);
@@ -513,6 +521,33 @@ static bool gpu_ready(struct moec_experts *self, struct moec_expert_request requ
     return ready;
 }
 
+/* 0 where a key is absent, 1 where its record is on its way, 2 where it is there. */
+static int nearness(const struct moec_gpu_experts *experts, uint32_t key)
+{
+    if (!moec_residency_is_present(experts->residency, key))
+        return 0;
+    return experts->entries[key].copy <= experts->n_landed ? 2 : 1;
+}
+
+static uint32_t gpu_choose(struct moec_experts *self, struct moec_expert_request request, uint32_t forms)
+{
+    struct moec_gpu_experts *experts = of(self);
+    struct moec_expert_request best = request;
+    if (check_request(experts, request, NULL) != MOEC_OK)
+        return request.form;
+    (void)pthread_mutex_lock(&experts->lock);
+    (void)look(experts, NULL);
+    for (uint32_t form = 0; form < experts->n_form; form++) {
+        struct moec_expert_request other = request;
+        other.form = form;
+        if ((forms >> form & 1u) != 0 &&
+            nearness(experts, key_of(experts, other)) > nearness(experts, key_of(experts, best)))
+            best = other;
+    }
+    (void)pthread_mutex_unlock(&experts->lock);
+    return best.form;
+}
+
 static const struct moec_experts_ops gpu_ops = {.acquire = gpu_acquire,
                                                 .release = gpu_release,
                                                 .expect = gpu_expect,
@@ -521,6 +556,7 @@ static const struct moec_experts_ops gpu_ops = {.acquire = gpu_acquire,
                                                 .foresee = gpu_foresee,
                                                 .begin = gpu_begin,
                                                 .forgo = gpu_forgo,
+                                                .choose = gpu_choose,
                                                 .ready = gpu_ready};
 
 /* ---- creation ---- */
@@ -532,16 +568,17 @@ static uint64_t slot_bytes_of(const struct moec_bundle *bundle, uint32_t copy, u
     return (n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bundle, uint32_t copy)
+struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bundle, const uint32_t *copies,
+                                                  uint32_t n_copy)
 {
+    const uint32_t n_expert = bundle->config.n_expert, n = moec_config_moe_count(&bundle->config) * n_expert;
     struct moec_gpu_pool_sizes sizes = {0};
-    for (uint32_t ordinal = 0; ordinal < moec_config_moe_count(&bundle->config); ordinal++)
-        for (uint32_t expert = 0; expert < bundle->config.n_expert; expert++) {
-            const uint64_t n_bytes = slot_bytes_of(bundle, copy, ordinal, expert);
-            sizes.all_bytes += n_bytes;
-            if (n_bytes > sizes.largest_bytes)
-                sizes.largest_bytes = n_bytes;
-        }
+    for (uint32_t i = 0; i < n_copy * n; i++) {
+        const uint64_t n_bytes = slot_bytes_of(bundle, copies[i / n], i % n / n_expert, i % n_expert);
+        sizes.all_bytes += n_bytes;
+        if (n_bytes > sizes.largest_bytes)
+            sizes.largest_bytes = n_bytes;
+    }
     return sizes;
 }
 
@@ -550,9 +587,10 @@ static const struct moec_evict_ops *policy_of(const struct moec_evict_ops *polic
     return policy != NULL ? policy : &moec_evict_lru;
 }
 
-uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy)
+uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy,
+                                      uint32_t n_form)
 {
-    const uint32_t n_expert = bundle->config.n_expert,
+    const uint32_t n_expert = n_form * bundle->config.n_expert,
                    n_key = moec_config_moe_count(&bundle->config) * n_expert;
     return sizeof(struct moec_gpu_experts) + bundle->config.n_layer * sizeof(int32_t) +
            n_key * (sizeof(uint64_t) + sizeof(struct entry) + sizeof(uint32_t)) +
@@ -570,23 +608,24 @@ static enum moec_status create_tables(struct moec_gpu_experts *experts, struct m
         moec_alloc((void **)&experts->slot_bytes, experts->n_key, sizeof *experts->slot_bytes, what, err));
     MOEC_TRY(moec_alloc((void **)&experts->entries, experts->n_key, sizeof *experts->entries, what, err));
     MOEC_TRY(moec_alloc((void **)&experts->slots, experts->n_key, sizeof *experts->slots, what, err));
-    MOEC_TRY(moec_alloc((void **)&experts->was_present, experts->n_expert, sizeof(bool), what, err));
-    MOEC_TRY(moec_alloc((void **)&experts->is_ready, experts->n_expert, sizeof(bool), what, err));
+    const uint32_t n_active = experts->n_form * experts->n_expert;
+    MOEC_TRY(moec_alloc((void **)&experts->was_present, n_active, sizeof(bool), what, err));
+    MOEC_TRY(moec_alloc((void **)&experts->is_ready, n_active, sizeof(bool), what, err));
     uint32_t **lists[] = {&experts->missing, &experts->takers, &experts->order, &experts->turns};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        MOEC_TRY(moec_alloc((void **)lists[i], experts->n_expert, sizeof(uint32_t), what, err));
+        MOEC_TRY(moec_alloc((void **)lists[i], n_active, sizeof(uint32_t), what, err));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         experts->ordinals[layer] = moec_config_moe_ordinal(config, layer);
     for (uint32_t key = 0; key < experts->n_key; key++)
-        experts->slot_bytes[key] =
-            slot_bytes_of(bundle, experts->setup.copy, key / experts->n_expert, key % experts->n_expert);
+        experts->slot_bytes[key] = (layout_of(experts, key)->n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return MOEC_OK;
 }
 
 static enum moec_status create_pool(struct moec_gpu_experts *experts, struct moec_error *err)
 {
     const struct moec_gpu_experts_setup *setup = &experts->setup;
-    const struct moec_gpu_pool_sizes sizes = moec_gpu_pool_sizes_of(setup->bundle, setup->copy);
+    const struct moec_gpu_pool_sizes sizes =
+        moec_gpu_pool_sizes_of(setup->bundle, setup->copies, experts->n_form);
     experts->pool_bytes = setup->pool_bytes < sizes.all_bytes ? setup->pool_bytes : sizes.all_bytes;
     if (experts->pool_bytes < sizes.largest_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
@@ -599,16 +638,36 @@ static enum moec_status create_pool(struct moec_gpu_experts *experts, struct moe
         MOEC_TRY(experts->ops->event_create(setup->gpu, &experts->landed[i], err));
     for (uint32_t i = 0; i < N_MARK; i++)
         MOEC_TRY(experts->ops->event_create(setup->gpu, &experts->marks[i], err));
-    const struct moec_residency_setup residency = {.n_layer = experts->n_layer,
-                                                   .n_expert = experts->n_expert,
-                                                   .n_encoder =
-                                                       moec_config_moe_encoder_count(&setup->bundle->config),
-                                                   .slot_bytes = experts->slot_bytes,
-                                                   .capacity_bytes = experts->pool_bytes,
-                                                   .policy = policy_of(setup->policy),
-                                                   .evicted = evicted,
-                                                   .context = experts};
-    return moec_residency_create(&residency, &experts->residency, err);
+    return MOEC_OK;
+}
+
+/* As the cache's behind it, with frequencies from the bundle's path table, where there is one. */
+static enum moec_status create_residency(struct moec_gpu_experts *experts, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_gpu_experts_setup *setup = &experts->setup;
+    const struct moec_path_table *paths = &setup->bundle->paths;
+    struct moec_residency_setup residency = {.n_layer = experts->n_layer,
+                                             .n_expert = experts->n_expert,
+                                             .n_form = experts->n_form,
+                                             .n_encoder =
+                                                 moec_config_moe_encoder_count(&setup->bundle->config),
+                                             .slot_bytes = experts->slot_bytes,
+                                             .capacity_bytes = experts->pool_bytes,
+                                             .policy = policy_of(setup->policy),
+                                             .evict_weights = setup->evict_weights,
+                                             .evicted = evicted,
+                                             .context = experts};
+    void *frequency = NULL;
+    if (paths->n_layer == experts->n_layer && paths->n_expert == experts->n_expert) {
+        MOEC_TRY_OUT(moec_alloc(&frequency, experts->n_key, sizeof(float), "expert frequencies", err));
+        moec_residency_frequencies(paths, experts->n_form, frequency);
+        residency.frequency = frequency;
+    }
+    MOEC_TRY_OUT(moec_residency_create(&residency, &experts->residency, err));
+out:
+    free(frequency);
+    return status;
 }
 
 enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *setup,
@@ -621,16 +680,18 @@ enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *se
     experts->ops = setup->gpu->ops;
     experts->n_layer = moec_config_moe_count(&setup->bundle->config);
     experts->n_expert = setup->bundle->config.n_expert;
-    experts->n_key = experts->n_layer * experts->n_expert;
+    experts->n_form = setup->n_form > 1 ? setup->n_form : 1;
+    experts->n_key = experts->n_layer * experts->n_form * experts->n_expert;
     experts->experts = (struct moec_experts){.ops = &gpu_ops,
                                              .max_held = UINT32_MAX,
-                                             .n_form = 1,
+                                             .n_form = experts->n_form,
                                              .wants_choices = setup->behind->wants_choices,
                                              .wants_next_gate = setup->behind->wants_next_gate};
     (void)pthread_mutex_init(&experts->lock, NULL);
     (void)pthread_cond_init(&experts->released, NULL);
     MOEC_TRY_OUT(create_tables(experts, err));
     MOEC_TRY_OUT(create_pool(experts, err));
+    MOEC_TRY_OUT(create_residency(experts, err));
     *out = experts;
     experts = NULL;
 out:

@@ -27,24 +27,30 @@
 
 struct moec_gpu_experts;
 
+#define MOEC_GPU_FORMS 2 /* in which experts are had: the copy that is run, and its low copy */
+
 struct moec_gpu_experts_setup {
     struct moec_gpu *gpu;            /* this and the four that follow: borrowed until freed */
     struct moec_gpu_stream *compute; /* that experts are used on */
-    struct moec_experts *behind;     /* offers form 0: records of `copy` whole, in pinned memory */
+    struct moec_experts *behind; /* offers as many forms: records of their copies whole, in pinned memory */
     const struct moec_bundle *bundle;
     const struct moec_evict_ops *policy; /* NULL: least recently used */
-    uint32_t copy;
+    const float *evict_weights;          /* of struct moec_evict_setup; borrowed for the call, or NULL */
+    uint32_t n_form;                     /* 1 or 2; 0 counts as 1 */
+    uint32_t copies[MOEC_GPU_FORMS];     /* of the bundle, by form */
     uint64_t pool_bytes; /* at least the largest record; more than all need is not allocated */
 };
 
-/* Bytes that records take in a pool: the largest, all of them. */
+/* Bytes that records of these copies take in a pool: the largest, all of them. */
 struct moec_gpu_pool_sizes {
     uint64_t largest_bytes, all_bytes;
 };
-struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bundle, uint32_t copy);
+struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bundle, const uint32_t *copies,
+                                                  uint32_t n_copy);
 
 /* Bytes of the process's memory, for a budget. */
-uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy);
+uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy,
+                                      uint32_t n_form);
 
 /* Errors: MOEC_ERR_BUDGET for a pool below the largest record; the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *setup,

@@ -1,6 +1,8 @@
 /* MLPs and MoE layers on a GPU: dense MLPs, routers' logits, routed and shared experts, and their sum. */
 #include "runtime/cuda/gpu_pass.h"
+#include "runtime/forward/mlp.h"
 #include "runtime/forward/sequences.h"
+#include "runtime/forward/sparsity.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,7 +13,7 @@ uint64_t moec_gpu_mlp_staging_bytes(const struct moec_config *config, uint32_t n
     const uint64_t n_job = config->n_expert < MOEC_HELD_EXPERTS ? config->n_expert : MOEC_HELD_EXPERTS;
     const uint64_t experts = moec_gpu_staging_piece_bytes(pairs * sizeof(uint32_t)) +
                              moec_gpu_staging_piece_bytes(n_job * sizeof(struct moec_cuda_mlp_job)) +
-                             moec_gpu_staging_piece_bytes(sizeof(struct moec_cuda_mlp_job));
+                             moec_gpu_staging_piece_bytes(pairs * sizeof(float));
     return experts + moec_gpu_staging_piece_bytes(pairs * sizeof(float)) +
            2 * moec_gpu_staging_piece_bytes(m * sizeof(float));
 }
@@ -25,6 +27,8 @@ struct batch {
     const struct moec_cuda_mlp_job *piece;
     uint32_t n_jobs;
     const uint32_t *pairs;
+    const float *limits; /* of rows, where filters have scales */
+    uint32_t *n_active;  /* of jobs, where neurons are counted */
     uint32_t pairs_per_row;
     const float *x;
     float *out;
@@ -44,6 +48,8 @@ static enum moec_status run_mlps(struct moec_gpu_backend *b, const struct batch 
                                        .pairs = batch->pairs,
                                        .n_jobs = batch->n_jobs,
                                        .most = most,
+                                       .limits = batch->limits,
+                                       .n_active = batch->n_active,
                                        .n_ff = batch->mlp->up.rows,
                                        .n_embd = b->config->n_embd,
                                        .pairs_per_row = batch->pairs_per_row,
@@ -149,11 +155,7 @@ enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint3
                       moec_gpu_rows(b->room.logits, b->logits_stride), MOEC_CUDA_STORE);
     if (has_gate)
         multiply_vector(b, weights->shared_expert_gate, n_tok, b->room.shared_input, shared);
-    MOEC_TRY(moec_gpu_check(b, err));
-    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, b->answers, b->room.logits,
-                          n_floats * sizeof(float), err));
-    MOEC_TRY(b->ops->finish(b->gpu, b->stream, err));
-    moec_gpu_staging_clear(&b->staging);
+    MOEC_TRY(moec_gpu_answer(b, n_floats, err));
     *out = (struct moec_backend_scores){.logits = b->answers,
                                         .logits_stride = b->logits_stride,
                                         .shared = has_gate ? b->answers + n_tok * b->logits_stride : NULL};
@@ -180,10 +182,61 @@ enum moec_status moec_gpu_scale(struct moec_backend *self, uint32_t n_tok, const
 
 /* ---- experts ---- */
 
+/* What a sparsity leaves out of an expert. */
+static void add_filter(const struct moec_gpu_backend *b, const struct moec_mlp_filter *filter,
+                       struct moec_cuda_mlp_job *job)
+{
+    uint64_t n_scale = 0;
+    job->has_filter = filter->is_on;
+    job->filter_at = (uint8_t)filter->at;
+    job->threshold = filter->threshold;
+    if (filter->scales != NULL)
+        job->scales =
+            b->model->scales + (filter->scales - moec_sparsity_scales(b->model->sparsity, &n_scale));
+}
+
+/* Thresholds of the rows, where they depend on what their outputs count. */
+static enum moec_status send_limits(struct moec_gpu_backend *b, const struct moec_mlp_job *jobs,
+                                    uint32_t n_jobs, uint32_t n_pairs, const float **out,
+                                    struct moec_error *err)
+{
+    const uint64_t n_bytes = n_pairs * sizeof(float);
+    const void *device = NULL;
+    if (!jobs->mlp.filter.is_on || jobs->mlp.filter.scales == NULL)
+        return MOEC_OK;
+    float *limits = moec_gpu_staging_take(&b->staging, n_bytes), *next = limits;
+    for (uint32_t j = 0; j < n_jobs; j++)
+        for (uint32_t i = 0; i < jobs[j].n; i++)
+            *next++ = moec_mlp_limit(&jobs[j].mlp.filter, jobs[j].weights[jobs[j].pairs[i]]);
+    MOEC_TRY(moec_gpu_staging_send(&b->staging, limits, n_bytes, &device, err));
+    *out = device;
+    return MOEC_OK;
+}
+
+/* Where the device counts the neurons that stay; waits for earlier counts where there is no more room. */
+static enum moec_status begin_count(struct moec_gpu_backend *b, const struct moec_mlp_job *jobs,
+                                    uint32_t n_jobs, uint32_t **out, struct moec_error *err)
+{
+    if (b->model->sparsity == NULL || !jobs->mlp.filter.is_on)
+        return MOEC_OK;
+    if (n_jobs > MOEC_GPU_COUNTED - b->n_counted)
+        MOEC_TRY(moec_gpu_answer(b, 0, err));
+    *out = b->room.n_active + b->n_counted;
+    for (uint32_t j = 0; j < n_jobs; j++)
+        b->counted[b->n_counted++] =
+            (struct moec_gpu_counted){jobs[j].mlp, (uint64_t)jobs[j].n * jobs[j].mlp.up.rows};
+    return MOEC_OK;
+}
+
 enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct moec_mlp_job *jobs,
                                       uint32_t n_jobs, struct moec_error *err)
 {
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    struct batch batch = {.mlp = &jobs->mlp,
+                          .n_jobs = n_jobs,
+                          .pairs_per_row = jobs->pairs_per_row,
+                          .x = b->room.expert_input,
+                          .out = b->room.ranks};
     uint32_t n_pairs = 0, first = 0;
     for (uint32_t j = 0; j < n_jobs; j++)
         n_pairs += jobs[j].n;
@@ -191,26 +244,24 @@ enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct mo
         return MOEC_OK;
     const uint64_t pair_bytes = n_pairs * sizeof(uint32_t),
                    job_bytes = n_jobs * sizeof(struct moec_cuda_mlp_job);
+    MOEC_TRY(begin_count(b, jobs, n_jobs, &batch.n_active, err));
     MOEC_TRY(moec_gpu_staging_begin(
-        &b->staging, moec_gpu_staging_piece_bytes(pair_bytes) + moec_gpu_staging_piece_bytes(job_bytes),
+        &b->staging, 2 * moec_gpu_staging_piece_bytes(pair_bytes) + moec_gpu_staging_piece_bytes(job_bytes),
         err));
     uint32_t *pairs = moec_gpu_staging_take(&b->staging, pair_bytes);
     struct moec_cuda_mlp_job *piece = moec_gpu_staging_take(&b->staging, job_bytes);
     for (uint32_t j = 0; j < n_jobs; j++) {
         piece[j] = job_of(&jobs[j].mlp, first, jobs[j].n);
         add_biases(b, jobs[j].request.layer, jobs[j].request.expert, &piece[j]);
+        add_filter(b, &jobs[j].mlp.filter, &piece[j]);
         memcpy(pairs + first, jobs[j].pairs, jobs[j].n * sizeof *pairs);
         first += jobs[j].n;
     }
     const void *device_pairs = NULL;
     MOEC_TRY(moec_gpu_staging_send(&b->staging, pairs, pair_bytes, &device_pairs, err));
-    const struct batch batch = {.mlp = &jobs->mlp,
-                                .piece = piece,
-                                .n_jobs = n_jobs,
-                                .pairs = device_pairs,
-                                .pairs_per_row = jobs->pairs_per_row,
-                                .x = b->room.expert_input,
-                                .out = b->room.ranks};
+    MOEC_TRY(send_limits(b, jobs, n_jobs, n_pairs, &batch.limits, err));
+    batch.pairs = device_pairs;
+    batch.piece = piece;
     return run_mlps(b, &batch, err);
 }
 

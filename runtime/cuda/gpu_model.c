@@ -218,10 +218,19 @@ static void move_matrices(struct moec_gpu_model *model)
 
 /* ---- creation ---- */
 
+static uint64_t scale_bytes(const struct moec_sparsity *sparsity)
+{
+    uint64_t n = 0;
+    if (sparsity != NULL)
+        (void)moec_sparsity_scales(sparsity, &n);
+    return n * sizeof(uint16_t);
+}
+
 static enum moec_status upload_all(struct moec_gpu_model *model, struct upload *upload,
                                    struct moec_error *err)
 {
     struct walk fill = {.upload = upload, .err = err};
+    uint64_t n_scale = 0;
     MOEC_TRY(upload->ops->alloc_pinned(upload->gpu, 2 * PIECE_BYTES, "copies of the dense weights",
                                        (void **)&upload->pieces, err));
     for (int i = 0; i < 2; i++)
@@ -229,6 +238,9 @@ static enum moec_status upload_all(struct moec_gpu_model *model, struct upload *
     MOEC_TRY(take_all(&fill, model));
     MOEC_TRY(
         upload_bytes(upload, model->blob, model->model->dense.blob, model->model->dense.blob_bytes, err));
+    if (model->scales != NULL)
+        MOEC_TRY(upload_bytes(upload, model->scales, moec_sparsity_scales(model->sparsity, &n_scale),
+                              scale_bytes(model->sparsity), err));
     move_matrices(model);
     return upload->ops->finish(upload->gpu, model->stream, err);
 }
@@ -276,6 +288,9 @@ static enum moec_status create(struct moec_gpu_model *model, struct moec_error *
     MOEC_TRY(ops->alloc(model->gpu, dense->blob_bytes, "dense weights", (void **)&model->blob, err));
     MOEC_TRY(ops->alloc(model->gpu, count.n_floats * sizeof(float), "norms and biases",
                         (void **)&model->vectors, err));
+    if (scale_bytes(model->sparsity) > 0)
+        MOEC_TRY(ops->alloc(model->gpu, scale_bytes(model->sparsity), "scales of neurons",
+                            (void **)&model->scales, err));
     return fill(model, err);
 }
 
@@ -301,18 +316,20 @@ static uint64_t vector_floats(const struct moec_config *config, const struct moe
            3 * (uint64_t)kind->n_head + kind->head_dim + kind->q_latent_dim + kind->latent_dim + running;
 }
 
-uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes)
+uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes,
+                              const struct moec_sparsity *sparsity)
 {
     uint64_t n_floats = norm_floats(config) + 2 * (uint64_t)config->n_embd + config->n_vocab +
                         moec_position_bias_floats(config) + (uint64_t)8 * MOEC_LANES;
     for (uint32_t at = 0; at < config->n_layer; at++)
         n_floats += vector_floats(config, moec_config_layer(config, at)) +
                     bias_floats(config, moec_config_layer(config, at));
-    return dense_bytes + n_floats * sizeof(float);
+    return dense_bytes + n_floats * sizeof(float) + scale_bytes(sparsity);
 }
 
 enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_model *model,
-                                       struct moec_gpu_model **out, struct moec_error *err)
+                                       struct moec_sparsity *sparsity, struct moec_gpu_model **out,
+                                       struct moec_error *err)
 {
     struct moec_gpu_model *made = NULL;
     if (model->dense.blob == NULL)
@@ -320,6 +337,7 @@ enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_m
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a model on a device", err));
     made->model = model;
     made->gpu = gpu;
+    made->sparsity = sparsity;
     const enum moec_status status = create(made, err);
     if (status != MOEC_OK) {
         moec_gpu_model_free(made);
@@ -336,6 +354,7 @@ void moec_gpu_model_free(struct moec_gpu_model *model)
     const struct moec_gpu_ops *ops = model->gpu->ops;
     ops->free(model->gpu, model->blob);
     ops->free(model->gpu, model->vectors);
+    ops->free(model->gpu, model->scales);
     ops->stream_free(model->gpu, model->stream);
     free(model->layers);
     free(model->biases);

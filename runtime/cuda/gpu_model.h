@@ -6,6 +6,7 @@
 
 #include "runtime/cuda/gpu.h"
 #include "runtime/forward/model.h"
+#include "runtime/forward/sparsity.h"
 
 /* Biases of a layer's routed experts, or of its dense MLP, by enum moec_projection: F32, an expert's `stride`
  * floats behind the one before; NULL without. */
@@ -25,15 +26,20 @@ struct moec_gpu_model {
     struct moec_gpu_biases *biases; /* (n_layer) */
     struct moec_matrix embedding, head, output_projection;
     float *final_norm, *head_bias, *output_projection_bias, *encoder_norm;
-    float *position_bias[2]; /* by enum moec_stack */
+    float *position_bias[2];        /* by enum moec_stack */
+    struct moec_sparsity *sparsity; /* of routed experts, borrowed, or NULL */
+    uint16_t *scales;               /* its scales of neurons, the device's, owned; or NULL */
 };
 
 /* Bytes of the device's memory, for a budget: at least those of a model of which this is known before it is
  * loaded. */
-uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes);
+uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes,
+                              const struct moec_sparsity *sparsity);
 
-/* Errors: MOEC_ERR_UNSUPPORTED for a streamed model; the device's. */
+/* `sparsity`, or NULL, is what forward passes on the device leave out. Errors: MOEC_ERR_UNSUPPORTED for a
+ * streamed model; the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_model *model,
+                                                        struct moec_sparsity *sparsity,
                                                         struct moec_gpu_model **out, struct moec_error *err);
 void moec_gpu_model_free(struct moec_gpu_model *model); /* NULL-safe */
 

@@ -1,6 +1,8 @@
 #include "runtime/cuda/gpu_pass.h"
 
 #include "runtime/cuda/kernels/cuda_matrix.h"
+#include "runtime/forward/mlp.h"
+#include "runtime/forward/sparsity.h"
 
 struct moec_cuda_matrix moec_gpu_matrix(const struct moec_matrix *matrix)
 {
@@ -99,4 +101,28 @@ void moec_gpu_scale_layer(const struct moec_gpu_backend *b, uint32_t layer, uint
     const struct moec_cuda_scaling step = {
         .x = moec_gpu_rows(hidden, b->stride), .n_tok = n_tok, .n = b->config->n_embd, .factor = factor[0]};
     b->kernels->scaling(b->stream, &step);
+}
+
+enum moec_status moec_gpu_answer(struct moec_gpu_backend *b, uint64_t n, struct moec_error *err)
+{
+    const uint64_t count_bytes = b->n_counted * sizeof(uint32_t);
+    uint32_t *n_active = (uint32_t *)(b->answers + moec_gpu_answer_floats(b->config, b->max_tokens));
+    MOEC_TRY(moec_gpu_check(b, err));
+    if (n > 0)
+        MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, b->answers, b->room.logits,
+                              n * sizeof(float), err));
+    if (b->n_counted > 0) {
+        MOEC_TRY(
+            b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, n_active, b->room.n_active, count_bytes, err));
+        MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.n_active, count_bytes, err));
+    }
+    MOEC_TRY(b->ops->finish(b->gpu, b->stream, err));
+    moec_gpu_staging_clear(&b->staging);
+    for (uint32_t i = 0; i < b->n_counted; i++) {
+        const struct moec_gpu_counted *counted = &b->counted[i];
+        moec_sparsity_count(b->model->sparsity, &counted->mlp, counted->n_neuron,
+                            moec_mlp_leaves_out(&counted->mlp) ? n_active[i] : counted->n_neuron);
+    }
+    b->n_counted = 0;
+    return MOEC_OK;
 }

@@ -9,6 +9,12 @@
 #include "runtime/cuda/gpu_staging.h"
 #include "runtime/forward/scratch.h"
 
+/* A run of an expert whose active neurons the device counts. */
+struct moec_gpu_counted {
+    struct moec_mlp mlp;
+    uint64_t n_neuron;
+};
+
 struct moec_gpu_backend {
     struct moec_backend backend; /* first */
     const struct moec_gpu_model *model;
@@ -21,7 +27,9 @@ struct moec_gpu_backend {
     size_t stride, mixer_stride, h_stride, logits_stride;
     uint8_t *memory; /* owned, the device's: what `room` is carved from */
     struct moec_gpu_room room;
-    float *answers; /* owned, pinned: logits from the device */
+    float *answers; /* owned, pinned: logits from the device, then (MOEC_GPU_COUNTED) numbers of neurons */
+    struct moec_gpu_counted counted[MOEC_GPU_COUNTED];
+    uint32_t n_counted;
     struct moec_gpu_staging staging;
     uint32_t *positions;   /* owned, (M): of the rows whose angles stand in room.rope */
     uint32_t n_positioned; /* rows of these */
@@ -71,6 +79,10 @@ void moec_gpu_add_outputs(const struct moec_gpu_backend *b, const struct moec_ma
                           const float *post_norm, uint32_t n_tok, struct moec_cuda_rows x, float *hidden);
 /* The factor that ends a layer, where there is one. */
 void moec_gpu_scale_layer(const struct moec_gpu_backend *b, uint32_t layer, uint32_t n_tok, float *hidden);
+
+/* Waits for everything that was given, and for n floats of room.logits in `answers`; takes what was counted.
+ */
+enum moec_status moec_gpu_answer(struct moec_gpu_backend *b, uint64_t n, struct moec_error *err);
 
 /* ---- operations of struct moec_backend_ops, by file ---- */
 

@@ -85,6 +85,7 @@ uint64_t moec_gpu_room_carve(const struct moec_config *config, uint32_t max_toke
     room->h = carve(base, &used, m * config->top_k * moec_lanes_padded(moec_gpu_most_neurons(config)));
     room->partials = carve(base, &used, moec_gpu_partial_rows(config, max_tokens) * partial_floats(config));
     room->logits = carve(base, &used, moec_gpu_answer_floats(config, max_tokens));
+    room->n_active = (uint32_t *)carve(base, &used, MOEC_GPU_COUNTED);
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const uint32_t first = moec_config_rope_kind(config, i);
         if (config->kinds[i].rope_theta <= 0)

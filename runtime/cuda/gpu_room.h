@@ -17,7 +17,8 @@ struct moec_gpu_room {
     float *shared;       /* (M, S); also the output of a dense MLP, and vectors of positions */
     float *h;            /* (M x k, F): activations of MLPs */
     float *partials;     /* (moec_gpu_partial_rows, chunks of F, n_embd): sums of chunks */
-    float *logits; /* (M, E padded) of the router, then (M) of the shared expert's gate; or the head's */
+    float *logits;      /* (M, E padded) of the router, then (M) of the shared expert's gate; or the head's */
+    uint32_t *n_active; /* (MOEC_GPU_COUNTED) */
     float *rope[MOEC_MAX_LAYER_KINDS]; /* (M, rotary_dim) by kind, shared by kinds that rotate alike */
 };
 
@@ -37,6 +38,9 @@ uint32_t moec_gpu_most_neurons(const struct moec_config *config); /* F, not padd
 uint64_t moec_gpu_answer_floats(const struct moec_config *config, uint32_t max_tokens);
 /* Rows of experts whose chunks there is room for. */
 uint64_t moec_gpu_partial_rows(const struct moec_config *config, uint32_t max_tokens);
+
+/* Runs of experts whose active neurons are counted before the process looks. */
+#define MOEC_GPU_COUNTED 128u
 
 /* Bytes of the room, which is carved from `base`, at a multiple of 256; NULL only counts. */
 uint64_t moec_gpu_room_carve(const struct moec_config *config, uint32_t max_tokens, uint8_t *base,

@@ -23,7 +23,7 @@ out:
 }
 
 enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct moec_model *model,
-                                      const struct moec_bundle *bundle,
+                                      const struct moec_bundle *bundle, struct moec_sparsity *sparsity,
                                       const struct moec_expert_cache_options *options,
                                       struct moec_expert_cache *cache, struct moec_error *err)
 {
@@ -31,14 +31,17 @@ enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct 
     MOEC_TRY(gpu->gpu->ops->pin(gpu->gpu, memory, moec_expert_cache_buffer_bytes(cache), "the expert buffer",
                                 err));
     gpu->pinned = memory;
-    MOEC_TRY(moec_gpu_model_create(gpu->gpu, model, &gpu->model, err));
-    const struct moec_gpu_experts_setup setup = {.gpu = gpu->gpu,
-                                                 .compute = gpu->model->stream,
-                                                 .behind = moec_expert_cache_experts(cache),
-                                                 .bundle = bundle,
-                                                 .policy = options->policy,
-                                                 .copy = options->copy,
-                                                 .pool_bytes = gpu->plan.pool_bytes};
+    MOEC_TRY(moec_gpu_model_create(gpu->gpu, model, sparsity, &gpu->model, err));
+    const struct moec_gpu_experts_setup setup = {
+        .gpu = gpu->gpu,
+        .compute = gpu->model->stream,
+        .behind = moec_expert_cache_experts(cache),
+        .bundle = bundle,
+        .policy = options->policy,
+        .evict_weights = options->evict_weights,
+        .n_form = 1 + options->n_beside,
+        .copies = {options->copy, options->n_beside > 0 ? options->beside->form.copy : 0},
+        .pool_bytes = gpu->plan.pool_bytes};
     return moec_gpu_experts_create(&setup, &gpu->experts, err);
 }
 

@@ -24,11 +24,13 @@ struct moec_engine_gpu {
 MOEC_WARN_UNUSED enum moec_status moec_engine_gpu_open(const char *device, const struct moec_gpu_entry *entry,
                                                        struct moec_engine_gpu **out, struct moec_error *err);
 
-/* Copies the dense weights and makes the pool; both are borrowed until it is freed. With `plan` made. */
+/* Copies the dense weights, and what a sparsity needs, and makes the pool; all are borrowed until it is
+ * freed. With `plan` made. */
 MOEC_WARN_UNUSED enum moec_status
 moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct moec_model *model,
-                     const struct moec_bundle *bundle, const struct moec_expert_cache_options *options,
-                     struct moec_expert_cache *cache, struct moec_error *err);
+                     const struct moec_bundle *bundle, struct moec_sparsity *sparsity,
+                     const struct moec_expert_cache_options *options, struct moec_expert_cache *cache,
+                     struct moec_error *err);
 void moec_engine_gpu_free(struct moec_engine_gpu *gpu); /* NULL-safe */
 
 #endif

@@ -272,11 +272,9 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                                      struct moec_error *err)
 {
     const struct moec_mode *mode = engine->choice.mode;
-    const char *what = engine->int8               ? "the int8 arithmetic; choose the canonical one"
-                       : mode->streams_all        ? "a mode that reads every expert in order"
-                       : has_precision(engine)    ? "a precision that is chosen at a miss"
-                       : engine->sparsity != NULL ? "sparsity"
-                                                  : NULL;
+    const char *what = engine->int8        ? "the int8 arithmetic; choose the canonical one"
+                       : mode->streams_all ? "a mode that reads every expert in order"
+                                           : NULL;
     if (options->device == NULL && options->vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
     if (options->device == NULL || what == NULL)
@@ -415,8 +413,11 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
 static enum moec_status make_vram_plan(struct moert_engine *engine, const struct moert_options *options,
                                        struct moec_error *err)
 {
+    const uint32_t copies[] = {engine->choice.copy, engine->low.form.copy};
     const struct moec_vram_request request = {.bundle = engine->bundle,
-                                              .copy = engine->choice.copy,
+                                              .copies = copies,
+                                              .n_copy = 1 + has_precision(engine),
+                                              .sparsity = engine->sparsity,
                                               .budget_bytes = options->vram_bytes,
                                               .free_bytes = engine->gpu->info.free_bytes,
                                               .n_context = engine->n_context,
@@ -458,7 +459,8 @@ static enum moec_status create_experts(struct moert_engine *engine, struct moec_
     const struct moec_expert_cache_options options = cache_options_of(engine);
     MOEC_TRY(moec_expert_cache_create(engine->bundle, &options, &engine->cache, err));
     if (engine->gpu != NULL)
-        return moec_engine_gpu_load(engine->gpu, engine->model, engine->bundle, &options, engine->cache, err);
+        return moec_engine_gpu_load(engine->gpu, engine->model, engine->bundle, engine->sparsity, &options,
+                                    engine->cache, err);
     if (engine->lending.lent_bytes > 0)
         moec_kv_lending_begin(&engine->lending, engine->cache);
     return MOEC_OK;

@@ -54,11 +54,13 @@ enum moec_status moec_vram_plan_make(const struct moec_vram_request *request, st
                                      struct moec_error *err)
 {
     const struct moec_config *config = &request->bundle->config;
-    const struct moec_gpu_pool_sizes sizes = moec_gpu_pool_sizes_of(request->bundle, request->copy);
+    const struct moec_gpu_pool_sizes sizes =
+        moec_gpu_pool_sizes_of(request->bundle, request->copies, request->n_copy);
     const uint64_t free_bytes = request->free_bytes,
                    budget = request->budget_bytes > 0 ? request->budget_bytes : free_bytes - free_bytes / 16;
     struct moec_vram_plan made = {
-        .dense_bytes = moec_gpu_model_bytes(config, moec_bundle_dense_bytes(request->bundle)),
+        .dense_bytes =
+            moec_gpu_model_bytes(config, moec_bundle_dense_bytes(request->bundle), request->sparsity),
         .kv_bytes = request->n_sessions *
                     (moec_session_bytes(config, request->n_context, 0) +
                      (request->n_beams - 1) * moec_session_beside_bytes(config, request->n_context)),

@@ -6,9 +6,13 @@
 
 #include "formats/bundle/bundle.h"
 
+struct moec_sparsity;
+
 struct moec_vram_request {
     const struct moec_bundle *bundle;
-    uint32_t copy;
+    const uint32_t *copies;                  /* whose records are in the pool, borrowed for the call */
+    uint32_t n_copy;                         /* 1 or 2 */
+    const struct moec_sparsity *sparsity;    /* or NULL, borrowed for the call */
     uint64_t budget_bytes;                   /* 0 = what is free on the device, less a sixteenth */
     uint64_t free_bytes;                     /* on the device */
     uint32_t n_context, n_sessions, n_beams; /* at least 1 */

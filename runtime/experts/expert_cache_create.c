@@ -128,15 +128,8 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
     void *memory = NULL;
     if (paths->n_layer == cache->n_layer && paths->n_expert == cache->n_expert) {
         MOEC_TRY_OUT(moec_alloc(&memory, cache->n_key, sizeof(float), "expert frequencies", err));
-        float *frequency = memory;
-        for (uint32_t key = 0; key < cache->n_key; key++) {
-            const struct moec_path_value *value =
-                &paths->frequency[(size_t)moec_cache_ordinal(cache, key) * cache->n_expert +
-                                  moec_cache_expert(cache, key)];
-            frequency[key / cache->n_expert * cache->n_expert + value->expert] =
-                (float)value->probability / 65535.0f;
-        }
-        setup.frequency = frequency;
+        moec_residency_frequencies(paths, cache->n_form, memory);
+        setup.frequency = memory;
     }
     MOEC_TRY_OUT(moec_residency_create(&setup, &cache->residency, err));
 out:

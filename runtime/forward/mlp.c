@@ -233,8 +233,7 @@ static uint32_t activate(const struct moec_kernels *kernels, const struct moec_m
     return n_left;
 }
 
-/* Whether neurons with small up products can be left out before their gate and down rows are read. */
-static bool leaves_out(const struct moec_mlp *mlp)
+bool moec_mlp_leaves_out(const struct moec_mlp *mlp)
 {
     return mlp->filter.is_on && mlp->filter.at == MOEC_PROJECTION_UP && moec_mlp_has_gate(mlp) &&
            mlp->activation != MOEC_ACTIVATION_CLAMPED_GLU && mlp->biases[MOEC_PROJECTION_UP].rows == 0;
@@ -301,7 +300,7 @@ uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moe
                         const float *x, const struct moec_int8_span *rounded, float limit,
                         const struct moec_mlp_scratch *scratch, float *y)
 {
-    if (leaves_out(mlp))
+    if (moec_mlp_leaves_out(mlp))
         return chunk_active(kernels, mlp, neuron, x, rounded, limit, scratch, y);
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
@@ -367,7 +366,7 @@ static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *
     dot_tile(run, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
     const uint32_t n_left = activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
     sum_tile(run, &mlp->down, neuron, n, n_tok, scratch, y);
-    return leaves_out(mlp) ? n_left : (uint64_t)n_tok * n;
+    return moec_mlp_leaves_out(mlp) ? n_left : (uint64_t)n_tok * n;
 }
 
 /* Tells who counts what the filter left of n_neuron neurons. */

@@ -28,6 +28,10 @@ struct moec_mlp_kernels {
  * times: the filter's threshold, with scales divided by the weight. */
 float moec_mlp_limit(const struct moec_mlp_filter *filter, float weight);
 
+/* Whether neurons with small up products can be left out before their gate and down rows are read; else all
+ * count as active. */
+bool moec_mlp_leaves_out(const struct moec_mlp *mlp);
+
 /* One chunk of at most MOEC_SUM_CHUNK neurons, from `neuron` on, for one token x, from encoded weights: y is
  * the chunk's sum. `rounded` is x in spans where int8 serves gate or up. With a filter of the up product of a
  * gated MLP without biases, gate and down rows of neurons that it leaves out are not read; the sum has the

@@ -134,6 +134,15 @@ void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, 
         .scales = sparsity->scales != NULL ? sparsity->scales + at * config->n_ff_expert : NULL};
 }
 
+const uint16_t *moec_sparsity_scales(const struct moec_sparsity *sparsity, uint64_t *n)
+{
+    const struct moec_config *config = sparsity->config;
+    *n = sparsity->scales == NULL
+             ? 0
+             : (uint64_t)moec_config_moe_count(config) * config->n_expert * config->n_ff_expert;
+    return sparsity->scales;
+}
+
 static void add(atomic_ullong *count, uint64_t n)
 {
     atomic_fetch_add_explicit(count, n, memory_order_relaxed);

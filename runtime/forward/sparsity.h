@@ -47,6 +47,9 @@ void moec_sparsity_free(struct moec_sparsity *sparsity);
 void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, uint32_t expert,
                           struct moec_mlp *mlp);
 
+/* Scales of neurons, (n) in one piece that filters point into; NULL without. */
+const uint16_t *moec_sparsity_scales(const struct moec_sparsity *sparsity, uint64_t *n);
+
 /* Neurons of an MLP that were looked at, and those of them that stayed. */
 void moec_sparsity_count(struct moec_sparsity *sparsity, const struct moec_mlp *mlp, uint64_t n_neuron,
                          uint64_t n_active);

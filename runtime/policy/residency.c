@@ -28,6 +28,15 @@ struct moec_residency {
     uint32_t *likeliest; /* (n_likeliest) of form 0 by falling frequency, owned; NULL without frequencies */
 };
 
+void moec_residency_frequencies(const struct moec_path_table *paths, uint32_t n_form, float *out)
+{
+    const uint32_t n_expert = paths->n_expert;
+    for (uint32_t i = 0; i < paths->n_layer * n_expert; i++)
+        for (uint32_t form = 0; form < n_form; form++)
+            out[(size_t)(i / n_expert * n_form + form) * n_expert + paths->frequency[i].expert] =
+                (float)paths->frequency[i].probability / 65535.0f;
+}
+
 uint64_t moec_residency_state_bytes(uint32_t n_key, const struct moec_evict_ops *policy)
 {
     return sizeof(struct moec_residency) + n_key * (sizeof(struct key_state) + sizeof(uint32_t)) +

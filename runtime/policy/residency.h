@@ -32,6 +32,7 @@
 #ifndef MOEC_RUNTIME_RESIDENCY_H
 #define MOEC_RUNTIME_RESIDENCY_H
 
+#include "formats/model/path_table.h"
 #include "runtime/policy/evict.h"
 
 struct moec_residency;
@@ -49,6 +50,10 @@ struct moec_residency_setup {
     void (*evicted)(void *context, uint32_t key);
     void *context;
 };
+
+/* (n_layer, n_form, n_expert) of what calibration used most, each expert's in all of its forms: what a setup
+ * has as `frequency`, from a path table of as many layers and experts. */
+void moec_residency_frequencies(const struct moec_path_table *paths, uint32_t n_form, float *out);
 
 uint64_t moec_residency_state_bytes(uint32_t n_key, const struct moec_evict_ops *policy);
 MOEC_WARN_UNUSED enum moec_status moec_residency_create(const struct moec_residency_setup *setup,

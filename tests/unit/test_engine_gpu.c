@@ -2,6 +2,7 @@
  * and an answer in words where there is no device, no room on it, or a device that is lost. */
 #include "tests/unit/fixture_bundle.h"
 
+#include "formats/bundle/bundle_sparsity.h"
 #include "runtime/cuda/blocks/blocks.h"
 #include "runtime/cuda/gpu_kernels.h"
 #include "runtime/cuda/gpu_library.h"
@@ -162,6 +163,125 @@ static void a_device_gives_the_same_bits_within_its_limit(void **state)
     free(logits);
 }
 
+/* What a run gave, by decisions: logits (N_TOK, n_vocab), and what was counted. */
+struct decided {
+    float *logits;
+    struct moert_decided experts;
+    struct moert_neurons neurons;
+};
+
+static struct decided run_decided(const struct fixture *f, const struct moert_options *options,
+                                  uint32_t chunk)
+{
+    struct decided decided = {.logits = calloc((size_t)N_TOK * f->n_vocab, sizeof(float))};
+    struct moert_engine *engine = NULL;
+    struct moert_session *session = NULL;
+    struct moert_error wrong = {0};
+    if (open_engine(f, options, &engine, &wrong) != MOERT_OK ||
+        moert_session_create(engine, &session, &wrong) != MOERT_OK ||
+        read_all(session, chunk, f->n_vocab, decided.logits, &wrong) != MOERT_OK)
+        fail_msg("%s", wrong.message);
+    decided.experts = moert_session_decided(session);
+    moert_session_free(session);
+    decided.neurons = moert_engine_neurons(engine);
+    moert_engine_close(engine);
+    return decided;
+}
+
+/* Both have the same bits and counts, in a small pool, whatever the chunks are. Returns the CPU's counts. */
+static struct decided assert_decided(const struct fixture *f, struct moert_options options)
+{
+    options.device = NULL;
+    options.vram_bytes = 0;
+    const struct decided cpu = run_decided(f, &options, N_TOK);
+    options.device = "cuda";
+    options.vram_bytes = (uint64_t)(floor_mib(f) * 1048576) + 64 * KIB;
+    for (uint32_t chunk = 1; chunk <= N_TOK; chunk += 6) {
+        const struct decided gpu = run_decided(f, &options, chunk);
+        assert_memory_equal(gpu.logits, cpu.logits, (size_t)N_TOK * f->n_vocab * sizeof(float));
+        assert_int_equal(gpu.experts.n_taken, cpu.experts.n_taken);
+        assert_int_equal(gpu.experts.n_missed, cpu.experts.n_missed);
+        assert_int_equal(gpu.experts.n_low, cpu.experts.n_low);
+        assert_int_equal(gpu.experts.n_skipped, cpu.experts.n_skipped);
+        assert_int_equal(gpu.neurons.n_neuron, cpu.neurons.n_neuron);
+        assert_int_equal(gpu.neurons.n_active, cpu.neurons.n_active);
+        assert_int_equal(gpu.neurons.active_bytes, cpu.neurons.active_bytes);
+        free(gpu.logits);
+    }
+    free(cpu.logits);
+    return cpu;
+}
+
+/* Routes, precisions and eviction policies are the same code on both. */
+static void decisions_are_those_of_the_cpu(void **state)
+{
+    const struct fixture *f = *state;
+    static const struct {
+        const char *route, *precision, *evict;
+    } cases[] = {{"cache-prior:0.5", NULL, "lru"}, {"max-rank:4", NULL, "lfu"},
+                 {"prune:1", NULL, "lru"},         {NULL, "hobbit:0.3:0.8", "lru"},
+                 {NULL, "always:0.2:0.9", "lru"},  {"cache-prior:0.3", "hobbit", "lru"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct moert_options options = options_of(NULL, 0);
+        options.decisions.route = cases[i].route;
+        options.decisions.precision = cases[i].precision;
+        options.evict = cases[i].evict;
+        const struct decided cpu = assert_decided(f, options);
+        assert_true(cpu.experts.n_missed > 0);
+        assert_true((cpu.experts.n_low > 0) == (cases[i].precision != NULL));
+    }
+}
+
+/* A copy of the bundle with thresholds, and with a plan of neurons' scales. */
+static void put_thresholds(const struct fixture *f, const char *path, float threshold, bool is_planned)
+{
+    static const uint16_t shares[] = {500};
+    struct moec_bundle *bundle = NULL;
+    struct moec_sparsity_table table;
+    struct moec_sparsity_plan plan = {0};
+    MUST(moec_bundle_open(f->path, &bundle, &err));
+    const struct moec_config *config = &bundle->config;
+    MUST(moec_sparsity_table_create(config, shares, 1, &table, &err));
+    for (uint32_t i = 0; i < table.n_layer * table.n_expert; i++)
+        table.thresholds[i] = threshold * (float)(1 + i % 3);
+    if (is_planned) {
+        MUST(moec_sparsity_plan_create(config, MOEC_SPARSITY_BY_NEURON, &plan, &err));
+        plan.threshold = threshold / 4;
+        for (uint32_t i = 0; i < plan.n_layer * plan.n_expert * plan.n_scale; i++)
+            plan.scales[i] = (uint16_t)(0x3e00 + i % 256); /* 0.125 to 0.5 */
+        plan.certificate = (struct moec_certificate){.present = true,
+                                                     .metric = "perplexity",
+                                                     .loss = 0.01,
+                                                     .n_sequence = 1,
+                                                     .sequence = {{.n_bytes = 7, .is_chosen = true}}};
+        plan.traffic =
+            (struct moec_sparsity_traffic){.active_share = 0.3, .token_bytes = 5, .dense_token_bytes = 9};
+    }
+    MUST(moec_bundle_put_sparsity(f->path, &table, is_planned ? &plan : NULL, path, &err));
+    moec_sparsity_table_release(&table);
+    if (is_planned)
+        moec_sparsity_plan_release(&plan);
+    moec_bundle_close(bundle);
+}
+
+/* Neurons that are left out, and their counts. */
+static void sparsity_is_that_of_the_cpu(void **state)
+{
+    const struct fixture *f = *state;
+    for (int is_planned = 0; is_planned < 2; is_planned++) {
+        struct fixture sparse = *f;
+        struct moert_options options = options_of(NULL, 0);
+        sparse.path = temporary_path(f->folder, is_planned ? "planned.moec" : "sparse.moec");
+        put_thresholds(f, sparse.path, 0.1f, is_planned);
+        options.decisions.sparsity = is_planned ? 0 : 0.5;
+        const struct decided cpu = assert_decided(&sparse, options);
+        assert_true(cpu.neurons.n_active > cpu.neurons.n_neuron / 20);
+        assert_true(cpu.neurons.n_active < cpu.neurons.n_neuron - cpu.neurons.n_neuron / 20);
+        assert_true(cpu.neurons.is_planned == is_planned);
+        free(sparse.path);
+    }
+}
+
 static void assert_refused(const struct fixture *f, const struct moert_options *options,
                            enum moert_status status, const char *words)
 {
@@ -262,6 +382,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_gives_the_same_bits_within_its_limit),
+        cmocka_unit_test(decisions_are_those_of_the_cpu),
+        cmocka_unit_test(sparsity_is_that_of_the_cpu),
         cmocka_unit_test(what_cannot_be_is_refused_in_words),
         cmocka_unit_test(a_missing_library_is_one_sentence),
         cmocka_unit_test(memory_that_runs_out_leaves_nothing),

@@ -122,13 +122,13 @@ static enum moec_status make_rig(struct rig *rig, const struct shape *shape, str
     const struct moec_bundle *bundle = rig->m->bundle;
     MOEC_TRY(rig->gpu->ops->pin(rig->gpu, moec_expert_cache_memory(rig->cache),
                                 moec_expert_cache_buffer_bytes(rig->cache), "the cache", wrong));
-    MOEC_TRY(moec_gpu_model_create(rig->gpu, rig->m->model, &rig->model, wrong));
+    MOEC_TRY(moec_gpu_model_create(rig->gpu, rig->m->model, NULL, &rig->model, wrong));
     const struct moec_gpu_experts_setup setup = {
         .gpu = rig->gpu,
         .compute = rig->model->stream,
         .behind = moec_expert_cache_experts(rig->cache),
         .bundle = bundle,
-        .pool_bytes = shape->n_pool * moec_gpu_pool_sizes_of(bundle, 0).largest_bytes};
+        .pool_bytes = shape->n_pool * moec_gpu_pool_sizes_of(bundle, &(uint32_t){0}, 1).largest_bytes};
     MOEC_TRY(moec_gpu_experts_create(&setup, &rig->experts, wrong));
     MOEC_TRY(moec_gpu_backend_create(rig->model, &kernels, shape->max_tokens, &rig->backend, wrong));
     MOEC_TRY(moec_forward_init(&rig->forward, rig->m->model, moec_kernels_best(), 1,

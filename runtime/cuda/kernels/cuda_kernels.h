@@ -367,8 +367,9 @@ struct moec_cuda_mlp_job {
     struct moec_cuda_matrix gate, up, down;       /* gate: no rows without a gate */
     const float *gate_bias, *up_bias, *down_bias; /* F32 or NULL */
     uint32_t first, n;
-    float threshold;   /* of a filter (struct moec_mlp_filter) */
-    uint8_t filter_at; /* enum moec_projection */
+    float threshold;        /* of a filter (struct moec_mlp_filter) */
+    const uint16_t *scales; /* (n_ff) BF16 of one at the up product, or NULL */
+    uint8_t filter_at;      /* enum moec_projection */
     bool has_filter;
 };
 
@@ -377,6 +378,10 @@ struct moec_cuda_mlp {
     const struct moec_cuda_mlp_job *jobs; /* in the device's memory, as the following */
     const uint32_t *pairs;                /* NULL: pair i is i */
     uint32_t n_jobs, most;                /* the most rows of a job */
+    /* Of filters at the up product: (rows of all jobs, in the order of `pairs`) what takes the threshold's
+     * place, or NULL; and (n_jobs) counts that products which stay are added to, or NULL. */
+    const float *limits;
+    uint32_t *n_active;
     uint32_t n_ff, n_embd, pairs_per_row, first_pair;
     uint8_t activation; /* enum moec_activation */
     const float *x;     /* (rows, x_stride), zero from n_embd to a multiple of 16 */

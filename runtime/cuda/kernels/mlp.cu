@@ -28,6 +28,7 @@ __device__ static __forceinline__ float clamped(float value, float low, float hi
     return value > high ? high : value < low ? low : value;
 }
 
+/* Whether a filter leaves out what it compares at a projection; at the up product, see leaves_up. */
 __device__ static __forceinline__ bool leaves_out(const struct moec_cuda_mlp_job &job, uint8_t at,
                                                   float value)
 {
@@ -38,8 +39,6 @@ __device__ static float activate_gated(const struct moec_cuda_mlp_job &job, uint
                                        float up)
 {
     const bool is_clamped = activation == MOEC_CUDA_ACTIVATION_CLAMPED_SILU;
-    if (leaves_out(job, MOEC_CUDA_UP, up))
-        up = 0;
     if (is_clamped) {
         gate = clamped(gate, -INFINITY, 10.0f);
         up = clamped(up, -10.0f, 10.0f);
@@ -64,8 +63,19 @@ __device__ static float activate_gated(const struct moec_cuda_mlp_job &job, uint
 
 __device__ static float activate_plain(const struct moec_cuda_mlp_job &job, uint8_t activation, float up)
 {
-    const float value = activate_alone(activation, leaves_out(job, MOEC_CUDA_UP, up) ? 0 : up);
+    const float value = activate_alone(activation, up);
     return leaves_out(job, MOEC_CUDA_DOWN, value) ? 0 : value;
+}
+
+/* Whether a filter of the up product leaves out neuron n of row i of a job. */
+__device__ static __forceinline__ bool leaves_up(const struct moec_cuda_mlp &mlp,
+                                                 const struct moec_cuda_mlp_job &job, uint32_t i, uint32_t n,
+                                                 float up)
+{
+    if (!job.has_filter || job.filter_at != MOEC_CUDA_UP)
+        return false;
+    const float scale = job.scales != NULL ? moec_bf16_to_f32(job.scales[n]) : 1;
+    return fabsf(up) * scale < (mlp.limits != NULL ? mlp.limits[job.first + i] : job.threshold);
 }
 
 /* Whether neurons that the up product leaves out need no other product. */
@@ -102,7 +112,7 @@ template <uint32_t NEURONS, uint32_t ROWS> __global__ static void activate_kerne
     }
     dot_rows<NEURONS, ROWS>(job.up, neurons, x, up);
     const bool is_idle =
-        NEURONS * ROWS == 1 && skips_neurons(job, mlp.activation) && leaves_out(job, MOEC_CUDA_UP, up[0][0]);
+        NEURONS * ROWS == 1 && skips_neurons(job, mlp.activation) && leaves_up(mlp, job, first, neuron, up[0][0]);
     if (has_gate && !is_idle)
         dot_rows<NEURONS, ROWS>(job.gate, neurons, x, gate);
 #pragma unroll
@@ -115,6 +125,10 @@ template <uint32_t NEURONS, uint32_t ROWS> __global__ static void activate_kerne
             of_up = of_up + job.up_bias[n];
         if (has_gate && job.gate_bias != NULL)
             of_gate = of_gate + job.gate_bias[n];
+        if (leaves_up(mlp, job, first + t, n, of_up))
+            of_up = 0;
+        else if (mlp.n_active != NULL)
+            atomicAdd(&mlp.n_active[blockIdx.z], 1);
         mlp.h[(job.first + first + t) * mlp.h_stride + n] =
             is_idle    ? 0
             : has_gate ? activate_gated(job, mlp.activation, of_gate, of_up)
