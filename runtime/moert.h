@@ -57,9 +57,9 @@ struct moert_error {
 #define MOERT_TOKENS_OF_MODEL UINT32_MAX
 
 /* Decisions about each token, which change the output. They look at a logical cache, so the result depends on
- * these settings and the tokens alone, never on memory, threads or chunks. Without a route and a precision a
- * bundle's own settings are used where it has any (moec tune; moert_engine_tuned tells them) and its compiled
- * assignment runs; they are certified for that. `none` turns them off. */
+ * these settings and the tokens alone, never on memory, threads or chunks. Without a route, a precision and a
+ * prefill a bundle's own settings are used where it has any (moec tune; moert_engine_tuned tells them) and
+ * its compiled assignment runs; they are certified for that. `none` turns them off. */
 struct moert_decisions {
     /* Which experts (cache-conditional experts, arXiv:2412.00099): "cache-prior:0.2", "max-rank:8",
      * "cumsum:0.7", "prune:3", or "top-k", which counts misses alone; NULL = the router's own. */
@@ -67,8 +67,12 @@ struct moert_decisions {
     /* In which precision they are taken (HOBBIT, arXiv:2411.01433): "hobbit:0.6:0.9" or "always:0.6:0.9";
      * NULL = in one. */
     const char *precision;
+    /* In which precision those of a prompt are (Fate, arXiv:2502.12224): "unpopular:0.25:64", or
+     * "whole:0.25", which needs the prompt in one call; NULL = as those of other tokens. Prompts are what
+     * moert_session_set_prompt says. */
+    const char *prefill;
     const char *slots;     /* experts of each layer in the logical cache, "12" or "50%"; NULL = "50%" */
-    const char *low_slots; /* with a precision, low copies beside them; NULL = "25%" */
+    const char *low_slots; /* with a precision or a prefill, low copies beside them; NULL = "25%" */
     uint32_t low_bits;     /* of the low copy; 0 = the smallest in the bundle */
     uint32_t keep_top;     /* with a route, a token's best so many experts are taken in any case */
     bool starts_frequent;  /* the logical cache begins with what was used most in calibration, else empty */
@@ -80,6 +84,11 @@ struct moert_decisions {
     double sparsity;
     bool all_neurons; /* no neuron is left out, not even by the bundle's plan; sparsity is then 0 */
 };
+
+/* Route, precision and prefill as "cache-prior:0.2, hobbit:0.8:1"; empty where there is none of them. */
+#define MOERT_DECISIONS_TEXT_BYTES 128
+MOERT_API void moert_decisions_text(const struct moert_decisions *decisions,
+                                    char text[MOERT_DECISIONS_TEXT_BYTES]);
 
 struct moert_options {
     uint64_t memory_bytes; /* limit on the peak resident size of the whole process; 0 = no limit, experts

@@ -4,7 +4,7 @@
 
 bool cli_decisions_given(const struct cli_args *args)
 {
-    return cli_has(args, "route") || cli_has(args, "precision");
+    return cli_has(args, "route") || cli_has(args, "precision") || cli_has(args, "prefill");
 }
 
 /* An option that does nothing without another. */
@@ -45,22 +45,24 @@ bool cli_decides_nothing(const struct cli_args *args)
 enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
                                     struct moec_error *err)
 {
-    static const char either[] = "--route or --precision";
-    const bool has_precision = cli_has(args, "precision");
-    MOEC_TRY(check_idle(args, "slots", cli_decisions_given(args), either, err));
-    MOEC_TRY(check_idle(args, "cache-start", cli_decisions_given(args), either, err));
+    static const char any[] = "--route, --precision or --prefill", low[] = "--precision or --prefill";
+    const bool takes_low = cli_has(args, "precision") || cli_has(args, "prefill");
+    MOEC_TRY(check_idle(args, "slots", cli_decisions_given(args), any, err));
+    MOEC_TRY(check_idle(args, "cache-start", cli_decisions_given(args), any, err));
     /* The other values are about a bundle's settings too, which are not known here. */
     const bool decides_all = cli_offers(args, "decide") && is_set(args, "decide", "all");
-    MOEC_TRY(check_idle(args, "decide", cli_decisions_given(args) || !decides_all, either, err));
+    MOEC_TRY(check_idle(args, "decide", cli_decisions_given(args) || !decides_all, any, err));
     if (cli_decides_nothing(args) && cli_decisions_given(args))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--decide none lets no token be decided about: leave out it, or --route and "
-                         "--precision");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--decide none lets no token be decided about: leave out it, or --route, --precision and "
+            "--prefill");
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
-    MOEC_TRY(check_idle(args, "low-bits", has_precision, "--precision", err));
-    MOEC_TRY(check_idle(args, "low-slots", has_precision, "--precision", err));
+    MOEC_TRY(check_idle(args, "low-bits", takes_low, low, err));
+    MOEC_TRY(check_idle(args, "low-slots", takes_low, low, err));
     *decisions = (struct moert_decisions){.route = cli_text(args, "route"),
                                           .precision = cli_text(args, "precision"),
+                                          .prefill = cli_text(args, "prefill"),
                                           .slots = cli_text(args, "slots"),
                                           .low_slots = cli_text(args, "low-slots"),
                                           .starts_frequent = is_set(args, "cache-start", "frequency"),
@@ -85,11 +87,13 @@ enum moec_status cli_read_route(const struct cli_args *args, const struct moec_c
         MOEC_TRY(moec_route_read(decisions.route, route, err));
     MOEC_TRY(moec_route_read_slots(decisions.slots != NULL ? decisions.slots : MOEC_ROUTE_SLOTS, config,
                                    &route->n_slots, err));
-    if (decisions.precision != NULL) {
+    if (decisions.precision != NULL)
         MOEC_TRY(moec_precision_read(decisions.precision, &route->precision, err));
-        MOEC_TRY(moec_route_read_slots(decisions.low_slots != NULL ? decisions.low_slots
-                                                                   : MOEC_PRECISION_LOW_SLOTS,
-                                       config, &route->precision.n_low_slots, err));
-    }
+    if (decisions.prefill != NULL)
+        MOEC_TRY(moec_prefill_read(decisions.prefill, &route->prefill, err));
+    if (moec_route_takes_low(route))
+        MOEC_TRY(
+            moec_route_read_slots(decisions.low_slots != NULL ? decisions.low_slots : MOEC_ROUTE_LOW_SLOTS,
+                                  config, &route->n_low_slots, err));
     return moec_route_check(route, config, err);
 }

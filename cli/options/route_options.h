@@ -1,6 +1,5 @@
 /* Options of decisions about each token: those that look at a logical cache (runtime/policy/route.h),
- * --route,
- * --precision and what belongs to them; --sparsity; and --arithmetic. */
+ * --route, --precision, --prefill and what belongs to them; --sparsity; and --arithmetic. */
 #ifndef CLI_ROUTE_OPTIONS_H
 #define CLI_ROUTE_OPTIONS_H
 
@@ -23,16 +22,21 @@
      "An expert's score is the weight of those before it (HOBBIT). The default scores are 0.6 and 0.9:\n"     \
      "hobbit:T1:T2\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is\n"           \
      "always:T1:T2\tthe same whatever the cache holds", flags},                                               \
+    {"prefill", 0, "HOW", NULL,                                                                               \
+     "Take experts that few of a prompt's tokens use in a low copy (Fate), which changes the output:\n"       \
+     "unpopular:P:L\tof each layer the share P of the experts, by what tokens took before their block of L "  \
+     "and in calibration (default 0.25:64)\n"                                                                 \
+     "whole:P\tby the whole prompt, which is then read in one chunk", flags},                                 \
     {"low-bits", 0, "B", NULL,                                                                                \
-     "With --precision: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
+     "With --precision or --prefill: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
     {"slots", 0, "N|PERCENT", NULL,                                                                           \
-     "With --route or --precision: experts of each layer that the logical cache holds "                       \
+     "With --route, --precision or --prefill: experts of each layer that the logical cache holds "            \
      "(default " MOEC_ROUTE_SLOTS ").", flags},                                                               \
     {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
-     "With --precision: low copies of each layer that it holds beside them "                                  \
-     "(default " MOEC_PRECISION_LOW_SLOTS ").", flags},                                                       \
+     "With --precision or --prefill: low copies of each layer that it holds beside them "                     \
+     "(default " MOEC_ROUTE_LOW_SLOTS ").", flags},                                                           \
     {"cache-start", 0, "HOW", "empty|frequency",                                                              \
-     "With --route or --precision, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
+     "With --route, --precision or --prefill, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
      "frequency\twhat was used most in the bundle's profile", flags},                                         \
     {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags}
 /* clang-format on */
@@ -72,7 +76,7 @@
 #define CLI_DECIDE_OPTION(flags)                                                                             \
     {                                                                                                        \
         "decide", 0, "WHEN", "all|decode|none",                                                              \
-            "Whose experts are decided by --route and --precision, or by the bundle's own settings "         \
+            "Whose experts are decided by --route and the like, or by the bundle's own settings "            \
             "(moec tune):\nall\tall tokens' (default)\ndecode\tthose of the tokens that are generated, not " \
             "the prompt's\nnone\tno token's: the bundle's settings are left out",                            \
             flags                                                                                            \
@@ -95,7 +99,7 @@ bool cli_takes_int8(const struct cli_args *args, const struct moec_certificate *
 MOEC_WARN_UNUSED enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, bool *is_none,
                                                     struct moec_error *err);
 
-/* Whether --route or --precision is given. */
+/* Whether --route, --precision or --prefill is given. */
 bool cli_decisions_given(const struct cli_args *args);
 
 /* Reads the texts of all of them, checked only for options that would do nothing. Borrows from args. Errors:
@@ -106,7 +110,8 @@ cli_read_decisions(const struct cli_args *args, struct moert_decisions *decision
 /* Whether --decide none is given. */
 bool cli_decides_nothing(const struct cli_args *args);
 
-/* Reads them for a model, into *route; all zero without --route and --precision. Errors: MOEC_ERR_USAGE. */
+/* Reads them for a model, into *route; all zero without --route, --precision and --prefill. Errors:
+ * MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_read_route(const struct cli_args *args,
                                                  const struct moec_config *config, struct moec_route *route,
                                                  struct moec_error *err);

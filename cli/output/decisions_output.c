@@ -19,6 +19,7 @@ void cli_json_settings(struct moec_json_out *node, const struct moec_decision_se
 {
     put_word(node, "route", settings->route);
     put_word(node, "precision", settings->precision);
+    put_word(node, "prefill", settings->prefill);
     moec_json_out_u64(node, "slots", settings->n_slots);
     moec_json_out_u64(node, "low_slots", settings->n_low_slots);
     moec_json_out_u64(node, "low_bits", settings->low_bits);
@@ -37,6 +38,8 @@ struct moec_json_out *cli_json_decisions(const struct moec_bundle_decisions *dec
 {
     struct moec_json_out *node = moec_json_out_object(), *without = moec_json_out_object();
     cli_json_settings(node, &decisions->settings);
+    if (decisions->settings.prefill[0] != '\0')
+        moec_json_out_u64(node, "prompt_tokens", decisions->prompt_tokens);
     put_traffic(node, &decisions->traffic);
     cli_json_certificate(node, &decisions->certificate, "decided", "missed_bytes_per_token");
     moec_json_out_double(without, "loss", decisions->plain_loss);
@@ -59,11 +62,15 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
     else
         cli_print(stdout, "  route      %s\n",
                   settings->route[0] != '\0' ? settings->route : "the router's own");
-    if (settings->precision[0] != '\0')
+    if (settings->prefill[0] != '\0')
+        cli_print(stdout, "  prefill    %s, certified for prompts of %" PRIu32 " tokens\n", settings->prefill,
+                  decisions->prompt_tokens);
+    if (moec_decision_settings_take_low(settings))
         cli_print(stdout,
                   "  precision  %s, low copies of %" PRIu32 " bits, of which the logical cache holds %" PRIu32
                   " a layer\n",
-                  settings->precision, settings->low_bits, settings->n_low_slots);
+                  settings->precision[0] != '\0' ? settings->precision : "one for what is generated",
+                  settings->low_bits, settings->n_low_slots);
     cli_print(stdout, "  cache      %" PRIu32 " experts a layer, %s\n", settings->n_slots,
               settings->starts_frequent ? "those of calibration at first" : "empty at first");
     cli_print(stdout,

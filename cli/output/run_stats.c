@@ -80,12 +80,17 @@ static void print_device(FILE *out, const struct moert_engine *engine, const str
             stats.evictions, cli_memory_text(a, stats.copied_bytes));
 }
 
+static bool are_on(const struct moert_decisions *decisions)
+{
+    return decisions->route != NULL || decisions->precision != NULL || decisions->prefill != NULL;
+}
+
 /* Those in use: asked for, or the bundle's. */
 static struct moert_decisions decisions_of(const struct moert_engine *engine,
                                            const struct run_figures *figures, bool *are_tuned)
 {
     const struct moert_decisions tuned = moert_engine_tuned(engine);
-    *are_tuned = tuned.route != NULL || tuned.precision != NULL;
+    *are_tuned = are_on(&tuned);
     return *are_tuned ? tuned : figures->decisions;
 }
 
@@ -96,15 +101,18 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
     const struct moert_decisions used = decisions_of(engine, figures, &are_tuned), *decisions = &used;
     const double n_taken = (double)decided->n_taken, n = n_taken + (double)decided->n_skipped;
     char bytes[24];
-    if (decisions->route == NULL && decisions->precision == NULL)
+    if (!are_on(decisions))
         return;
     fprintf(out, "route     %s, %.1f%% of %" PRIu64 " experts taken missed the logical cache\n",
             decisions->route != NULL ? decisions->route : "top-k",
             100 * rate((double)decided->n_missed, n_taken), decided->n_taken);
-    if (decisions->precision != NULL)
+    if (decisions->prefill != NULL)
+        fprintf(out, "prefill   %s for the prompt\n", decisions->prefill);
+    if (decisions->precision != NULL || decisions->prefill != NULL)
         fprintf(out, "precision %s, %.1f%% of the experts high, %.1f%% low, %.1f%% skipped\n",
-                decisions->precision, 100 * rate(n_taken - (double)decided->n_low, n),
-                100 * rate((double)decided->n_low, n), 100 * rate((double)decided->n_skipped, n));
+                decisions->precision != NULL ? decisions->precision : "one for what is generated",
+                100 * rate(n_taken - (double)decided->n_low, n), 100 * rate((double)decided->n_low, n),
+                100 * rate((double)decided->n_skipped, n));
     fprintf(out, "missed    %s a token by the logical cache\n",
             cli_memory_text(bytes, (uint64_t)decided->missed_bytes));
     if (are_tuned)
@@ -342,7 +350,7 @@ static void put_decisions(struct node *root, const struct moert_engine *engine,
     bool are_tuned = false;
     const struct moert_decided *decided = &figures->decided;
     const struct moert_decisions used = decisions_of(engine, figures, &are_tuned), *decisions = &used;
-    if (decisions->route == NULL && decisions->precision == NULL)
+    if (!are_on(decisions))
         return;
     put_text(root, "decisions_of", are_tuned ? "bundle" : "options");
     if (decisions->route != NULL)
@@ -350,9 +358,12 @@ static void put_decisions(struct node *root, const struct moert_engine *engine,
     put_u64(root, "experts_taken", decided->n_taken);
     put_u64(root, "experts_missed", decided->n_missed);
     put_double(root, "missed_bytes_per_token", decided->missed_bytes);
-    if (decisions->precision == NULL)
+    if (decisions->precision != NULL)
+        put_text(root, "precision", decisions->precision);
+    if (decisions->prefill != NULL)
+        put_text(root, "prefill", decisions->prefill);
+    if (decisions->precision == NULL && decisions->prefill == NULL)
         return;
-    put_text(root, "precision", decisions->precision);
     put_u64(root, "experts_low", decided->n_low);
     put_u64(root, "experts_low_missed", decided->n_low_missed);
     put_u64(root, "experts_skipped", decided->n_skipped);

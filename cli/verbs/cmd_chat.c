@@ -143,12 +143,12 @@ static enum moec_status open_engine(struct chat *chat, struct moec_error *err)
     if (moert_engine_warning(chat->engine, note, sizeof note))
         cli_print(stderr, "note: %s\n", note);
     const struct moert_decisions tuned = moert_engine_tuned(chat->engine);
-    if (tuned.route != NULL || tuned.precision != NULL)
+    char decided[MOERT_DECISIONS_TEXT_BYTES];
+    moert_decisions_text(&tuned, decided);
+    if (decided[0] != '\0')
         cli_print(stderr,
-                  "note: the bundle's settings decide about experts (%s%s%s); --decide none turns them off\n",
-                  tuned.route != NULL ? tuned.route : "",
-                  tuned.route != NULL && tuned.precision != NULL ? ", " : "",
-                  tuned.precision != NULL ? tuned.precision : "");
+                  "note: the bundle's settings decide about experts (%s); --decide none turns them off\n",
+                  decided);
     if (moert_engine_neurons(chat->engine).is_planned)
         cli_print(stderr, "note: neurons are left out by the bundle's plan; --sparsity none turns it off\n");
     struct moert_generation generation = moert_generation_default(chat->engine);

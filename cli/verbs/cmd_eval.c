@@ -39,8 +39,8 @@ static const struct cli_option options[] = {
     CLI_ROUTE_OPTIONS(CLI_RARE),
     CLI_DECIDE_NONE_OPTION(CLI_RARE),
     {"prompt-tokens", 0, "P", NULL,
-     "With decisions: the first P tokens of each window are a prompt's, which keep the router's choice "
-     "(default: 0).",
+     "With --prefill: the first P tokens of each window are a prompt's (default: all). With other decisions "
+     "alone: likewise, and keep the router's choice (default: 0).",
      CLI_RARE},
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
@@ -100,7 +100,7 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
 }
 
 /* The bundle's own settings and arithmetic, unless options say otherwise. */
-static enum moec_status read_tuned(struct eval_job *job, struct moec_error *err)
+static enum moec_status read_tuned(struct eval_job *job, uint32_t *n_prompt, struct moec_error *err)
 {
     const struct moec_bundle *bundle = job->source.bundle;
     struct moec_bundle_decisions decisions;
@@ -111,6 +111,7 @@ static enum moec_status read_tuned(struct eval_job *job, struct moec_error *err)
     if (!moec_decision_settings_are_on(&decisions.settings))
         return MOEC_OK;
     job->tuned = decisions.settings;
+    *n_prompt = decisions.prompt_tokens;
     job->int8 = cli_takes_int8(job->args, &decisions.certificate);
     return moec_route_from_settings(&job->tuned, &job->source.model->config, &bundle->paths, job->source.path,
                                     &job->route, err);
@@ -123,21 +124,27 @@ static bool are_tuned(const struct eval_job *job)
 
 static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, struct moec_error *err)
 {
+    const struct moec_config *config = &job->source.model->config;
     uint32_t low_bits = 0;
-    MOEC_TRY(cli_read_route(job->args, &job->source.model->config, &job->route, err));
-    MOEC_TRY(read_tuned(job, err));
+    MOEC_TRY(cli_read_route(job->args, config, &job->route, err));
+    if (job->route.prefill.kind != MOEC_PREFILL_SAME)
+        *n_prompt = moec_prefill_window(config);
+    MOEC_TRY(read_tuned(job, n_prompt, err));
+    if (job->source.bundle != NULL)
+        moec_route_know_frequency(&job->route, config, &job->source.bundle->paths);
     if (cli_has(job->args, "cache-start") && strcmp(cli_text(job->args, "cache-start"), "frequency") == 0)
-        MOEC_TRY(moec_route_start_frequent(&job->route, &job->source.model->config,
+        MOEC_TRY(moec_route_start_frequent(&job->route, config,
                                            job->source.bundle != NULL ? &job->source.bundle->paths : NULL,
                                            job->source.path, err));
     MOEC_TRY(cli_u32(job->args, "low-bits", 1, 16, &low_bits, err));
-    if (job->route.precision.kind != MOEC_PRECISION_ONE)
+    if (moec_route_takes_low(&job->route))
         MOEC_TRY(moec_source_serve_low(&job->source, are_tuned(job) ? job->tuned.low_bits : low_bits, err));
     if (!cli_has(job->args, "prompt-tokens"))
         return MOEC_OK;
     if (!cli_decisions_given(job->args) && !are_tuned(job))
-        return moec_fail(err, MOEC_ERR_USAGE, "--prompt-tokens does nothing without --route or --precision");
-    job->route.decode_only = true;
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--prompt-tokens does nothing without --route, --precision or --prefill");
+    job->route.decode_only = job->route.prefill.kind == MOEC_PREFILL_SAME;
     return cli_u32(job->args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, n_prompt, err);
 }
 
@@ -150,6 +157,11 @@ static const char *route_word(const struct eval_job *job)
 static const char *precision_word(const struct eval_job *job)
 {
     return job->tuned.precision[0] != '\0' ? job->tuned.precision : cli_text(job->args, "precision");
+}
+
+static const char *prefill_word(const struct eval_job *job)
+{
+    return job->tuned.prefill[0] != '\0' ? job->tuned.prefill : cli_text(job->args, "prefill");
 }
 
 static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *err)
@@ -165,12 +177,13 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
     job->is_planned = job->sparsity != NULL;
     if (wanted == 0 && !job->is_planned)
         return MOEC_OK;
-    if (job->route.precision.kind != MOEC_PRECISION_ONE)
+    const bool is_precision = job->route.precision.kind != MOEC_PRECISION_ONE;
+    if (moec_route_takes_low(&job->route))
         return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "%s with precision '%s': the thresholds are those of the compiled assignment%s",
+            err, MOEC_ERR_USAGE, "%s with %s '%s': the thresholds are those of the compiled assignment%s",
             job->is_planned ? "the bundle's plan of sparsity (--sparsity none turns it off)" : "--sparsity",
-            precision_word(job), are_tuned(job) ? " (--decide none turns the bundle's off)" : "");
+            is_precision ? "precision" : "prefill", is_precision ? precision_word(job) : prefill_word(job),
+            are_tuned(job) ? " (--decide none turns the bundle's off)" : "");
     if (bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
@@ -191,7 +204,8 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         .reference_limit_bytes = job->measure.work_bytes,
         .route = moec_route_is_on(&job->route) ? &job->route : NULL,
         .n_prompt = n_prompt,
-        .replays_route = true,
+        /* Belady's rule reads by token, prompts with a prefill by block. */
+        .replays_route = job->route.prefill.kind == MOEC_PREFILL_SAME,
         .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
         .sparsity = job->sparsity,
         .int8 = job->int8,
@@ -240,11 +254,15 @@ static void put_decisions(const struct eval_job *job, struct moec_json_out *root
     moec_json_out_u64(root, "experts_taken", counts.n_taken);
     moec_json_out_u64(root, "experts_missed", counts.n_missed);
     moec_json_out_double(root, "missed_bytes_per_token", token_bytes(job, &counts));
-    put_replay(job, root);
-    if (job->route.precision.kind == MOEC_PRECISION_ONE)
+    if (job->route.prefill.kind == MOEC_PREFILL_SAME)
+        put_replay(job, root);
+    if (!moec_route_takes_low(&job->route))
         return;
-    moec_json_out_string(root, "precision", precision_word(job));
-    moec_json_out_u64(root, "low_slots", job->route.precision.n_low_slots);
+    if (precision_word(job) != NULL)
+        moec_json_out_string(root, "precision", precision_word(job));
+    if (prefill_word(job) != NULL)
+        moec_json_out_string(root, "prefill", prefill_word(job));
+    moec_json_out_u64(root, "low_slots", job->route.n_low_slots);
     moec_json_out_u64(root, "experts_low", counts.n_low);
     moec_json_out_u64(root, "experts_low_missed", counts.n_low_missed);
     moec_json_out_u64(root, "experts_skipped", counts.n_skipped);
@@ -276,15 +294,18 @@ static void print_decisions(const struct eval_job *job)
               " experts a layer\n",
               route != NULL ? route : "top-k", share(counts.n_missed, counts.n_taken), counts.n_taken,
               job->route.n_slots);
-    print_replay(job, counts.n_taken - counts.n_low);
-    if (job->route.precision.kind != MOEC_PRECISION_ONE) {
+    if (job->route.prefill.kind == MOEC_PREFILL_SAME)
+        print_replay(job, counts.n_taken - counts.n_low);
+    if (prefill_word(job) != NULL)
+        cli_print(stdout, "prefill    %s\n", prefill_word(job));
+    if (moec_route_takes_low(&job->route)) {
         const uint64_t n = counts.n_taken + counts.n_skipped;
         cli_print(stdout,
                   "precision  %s   %.1f%% of the experts high, %.1f%% low (%.1f%% misses of a cache of "
                   "%" PRIu32 "), %.1f%% skipped\n",
-                  precision_word(job), share(counts.n_taken - counts.n_low, n), share(counts.n_low, n),
-                  share(counts.n_low_missed, n), job->route.precision.n_low_slots,
-                  share(counts.n_skipped, n));
+                  precision_word(job) != NULL ? precision_word(job) : "one for what is no prompt",
+                  share(counts.n_taken - counts.n_low, n), share(counts.n_low, n),
+                  share(counts.n_low_missed, n), job->route.n_low_slots, share(counts.n_skipped, n));
     }
     cli_print(stdout, "missed     %.1f KiB of experts a token%s\n", token_bytes(job, &counts) / 1024,
               are_tuned(job) ? "; decided by the bundle's settings (--decide none turns them off)" : "");
@@ -437,7 +458,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     if (is_rows && cli_decisions_given(job->args))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--route and --precision apply to perplexity, but task '%s' measures %s",
+                         "--route, --precision and --prefill apply to perplexity, but task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;

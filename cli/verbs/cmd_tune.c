@@ -23,19 +23,27 @@ static const struct cli_option options[] = {
      "The original: the checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT},
     {"max-loss", 0, "LOSS", NULL,
      "Accuracy that may be lost in all, by the bundle's bits and the decisions, such as 2% or 0.02.", 0},
-    {"with", 0, "WHAT", "route|precision|route,precision",
-     "What is searched:\nroute\tcache-prior: experts in the cache are preferred\nprecision\thobbit: "
-     "missing experts of little weight are read in a low copy\nroute,precision\tboth, alone and together "
-     "(default where moec compile --copies made low copies)",
+    {"with", 0, CLI_LIST, "route|precision|prefill",
+     "What is searched, alone and together (default: route,precision where moec compile --copies made low "
+     "copies, else route):\nroute\tcache-prior: experts in the cache are preferred\nprecision\thobbit: "
+     "missing experts of little weight are read in a low copy\nprefill\tunpopular: so are experts that few "
+     "of "
+     "a prompt's tokens take",
      0},
+    {"block-tokens", 0, "L", NULL, "With prefill: tokens of its blocks (default 64).", CLI_RARE},
+    {"prompt-tokens", 0, "P", NULL,
+     "With prefill: the first P tokens of each window are a prompt's (default: all with prefill alone, else "
+     "half).",
+     CLI_RARE},
     {"slots", 0, "N|PERCENT", NULL,
      "Experts of each layer in the logical cache (default " MOEC_ROUTE_SLOTS "): about as many as will be in "
      "memory.",
      0},
     {"low-slots", 0, "N|PERCENT", NULL,
-     "With precision: low copies of each layer beside them (default " MOEC_PRECISION_LOW_SLOTS ").",
+     "With precision or prefill: low copies of each layer beside them (default " MOEC_ROUTE_LOW_SLOTS ").",
      CLI_RARE},
-    {"low-bits", 0, "B", NULL, "With precision: bitwidth of the low copy (default: the smallest).", CLI_RARE},
+    {"low-bits", 0, "B", NULL, "With precision or prefill: bitwidth of the low copy (default: the smallest).",
+     CLI_RARE},
     {"keep-top", 0, "J", NULL, "With route: each token takes its J best in any case (default 0).", CLI_RARE},
     {"cache-start", 0, "HOW", "empty|frequency",
      "What the logical cache holds at first:\nempty\tnothing (default)\nfrequency\twhat was used most in "
@@ -107,8 +115,13 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
     return cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.trial.confidence, err);
 }
 
+static bool takes_low(const struct tune_job *job)
+{
+    return job->tune.with_precision || job->tune.with_prefill;
+}
+
 /* The bundle's copy that would be the low one. Without --with, a bundle that has none is searched without. */
-static enum moec_status read_precision(struct tune_job *job, struct moec_error *err)
+static enum moec_status read_low(struct tune_job *job, struct moec_error *err)
 {
     struct moec_decision_settings *shared = &job->tune.shared;
     const struct moec_bundle *bundle = job->bundle.bundle;
@@ -118,12 +131,14 @@ static enum moec_status read_precision(struct tune_job *job, struct moec_error *
     struct moec_error ignored = {0};
     const enum moec_status found =
         moec_low_copy_find(bundle, 0, shared->low_bits, &low, is_asked ? err : &ignored);
-    if (found != MOEC_OK || bundle->config.top_k == 1) {
+    if (found != MOEC_OK || bundle->config.top_k == 1)
         job->tune.with_precision = false;
+    if (found != MOEC_OK || !takes_low(job)) {
+        job->tune.with_prefill = false;
         return is_asked && found != MOEC_OK ? found : MOEC_OK;
     }
     shared->low_bits = bundle->copy_bits[low];
-    MOEC_TRY(moec_route_read_slots(slots != NULL ? slots : MOEC_PRECISION_LOW_SLOTS, &bundle->config,
+    MOEC_TRY(moec_route_read_slots(slots != NULL ? slots : MOEC_ROUTE_LOW_SLOTS, &bundle->config,
                                    &shared->n_low_slots, err));
     return moec_source_serve_low(&job->bundle, shared->low_bits, err);
 }
@@ -133,16 +148,35 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 {
     MOEC_TRY(moec_sparsity_open_planned(job->bundle.bundle, &job->sparsity, err));
     job->tune.trial.sparsity = job->sparsity;
-    if (job->sparsity == NULL || !job->tune.with_precision)
+    if (job->sparsity == NULL || !takes_low(job))
         return MOEC_OK;
     if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "precision with the plan of sparsity of '%s', which is that of its compiled "
+                         "low copies with the plan of sparsity of '%s', which is that of its compiled "
                          "assignment: search --with route, or tune the bundle from before moec sparsify "
                          "--max-loss",
                          job->bundle.path);
-    job->tune.with_precision = false;
+    job->tune.with_precision = job->tune.with_prefill = false;
     return MOEC_OK;
+}
+
+/* Which tokens are a prompt's; without a prefill it makes no difference. */
+static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err)
+{
+    const uint32_t n = job->measure.seq_len_tokens;
+    const bool is_alone = !job->tune.with_route && !job->tune.with_precision;
+    const bool is_given = cli_has(job->args, "prompt-tokens");
+    job->tune.block_tokens = MOEC_PREFILL_TOKENS;
+    if (!job->tune.with_prefill && (is_given || cli_has(job->args, "block-tokens")))
+        return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --with prefill",
+                         is_given ? "prompt-tokens" : "block-tokens");
+    if (!job->tune.with_prefill)
+        return MOEC_OK;
+    MOEC_TRY(cli_u32(job->args, "block-tokens", 1, MOEC_MAX_POSITIONS, &job->tune.block_tokens, err));
+    if (moec_prefill_window(&job->bundle.bundle->config) == 0)
+        return MOEC_OK;
+    job->tune.trial.n_prompt = is_alone ? n : n / 2;
+    return cli_u32(job->args, "prompt-tokens", 1, n, &job->tune.trial.n_prompt, err);
 }
 
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
@@ -152,9 +186,10 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
     const char *slots = cli_has(args, "slots") ? cli_text(args, "slots") : MOEC_ROUTE_SLOTS;
     const char *start = cli_text(args, "cache-start");
     struct moec_decision_settings *shared = &job->tune.shared;
-    job->tune.with_route = strncmp(with, "route", strlen("route")) == 0;
+    job->tune.with_route = strstr(with, "route") != NULL;
     job->tune.with_precision = strstr(with, "precision") != NULL;
-    if (!job->tune.with_precision && (cli_has(args, "low-slots") || cli_has(args, "low-bits")))
+    job->tune.with_prefill = strstr(with, "prefill") != NULL;
+    if (!takes_low(job) && (cli_has(args, "low-slots") || cli_has(args, "low-bits")))
         return moec_fail(err, MOEC_ERR_USAGE, "--low-slots and --low-bits do nothing with --with %s", with);
     if (!job->tune.with_route && cli_has(args, "keep-top"))
         return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
@@ -163,7 +198,9 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &shared->low_bits, err));
     shared->starts_frequent = start != NULL && strcmp(start, "frequency") == 0;
     MOEC_TRY(use_plan(job, err));
-    return job->tune.with_precision ? read_precision(job, err) : MOEC_OK;
+    if (takes_low(job))
+        MOEC_TRY(read_low(job, err));
+    return read_prompt(job, err);
 }
 
 static enum moec_status open_models(struct tune_job *job, struct moec_error *err)
@@ -281,7 +318,8 @@ const struct cli_command cli_command_tune = {
     .model = CLI_BUNDLE,
     .summary = "let a bundle decide about each token within a loss",
     .usage = "MODEL.moec --data FILE",
-    .about = "Searches for settings of --route and --precision with which a token reads the fewest bytes of "
+    .about = "Searches for settings of --route, --precision and --prefill with which a token reads the "
+             "fewest bytes of "
              "experts, proves that bundle and settings together lose no more than --max-loss against the "
              "original, and writes both into the bundle. moec run, chat, eval and bench use them from then "
              "on; --decide none turns them off.",

@@ -71,6 +71,7 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
         .int8 = trial->options->int8,
         .record_bytes = {bundle->record_bytes[0], bundle->record_bytes[1]},
         .sparsity = trial->options->sparsity,
+        .n_prompt = trial->options->n_prompt,
     };
     MOEC_TRY(
         moec_scorer_create(bundle->model, bundle->experts, &trial->windows, &options, &trial->scorer, err));

@@ -23,6 +23,7 @@ struct moec_trial_options {
     int n_threads;                  /* as moec_pool_make */
     uint64_t reference_bytes;       /* that the original's probabilities may take */
     bool int8;                      /* the bundle is measured in the int8 arithmetic; the original never is */
+    uint32_t n_prompt;              /* tokens of a window that are a prompt's, for decisions */
     double max_loss;                /* 0.02 is 2 % */
     double confidence;              /* 0.5 < c < 1 */
     struct moec_sparsity *sparsity; /* of every measurement, not of the original's; borrowed, NULL = none */

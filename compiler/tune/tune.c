@@ -8,15 +8,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Thousandths: L of cache-prior and T1 of hobbit, from mild to strong; 0 = none of it. Where a walk along the
- * priors ends, one half way back is tried too. */
+/* Thousandths: L of cache-prior, T1 of hobbit and P of unpopular, from mild to strong; 0 = none of it. Where
+ * a walk along the priors ends, one half way back is tried too. */
 static const uint32_t priors[] = {0, 20, 50, 80, 110, 150, 200, 250, 300, 400};
 static const uint32_t scores[] = {0, 900, 800, 600, 400};
 #define N_PRIOR (sizeof priors / sizeof *priors)
 #define N_SCORE (sizeof scores / sizeof *scores)
+static const uint32_t shares[] = {32, 63, 125, 188, 250, 375, 500, 750, 1000};
+#define N_SHARE (sizeof shares / sizeof *shares)
+/* Settings that shares are tried with: none, and some of the front. */
+#define N_BASE (1 + MOEC_MAX_SEQUENCE)
 /* Passes of the certificate part: the original and no decisions too. */
 #define MAX_TESTS (MOEC_MAX_SEQUENCE + 2)
-_Static_assert((N_PRIOR + 1) * N_SCORE <= MOEC_TUNE_MAX_CANDIDATES, "there is room for all candidates");
+_Static_assert((N_PRIOR + 1) * N_SCORE + N_BASE * N_SHARE <= MOEC_TUNE_MAX_CANDIDATES,
+               "there is room for all candidates");
 _Static_assert(MOEC_TUNE_MAX_CANDIDATES <= MOEC_FRONT_MAX, "and for their front");
 
 struct tune {
@@ -38,9 +43,13 @@ static const struct moec_bundle *bundle_of(const struct tune *tune)
 const char *moec_tune_name(const struct moec_decision_settings *settings,
                            char text[static MOEC_TUNE_NAME_BYTES])
 {
-    const bool has_both = settings->route[0] != '\0' && settings->precision[0] != '\0';
-    (void)snprintf(text, MOEC_TUNE_NAME_BYTES, "%s%s%s", settings->route, has_both ? " with " : "",
-                   settings->precision);
+    const char *words[] = {settings->route, settings->precision, settings->prefill};
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof words / sizeof *words && n < MOEC_TUNE_NAME_BYTES; i++)
+        if (words[i][0] != '\0')
+            n +=
+                (size_t)snprintf(text + n, MOEC_TUNE_NAME_BYTES - n, "%s%s", n > 0 ? " with " : "", words[i]);
     return text[0] != '\0' ? text : "none";
 }
 
@@ -60,6 +69,18 @@ static struct moec_decision_settings settings_of(const struct moec_tune_options 
     return settings;
 }
 
+/* The same with so many thousandths of a prompt's experts in low copies. */
+static struct moec_decision_settings with_share(const struct moec_tune_options *options,
+                                                const struct moec_decision_settings *base, uint32_t share)
+{
+    struct moec_decision_settings settings = *base;
+    (void)snprintf(settings.prefill, sizeof settings.prefill, "unpopular:%g:%u", share * 1e-3,
+                   options->block_tokens);
+    settings.n_low_slots = options->shared.n_low_slots;
+    settings.low_bits = options->shared.low_bits;
+    return settings;
+}
+
 static enum moec_status read_settings(const struct tune *tune, const struct moec_decision_settings *settings,
                                       struct moec_route *route, struct moec_error *err)
 {
@@ -73,6 +94,10 @@ static enum moec_status set_up(struct tune *tune, const struct moec_decision_set
                                struct moec_error *err)
 {
     MOEC_TRY(read_settings(tune, settings, &tune->route, err));
+    /* So that all are comparable, what a prompt reads is counted block by block with none of it low too. */
+    if (tune->options->with_prefill && tune->route.prefill.kind == MOEC_PREFILL_SAME)
+        tune->route.prefill = (struct moec_prefill){.kind = MOEC_PREFILL_UNPOPULAR,
+                                                    .block_tokens = tune->options->block_tokens};
     return moec_scorer_set_route(tune->trial.scorer, &tune->route, err);
 }
 
@@ -111,13 +136,12 @@ static enum moec_status try_candidate(struct tune *tune, const struct moec_decis
     return MOEC_OK;
 }
 
-static enum moec_status try_next(struct tune *tune, uint32_t prior, uint32_t score, bool *is_spent,
-                                 struct moec_error *err)
+static enum moec_status try_next(struct tune *tune, const struct moec_decision_settings *settings,
+                                 bool *is_spent, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
-    const struct moec_decision_settings settings = settings_of(tune->options, prior, score);
     struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
-    MOEC_TRY(try_candidate(tune, &settings, candidate, err));
+    MOEC_TRY(try_candidate(tune, settings, candidate, err));
     report->n_candidate++;
     *is_spent = candidate->search.loss > tune->options->trial.max_loss;
     return MOEC_OK;
@@ -133,30 +157,17 @@ static enum moec_status walk(struct tune *tune, uint32_t score, size_t n_prior, 
     *is_spent = false;
     for (; p < n_prior && !*is_spent; p++) {
         moec_trial_expect(&tune->trial, (double)(n_prior - p + 1 + n_later), MAX_TESTS);
-        MOEC_TRY(try_next(tune, priors[p], score, is_spent, err));
+        const struct moec_decision_settings settings = settings_of(tune->options, priors[p], score);
+        MOEC_TRY(try_next(tune, &settings, is_spent, err));
     }
     bool is_half_spent = false;
-    if (*is_spent && p > 1)
-        MOEC_TRY(try_next(tune, (priors[p - 2] + priors[p - 1]) / 2, score, &is_half_spent, err));
+    if (*is_spent && p > 1) {
+        const struct moec_decision_settings settings =
+            settings_of(tune->options, (priors[p - 2] + priors[p - 1]) / 2, score);
+        MOEC_TRY(try_next(tune, &settings, &is_half_spent, err));
+    }
     /* What even no prior keeps within the target, no stronger score does. */
     *is_spent = *is_spent && p == 1;
-    return MOEC_OK;
-}
-
-static enum moec_status search(struct tune *tune, struct moec_error *err)
-{
-    const struct moec_tune_options *options = tune->options;
-    struct moec_tune_report *report = tune->report;
-    const size_t n_prior = options->with_route ? N_PRIOR : 1, n_score = options->with_precision ? N_SCORE : 1;
-    bool is_spent = false;
-    moec_trial_expect(&tune->trial, (double)((n_prior + 1) * n_score) + 1, MAX_TESTS);
-    MOEC_TRY(moec_trial_open(&tune->trial, MOEC_PART_SEARCH, err));
-    const struct moec_decision_settings plain = settings_of(options, 0, 0);
-    MOEC_TRY(try_candidate(tune, &plain, &report->plain, err));
-    if (report->plain.search.loss > options->trial.max_loss)
-        return MOEC_OK;
-    for (size_t s = 0; s < n_score && !is_spent; s++)
-        MOEC_TRY(walk(tune, scores[s], n_prior, (n_prior + 1) * (n_score - s - 1), &is_spent, err));
     return MOEC_OK;
 }
 
@@ -184,6 +195,53 @@ static void make_sequence(struct tune *tune)
     report->n_sequence = moec_front_choose(&request, is_on_front, report->sequence);
     for (uint32_t i = 0; i < report->n_candidate; i++)
         report->candidates[i].is_on_front = is_on_front[i];
+}
+
+/* Shares of a prompt's experts in low copies, up to the first beyond the target, with each setting of
+ * `bases`. */
+static enum moec_status walk_shares(struct tune *tune, const struct moec_decision_settings *bases,
+                                    uint32_t n_base, struct moec_error *err)
+{
+    for (uint32_t b = 0; b < n_base; b++) {
+        bool is_spent = false;
+        for (size_t s = 0; s < N_SHARE && !is_spent; s++) {
+            if (shares[s] * bundle_of(tune)->config.n_expert < 1000) /* of no expert */
+                continue;
+            const struct moec_decision_settings settings = with_share(tune->options, &bases[b], shares[s]);
+            moec_trial_expect(&tune->trial, (double)((n_base - b) * N_SHARE - s), MAX_TESTS);
+            MOEC_TRY(try_next(tune, &settings, &is_spent, err));
+        }
+    }
+    return MOEC_OK;
+}
+
+/* With no other decision, and with those that would be tested without a prefill. */
+static enum moec_status search_shares(struct tune *tune, struct moec_error *err)
+{
+    struct moec_tune_report *report = tune->report;
+    struct moec_decision_settings bases[N_BASE];
+    bases[0] = report->plain.settings;
+    make_sequence(tune);
+    for (uint32_t i = 0; i < report->n_sequence; i++)
+        bases[1 + i] = report->candidates[report->sequence[i]].settings;
+    return walk_shares(tune, bases, 1 + report->n_sequence, err);
+}
+
+static enum moec_status search(struct tune *tune, struct moec_error *err)
+{
+    const struct moec_tune_options *options = tune->options;
+    struct moec_tune_report *report = tune->report;
+    const size_t n_prior = options->with_route ? N_PRIOR : 1, n_score = options->with_precision ? N_SCORE : 1;
+    bool is_spent = false;
+    moec_trial_expect(&tune->trial, (double)((n_prior + 1) * n_score) + 1, MAX_TESTS);
+    MOEC_TRY(moec_trial_open(&tune->trial, MOEC_PART_SEARCH, err));
+    const struct moec_decision_settings plain = settings_of(options, 0, 0);
+    MOEC_TRY(try_candidate(tune, &plain, &report->plain, err));
+    if (report->plain.search.loss > options->trial.max_loss)
+        return MOEC_OK;
+    for (size_t s = 0; s < n_score && !is_spent; s++)
+        MOEC_TRY(walk(tune, scores[s], n_prior, (n_prior + 1) * (n_score - s - 1), &is_spent, err));
+    return options->with_prefill ? search_shares(tune, err) : MOEC_OK;
 }
 
 /* ---- the certificate ---- */
@@ -245,6 +303,8 @@ static void keep_passed(void *context, uint32_t i)
 {
     struct tune *tune = context;
     tune->report->decisions.settings = candidate_of(tune, i)->settings;
+    tune->report->decisions.prompt_tokens =
+        tune->report->decisions.settings.prefill[0] != '\0' ? tune->options->trial.n_prompt : 0;
     tune->report->decisions.traffic = traffic_of(tune);
 }
 
@@ -289,8 +349,10 @@ static enum moec_status check(const struct tune *tune, struct moec_error *err)
 {
     const struct moec_tune_options *options = tune->options;
     struct moec_route route;
-    const struct moec_decision_settings settings =
+    struct moec_decision_settings settings =
         settings_of(options, options->with_route ? priors[1] : 0, options->with_precision ? scores[1] : 0);
+    if (options->with_prefill)
+        settings = with_share(options, &settings, shares[0]);
     return read_settings(tune, &settings, &route, err);
 }
 

@@ -6,7 +6,8 @@
  *
  * Losses are against the original model, so the bundle's own bits take their share of the target. Bytes are
  * those of records that the logical cache misses: a function of bundle, settings and tokens, so that the
- * result is one at every thread count. A sparsity of the trial's options stays on throughout, so that its
+ * result is one at every thread count. Where a prefill is searched, the experts that a prompt reads are
+ * counted once a block, in all candidates. A sparsity of the trial's options stays on throughout, so that its
  * loss counts too. The certificate is that of fixed-sequence testing (compiler/certify/sequence.h). Thread
  * rule: one thread, parallel inside. */
 #ifndef MOEC_COMPILER_TUNE_H
@@ -15,13 +16,15 @@
 #include "compiler/certify/trial.h"
 #include "formats/bundle/bundle_decisions.h"
 
-#define MOEC_TUNE_MAX_CANDIDATES 64
+#define MOEC_TUNE_MAX_CANDIDATES 144
 
 struct moec_tune_options {
     struct moec_trial_options trial;
     bool with_route, with_precision;
-    /* What all candidates share, words left empty: slots, with a precision low slots and bits, keep-top of
-     * those with a route, the start of the cache. */
+    uint32_t block_tokens; /* of prefills */
+    bool with_prefill;     /* the first n_prompt tokens of the trial's windows are then a prompt's */
+    /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
+     * keep-top of those with a route, the start of the cache. */
     struct moec_decision_settings shared;
 };
 
@@ -51,8 +54,8 @@ MOEC_WARN_UNUSED enum moec_status moec_tune(const struct moec_trial_inputs *inpu
                                             const struct moec_progress *progress,
                                             struct moec_tune_report *report, struct moec_error *err);
 
-/* "cache-prior:0.15 with hobbit:0.8:1" */
-#define MOEC_TUNE_NAME_BYTES 80
+/* "cache-prior:0.15 with hobbit:0.8:1 with unpopular:0.25:64" */
+#define MOEC_TUNE_NAME_BYTES 112
 const char *moec_tune_name(const struct moec_decision_settings *settings,
                            char text[static MOEC_TUNE_NAME_BYTES]);
 

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#define VERSION         1u
+#define VERSION         1u /* without a prefill */
+#define VERSION_PREFILL 2u
 #define FLAG_FREQUENT   1u
 #define ROUTE_AT        24u
 #define PRECISION_AT    56u
@@ -16,6 +17,8 @@
 #define TRAFFIC_BYTES   24u
 #define CERTIFICATE_AT  160u
 #define SEQUENCE_AT     (CERTIFICATE_AT + MOEC_CERTIFICATE_BYTES)
+#define PREFILL_AT      MOEC_DECISIONS_BYTES
+#define PROMPT_AT       (PREFILL_AT + MOEC_DECISION_TEXT_BYTES)
 #define N_PLAIN         3
 #define ALLOWED_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789.:-"
 
@@ -42,12 +45,14 @@ static enum moec_status check_word(const char *word, const char *what, struct mo
 static enum moec_status check_settings(const struct moec_decision_settings *settings,
                                        const struct moec_config *config, struct moec_error *err)
 {
-    const bool has_precision = settings->precision[0] != '\0';
+    const bool takes_low = moec_decision_settings_take_low(settings);
     MOEC_TRY(check_word(settings->route, "route", err));
     MOEC_TRY(check_word(settings->precision, "precision", err));
+    MOEC_TRY(check_word(settings->prefill, "prefill", err));
     if (!moec_decision_settings_are_on(settings))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions have neither a route nor a precision, expected one at least");
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the decisions have neither a route nor a precision nor a prefill, expected one at least");
     if (settings->n_slots == 0 || settings->n_slots > config->n_expert ||
         settings->n_low_slots > config->n_expert || settings->keep_top > config->top_k ||
         settings->low_bits > 16)
@@ -57,11 +62,11 @@ static enum moec_status check_settings(const struct moec_decision_settings *sett
                          " experts a layer, of which a token takes %" PRIu32,
                          settings->n_slots, settings->n_low_slots, settings->low_bits, settings->keep_top,
                          config->n_expert, config->top_k);
-    if (has_precision != (settings->n_low_slots > 0) || has_precision != (settings->low_bits > 0))
+    if (takes_low != (settings->n_low_slots > 0) || takes_low != (settings->low_bits > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions have %" PRIu32 " low slots of %" PRIu32 " bits and precision '%s': "
-                         "expected all of these or none",
-                         settings->n_low_slots, settings->low_bits, settings->precision);
+                         "the decisions have %" PRIu32 " low slots of %" PRIu32 " bits, precision '%s' and "
+                         "prefill '%s': expected all of these or none",
+                         settings->n_low_slots, settings->low_bits, settings->precision, settings->prefill);
     return MOEC_OK;
 }
 
@@ -108,9 +113,14 @@ enum moec_status moec_decisions_encode(const struct moec_bundle_decisions *decis
 {
     const struct moec_decision_settings *settings = &decisions->settings;
     const double plain[N_PLAIN] = {decisions->plain_loss, decisions->plain_low, decisions->plain_high};
-    memset(bytes, 0, MOEC_DECISIONS_BYTES);
+    const bool has_prefill = settings->prefill[0] != '\0';
+    memset(bytes, 0, moec_decisions_bytes(settings));
     MOEC_TRY(check_figures(decisions, err));
-    moec_put_u32(bytes, VERSION);
+    moec_put_u32(bytes, has_prefill ? VERSION_PREFILL : VERSION);
+    if (has_prefill) {
+        memcpy(bytes + PREFILL_AT, settings->prefill, sizeof settings->prefill);
+        moec_put_u32(bytes + PROMPT_AT, decisions->prompt_tokens);
+    }
     moec_put_u32(bytes + 4, settings->starts_frequent ? FLAG_FREQUENT : 0);
     moec_put_u32(bytes + 8, settings->n_slots);
     moec_put_u32(bytes + 12, settings->n_low_slots);
@@ -126,19 +136,42 @@ enum moec_status moec_decisions_encode(const struct moec_bundle_decisions *decis
     return moec_sequence_encode(&decisions->certificate, bytes + SEQUENCE_AT, err);
 }
 
+static enum moec_status check_version(const uint8_t *bytes, size_t n_bytes, struct moec_error *err)
+{
+    const uint32_t version = n_bytes < 4 ? 0 : moec_get_u32(bytes);
+    const size_t expected = version == VERSION_PREFILL ? MOEC_DECISIONS_PREFILL_BYTES : MOEC_DECISIONS_BYTES;
+    if (version != VERSION && version != VERSION_PREFILL)
+        return moec_fail(err, n_bytes < 4 ? MOEC_ERR_FORMAT : MOEC_ERR_UNSUPPORTED,
+                         "the decisions have %zu bytes of version %" PRIu32 ", expected version %u or %u",
+                         n_bytes, version, VERSION, VERSION_PREFILL);
+    if (n_bytes != expected)
+        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have %zu bytes, expected %zu", n_bytes,
+                         expected);
+    return MOEC_OK;
+}
+
+/* The end of version 2. */
+static enum moec_status get_prefill(const uint8_t *bytes, struct moec_bundle_decisions *decisions,
+                                    struct moec_error *err)
+{
+    memcpy(decisions->settings.prefill, bytes + PREFILL_AT, sizeof decisions->settings.prefill);
+    decisions->prompt_tokens = moec_get_u32(bytes + PROMPT_AT);
+    const uint32_t reserved = moec_get_u32(bytes + PROMPT_AT + 4);
+    if (decisions->settings.prefill[0] != '\0' && reserved == 0)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "the decisions are of version %u with prefill '%.*s' and %" PRIu32
+                     " at their end, expected a prefill and 0",
+                     VERSION_PREFILL, (int)MOEC_DECISION_TEXT_BYTES, decisions->settings.prefill, reserved);
+}
+
 enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, const struct moec_config *config,
                                        struct moec_bundle_decisions *decisions, struct moec_error *err)
 {
     struct moec_bundle_decisions made = {0};
     double *const plain[N_PLAIN] = {&made.plain_loss, &made.plain_low, &made.plain_high};
     memset(decisions, 0, sizeof *decisions);
-    if (n_bytes < 4 || moec_get_u32(bytes) != VERSION)
-        return moec_fail(err, n_bytes < 4 ? MOEC_ERR_FORMAT : MOEC_ERR_UNSUPPORTED,
-                         "the decisions have %zu bytes of version %" PRIu32 ", expected version %u", n_bytes,
-                         n_bytes < 4 ? 0 : moec_get_u32(bytes), VERSION);
-    if (n_bytes != MOEC_DECISIONS_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have %zu bytes, expected %u", n_bytes,
-                         MOEC_DECISIONS_BYTES);
+    MOEC_TRY(check_version(bytes, n_bytes, err));
     const uint32_t flags = moec_get_u32(bytes + 4);
     if ((flags & ~FLAG_FREQUENT) != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have flags 0x%" PRIx32 ", expected 0 or 1",
@@ -150,6 +183,8 @@ enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, con
     made.settings.keep_top = moec_get_u32(bytes + 20);
     memcpy(made.settings.route, bytes + ROUTE_AT, sizeof made.settings.route);
     memcpy(made.settings.precision, bytes + PRECISION_AT, sizeof made.settings.precision);
+    if (n_bytes == MOEC_DECISIONS_PREFILL_BYTES)
+        MOEC_TRY(get_prefill(bytes, &made, err));
     MOEC_TRY(check_settings(&made.settings, config, err));
     for (size_t i = 0; i < N_PLAIN; i++)
         *plain[i] = moec_get_f64(bytes + PLAIN_AT + 8 * i);
@@ -169,10 +204,11 @@ enum moec_status moec_bundle_put_decisions(const char *path, const struct moec_b
 {
     static const char note[] = "; tune";
     struct moec_bundle *bundle = NULL;
-    uint8_t bytes[MOEC_DECISIONS_BYTES];
+    uint8_t bytes[MOEC_DECISIONS_PREFILL_BYTES];
     uint64_t n_written = 0;
-    struct moec_bundle_changes changes = {
-        .puts = {{.kind = MOEC_SECTION_DECISIONS, .bytes = bytes, .n_bytes = sizeof bytes}}};
+    struct moec_bundle_changes changes = {.puts = {{.kind = MOEC_SECTION_DECISIONS,
+                                                    .bytes = bytes,
+                                                    .n_bytes = moec_decisions_bytes(&decisions->settings)}}};
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_bundle_open(path, &bundle, err));
     MOEC_TRY_OUT(check_settings(&decisions->settings, &bundle->config, err));

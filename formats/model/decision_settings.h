@@ -13,16 +13,22 @@
 struct moec_decision_settings {
     char route[MOEC_DECISION_TEXT_BYTES];     /* "cache-prior:0.15"; "" = the router's own choice */
     char precision[MOEC_DECISION_TEXT_BYTES]; /* "hobbit:0.8:1"; "" = one */
+    char prefill[MOEC_DECISION_TEXT_BYTES];   /* "unpopular:0.25:64"; "" = prompts as other tokens */
     uint32_t n_slots;                         /* experts of each layer in the logical cache */
-    uint32_t n_low_slots;                     /* with a precision: low copies beside them, */
+    uint32_t n_low_slots;                     /* with a precision or a prefill: low copies beside them, */
     uint32_t low_bits;                        /* and the bitwidth of these */
     uint32_t keep_top;                        /* with a route: a token's best so many are taken in any case */
     bool starts_frequent; /* the logical cache begins with what was used most in calibration, else empty */
 };
 
+static inline bool moec_decision_settings_take_low(const struct moec_decision_settings *settings)
+{
+    return settings->precision[0] != '\0' || settings->prefill[0] != '\0';
+}
+
 static inline bool moec_decision_settings_are_on(const struct moec_decision_settings *settings)
 {
-    return settings->route[0] != '\0' || settings->precision[0] != '\0';
+    return settings->route[0] != '\0' || moec_decision_settings_take_low(settings);
 }
 
 #endif

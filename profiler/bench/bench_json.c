@@ -161,15 +161,18 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
 
 static void put_decisions(struct moec_json_out *root, const struct moert_decisions *decisions)
 {
-    if (decisions->route == NULL && decisions->precision == NULL)
+    if (decisions->route == NULL && decisions->precision == NULL && decisions->prefill == NULL)
         return;
     put_string_or_null(root, "route", decisions->route);
     put_string_or_null(root, "slots", decisions->slots);
     moec_json_out_u64(root, "keep_top", decisions->keep_top);
     moec_json_out_string(root, "cache_start", decisions->starts_frequent ? "frequency" : "empty");
-    if (decisions->precision == NULL)
+    if (decisions->precision != NULL)
+        moec_json_out_string(root, "precision", decisions->precision);
+    if (decisions->prefill != NULL)
+        moec_json_out_string(root, "prefill", decisions->prefill);
+    if (decisions->precision == NULL && decisions->prefill == NULL)
         return;
-    moec_json_out_string(root, "precision", decisions->precision);
     put_string_or_null(root, "low_slots", decisions->low_slots);
     moec_json_out_u64(root, "low_bits", decisions->low_bits);
 }

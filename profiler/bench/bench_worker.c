@@ -88,12 +88,10 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.io);
     const struct moert_decisions tuned = moert_engine_tuned(server->engine);
     const bool is_planned = moert_engine_neurons(server->engine).is_planned;
-    (void)snprintf(opened->tuned, sizeof opened->tuned, "%s%s%s%s", tuned.route != NULL ? tuned.route : "",
-                   tuned.route != NULL && tuned.precision != NULL ? ", " : "",
-                   tuned.precision != NULL ? tuned.precision : "",
-                   !is_planned           ? ""
-                   : tuned.route != NULL ? ", planned sparsity"
-                                         : "planned sparsity");
+    char text[MOERT_DECISIONS_TEXT_BYTES];
+    moert_decisions_text(&tuned, text);
+    (void)snprintf(opened->tuned, sizeof opened->tuned, "%s%s%s", text,
+                   is_planned && text[0] != '\0' ? ", " : "", is_planned ? "planned sparsity" : "");
     if (!moert_engine_warning(server->engine, opened->warning, sizeof opened->warning))
         opened->warning[0] = '\0';
 }
@@ -152,6 +150,7 @@ static enum moert_status read_prompt(struct server *server, const uint32_t *ids,
 {
     const uint32_t n = server->setup->tokens->prompt_tokens;
     const struct moert_info info = moert_engine_info(server->engine);
+    moert_session_set_prompt(server->session, info.n_encoder_layer == 0 ? n : 0);
     if (info.n_encoder_layer == 0)
         return moert_session_step(server->session, ids, n, server->logits, err);
     const enum moert_status status = moert_session_encode(server->session, ids, n, err);

@@ -47,7 +47,7 @@ struct moec_bench_opened {
     uint64_t expert_buffer_bytes, expert_total_bytes, working_set_bytes;
     char cpu[16], arithmetic[16], evict[24], predict[24];
     char reader[160];  /* how bytes come from the device */
-    char tuned[80];    /* the bundle's own decisions where they are in use; "" = none */
+    char tuned[160];   /* the bundle's own decisions where they are in use; "" = none */
     char warning[512]; /* a warning for the user; "" = none */
     double open_seconds;
 };

@@ -90,8 +90,7 @@ void moec_batch_sequences_add(struct moec_batch_sequences *sequences, const uint
                                   sequences->touched + (size_t)sequences->n_rows * span->route->top_k,
                                   sequences->ranges + sequences->n_rows, n_rows);
         sequences->n_rows += n_rows;
-        if (sequences->route->decode_only)
-            span->n_undecided = n_prompt < n_rows ? n_prompt : n_rows;
+        span->n_prompt = n_prompt < n_rows ? n_prompt : n_rows;
     }
 }
 

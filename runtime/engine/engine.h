@@ -47,8 +47,9 @@ struct moert_engine {
     char tuned_slots[2][12];             /* its slots and low slots in words */
     struct moec_sparsity *sparsity;      /* NULL = none */
     bool is_planned;                     /* it is that of the bundle's plan */
-    struct moec_cache_form low; /* with a precision: the copy that stands in for important experts' others */
-    uint64_t *record_bytes[2];  /* with decisions, of struct moec_decider, owned */
+    struct moec_cache_form
+        low; /* with a precision or a prefill: the copy that stands in for important experts' others */
+    uint64_t *record_bytes[2]; /* with decisions, of struct moec_decider, owned */
     int n_threads;
     atomic_uint n_open; /* sessions that exist */
     struct moec_kv_lending lending;

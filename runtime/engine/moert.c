@@ -1,12 +1,11 @@
 /* The public interface over engine parts: bundle, plan, model, cache, tokenizer. Sessions and generators are
  * in moert_session.c. */
 #include "formats/base/memory.h"
-#include "formats/bundle/bundle_decisions.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/engine_decisions.h"
 #include "runtime/engine/moert_internal.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
-#include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -61,127 +60,14 @@ static const char *evict_name(const struct moert_engine *engine)
     return engine->choice.evict != NULL ? engine->choice.evict->name : "none";
 }
 
-static bool has_precision(const struct moert_engine *engine)
+static enum moec_status refuse_sparsity(double sparsity, const char *precision, const char *prefill,
+                                        const char *whose, struct moec_error *err)
 {
-    return engine->route.precision.kind != MOEC_PRECISION_ONE;
-}
-
-/* Whether a precision can be served, and from which copy. `whose` says where the word comes from. */
-static enum moec_status find_low_copy(struct moert_engine *engine, const struct moert_options *options,
-                                      const char *precision, uint32_t low_bits, const char *whose,
-                                      struct moec_error *err)
-{
-    const struct moec_mode *mode = engine->choice.mode;
-    if (mode->bits > 0 || mode->streams_all)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' runs one precision copy: leave out precision '%s'%s, or use mode 'cache'",
-                         mode->name, precision, whose);
-    if (options->trace != NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "a trace tells of one precision copy: leave out precision '%s'%s, or the trace '%s'",
-                         precision, whose, options->trace);
-    return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->low.form.copy, err);
-}
-
-static enum moec_status check_precision(struct moert_engine *engine, const struct moert_options *options,
-                                        const struct moec_config *config, struct moec_error *err)
-{
-    const struct moert_decisions *decisions = &options->decisions;
-    struct moec_precision *precision = &engine->route.precision;
-    MOEC_TRY(moec_precision_read(decisions->precision, precision, err));
-    MOEC_TRY(
-        moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_PRECISION_LOW_SLOTS,
-                              config, &precision->n_low_slots, err));
-    MOEC_TRY(moec_precision_check(precision, config, err));
-    return find_low_copy(engine, options, decisions->precision, decisions->low_bits, "", err);
-}
-
-/* Whether the options choose decisions by themselves. */
-static bool are_chosen(const struct moert_decisions *decisions)
-{
-    return decisions->none || decisions->route != NULL || decisions->precision != NULL;
-}
-
-/* Runs in the certificate's arithmetic, unless options say otherwise. */
-static void take_arithmetic(struct moert_engine *engine, const struct moec_certificate *certificate)
-{
-    const bool is_canonical = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_CANONICAL) == 0;
-    const bool is_former = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_FORMER_INT8) == 0;
-    engine->int8 = moec_certificate_is_int8(certificate);
-    (void)snprintf(engine->certified, sizeof engine->certified, "%s",
-                   !certificate->present          ? ""
-                   : is_canonical || engine->int8 ? moec_arithmetic_name(engine->int8)
-                   : is_former                    ? "an earlier int8"
-                                                  : certificate->arithmetic);
-}
-
-/* The bundle's own settings, which are certified for its compiled assignment and used with that alone. */
-static enum moec_status use_tuned(struct moert_engine *engine, const struct moert_options *options,
-                                  const struct moec_config *config, struct moec_error *err)
-{
-    const struct moec_bundle *bundle = engine->bundle;
-    const struct moec_mode_choice *choice = &engine->choice;
-    struct moec_bundle_decisions decisions;
-    MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
-    const struct moec_decision_settings *settings = &decisions.settings;
-    if (!moec_decision_settings_are_on(settings) || choice->copy != 0 || choice->mode->bits > 0 ||
-        choice->mode->streams_all)
-        return MOEC_OK;
-    MOEC_TRY(
-        moec_route_from_settings(settings, config, &bundle->paths, bundle->file.path, &engine->route, err));
-    engine->route.decode_only = options->decisions.decode_only;
-    engine->tuned = *settings;
-    take_arithmetic(engine, &decisions.certificate);
-    for (int low = 0; low < 2; low++)
-        (void)snprintf(engine->tuned_slots[low], sizeof engine->tuned_slots[low], "%" PRIu32,
-                       low == 1 ? settings->n_low_slots : settings->n_slots);
-    if (!has_precision(engine))
-        return MOEC_OK;
-    return find_low_copy(engine, options, settings->precision, settings->low_bits,
-                         " of the bundle's settings (decisions.none, --decide none)", err);
-}
-
-static enum moec_status check_decisions(struct moert_engine *engine, const struct moert_options *options,
-                                        const struct moec_config *config, struct moec_error *err)
-{
-    const struct moert_decisions *decisions = &options->decisions;
-    struct moec_route *route = &engine->route;
-    const bool has_low = decisions->low_slots != NULL || decisions->low_bits > 0;
-    if (decisions->precision == NULL && has_low)
-        return moec_fail(err, MOEC_ERR_USAGE, "settings of a low copy, but no precision");
-    if (decisions->route == NULL && decisions->keep_top > 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "settings of a route, but no route");
-    if (decisions->none && (decisions->route != NULL || decisions->precision != NULL))
-        return moec_fail(err, MOEC_ERR_USAGE, "decisions are turned off, but route or precision is '%s'",
-                         decisions->route != NULL ? decisions->route : decisions->precision);
-    if (!are_chosen(decisions))
-        MOEC_TRY(use_tuned(engine, options, config, err));
-    if (decisions->route == NULL && decisions->precision == NULL) {
-        const bool is_idle = decisions->decode_only && !moec_decision_settings_are_on(&engine->tuned);
-        if (decisions->slots == NULL && !is_idle && !decisions->starts_frequent)
-            return MOEC_OK;
-        return moec_fail(err, MOEC_ERR_USAGE, "settings of decisions, but neither a route nor a precision");
-    }
-    route->keep_top = decisions->keep_top;
-    route->decode_only = decisions->decode_only;
-    if (decisions->route != NULL)
-        MOEC_TRY(moec_route_read(decisions->route, route, err));
-    MOEC_TRY(moec_route_read_slots(decisions->slots != NULL ? decisions->slots : MOEC_ROUTE_SLOTS, config,
-                                   &route->n_slots, err));
-    if (decisions->starts_frequent)
-        MOEC_TRY(
-            moec_route_start_frequent(route, config, &engine->bundle->paths, engine->bundle->file.path, err));
-    if (decisions->precision != NULL)
-        MOEC_TRY(check_precision(engine, options, config, err));
-    return moec_route_check(route, config, err);
-}
-
-static enum moec_status refuse_sparsity(double sparsity, const char *precision, const char *whose,
-                                        struct moec_error *err)
-{
+    const bool is_precision = precision != NULL && precision[0] != '\0';
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "sparsity %g with precision '%s'%s: the thresholds are those of the compiled assignment",
-                     sparsity, precision, whose);
+                     "sparsity %g with %s '%s'%s: the thresholds are those of the compiled assignment",
+                     sparsity, is_precision ? "precision" : "prefill", is_precision ? precision : prefill,
+                     whose);
 }
 
 /* The bundle's own plan, which is certified for its compiled assignment and used with that alone. */
@@ -191,11 +77,11 @@ static enum moec_status use_plan(struct moert_engine *engine, struct moec_error 
         return MOEC_OK;
     MOEC_TRY(moec_sparsity_open_planned(engine->bundle, &engine->sparsity, err));
     engine->is_planned = engine->sparsity != NULL;
-    if (!engine->is_planned || !has_precision(engine))
+    if (!engine->is_planned || !moec_route_takes_low(&engine->route))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "a precision with the bundle's plan of sparsity, which is that of the compiled "
-                     "assignment: leave the precision out, or let all neurons stay (decisions.all_neurons, "
+                     "a precision or prefill with the bundle's plan of sparsity, which is that of the "
+                     "compiled assignment: leave it out, or let all neurons stay (decisions.all_neurons, "
                      "--sparsity none)");
 }
 
@@ -209,8 +95,8 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
         return MOEC_OK;
     if (decisions->sparsity == 0)
         return use_plan(engine, err);
-    if (has_precision(engine)) /* not asked for, but the bundle's */
-        return refuse_sparsity(decisions->sparsity, engine->tuned.precision,
+    if (moec_route_takes_low(&engine->route)) /* not asked for, but the bundle's */
+        return refuse_sparsity(decisions->sparsity, engine->tuned.precision, engine->tuned.prefill,
                                " of the bundle's settings (decisions.none, --decide none)", err);
     return moec_sparsity_open(engine->bundle, engine->choice.copy, decisions->sparsity, &engine->sparsity,
                               err);
@@ -219,7 +105,7 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
-    take_arithmetic(engine, &engine->bundle->certificate);
+    moec_engine_take_arithmetic(engine, &engine->bundle->certificate);
     engine->n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
     engine->n_context = options->n_context;
     if (engine->n_context == 0)
@@ -251,9 +137,11 @@ static enum moec_status check_options(const struct moert_options *options, const
                          " are asked for",
                          engine->choice.mode->name, engine->n_sessions);
     MOEC_TRY(check_io(options, &engine->io, err));
-    if (options->decisions.sparsity != 0 && options->decisions.precision != NULL)
-        return refuse_sparsity(options->decisions.sparsity, options->decisions.precision, "", err);
-    MOEC_TRY(check_decisions(engine, options, config, err));
+    if (options->decisions.sparsity != 0 &&
+        (options->decisions.precision != NULL || options->decisions.prefill != NULL))
+        return refuse_sparsity(options->decisions.sparsity, options->decisions.precision,
+                               options->decisions.prefill, "", err);
+    MOEC_TRY(moec_engine_decide(engine, options, config, err));
     MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     engine->has_evict_weights = options->evict_weights != NULL;
     if (options->evict_weights != NULL && engine->choice.evict != &moec_evict_hobbit)
@@ -290,7 +178,7 @@ static struct moec_expert_cache_options cache_options_of(const struct moert_engi
         .least_bytes = engine->plan.expert_buffer_bytes,
         .copy = choice->copy,
         .beside = &engine->low,
-        .n_beside = has_precision(engine),
+        .n_beside = moec_route_takes_low(&engine->route),
         .n_sessions = engine->n_sessions,
         .policy = choice->evict,
         .evict_weights = engine->has_evict_weights ? engine->evict_weights : NULL,
@@ -388,7 +276,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
         .keeps_all = engine->choice.mode->is_resident,
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
-    if (has_precision(engine)) {
+    if (moec_route_takes_low(&engine->route)) {
         const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
         request.all_record_bytes += low.all_bytes;
         if (low.largest_bytes > request.largest_record_bytes)
@@ -399,7 +287,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
     if (engine->choice.mode->streams_all)
         request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
     if (moec_route_is_on(&engine->route))
-        request.table_bytes += (uint64_t)(1 + has_precision(engine)) *
+        request.table_bytes += (uint64_t)(1 + moec_route_takes_low(&engine->route)) *
                                moec_config_moe_count(&engine->bundle->config) *
                                engine->bundle->config.n_expert * sizeof(uint64_t);
     if (options->trace != NULL) {
@@ -416,7 +304,7 @@ static enum moec_status make_vram_plan(struct moert_engine *engine, const struct
     const uint32_t copies[] = {engine->choice.copy, engine->low.form.copy};
     const struct moec_vram_request request = {.bundle = engine->bundle,
                                               .copies = copies,
-                                              .n_copy = 1 + has_precision(engine),
+                                              .n_copy = 1 + moec_route_takes_low(&engine->route),
                                               .sparsity = engine->sparsity,
                                               .budget_bytes = options->vram_bytes,
                                               .free_bytes = engine->gpu->info.free_bytes,
@@ -508,7 +396,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     }
     if (moec_route_is_on(&engine->route))
         MOEC_TRY(moec_copy_record_bytes(bundle, engine->choice.copy, &engine->record_bytes[0], err));
-    if (has_precision(engine))
+    if (moec_route_takes_low(&engine->route))
         MOEC_TRY(moec_copy_record_bytes(bundle, engine->low.form.copy, &engine->record_bytes[1], err));
     return create_experts(engine, err);
 }
@@ -612,26 +500,6 @@ enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_err
 void moert_engine_close(struct moert_engine *engine)
 {
     (void)moert_engine_end(engine, NULL);
-}
-
-struct moert_decisions moert_engine_tuned(const struct moert_engine *engine)
-{
-    const struct moec_decision_settings *tuned = &engine->tuned;
-    struct moert_decisions decisions = {0};
-    if (!moec_decision_settings_are_on(tuned))
-        return decisions;
-    decisions.slots = engine->tuned_slots[0];
-    decisions.keep_top = tuned->keep_top;
-    decisions.starts_frequent = tuned->starts_frequent;
-    decisions.decode_only = engine->route.decode_only;
-    if (tuned->route[0] != '\0')
-        decisions.route = tuned->route;
-    if (tuned->precision[0] == '\0')
-        return decisions;
-    decisions.precision = tuned->precision;
-    decisions.low_slots = engine->tuned_slots[1];
-    decisions.low_bits = tuned->low_bits;
-    return decisions;
 }
 
 void moert_engine_warm(struct moert_engine *engine)

@@ -10,15 +10,11 @@
 
 #define N_VECTOR 4 /* scores, compared, shares, bias */
 
-static bool has_precision(const struct moec_route *route)
-{
-    return route->precision.kind != MOEC_PRECISION_ONE;
-}
-
 uint64_t moec_decider_bytes(const struct moec_config *config, const struct moec_route *route,
                             uint32_t max_tokens)
 {
-    const uint64_t stride = moec_lanes_padded(config->n_expert), n_marks = has_precision(route) ? 2 : 1;
+    const uint64_t stride = moec_lanes_padded(config->n_expert),
+                   n_marks = moec_route_takes_low(route) ? 2 : 1;
     return ((uint64_t)max_tokens + N_VECTOR) * stride * sizeof(float) +
            n_marks * max_tokens * config->top_k * sizeof(bool);
 }
@@ -38,7 +34,7 @@ enum moec_status moec_decider_create(const struct moec_config *config, const str
     const uint64_t n_pair = (uint64_t)max_tokens * config->top_k;
     enum moec_status status =
         moec_alloc((void **)&decider->skips, n_pair, sizeof *decider->skips, "skipped experts", err);
-    if (status == MOEC_OK && has_precision(route))
+    if (status == MOEC_OK && moec_route_takes_low(route))
         status = moec_alloc((void **)&decider->is_low, n_pair, sizeof *decider->is_low,
                             "precisions of experts", err);
     if (status != MOEC_OK)
@@ -96,81 +92,148 @@ static const uint64_t *bytes_of_layer(const struct moec_config *config, const ui
     return record_bytes != NULL && ordinal >= 0 ? record_bytes + (size_t)ordinal * config->n_expert : NULL;
 }
 
-/* The token at `row` of the batch, `at` of its sequence's; `is_free` where it may take what its router would
- * not. */
-static void decide_token(const struct moec_forward *forward, uint32_t layer, bool is_free,
-                         const struct moec_sequence_rows *span, uint32_t at, uint32_t row,
-                         const struct moec_routing *routing)
+/* A token of a batch, and what is known of it before it chooses. */
+struct row {
+    const struct moec_sequence_rows *span;
+    uint32_t at;  /* of its sequence's rows */
+    uint32_t row; /* of the batch's */
+    float range;
+    struct view view;
+    struct moec_scored_token token;
+};
+
+/* Scores the token; row->token borrows the decider's arrays. */
+static void score_row(const struct moec_forward *forward, uint32_t layer, struct row *row)
 {
-    static const bool none[MOEC_MAX_TOP_K] = {false};
     const struct moec_config *config = &forward->model->config;
     const struct moec_decider *decider = forward->decider;
-    const float *logits = decider->logits + row * decider->stride;
-    const struct moec_layer *weigher = &forward->model->layers[layer];
-    const float *bias = weigher->router_choice_bias;
-    const size_t first = (size_t)row * config->top_k;
-    uint32_t *experts = routing->experts + first;
-    float *weights = routing->weights + first;
-    bool *skips = decider->skips + first;
-    bool *is_low = decider->is_low != NULL ? decider->is_low + first : NULL;
-    const struct moec_choice choice = is_free ? moec_route_choice(decider->route) : moec_choice_top_k;
-
+    const struct moec_sequence_rows *span = row->span;
+    const float *logits = decider->logits + row->row * decider->stride;
+    const float *bias = forward->model->layers[layer].router_choice_bias;
     memcpy(decider->scores, logits, config->n_expert * sizeof(float));
     moec_router_score(config, forward->kernels, decider->scores);
     if (config->n_group > 0) {
         moec_router_group(config, decider->scores, bias, decider->bias);
         bias = decider->bias;
     }
-    const float range = compare(config, decider, logits, bias);
+    row->range = compare(config, decider, logits, bias);
     if (decider->route->kind == MOEC_ROUTE_CUMSUM) {
         memcpy(decider->shares, logits, config->n_expert * sizeof(float));
         moec_router_shares(config, forward->kernels, bias, decider->shares);
     }
-    const struct view view = {{view_has}, span->route, span->route_layer};
-    const struct moec_scored_token token = {
+    row->view = (struct view){{view_has}, span->route, span->route_layer};
+    row->token = (struct moec_scored_token){
         .layer = layer,
         .n_expert = config->n_expert,
         .top_k = config->top_k,
         .scores = decider->scores,
         .bias = bias,
-        .residents = &view.residents,
+        .residents = &row->view.residents,
         .compared = decider->compared,
         .shares = decider->shares,
-        .range = moec_route_state_range(span->route, span->route_layer, range)};
-    memset(skips, 0, config->top_k * sizeof *skips);
-    if (routing->margins != NULL)
-        routing->margins[row] = moec_router_margin(&token);
+        .range = moec_route_state_range(span->route, span->route_layer, row->range)};
+}
+
+static void choose(const struct moec_forward *forward, const struct moec_choice *choice,
+                   const struct row *row, uint32_t *experts, bool *skips)
+{
+    const struct moec_layer *weigher = &forward->model->layers[row->token.layer];
     if (weigher->router_table.rows > 0)
-        moec_router_by_token(forward, weigher, span->tokens[at], decider->scores, experts);
+        moec_router_by_token(forward, weigher, row->span->tokens[row->at], row->token.scores, experts);
     else
-        choice.choose(choice.context, &token, experts, skips);
-    moec_router_weigh_layer(forward, weigher, decider->scores, experts, none, weights);
-    if (is_low != NULL)
-        memset(is_low, 0, config->top_k * sizeof *is_low);
-    if (is_low != NULL && is_free)
-        moec_precision_decide(&decider->route->precision, config->top_k, experts, weights, &view.residents,
-                              layer, skips, is_low);
-    for (uint32_t rank = 0; rank < config->top_k; rank++)
-        weights[rank] = skips[rank] ? 0 : weights[rank];
-    if (span->counts != NULL && config->expert_capacity > 0 && !skips[0])
-        skips[0] = moec_capacity_take(span, config, experts[0], weights);
+        choice->choose(choice->context, &row->token, experts, skips);
+}
+
+/* Of the experts that a prompt's token takes, those that its block reads in a low copy. */
+static void lower_unpopular(const struct row *row, const uint32_t *experts, const bool *skips, bool *is_low)
+{
+    for (uint32_t rank = 0; rank < row->token.top_k; rank++)
+        is_low[rank] |= !skips[rank] && moec_popularity_is_low(&row->span->route->popularity,
+                                                               row->span->route_layer, experts[rank]);
+}
+
+static void take(const struct moec_forward *forward, const struct row *row, bool is_of_block,
+                 const uint32_t *experts, const float *weights, const bool *skips, const bool *is_low)
+{
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_decider *decider = forward->decider;
     const struct moec_route_taken taken = {
         .experts = experts,
         .weights = weights,
         .skips = skips,
         .is_low = is_low,
-        .record_bytes = {bytes_of_layer(config, decider->record_bytes[0], layer),
-                         bytes_of_layer(config, decider->record_bytes[1], layer)}};
-    moec_route_state_take(span->route, span->route_layer, range, &taken);
+        .is_of_block = is_of_block,
+        .record_bytes = {bytes_of_layer(config, decider->record_bytes[0], row->token.layer),
+                         bytes_of_layer(config, decider->record_bytes[1], row->token.layer)}};
+    moec_route_state_take(row->span->route, row->span->route_layer, row->range, &taken);
+}
+
+static void decide_token(const struct moec_forward *forward, uint32_t layer,
+                         const struct moec_sequence_rows *span, uint32_t at, uint32_t row_of_batch,
+                         const struct moec_routing *routing)
+{
+    static const bool none[MOEC_MAX_TOP_K] = {false};
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_decider *decider = forward->decider;
+    const struct moec_route *route = decider->route;
+    const struct moec_layer *weigher = &forward->model->layers[layer];
+    const size_t first = (size_t)row_of_batch * config->top_k;
+    const bool is_prompt = at < span->n_prompt, is_free = !(is_prompt && route->decode_only),
+               is_of_block = is_prompt && is_free && route->prefill.kind != MOEC_PREFILL_SAME;
+    uint32_t *experts = routing->experts + first;
+    float *weights = routing->weights + first;
+    bool *skips = decider->skips + first;
+    bool *is_low = decider->is_low != NULL ? decider->is_low + first : NULL;
+    const struct moec_choice choice = is_free ? moec_route_choice(route) : moec_choice_top_k;
+    struct row row = {.span = span, .at = at, .row = row_of_batch};
+    score_row(forward, layer, &row);
+    memset(skips, 0, config->top_k * sizeof *skips);
+    if (routing->margins != NULL)
+        routing->margins[row.row] = moec_router_margin(&row.token);
+    choose(forward, &choice, &row, experts, skips);
+    moec_router_weigh_layer(forward, weigher, decider->scores, experts, none, weights);
+    if (is_low != NULL)
+        memset(is_low, 0, config->top_k * sizeof *is_low);
+    if (route->precision.kind != MOEC_PRECISION_ONE && is_free)
+        moec_precision_decide(&route->precision, config->top_k, experts, weights, &row.view.residents, layer,
+                              skips, is_low);
+    if (is_of_block) {
+        moec_route_state_begin_prompt(span->route, span->route_layer);
+        lower_unpopular(&row, experts, skips, is_low);
+    }
+    for (uint32_t rank = 0; rank < config->top_k; rank++)
+        weights[rank] = skips[rank] ? 0 : weights[rank];
+    if (span->counts != NULL && config->expert_capacity > 0 && !skips[0])
+        skips[0] = moec_capacity_take(span, config, experts[0], weights);
+    take(forward, &row, is_of_block, experts, weights, skips, is_low);
+}
+
+/* Counts what the router chooses for the whole prompt, whose rows from `first_row` on are all there. */
+static void survey(const struct moec_forward *forward, uint32_t layer, const struct moec_sequence_rows *span,
+                   uint32_t first_row)
+{
+    uint32_t experts[MOEC_MAX_TOP_K];
+    bool skips[MOEC_MAX_TOP_K];
+    for (uint32_t t = 0; t < span->n_prompt; t++) {
+        struct row row = {.span = span, .at = t, .row = first_row + t};
+        score_row(forward, layer, &row);
+        choose(forward, &moec_choice_top_k, &row, experts, skips);
+        for (uint32_t rank = 0; rank < row.token.top_k; rank++)
+            moec_popularity_add(&span->route->popularity, span->route_layer, experts[rank]);
+    }
 }
 
 void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_sequences *sequences,
                  const struct moec_routing *routing)
 {
+    const struct moec_route *route = forward->decider->route;
     uint32_t row = 0;
     for (uint32_t i = 0; i < sequences->n_spans; i++) {
         const struct moec_sequence_rows *span = &sequences->spans[i];
+        if (route->prefill.kind == MOEC_PREFILL_WHOLE && !route->decode_only &&
+            span->route->n_done[span->route_layer] == 0)
+            survey(forward, layer, span, row);
         for (uint32_t t = 0; t < span->n_rows; t++, row++)
-            decide_token(forward, layer, t >= span->n_undecided, span, t, row, routing);
+            decide_token(forward, layer, span, t, row, routing);
     }
 }

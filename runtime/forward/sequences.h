@@ -25,11 +25,12 @@ struct moec_sequence_rows {
     uint32_t *counts;
 
     /* Where the forward pass decides (runtime/forward/decide.h), else NULL: what its choices look at,
-     * advanced by moec_forward_mlp, and which of its layers is at work. The first n_undecided rows keep the
-     * router's choice. */
+     * advanced by moec_forward_mlp, and which of its layers is at work. The first n_prompt rows are a
+     * prompt's, which keep the router's choice where decisions are for decoding alone, and may have a
+     * precision of their own. */
     struct moec_route_state *route;
     uint32_t route_layer;
-    uint32_t n_undecided;
+    uint32_t n_prompt;
 };
 
 struct moec_sequences {

@@ -301,9 +301,26 @@ static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t 
     const uint32_t n_prompt = is_source ? UINT32_MAX : session->n_prompt;
     span.route = &session->route;
     span.route_layer = ordinal;
-    if (session->forward->decider->route->decode_only && first < n_prompt)
-        span.n_undecided = moec_min_u32(n_tok, n_prompt - first);
+    if (first < n_prompt)
+        span.n_prompt = moec_min_u32(n_tok, n_prompt - first);
     return span;
+}
+
+/* The counts of a whole prompt need all of it in one chunk. */
+static enum moec_status check_prompt(const struct moec_session *session, uint32_t n_prompt, uint32_t first,
+                                     uint32_t n_tokens, struct moec_error *err)
+{
+    const uint32_t max_tokens = session->forward->max_tokens;
+    if (!decides(session) || session->forward->decider->route->prefill.kind != MOEC_PREFILL_WHOLE ||
+        session->forward->decider->route->decode_only || first >= n_prompt ||
+        (first == 0 && n_tokens >= n_prompt && n_prompt <= max_tokens))
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "prefill 'whole' counts the experts of a prompt before it reads any: expected all %" PRIu32
+        " tokens in one call and at most %" PRIu32 " of them, found %" PRIu32 " from position %" PRIu32
+        " on; prefill 'unpopular' goes block by block",
+        n_prompt, max_tokens, n_tokens, first);
 }
 
 /* hidden += mlp(norm(hidden)) for rows from `first` on, of `tokens` in a decoder; with `counts` those of this
@@ -477,6 +494,7 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
                          "a source of %" PRIu32 " tokens does not fit into the context of %" PRIu32
                          ", reserve more with --ctx",
                          n_tokens, session->n_context);
+    MOEC_TRY(check_prompt(session, n_tokens, 0, n_tokens, err));
     memset(session->counts, 0, count_items(config) * sizeof *session->counts);
     moec_kv_state_truncate(&session->kv, 0);
     moec_kv_state_truncate(&session->source_kv, 0);
@@ -561,6 +579,7 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
                          "%" PRIu32 " more tokens do not fit into the context of %" PRIu32
                          ", of which %" PRIu32 " are filled, reserve more with --ctx",
                          n_tokens, session->n_context, length_of(session));
+    MOEC_TRY(check_prompt(session, session->n_prompt, length_of(session), n_tokens, err));
     for (uint32_t i = 0; i < n_logits; i++) {
         if (logits_at[i] >= n_tokens || (i > 0 && logits_at[i] <= logits_at[i - 1]))
             return moec_fail(err, MOEC_ERR_USAGE,

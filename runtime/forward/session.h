@@ -64,7 +64,7 @@ MOEC_WARN_UNUSED enum moec_status moec_session_step_each(struct moec_session *co
                                                          struct moec_error *err);
 
 /* Positions below n_prompt are a prompt's, which keep the router's choice where routes decide for decoding
- * alone (struct moec_route). 0 at first; copies take it over. */
+ * alone and may have a precision of their own (struct moec_route). 0 at first; copies take it over. */
 void moec_session_set_prompt(struct moec_session *session, uint32_t n_prompt);
 
 /* Experts taken by this session's tokens, and those that its logical cache had not. */

@@ -254,9 +254,13 @@ static uint32_t count_kept(const struct moec_generator *g, const uint32_t *promp
 {
     const struct moec_decider *decider = moec_session_forward(g->session)->decider;
     uint32_t held = moec_session_length(g->session), n = 0;
-    /* Where only generated positions are decided for, one of a prompt is another. */
-    if (decider != NULL && decider->route->decode_only && held > g->n_prompt)
+    /* Where prompts are decided about in another way than generated positions, one of a prompt is another. */
+    if (decider != NULL &&
+        (decider->route->decode_only || decider->route->prefill.kind != MOEC_PREFILL_SAME) &&
+        held > g->n_prompt)
         held = g->n_prompt;
+    if (decider != NULL && decider->route->prefill.kind == MOEC_PREFILL_WHOLE)
+        return 0;
     if (g->beams != NULL || moec_config_is_encoder_decoder(g->config))
         return 0;
     while (n + 1 < n_prompt && n < held && n < g->n_prompt + g->n_generated &&

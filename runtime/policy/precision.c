@@ -37,10 +37,7 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
             low = high;
         if (!is_read || !read_score(&at, &low) || *at != '\0' || low < high)
             break;
-        *precision = (struct moec_precision){.kind = (uint8_t)kind,
-                                             .n_low_slots = precision->n_low_slots,
-                                             .high_score = high,
-                                             .low_score = low};
+        *precision = (struct moec_precision){.kind = (uint8_t)kind, .high_score = high, .low_score = low};
         return MOEC_OK;
     }
     return moec_fail(err, MOEC_ERR_USAGE,
@@ -60,11 +57,6 @@ enum moec_status moec_precision_check(const struct moec_precision *precision,
                          "a token of this model takes one expert, whose copy is always the high one: "
                          "precision %s changes nothing",
                          name);
-    if (precision->n_low_slots < config->top_k || precision->n_low_slots > config->n_expert)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "a cache of %u low copies in each layer, expected %u (those of one token) to %u "
-                         "(all)",
-                         precision->n_low_slots, config->top_k, config->n_expert);
     return MOEC_OK;
 }
 

@@ -25,16 +25,14 @@ enum moec_precision_kind {
 
 /* Zero-initialised: one precision. */
 struct moec_precision {
-    uint8_t kind;         /* enum moec_precision_kind */
-    uint32_t n_low_slots; /* low copies of a layer that the logical cache holds, beside the high ones */
-    float high_score;     /* T1 */
-    float low_score;      /* T2, at least T1 */
+    uint8_t kind;     /* enum moec_precision_kind */
+    float high_score; /* T1 */
+    float low_score;  /* T2, at least T1 */
 };
 
-/* Where a user names none: the paper's thresholds, and a low pool of a quarter of the experts. */
+/* Where a user names none: the paper's thresholds. */
 #define MOEC_PRECISION_HIGH_SCORE 0.6f
 #define MOEC_PRECISION_LOW_SCORE  0.9f
-#define MOEC_PRECISION_LOW_SLOTS  "25%"
 
 /* Reads "hobbit:0.6:0.9"; one score or both may be left out. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_precision_read(const char *text, struct moec_precision *precision,

@@ -72,6 +72,22 @@ enum moec_status moec_route_read_slots(const char *text, const struct moec_confi
     return MOEC_OK;
 }
 
+static enum moec_status check_low(const struct moec_route *route, const struct moec_config *config,
+                                  struct moec_error *err)
+{
+    if (route->n_slots == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "a precision at a miss needs the slots of its cache");
+    if (route->prefill.kind != MOEC_PREFILL_SAME && route->decode_only)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a prefill is about prompts, which decisions leave out: decide about all tokens, or "
+                         "leave out the prefill");
+    if (route->n_low_slots >= config->top_k && route->n_low_slots <= config->n_expert)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "a cache of %u low copies in each layer, expected %u (those of one token) to %u (all)",
+                     route->n_low_slots, config->top_k, config->n_expert);
+}
+
 enum moec_status moec_route_check(const struct moec_route *route, const struct moec_config *config,
                                   struct moec_error *err)
 {
@@ -79,8 +95,9 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     if (needs_cache && route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "route %s needs the slots of its cache",
                          kinds[route->kind].name);
-    if (route->precision.kind != MOEC_PRECISION_ONE && route->n_slots == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "a precision at a miss needs the slots of its cache");
+    MOEC_TRY(moec_precision_check(&route->precision, config, err));
+    if (moec_route_takes_low(route))
+        MOEC_TRY(check_low(route, config, err));
     if (route->n_slots > 0 && (route->n_slots < config->top_k || route->n_slots > config->n_expert))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a cache of %u experts in each layer, expected %u (those of one token) to %u (all)",
@@ -98,7 +115,6 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
         return moec_fail(err, MOEC_ERR_USAGE,
                          "prune:1 leaves the best expert, whose copy is always the high one: a precision "
                          "changes nothing");
-    MOEC_TRY(moec_precision_check(&route->precision, config, err));
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert >= config->top_k)
         return moec_fail(err, MOEC_ERR_USAGE, "prune:%u leaves all %u experts of a token, expected fewer",
                          route->n_expert, config->top_k);
@@ -110,12 +126,24 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     return MOEC_OK;
 }
 
+static bool is_of_model(const struct moec_path_table *paths, const struct moec_config *config)
+{
+    return paths != NULL && paths->n_layer == moec_config_moe_count(config) &&
+           paths->n_expert == config->n_expert;
+}
+
+void moec_route_know_frequency(struct moec_route *route, const struct moec_config *config,
+                               const struct moec_path_table *paths)
+{
+    if (is_of_model(paths, config))
+        route->prefill.frequency = paths->frequency;
+}
+
 enum moec_status moec_route_start_frequent(struct moec_route *route, const struct moec_config *config,
                                            const struct moec_path_table *paths, const char *path,
                                            struct moec_error *err)
 {
-    if (paths == NULL || paths->n_layer != moec_config_moe_count(config) ||
-        paths->n_expert != config->n_expert)
+    if (!is_of_model(paths, config))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "'%s' does not know how often experts are used: compile it with a profile, or let "
                          "the logical cache be empty at first",

@@ -20,6 +20,7 @@
 #include "formats/model/path_table.h"
 #include "runtime/policy/choice.h"
 #include "runtime/policy/precision.h"
+#include "runtime/policy/prefill.h"
 
 enum moec_route_kind {
     MOEC_ROUTE_TOP_K = 0,
@@ -32,8 +33,9 @@ enum moec_route_kind {
 
 /* What a pass decides about each token. Zero-initialised: the router's own, without a cache. */
 struct moec_route {
-    uint8_t kind;      /* enum moec_route_kind */
-    bool decode_only;  /* tokens of a prompt take the router's choice, and advance the cache */
+    uint8_t kind; /* enum moec_route_kind */
+    bool
+        decode_only; /* tokens of a prompt take the router's choice at one precision, and advance the cache */
     uint32_t n_slots;  /* experts of a layer that the logical cache holds; 0 = there is none */
     uint32_t keep_top; /* J: the router's best so many are taken whatever the cache holds */
     uint32_t n_expert; /* M of max-rank, N of prune */
@@ -42,15 +44,24 @@ struct moec_route {
      * that begins, the most frequent as the most recent. NULL: empty at first. Borrowed. */
     const struct moec_path_value *initial;
     struct moec_precision precision; /* of the experts that were chosen; its high copies fill the slots */
+    struct moec_prefill prefill;     /* and of those of a prompt */
+    uint32_t n_low_slots; /* with either: low copies of a layer that the logical cache holds beside them */
 };
 
 /* Slots where a user names none. */
-#define MOEC_ROUTE_SLOTS "50%"
+#define MOEC_ROUTE_SLOTS     "50%"
+#define MOEC_ROUTE_LOW_SLOTS "25%"
 
 /* Whether sequences need a state for it. */
 static inline bool moec_route_is_on(const struct moec_route *route)
 {
     return route->kind != MOEC_ROUTE_TOP_K || route->n_slots > 0;
+}
+
+/* Whether experts may be taken in a low copy. */
+static inline bool moec_route_takes_low(const struct moec_route *route)
+{
+    return route->precision.kind != MOEC_PRECISION_ONE || route->prefill.kind != MOEC_PREFILL_SAME;
 }
 
 /* Reads "cache-prior:0.2" and its like into kind, n_expert and share. Errors: MOEC_ERR_USAGE. */
@@ -72,6 +83,10 @@ MOEC_WARN_UNUSED enum moec_status moec_route_start_frequent(struct moec_route *r
                                                             const struct moec_config *config,
                                                             const struct moec_path_table *paths,
                                                             const char *path, struct moec_error *err);
+
+/* Lets a prefill know what calibration used, where the table is of this model; else nothing changes. */
+void moec_route_know_frequency(struct moec_route *route, const struct moec_config *config,
+                               const struct moec_path_table *paths);
 
 /* The choice by these settings; `route` is borrowed. */
 struct moec_choice moec_route_choice(const struct moec_route *route);

@@ -8,10 +8,17 @@ enum moec_status moec_route_from_settings(const struct moec_decision_settings *s
     *route = (struct moec_route){.n_slots = settings->n_slots, .keep_top = settings->keep_top};
     if (settings->route[0] != '\0')
         MOEC_TRY(moec_route_read(settings->route, route, err));
-    if (settings->precision[0] != '\0') {
-        route->precision.n_low_slots = settings->n_low_slots;
+    if (settings->precision[0] != '\0')
         MOEC_TRY(moec_precision_read(settings->precision, &route->precision, err));
-    }
+    if (settings->prefill[0] != '\0')
+        MOEC_TRY(moec_prefill_read(settings->prefill, &route->prefill, err));
+    if (route->prefill.kind == MOEC_PREFILL_WHOLE)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' has the prefill '%s', which looks at tokens to come and has no certificate",
+                         path, settings->prefill);
+    if (moec_decision_settings_take_low(settings))
+        route->n_low_slots = settings->n_low_slots;
+    moec_route_know_frequency(route, config, paths);
     if (settings->starts_frequent)
         MOEC_TRY(moec_route_start_frequent(route, config, paths, path, err));
     return moec_route_check(route, config, err);

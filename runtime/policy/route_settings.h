@@ -6,7 +6,7 @@
 #include "formats/model/decision_settings.h"
 #include "runtime/policy/route.h"
 
-/* Fills a zero-initialised route. `paths` of the bundle at `path` say what was used most in calibration; the
+/* Fills a zero-initialised route. `paths` of the bundle at `path` say what was used in calibration; the
  * route borrows them. Errors: MOEC_ERR_USAGE for settings that do not fit the model. */
 MOEC_WARN_UNUSED enum moec_status moec_route_from_settings(const struct moec_decision_settings *settings,
                                                            const struct moec_config *config,

@@ -7,11 +7,13 @@
 uint64_t moec_route_state_bytes(const struct moec_config *config, const struct moec_route *route,
                                 uint32_t n_layer, uint32_t n_context)
 {
-    const uint64_t of_layer = ((uint64_t)route->n_slots + route->precision.n_low_slots) * sizeof(uint16_t) +
+    const uint64_t of_layer = ((uint64_t)route->n_slots + route->n_low_slots) * sizeof(uint16_t) +
                               2 * (config->n_expert * sizeof(bool) + sizeof(uint32_t)) + sizeof(uint32_t) +
                               sizeof(float);
     const uint64_t of_position = config->top_k * sizeof(uint16_t) + sizeof(float);
-    return n_layer * (of_layer + n_context * of_position);
+    const uint64_t counts =
+        route->prefill.kind != MOEC_PREFILL_SAME ? moec_popularity_bytes(n_layer, config->n_expert) : 0;
+    return n_layer * (of_layer + n_context * of_position) + counts;
 }
 
 static enum moec_status create_pool(struct moec_route_pool *pool, uint32_t n_layer, uint32_t n_expert,
@@ -30,16 +32,18 @@ enum moec_status moec_route_state_create(const struct moec_config *config, const
 {
     const char *what = "a logical cache of experts";
     const uint64_t n_position = (uint64_t)n_layer * n_context;
-    *state = (struct moec_route_state){
-        .n_layer = n_layer,
-        .n_expert = config->n_expert,
-        .top_k = config->top_k,
-        .n_context = n_context,
-        .initial = route->initial,
-        .pools = {{.n_slots = route->n_slots}, {.n_slots = route->precision.n_low_slots}}};
+    *state =
+        (struct moec_route_state){.n_layer = n_layer,
+                                  .n_expert = config->n_expert,
+                                  .top_k = config->top_k,
+                                  .n_context = n_context,
+                                  .initial = route->initial,
+                                  .pools = {{.n_slots = route->n_slots}, {.n_slots = route->n_low_slots}}};
     enum moec_status status = create_pool(&state->pools[0], n_layer, config->n_expert, err);
     if (status == MOEC_OK)
         status = create_pool(&state->pools[1], n_layer, config->n_expert, err);
+    if (status == MOEC_OK)
+        status = moec_popularity_create(&route->prefill, n_layer, config->n_expert, &state->popularity, err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&state->range_sum, n_layer, sizeof(float), what, err);
     if (status == MOEC_OK)
@@ -63,6 +67,7 @@ void moec_route_state_release(struct moec_route_state *state)
         free(state->pools[i].n_recent);
         free(state->pools[i].is_there);
     }
+    moec_popularity_release(&state->popularity);
     free(state->range_sum);
     free(state->n_done);
     if (!state->is_lent) {
@@ -105,7 +110,7 @@ static void touch(struct moec_route_state *state, uint32_t layer, uint32_t touch
     is_there[expert] = true;
 }
 
-void moec_route_state_reset(struct moec_route_state *state, uint32_t layer)
+static void empty(struct moec_route_state *state, uint32_t layer)
 {
     for (size_t i = 0; i < 2; i++) {
         state->pools[i].n_recent[layer] = 0;
@@ -119,9 +124,44 @@ void moec_route_state_reset(struct moec_route_state *state, uint32_t layer)
               state->initial[((size_t)state->first_ordinal + layer) * state->n_expert + i - 1].expert);
 }
 
+void moec_route_state_reset(struct moec_route_state *state, uint32_t layer)
+{
+    empty(state, layer);
+    if (moec_popularity_is_on(&state->popularity))
+        moec_popularity_reset(&state->popularity, layer, state->first_ordinal + layer);
+}
+
+void moec_route_state_begin_prompt(struct moec_route_state *state, uint32_t layer)
+{
+    const size_t first = (size_t)layer * state->n_expert;
+    if (state->n_done[layer] % state->popularity.settings.block_tokens == 0)
+        moec_popularity_begin(&state->popularity, layer, state->pools[0].is_there + first,
+                              state->pools[1].is_there + first);
+}
+
 static uint16_t *touched_at(const struct moec_route_state *state, uint32_t layer, uint32_t position)
 {
     return state->touched + ((size_t)layer * state->n_context + position) * state->top_k;
+}
+
+/* What a position took is taken again. */
+static void repeat(struct moec_route_state *state, uint32_t layer, uint32_t position)
+{
+    const uint16_t *touched = touched_at(state, layer, position);
+    struct moec_popularity *popularity = &state->popularity;
+    const bool has_blocks = popularity->settings.kind == MOEC_PREFILL_UNPOPULAR;
+    if (has_blocks)
+        moec_route_state_begin_prompt(state, layer);
+    for (uint32_t rank = 0; rank < state->top_k && touched[rank] != MOEC_ROUTE_NO_EXPERT; rank++) {
+        const uint32_t expert = touched[rank] % MOEC_ROUTE_LOW;
+        touch(state, layer, touched[rank]);
+        if (has_blocks) {
+            (void)moec_popularity_take(popularity, layer, expert, touched[rank] >= MOEC_ROUTE_LOW);
+            moec_popularity_add(popularity, layer, expert);
+        }
+    }
+    state->range_sum[layer] += state->ranges[(size_t)layer * state->n_context + position];
+    state->n_done[layer]++;
 }
 
 void moec_route_state_truncate(struct moec_route_state *state, uint32_t first_layer, uint32_t n)
@@ -129,14 +169,13 @@ void moec_route_state_truncate(struct moec_route_state *state, uint32_t first_la
     for (uint32_t layer = first_layer; layer < state->n_layer; layer++) {
         if (state->n_done[layer] <= n)
             continue;
-        moec_route_state_reset(state, layer);
-        for (uint32_t i = 0; i < n; i++) {
-            const uint16_t *touched = touched_at(state, layer, i);
-            for (uint32_t rank = 0; rank < state->top_k && touched[rank] != MOEC_ROUTE_NO_EXPERT; rank++)
-                touch(state, layer, touched[rank]);
-            state->range_sum[layer] += state->ranges[(size_t)layer * state->n_context + i];
-        }
-        state->n_done[layer] = n;
+        /* What is known of a whole prompt holds for its beginning too. */
+        if (n > 0 && state->popularity.settings.kind == MOEC_PREFILL_WHOLE)
+            empty(state, layer);
+        else
+            moec_route_state_reset(state, layer);
+        for (uint32_t i = 0; i < n; i++)
+            repeat(state, layer, i);
     }
 }
 
@@ -153,6 +192,8 @@ void moec_route_state_copy(struct moec_route_state *to, const struct moec_route_
     const size_t k = from->top_k;
     for (size_t i = 0; i < 2; i++)
         copy_pool(&to->pools[i], &from->pools[i], from->n_layer, from->n_expert);
+    if (moec_popularity_is_on(&from->popularity))
+        moec_popularity_copy(&to->popularity, &from->popularity);
     for (uint32_t layer = 0; layer < from->n_layer; layer++) {
         const uint32_t n = from->n_done[layer];
         if (from->n_context == 0 || to->n_context == 0 || n == 0)
@@ -201,7 +242,9 @@ static void count(struct moec_route_state *state, uint32_t layer, const struct m
     const uint64_t *bytes = taken->record_bytes[is_low];
     counts->n_taken++;
     counts->n_low += is_low;
-    if (moec_route_state_has(state, layer, expert, is_low))
+    const bool is_there = taken->is_of_block ? moec_popularity_take(&state->popularity, layer, expert, is_low)
+                                             : moec_route_state_has(state, layer, expert, is_low);
+    if (is_there)
         return;
     counts->n_missed++;
     counts->n_low_missed += is_low;
@@ -225,6 +268,8 @@ void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float
                            : MOEC_ROUTE_NO_EXPERT;
         if (i < n)
             touch(state, layer, touched[i]);
+        if (i < n && state->popularity.settings.kind == MOEC_PREFILL_UNPOPULAR)
+            moec_popularity_add(&state->popularity, layer, taken->experts[order[i]]);
     }
     state->range_sum[layer] += range;
     if (state->n_context == 0)

@@ -12,6 +12,7 @@
 #ifndef MOEC_RUNTIME_ROUTE_STATE_H
 #define MOEC_RUNTIME_ROUTE_STATE_H
 
+#include "runtime/policy/popularity.h"
 #include "runtime/policy/route.h"
 
 #define MOEC_ROUTE_NO_EXPERT UINT16_MAX
@@ -20,7 +21,7 @@
 /* Experts that tokens took. */
 struct moec_route_counts {
     uint64_t n_position;          /* of all layers together */
-    uint64_t n_taken, n_missed;   /* all, and those that the logical cache had not */
+    uint64_t n_taken, n_missed;   /* all, and those that neither the logical cache nor a prompt's block had */
     uint64_t n_low, n_low_missed; /* of these, low copies */
     uint64_t n_skipped;           /* chosen, but not taken */
     uint64_t missed_bytes;        /* records of n_missed, where their sizes are known */
@@ -58,12 +59,13 @@ struct moec_route_state {
     uint32_t n_context;                    /* positions that can be taken back; 0 = none can */
     const struct moec_path_value *initial; /* of struct moec_route */
     uint32_t first_ordinal; /* MoE ordinal of the first layer; changed before a reset where it is another */
-    struct moec_route_pool pools[2]; /* of the assignment's records, and of low copies */
-    float *range_sum;                /* (n_layer), owned */
-    uint32_t *n_done;                /* (n_layer): positions so far, owned */
-    uint16_t *touched;               /* (n_layer, n_context, top_k) in order of touching, owned or lent:
-                                      * experts, those of the low pool + MOEC_ROUTE_LOW */
-    float *ranges;                   /* (n_layer, n_context), owned or lent */
+    struct moec_route_pool pools[2];   /* of the assignment's records, and of low copies */
+    struct moec_popularity popularity; /* where a prompt has its own precision */
+    float *range_sum;                  /* (n_layer), owned */
+    uint32_t *n_done;                  /* (n_layer): positions so far, owned */
+    uint16_t *touched;                 /* (n_layer, n_context, top_k) in order of touching, owned or lent:
+                                        * experts, those of the low pool + MOEC_ROUTE_LOW */
+    float *ranges;                     /* (n_layer, n_context), owned or lent */
     bool is_lent;
     struct moec_route_counts counts; /* of the tokens so far, those taken back too */
 };
@@ -107,8 +109,12 @@ struct moec_route_taken {
     const float *weights;
     const bool *skips;
     const bool *is_low;              /* (top_k) in their low copies; NULL = none */
+    bool is_of_block;                /* a prompt's token: what its block has read is there for it */
     const uint64_t *record_bytes[2]; /* (n_expert) of the layer's records, high and low; NULL = unknown */
 };
+
+/* The next position of the layer is a prompt's, and may begin a block: only with a prefill. */
+void moec_route_state_begin_prompt(struct moec_route_state *state, uint32_t layer);
 
 /* The next position of the layer has taken these. */
 void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float range,

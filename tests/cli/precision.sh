@@ -48,6 +48,25 @@ coarse=$(number loss)
 try 0 "at any bitwidth" "$moec" eval $sample --data $text --samples 8 --reference $sample --precision always:0:1 --low-bits 8 --json -q
 check "of which more bits lose less" "0 + $(number loss) < $coarse / 4"
 
+# ---- prompts ----
+
+evaluate --prefill unpopular:0
+block_bytes=$bytes
+check "by block a prompt reads less" "$loss == 0 && $low == 0 && $bytes < $plain_bytes && $taken == $plain_taken"
+evaluate --prefill unpopular:0.5:16
+unpopular_loss=$loss unpopular_low=$low
+check "unpopular experts in low copies cost accuracy" "$loss != 0 && $low > 0 && $skipped == 0 && $taken == $plain_taken"
+evaluate --prefill unpopular:0.5:16 --prompt-tokens 64
+check "in the prompt alone" "$low > 0 && $low < $unpopular_low && $loss != $unpopular_loss"
+evaluate --prefill unpopular:0.5:128
+check "the first block is unknown without calibration" "$low == 0 && $loss == 0"
+evaluate --prefill whole:0.5 --slots 4 --low-slots 4
+check "by the counts of the whole prompt it is known" "$low > 0 && $bytes < $block_bytes"
+evaluate --prefill unpopular:0.5:16 --precision hobbit:0.5:1 --route cache-prior:0.2
+check "with a precision and a prior more are low" "$low > 0 && $loss != $unpopular_loss"
+try 0 "eval of a prompt in words" "$moec" eval "$work/m.moec" --data $text --samples 2 --prefill unpopular -q
+says stdout 'prefill *unpopular' "names the prefill"
+
 # ---- refusals ----
 
 refused() {
@@ -58,13 +77,16 @@ refused() {
 }
 refused "no precision 'low'.*hobbit:T1:T2" "$moec" eval "$work/m.moec" --data $text -q --precision low
 refused "no precision 'hobbit:0.8:0.2'" "$moec" eval "$work/m.moec" --data $text -q --precision hobbit:0.8:0.2
-refused "low-bits does nothing without --precision" "$moec" run "$work/m.moec" -p x --low-bits 2
-refused "low-slots does nothing without --precision" "$moec" run "$work/m.moec" -p x --route top-k --low-slots 4
+refused "low-bits does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --low-bits 2
+refused "low-slots does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --route top-k --low-slots 4
 refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8
 refused "cache of 1 low copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
 refused "mode 'io-qfree' runs one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
 refused "a trace tells of one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --trace "$work/t.json"
 refused "low copy of 16 bits.*fewer than its own 16" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
+refused "no prefill 'popular'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill popular
+refused "a prefill is about prompts" "$moec" run "$work/m.moec" -p x --prefill unpopular --decide decode
+refused "mode 'io-qfree' runs one precision copy: leave out prefill" "$moec" run "$work/m.moec" -p x --prefill unpopular --mode io-qfree
 try 0 "a bundle without copies" "$moec" strip "$work/m.moec" --copies 2,8 -o "$work/one.moec"
 refused "no precision copy that is smaller.*--copies 2" "$moec" run "$work/one.moec" -p x --precision hobbit
 try 0 "a top-1 bundle" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 --copies 2 -q -o "$work/s.moec"
@@ -108,6 +130,25 @@ if cmp -s "$work/precise" "$work/both"; then fail "a prior and skips change it";
 generate --precision always:0:1 && cp "$work/text" "$work/always"
 generate --precision always:0:1 --decide decode
 if cmp -s "$work/text" "$work/always"; then fail "a prompt that is not decided"; else pass "a prompt that is not decided"; fi
+# A prompt of more than one block, whose second is partly low.
+long=$(grep "^In the central uplands: rainy" "$text" | head -n 1)
+prefill() {
+    "$moec" run "$work/m.moec" -p "$long" -n 30 --ctx 256 --ignore-eos --stats json --prefill "$@" >"$work/text" 2>"$work/stdout"
+}
+prefill unpopular:1:4 && cp "$work/text" "$work/prefilled"
+check "a prompt takes low copies" "$(number experts_low) > 0 && $(number experts_skipped) == 0"
+for how in "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 600000))" "--memory $((floor + 1000000)) --predict gate" "--draft lookup"; do
+    # shellcheck disable=SC2086
+    prefill unpopular:1:4 $how
+    same "$work/prefilled" "the same text with $how"
+done
+prefill unpopular:0
+if cmp -s "$work/text" "$work/prefilled"; then fail "which changes the text"; else pass "which changes the text"; fi
+prefill whole:0.5
+check "by the whole prompt more of them" "$(number experts_low) > 0"
+try 0 "a top-1 model" "$moec" run "$work/s.moec" -p "The old miller" -n 8 --prefill unpopular:0.5:4 --stats
+says stderr 'prefill   unpopular:0.5:4 for the prompt' "has prompts too"
+
 try 0 "stats in words" "$moec" run "$work/m.moec" -p "The old" -n 5 --precision hobbit --stats
 says stderr 'precision hobbit, [0-9.]+% of the experts high, [0-9.]+% low, [0-9.]+% skipped' "say the shares"
 try 0 "beams" "$moec" run "$work/m.moec" -p "The old" -n 20 --beams 3 --precision hobbit:0.3:1

@@ -50,6 +50,17 @@ try 0 "a route alone, in place" "$moec" tune "$work/route.moec" --data "$data" -
     --max-loss 4% --with route --keep-top 1 -q
 says stdout 'route      cache-prior:0.[0-9]*, the best 1 in any case' "keeps the best"
 
+try 0 "of prompts too" tune --max-loss 4% --slots 6 --with prefill --block-tokens 8 -q --json -o "$work/p.moec"
+prefill=$(sed -n 's/^ *"prefill": *"\(unpopular:[0-9.]*:8\)".*/\1/p' "$work/stdout" | head -n 1)
+check "a share of the experts in low copies" "length(\"$prefill\") > 12 && $(number loss_high) <= 0.04 && $(number prompt_tokens) == 48"
+tuned_bytes=$(number missed_bytes_per_token)
+plain_bytes=$(sed -n '/"without"/,/}/s/.*"missed_bytes_per_token": *\([0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
+check "reads less" "$tuned_bytes < $plain_bytes"
+try 0 "a bundle with a prefill" "$moec" inspect "$work/p.moec"
+says stdout "^  prefill    $prefill, certified for prompts of 48 tokens" "is shown"
+try 0 "all together" tune --max-loss 4% --slots 6 --with route,precision,prefill --block-tokens 8 -v -o "$work/a.moec"
+says stderr 'cache-prior:[0-9.]* with hobbit:[0-9.]*:1 with unpopular:[0-9.]*:8: loss' "are tried together"
+
 # Its parts are compile's: the bundle alone loses what its own certificate says, and the promise is one of two.
 try 0 "a bundle with a certificate" "$moec" compile "$sample" --data "$data" --policy uniform --bits 4 --samples 32 \
     --seq-len 48 -q -o "$work/c.moec"
@@ -83,6 +94,10 @@ run "$work/t.moec" --route top-k --stats json >"$work/words"
 same "options replace them" "$work/words" "$work/plain"
 run "$work/t.moec" --decide decode >"$work/words"
 differs "--decide decode leaves the prompt out" "$work/words" "$work/tuned"
+run "$work/p.moec" --stats json >"$work/words"
+if grep -q '"decisions_of": "bundle".*"prefill": "unpopular' "$work/stats"; then pass "run uses a prefill"; else fail "run uses a prefill"; fi
+run "$work/m.moec" --prefill "$prefill" --slots 6 >"$work/other"
+same "as the option would" "$work/words" "$work/other"
 run "$work/t.moec" --copy 1 >"$work/words"
 run "$work/m.moec" --copy 1 >"$work/other"
 same "another copy has none" "$work/words" "$work/other"
@@ -139,8 +154,10 @@ refused 'expected a bundle' 2 "a checkpoint" "$moec" tune "$sample" --data "$dat
 try 0 "a bundle without copies" "$moec" compile "$sample" --policy uniform --bits 8 -q -o "$work/one.moec"
 refused '--copies' 2 "no low copy" \
     "$moec" tune "$work/one.moec" --data "$data" --reference "$sample" --max-loss 2% --with precision -q
+refused 'expected route, precision or prefill' 2 "another word" tune --max-loss 2% --with route,routes -q
+refused 'prompt-tokens does nothing without --with prefill' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
 refused 'do nothing with --with route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
-refused 'neither a route nor a precision' 2 "decisions of generated tokens, but none" \
+refused 'neither a route nor a precision nor a prefill' 2 "decisions of generated tokens, but none" \
     "$moec" run "$work/m.moec" -p x -n 1 --decide decode
 refused 'leave out it' 2 "none and a route" "$moec" run "$work/t.moec" -p x -n 1 --decide none --route top-k
 refused "hobbit.* of the bundle's settings.*--decide none" 2 "a trace of two precisions" \

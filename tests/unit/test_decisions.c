@@ -119,9 +119,68 @@ static void test_decisions__refuses_other_sections(void **state)
         assert_message(err, wrong[i].message);
         assert_false(moec_decision_settings_are_on(&read.settings));
     }
-    bytes[0] = 2;
+    bytes[0] = 3;
     assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err),
                   MOEC_ERR_UNSUPPORTED, err);
+    sample_release(&sample);
+}
+
+/* A prefill makes the section longer, and other settings leave it as it was. */
+static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_error err = {0};
+    uint8_t bytes[MOEC_DECISIONS_PREFILL_BYTES], again[MOEC_DECISIONS_PREFILL_BYTES];
+    struct moec_bundle_decisions read;
+    static const struct {
+        size_t at;
+        uint8_t value;
+        const char *message;
+    } wrong[] = {
+        {0, 1, "1272 bytes, expected 1232"},
+        {1232, 0, "expected a prefill and 0"},
+        {1232 + 3, ' ', "byte 3 of the prefill"},
+        {1268, 1, "expected a prefill and 0"},
+    };
+    sample_make(&sample, 3, 8, 4, 1);
+    struct moec_bundle_decisions decisions = sample_decisions(&sample);
+    memset(decisions.settings.precision, 0, sizeof decisions.settings.precision);
+    (void)snprintf(decisions.settings.prefill, sizeof decisions.settings.prefill, "unpopular:0.25:64");
+    decisions.prompt_tokens = 128;
+    assert_int_equal(moec_decisions_bytes(&decisions.settings), sizeof bytes);
+    assert_ok(moec_decisions_encode(&decisions, bytes, &err), err);
+    assert_ok(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), err);
+    assert_string_equal(read.settings.prefill, "unpopular:0.25:64");
+    assert_int_equal(read.prompt_tokens, 128);
+    assert_int_equal(read.settings.low_bits, 2);
+    assert_ok(moec_decisions_encode(&read, again, &err), err);
+    assert_memory_equal(again, bytes, sizeof bytes);
+    for (size_t n = 0; n < sizeof bytes; n++) {
+        err = (struct moec_error){0};
+        assert_status(moec_decisions_decode(bytes, n, &sample.config, &read, &err), MOEC_ERR_FORMAT, err);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memcpy(again, bytes, sizeof again);
+        again[wrong[i].at] = wrong[i].value;
+        err = (struct moec_error){0};
+        assert_status(moec_decisions_decode(again, sizeof again, &sample.config, &read, &err),
+                      MOEC_ERR_FORMAT, err);
+        assert_message(err, wrong[i].message);
+    }
+    /* What looks at tokens to come is never a bundle's. */
+    struct moec_route route;
+    err = (struct moec_error){0};
+    assert_ok(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), err);
+    assert_ok(moec_route_from_settings(&read.settings, &sample.config, &sample.paths, "a.moec", &route, &err),
+              err);
+    assert_int_equal(route.prefill.block_tokens, 64);
+    assert_ptr_equal(route.prefill.frequency, sample.paths.frequency);
+    (void)snprintf(read.settings.prefill, sizeof read.settings.prefill, "whole:0.25");
+    assert_status(
+        moec_route_from_settings(&read.settings, &sample.config, &sample.paths, "a.moec", &route, &err),
+        MOEC_ERR_USAGE, err);
+    assert_message(err, "has no certificate");
     sample_release(&sample);
 }
 
@@ -178,7 +237,7 @@ static void test_decisions__settings_are_a_route(void **state)
     assert_true(route.share == 0.15f && route.keep_top == 1 && route.n_slots == settings.n_slots);
     assert_int_equal(route.precision.kind, MOEC_PRECISION_HOBBIT);
     assert_true(route.precision.high_score == 0.8f && route.precision.low_score == 1);
-    assert_int_equal(route.precision.n_low_slots, settings.n_low_slots);
+    assert_int_equal(route.n_low_slots, settings.n_low_slots);
     assert_ptr_equal(route.initial, sample.paths.frequency);
     assert_status(moec_route_from_settings(&settings, &sample.config, NULL, "a.moec", &route, &err),
                   MOEC_ERR_USAGE, err);
@@ -244,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decisions__the_section_holds_settings_and_their_certificate),
         cmocka_unit_test(test_decisions__refuses_other_sections),
+        cmocka_unit_test(test_decisions__a_prefill_has_a_version_of_its_own),
         cmocka_unit_test(test_decisions__a_bundle_takes_settings_and_loses_them_with_their_copy),
         cmocka_unit_test(test_decisions__settings_are_a_route),
         cmocka_unit_test(test_decisions__a_sequence_is_dense_where_tests_may_fail),

@@ -268,8 +268,8 @@ static void test_route__low_copies_have_a_cache_of_their_own(void **state)
     (void)state;
     enum { N_EXPERT = 10, TOP_K = 3, N_SLOTS = 4, N_LOW = 3, N_TOK = 300 };
     const struct moec_config config = {.n_expert = N_EXPERT, .top_k = TOP_K};
-    const struct moec_route route = {.n_slots = N_SLOTS,
-                                     .precision = {.kind = MOEC_PRECISION_HOBBIT, .n_low_slots = N_LOW}};
+    const struct moec_route route = {
+        .n_slots = N_SLOTS, .precision = {.kind = MOEC_PRECISION_HOBBIT}, .n_low_slots = N_LOW};
     const uint64_t sizes[2][N_EXPERT] = {{100, 101, 102, 103, 104, 105, 106, 107, 108, 109},
                                          {10, 11, 12, 13, 14, 15, 16, 17, 18, 19}};
     struct plain_cache plain[2] = {{.n = 0}, {.n = 0}}, middle[2] = {{.n = 0}, {.n = 0}};
@@ -364,7 +364,7 @@ static void test_route__refuses_precisions(void **state)
     const struct moec_config config = {.n_expert = 12, .top_k = 4}, switched = {.n_expert = 12, .top_k = 1};
     static const char *const texts[] = {"hobbit:",          "hobbit:2", "hobbit:0.6:0.5", "always:x",
                                         "hobbit:0.1:0.2:3", "low",      "hobbit0.5"};
-    struct moec_route route = {.n_slots = 6, .precision = {.n_low_slots = 4}};
+    struct moec_route route = {.n_slots = 6, .n_low_slots = 4};
     struct moec_error err = {0};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++, err = (struct moec_error){0})
         assert_status(moec_precision_read(texts[i], &route.precision, &err), MOEC_ERR_USAGE, err);
@@ -381,16 +381,102 @@ static void test_route__refuses_precisions(void **state)
     assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
     err = (struct moec_error){0};
     route.n_slots = 6;
-    route.precision.n_low_slots = 3;
+    route.n_low_slots = 3;
     assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
+}
+
+/* ---- prompts ---- */
+
+static void test_route__refuses_prefills(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",          "popular",        "unpopular:",       "unpopular:1.1",
+        "whole:-1",  "unpopular:nan",  "unpopular:0.5:0",  "unpopular:0.5:1.5",
+        "whole:0:8", "unpopular:0.5x", "unpopular:0.5:8:8"};
+    const struct moec_config config = {.n_expert = 12, .top_k = 4};
+    struct moec_route route = {.n_slots = 6, .n_low_slots = 4};
+    struct moec_error err = {0};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        err = (struct moec_error){0};
+        assert_status(moec_prefill_read(texts[i], &route.prefill, &err), MOEC_ERR_USAGE, err);
+    }
+    err = (struct moec_error){0};
+    assert_ok(moec_prefill_read("whole:0.5", &route.prefill, &err), err);
+    assert_int_equal(route.prefill.block_tokens, UINT32_MAX);
+    assert_ok(moec_prefill_read("unpopular", &route.prefill, &err), err);
+    assert_true(route.prefill.share == 0.25f && route.prefill.block_tokens == 64);
+    assert_ok(moec_route_check(&route, &config, &err), err);
+    route.decode_only = true;
+    assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "about prompts");
+    err = (struct moec_error){0};
+    route.decode_only = false;
+    route.n_low_slots = 3;
+    assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
+}
+
+/* By calibration and by the blocks before, ties to the higher index; high copies that are there stay, and a
+ * block reads each copy once. */
+static void test_route__unpopular_experts_are_those_of_the_blocks_before(void **state)
+{
+    (void)state;
+    enum { N_EXPERT = 6, TOP_K = 2, N_TOKENS = 4 };
+    const struct moec_config config = {.n_expert = N_EXPERT, .top_k = TOP_K};
+    static const struct moec_path_value frequency[N_EXPERT] = {{3, 40000}, {0, 30000}, {5, 30000},
+                                                               {1, 20000}, {2, 500},   {4, 500}};
+    struct moec_route route = {
+        .n_slots = 2,
+        .n_low_slots = 2,
+        .prefill = {
+            .kind = MOEC_PREFILL_UNPOPULAR, .share = 0.5f, .block_tokens = N_TOKENS, .frequency = frequency}};
+    struct moec_route_state routes, copy;
+    struct moec_error err = {0};
+    assert_ok(moec_route_state_create(&config, &route, 1, 16, &routes, &err), err);
+    assert_ok(moec_route_state_create(&config, &route, 1, 16, &copy, &err), err);
+    moec_route_state_begin_prompt(&routes, 0);
+    static const bool first[N_EXPERT] = {false, true, true, false, true, false};
+    assert_memory_equal(routes.popularity.is_low, first, sizeof first);
+    for (uint32_t t = 0; t < N_TOKENS; t++) {
+        const struct moec_route_taken taken = {.experts = (const uint32_t[]){4, t < 2 ? 1 : 3},
+                                               .weights = (const float[]){0.75f, 0.25f},
+                                               .skips = (const bool[]){false, false},
+                                               .is_low = (const bool[]){true, t < 2},
+                                               .is_of_block = true};
+        moec_route_state_begin_prompt(&routes, 0); /* within a block it changes nothing */
+        assert_memory_equal(routes.popularity.is_low, first, sizeof first);
+        moec_route_state_take(&routes, 0, 0, &taken);
+    }
+    assert_true(routes.counts.n_missed == 3 && routes.counts.n_low_missed == 2 && routes.counts.n_low == 6);
+    /* Of 4 tokens 4 took expert 4, 2 each 1 and 3; the others have calibration's share alone. 3 is there. */
+    moec_route_state_begin_prompt(&routes, 0);
+    static const bool second[N_EXPERT] = {true, false, true, false, false, true};
+    assert_memory_equal(routes.popularity.is_low, second, sizeof second);
+    moec_route_state_copy(&copy, &routes);
+    moec_route_state_truncate(&copy, 0, 3);
+    assert_memory_equal(copy.popularity.is_low, first, sizeof first);
+    moec_route_state_truncate(&copy, 0, 0);
+    assert_memory_equal(copy.popularity.counts,
+                        ((const uint64_t[]){120000, 80000, 2000, 160000, 2000, 120000}),
+                        sizeof(uint64_t) * N_EXPERT);
+    moec_route_state_release(&copy);
+    moec_route_state_release(&routes);
+    /* Without calibration nothing is known of the first block. */
+    route.prefill.frequency = NULL;
+    assert_ok(moec_route_state_create(&config, &route, 1, 0, &routes, &err), err);
+    moec_route_state_begin_prompt(&routes, 0);
+    for (uint32_t e = 0; e < N_EXPERT; e++)
+        assert_false(routes.popularity.is_low[e]);
+    moec_route_state_release(&routes);
 }
 
 /* ---- whole models ---- */
 
 #define PRECISION(how, high, low)                                                                            \
-    {                                                                                                        \
-        .kind = MOEC_PRECISION_##how, .n_low_slots = 4, .high_score = high, .low_score = low                 \
-    }
+    .n_low_slots = 4, .precision = {.kind = MOEC_PRECISION_##how, .high_score = high, .low_score = low}
+/* Of half of the experts, in blocks of so many tokens. */
+#define UNPOPULAR(tokens)                                                                                    \
+    .n_low_slots = 4, .prefill = {.kind = MOEC_PREFILL_UNPOPULAR, .share = 0.5f, .block_tokens = tokens}
 
 static const struct moec_route routes[] = {
     {.kind = MOEC_ROUTE_TOP_K, .n_slots = 4},
@@ -399,9 +485,11 @@ static const struct moec_route routes[] = {
     {.kind = MOEC_ROUTE_MAX_RANK, .n_expert = 4, .n_slots = 4},
     {.kind = MOEC_ROUTE_CUMSUM, .share = 0.8f, .n_slots = 4},
     {.kind = MOEC_ROUTE_PRUNE, .n_expert = 1, .n_slots = 4},
-    {.n_slots = 4, .precision = PRECISION(HOBBIT, 0, 1)},
-    {.n_slots = 4, .precision = PRECISION(ALWAYS, 0, 0.7f), .decode_only = true},
-    {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, .precision = PRECISION(HOBBIT, 0, 0.8f)},
+    {.n_slots = 4, PRECISION(HOBBIT, 0, 1)},
+    {.n_slots = 4, PRECISION(ALWAYS, 0, 0.7f), .decode_only = true},
+    {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, PRECISION(HOBBIT, 0, 0.8f)},
+    {.n_slots = 4, UNPOPULAR(2)},
+    {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, UNPOPULAR(3)},
 };
 #define N_ROUTE  (sizeof routes / sizeof *routes)
 #define N_PROMPT 9
@@ -521,10 +609,9 @@ static void test_route__precisions_at_their_ends(void **state)
 {
     (void)state;
     static const struct moec_route ends[][2] = {
-        {{.n_slots = 4, .precision = PRECISION(ALWAYS, 1, 1)}, {.n_slots = 4}},
-        {{.n_slots = 4, .precision = PRECISION(HOBBIT, 1, 1)}, {.n_slots = 4}},
-        {{.n_slots = 4, .precision = PRECISION(ALWAYS, 0, 0)},
-         {.kind = MOEC_ROUTE_PRUNE, .n_expert = 1, .n_slots = 4}},
+        {{.n_slots = 4, PRECISION(ALWAYS, 1, 1)}, {.n_slots = 4}},
+        {{.n_slots = 4, PRECISION(HOBBIT, 1, 1)}, {.n_slots = 4}},
+        {{.n_slots = 4, PRECISION(ALWAYS, 0, 0)}, {.kind = MOEC_ROUTE_PRUNE, .n_expert = 1, .n_slots = 4}},
     };
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         struct moec_route_counts counts[2];
@@ -541,7 +628,7 @@ static void test_route__precisions_at_their_ends(void **state)
     }
     /* Of a token's three experts the first one is high. */
     struct moec_route_counts counts;
-    const struct moec_route low = {.n_slots = 4, .precision = PRECISION(ALWAYS, 0, 1)};
+    const struct moec_route low = {.n_slots = 4, PRECISION(ALWAYS, 0, 1)};
     float *got = run("qwen2_moe", &low, moec_kernels_best(), 2, 7, false, &counts);
     assert_int_equal(counts.n_low * 3, counts.n_taken * 2);
     assert_true(counts.n_skipped == 0 && counts.n_low_missed > 0 && counts.n_low_missed < counts.n_missed);
@@ -591,6 +678,41 @@ static void test_route__sequences_do_not_share(void **state)
     assert_same_bits(counted, plain, opened.fixture.n_tok * opened.fixture.model->config.n_vocab, "top-k");
     free(counted);
     free(plain);
+    close_model(&opened);
+}
+
+/* A prompt's precision ends with the prompt, and counts of all of it need it in one chunk. */
+static void test_route__whole_prompts(void **state)
+{
+    (void)state;
+    const struct moec_route whole = {
+        .n_slots = 4,
+        .n_low_slots = 4,
+        .prefill = {.kind = MOEC_PREFILL_WHOLE, .share = 0.5f, .block_tokens = UINT32_MAX}};
+    struct opened opened = open_model("qwen2_moe", &whole, moec_kernels_best(), 2, N_PROMPT);
+    struct moec_error err = {0};
+    const uint32_t *tokens = opened.fixture.tokens;
+    start(&opened);
+    assert_status(moec_session_step(opened.session, tokens, N_PROMPT - 1, NULL, 0, NULL, &err),
+                  MOEC_ERR_USAGE, err);
+    assert_message(err, "expected all 9 tokens in one call");
+    err = (struct moec_error){0};
+    assert_ok(moec_session_step(opened.session, tokens, N_PROMPT, NULL, 0, NULL, &err), err);
+    const struct moec_route_counts prompt = moec_session_route_counts(opened.session);
+    assert_true(prompt.n_low > 0 && prompt.n_low < prompt.n_taken);
+    assert_ok(moec_session_step(opened.session, tokens, 5, NULL, 0, NULL, &err), err);
+    assert_int_equal(moec_session_route_counts(opened.session).n_low, prompt.n_low);
+    moec_session_truncate(opened.session, N_PROMPT + 2);
+    assert_ok(moec_session_step(opened.session, tokens, 5, NULL, 0, NULL, &err), err);
+    moec_session_truncate(opened.session, 2);
+    assert_status(moec_session_step(opened.session, tokens, N_PROMPT, NULL, 0, NULL, &err), MOEC_ERR_USAGE,
+                  err);
+    close_model(&opened);
+    opened = open_model("qwen2_moe", &whole, moec_kernels_best(), 2, N_PROMPT - 1);
+    start(&opened);
+    err = (struct moec_error){0};
+    assert_status(moec_session_step(opened.session, tokens, N_PROMPT, NULL, 0, NULL, &err), MOEC_ERR_USAGE,
+                  err);
     close_model(&opened);
 }
 
@@ -666,9 +788,12 @@ int main(void)
         cmocka_unit_test(test_route__low_copies_have_a_cache_of_their_own),
         cmocka_unit_test(test_route__the_cache_may_begin_with_what_is_frequent),
         cmocka_unit_test(test_route__refuses_precisions),
+        cmocka_unit_test(test_route__refuses_prefills),
+        cmocka_unit_test(test_route__unpopular_experts_are_those_of_the_blocks_before),
         cmocka_unit_test(test_route__one_result_however_it_is_run),
         cmocka_unit_test(test_route__precisions_at_their_ends),
         cmocka_unit_test(test_route__sequences_do_not_share),
+        cmocka_unit_test(test_route__whole_prompts),
         cmocka_unit_test(test_route__evaluations_agree_with_sessions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

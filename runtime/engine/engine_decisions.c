@@ -1,0 +1,170 @@
+#include "runtime/engine/engine_decisions.h"
+
+#include "formats/bundle/bundle_decisions.h"
+#include "runtime/policy/route_settings.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Whether low copies can be served, and which. One of the words, or both, ask for them; `whose` says where
+ * these come from. */
+static enum moec_status find_low_copy(struct moert_engine *engine, const struct moert_options *options,
+                                      const char *precision, const char *prefill, uint32_t low_bits,
+                                      const char *whose, struct moec_error *err)
+{
+    const bool is_precision = precision != NULL && precision[0] != '\0';
+    const char *kind = is_precision ? "precision" : "prefill", *word = is_precision ? precision : prefill;
+    const struct moec_mode *mode = engine->choice.mode;
+    if (mode->bits > 0 || mode->streams_all)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' runs one precision copy: leave out %s '%s'%s, or use mode 'cache'",
+                         mode->name, kind, word, whose);
+    if (options->trace != NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a trace tells of one precision copy: leave out %s '%s'%s, or the trace '%s'", kind,
+                         word, whose, options->trace);
+    return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->low.form.copy, err);
+}
+
+static enum moec_status read_low(struct moert_engine *engine, const struct moert_options *options,
+                                 const struct moec_config *config, struct moec_error *err)
+{
+    const struct moert_decisions *decisions = &options->decisions;
+    struct moec_route *route = &engine->route;
+    if (decisions->precision != NULL)
+        MOEC_TRY(moec_precision_read(decisions->precision, &route->precision, err));
+    if (decisions->prefill != NULL)
+        MOEC_TRY(moec_prefill_read(decisions->prefill, &route->prefill, err));
+    MOEC_TRY(moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_ROUTE_LOW_SLOTS,
+                                   config, &route->n_low_slots, err));
+    MOEC_TRY(moec_route_check(route, config, err));
+    return find_low_copy(engine, options, decisions->precision, decisions->prefill, decisions->low_bits, "",
+                         err);
+}
+
+/* Whether one of their words is there. */
+static bool are_on(const struct moert_decisions *decisions)
+{
+    return decisions->route != NULL || decisions->precision != NULL || decisions->prefill != NULL;
+}
+
+/* Whether the options choose decisions by themselves. */
+static bool are_chosen(const struct moert_decisions *decisions)
+{
+    return decisions->none || are_on(decisions);
+}
+
+/* The bundle's own settings, which are certified for its compiled assignment and used with that alone. */
+static enum moec_status use_tuned(struct moert_engine *engine, const struct moert_options *options,
+                                  const struct moec_config *config, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = engine->bundle;
+    const struct moec_mode_choice *choice = &engine->choice;
+    struct moec_bundle_decisions decisions;
+    MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
+    const struct moec_decision_settings *settings = &decisions.settings;
+    if (!moec_decision_settings_are_on(settings) || choice->copy != 0 || choice->mode->bits > 0 ||
+        choice->mode->streams_all)
+        return MOEC_OK;
+    MOEC_TRY(
+        moec_route_from_settings(settings, config, &bundle->paths, bundle->file.path, &engine->route, err));
+    engine->route.decode_only = options->decisions.decode_only;
+    engine->tuned = *settings;
+    moec_engine_take_arithmetic(engine, &decisions.certificate);
+    for (int low = 0; low < 2; low++)
+        (void)snprintf(engine->tuned_slots[low], sizeof engine->tuned_slots[low], "%" PRIu32,
+                       low == 1 ? settings->n_low_slots : settings->n_slots);
+    if (!moec_route_takes_low(&engine->route))
+        return MOEC_OK;
+    return find_low_copy(engine, options, settings->precision, settings->prefill, settings->low_bits,
+                         " of the bundle's settings (decisions.none, --decide none)", err);
+}
+
+enum moec_status moec_engine_decide(struct moert_engine *engine, const struct moert_options *options,
+                                    const struct moec_config *config, struct moec_error *err)
+{
+    const struct moert_decisions *decisions = &options->decisions;
+    struct moec_route *route = &engine->route;
+    const bool has_low = decisions->low_slots != NULL || decisions->low_bits > 0;
+    if (decisions->precision == NULL && decisions->prefill == NULL && has_low)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "settings of a low copy, but neither a precision nor a prefill");
+    if (decisions->route == NULL && decisions->keep_top > 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "settings of a route, but no route");
+    if (decisions->none && are_on(decisions)) {
+        char text[MOERT_DECISIONS_TEXT_BYTES];
+        moert_decisions_text(decisions, text);
+        return moec_fail(err, MOEC_ERR_USAGE, "decisions are turned off, but '%s' is asked for", text);
+    }
+    if (!are_chosen(decisions))
+        MOEC_TRY(use_tuned(engine, options, config, err));
+    if (!are_on(decisions)) {
+        const bool is_idle = decisions->decode_only && !moec_decision_settings_are_on(&engine->tuned);
+        if (decisions->slots == NULL && !is_idle && !decisions->starts_frequent)
+            return MOEC_OK;
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "settings of decisions, but neither a route nor a precision nor a prefill");
+    }
+    route->keep_top = decisions->keep_top;
+    route->decode_only = decisions->decode_only;
+    if (decisions->route != NULL)
+        MOEC_TRY(moec_route_read(decisions->route, route, err));
+    MOEC_TRY(moec_route_read_slots(decisions->slots != NULL ? decisions->slots : MOEC_ROUTE_SLOTS, config,
+                                   &route->n_slots, err));
+    if (decisions->starts_frequent)
+        MOEC_TRY(
+            moec_route_start_frequent(route, config, &engine->bundle->paths, engine->bundle->file.path, err));
+    moec_route_know_frequency(route, config, &engine->bundle->paths);
+    return decisions->precision != NULL || decisions->prefill != NULL ? read_low(engine, options, config, err)
+                                                                      : moec_route_check(route, config, err);
+}
+
+void moec_engine_take_arithmetic(struct moert_engine *engine, const struct moec_certificate *certificate)
+{
+    const bool is_canonical = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_CANONICAL) == 0;
+    const bool is_former = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_FORMER_INT8) == 0;
+    engine->int8 = moec_certificate_is_int8(certificate);
+    (void)snprintf(engine->certified, sizeof engine->certified, "%s",
+                   !certificate->present          ? ""
+                   : is_canonical || engine->int8 ? moec_arithmetic_name(engine->int8)
+                   : is_former                    ? "an earlier int8"
+                                                  : certificate->arithmetic);
+}
+
+struct moert_decisions moert_engine_tuned(const struct moert_engine *engine)
+{
+    const struct moec_decision_settings *tuned = &engine->tuned;
+    struct moert_decisions decisions = {0};
+    if (!moec_decision_settings_are_on(tuned))
+        return decisions;
+    decisions.slots = engine->tuned_slots[0];
+    decisions.keep_top = tuned->keep_top;
+    decisions.starts_frequent = tuned->starts_frequent;
+    decisions.decode_only = engine->route.decode_only;
+    if (tuned->route[0] != '\0')
+        decisions.route = tuned->route;
+    if (tuned->precision[0] != '\0')
+        decisions.precision = tuned->precision;
+    if (tuned->prefill[0] != '\0')
+        decisions.prefill = tuned->prefill;
+    if (!moec_decision_settings_take_low(tuned))
+        return decisions;
+    decisions.low_slots = engine->tuned_slots[1];
+    decisions.low_bits = tuned->low_bits;
+    return decisions;
+}
+
+void moert_decisions_text(const struct moert_decisions *decisions, char text[MOERT_DECISIONS_TEXT_BYTES])
+{
+    const char *words[] = {decisions->route, decisions->precision, decisions->prefill};
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (words[i] == NULL || n >= MOERT_DECISIONS_TEXT_BYTES)
+            continue;
+        const int added =
+            snprintf(text + n, MOERT_DECISIONS_TEXT_BYTES - n, "%s%s", n > 0 ? ", " : "", words[i]);
+        n += added > 0 ? (size_t)added : 0;
+    }
+}
