@@ -56,6 +56,31 @@ static void print_rows(const struct moec_bench *bench)
     }
 }
 
+/* What a device's pool had when routers asked while decoding. */
+static void print_pools(const struct moec_bench *bench)
+{
+    const int width = name_width(bench);
+    const double n_token = (double)bench->tokens.n_sample * bench->tokens.n_tokens;
+    if (bench->options.device == NULL || bench->n_failed == bench->n_row)
+        return;
+    cli_print(stdout, "\n%-*s %9s %6s %6s %9s\n", width, "pool on the device", "pool", "hits", "late",
+              "copied");
+    cli_print(stdout, "%-*s %9s %6s %6s %9s\n", width, "", "MiB", "%", "%", "KB/token");
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        const struct moec_bench_row *row = &bench->rows[r];
+        if (row->error.status != MOEC_OK)
+            continue;
+        const struct moec_bench_counters c = moec_bench_count(bench, row, true);
+        const double asked = (double)(c.pool_hits + c.pool_late + c.pool_misses);
+        cli_print(stdout, "%-*s", width, row->name);
+        print_number(9, 1, (double)row->opened.vram_pool_bytes / (1u << 20));
+        print_number(6, 1, 100 * (double)c.pool_hits / asked);
+        print_number(6, 1, 100 * (double)c.pool_late / asked);
+        print_number(9, 1, (double)c.copied_bytes / n_token / 1000);
+        cli_print(stdout, "\n");
+    }
+}
+
 static void print_ratios(const struct moec_bench *bench)
 {
     struct moec_bench_ratio ratios[MAX_RATIOS];
@@ -124,7 +149,10 @@ void cli_print_bench(const struct moec_bench *bench)
                   opened->opened.cpu,
                   strcmp(opened->opened.arithmetic, "int8") == 0 ? ", int8 arithmetic" : "",
                   opened->opened.n_threads);
-    if (bench->n_group > 1)
+    if (bench->options.device != NULL)
+        cli_print(stdout, "on %s, one row at a time\n",
+                  opened != NULL ? opened->opened.device : bench->options.device);
+    else if (bench->n_group > 1)
         cli_print(stdout, "memory is not enough for all rows at once: they ran in %" PRIu32 " groups\n",
                   bench->n_group);
     if (bench->left_out[0] != '\0')
@@ -142,6 +170,7 @@ void cli_print_bench(const struct moec_bench *bench)
         }
     cli_print(stdout, "\n");
     print_rows(bench);
+    print_pools(bench);
     print_ratios(bench);
     print_pairs(bench);
     print_energy(bench);

@@ -1,4 +1,5 @@
 #include "cli/options/bench_options.h"
+#include "cli/options/device_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/outputs.h"
 #include "cli/options/policy_options.h"
@@ -42,6 +43,7 @@ static const struct cli_option options[] = {
      "Slow storage down, such as to 550MB/s,80us; may be repeated to compare devices.", CLI_REPEATS},
     {"data", 0, "FILE", NULL, "Text for the samples (default: a short text inside moec).", CLI_INPUT},
     {"samples", 0, "N", NULL, "Samples (default 8).", 0},
+    CLI_DEVICE_OPTIONS(CLI_RARE),
     {"prompt-tokens", 0, "N", NULL,
      "Tokens of a sample's prompt (default 64); for encoder-decoder models, of its source.", 0},
     {"tokens", 'n', "N", NULL, "Tokens decoded after the prompt (default 32).", 0},

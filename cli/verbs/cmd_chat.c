@@ -2,6 +2,7 @@
  * standard input as it is elsewhere, so that scripts can talk too. */
 #include "cli/options/chat_json.h"
 #include "cli/options/conversation.h"
+#include "cli/options/device_options.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/prompt.h"
 #include "cli/options/route_options.h"
@@ -31,6 +32,7 @@ static const struct cli_option options[] = {
     {"render", 0, NULL, NULL, "Print the text that the model would read, and end.", 0},
     {"tokens", 'n', "N", NULL, "At most N tokens an answer (default 1024).", 0},
     {"memory", 0, "SIZE", NULL, "Limit for the whole process, such as 64MiB.", 0},
+    CLI_DEVICE_OPTIONS(CLI_RARE),
     {"ctx", 0, "TOKENS", NULL,
      "Size of the KV cache (default 2048, or the model's limit if that is less). The oldest turns are "
      "forgotten when the conversation gets longer.",
@@ -91,6 +93,7 @@ static enum moec_status read_options(struct chat *chat, struct moec_error *err)
     chat->n_answer = 1024;
     MOEC_TRY(cli_u32(args, "tokens", 1, 1u << 30, &chat->n_answer, err));
     MOEC_TRY(cli_bytes(args, "memory", &chat->engine_options.memory_bytes, err));
+    MOEC_TRY(cli_read_device(args, &chat->engine_options.device, &chat->engine_options.vram_bytes, err));
     MOEC_TRY(cli_read_decisions(args, &chat->engine_options.decisions, err));
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &chat->engine_options.n_context, err));
     MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));

@@ -1,6 +1,7 @@
 /* `moec run` and `moec-run`: the same command, written against libmoert's public header, beside the words for
  * a slower device (runtime/storage/reader.h). */
 #include "cli/options/conversation.h"
+#include "cli/options/device_options.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/policy_options.h"
 #include "cli/options/prompt.h"
@@ -32,11 +33,7 @@ static const struct cli_option options[] = {
      "Generate at most N tokens (default: as in the model's generation_config.json, else 128).", 0},
     {"memory", 0, "SIZE", NULL,
      "Limit for the whole process, such as 64MiB. Without it every expert that is used stays in memory.", 0},
-    {"device", 0, "cuda[:N]", NULL,
-     "Run on this GPU, experts in a pool there in front of the buffer in memory; the text stays the same.",
-     0},
-    {"vram", 0, "SIZE", NULL,
-     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", 0},
+    CLI_DEVICE_OPTIONS(0),
     {"ctx", 0, "TOKENS", NULL, "Size of the KV cache (default 2048, or the model's limit if that is less).",
      0},
     {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", 0},
@@ -143,8 +140,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->sampler.state, err));
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &out->engine.n_context, err));
     MOEC_TRY(cli_bytes(args, "memory", &out->engine.memory_bytes, err));
-    MOEC_TRY(cli_bytes(args, "vram", &out->engine.vram_bytes, err));
-    out->engine.device = cli_text(args, "device");
+    MOEC_TRY(cli_read_device(args, &out->engine.device, &out->engine.vram_bytes, err));
     MOEC_TRY(cli_u32(args, "copy", 0, 7, &out->engine.copy, err));
     out->engine.mode = cli_text(args, "mode");
     out->engine.evict = cli_text(args, "evict");
@@ -163,9 +159,6 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     if (cli_has(args, "memory") && out->engine.memory_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
-    if (cli_has(args, "vram") && (!cli_has(args, "device") || out->engine.vram_bytes == 0))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "option '--vram' limits a device's memory: give --device too, and a size above 0");
     if (cli_has(args, "prompt") && cli_has(args, "file"))
         return moec_fail(err, MOEC_ERR_USAGE, "give either --prompt or --file");
     if (cli_has(args, "system") && !cli_has(args, "chat"))

@@ -20,7 +20,8 @@ static void put_string_or_null(struct moec_json_out *node, const char *key, cons
         moec_json_out_null(node, key);
 }
 
-static struct moec_json_out *counters_node(struct moec_bench_counters c)
+/* Of a device's pool too, where there is one. */
+static struct moec_json_out *counters_node(struct moec_bench_counters c, bool has_pool)
 {
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_u64(node, "hits", c.hits);
@@ -31,6 +32,12 @@ static struct moec_json_out *counters_node(struct moec_bench_counters c)
     moec_json_out_u64(node, "read_bytes", c.read_bytes);
     moec_json_out_double(node, "stall_ms", (double)c.stall_ns * 1e-6);
     moec_json_out_double(node, "compute_ms", (double)c.compute_ns * 1e-6);
+    if (!has_pool)
+        return node;
+    moec_json_out_u64(node, "pool_hits", c.pool_hits);
+    moec_json_out_u64(node, "pool_late", c.pool_late);
+    moec_json_out_u64(node, "pool_misses", c.pool_misses);
+    moec_json_out_u64(node, "copied_bytes", c.copied_bytes);
     return node;
 }
 
@@ -85,6 +92,7 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     const struct moec_bench_options *options = &bench->options;
     struct moec_json_out *node = moec_json_out_object();
     const bool is_process = row->memory < options->n_memory && options->memories[row->memory].share <= 0;
+    const bool has_pool = row->opened.device[0] != '\0';
     moec_json_out_string(node, "name", row->name);
     moec_json_out_string(node, "mode", row->label);
     put_string_or_null(node, "memory",
@@ -102,6 +110,11 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     put_string_or_null(node, "predict", row->opened.predict);
     moec_json_out_u64(node, "preload_count", row->engine.preload_count);
     put_string_or_null(node, "io", row->opened.reader);
+    if (has_pool) {
+        moec_json_out_string(node, "device", row->opened.device);
+        moec_json_out_u64(node, "vram_bytes", row->opened.vram_bytes);
+        moec_json_out_u64(node, "vram_pool_bytes", row->opened.vram_pool_bytes);
+    }
     put_string_or_null(node, "trace", row->trace);
     put_string_or_null(node, "bundle_decisions", row->opened.tuned);
     put_string_or_null(node, "warning", row->opened.warning);
@@ -112,8 +125,8 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     moec_json_out_u64(node, "peak_memory_bytes", row->peak_bytes);
     put_string_or_null(node, "error", row->error.status != MOEC_OK ? row->error.message : NULL);
     if (row->error.status == MOEC_OK && row->samples != NULL) {
-        moec_json_out_node(node, "prefill", counters_node(moec_bench_count(bench, row, false)));
-        moec_json_out_node(node, "decode", counters_node(moec_bench_count(bench, row, true)));
+        moec_json_out_node(node, "prefill", counters_node(moec_bench_count(bench, row, false), has_pool));
+        moec_json_out_node(node, "decode", counters_node(moec_bench_count(bench, row, true), has_pool));
         moec_json_out_node(node, "samples", samples_node(bench, row));
     }
     return node;

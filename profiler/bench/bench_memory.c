@@ -118,21 +118,21 @@ uint64_t moec_bench_available_bytes(const char *proc, const char *cgroup)
 
 void moec_bench_make_groups(struct moec_bench *bench, const uint64_t *row_bytes, uint64_t available_bytes)
 {
+    const bool is_alone = bench->options.device != NULL; /* as if the device had nobody else */
     uint64_t taken = 0;
     bench->n_group = 1;
     for (uint32_t r = 0; r < bench->n_row; r++) {
         struct moec_bench_row *row = &bench->rows[r];
+        const bool is_limited = available_bytes > 0;
         row->group = bench->n_group - 1;
-        if (available_bytes == 0)
-            continue;
-        if (row_bytes[r] > available_bytes) {
+        if (is_limited && row_bytes[r] > available_bytes) {
             (void)moec_fail(
                 &row->error, MOEC_ERR_LIMIT,
                 "it needs about %.2f GiB, and the system or its memory group has %.2f GiB to give",
                 GIB(row_bytes[r]), GIB(available_bytes));
             continue;
         }
-        if (row_bytes[r] > available_bytes - taken) {
+        if ((is_limited && row_bytes[r] > available_bytes - taken) || (is_alone && r > 0)) {
             row->group = bench->n_group++;
             taken = 0;
         }

@@ -13,8 +13,8 @@
 uint64_t moec_bench_available_bytes(const char *proc, const char *cgroup);
 
 /* Gives each row a group, so that the rows of a group fit into `available_bytes` together (0: no limit): in
- * the order of the table, as many as fit. A row that does not fit by itself has failed. row_bytes (n_row):
- * what each takes. */
+ * the order of the table, as many as fit; on a device each by itself. A row that does not fit by itself has
+ * failed. row_bytes (n_row): what each takes. */
 void moec_bench_make_groups(struct moec_bench *bench, const uint64_t *row_bytes, uint64_t available_bytes);
 
 #endif

@@ -105,6 +105,8 @@ static struct moec_bench_row start_row(const struct plan *plan, const char *mode
                    .cpu = options->cpu,
                    .arithmetic = options->arithmetic,
                    .decisions = options->decisions,
+                   .device = options->device,
+                   .vram_bytes = options->vram_bytes,
                    .n_threads = options->n_threads},
     };
 }
@@ -219,6 +221,7 @@ static enum moec_status add_references(struct plan *plan, struct moec_error *err
         row.mode = row.label = "resident";
         row.engine.mode = "cache";
         row.engine.predict = "none";
+        row.engine.vram_bytes = 0;
         row.memory_bytes = moec_record_sizes_of(plan->bundle, copy).all_bytes;
         row.engine.copy = copy;
         name_row(plan, &row, n_storage, "resident, copy %" PRIu32, copy);
@@ -243,8 +246,8 @@ static bool is_named(const struct moec_bench_options *options, const char *name)
     return false;
 }
 
-/* The modes to run: those named, or all that the bundle has the copies for; mode cache, which is a frame for
- * policies, only where policies are named. */
+/* The modes to run: those named, or all that the bundle has the copies for and a device can do; mode cache,
+ * which is a frame for policies, only where policies are named. */
 static enum moec_status choose_modes(struct plan *plan, const struct moec_mode **modes, uint32_t *n,
                                      struct moec_error *err)
 {
@@ -258,7 +261,8 @@ static enum moec_status choose_modes(struct plan *plan, const struct moec_mode *
         MOEC_TRY(moec_mode_choose(plan->bundle, &request, &choice, err));
     }
     for (const struct moec_mode *mode = moec_modes; mode->name != NULL; mode++) {
-        const bool is_all = options->n_mode == 0 && (!mode->takes_any || has_policies);
+        const bool can_run = options->device == NULL || !mode->streams_all;
+        const bool is_all = options->n_mode == 0 && can_run && (!mode->takes_any || has_policies);
         if (!is_all && !is_named(options, mode->name))
             continue;
         if (find_copy(plan->bundle, mode, &copy) && *n < MOEC_BENCH_MAX_LIST)

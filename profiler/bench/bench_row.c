@@ -51,6 +51,10 @@ struct moec_bench_counters moec_bench_count(const struct moec_bench *bench, cons
         sum.read_bytes += c->read_bytes;
         sum.stall_ns += c->stall_ns;
         sum.compute_ns += c->compute_ns;
+        sum.pool_hits += c->pool_hits;
+        sum.pool_late += c->pool_late;
+        sum.pool_misses += c->pool_misses;
+        sum.copied_bytes += c->copied_bytes;
     }
     return sum;
 }

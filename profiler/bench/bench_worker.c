@@ -65,6 +65,8 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.emulate_bytes_per_second = engine->emulate_bytes_per_second;
     options.emulate_latency_ns = engine->emulate_latency_ns;
     options.memory_bytes = engine->memory_bytes;
+    options.device = engine->device;
+    options.vram_bytes = engine->vram_bytes;
     return options;
 }
 
@@ -86,6 +88,9 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     (void)snprintf(opened->evict, sizeof opened->evict, "%s", info.evict);
     (void)snprintf(opened->predict, sizeof opened->predict, "%s", info.predict);
     (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.io);
+    (void)snprintf(opened->device, sizeof opened->device, "%s", info.device != NULL ? info.device : "");
+    opened->vram_bytes = info.vram_bytes;
+    opened->vram_pool_bytes = info.vram_pool_bytes;
     const struct moert_decisions tuned = moert_engine_tuned(server->engine);
     const bool is_planned = moert_engine_neurons(server->engine).is_planned;
     char text[MOERT_DECISIONS_TEXT_BYTES];
@@ -119,6 +124,7 @@ static enum moec_status open_engine(struct server *server, struct moec_bench_ope
 static struct moec_bench_counters count(const struct server *server)
 {
     struct moert_stats stats = moert_engine_stats(server->engine);
+    struct moert_pool_stats pool = moert_engine_pool_stats(server->engine);
     return (struct moec_bench_counters){
         .hits = stats.hits,
         .late = stats.late,
@@ -128,6 +134,10 @@ static struct moec_bench_counters count(const struct server *server)
         .wasted_preloads = stats.wasted_preloads,
         .stall_ns = stats.stall_ns,
         .compute_ns = stats.compute_ns,
+        .pool_hits = pool.hits,
+        .pool_late = pool.late,
+        .pool_misses = pool.misses,
+        .copied_bytes = pool.copied_bytes,
     };
 }
 
@@ -142,6 +152,10 @@ static struct moec_bench_counters subtract(struct moec_bench_counters end, struc
         .read_bytes = end.read_bytes - begin.read_bytes,
         .stall_ns = end.stall_ns - begin.stall_ns,
         .compute_ns = end.compute_ns - begin.compute_ns,
+        .pool_hits = end.pool_hits - begin.pool_hits,
+        .pool_late = end.pool_late - begin.pool_late,
+        .pool_misses = end.pool_misses - begin.pool_misses,
+        .copied_bytes = end.copied_bytes - begin.copied_bytes,
     };
 }
 

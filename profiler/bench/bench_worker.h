@@ -37,6 +37,8 @@ struct moec_bench_engine {
     const char *trace; /* file, NULL: none */
     uint32_t copy, preload_count;
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */
+    const char *device;                         /* NULL: none */
+    uint64_t vram_bytes;
     uint64_t emulate_bytes_per_second, emulate_latency_ns;
     int n_threads;
 };
@@ -46,7 +48,9 @@ struct moec_bench_opened {
     uint64_t base_bytes, dense_bytes, kv_bytes, scratch_bytes;
     uint64_t expert_buffer_bytes, expert_total_bytes, working_set_bytes;
     char cpu[16], arithmetic[16], evict[24], predict[24];
-    char reader[160];  /* how bytes come from the device */
+    char reader[160]; /* how bytes come from the device */
+    char device[64];  /* "" = none, with: */
+    uint64_t vram_bytes, vram_pool_bytes;
     char tuned[160];   /* the bundle's own decisions where they are in use; "" = none */
     char warning[512]; /* a warning for the user; "" = none */
     double open_seconds;
@@ -57,6 +61,7 @@ struct moec_bench_counters {
     uint64_t hits, late, misses;
     uint64_t useful_preloads, wasted_preloads;
     uint64_t read_bytes, stall_ns, compute_ns;
+    uint64_t pool_hits, pool_late, pool_misses, copied_bytes; /* of a device */
 };
 
 struct moec_bench_sample {

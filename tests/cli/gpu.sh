@@ -12,6 +12,8 @@ try 2 "a device that is not CUDA's" on_device --device vulkan
 says stderr "device 'vulkan' is unknown, expected 'cuda' or 'cuda:N'" "is refused by name"
 try 2 "a limit without a device" on_device --vram 1GiB
 says stderr "give --device too" "is refused"
+try 2 "a limit of a bench without a device" "$moec" bench "$work/int4.moec" --vram 1GiB --memory 50%
+says stderr "give --device too" "is refused too"
 
 try 2 "measuring a device that is not CUDA's" "$moec" device "$work/int4.moec" --device vulkan -o "$work/d.json"
 says stderr "device 'vulkan' is unknown" "is refused by name"
@@ -25,6 +27,12 @@ else
     try 1 "no GPU" on_device --device cuda
     says stderr "libmoert-cuda.so|CUDA" "is said by name"
     if [ "$(wc -l <"$work/stderr")" -eq 1 ]; then pass "in one sentence"; else fail "in one sentence"; fi
+    sed 's/^moec [a-z]*: //' "$work/stderr" >"$work/sentence"
+    try 1 "no GPU to talk on" "$moec" chat "$work/int4.moec" --device cuda </dev/null
+    if sed 's/^moec [a-z]*: //' "$work/stderr" | cmp -s - "$work/sentence"; then pass "is the same sentence"; else fail "is the same sentence"; fi
+    try 1 "no GPU to time" "$moec" bench "$work/int4.moec" --device cuda --modes edgemoe --memory 50% --samples 1 \
+        --tokens 2 --quiet
+    if grep -qF "failed: $(cat "$work/sentence")" "$work/stdout"; then pass "is said of each row"; else fail "is said of each row"; fi
     try 1 "nothing is measured" "$moec" device "$work/int4.moec" --device cuda -o "$work/d.json"
     says stderr "libmoert-cuda.so|CUDA" "for want of a GPU"
     absent "$work/d.json" "and nothing is written"

@@ -1,0 +1,21 @@
+/* --device and --vram: where the verbs that run a bundle do so on a GPU. One spelling and one meaning in all
+ * of them. */
+#ifndef MOEC_CLI_DEVICE_OPTIONS_H
+#define MOEC_CLI_DEVICE_OPTIONS_H
+
+#include "cli/options/options.h"
+
+/* clang-format off */
+#define CLI_DEVICE_OPTIONS(flags)                                                                             \
+    {"device", 0, "cuda[:N]", NULL,                                                                           \
+     "Run on this GPU, experts in a pool there in front of the buffer in memory; results stay the same.",     \
+     flags},                                                                                                  \
+    {"vram", 0, "SIZE", NULL,                                                                                 \
+     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
+/* clang-format on */
+
+/* The device's name, NULL without one, and the limit, 0 without one. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status cli_read_device(const struct cli_args *args, const char **device,
+                                                  uint64_t *vram_bytes, struct moec_error *err);
+
+#endif
