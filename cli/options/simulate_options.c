@@ -80,25 +80,50 @@ static bool read_budget(const char *text, struct cli_simulate_budget *out)
     return isfinite(percent) && percent > 0 && percent <= 100;
 }
 
+static enum moec_status read_sizes(const struct cli_args *args, const char *name,
+                                   struct cli_simulate_budget budgets[static MOEC_SIMULATE_MAX_BUDGETS],
+                                   uint32_t *n, struct moec_error *err)
+{
+    char item[ITEM];
+    const char *list = cli_text(args, name);
+    while (next_item(&list, item)) {
+        if (*n == MOEC_SIMULATE_MAX_BUDGETS)
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--%s' has more than %d sizes", name,
+                             MOEC_SIMULATE_MAX_BUDGETS);
+        struct cli_simulate_budget *budget = &budgets[(*n)++];
+        if (!read_budget(item, budget))
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "option '--%s' has '%s', expected a share of the experts such as 25%% or a "
+                             "size such as 64MiB",
+                             name, item);
+        MOEC_TRY(cli_check_size_unit(name, item, budget->bytes, err));
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status read_budgets(const struct cli_args *args, struct cli_simulate_options *out,
                                      struct moec_error *err)
 {
-    char item[ITEM];
     const char *list = cli_text(args, "memory");
+    MOEC_TRY(read_sizes(args, "vram", out->pools, &out->n_pool, err));
     out->is_every_budget = list != NULL && strcmp(list, "all") == 0;
     if (out->is_every_budget)
         return MOEC_OK;
+    return read_sizes(args, "memory", out->budgets, &out->n_budget, err);
+}
+
+static enum moec_status read_modes(const struct cli_args *args, struct cli_simulate_options *out,
+                                   struct moec_error *err)
+{
+    char item[ITEM];
+    const char *list = cli_text(args, "modes");
+    if (list != NULL && !cli_has(args, "vram"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--modes does nothing without --vram");
     while (next_item(&list, item)) {
-        if (out->n_budget == MOEC_SIMULATE_MAX_BUDGETS)
-            return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' has more than %d sizes",
-                             MOEC_SIMULATE_MAX_BUDGETS);
-        struct cli_simulate_budget *budget = &out->budgets[out->n_budget++];
-        if (!read_budget(item, budget))
-            return moec_fail(err, MOEC_ERR_USAGE,
-                             "option '--memory' has '%s', expected a share of the experts such as 25%% or a "
-                             "size such as 64MiB",
-                             item);
-        MOEC_TRY(cli_check_size_unit("memory", item, budget->bytes, err));
+        if (out->n_mode == MOEC_TIERS_MODES)
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--modes' has more than %d names",
+                             MOEC_TIERS_MODES);
+        MOEC_TRY(moec_tiers_mode_find(item, &out->modes[out->n_mode++], err));
     }
     return MOEC_OK;
 }
@@ -112,6 +137,7 @@ enum moec_status cli_read_simulate_options(const struct cli_args *args, struct c
     MOEC_TRY(read_weights(args, out, err));
     MOEC_TRY(read_predictors(args, out, err));
     MOEC_TRY(read_budgets(args, out, err));
+    MOEC_TRY(read_modes(args, out, err));
     MOEC_TRY(cli_u32(args, "bits", 2, 16, &out->bits, err));
     MOEC_TRY(cli_u32(args, "prefill", 0, 1u << 24, &out->prefill_tokens, err));
     MOEC_TRY(cli_u32(args, "preload-count", 1, 65536, &out->preload_count, err));
@@ -154,25 +180,45 @@ static uint32_t usual_budgets(uint64_t all, uint64_t *budgets)
     return n;
 }
 
+/* Increasing, without repeats, and no less than a record or more than all. */
+static uint32_t tidy(const struct moec_simulated_model *model, uint64_t *sizes, uint32_t n)
+{
+    const uint64_t all = model->all_bytes, least = model->largest_bytes;
+    uint32_t n_kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sizes[i] = sizes[i] < least ? least : sizes[i] > all ? all : sizes[i];
+    qsort(sizes, n, sizeof *sizes, compare_bytes);
+    for (uint32_t i = 0; i < n; i++)
+        if (n_kept == 0 || sizes[i] != sizes[n_kept - 1])
+            sizes[n_kept++] = sizes[i];
+    return n_kept;
+}
+
+static void fill_sizes(const struct cli_simulate_budget *budgets, uint32_t n, uint64_t all, uint64_t *sizes)
+{
+    for (uint32_t i = 0; i < n; i++)
+        sizes[i] = budgets[i].share > 0 ? (uint64_t)(budgets[i].share * (double)all) : budgets[i].bytes;
+}
+
 void cli_set_budgets(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep)
 {
-    const uint64_t all = sweep->model->all_bytes, least = sweep->model->largest_bytes;
-    uint32_t n = options->n_budget, n_kept = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct cli_simulate_budget *budget = &options->budgets[i];
-        sweep->budgets[i] = budget->share > 0 ? (uint64_t)(budget->share * (double)all) : budget->bytes;
-    }
+    const uint64_t all = sweep->model->all_bytes;
+    uint32_t n = options->n_budget;
+    fill_sizes(options->budgets, n, all, sweep->budgets);
     if (n == 0 && !options->is_every_budget)
         n = usual_budgets(all, sweep->budgets);
     for (; options->is_every_budget && n < 20; n++)
         sweep->budgets[n] = all / 20 * (n + 1) + (n == 19 ? all % 20 : 0);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t *bytes = &sweep->budgets[i];
-        *bytes = *bytes < least ? least : *bytes > all ? all : *bytes;
-    }
-    qsort(sweep->budgets, n, sizeof *sweep->budgets, compare_bytes);
-    for (uint32_t i = 0; i < n; i++)
-        if (n_kept == 0 || sweep->budgets[i] != sweep->budgets[n_kept - 1])
-            sweep->budgets[n_kept++] = sweep->budgets[i];
-    sweep->n_budget = n_kept;
+    sweep->n_budget = tidy(sweep->model, sweep->budgets, n);
+}
+
+void cli_set_tiers(const struct cli_simulate_options *options, struct moec_tiers_sweep *sweep)
+{
+    const uint64_t all = sweep->model->all_bytes;
+    fill_sizes(options->pools, options->n_pool, all, sweep->pools);
+    sweep->n_pool = tidy(sweep->model, sweep->pools, options->n_pool);
+    fill_sizes(options->budgets, options->n_budget, all, sweep->buffers);
+    sweep->n_buffer = tidy(sweep->model, sweep->buffers, options->n_budget);
+    if (sweep->n_buffer == 0)
+        sweep->buffers[sweep->n_buffer++] = all;
 }

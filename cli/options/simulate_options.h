@@ -3,7 +3,7 @@
 #define MOEC_CLI_SIMULATE_OPTIONS_H
 
 #include "cli/options/options.h"
-#include "profiler/simulate/simulate.h"
+#include "profiler/simulate/tiers.h"
 
 /* A buffer as asked for: a share of the bytes of all experts, or bytes. */
 struct cli_simulate_budget {
@@ -24,6 +24,10 @@ struct cli_simulate_options {
     float evict_weights[MOEC_EVICT_WEIGHTS];
     uint32_t n_budget; /* 0 = 5 % to 100 %, or the usual ones */
     struct cli_simulate_budget budgets[MOEC_SIMULATE_MAX_BUDGETS];
+    uint32_t n_pool; /* of --vram */
+    struct cli_simulate_budget pools[MOEC_SIMULATE_MAX_BUDGETS];
+    uint32_t n_mode; /* of --modes; 0 = all that the recording can feed */
+    enum moec_tiers_mode modes[MOEC_TIERS_MODES];
 };
 
 MOEC_WARN_UNUSED enum moec_status cli_read_simulate_options(const struct cli_args *args,
@@ -36,5 +40,8 @@ void cli_set_policies(const struct cli_simulate_options *options, struct moec_si
 /* Fills the budgets of a sweep in increasing order, without repeats; those too small for a record are raised
  * to the largest record. */
 void cli_set_budgets(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep);
+
+/* Sizes of pools and buffers, likewise; the buffer's without --memory holds all. */
+void cli_set_tiers(const struct cli_simulate_options *options, struct moec_tiers_sweep *sweep);
 
 #endif

@@ -4,6 +4,7 @@
 #include "cli/output/interrupt.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/simulate_output.h"
+#include "cli/output/tiers_output.h"
 #include "cli/verbs/commands.h"
 #include "formats/profile/profile_h5.h"
 #include "formats/trace/trace_json.h"
@@ -27,6 +28,14 @@ static const struct cli_option options[] = {
      "With --evict hobbit: find the weights with which the fewest bytes are read, at each size.", CLI_RARE},
     {"predict", 0, "LIST", NULL,
      "Predictors, with commas, or all possible ones (default none,path):\n" CLI_PREDICT_VALUES, 0},
+    {"vram", 0, "LIST", NULL,
+     "With --device of a GPU: sizes of a pool of experts in its memory, in front of the buffer (--memory, "
+     "default all) in pinned memory.",
+     CLI_RARE},
+    {"modes", 0, "LIST", NULL,
+     "With --vram: how experts come to the GPU, with commas (default all): on-demand, layer-wise, cache, "
+     "preload, cooperative, resident.",
+     CLI_RARE},
     {"plots", 0, "FOLDER", NULL, "Draw hit rates and times against memory.", 0},
     {"json", 0, NULL, NULL, "Print everything as JSON.", 0},
     {"bits", 0, "BITS", "2|3|4|5|6|8|16",
@@ -256,6 +265,80 @@ out:
     return status;
 }
 
+/* ---- three tiers ---- */
+
+/* The predictor of the mode that preloads: the first that was named, else gates where they were recorded,
+ * else the path table; NULL without either. */
+static const struct moec_predict_ops *find_predictor(const struct job *job)
+{
+    const struct moec_predict_ops *const usual[] = {&moec_predict_gate, &moec_predict_path,
+                                                    &moec_predict_frequency};
+    for (uint32_t i = 0; i < job->options.n_predictor; i++)
+        if (job->options.predictors[i] != &moec_predict_none)
+            return job->options.predictors[i];
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (moec_simulated_can_predict(&job->recording, &job->model, usual[i]))
+            return usual[i];
+    return NULL;
+}
+
+static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *sweep, struct moec_error *err)
+{
+    struct moec_simulate_sweep policies = {0};
+    char text[128];
+    if (!cli_has(job->args, "device"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--vram needs --device DEVICE.json, of moec device --device cuda");
+    if (cli_has(job->args, "plots") || cli_has(job->args, "tune-evict") || job->options.is_every_budget)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--plots, --tune-evict and --memory all are not for three tiers: leave them or "
+                         "--vram out");
+    cli_set_policies(&job->options, &policies);
+    sweep->recording = &job->recording;
+    sweep->model = &job->model;
+    sweep->device = &job->device;
+    sweep->evict_weights = policies.evict_weights;
+    sweep->n_policy = policies.n_policy;
+    memcpy(sweep->policies, policies.policies, sizeof policies.policies);
+    sweep->predictor = find_predictor(job);
+    sweep->preload_count = job->options.preload_count;
+    cli_set_tiers(&job->options, sweep);
+    for (uint32_t i = 0; i < job->options.n_mode; i++)
+        sweep->modes[sweep->n_mode++] = job->options.modes[i];
+    for (int mode = 0; mode < MOEC_TIERS_MODES && job->options.n_mode == 0; mode++)
+        if (mode != MOEC_TIERS_PRELOAD || sweep->predictor != NULL)
+            sweep->modes[sweep->n_mode++] = (enum moec_tiers_mode)mode;
+    (void)snprintf(text, sizeof text, "the mode preload guesses by '%s', %u for each layer",
+                   sweep->predictor != NULL ? sweep->predictor->name : "none",
+                   (unsigned)(sweep->preload_count > 0 ? sweep->preload_count : job->model.top_k));
+    say(job, text);
+    return MOEC_OK;
+}
+
+static enum moec_status simulate_tiers(struct job *job, struct moec_error *err)
+{
+    struct moec_tiers_sweep sweep = {0};
+    struct moec_simulated_gpu gpu = {0};
+    struct moec_tiers tiers = {0};
+    const char *source = job->args->positional[0], *name = job->described.gpu.name;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(plan_tiers(job, &sweep, err));
+    MOEC_TRY(moec_simulated_gpu_make(&job->described.gpu, &job->model,
+                                     job->bundle != NULL ? &job->described_sizes : NULL, &gpu, err));
+    sweep.gpu = &gpu;
+    cli_progress_init(&job->progress, "simulate", "runs",
+                      cli_has(job->args, "quiet") || cli_has(job->args, "json"));
+    status = moec_tiers_run(&sweep, job->options.n_threads, show, job, &tiers, err);
+    cli_progress_end(&job->progress);
+    if (status == MOEC_OK && cli_has(job->args, "json"))
+        status = cli_print_tiers_json(&tiers, source, name, job->note, err);
+    else if (status == MOEC_OK)
+        cli_print_tiers(&tiers, source, name, job->note);
+    moec_tiers_release(&tiers);
+    moec_simulated_gpu_release(&gpu);
+    return status;
+}
+
 static enum moec_status compare(const struct job *job, struct moec_error *err)
 {
     struct moec_agreement agreement;
@@ -287,6 +370,8 @@ static int run_simulate(const struct cli_args *args)
     MOEC_TRY_OUT(open_device(&job, &err));
     if (cli_has(args, "against")) {
         MOEC_TRY_OUT(compare(&job, &err));
+    } else if (cli_has(args, "vram")) {
+        MOEC_TRY_OUT(simulate_tiers(&job, &err));
     } else {
         MOEC_TRY_OUT(plan(&job, &err));
         MOEC_TRY_OUT(simulate(&job, &err));
@@ -314,14 +399,18 @@ const struct cli_command cli_command_simulate = {
         "Without --model, record sizes and path table are those of the trace; for a profile every "
         "expert has --bits bits. --device also limits preloads by the time there is. Options "
         "left out take the usual policies, predictors and sizes, which is a matter of seconds; all takes "
-        "every one, and sizes of 5% to 100% in steps of 5.",
+        "every one, and sizes of 5% to 100% in steps of 5.\n"
+        "--vram simulates a GPU: experts in its memory, in pinned memory and in storage, copies over the "
+        "bus, "
+        "and the ways that HOBBIT, Fate and FloE compare with.",
     .examples = "moec simulate profile.h5 --model model.moec --plots plots\n"
                 "moec device model.moec -o device.json\n"
                 "moec simulate profile.h5 --model model.moec --device device.json",
     .more_examples =
         "moec simulate profile.h5 --model model.moec --memory 25%,50%,64MiB --evict lru,edgemoe --predict "
         "none,path\n"
-        "moec simulate profile.h5 --model model.moec --device device.json --emulate-storage 550MB/s,80us",
+        "moec simulate profile.h5 --model model.moec --device device.json --emulate-storage 550MB/s,80us\n"
+        "moec simulate profile.h5 --model model.moec --device gpu.json --vram 10%,25%,50% --evict lru",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

@@ -49,6 +49,39 @@ try 0 "on other storage" "$moec" simulate "$work/profile.h5" --model "$work/mode
     --emulate-storage 1GB/s --evict lru --predict path --memory 50% --json
 says stdout '"tpot_ms_median": [0-9.]+' "JSON has times"
 
+# A GPU of made-up times: what moec device --device cuda would add.
+{
+    echo '{"gpu": {"version": 1, "name": "made up", "memory_bytes": 1000000, "launch_ns": 2000, "answer_ns": 9000,
+        "token_ns": 200000, "ns_per_position": 10, "products": [], "gathers": [],
+        "copies": [{"to_device": true, "pinned": true, "bytes": 1000, "ns": 3000},
+                   {"to_device": true, "pinned": true, "bytes": 100000, "ns": 30000}],
+        "experts": [{"bits": 4, "record_bytes": 5000, "compute_ns": 4000}]},'
+    sed '1s/{//' "$work/device.json"
+} >"$work/gpu.json"
+# shellcheck disable=SC2317 # called by try
+tiers() { "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/gpu.json" "$@"; }
+try 0 "three tiers" tiers --vram 20%,50% --memory 60% --evict lru --quiet
+says stdout "GPU: made up" "name the GPU"
+says stdout "preload guesses by 'path'" "and the predictor"
+for mode in on-demand layer-wise cache preload cooperative resident; do
+    says stdout "^ .* $mode +(lru|-) +[0-9.]+ +[0-9.]+ +[0-9.]+ " "mode $mode has a row"
+done
+says stdout "cooperative .*Fiddler" "and what compares with it"
+try 0 "three tiers as JSON, at one thread" tiers --vram 20%,50% --json --threads 1
+cp "$work/stdout" "$work/one.json"
+says stdout '"mode": "layer-wise"' "have the modes"
+says stdout '"floor_ms": [0-9.]+' "and the floor"
+try 0 "at three" tiers --vram 20%,50% --json --threads 3
+cp "$work/stdout" "$work/three.json"
+try 0 "the same" cmp "$work/one.json" "$work/three.json"
+try 2 "a mode that there is not" tiers --vram 20% --modes magic
+says stderr "mode 'magic' is unknown" "is refused by name"
+try 2 "a pool without a GPU" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+    --vram 20%
+says stderr "moec device --device cuda" "is refused, with what to do"
+try 2 "a pool without a device" "$moec" simulate "$work/profile.h5" --vram 20%
+says stderr "needs --device" "is refused"
+
 row() { # NAME MODE TPOT
     printf '{"name":"%s","mode":"%s","storage":"50MB/s","evict":"lru","predict":"none","copy":0,"error":null,' "$1" "$2"
     printf '"expert_buffer_bytes":200000,"tpot_ms_median":%s,"hit_rate":0.5,"bytes_per_token":1e5}' "$3"
