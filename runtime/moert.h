@@ -138,7 +138,12 @@ struct moert_options {
     const char *predict;
     uint32_t preload_count; /* experts preloaded for each layer; 0 = as many as time allows, while it pays */
     /* How storage is read: "direct" bypasses the page cache, "cached" uses it, "auto" (NULL) measures which
-     * is faster. */
+     * is faster. "mapped" uses the page cache's own pages without a copy, "auto+mapped" does so where the
+     * bundle is in the page cache and aligned to pages, else measures: a large bundle then starts several
+     * times as fast. Nothing is mapped unless it is asked for: where the file is cut short or its device
+     * fails while it is mapped, touching its pages raises SIGBUS in whichever thread does, and a file that is
+     * overwritten in place changes under the engine. The library installs no handler; a host that maps has
+     * one of its own, or files that are replaced by renaming alone, as moec writes them. */
     const char *io;
     uint64_t emulate_bytes_per_second; /* emulates a slower device: its bandwidth (0 = no emulation) */
     uint64_t emulate_latency_ns;       /* and its latency */

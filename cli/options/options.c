@@ -17,10 +17,12 @@ static const struct cli_option help_all_option = {"help-all", 0, NULL, NULL, "Pr
 const struct cli_option cli_force_option = {"force", 0, NULL, NULL, "Overwrite files that exist.", CLI_RARE};
 
 /* "moec compile", or "moec-run" for the program that is one command. */
-static const char *command_label(const char *program, const struct cli_command *command, char text[static 64])
+static const char *command_label(const char *program, const struct cli_command *command,
+                                 char text[static CLI_LABEL_BYTES])
 {
     bool is_alone = strcmp(program, "moec") != 0;
-    (void)snprintf(text, 64, "%s%s%s", program, is_alone ? "" : " ", is_alone ? "" : command->name);
+    (void)snprintf(text, CLI_LABEL_BYTES, "%s%s%s", program, is_alone ? "" : " ",
+                   is_alone ? "" : command->name);
     return text;
 }
 
@@ -52,7 +54,7 @@ static bool usage_error(const struct cli_args *args, int *status, const char *fo
 
 static bool usage_error(const struct cli_args *args, int *status, const char *format, ...)
 {
-    char label[64];
+    char label[CLI_LABEL_BYTES];
     fprintf(stderr, "%s: ", command_label(args->program, args->command, label));
     va_list list;
     va_start(list, format);
@@ -564,11 +566,15 @@ void cli_print_changed(FILE *out, const struct cli_args *args, const char *progr
         fprintf(out, " --%s %s", option, value);
 }
 
+const char *cli_label(const struct cli_args *args, char text[static CLI_LABEL_BYTES])
+{
+    return command_label(args->program, args->command, text);
+}
+
 int cli_fail(const struct cli_args *args, const struct moec_error *err)
 {
-    char label[64];
-    cli_print(stderr, "%s: %s\n", command_label(args->program, args->command, label),
-              err->status != MOEC_OK ? err->message : "failed");
+    char label[CLI_LABEL_BYTES];
+    cli_print(stderr, "%s: %s\n", cli_label(args, label), err->status != MOEC_OK ? err->message : "failed");
     return err->status == MOEC_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 
@@ -708,7 +714,7 @@ static uint32_t count_rare(const struct cli_command *command)
 
 void cli_print_help(FILE *out, const char *program, const struct cli_command *command)
 {
-    char label[64];
+    char label[CLI_LABEL_BYTES];
     const uint32_t n_rare = count_rare(command);
     fprintf(out, "Usage: %s %s [options]\n\n", command_label(program, command, label), command->usage);
     print_text(out, command->about, 0, 0);
@@ -726,7 +732,7 @@ void cli_print_help(FILE *out, const char *program, const struct cli_command *co
 
 void cli_print_help_all(FILE *out, const char *program, const struct cli_command *command)
 {
-    char label[64];
+    char label[CLI_LABEL_BYTES];
     fprintf(out, "Usage: %s %s [options]\n\n", command_label(program, command, label), command->usage);
     print_text(out, command->about, 0, 0);
     if (command->details != NULL) {
@@ -825,7 +831,7 @@ void cli_print_manual(FILE *out, const char *program, const struct cli_command *
     (void)snprintf(page, sizeof page, "%s%s%s", program, is_alone ? "" : "-", is_alone ? "" : command->name);
     fprintf(out, ".Dd $Mdocdate$\n.Dt %s 1\n.Os moec %s\n.Sh NAME\n.Nm %s\n.Nd ", page, MOEC_VERSION, page);
     print_roff(out, command->summary);
-    char label[64];
+    char label[CLI_LABEL_BYTES];
     fprintf(out, ".Sh SYNOPSIS\n.Nm %s\n.Ar %s\n.Op Ar options\n.Sh DESCRIPTION\n",
             command_label(program, command, label), command->usage);
     print_roff(out, command->about);

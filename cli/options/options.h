@@ -149,6 +149,10 @@ void cli_print_again(FILE *out, const struct cli_args *args, const char *flag);
 void cli_print_changed(FILE *out, const struct cli_args *args, const char *program, const char *option,
                        const char *value);
 
+/* What begins a message: "moec run", or "moec-run" for the program that is one command. */
+#define CLI_LABEL_BYTES 64
+const char *cli_label(const struct cli_args *args, char text[static CLI_LABEL_BYTES]);
+
 /* Prints "moec VERB: message" to stderr and returns the exit status:
  * CLI_USAGE for MOEC_ERR_USAGE, else CLI_FAILED. */
 int cli_fail(const struct cli_args *args, const struct moec_error *err);

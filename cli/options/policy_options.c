@@ -16,3 +16,9 @@ enum moec_status cli_read_evict_weights(const struct cli_args *args, bool is_hob
         memcpy(weights, read, sizeof read);
     return MOEC_OK;
 }
+
+const char *cli_read_run_io(const struct cli_args *args)
+{
+    const char *way = cli_offers(args, "io") ? cli_text(args, "io") : NULL;
+    return way == NULL || strcmp(way, "auto") == 0 ? "auto+mapped" : way;
+}

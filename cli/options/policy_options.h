@@ -41,6 +41,17 @@
     "direct\tbypass the page cache\n"                                                                        \
     "cached\tthrough the page cache"
 
+/* The same for a verb that may map the bundle: its "auto" is libmoert's "auto+mapped". */
+#define CLI_RUN_IO_CHOICES "auto|direct|cached|mapped"
+#define CLI_RUN_IO_VALUES                                                                                    \
+    "auto\tmapped where the page cache has the bundle, else the faster of the next two (default)\n"          \
+    "direct\tbypass the page cache\n"                                                                        \
+    "cached\tcopied from the page cache\n"                                                                   \
+    "mapped\tthe page cache's own pages, not copied"
+
+/* What --io of such a verb means to libmoert. */
+const char *cli_read_run_io(const struct cli_args *args);
+
 /* Reads --evict-weights into `weights` (MOEC_EVICT_WEIGHTS), or only checks them where that is NULL; without
  * the option nothing. Errors: MOEC_ERR_USAGE, where no policy takes weights too. */
 MOEC_WARN_UNUSED enum moec_status cli_read_evict_weights(const struct cli_args *args, bool is_hobbit_named,

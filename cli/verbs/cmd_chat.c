@@ -4,9 +4,11 @@
 #include "cli/options/conversation.h"
 #include "cli/options/device_options.h"
 #include "cli/options/generation_options.h"
+#include "cli/options/policy_options.h"
 #include "cli/options/prompt.h"
 #include "cli/options/route_options.h"
 #include "cli/output/floor_advice.h"
+#include "cli/output/mapped_guard.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
@@ -107,6 +109,7 @@ static enum moec_status read_options(struct chat *chat, struct moec_error *err)
     if (cli_has(args, "cpu"))
         chat->engine_options.cpu = cli_text(args, "cpu");
     chat->engine_options.arithmetic = cli_text(args, "arithmetic");
+    chat->engine_options.io = cli_read_run_io(args);
     if (cli_has(args, "memory") && chat->engine_options.memory_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
     return MOEC_OK;
@@ -138,6 +141,7 @@ static enum moec_status open_engine(struct chat *chat, struct moec_error *err)
 {
     struct moert_error theirs = {0};
     char note[1024];
+    cli_guard_mapped(chat->args);
     MOEC_TRY(cli_from_runtime(
         moert_engine_open(chat->args->positional[0], &chat->engine_options, &chat->engine, &theirs), &theirs,
         err));

@@ -7,6 +7,7 @@
 #include "cli/options/prompt.h"
 #include "cli/options/route_options.h"
 #include "cli/output/floor_advice.h"
+#include "cli/output/mapped_guard.h"
 #include "cli/output/run_stats.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -75,7 +76,7 @@ static const struct cli_option options[] = {
     {"preload-count", 0, "N", NULL,
      "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",
      CLI_RARE},
-    {"io", 0, "WAY", CLI_IO_CHOICES, "How storage is read:\n" CLI_IO_VALUES, CLI_RARE},
+    {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
     {"emulate-storage", 0, "RATE,LATENCY", NULL,
      "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us.", CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE),
@@ -147,7 +148,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     out->engine.evict_weights = cli_text(args, "evict-weights");
     out->engine.predict = cli_text(args, "predict");
     MOEC_TRY(cli_u32(args, "preload-count", 1, 1024, &out->engine.preload_count, err));
-    out->engine.io = cli_text(args, "io");
+    out->engine.io = cli_read_run_io(args);
     MOEC_TRY(cli_read_decisions(args, &out->engine.decisions, err));
     out->engine.trace = cli_text(args, "trace");
     if (cli_has(args, "emulate-storage")) {
@@ -279,6 +280,7 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
         run->options.engine.n_prompt_bytes = run->n_prompt_bytes;
     }
     run->options.engine.text_tokens = run->options.n_generate;
+    cli_guard_mapped(run->args);
     MOEC_TRY(cli_from_runtime(
         moert_engine_open(run->args->positional[0], &run->options.engine, &run->engine, &theirs), &theirs,
         err));

@@ -47,6 +47,13 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
 {
     if (options->io != NULL)
         MOEC_TRY(moec_io_find(options->io, &io->io, err));
+    if (options->device != NULL && io->io == MOEC_IO_MAPPED)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "device '%s' copies from pinned memory, which no file can be mapped over: choose "
+                         "another way of reading than 'mapped'",
+                         options->device);
+    if (options->device != NULL && io->io == MOEC_IO_AUTO_MAPPED)
+        io->io = MOEC_IO_AUTO;
     if (options->emulate_latency_ns > 0 && options->emulate_bytes_per_second == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a latency of %" PRIu64 " ns is emulated only with a bandwidth",
                          options->emulate_latency_ns);

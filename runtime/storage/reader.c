@@ -131,36 +131,49 @@ static enum moec_status try_direct(const struct moec_file *file, int fd, uint32_
     return MOEC_OK;
 }
 
-static enum moec_status open_target(const struct moec_file *file, bool is_direct,
+enum way { WAY_CACHED, WAY_DIRECT, N_MEASURED_WAYS, WAY_MAPPED = N_MEASURED_WAYS };
+
+static enum moec_status open_target(const struct moec_file *file, enum way way,
                                     struct moec_reader_target *target, struct moec_error *err)
 {
-    MOEC_TRY(open_again(file, is_direct ? O_DIRECT : 0, &target->fd, err));
-    target->alignment = is_direct ? target->alignment : 1;
+    MOEC_TRY(open_again(file, way == WAY_DIRECT ? O_DIRECT : 0, &target->fd, err));
     enum moec_status status = MOEC_OK;
-    if (is_direct)
+    if (way == WAY_DIRECT) {
         status = try_direct(file, target->fd, target->alignment, err);
-    else /* reading ahead of a record fetches its neighbours */
+    } else if (way == WAY_MAPPED) {
+        target->alignment = MOEC_READER_ALIGNMENT;
+        target->is_mapped = true;
+        target->depth =
+            target->depth < MOEC_READER_MAPPING_THREADS ? target->depth : MOEC_READER_MAPPING_THREADS;
+        status = moec_reader_mapped_check(target, file->path, err);
+    } else { /* reading ahead of a record fetches its neighbours */
+        target->alignment = 1;
         (void)posix_fadvise(target->fd, 0, 0, POSIX_FADV_RANDOM);
+    }
     if (status != MOEC_OK)
         (void)close(target->fd);
     return status;
 }
 
 /* Puts the way of reading and `why` around the engine's description of itself. */
-static void describe(struct moec_reader *reader, bool is_direct, const char *why)
+static void describe(struct moec_reader *reader, enum way way, const char *why)
 {
+    static const char *const names[] = {
+        [WAY_CACHED] = "cached", [WAY_DIRECT] = "direct", [WAY_MAPPED] = "mapped"};
     char engine[sizeof reader->description];
     memcpy(engine, reader->description, sizeof engine);
-    (void)snprintf(reader->description, sizeof reader->description, "%s%s through %.100s",
-                   is_direct ? "direct" : "cached", why, engine);
+    (void)snprintf(reader->description, sizeof reader->description, "%s%s through %.100s", names[way], why,
+                   engine);
 }
 
-static enum moec_status create_one(const struct moec_file *file, bool is_direct, enum moec_io_engine engine,
+static enum moec_status create_one(const struct moec_file *file, enum way way, enum moec_io_engine engine,
                                    struct moec_reader_target target, const char *why,
                                    struct moec_reader **out, struct moec_error *err)
 {
     struct moec_error refusal = {0};
-    MOEC_TRY(open_target(file, is_direct, &target, err));
+    MOEC_TRY(open_target(file, way, &target, err));
+    if (way == WAY_MAPPED)
+        engine = MOEC_IO_ENGINE_THREADS;
     enum moec_status status = MOEC_ERR_UNSUPPORTED;
     if (engine != MOEC_IO_ENGINE_THREADS)
         status = moec_reader_uring_create(&target, out, engine == MOEC_IO_ENGINE_URING ? err : &refusal);
@@ -177,7 +190,7 @@ static enum moec_status create_one(const struct moec_file *file, bool is_direct,
         (void)close(target.fd);
         return status;
     }
-    describe(*out, is_direct, why);
+    describe(*out, way, why);
     return MOEC_OK;
 }
 
@@ -190,11 +203,9 @@ static enum moec_status create_one(const struct moec_file *file, bool is_direct,
 /* Around a range, so that pages which the cache holds in large pieces are dropped too. */
 #define TRIAL_AROUND_BYTES ((uint64_t)2 << 20)
 
-enum { WAY_CACHED, WAY_DIRECT, N_WAYS };
-
 struct trial {
     const struct moec_file *file;
-    struct moec_reader *ways[N_WAYS];
+    struct moec_reader *ways[N_MEASURED_WAYS];
     uint8_t *buffer;
     uint64_t n_reads; /* at once, up to TRIAL_READS */
     uint64_t n_bytes; /* of a read */
@@ -202,7 +213,7 @@ struct trial {
     uint64_t n_ranges;
     bool is_in_cache; /* the file, so what is measured is that */
     uint64_t spent_ns;
-    double bytes_per_second[N_WAYS]; /* of the best round: others share the device and the cores */
+    double bytes_per_second[N_MEASURED_WAYS]; /* of the best round: others share the device and the cores */
 };
 
 /* Cached reads cost a copy and the memory of the page cache: they are to be this much faster to be taken. */
@@ -216,7 +227,7 @@ struct measured {
     enum moec_io_engine engine;
     uint32_t size_class; /* sizes up to twice the smallest share one */
     bool is_in_cache;    /* the page cache holds the file */
-    double bytes_per_second[N_WAYS];
+    double bytes_per_second[N_MEASURED_WAYS];
 };
 
 static struct {
@@ -263,8 +274,8 @@ static void run_rounds(struct trial *trial)
 {
     uint64_t range = 0;
     for (int round = 0; round < TRIAL_ROUNDS && trial->spent_ns < TRIAL_NS; round++)
-        for (int turn = 0; turn < N_WAYS; turn++, range += trial->n_reads)
-            run_round(trial, (round + turn) % N_WAYS, range);
+        for (int turn = 0; turn < N_MEASURED_WAYS; turn++, range += trial->n_reads)
+            run_round(trial, (round + turn) % N_MEASURED_WAYS, range);
 }
 
 /* Bytes of a read in a trial. */
@@ -312,12 +323,12 @@ static enum moec_status measure(const struct moec_file *file, const struct moec_
         MOEC_TRY(moec_alloc_pages(&memory, TRIAL_READS * trial.n_bytes, "measuring storage", err));
         trial.buffer = memory;
     }
-    for (int way = 0; way < N_WAYS; way++)
-        MOEC_TRY_OUT(create_one(file, way == WAY_DIRECT, options->engine, target, "", &trial.ways[way], err));
+    for (int way = 0; way < N_MEASURED_WAYS; way++)
+        MOEC_TRY_OUT(create_one(file, (enum way)way, options->engine, target, "", &trial.ways[way], err));
     run_rounds(&trial);
     memcpy(answer->bytes_per_second, trial.bytes_per_second, sizeof trial.bytes_per_second);
 out:
-    for (int way = 0; way < N_WAYS; way++)
+    for (int way = 0; way < N_MEASURED_WAYS; way++)
         if (trial.ways[way] != NULL)
             trial.ways[way]->ops->destroy(trial.ways[way]);
     free(memory);
@@ -333,6 +344,12 @@ static bool is_same_question(const struct measured *a, const struct measured *b)
 /* A file of which less is in the page cache is read from the device, by whichever way. */
 #define IN_CACHE_SHARE 0.97
 
+static bool is_in_cache(const struct moec_file *file, const struct moec_reader_options *options)
+{
+    const uint64_t first = options->sample_offset, end = options->sample_end;
+    return first < end && moec_file_cached_share(file, first, end - first) >= IN_CACHE_SHARE;
+}
+
 /* The answer for this file's device and records of this size, measured by the first who asks; `why` says it.
  * False: cached. */
 static bool choose_direct(const struct moec_file *file, const struct moec_reader_options *options,
@@ -343,10 +360,7 @@ static bool choose_direct(const struct moec_file *file, const struct moec_reader
     struct moec_error problem = {0};
     if (fstat(file->fd, &info) == 0)
         answer.device = info.st_dev;
-    answer.is_in_cache =
-        options->sample_offset < options->sample_end &&
-        moec_file_cached_share(file, options->sample_offset, options->sample_end - options->sample_offset) >=
-            IN_CACHE_SHARE;
+    answer.is_in_cache = is_in_cache(file, options);
     (void)pthread_mutex_lock(&measurements.lock);
     uint32_t i = 0;
     while (i < measurements.n_answers && !is_same_question(&measurements.answers[i], &answer))
@@ -389,33 +403,65 @@ uint64_t moec_reader_bytes(uint32_t depth)
     return CODE_BYTES + (uring > threads ? uring : threads) + moec_reader_emulated_bytes(depth_of(depth));
 }
 
-enum moec_status moec_reader_create(const struct moec_file *file, const struct moec_reader_options *options,
-                                    struct moec_reader **out, struct moec_error *err)
+static enum moec_status create_auto(const struct moec_file *file, const struct moec_reader_options *options,
+                                    struct moec_reader_target target, struct moec_reader **out,
+                                    struct moec_error *err)
 {
     char why[64] = "";
-    bool is_direct = options->io == MOEC_IO_DIRECT;
-    struct moec_reader_target target = {.depth = depth_of(options->depth), .alignment = direct_unit(options)};
-    if (options->io != MOEC_IO_AUTO)
-        return create_one(file, is_direct, options->engine, target, why, out, err);
-    is_direct = choose_direct(file, options, why);
     struct moec_error refusal = {0};
-    enum moec_status status =
-        create_one(file, is_direct, options->engine, target, why, out, is_direct ? &refusal : err);
+    const bool is_direct = choose_direct(file, options, why);
+    const enum moec_status status = create_one(file, is_direct ? WAY_DIRECT : WAY_CACHED, options->engine,
+                                               target, why, out, is_direct ? &refusal : err);
     if (status == MOEC_ERR_UNSUPPORTED && is_direct) /* not measured, and refused */
-        return create_one(file, false, options->engine, target, " (auto: direct reads are refused)", out,
+        return create_one(file, WAY_CACHED, options->engine, target, " (auto: direct reads are refused)", out,
                           err);
     return status == MOEC_OK || !is_direct ? status : moec_fail(err, status, "%s", refusal.message);
 }
 
+enum moec_status moec_reader_create(const struct moec_file *file, const struct moec_reader_options *options,
+                                    struct moec_reader **out, struct moec_error *err)
+{
+    const struct moec_reader_target target = {.depth = depth_of(options->depth),
+                                              .alignment = direct_unit(options),
+                                              .buffer = options->buffer,
+                                              .buffer_bytes = options->buffer_bytes};
+    struct moec_error refusal = {0};
+    switch (options->io) {
+    case MOEC_IO_DIRECT:
+        return create_one(file, WAY_DIRECT, options->engine, target, "", out, err);
+    case MOEC_IO_CACHED:
+        return create_one(file, WAY_CACHED, options->engine, target, "", out, err);
+    case MOEC_IO_MAPPED:
+        return create_one(file, WAY_MAPPED, options->engine, target, "", out, err);
+    case MOEC_IO_AUTO_MAPPED:
+        if (is_in_cache(file, options) && create_one(file, WAY_MAPPED, options->engine, target,
+                                                     " (auto: in the page cache)", out, &refusal) == MOEC_OK)
+            return MOEC_OK;
+        break;
+    case MOEC_IO_AUTO:
+        break;
+    }
+    MOEC_TRY(create_auto(file, options, target, out, err));
+    const size_t used = strlen((*out)->description);
+    if (refusal.status != MOEC_OK)
+        (void)snprintf((*out)->description + used, sizeof(*out)->description - used, " (not mapped: %.60s)",
+                       refusal.message);
+    return MOEC_OK;
+}
+
 enum moec_status moec_io_find(const char *name, enum moec_io *out, struct moec_error *err)
 {
-    static const char *const names[] = {
-        [MOEC_IO_AUTO] = "auto", [MOEC_IO_DIRECT] = "direct", [MOEC_IO_CACHED] = "cached"};
+    static const char *const names[] = {[MOEC_IO_AUTO] = "auto",
+                                        [MOEC_IO_DIRECT] = "direct",
+                                        [MOEC_IO_CACHED] = "cached",
+                                        [MOEC_IO_MAPPED] = "mapped",
+                                        [MOEC_IO_AUTO_MAPPED] = "auto+mapped"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) {
             *out = (enum moec_io)i;
             return MOEC_OK;
         }
-    return moec_fail(err, MOEC_ERR_USAGE, "unknown way of reading '%s', expected auto, direct or cached",
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "unknown way of reading '%s', expected auto, direct, cached, mapped or auto+mapped",
                      name);
 }

@@ -1,7 +1,8 @@
 /* Reading ranges of one file, many at once: the one place that decides how bytes come from the device (D8).
  *
  * A reader is a table of functions over one of several ways: O_DIRECT or the page cache, through io_uring or
- * through worker threads with pread; another reader may wrap it (moec_reader_emulate). It
+ * through worker threads with pread, or the pages of the page cache themselves, mapped into the buffer by
+ * worker threads; another reader may wrap it (moec_reader_emulate). It
  * knows files and bytes, nothing of experts. It handles short reads, EINTR and EAGAIN itself; other errors
  * come back as an errno in the request.
  *
@@ -58,6 +59,14 @@ enum moec_io {
                        * the file is in it, else from the device */
     MOEC_IO_DIRECT,   /* O_DIRECT; MOEC_ERR_UNSUPPORTED where the file system refuses it */
     MOEC_IO_CACHED,   /* the page cache */
+    /* The page cache's own pages: a request maps the file over its buffer, privately, and nothing is copied.
+     * The bytes are there when the request is done, but the kernel may drop and read them again later, so a
+     * file that is cut short or a device that fails meanwhile ends the process with SIGBUS, and a file that
+     * is written to may change in the buffer. Needs options.buffer, which holds zeros once the reader is
+     * destroyed; a request outside of it fails with EINVAL. MOEC_ERR_UNSUPPORTED where pages are not of 4096
+     * bytes, the file system maps no files or the kernel is older than 5.14 (MADV_POPULATE_READ). */
+    MOEC_IO_MAPPED,
+    MOEC_IO_AUTO_MAPPED, /* MAPPED where the file is in the page cache and can be mapped, else AUTO */
 };
 
 /* Which system interface reads; measurements choose, users get AUTO. */
@@ -74,7 +83,9 @@ struct moec_reader_options {
     uint64_t sample_bytes;              /* typical request, for MOEC_IO_AUTO's measurement */
     uint64_t sample_offset, sample_end; /* range of the file that it may read for it */
     uint32_t direct_unit;               /* the reader's alignment where it reads directly; 0 = 4096 */
-    uint8_t *buffer; /* at a multiple of 4096, for AUTO's measurement to read into; NULL: memory of its own */
+    /* At a multiple of 4096: where MAPPED maps to, and what AUTO's measurement reads into (NULL: memory of
+     * its own). Borrowed while the reader lives. */
+    uint8_t *buffer;
     uint64_t buffer_bytes;
 };
 
@@ -87,7 +98,7 @@ MOEC_WARN_UNUSED enum moec_status moec_reader_create(const struct moec_file *fil
 /* Bytes of memory that a reader of this depth takes at most, for a budget (rings, thread stacks touched). */
 uint64_t moec_reader_bytes(uint32_t depth);
 
-/* "auto", "direct", "cached". Errors: MOEC_ERR_USAGE. */
+/* "auto", "direct", "cached", "mapped", "auto+mapped". Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_io_find(const char *name, enum moec_io *out, struct moec_error *err);
 
 /* --- a slower device ---------------------------------------------------------------------------------------

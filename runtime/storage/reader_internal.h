@@ -16,8 +16,11 @@
 /* The file opened for one way of reading, and how an engine is to read it. */
 struct moec_reader_target {
     int fd;             /* the engine's once it was created */
-    uint32_t alignment; /* of direct reads; 1 for the page cache */
+    uint32_t alignment; /* of direct and mapped reads; 1 for the page cache */
     uint32_t depth;
+    bool is_mapped;  /* the threads map what is asked for instead of reading it */
+    uint8_t *buffer; /* (buffer_bytes), of a mapped reader */
+    uint64_t buffer_bytes;
 };
 
 /* Both leave what they are in `description`, without the way of reading ("io_uring, 32 at once"). Errors:
@@ -30,6 +33,20 @@ MOEC_WARN_UNUSED enum moec_status moec_reader_threads_create(const struct moec_r
 uint64_t moec_reader_uring_bytes(uint32_t depth);
 uint64_t moec_reader_threads_bytes(uint32_t depth);
 uint64_t moec_reader_emulated_bytes(uint32_t depth);
+
+/* ---- mapping (runtime/storage/reader_mapped.c) ---- */
+
+/* Threads that map at most: from the page cache two keep up with any processor's checks. */
+#define MOEC_READER_MAPPING_THREADS 4
+
+/* Whether this file can be mapped into this buffer, here. Errors: MOEC_ERR_UNSUPPORTED, with what refuses. */
+MOEC_WARN_UNUSED enum moec_status moec_reader_mapped_check(const struct moec_reader_target *target,
+                                                           const char *path, struct moec_error *err);
+/* Maps what is asked for over the request's buffer and waits for its pages; `error` and `done_ns` are then
+ * set. False: the process has as many mappings as the kernel gives, so the request is to be read instead. */
+bool moec_read_map(const struct moec_reader_target *target, struct moec_read *read);
+/* Makes the buffer memory of its own again, all zeros. */
+void moec_reader_mapped_end(const struct moec_reader_target *target);
 
 /* The next piece of a request to ask for: from `skip` bytes after its beginning, which is a multiple of the
  * alignment when the request's are. */

@@ -1,4 +1,5 @@
-/* Reading with worker threads and pread, for kernels and sandboxes that have no io_uring. */
+/* Reading with worker threads and pread, for kernels and sandboxes that have no io_uring, and mapping with
+ * them. */
 #include "runtime/storage/reader_internal.h"
 
 #include "formats/base/memory.h"
@@ -20,7 +21,7 @@
 
 struct threads_reader {
     struct moec_reader base;
-    int fd;
+    struct moec_reader_target target;
     pthread_mutex_t lock;
     pthread_cond_t submitted; /* `waiting` grew, its first may begin, or the end */
     pthread_cond_t changed;   /* `done` grew, or woken */
@@ -36,8 +37,19 @@ struct threads_reader {
 static int64_t read_piece(const struct threads_reader *self, const struct moec_read *read,
                           struct moec_read_piece piece)
 {
-    ssize_t n = pread(self->fd, read->buffer + piece.skip, piece.n_bytes, (off_t)(read->offset + piece.skip));
+    ssize_t n =
+        pread(self->target.fd, read->buffer + piece.skip, piece.n_bytes, (off_t)(read->offset + piece.skip));
     return n < 0 ? -(int64_t)errno : (int64_t)n;
+}
+
+static void read_whole(const struct threads_reader *self, struct moec_read *read)
+{
+    struct moec_read_piece piece;
+    if (self->target.is_mapped && moec_read_map(&self->target, read))
+        return;
+    do
+        piece = moec_read_next_piece(read, self->base.alignment);
+    while (!moec_read_take_answer(read, piece, read_piece(self, read, piece), self->target.fd));
 }
 
 static void *work(void *context)
@@ -57,11 +69,8 @@ static void *work(void *context)
         if (self->waiting.first != NULL) /* another may begin too */
             (void)pthread_cond_signal(&self->submitted);
         (void)pthread_mutex_unlock(&self->lock);
-        struct moec_read_piece piece;
         read->begun_ns = moec_now_ns();
-        do
-            piece = moec_read_next_piece(read, self->base.alignment);
-        while (!moec_read_take_answer(read, piece, read_piece(self, read, piece), self->fd));
+        read_whole(self, read);
         (void)pthread_mutex_lock(&self->lock);
         moec_read_load_remove(&self->load, read);
         moec_read_list_push(&self->done, read);
@@ -133,7 +142,9 @@ static void threads_destroy(struct moec_reader *base)
         return;
     struct threads_reader *self = (struct threads_reader *)base;
     join_workers(self);
-    (void)close(self->fd);
+    if (self->target.is_mapped)
+        moec_reader_mapped_end(&self->target);
+    (void)close(self->target.fd);
     free(self);
 }
 
@@ -179,7 +190,7 @@ enum moec_status moec_reader_threads_create(const struct moec_reader_target *tar
     struct threads_reader *self = memory;
     self->base.ops = &threads_ops;
     self->base.alignment = target->alignment;
-    self->fd = target->fd;
+    self->target = *target;
     int problem = pthread_mutex_init(&self->lock, NULL);
     if (problem == 0)
         problem = pthread_cond_init(&self->submitted, NULL);

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #define LEAST_DIRECT_ALIGNMENT 512
-#define LEAST_SLOT_UNIT        64 /* kernels read whole cache lines */
+#define MAPPED_ALIGNMENT       4096 /* a page */
+#define LEAST_SLOT_UNIT        64   /* kernels read whole cache lines */
 
 /* Where the records of a copy level stand. */
 struct extent {
@@ -36,14 +37,37 @@ static struct extent extent_of(const struct moec_bundle *bundle, uint32_t copy)
  * filled beforehand with as much as can be expected to fit. */
 #define FETCH_MAX_BYTES ((uint64_t)1 << 30)
 
+static bool is_auto(enum moec_io io)
+{
+    return io == MOEC_IO_AUTO || io == MOEC_IO_AUTO_MAPPED;
+}
+
 static enum moec_io way_under_emulation(const struct moec_bundle *bundle, const struct extent *extent,
                                         enum moec_io io)
 {
-    if (io != MOEC_IO_AUTO)
+    if (!is_auto(io))
         return io;
     if (extent->first < extent->end && extent->end - extent->first <= FETCH_MAX_BYTES)
         moec_file_fetch(&bundle->file, extent->first, extent->end - extent->first);
     return MOEC_IO_CACHED;
+}
+
+/* What was asked for by name. */
+static enum moec_status check_mapping(const struct moec_bundle *bundle, const struct moec_record_io *io,
+                                      struct moec_error *err)
+{
+    if (io->io != MOEC_IO_MAPPED)
+        return MOEC_OK;
+    if (io->emulation.bytes_per_second > 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "an emulated device reads '%s' and never maps it: choose another way of reading",
+                         bundle->file.path);
+    if (bundle->alignment < MAPPED_ALIGNMENT)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "records of '%s' stand at multiples of %" PRIu32
+                         " bytes, mapping needs %d; read through the page cache",
+                         bundle->file.path, bundle->alignment, MAPPED_ALIGNMENT);
+    return MOEC_OK;
 }
 
 enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
@@ -71,6 +95,9 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
                              bundle->file.path, bundle->alignment, LEAST_DIRECT_ALIGNMENT);
         options.io = MOEC_IO_CACHED;
     }
+    MOEC_TRY(check_mapping(bundle, io, err));
+    if (io->io == MOEC_IO_AUTO_MAPPED && bundle->alignment < MAPPED_ALIGNMENT)
+        options.io = bundle->alignment < LEAST_DIRECT_ALIGNMENT ? MOEC_IO_CACHED : MOEC_IO_AUTO;
     if (io->emulation.bytes_per_second > 0)
         options.io = way_under_emulation(bundle, &extent, options.io);
     struct moec_reader *reader = NULL;

@@ -14,14 +14,16 @@ struct moec_record_io {
     enum moec_io io;
     enum moec_io_engine engine;
     uint32_t depth;                  /* requests in flight; 0 = MOEC_RECORD_READER_DEPTH */
-    struct moec_emulation emulation; /* bytes_per_second 0 = the device as it is; else MOEC_IO_AUTO
-                                      * means the page cache, as nothing under it may be slower */
+    struct moec_emulation emulation; /* bytes_per_second 0 = the device as it is; else both AUTOs mean
+                                      * the page cache, as nothing under it may be slower */
     struct moec_reader_test_hook test_hook;
 };
 
 /* A reader of the records of one copy level into `buffer` (at a multiple of 4096, borrowed while the reader
- * lives). Records that stand at multiples of less than 512 bytes are read through the page cache. Errors:
- * those of moec_reader_create; MOEC_ERR_UNSUPPORTED for MOEC_IO_DIRECT with such records. */
+ * lives). Records that stand at multiples of less than 512 bytes are read through the page cache, and of less
+ * than 4096 are not mapped by MOEC_IO_AUTO_MAPPED. Errors: those of moec_reader_create; MOEC_ERR_UNSUPPORTED
+ * for MOEC_IO_DIRECT and MOEC_IO_MAPPED with such records, MOEC_ERR_USAGE for MOEC_IO_MAPPED with an
+ * emulation. */
 MOEC_WARN_UNUSED enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
                                                             const struct moec_record_io *io, uint8_t *buffer,
                                                             uint64_t buffer_bytes, struct moec_reader **out,

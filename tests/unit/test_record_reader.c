@@ -88,6 +88,41 @@ static void test_record_reader__reads_every_record(void **state)
     free(buffer);
 }
 
+static void test_record_reader__maps_where_records_stand_on_pages(void **state)
+{
+    const struct fixture *f = *state;
+    uint8_t *buffer = aligned_alloc(4096, 65536);
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL;
+    struct moec_record_io io = {.io = MOEC_IO_MAPPED};
+    const enum moec_status status =
+        moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err);
+    if (f->bundle->alignment < 4096) {
+        assert_status(status, MOEC_ERR_UNSUPPORTED, err);
+        assert_message(err, "bytes, mapping needs 4096");
+    } else if (status != MOEC_ERR_UNSUPPORTED) { /* on a machine that maps */
+        assert_status(status, MOEC_OK, err);
+        read_all(f, 1, reader, buffer);
+        reader->ops->destroy(reader);
+        io.io = MOEC_IO_AUTO_MAPPED;
+        assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK,
+                      err);
+        assert_non_null(strstr(reader->description, "mapped (auto: "));
+        read_all(f, 0, reader, buffer);
+        reader->ops->destroy(reader);
+    }
+    io = (struct moec_record_io){.io = MOEC_IO_AUTO_MAPPED, .emulation = {1000000000, 1000}};
+    assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
+    assert_non_null(strstr(reader->description, "us over cached through"));
+    reader->ops->destroy(reader);
+    err = (struct moec_error){0};
+    io.io = MOEC_IO_MAPPED;
+    assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_ERR_USAGE,
+                  err);
+    assert_message(err, "never maps");
+    free(buffer);
+}
+
 static void test_record_reader__emulation_stands_on_the_page_cache(void **state)
 {
     const struct fixture *f = *state;
@@ -202,6 +237,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_record_reader__reads_every_record, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_record_reader__maps_where_records_stand_on_pages, set_up,
+                                        tear_down),
+        {"test_record_reader__maps_where_records_stand_on_pages, between pages",
+         test_record_reader__maps_where_records_stand_on_pages, set_up_dense, tear_down, NULL},
         cmocka_unit_test_setup_teardown(test_record_reader__emulation_stands_on_the_page_cache, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_record_reader__dense_records_come_through_the_page_cache,

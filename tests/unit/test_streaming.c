@@ -116,7 +116,7 @@ static void compute_expected(struct fixture *f)
     moec_expert_cache_free(cache);
 }
 
-static int set_up(void **state)
+static struct fixture *make_fixture(uint32_t alignment)
 {
     struct fixture *f = calloc(1, sizeof *f);
     struct moec_error err = {0};
@@ -124,6 +124,7 @@ static int set_up(void **state)
     uint64_t random = 4;
     assert_non_null(f);
     sample_make(&f->sample, N_EXPERT, 40, 24, 99);
+    f->sample.parts.alignment = alignment;
     sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
     assert_status(moec_bundle_load_dense(f->bundle, &dense, &err), MOEC_OK, err);
     assert_status(moec_model_create(&f->bundle->config, &dense, &f->model, &err), MOEC_OK, err);
@@ -131,7 +132,19 @@ static int set_up(void **state)
     for (uint32_t i = 0; i < N_TOK; i++)
         f->tokens[i] = random_u32(&random) % N_VOCAB;
     compute_expected(f);
-    *state = f;
+    return f;
+}
+
+static int set_up(void **state)
+{
+    *state = make_fixture(64);
+    return 0;
+}
+
+/* Of records that can be mapped. */
+static int set_up_pages(void **state)
+{
+    *state = make_fixture(4096);
     return 0;
 }
 
@@ -168,7 +181,8 @@ static struct moec_expert_cache_options random_options(const struct fixture *f, 
         .preload_count = random_u32(random) % 4 * (random_u32(random) % 2),
         .is_warm = random_u32(random) % 2 == 0,
         .keeps_nothing = random_u32(random) % 8 == 0,
-        .io = {.depth = random_u32(random) % 4,
+        .io = {.io = f->bundle->alignment == 4096 ? MOEC_IO_AUTO_MAPPED : MOEC_IO_AUTO,
+               .depth = random_u32(random) % 4,
                .engine = random_u32(random) % 2 == 0 ? MOEC_IO_ENGINE_AUTO : MOEC_IO_ENGINE_THREADS,
                .test_hook = {faulty_wrap, faults}},
     };
@@ -321,6 +335,10 @@ static void test_streaming__two_sessions(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST_PAGES(name)                                                                                     \
+    {                                                                                                        \
+#name "_mapped", name, set_up_pages, tear_down, NULL                                                 \
+    }
 
 int main(int argc, char **argv)
 {
@@ -330,6 +348,10 @@ int main(int argc, char **argv)
         TEST(test_streaming__warm_start_is_waited_for),
         TEST(test_streaming__faults_change_no_token),
         TEST(test_streaming__two_sessions),
+        TEST_PAGES(test_streaming__same_bits_however_it_streams),
+        TEST_PAGES(test_streaming__decisions_know_no_time),
+        TEST_PAGES(test_streaming__faults_change_no_token),
+        TEST_PAGES(test_streaming__two_sessions),
     };
     if (argc > 1)
         n_fault = (uint32_t)strtoul(argv[1], NULL, 10);
