@@ -158,8 +158,13 @@ $(BUILD)/gpu/peak: $(BUILD)/cuda/tests/gpu/peak.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $^ -o $@ $(CUDART) -lpthread
 
+$(BUILD)/gpu/speeds: $(BUILD)/obj/tests/gpu/speeds.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $^ -o $@ $(TOOL_LIBS)
+
 .PHONY: gpu-programs
-gpu-programs: all $(GPU_KERNEL_TESTS) $(GPU_MODEL_TESTS) $(BUILD)/gpu/peak $(BUILD)/tools/make_random_checkpoint
+gpu-programs: all $(GPU_KERNEL_TESTS) $(GPU_MODEL_TESTS) $(BUILD)/gpu/peak $(BUILD)/gpu/speeds \
+    $(BUILD)/tools/make_random_checkpoint
 	@tests/gpu/pack.sh $(BUILD)/gpu-programs $(BUILD)/moec $(BUILD)/libmoert-cuda.so \
 	    $(filter-out all,$^)
 endif

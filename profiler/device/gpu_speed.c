@@ -352,6 +352,22 @@ static struct moec_cuda_matrix moved(const struct moec_matrix *matrix, const uin
     return moec_cuda_matrix_make(matrix, matrix->rows > 0 ? data + (matrix->data - record) : data);
 }
 
+float moec_gpu_speed_input(uint32_t i)
+{
+    return (float)(i * 2654435761u >> 8) * 0x1p-23f - 1.0f; /* Knuth's multiplicative hash, in [-1, 1) */
+}
+
+static enum moec_status send_input(const struct work *work, uint32_t n, float *x, struct moec_error *err)
+{
+    float *values = NULL;
+    MOEC_TRY(moec_alloc((void **)&values, n, sizeof *values, "an input", err));
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = moec_gpu_speed_input(i);
+    const enum moec_status status = send(work->speed, x, values, n * sizeof *values, err);
+    free(values);
+    return status;
+}
+
 /* Sends jobs with a record each; `piece` is room for the jobs. */
 static enum moec_status send_jobs(struct work *work, const struct moec_mlp *mlp, const uint8_t *record,
                                   uint64_t n_bytes, struct moec_cuda_mlp_job *piece, uint32_t n_jobs,
@@ -364,7 +380,10 @@ static enum moec_status send_jobs(struct work *work, const struct moec_mlp *mlp,
                                               .up = moved(&mlp->up, record, data),
                                               .down = moved(&mlp->down, record, data),
                                               .first = j,
-                                              .n = 1};
+                                              .n = 1,
+                                              .threshold = mlp->filter.threshold,
+                                              .filter_at = (uint8_t)mlp->filter.at,
+                                              .has_filter = mlp->filter.is_on};
         MOEC_TRY(send(work->speed, data, record, n_bytes, err));
     }
     *jobs = place;
@@ -391,6 +410,7 @@ static enum moec_status prepare_mlps(struct work *work, const struct moec_mlp *m
                  err));
     float *const x = take(work, row_bytes), *const out = take(work, rows_bytes),
                  *const h = take(work, h_bytes), *const partials = take(work, partial_bytes);
+    MOEC_TRY_OUT(send_input(work, n_embd, x, err));
     for (uint32_t i = 0; i < work->n_launches; i++) {
         const void *jobs = NULL;
         MOEC_TRY_OUT(send_jobs(work, mlp, record, n_bytes, piece, n_jobs, &jobs, err));

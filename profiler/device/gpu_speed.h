@@ -39,6 +39,9 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_product(const struct moec_gpu_s
                                                          uint32_t columns, uint32_t n_tok, uint64_t *n_bytes,
                                                          uint64_t *ns, struct moec_error *err);
 
+/* Number i of the row that experts are measured with. */
+float moec_gpu_speed_input(uint32_t i);
+
 /* n_jobs experts with one token, in one launch. Each has the matrices of `mlp`, which lie in `record`
  * (n_bytes, of the process's memory); it is copied to the device, once for each. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_experts(const struct moec_gpu_speed *speed,

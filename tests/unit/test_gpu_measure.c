@@ -144,6 +144,36 @@ static void a_device_without_room_is_told(void **state)
     release(&made);
 }
 
+/* What has no place in a section: copies within the device, several experts in a launch, neurons left out. */
+static void parts_are_measured_by_themselves(void **state)
+{
+    (void)state;
+    struct made made = make_bundle("olmoe");
+    struct moec_gpu_speed speed = {.kernels = &kernels, .limit_ns = 1, .cache_bytes = 1};
+    struct moec_mlp mlp = {0};
+    uint64_t ns = 0;
+    const uint64_t n_bytes = made.bundle->records[0].n_bytes;
+    uint8_t *record = malloc(n_bytes);
+    assert_non_null(record);
+    MUST(moec_bundle_read_record(made.bundle, 0, 0, 0, record, &err));
+    moec_record_bind(moec_bundle_layout(made.bundle, 0, 0, 0), record, &mlp);
+    MUST(open_stand_in(0, &speed.gpu, &err));
+    MUST(speed.gpu->ops->stream_create(speed.gpu, &speed.stream, &err));
+    MUST(moec_gpu_speed_within(&speed, 100000, &ns, &err));
+    assert_true(ns > 0);
+    MUST(moec_gpu_speed_experts(&speed, &mlp, record, n_bytes, 3, &ns, &err));
+    assert_true(ns > 0);
+    mlp.filter = (struct moec_mlp_filter){.is_on = true, .at = MOEC_PROJECTION_UP, .threshold = INFINITY};
+    MUST(moec_gpu_speed_experts(&speed, &mlp, record, n_bytes, 2, &ns, &err));
+    assert_true(ns > 0);
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_true(fabsf(moec_gpu_speed_input(i)) <= 1);
+    speed.gpu->ops->stream_free(speed.gpu, speed.stream);
+    speed.gpu->ops->close(speed.gpu);
+    free(record);
+    release(&made);
+}
+
 /* Times by the line through the nearest two sizes. */
 static void copies_between_sizes_take_what_lies_between(void **state)
 {
@@ -168,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_section_is_measured_whole),
         cmocka_unit_test(a_device_without_room_is_told),
+        cmocka_unit_test(parts_are_measured_by_themselves),
         cmocka_unit_test(copies_between_sizes_take_what_lies_between),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
