@@ -236,6 +236,8 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     const enum moec_stack stack = moec_config_stack(config, layer);
     make_spans(sweep, layer, batch, own_rows(sweep, layer, batch, store));
+    if (ordinal >= 0 && store->attention_in != NULL)
+        memcpy(store->attention_in, hidden, batch->n_rows * stride * sizeof(float));
     MOEC_TRY(moec_forward_attention(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err));
     if (stack == MOEC_STACK_DECODER && sweep->source_start != NULL)
         MOEC_TRY(cross(sweep, run, batch, layer, all, hidden, store, err));

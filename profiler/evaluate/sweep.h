@@ -65,6 +65,8 @@ static inline uint64_t moec_stacked_rows(uint32_t index, uint32_t n_encoder, uin
 struct moec_sweep_store {
     float *attention_out; /* (S, R, stride), moec_stacked_rows by MoE ordinal: hidden states of each MoE layer
                            * before its MLP */
+    float *attention_in;  /* (max_tokens of the forward, stride): those of the batch at work before its
+                           * attention,  in MoE layers */
     const struct moec_kv_state *kv;        /* each of the D layers, at least R rows */
     const struct moec_kv_state *source_kv; /* the same of the sources */
 

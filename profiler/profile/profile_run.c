@@ -406,7 +406,8 @@ static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_
         {results->values, results->n_value * sizeof *results->values}};
     const uint32_t n_part = sizeof parts / sizeof *parts;
     bool found = false;
-    MOEC_TRY(moec_unit_find(job->units, "routing", parts, n_part, &job->multiply_adds, &found, err));
+    MOEC_TRY(
+        moec_unit_find(job->units, "routing by position", parts, n_part, &job->multiply_adds, &found, err));
     if (found)
         return check_trace(job, err);
     struct moec_routing routing = {.experts = profile->trace_experts,
@@ -417,7 +418,7 @@ static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_
     MOEC_TRY(moec_routing_run(job->model, moec_variants_experts(job->variants), options->kernels,
                               options->n_threads, &job->windows, &routing, options->progress, err));
     job->multiply_adds += routing.multiply_adds;
-    return moec_unit_keep(job->units, "routing", parts, n_part, routing.multiply_adds, err);
+    return moec_unit_keep(job->units, "routing by position", parts, n_part, routing.multiply_adds, err);
 }
 
 static enum moec_status study_routing(struct moec_profile_job *job, struct moec_error *err)

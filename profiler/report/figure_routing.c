@@ -602,6 +602,97 @@ enum moec_status moec_figure_recall(const struct moec_profile *profile, uint32_t
     return status;
 }
 
+/* Mean of the layers that have one, in percent, by width. */
+static enum moec_status add_position(const struct moec_study *study, uint64_t position,
+                                     struct moec_chart *chart, struct moec_error *err)
+{
+    const uint64_t n_position = study->axes[1].n, n_width = study->axes[2].n;
+    struct moec_chart_series *series = NULL;
+    char name[MOEC_CHART_LABEL];
+    moec_figure_axis_text(&study->axes[1], position, name);
+    MOEC_TRY(moec_chart_add_series(chart, name, n_width, &series, err));
+    for (uint64_t i = 0; i < n_width; i++) {
+        double sum = 0;
+        uint64_t n = 0;
+        for (uint64_t s = 0; s < study->axes[0].n; s++) {
+            const double value = study->values[(s * n_position + position) * n_width + i];
+            sum += isfinite(value) ? value : 0;
+            n += isfinite(value) ? 1 : 0;
+        }
+        series->x[i] = moec_study_axis_value(&study->axes[2], i);
+        series->y[i] = n > 0 ? 100 * sum / (double)n : (double)NAN;
+    }
+    return MOEC_OK;
+}
+
+/* The path table's, of the layers that have one before them. */
+static enum moec_status add_path(const struct moec_profile *profile, const struct moec_study *path,
+                                 struct moec_chart *chart, struct moec_error *err)
+{
+    struct moec_chart_series *series = NULL;
+    double sum = 0;
+    uint64_t n = 0;
+    MOEC_TRY(moec_chart_add_series(chart, "path table", path->axes[1].n, &series, err));
+    for (uint64_t s = 0; s < path->axes[0].n; s++)
+        n += is_predicted(profile, s);
+    for (uint64_t i = 0; i < series->n; i++) {
+        for (uint64_t s = 0; s < path->axes[0].n; s++)
+            sum += is_predicted(profile, s) ? path->values[s * series->n + i] : 0;
+        series->x[i] = (double)i + 1;
+        series->y[i] = n > 0 ? 100 * sum / (double)n / fmax(profile->top_k, 1) : (double)NAN;
+    }
+    return MOEC_OK;
+}
+
+/* How many experts each position must name for 95 % of those that are needed. */
+static void say_positions(const struct moec_profile *profile, const struct moec_study *study,
+                          struct moec_chart *chart)
+{
+    const uint64_t quarter = ((uint64_t)profile->n_expert + 3) / 4;
+    const uint64_t wide = quarter > profile->top_k ? quarter : profile->top_k;
+    char k[MOEC_CHART_NUMBER], w[MOEC_CHART_NUMBER];
+    moec_figure_say(chart, "Means over the layers that have such a position before them.");
+    for (uint32_t p = 0; p < chart->n_series; p++) {
+        const struct moec_chart_series *series = &chart->series[p];
+        uint64_t width = 0;
+        while (width < series->n && !(series->y[width] >= 95))
+            width++;
+        if (series->n < wide || profile->top_k == 0 || !isfinite(series->y[0]) || width == series->n)
+            continue;
+        moec_figure_say(
+            chart, "%s: %s %% at k = %" PRIu32 ", %s %% at %" PRIu64 ", 95 %% from %g of %" PRIu64 " on.",
+            series->name, moec_chart_number(k, series->y[profile->top_k - 1]), profile->top_k,
+            moec_chart_number(w, series->y[wide - 1]), wide, series->x[width], study->axes[2].n);
+    }
+}
+
+enum moec_status moec_figure_positions(const struct moec_profile *profile, uint32_t index,
+                                       struct moec_chart *chart, struct moec_error *err)
+{
+    static const char *const axes[] = {"moe_layer", "position", "width"};
+    static const char *const rank_axes[] = {"moe_layer", "activation_rank"};
+    const struct moec_study *study = moec_figure_find(profile, "predict/positions", 3, axes);
+    const struct moec_study *path = moec_figure_find(profile, "conditional/path", 2, rank_axes);
+    if (index > 0 || study == NULL)
+        return MOEC_OK;
+    moec_figure_name(chart, "positions");
+    moec_figure_title(chart, "Activated experts among those that a router prefers from an earlier position");
+    (void)snprintf(chart->source, sizeof chart->source, "Fate, Table 1 and Fig. 4; HOBBIT, Fig. 7");
+    chart->kind = MOEC_CHART_LINES;
+    (void)snprintf(chart->x.name, sizeof chart->x.name, "predicted");
+    (void)snprintf(chart->x.label, sizeof chart->x.label, "experts that are predicted");
+    chart->x.is_whole = true;
+    (void)snprintf(chart->y.name, sizeof chart->y.name, "recall_percent");
+    (void)snprintf(chart->y.label, sizeof chart->y.label, "recall, %%");
+    chart->y.has_zero = true;
+    for (uint64_t p = 0; p < study->axes[1].n && chart->n_series + 1 < MOEC_CHART_MAX_SERIES; p++)
+        MOEC_TRY(add_position(study, p, chart, err));
+    if (path != NULL)
+        MOEC_TRY(add_path(profile, path, chart, err));
+    say_positions(profile, study, chart);
+    return MOEC_OK;
+}
+
 /* ---- gate weight ---- */
 
 enum moec_status moec_figure_gate_norm(const struct moec_profile *profile, uint32_t index,

@@ -40,6 +40,8 @@ static const struct maker {
     {"Conditional and unconditional activation", MOEC_FIGURE_ROUTING, "conditional/path", "a new profile",
      moec_figure_conditional},
     {"Recall of predictors", MOEC_FIGURE_ROUTING, "predict/recall", "a new profile", moec_figure_recall},
+    {"Recall by width and position", MOEC_FIGURE_ROUTING, "predict/positions", "a new profile",
+     moec_figure_positions},
     {"Similarity of neighbouring gate inputs", MOEC_FIGURE_ROUTING, "predict/cosine", "a new profile",
      moec_figure_cosine},
     {"Gate weight and output norm", MOEC_FIGURE_ROUTING, "gate/output_norm", "a new profile",

@@ -4,6 +4,7 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
 #include "profiler/routing/paths.h"
+#include "profiler/routing/position_study.h"
 #include "profiler/routing/up_study.h"
 
 #include <math.h>
@@ -28,6 +29,7 @@ struct moec_router_study {
     const struct moec_windows *windows;
     struct moec_pool pool;
     struct moec_up_study *up;
+    struct moec_position_study *positions;
     size_t stride, router_stride;    /* floats of an input, of a row of router scores */
     uint64_t n_token, n_layer_token; /* in all, and those that the layer at work reads */
     uint32_t n_moe, n_listed;        /* S, experts kept of a prediction */
@@ -42,7 +44,8 @@ struct moec_router_study {
 
     uint64_t sample_step; /* tokens in a stretch that gives one to the cosine */
     float *sample_input;  /* (tokens of the sample, stride): gate inputs of the layer before */
-    double cosine_sum;    /* of one layer */
+    struct moec_position_sample *samples; /* (tokens of the sample): those of the batch at work */
+    double cosine_sum;                    /* of one layer */
     uint64_t n_cosine;
 
     uint32_t next_window;
@@ -73,6 +76,7 @@ static enum moec_status allocate(struct moec_router_study *study, uint32_t max_t
         {(void **)&study->sorted, study->n_token, sizeof(float)},
         {(void **)&study->predicted, study->n_token, study->n_listed * sizeof(uint16_t)},
         {(void **)&study->hits, n_moe * n_expert, sizeof(uint64_t)},
+        {(void **)&study->samples, n_sample, sizeof *study->samples},
         {(void **)&study->gate, n_moe, sizeof *study->gate},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -108,10 +112,11 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
         n_thread * TILE_TOKENS * moec_lanes_padded(n_expert);
     return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +
            moec_config_moe_count(config) * (n_expert * sizeof(uint64_t) + sizeof(struct gate_sums)) +
-           moec_up_study_bytes(config, n_threads);
+           n_sample * sizeof(struct moec_position_sample) + moec_up_study_bytes(config, n_threads) +
+           moec_position_study_bytes(config, n_threads, n_sample, max_tokens);
 }
 
-enum moec_status moec_router_study_create(const struct moec_model *model, struct moec_experts *experts,
+enum moec_status moec_router_study_create(const struct moec_forward *forward, struct moec_experts *experts,
                                           const struct moec_kernels *kernels, int n_threads,
                                           const struct moec_windows *windows, uint32_t max_tokens,
                                           struct moec_router_results *results, struct moec_router_study **out,
@@ -119,6 +124,7 @@ enum moec_status moec_router_study_create(const struct moec_model *model, struct
 {
     enum moec_status status = MOEC_OK;
     struct moec_router_study *study = NULL;
+    const struct moec_model *model = forward->model;
     const struct moec_config *config = &model->config;
     const uint64_t n_token = moec_windows_token_count(windows);
     MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, "a study of routers", err));
@@ -138,6 +144,8 @@ enum moec_status moec_router_study_create(const struct moec_model *model, struct
     MOEC_TRY_OUT(allocate(study, max_tokens, err));
     MOEC_TRY_OUT(moec_up_study_create(config, experts, kernels, n_threads, windows, results->up_quantiles,
                                       &study->up, err));
+    MOEC_TRY_OUT(moec_position_study_create(forward, (n_token + study->sample_step - 1) / study->sample_step,
+                                            max_tokens, &study->positions, err));
     *out = study;
 out:
     if (status != MOEC_OK)
@@ -151,11 +159,18 @@ void moec_router_study_free(struct moec_router_study *study)
         return;
     void *const owned[] = {study->own_gate_input, study->input,  study->margins,      study->norms,
                            study->layer_margins,  study->sorted, study->router,       study->scores,
-                           study->hits,           study->gate,   study->sample_input, study->predicted};
+                           study->hits,           study->gate,   study->sample_input, study->predicted,
+                           study->samples};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     moec_up_study_free(study->up);
+    moec_position_study_free(study->positions);
     free(study);
+}
+
+float *moec_router_study_attention(struct moec_router_study *study)
+{
+    return moec_position_study_attention(study->positions);
 }
 
 void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_trace *trace)
@@ -209,10 +224,12 @@ static double dot(const struct moec_router_study *study, const float *a, const f
     return sum;
 }
 
-/* Compares this layer's inputs of sampled tokens with those of the layer before, and keeps them. */
-static void compare_inputs(struct moec_router_study *study, uint32_t ordinal, uint64_t first_row,
-                           uint32_t n_rows)
+/* Compares this layer's inputs of sampled tokens with those of the layer before, and keeps them. Returns how
+ * many study->samples has. */
+static uint32_t compare_inputs(struct moec_router_study *study, uint32_t ordinal, uint64_t first_row,
+                               uint32_t n_rows)
 {
+    uint32_t n = 0;
     const uint64_t end = first_row + n_rows;
     for (uint64_t i = first_row / study->sample_step; i * study->sample_step < end; i++) {
         const uint64_t token = sample_token(study, i);
@@ -229,7 +246,9 @@ static void compare_inputs(struct moec_router_study *study, uint32_t ordinal, ui
             study->multiply_adds += 3 * (uint64_t)study->config->n_embd;
         }
         memcpy(before, input, study->stride * sizeof *input);
+        study->samples[n++] = (struct moec_position_sample){(uint32_t)i, (uint32_t)(token - first_row)};
     }
+    return n;
 }
 
 /* ---- the next layer's gate ---- */
@@ -365,6 +384,10 @@ static void finish_layer(struct moec_router_study *study, uint32_t ordinal)
                    study->results->margin + ordinal * N_MARGIN);
     if (ordinal + 1 == study->n_moe)
         finish_gate(study);
+    moec_position_study_finish(study->positions, ordinal,
+                               study->results->position_recall +
+                                   (size_t)ordinal * MOEC_POSITION_COUNT * n_expert,
+                               study->results->position_cosine + (size_t)ordinal * MOEC_POSITION_COSINE);
     if (is_first_of_stack(study, ordinal))
         return;
     moec_paths_recall(study->hits + (size_t)ordinal * n_expert, 1, n_expert, study->config->top_k,
@@ -398,7 +421,9 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
     }
     memcpy(study->layer_margins + first_row, study->margins, n_rows * sizeof *study->margins);
     study->multiply_adds += (uint64_t)n_rows * k * study->config->n_embd;
-    compare_inputs(study, ordinal, first_row, n_rows);
+    const uint32_t n_sample = compare_inputs(study, ordinal, first_row, n_rows);
+    moec_position_study_batch(study->positions, ordinal, study->samples, n_sample, study->gate_input,
+                              experts);
     if (!is_last_of_stack(study, ordinal))
         predict_next(study, ordinal, first_row, n_rows);
     MOEC_TRY(moec_up_study_windows(study->up, ordinal, first_window, study->next_window - first_window,
@@ -427,6 +452,8 @@ enum moec_status moec_router_results_create(const struct moec_config *config,
         {&results->output_norm, MOEC_GATE_BINS},
         {&results->weighted_norm, MOEC_GATE_BINS},
         {&results->up_quantiles, n_cell * MOEC_UP_QUANTILES},
+        {&results->position_recall, n_cell * MOEC_POSITION_COUNT},
+        {&results->position_cosine, n_moe * MOEC_POSITION_COSINE},
     };
     *results = (struct moec_router_results){.n_moe = (uint32_t)n_moe, .n_expert = config->n_expert};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -514,10 +541,11 @@ enum moec_status moec_router_results_add(const struct moec_router_results *resul
     };
     for (size_t i = 0; i < sizeof studies / sizeof *studies; i++)
         MOEC_TRY(moec_profile_add_study(profile, &studies[i], NULL, err));
-    return MOEC_OK;
+    return moec_position_study_add(profile, results->position_recall, results->position_cosine, err);
 }
 
 uint64_t moec_router_study_multiply_adds(const struct moec_router_study *study)
 {
-    return study->multiply_adds + moec_up_study_multiply_adds(study->up);
+    return study->multiply_adds + moec_up_study_multiply_adds(study->up) +
+           moec_position_study_multiply_adds(study->positions);
 }

@@ -13,7 +13,8 @@
  * expert's unweighted output, relative to the layer's mean, by gate weight; gate/weighted_norm: the norm of
  * what it adds, weight times output (HOBBIT III-B, Fig. 5(a)) gate/correlation   Pearson's correlation of
  * gate weight and weighted norm over all choices of a layer; gate/output_correlation: of gate weight and
- * unweighted norm neurons/up_quantiles profiler/routing/up_study.h
+ * unweighted norm neurons/up_quantiles profiler/routing/up_study.h predict/positions
+ * profiler/routing/position_study.h
  *
  * Of an encoder-decoder model each stack is on its own: its first MoE layer has no gate before it, its last
  * none after it, and what is counted for each token is counted for those that the stack reads.
@@ -44,6 +45,8 @@ struct moec_router_results {
     double *correlation, *output_correlation; /* (S) */
     double *output_norm, *weighted_norm;      /* (MOEC_GATE_BINS) */
     double *up_quantiles;                     /* (S, E, MOEC_UP_QUANTILES) */
+    double *position_recall;                  /* (S, MOEC_POSITION_COUNT, E) */
+    double *position_cosine;                  /* (S, MOEC_POSITION_COSINE) */
 };
 
 /* All NaN: nothing is known yet. */
@@ -67,10 +70,13 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
 /* Listens to batches of at most max_tokens; `results` are there after the last one. Everything is borrowed
  * until free. */
 MOEC_WARN_UNUSED enum moec_status moec_router_study_create(
-    const struct moec_model *model, struct moec_experts *experts, const struct moec_kernels *kernels,
+    const struct moec_forward *forward, struct moec_experts *experts, const struct moec_kernels *kernels,
     int n_threads, const struct moec_windows *windows, uint32_t max_tokens,
     struct moec_router_results *results, struct moec_router_study **out, struct moec_error *err);
 void moec_router_study_free(struct moec_router_study *study);
+
+/* Where a sweep leaves a batch's hidden states before attention, for moec_sweep_store. */
+float *moec_router_study_attention(struct moec_router_study *study);
 
 /* Points the members of a trace that the study wants at its own arrays; others are left alone. */
 void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_trace *trace);

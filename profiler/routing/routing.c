@@ -124,12 +124,17 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
                             "routing of a batch", err));
     struct moec_mlp_trace trace = {.experts = collector.experts, .weights = collector.weights};
     if (routing->results != NULL) {
-        MOEC_TRY_OUT(moec_router_study_create(model, experts, kernels, n_threads, windows, max_tokens,
+        MOEC_TRY_OUT(moec_router_study_create(&forward, experts, kernels, n_threads, windows, max_tokens,
                                               routing->results, &collector.study, err));
         moec_router_study_trace(collector.study, &trace);
     }
     const struct moec_sweep_store store = {
-        .states = &hidden, .trace = &trace, .traced = collect, .worked = worked, .context = &collector};
+        .states = &hidden,
+        .trace = &trace,
+        .traced = collect,
+        .worked = worked,
+        .context = &collector,
+        .attention_in = collector.study != NULL ? moec_router_study_attention(collector.study) : NULL};
     MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows->n_window, hidden.rows, &store, err));
     for (size_t i = 0; i < n_cell; i++) {
         if (routing->activations[i] > 0)

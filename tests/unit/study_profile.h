@@ -89,6 +89,9 @@ static inline enum moec_status study_add_routing(struct moec_profile *p, enum st
                        (struct moec_study_axis[]){layer, study_axis("predictor", 3, NULL, predictors),
                                                   study_axis("cut", 3, NULL, NULL)}));
     MOEC_TRY(study_add(p, "predict/cosine", kind, 0.8, 1, 1, &layer));
+    MOEC_TRY(study_add(p, "predict/positions", kind, 0.3, 1.1, 3,
+                       (struct moec_study_axis[]){layer, study_axis("position", 3, NULL, predictors),
+                                                  study_axis("width", p->n_expert, NULL, NULL)}));
     const struct moec_study_axis gates = study_axis("gate_weight", 20, weights, NULL);
     MOEC_TRY(study_add(p, "gate/output_norm", kind, 1, 1.01, 1, &gates));
     MOEC_TRY(study_add(p, "gate/weighted_norm", kind, 0.1, 1.2, 1, &gates));

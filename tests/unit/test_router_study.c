@@ -2,8 +2,10 @@
  * trace and plain loops. */
 #include "profiler/common/quantiles.h"
 #include "profiler/routing/paths.h"
+#include "profiler/routing/position_study.h"
 #include "profiler/routing/routing.h"
 #include "profiler/routing/up_study.h"
+#include "runtime/forward/steps.h"
 #include "tests/unit/fixture_model.h"
 
 #include <math.h>
@@ -16,6 +18,7 @@ struct traced {
     size_t stride;
     uint32_t *experts;
     float *weights, *margins, *input, *outputs;
+    float *attention; /* what attention reads */
 };
 
 static struct traced traced_make(struct fixture *fixture, const struct moec_windows *windows)
@@ -33,6 +36,7 @@ static struct traced traced_make(struct fixture *fixture, const struct moec_wind
     traced.weights = calloc(n * traced.k, sizeof(float));
     traced.margins = calloc(n, sizeof(float));
     traced.input = calloc(n * traced.stride, sizeof(float));
+    traced.attention = calloc(n * traced.stride, sizeof(float));
     traced.outputs = calloc(n * traced.k * traced.stride, sizeof(float));
     float *hidden = calloc(LENGTH * traced.stride, sizeof(float));
     float *keys = calloc(LENGTH * kv, sizeof(float)), *values = calloc(LENGTH * kv, sizeof(float));
@@ -51,6 +55,9 @@ static struct traced traced_make(struct fixture *fixture, const struct moec_wind
                                                  .input = traced.input + at * traced.stride,
                                                  .rank_outputs =
                                                      traced.outputs + at * traced.k * traced.stride};
+            if (ordinal >= 0)
+                moec_forward_norm(&forward, fixture->model->layers[layer].attention_norm, LENGTH, hidden,
+                                  traced.attention + at * traced.stride);
             assert_ok(moec_forward_attention(&forward, layer, &span, 1, LENGTH, hidden, &err), err);
             assert_ok(
                 moec_forward_mlp(&forward, layer, LENGTH, hidden, NULL, ordinal >= 0 ? &trace : NULL, &err),
@@ -70,6 +77,7 @@ static void traced_release(struct traced *traced)
     free(traced->weights);
     free(traced->margins);
     free(traced->input);
+    free(traced->attention);
     free(traced->outputs);
 }
 
@@ -155,6 +163,67 @@ static void check_gates(const struct fixture *fixture, const struct traced *trac
     assert_true(isnan(results->gate_recall[0]) && isnan(results->gate_top1[0]));
     free(router);
     free(scores);
+}
+
+/* Share of a layer's choices that fewer than `width` experts beat, on rows of one layer. */
+static double recall_of(const struct fixture *fixture, const struct traced *traced, uint32_t s,
+                        const float *rows, uint32_t width)
+{
+    const struct moec_config *config = &fixture->model->config;
+    const uint32_t n_expert = config->n_expert;
+    float *router = calloc((size_t)n_expert * traced->stride, sizeof(float));
+    float *scores = calloc(n_expert, sizeof(float));
+    uint64_t n_found = 0;
+    moec_kernels_scalar.decode_rows(&fixture->model->layers[moec_config_moe_layer(config, s)].router, 0,
+                                    n_expert, router, traced->stride);
+    for (uint32_t t = 0; t < traced->n_token; t++) {
+        moec_kernels_scalar.dot(rows + (size_t)t * traced->stride, traced->stride, 1, router, traced->stride,
+                                n_expert, config->n_embd, scores, n_expert);
+        for (uint32_t rank = 0; rank < traced->k; rank++) {
+            const uint32_t chosen = traced->experts[((size_t)s * traced->n_token + t) * traced->k + rank];
+            uint32_t n_better = 0;
+            for (uint32_t e = 0; e < n_expert; e++)
+                n_better += scores[e] > scores[chosen] || (scores[e] == scores[chosen] && e < chosen);
+            n_found += n_better < width;
+        }
+    }
+    free(router);
+    free(scores);
+    return (double)n_found / (double)(traced->n_token * traced->k);
+}
+
+/* So few tokens that the sample is all of them. */
+static void check_positions(const struct fixture *fixture, const struct traced *traced,
+                            const struct moec_router_results *results)
+{
+    const struct moec_config *config = &fixture->model->config;
+    const size_t n = (size_t)traced->n_token * traced->stride;
+    for (uint32_t s = 0; s < traced->n_moe; s++) {
+        const double *recall = results->position_recall + (size_t)s * MOEC_POSITION_COUNT * config->n_expert;
+        const double *cosine = results->position_cosine + (size_t)s * MOEC_POSITION_COSINE;
+        double sum = 0;
+        for (uint32_t position = 0; position < MOEC_POSITION_COUNT; position++) {
+            const bool is_here = position == 0, is_attention = is_here || position == MOEC_POSITION_COUNT - 1;
+            const uint32_t before = is_here ? 0 : is_attention ? 1 : position;
+            for (uint32_t width = 1; width <= config->n_expert; width++) {
+                const double value = recall[(size_t)position * config->n_expert + width - 1];
+                if (before > s) {
+                    assert_true(isnan(value));
+                    continue;
+                }
+                const float *rows = (is_attention ? traced->attention : traced->input) + (s - before) * n;
+                assert_near(value, recall_of(fixture, traced, s, rows, width), 1e-12);
+            }
+        }
+        for (uint32_t t = 0; t < traced->n_token; t++) {
+            const float *a = traced->attention + s * n + (size_t)t * traced->stride,
+                        *b = traced->input + s * n + (size_t)t * traced->stride;
+            sum += dot_of(a, b, config->n_embd) /
+                   sqrt(dot_of(a, a, config->n_embd) * dot_of(b, b, config->n_embd));
+        }
+        assert_near(cosine[0], sum / traced->n_token, 1e-5);
+        assert_true(isnan(cosine[1]) == (s == 0));
+    }
 }
 
 /* Two passes over values kept, where the study keeps sums. */
@@ -283,7 +352,9 @@ static void check_family(const char *name)
     struct traced traced = traced_make(&fixture, &windows);
     check_margins(&traced, &results);
     check_inputs(&traced, config, &results);
+    check_positions(&fixture, &traced, &results);
     check_gates(&fixture, &traced, &results);
+    check_positions(&fixture, &traced, &results);
     check_outputs(&traced, config, &results);
     check_up(&fixture, &traced, &results);
 
