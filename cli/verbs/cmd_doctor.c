@@ -152,8 +152,12 @@ static void print_model(const struct examination *x)
               n_moe);
     if (moec_config_is_encoder_decoder(config))
         cli_print(stdout, ", the first %" PRIu32 " an encoder's", config->n_encoder_layer);
-    cli_print(stdout, "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32 " neurons each; ",
-              config->n_expert, config->top_k, config->n_ff_expert);
+    char identities[64] = "";
+    if (config->n_identity > 0)
+        (void)snprintf(identities, sizeof identities, " and %" PRIu32 " that give their input",
+                       config->n_identity);
+    cli_print(stdout, "\n  %" PRIu32 " experts a layer%s, top-%" PRIu32 ", %" PRIu32 " neurons each; ",
+              config->n_expert, identities, config->top_k, config->n_ff_expert);
     if (config->n_ff_shared > 0)
         cli_print(stdout, "shared expert: %" PRIu32 " neurons\n", config->n_ff_shared);
     else
@@ -163,8 +167,8 @@ static void print_model(const struct examination *x)
     if (moec_config_rope_limit(config) > 0)
         cli_print(stdout, "  RoPE has other angles for contexts of more than %" PRIu32 " tokens (--ctx)\n",
                   moec_config_rope_limit(config));
-    cli_print(stdout, "  parameters: %s, active for a token: %s\n", count_text(all, x->doctor.n_parameter),
-              count_text(active, x->doctor.n_active));
+    cli_print(stdout, "  parameters: %s, active for a token: %s%s\n", count_text(all, x->doctor.n_parameter),
+              config->n_identity > 0 ? "at most " : "", count_text(active, x->doctor.n_active));
     if (x->bundle != NULL)
         cli_print(stdout, "  file: %s\n", cli_size_text(stored, x->bundle->file.n_bytes));
     else
@@ -366,6 +370,8 @@ static struct moec_json_out *json_model(const struct examination *x)
     moec_json_out_u64(node, "encoder_layers", config->n_encoder_layer);
     moec_json_out_u64(node, "moe_layers", moec_config_moe_count(config));
     moec_json_out_u64(node, "experts", config->n_expert);
+    if (config->n_identity > 0)
+        moec_json_out_u64(node, "identity_experts", config->n_identity);
     moec_json_out_u64(node, "top_k", config->top_k);
     moec_json_out_u64(node, "expert_neurons", config->n_ff_expert);
     moec_json_out_u64(node, "shared_neurons", config->n_ff_shared);

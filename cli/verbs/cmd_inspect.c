@@ -276,17 +276,21 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
               cli_size_text(size, bundle->file.n_bytes),
               cli_size_text(source, bundle->provenance.source_bytes),
               100 * (double)bundle->file.n_bytes / (double)bundle->provenance.source_bytes);
+    char identities[64] = "";
+    if (config->n_identity > 0)
+        (void)snprintf(identities, sizeof identities, " and %" PRIu32 " that give their input",
+                       config->n_identity);
     char stacks[64] = "";
     if (moec_config_is_encoder_decoder(config))
         (void)snprintf(stacks, sizeof stacks, ", the first %" PRIu32 " an encoder's",
                        config->n_encoder_layer);
     cli_print(stdout,
               "\nModel\n  %s: %" PRIu32 " layers%s (%" PRIu32 " with experts), hidden %" PRIu32 ", %" PRIu32
-              " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32
+              " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer%s, top-%" PRIu32 ", %" PRIu32
               " neurons each; ",
               config->family, config->n_layer, stacks, moec_config_moe_count(config), config->n_embd,
-              moec_config_attention(config)->n_head, config->n_vocab, config->n_expert, config->top_k,
-              config->n_ff_expert);
+              moec_config_attention(config)->n_head, config->n_vocab, config->n_expert, identities,
+              config->top_k, config->n_ff_expert);
     if (config->n_ff_shared > 0)
         cli_print(stdout, "shared expert: %" PRIu32 " neurons\n", config->n_ff_shared);
     else
@@ -337,6 +341,8 @@ static struct moec_json_out *json_model(const struct moec_config *config)
         moec_json_out_u64(node, "rope_context_tokens", config->rope_context);
     }
     moec_json_out_u64(node, "experts", config->n_expert);
+    if (config->n_identity > 0)
+        moec_json_out_u64(node, "identity_experts", config->n_identity);
     moec_json_out_u64(node, "top_k", config->top_k);
     moec_json_out_u64(node, "expert_neurons", config->n_ff_expert);
     moec_json_out_u64(node, "shared_neurons", config->n_ff_shared);

@@ -44,6 +44,7 @@ static const struct moec_family *const families[] = {
     &moec_family_hash_moe,
     &moec_family_nemotron_h,
     &moec_family_kimi_linear,
+    &moec_family_longcat_flash,
     &moec_family_gptsan,
     &moec_family_llama4,
 };
@@ -66,7 +67,6 @@ static const struct {
     {"dbrx", "queries, keys and values in one clipped product, and experts of a layer in one matrix"},
     {"deepseek_v4", "hyper-connections and compressed attention with an indexer"},
     {"jamba", "the state space of Mamba 1"},
-    {"longcat_flash", "two latent attentions a layer, and experts that pass their input on"},
 };
 
 static const char *find_missing(const char *model_type)
@@ -360,6 +360,10 @@ const char *moec_family_tensor_name(const char *pattern, const struct moec_confi
         int wrote = 0;
         if (strncmp(at, "{L}", 3) == 0) {
             wrote = snprintf(name + used, capacity - used, "%u", moec_config_stack_layer(config, layer));
+            at += 3;
+        } else if (strncmp(at, "{H}", 3) == 0 || strncmp(at, "{R}", 3) == 0) {
+            const uint32_t number = moec_config_stack_layer(config, layer);
+            wrote = snprintf(name + used, capacity - used, "%u", at[1] == 'H' ? number / 2 : number % 2);
             at += 3;
         } else if (strncmp(at, "{E}", 3) == 0) {
             wrote = snprintf(name + used, capacity - used, "%u", expert);

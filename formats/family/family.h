@@ -44,8 +44,9 @@ struct moec_family {
     /* What transformers assumes if config.json says nothing;
      * kinds[0] is what layers are like before they are placed. */
     struct moec_config defaults; /* n_kv_head 0: as many as heads; eos_ids as in the class */
-    /* Tensor names with {L} for the layer within its stack, {E} for the expert, and {_1} for "_1" where MLPs
-     * have a gate; NULL where the family has none. An encoder's layers have their own. */
+    /* Tensor names with {L} for the layer within its stack, {H} for the half of that number and {R} for the
+     * rest (of layers that files hold in pairs), {E} for the expert, and {_1} for "_1" where MLPs have a
+     * gate; NULL where the family has none. An encoder's layers have their own. */
     const char *names[MOEC_ROLE_COUNT];
     const char *expert_names[MOEC_PROJECTION_COUNT];
     const char *encoder_names[MOEC_ROLE_COUNT];

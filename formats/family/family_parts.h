@@ -17,7 +17,7 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     moec_family_gpt_oss, moec_family_gemma4, moec_family_granitemoehybrid, moec_family_deepseek_v2,
     moec_family_deepseek_v3, moec_family_glm4_moe_lite, moec_family_phimoe, moec_family_mistral4,
     moec_family_hash_moe, moec_family_nemotron_h, moec_family_kimi_linear, moec_family_gptsan,
-    moec_family_llama4;
+    moec_family_longcat_flash, moec_family_llama4;
 
 /* ---- names of tensors ---- */
 

@@ -362,6 +362,36 @@ static enum moec_status check_positions(const struct moec_config *c, const char 
     return MOEC_OK;
 }
 
+/* Experts that give their input, and sums that join the hidden state a layer later. */
+static enum moec_status check_identity(const struct moec_config *c, const char *subject,
+                                       struct moec_error *err)
+{
+    bool is_followed = true;
+    MOEC_TRY(check_range(subject, "experts that give their input", c->n_identity, 0,
+                         MOEC_MAX_EXPERTS - c->n_expert, err));
+    if (c->n_identity > 0 &&
+        (c->expert_capacity > 0 || c->n_group > 0 || c->own_norms || c->router_scales_input ||
+         (c->router_kind != MOEC_ROUTER_SOFTMAX && c->router_kind != MOEC_ROUTER_SIGMOID)))
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has experts that give their input beside an expert capacity, groups, norms of the "
+            "router's own, a router that scales what experts read or one of another kind, "
+            "expected a softmax or sigmoid of all alone",
+            subject);
+    for (uint32_t layer = 0; layer < c->n_layer; layer++)
+        is_followed = is_followed && (!moec_config_is_moe(c, layer) ||
+                                      (layer + 1 < c->n_layer && !moec_config_is_moe(c, layer + 1) &&
+                                       !moec_config_layer(c, layer + 1)->no_mlp));
+    if (c->joins_late && (!is_followed || c->norms != MOEC_NORMS_BEFORE || c->residual_scale > 0 ||
+                          c->layer_scale || c->n_encoder_layer > 0 || c->has_bypass))
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s adds what experts give a layer later, expected an MLP in the layer after each with "
+            "experts, norms before layers, and no factors, encoder or bypass",
+            subject);
+    return MOEC_OK;
+}
+
 static enum moec_status check_experts(const struct moec_config *c, const char *subject,
                                       struct moec_error *err)
 {
@@ -378,6 +408,7 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
             "%s has a bypass of the experts beside a shared expert, an encoder or norms of their "
             "own, expected none of these",
             subject);
+    MOEC_TRY(check_identity(c, subject, err));
     if ((c->dense_bias || c->dense_silu) && !c->plain_mlp)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has MLPs without experts that have biases or an activation of their own, and "
@@ -454,6 +485,8 @@ static enum moec_status check_factors(const struct moec_config *c, const char *s
 {
     MOEC_TRY(check_factor(subject, "the scale of the embedding", c->embedding_scale, err));
     MOEC_TRY(check_factor(subject, "the scale of residuals", c->residual_scale, err));
+    MOEC_TRY(check_factor(subject, "the scale of queries' latents", c->q_latent_scale, err));
+    MOEC_TRY(check_factor(subject, "the scale of latents", c->latent_scale, err));
     MOEC_TRY(check_factor(subject, "what logits are capped at", c->logit_cap, err));
     if (c->own_norms && (c->norms != MOEC_NORMS_AROUND || c->n_ff_shared == 0))
         return moec_fail(err, MOEC_ERR_FORMAT,

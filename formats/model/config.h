@@ -101,6 +101,9 @@ struct moec_config {
     /* Where angles depend on the length of the text: the length that they are for, 0 = at most the trained
      * context (moec_config_choose_rope). */
     uint32_t rope_context;
+    /* What latents are multiplied by after their norm: that of queries, and that of keys and values
+     * (LongCat-Flash); 0 = nothing. */
+    float q_latent_scale, latent_scale;
     /* Of layers with MOEC_ROPE_LONG: what the frequency of each pair is divided by in texts within the
      * trained context, and in longer ones; and the attention_factor of longer ones. */
     uint32_t n_rope_factor; /* pairs; 0 = there are no such layers */
@@ -125,6 +128,10 @@ struct moec_config {
     bool layer_scale; /* the hidden state is multiplied by a factor after each layer (Gemma 4) */
 
     uint32_t n_expert; /* routed experts of a MoE layer */
+    /* Further choices of its router, numbered from n_expert on, that give the token its input, times the
+     * router's weight (LongCat-Flash). They have no weights and are no experts in records, caches, profiles
+     * and statistics; see moec_config_has_passed. */
+    uint32_t n_identity;
     uint32_t top_k;
     uint32_t n_ff_expert; /* neurons of a routed expert */
     uint32_t n_ff_shared; /* neurons of the shared expert, 0 = none */
@@ -139,12 +146,15 @@ struct moec_config {
      * norm each, and what routed and shared experts add is normed before their sum is (Gemma 4, whose shared
      * expert is the layer's MLP). Weights of the chosen are multiplied by a factor of each expert. */
     bool own_norms;
+    /* What routed experts give joins the hidden state at the end of the layer that follows, which has an MLP
+     * (LongCat-Flash, whose layers are two of these); a shared expert's output joins it at once. */
+    bool joins_late;
 
     uint8_t router_kind; /* enum moec_router_kind */
     float router_jitter; /* of MOEC_ROUTER_SPARSEMIXER, else 0 */
-    bool router_bias;    /* router logits have a bias (n_expert) */
-    /* A bias (n_expert) is added to scores for the choice alone (DeepSeek-V3); layers that route by token
-     * have none. */
+    bool router_bias;    /* router logits have a bias (moec_config_choices) */
+    /* A bias (moec_config_choices) is added to scores for the choice alone (DeepSeek-V3); layers that route
+     * by token have none. */
     bool router_choice_bias;
     /* The expert's input is multiplied by the router's weight, not its output (Llama 4); only top-1. */
     bool router_scales_input;
@@ -181,6 +191,24 @@ static inline const struct moec_layer_kind *moec_config_layer(const struct moec_
 static inline bool moec_config_is_moe(const struct moec_config *config, uint32_t layer)
 {
     return moec_config_layer(config, layer)->is_moe;
+}
+
+/* What a router chooses among: routed experts, then those that give their input. */
+static inline uint32_t moec_config_choices(const struct moec_config *config)
+{
+    return config->n_expert + config->n_identity;
+}
+
+/* Whether a weight of 0 or less marks a choice that asks for no expert: its expert was full, or it is one
+ * that gives its input. Where such a choice gives the token its input, times the weight's size, its weight is
+ * negative. */
+static inline bool moec_config_has_passed(const struct moec_config *config)
+{
+    return config->expert_capacity > 0 || config->n_identity > 0;
+}
+static inline bool moec_config_passed_give_input(const struct moec_config *config)
+{
+    return config->full_keeps_input || config->n_identity > 0;
 }
 
 /* The trained context where angles depend on whether a text is longer than it, else 0. */

@@ -520,6 +520,45 @@ static enum moec_status decode_experts(const uint8_t *payload, size_t n_bytes,
     return MOEC_OK;
 }
 
+/* u32 experts that give their input, u32 0 or 1: sums join a layer later, f32 what latents of queries are
+ * multiplied by, and those of keys and values. */
+#define IDENTITY_BYTES 16u
+
+static size_t identity_size(const struct moec_config *c)
+{
+    return c->n_identity > 0 || c->joins_late || c->q_latent_scale != 0 || c->latent_scale != 0
+               ? IDENTITY_BYTES
+               : 0;
+}
+
+static void encode_identity(const struct moec_config *c, uint8_t *payload)
+{
+    moec_section_put_u32(&payload, c->n_identity);
+    moec_section_put_u32(&payload, c->joins_late);
+    moec_section_put_f32(&payload, c->q_latent_scale);
+    moec_section_put_f32(&payload, c->latent_scale);
+}
+
+static enum moec_status decode_identity(const uint8_t *payload, size_t n_bytes,
+                                        struct moec_config_reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes != IDENTITY_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for experts that give their input, expected %u",
+                         n_bytes, IDENTITY_BYTES);
+    c->n_identity = moec_section_get_u32(&payload);
+    const uint32_t joins_late = moec_section_get_u32(&payload);
+    if (joins_late > 1)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %u for sums that join a layer later, expected 0 or 1",
+                         joins_late);
+    c->joins_late = joins_late != 0;
+    c->q_latent_scale = moec_section_get_f32(&payload);
+    c->latent_scale = moec_section_get_f32(&payload);
+    return MOEC_OK;
+}
+
 #define NORM_BYTES 16u
 
 /* u8 place of norms, 3 zeros, f32 embedding scale, residual scale, logit divisor. */
@@ -816,6 +855,7 @@ const struct moec_config_block moec_config_blocks[] = {
     {19, "the router's jitter", jitter_size, encode_jitter, decode_jitter},
     {20, "routing by token", token_routes_size, encode_token_routes, decode_token_routes},
     {21, "scaled inputs", scaled_size, encode_scaled, decode_scaled},
+    {22, "experts that give their input", identity_size, encode_identity, decode_identity},
     {32, "norms and factors", norms_size, encode_norms, decode_norms},
     {33, "own norms and caps", caps_size, encode_caps, decode_caps},
     {34, "LayerNorms", centre_size, encode_centre, decode_centre},

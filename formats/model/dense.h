@@ -34,7 +34,7 @@
     X(Q_NORM, 11, 1, moec_layer_norm_dim(k, k->n_head))                                                      \
     X(K_NORM, 12, 1, moec_layer_norm_dim(k, k->n_kv_head))                                                   \
     X(MLP_NORM, 13, 1, c->n_embd)                                                                            \
-    X(ROUTER, 14, c->n_expert, c->n_embd)                                                                    \
+    X(ROUTER, 14, moec_config_choices(c), c->n_embd)                                                         \
     X(SHARED_EXPERT_GATE, 15, 1, c->n_embd)                                                                  \
     X(SHARED_UP, 16, c->n_ff_shared, c->n_embd)                                                              \
     X(SHARED_GATE, 17, c->n_ff_shared, c->n_embd)                                                            \
@@ -43,14 +43,14 @@
     X(DENSE_GATE, 20, k->n_ff_dense, c->n_embd)                                                              \
     X(DENSE_DOWN, 21, k->n_ff_dense, c->n_embd)                                                              \
     X(ATTENTION_BIAS, 22, c->n_bucket, k->n_head)                                                            \
-    X(ROUTER_BIAS, 23, 1, c->n_expert)                                                                       \
+    X(ROUTER_BIAS, 23, 1, moec_config_choices(c))                                                            \
     X(CROSS_NORM, 24, 1, c->n_embd)                                                                          \
     X(CROSS_Q, 25, k->n_head * k->head_dim, c->n_embd)                                                       \
     X(CROSS_K, 26, k->n_kv_head * k->head_dim, c->n_embd)                                                    \
     X(CROSS_V, 27, k->n_kv_head * k->head_dim, c->n_embd)                                                    \
     X(CROSS_O, 28, c->n_embd, k->n_head * k->head_dim)                                                       \
     X(ENCODER_NORM, 29, 1, c->n_embd)                                                                        \
-    X(ROUTER_CHOICE_BIAS, 30, 1, c->n_expert)                                                                \
+    X(ROUTER_CHOICE_BIAS, 30, 1, moec_config_choices(c))                                                     \
     X(O_BIAS, 31, 1, c->n_embd)                                                                              \
     X(SINKS, 32, 1, k->n_head)                                                                               \
     X(OUTPUT_GATE, 33, moec_layer_out_dim(k), moec_layer_gate_columns(k, c->n_embd))                         \

@@ -352,8 +352,8 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
     uint64_t n_expert = (uint64_t)p->n_moe_layer * p->n_expert;
     uint64_t n_choice = p->n_trace_token * p->n_moe_layer * p->top_k;
     uint64_t n_token = 0;
-    /* Layers of the other stack, and experts that were full, which only top-1 has. */
-    const bool may_be_none = p->window_source != NULL || p->top_k == 1;
+    /* Layers of the other stack, experts that were full, which only top-1 has, and choices that are none. */
+    const bool may_be_none = p->window_source != NULL || p->top_k == 1 || p->config.n_identity > 0;
     for (uint32_t w = 0; w < p->n_window; w++)
         n_token += moec_profile_traced(p, w);
     if (p->n_trace_token != 0 && p->n_trace_token != n_token)

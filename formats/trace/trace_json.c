@@ -253,34 +253,32 @@ out:
 
 /* ---- answers ---- */
 
-/* The active experts increase and are exactly those chosen, without the choices that an encoder-decoder model
- * found full. */
+/* The active experts increase and are exactly those chosen, where a choice of weight 0 may have asked for
+ * none: its expert was full, or it was one that gives its input. */
 static enum moec_status check_choices(struct loader *loader, const uint32_t *active, uint32_t n_active,
                                       const uint32_t *experts, const float *weights, uint64_t n_tok)
 {
     const uint32_t k = loader->replay->top_k;
-    const bool is_limited = loader->has_encoder;
+    const uint32_t is_active = ++loader->stamp, is_chosen = ++loader->stamp;
     uint32_t n_chosen = 0;
-    for (uint32_t i = 1; i < n_active; i++) {
-        if (active[i] <= active[i - 1])
+    for (uint32_t i = 0; i < n_active; i++) {
+        if (i > 0 && active[i] <= active[i - 1])
             return refuse(loader, "has active experts that do not increase");
+        loader->stamps[active[i]] = is_active;
     }
-    const uint32_t stamp = ++loader->stamp;
     for (uint64_t i = 0; i < n_tok * k; i++) {
-        const bool is_full = is_limited && weights[i] == 0;
-        n_chosen += !is_full && loader->stamps[experts[i]] != stamp;
-        if (!is_full)
-            loader->stamps[experts[i]] = stamp;
-        for (uint64_t j = i - i % k; j < i; j++) {
-            if (experts[j] == experts[i])
-                return refuse(loader, "has expert %u twice among the choices of a token", experts[i]);
-        }
+        uint32_t *stamp = &loader->stamps[experts[i]];
         if (!isfinite(weights[i]))
             return refuse(loader, "has a weight that is no number");
-    }
-    for (uint32_t i = 0; i < n_active; i++) {
-        if (loader->stamps[active[i]] != stamp)
-            return refuse(loader, "has expert %u active, which no token chose", active[i]);
+        if (*stamp != is_active && *stamp != is_chosen && weights[i] != 0)
+            return refuse(loader, "has expert %u chosen, which is not active", experts[i]);
+        n_chosen += *stamp == is_active;
+        if (*stamp == is_active)
+            *stamp = is_chosen;
+        for (uint64_t j = i - i % k; j < i && weights[i] != 0; j++) {
+            if (experts[j] == experts[i] && weights[j] != 0)
+                return refuse(loader, "has expert %u twice among the choices of a token", experts[i]);
+        }
     }
     if (n_chosen != n_active)
         return refuse(loader, "has %u active experts, expected the %u that were chosen", n_active, n_chosen);
@@ -308,9 +306,8 @@ static enum moec_status read_choices(struct loader *loader, const struct moec_js
     const struct moec_json *array = moec_json_find(args, "active"), *chosen = moec_json_find(args, "experts");
     const size_t n_active = moec_json_length(array);
     uint64_t weights = 0;
-    const size_t least = loader->has_encoder ? 0 : 1;
-    if (n_active < least || n_active > n_expert)
-        return refuse(loader, "has %zu active experts, expected %zu to %u", n_active, least, n_expert);
+    if (n_active > n_expert)
+        return refuse(loader, "has %zu active experts, expected at most %u", n_active, n_expert);
     if (moec_json_length(chosen) != n)
         return refuse(loader, "has %zu choices, expected %" PRIu64, moec_json_length(chosen), n);
     answer->n_active = (uint32_t)n_active;

@@ -65,10 +65,10 @@ moec_batch_sequences_batch(const struct moec_batch_sequences *sequences)
     return sequences->spans != NULL ? &sequences->batch : NULL;
 }
 
-/* Whether a traced choice did not reach its expert, because that was full. */
-static inline bool moec_choice_was_full(const struct moec_config *config, float weight)
+/* Whether a traced choice reached no expert: that was full, or the choice is one that gives its input. */
+static inline bool moec_choice_is_passed(const struct moec_config *config, float weight)
 {
-    return config->expert_capacity > 0 && moec_capacity_was_full(weight);
+    return moec_config_has_passed(config) && moec_capacity_was_full(weight);
 }
 
 #endif

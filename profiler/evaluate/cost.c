@@ -88,7 +88,8 @@ uint64_t moec_cost_mlp(const struct moec_config *config, uint32_t layer, uint64_
         return matrices * n * moec_config_layer(config, layer)->n_ff_dense * d;
     uint64_t shared = matrices * n * config->n_ff_shared * d + (config->shared_gate ? n * d : 0) +
                       (config->has_bypass ? n * d * d : 0);
-    return n * config->n_expert * d + config->top_k * (moec_cost_expert(config, n) + n * d) + shared;
+    return n * moec_config_choices(config) * d + config->top_k * (moec_cost_expert(config, n) + n * d) +
+           shared;
 }
 
 uint64_t moec_cost_head(const struct moec_config *config, uint64_t n)

@@ -1,6 +1,7 @@
 #include "profiler/profile/activations.h"
 
 #include "formats/base/memory.h"
+#include "profiler/evaluate/batch_sequences.h"
 
 #include <math.h>
 #include <string.h>
@@ -82,18 +83,21 @@ void moec_activations_clear(struct moec_activations *activations)
     memset(activations->n_count, 0, n_expert * sizeof *activations->n_count);
 }
 
-/* Tokens by expert, increasing: those of expert e are members[start[e]] .. members[start[e + 1] - 1]. */
-static void group_tokens(struct moec_activations *activations, uint32_t n_tok, const uint32_t *chosen)
+/* Tokens by expert, increasing, choices that reach none left out: those of expert e are members[start[e]] ..
+ * members[start[e + 1] - 1]. */
+static void group_tokens(struct moec_activations *activations, uint32_t n_tok, const uint32_t *chosen,
+                         const float *weights)
 {
     const uint32_t k = activations->config->top_k, n_expert = activations->config->n_expert;
     uint32_t *start = activations->start;
     memset(start, 0, ((size_t)n_expert + 2) * sizeof *start);
     for (uint32_t i = 0; i < n_tok * k; i++)
-        start[chosen[i] + 2]++;
+        start[chosen[i] + 2] += moec_choice_is_passed(activations->config, weights[i]) ? 0 : 1;
     for (uint32_t e = 0; e < n_expert; e++)
         start[e + 2] += start[e + 1];
     for (uint32_t i = 0; i < n_tok * k; i++)
-        activations->members[start[chosen[i] + 1]++] = i / k;
+        if (!moec_choice_is_passed(activations->config, weights[i]))
+            activations->members[start[chosen[i] + 1]++] = i / k;
 }
 
 /* A tile of tokens in one expert. */
@@ -164,10 +168,11 @@ static void add_expert(struct moec_activations *activations, const struct moec_m
 }
 
 enum moec_status moec_activations_add(struct moec_activations *activations, uint32_t layer, uint32_t n_tok,
-                                      const float *input, const uint32_t *chosen, struct moec_error *err)
+                                      const float *input, const uint32_t *chosen, const float *weights,
+                                      struct moec_error *err)
 {
     struct moec_experts *source = activations->experts;
-    group_tokens(activations, n_tok, chosen);
+    group_tokens(activations, n_tok, chosen, weights);
     for (uint32_t e = 0; e < activations->config->n_expert; e++) {
         struct moec_mlp mlp;
         if (activations->start[e] == activations->start[e + 1])

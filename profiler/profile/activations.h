@@ -24,11 +24,12 @@ void moec_activations_free(struct moec_activations *activations);
 void moec_activations_clear(struct moec_activations *activations);
 
 /* Counts the activations of n_tok tokens (a batch of the forward at most) of one model layer in the experts
- * that they chose: normed inputs (n_tok, moec_forward_stride) and choices (n_tok, top_k). Errors: those of
- * the expert source. */
+ * that they chose: normed inputs (n_tok, moec_forward_stride), choices and their weights (n_tok, top_k).
+ * Errors: those of the expert source. */
 MOEC_WARN_UNUSED enum moec_status moec_activations_add(struct moec_activations *activations, uint32_t layer,
                                                        uint32_t n_tok, const float *input,
-                                                       const uint32_t *chosen, struct moec_error *err);
+                                                       const uint32_t *chosen, const float *weights,
+                                                       struct moec_error *err);
 
 /* Magnitude that the share `q` (0..1) of the expert's activations stays under, to within a bin; 0 for an
  * expert without tokens. */

@@ -380,7 +380,7 @@ static enum moec_status check_trace(const struct moec_profile_job *job, struct m
 {
     const struct moec_profile *profile = job->profile;
     const uint64_t n = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
-    const bool may_be_none = job->windows.source != NULL || job->config->expert_capacity > 0;
+    const bool may_be_none = job->windows.source != NULL || moec_config_has_passed(job->config);
     for (uint64_t i = 0; i < n; i++)
         if (profile->trace_experts[i] >= profile->n_expert &&
             (!may_be_none || profile->trace_experts[i] != MOEC_PROFILE_NO_EXPERT))

@@ -9,6 +9,7 @@ struct sweeping {
     const struct moec_config *config;
     struct moec_activations *activations; /* owned, as the arrays */
     uint32_t *experts;                    /* (max_tokens, k): trace of a batch */
+    float *weights;                       /* (max_tokens, k) likewise */
     float *input;                         /* (max_tokens, stride) */
     uint32_t ordinal;                     /* layer that is being counted */
     uint64_t multiply_adds;
@@ -28,7 +29,7 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
         close_layer(sweeping);
     sweeping->ordinal = ordinal;
     return moec_activations_add(sweeping->activations, moec_config_moe_layer(sweeping->config, ordinal),
-                                batch->n_rows, sweeping->input, sweeping->experts, err);
+                                batch->n_rows, sweeping->input, sweeping->experts, sweeping->weights, err);
 }
 
 static uint64_t work_so_far(const struct sweeping *sweeping)
@@ -63,11 +64,14 @@ enum moec_status moec_thresholds_sweep(const struct moec_thresholds_job *job, ui
     MOEC_TRY_OUT(moec_activations_create(&forward, job->experts, &sweeping.activations, err));
     MOEC_TRY_OUT(moec_alloc((void **)&sweeping.experts, (uint64_t)max_tokens * config->top_k,
                             sizeof *sweeping.experts, "routing of a batch", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&sweeping.weights, (uint64_t)max_tokens * config->top_k,
+                            sizeof *sweeping.weights, "routing of a batch", err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweeping.input, max_tokens, row, "inputs of a batch", err));
     MOEC_TRY_OUT(moec_states_create(windows->work, moec_windows_state_count(windows),
                                     moec_forward_stride(config), "hidden states of the windows", &hidden,
                                     err));
-    const struct moec_mlp_trace trace = {.experts = sweeping.experts, .input = sweeping.input};
+    const struct moec_mlp_trace trace = {
+        .experts = sweeping.experts, .weights = sweeping.weights, .input = sweeping.input};
     const struct moec_sweep_store store = {
         .states = &hidden, .trace = &trace, .traced = traced, .worked = worked, .context = &sweeping};
     MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows->n_window, hidden.rows, &store, err));
@@ -77,6 +81,7 @@ out:
     moec_states_release(&hidden);
     free(sweeping.input);
     free(sweeping.experts);
+    free(sweeping.weights);
     moec_activations_free(sweeping.activations);
     moec_sweep_release(&sweep);
     moec_forward_release(&forward);

@@ -193,8 +193,8 @@ enum moec_status moec_coverage_make(const struct moec_profile *profile, struct m
     memcpy(coverage->targets, targets, sizeof targets);
     for (uint32_t w = 0; w < profile->n_window; w++)
         coverage->n_token += moec_profile_traced(profile, w);
-    coverage->even_tokens =
-        mean_layer_tokens(profile, coverage->n_token) * profile->top_k / profile->n_expert;
+    coverage->even_tokens = mean_layer_tokens(profile, coverage->n_token) * profile->top_k /
+                            moec_config_choices(&profile->config);
     /* Pairs: windows that reach the expert, and 1 + the last of them. */
     MOEC_TRY_OUT(moec_alloc((void **)&windows, 2 * (uint64_t)n, sizeof *windows, "windows of experts", err));
     MOEC_TRY_OUT(moec_alloc((void **)&tokens, n, sizeof *tokens, "tokens of experts", err));

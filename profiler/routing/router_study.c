@@ -88,7 +88,8 @@ static enum moec_status allocate(struct moec_router_study *study, uint32_t max_t
         MOEC_TRY(moec_alloc_aligned((void **)&study->own_gate_input, max_tokens, row_bytes, what, err));
     if (study->own_gate_input != NULL)
         study->gate_input = study->own_gate_input;
-    MOEC_TRY(moec_alloc_aligned((void **)&study->router, n_expert, row_bytes, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&study->router, moec_config_choices(study->config), row_bytes, what,
+                                err));
     MOEC_TRY(moec_alloc_aligned((void **)&study->sample_input, n_sample, row_bytes, what, err));
     return moec_alloc_aligned((void **)&study->scores, n_score, study->router_stride * sizeof(float), what,
                               err);
@@ -108,8 +109,8 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
     const uint64_t n_float =
         max_tokens *
             ((config->own_norms || config->router_scales_input ? 2 : 1) * stride + config->top_k + 1) +
-        2 * n_token + n_sample * stride + n_expert * stride +
-        n_thread * TILE_TOKENS * moec_lanes_padded(n_expert);
+        2 * n_token + n_sample * stride + moec_config_choices(config) * stride +
+        n_thread * TILE_TOKENS * moec_lanes_padded(moec_config_choices(config));
     return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +
            moec_config_moe_count(config) * (n_expert * sizeof(uint64_t) + sizeof(struct gate_sums)) +
            n_sample * sizeof(struct moec_position_sample) + moec_up_study_bytes(config, n_threads) +
@@ -135,7 +136,7 @@ enum moec_status moec_router_study_create(const struct moec_forward *forward, st
                                    .windows = windows,
                                    .pool = moec_pool_make(n_threads),
                                    .stride = moec_forward_stride(config),
-                                   .router_stride = moec_lanes_padded(config->n_expert),
+                                   .router_stride = moec_lanes_padded(moec_config_choices(config)),
                                    .n_token = n_token,
                                    .n_moe = moec_config_moe_count(config),
                                    .n_listed = listed_experts(config),

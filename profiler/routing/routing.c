@@ -58,7 +58,7 @@ static enum moec_status collect(void *context, uint32_t ordinal, const struct mo
         moec_config_stack(collector->config, moec_config_moe_layer(collector->config, ordinal));
     size_t row = 0;
     for (size_t c = 0; c < (size_t)batch->n_rows * k; c++)
-        if (moec_choice_was_full(collector->config, collector->weights[c]))
+        if (moec_choice_is_passed(collector->config, collector->weights[c]))
             collector->experts[c] = MOEC_ROUTER_NO_EXPERT;
     for (uint32_t w = batch->first; w < batch->first + batch->n; w++) {
         /* A window's source stands before what its decoder reads. */

@@ -262,11 +262,13 @@ static void group_choices(const struct batch *batch)
     uint32_t *start = job->start;
     memset(start, 0, ((size_t)job->n_expert + 1) * sizeof *start);
     for (uint32_t c = 0; c < n_choice; c++)
-        start[job->trace.experts[c] + 1]++;
+        if (!moec_choice_is_passed(job->config, job->trace.weights[c]))
+            start[job->trace.experts[c] + 1]++;
     for (uint32_t e = 0; e < job->n_expert; e++)
         start[e + 1] += start[e];
     for (uint32_t c = 0; c < n_choice; c++)
-        job->choices[start[job->trace.experts[c]]++] = c;
+        if (!moec_choice_is_passed(job->config, job->trace.weights[c]))
+            job->choices[start[job->trace.experts[c]]++] = c;
     memmove(start + 1, start, job->n_expert * sizeof *start);
     start[0] = 0;
 }
@@ -338,8 +340,9 @@ static void perturb(const struct batch *batch, uint32_t w, uint32_t choice, cons
         if (!has_window(perturbed, w))
             continue;
         const uint64_t row = perturbed_row(batch, perturbed, w, choice / job->k);
-        job->forward.kernels->add_scaled(perturbed->scale * job->trace.weights[choice], difference,
-                                         job->config->n_embd, perturbed_hidden(batch, perturbed, row));
+        job->forward.kernels->add_scaled(
+            perturbed->scale * job->trace.weights[choice], difference, job->config->n_embd,
+            perturbed_hidden(batch, perturbed, row) + moec_forward_late(job->config));
         if (p == FULL) {
             const size_t at = (batch->s * perturbed->n_row + row) * job->k + choice % job->k;
             job->token_error[at] = (float)(choice_weight(job, choice) * square);

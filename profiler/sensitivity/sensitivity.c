@@ -447,19 +447,19 @@ static const float *mlp_input(const struct sensitivity *job, uint32_t s)
                                          job->stride;
 }
 
-/* Which choices each expert got; those of experts that were full are nobody's. */
+/* Which choices each expert got; those that reach no expert are nobody's. */
 static void group_choices(struct sensitivity *job, uint32_t n_row)
 {
     struct layer_trace *trace = &job->trace;
     const uint32_t n_choice = n_row * job->config->top_k, n_expert = job->config->n_expert;
     memset(trace->start, 0, ((size_t)n_expert + 1) * sizeof *trace->start);
     for (uint32_t c = 0; c < n_choice; c++)
-        if (!moec_choice_was_full(job->config, trace->weights[c]))
+        if (!moec_choice_is_passed(job->config, trace->weights[c]))
             trace->start[trace->experts[c] + 1]++;
     for (uint32_t e = 0; e < n_expert; e++)
         trace->start[e + 1] += trace->start[e];
     for (uint32_t c = 0; c < n_choice; c++)
-        if (!moec_choice_was_full(job->config, trace->weights[c]))
+        if (!moec_choice_is_passed(job->config, trace->weights[c]))
             trace->choices[trace->start[trace->experts[c]]++] = c;
     memmove(trace->start + 1, trace->start, n_expert * sizeof *trace->start);
     trace->start[0] = 0;

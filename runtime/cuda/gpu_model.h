@@ -31,13 +31,18 @@ struct moec_gpu_model {
     uint16_t *scales;               /* its scales of neurons, the device's, owned; or NULL */
 };
 
+/* Whether kernels do all that the model's layers do. Errors: MOEC_ERR_UNSUPPORTED, naming what they do not.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_model_check(const struct moec_config *config,
+                                                       struct moec_error *err);
+
 /* Bytes of the device's memory, for a budget: at least those of a model of which this is known before it is
  * loaded. */
 uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes,
                               const struct moec_sparsity *sparsity);
 
-/* `sparsity`, or NULL, is what forward passes on the device leave out. Errors: MOEC_ERR_UNSUPPORTED for a
- * streamed model; the device's. */
+/* `sparsity`, or NULL, is what forward passes on the device leave out. Errors: those of
+ * moec_gpu_model_check, MOEC_ERR_UNSUPPORTED for a streamed model; the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_model *model,
                                                         struct moec_sparsity *sparsity,
                                                         struct moec_gpu_model **out, struct moec_error *err);

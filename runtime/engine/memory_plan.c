@@ -33,7 +33,7 @@ static uint64_t derived_bytes(const struct moec_config *config)
             (config->own_norms ? 4 * (uint64_t)config->n_embd : 0) +
             (config->own_norms ? config->n_expert : 0) +
             (config->norms == MOEC_NORMS_AFTER && config->layer_norm ? 2 * (uint64_t)config->n_embd : 0) +
-            (config->router_bias + config->router_choice_bias) * (uint64_t)config->n_expert +
+            (config->router_bias + config->router_choice_bias) * (uint64_t)moec_config_choices(config) +
             (uint64_t)20 * MOEC_LANES;
     }
     for (uint32_t kind = 0; kind < config->n_kind; kind++)

@@ -1,6 +1,7 @@
 /* The public interface over engine parts: bundle, plan, model, cache, tokenizer. Sessions and generators are
  * in moert_session.c. */
 #include "formats/base/memory.h"
+#include "runtime/cuda/gpu_model.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_decisions.h"
 #include "runtime/engine/moert_internal.h"
@@ -172,9 +173,11 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                                            : NULL;
     if (options->device == NULL && options->vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
-    if (options->device == NULL || what == NULL)
+    if (options->device == NULL)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
+    if (what != NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
+    return moec_gpu_model_check(&engine->bundle->config, err);
 }
 
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)

@@ -140,6 +140,15 @@ static void grow_queries(const struct attention *attention, uint32_t position, s
         q[i] *= factor;
 }
 
+/* A latent (n) by its norm, and times what the model multiplies it by. */
+static void norm_latent(const struct attention *attention, const float *weight, float scale, size_t n,
+                        float *latent)
+{
+    attention->forward->kernels->rms_norm(latent, weight, MOEC_LATENT_NORM_EPS, n, latent);
+    for (size_t i = 0; scale != 0 && i < n; i++)
+        latent[i] *= scale;
+}
+
 /* The latent of queries is normed before their product, so that has a step of its own. */
 static void norm_query_latent(void *context, size_t item, int thread)
 {
@@ -152,8 +161,8 @@ static void norm_query_latent(void *context, size_t item, int thread)
     float *latents = moec_forward_scratch(attention->forward)->q + moec_latent_query_latent(kind);
     for (uint32_t token = first; token < end; token++) {
         float *latent = latents + token * attention->q_stride;
-        attention->forward->kernels->rms_norm(latent, attention->weights.q_down_norm, MOEC_LATENT_NORM_EPS, n,
-                                              latent);
+        norm_latent(attention, attention->weights.q_down_norm,
+                    attention->forward->model->config.q_latent_scale, n, latent);
         memset(latent + n, 0, (room - n) * sizeof *latent);
     }
 }
@@ -172,8 +181,8 @@ static void place_latents(void *context, size_t item, int thread)
         const uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
         float *queries = scratch->q + token * attention->q_stride + moec_latent_queries(kind);
         float *latent = own_row(attention, token, false);
-        attention->forward->kernels->rms_norm(latent, attention->weights.kv_down_norm, MOEC_LATENT_NORM_EPS,
-                                              n, latent);
+        norm_latent(attention, attention->weights.kv_down_norm,
+                    attention->forward->model->config.latent_scale, n, latent);
         if (attention->rope != NULL)
             rotate_token(attention, token, position, queries + moec_layer_plain_dim(kind), latent + n);
         grow_queries(attention, position, (size_t)kind->n_head * kind->head_dim, queries);

@@ -95,11 +95,19 @@ static inline struct moec_scratch *moec_forward_scratch(const struct moec_forwar
     return forward->scratch;
 }
 
-/* n_embd rounded up to MOEC_LANES: row stride, in floats, of every (n, n_embd) buffer; the padding is zero.
- */
+/* Row stride, in floats, of every (n, n_embd) buffer: n_embd rounded up to MOEC_LANES, the padding zero.
+ * Where what experts give joins the hidden state a layer later, rows have as much again behind that, so that
+ * whatever keeps hidden states between layers keeps it too: from moec_forward_late on, what is still to join,
+ * else zeros. */
 static inline size_t moec_forward_stride(const struct moec_config *config)
 {
-    return moec_lanes_padded(config->n_embd);
+    return (config->joins_late ? 2 : 1) * moec_lanes_padded(config->n_embd);
+}
+
+/* Where in a hidden state's row the sum of the routed experts of a MoE layer goes. */
+static inline size_t moec_forward_late(const struct moec_config *config)
+{
+    return config->joins_late ? moec_lanes_padded(config->n_embd) : 0;
 }
 
 #endif

@@ -13,7 +13,7 @@
 uint64_t moec_decider_bytes(const struct moec_config *config, const struct moec_route *route,
                             uint32_t max_tokens)
 {
-    const uint64_t stride = moec_lanes_padded(config->n_expert),
+    const uint64_t stride = moec_lanes_padded(moec_config_choices(config)),
                    n_marks = moec_route_takes_low(route) ? 2 : 1;
     return ((uint64_t)max_tokens + N_VECTOR) * stride * sizeof(float) +
            n_marks * max_tokens * config->top_k * sizeof(bool);
@@ -23,7 +23,7 @@ enum moec_status moec_decider_create(const struct moec_config *config, const str
                                      uint32_t max_tokens, struct moec_decider *decider,
                                      struct moec_error *err)
 {
-    const size_t stride = moec_lanes_padded(config->n_expert);
+    const size_t stride = moec_lanes_padded(moec_config_choices(config));
     *decider = (struct moec_decider){.route = route, .stride = stride};
     MOEC_TRY(moec_alloc_aligned((void **)&decider->logits, ((uint64_t)max_tokens + N_VECTOR) * stride,
                                 sizeof(float), "scores of experts", err));
@@ -50,7 +50,7 @@ void moec_decider_release(struct moec_decider *decider)
     *decider = (struct moec_decider){0};
 }
 
-/* What a token of a sequence sees as resident. */
+/* What a token of a sequence sees as resident: numbers past the experts ask for nothing, as if they were. */
 struct view {
     struct moec_residents residents;
     const struct moec_route_state *state;
@@ -61,7 +61,7 @@ static bool view_has(const struct moec_residents *self, uint32_t layer, uint32_t
 {
     const struct view *view = (const struct view *)self;
     (void)layer;
-    return moec_route_state_has(view->state, view->layer, expert, false);
+    return expert >= view->state->n_expert || moec_route_state_has(view->state, view->layer, expert, false);
 }
 
 /* Fills what the router compares, and returns its range over the experts that may be chosen. */
@@ -71,7 +71,7 @@ static float compare(const struct moec_config *config, const struct moec_decider
     const bool by_logits = bias == NULL && config->router_kind != MOEC_ROUTER_SIGMOID &&
                            config->router_kind != MOEC_ROUTER_ROOT_SOFTPLUS;
     float least = INFINITY, most = -INFINITY;
-    for (uint32_t e = 0; e < config->n_expert; e++) {
+    for (uint32_t e = 0; e < moec_config_choices(config); e++) {
         float value = by_logits ? logits[e] : decider->scores[e] + (bias != NULL ? bias[e] : 0);
         if (isnan(value))
             value = -INFINITY;
@@ -110,7 +110,7 @@ static void score_row(const struct moec_forward *forward, uint32_t layer, struct
     const struct moec_sequence_rows *span = row->span;
     const float *logits = decider->logits + row->row * decider->stride;
     const float *bias = forward->model->layers[layer].router_choice_bias;
-    memcpy(decider->scores, logits, config->n_expert * sizeof(float));
+    memcpy(decider->scores, logits, moec_config_choices(config) * sizeof(float));
     moec_router_score(config, forward->kernels, decider->scores);
     if (config->n_group > 0) {
         moec_router_group(config, decider->scores, bias, decider->bias);
@@ -118,13 +118,13 @@ static void score_row(const struct moec_forward *forward, uint32_t layer, struct
     }
     row->range = compare(config, decider, logits, bias);
     if (decider->route->kind == MOEC_ROUTE_CUMSUM) {
-        memcpy(decider->shares, logits, config->n_expert * sizeof(float));
+        memcpy(decider->shares, logits, moec_config_choices(config) * sizeof(float));
         moec_router_shares(config, forward->kernels, bias, decider->shares);
     }
     row->view = (struct view){{view_has}, span->route, span->route_layer};
     row->token = (struct moec_scored_token){
         .layer = layer,
-        .n_expert = config->n_expert,
+        .n_expert = moec_config_choices(config),
         .top_k = config->top_k,
         .scores = decider->scores,
         .bias = bias,
@@ -148,12 +148,36 @@ static void choose(const struct moec_forward *forward, const struct moec_choice 
 static void lower_unpopular(const struct row *row, const uint32_t *experts, const bool *skips, bool *is_low)
 {
     for (uint32_t rank = 0; rank < row->token.top_k; rank++)
-        is_low[rank] |= !skips[rank] && moec_popularity_is_low(&row->span->route->popularity,
-                                                               row->span->route_layer, experts[rank]);
+        is_low[rank] |=
+            !skips[rank] && experts[rank] < row->span->route->n_expert &&
+            moec_popularity_is_low(&row->span->route->popularity, row->span->route_layer, experts[rank]);
+}
+
+/* Choices that give their input ask for nothing: no copy of them is low, and only those that the choice
+ * itself drops, before precisions are decided, count nothing. Returns how many there are. */
+static uint32_t pass_identities(const struct moec_config *config, const bool *is_dropped, uint32_t *experts,
+                                float *weights, bool *skips, bool *is_low)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < config->top_k; rank++) {
+        const bool is_identity = experts[rank] >= config->n_expert;
+        skips[rank] = is_identity ? is_dropped[rank] : skips[rank];
+        if (skips[rank])
+            weights[rank] = 0;
+        if (!is_identity)
+            continue;
+        skips[rank] = true;
+        if (is_low != NULL)
+            is_low[rank] = false;
+        n++;
+    }
+    moec_router_pass(config, experts, weights);
+    return n;
 }
 
 static void take(const struct moec_forward *forward, const struct row *row, bool is_of_block,
-                 const uint32_t *experts, const float *weights, const bool *skips, const bool *is_low)
+                 uint32_t n_identity, const uint32_t *experts, const float *weights, const bool *skips,
+                 const bool *is_low)
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_decider *decider = forward->decider;
@@ -162,6 +186,7 @@ static void take(const struct moec_forward *forward, const struct row *row, bool
         .weights = weights,
         .skips = skips,
         .is_low = is_low,
+        .n_identity = n_identity,
         .is_of_block = is_of_block,
         .record_bytes = {bytes_of_layer(config, decider->record_bytes[0], row->token.layer),
                          bytes_of_layer(config, decider->record_bytes[1], row->token.layer)}};
@@ -173,6 +198,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
                          const struct moec_routing *routing)
 {
     static const bool none[MOEC_MAX_TOP_K] = {false};
+    bool is_dropped[MOEC_MAX_TOP_K];
     const struct moec_config *config = &forward->model->config;
     const struct moec_decider *decider = forward->decider;
     const struct moec_route *route = decider->route;
@@ -192,6 +218,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
         routing->margins[row.row] = moec_router_margin(&row.token);
     choose(forward, &choice, &row, experts, skips);
     moec_router_weigh_layer(forward, weigher, decider->scores, experts, none, weights);
+    memcpy(is_dropped, skips, config->top_k * sizeof *skips);
     if (is_low != NULL)
         memset(is_low, 0, config->top_k * sizeof *is_low);
     if (route->precision.kind != MOEC_PRECISION_ONE && is_free)
@@ -201,11 +228,10 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
         moec_route_state_begin_prompt(span->route, span->route_layer);
         lower_unpopular(&row, experts, skips, is_low);
     }
-    for (uint32_t rank = 0; rank < config->top_k; rank++)
-        weights[rank] = skips[rank] ? 0 : weights[rank];
+    const uint32_t n_identity = pass_identities(config, is_dropped, experts, weights, skips, is_low);
     if (span->counts != NULL && config->expert_capacity > 0 && !skips[0])
         skips[0] = moec_capacity_take(span, config, experts[0], weights);
-    take(forward, &row, is_of_block, experts, weights, skips, is_low);
+    take(forward, &row, is_of_block, n_identity, experts, weights, skips, is_low);
 }
 
 /* Counts what the router chooses for the whole prompt, whose rows from `first_row` on are all there. */
@@ -219,7 +245,8 @@ static void survey(const struct moec_forward *forward, uint32_t layer, const str
         score_row(forward, layer, &row);
         choose(forward, &moec_choice_top_k, &row, experts, skips);
         for (uint32_t rank = 0; rank < row.token.top_k; rank++)
-            moec_popularity_add(&span->route->popularity, span->route_layer, experts[rank]);
+            if (experts[rank] < span->route->n_expert)
+                moec_popularity_add(&span->route->popularity, span->route_layer, experts[rank]);
     }
 }
 

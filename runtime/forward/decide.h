@@ -11,7 +11,7 @@
 /* Settings and working memory of a forward pass that decides. One thread at a time, as the pass. */
 struct moec_decider {
     const struct moec_route *route; /* borrowed */
-    size_t stride;                  /* n_expert, padded */
+    size_t stride;                  /* moec_config_choices, padded */
     float *logits;                  /* (max_tokens, stride) of the layer at work, owned */
     float *scores;                  /* (stride) of the token at work, and so on, owned with the logits */
     float *compared;

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* Tokens whose embeddings are looked up, tile by tile. */
 struct lookup {
@@ -17,6 +18,14 @@ struct lookup {
     uint32_t n_tok;
     float *out;
 };
+
+/* What follows a hidden state in its row, which is not there yet. */
+static void clear_late(const struct moec_forward *forward, float *row)
+{
+    const size_t late = moec_forward_late(&forward->model->config);
+    if (late > 0)
+        memset(row + late, 0, (moec_forward_scratch(forward)->stride - late) * sizeof *row);
+}
 
 static void scale_embedding(const struct moec_forward *forward, float *row)
 {
@@ -35,6 +44,7 @@ static void embed_tile(void *context, size_t item, int thread)
     for (uint32_t t = first; t < end; t++) {
         lookup->forward->kernels->decode_rows(&lookup->forward->model->embedding, lookup->tokens[t], 1,
                                               lookup->out + t * stride, stride);
+        clear_late(lookup->forward, lookup->out + t * stride);
         scale_embedding(lookup->forward, lookup->out + t * stride);
     }
 }
@@ -51,6 +61,7 @@ static enum moec_status embed_streamed(const struct moec_forward *forward, const
     for (uint32_t t = 0; t < n_tok; t++) {
         MOEC_TRY(moec_model_stream_embedding(forward->model->stream, tokens[t], bytes, err));
         forward->kernels->decode_rows(&row, 0, 1, hidden + t * scratch->stride, scratch->stride);
+        clear_late(forward, hidden + t * scratch->stride);
         scale_embedding(forward, hidden + t * scratch->stride);
     }
     return MOEC_OK;
@@ -173,6 +184,15 @@ void moec_forward_activations(const struct moec_forward *forward, const struct m
     moec_mlp_activations(forward, mlp, n_tok, input, out, out_stride);
 }
 
+/* What the experts of the layer before gave joins the hidden state. */
+static void join_late(const struct moec_forward *forward, float *row)
+{
+    const size_t late = moec_forward_late(&forward->model->config);
+    if (late > 0)
+        forward->kernels->add(row + late, forward->model->config.n_embd, row);
+    clear_late(forward, row);
+}
+
 static enum moec_status run_mlp(const struct moec_forward *forward, const struct moec_layer *weights,
                                 uint32_t layer, uint32_t n_tok, float *hidden,
                                 const struct moec_sequences *sequences, const struct moec_mlp_trace *trace,
@@ -190,9 +210,11 @@ static enum moec_status run_mlp(const struct moec_forward *forward, const struct
     }
     moec_forward_norm_batch(forward, weights->mlp_norm, n_tok, hidden, scratch->normed);
     moec_forward_expert(forward, &weights->dense, n_tok, scratch->normed, scratch->shared_output);
-    for (uint32_t t = 0; t < n_tok; t++)
+    for (uint32_t t = 0; t < n_tok; t++) {
         moec_forward_add(forward, weights->mlp_post_norm, scratch->shared_output + t * scratch->stride,
                          hidden + t * scratch->stride);
+        join_late(forward, hidden + t * scratch->stride);
+    }
     moec_forward_scale_layer(forward, weights, n_tok, hidden);
     moec_trace_compute(forward->trace, "mlp", layer, begin_ns);
     return MOEC_OK;

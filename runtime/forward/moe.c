@@ -27,7 +27,7 @@ struct moe {
     uint32_t n;
     uint32_t first_ranked;
     uint32_t first_shared;
-    bool is_limited;      /* tokens of weight 0 or less found their expert full */
+    bool has_passed;      /* choices of weight 0 or less ask for no expert (moec_config_has_passed) */
     const float *counted; /* count_weights */
     const bool *skips;    /* (T, k) of a pass that decides, else NULL: experts that it skips */
     const bool *is_low;   /* (T, k) of one that decides about precision, else NULL: taken in form 1 */
@@ -46,10 +46,16 @@ static void combine(const struct moec_forward *forward, const struct moec_layer 
     const struct moec_kernels *kernels = forward->kernels;
     memset(sum, 0, config->n_embd * sizeof(float));
     for (uint32_t rank = 0; rank < config->top_k; rank++)
-        kernels->add_scaled(config->full_keeps_input ? fabsf(weights[rank]) : weights[rank],
+        kernels->add_scaled(moec_config_passed_give_input(config) ? fabsf(weights[rank]) : weights[rank],
                             rank_outputs[rank], config->n_embd, sum);
     if (layer->expert_post_norm != NULL)
         kernels->rms_norm(sum, layer->expert_post_norm, (float)config->rms_eps, config->n_embd, sum);
+    if (config->joins_late) {
+        memcpy(hidden + moec_forward_late(config), sum, config->n_embd * sizeof(float));
+        if (shared_output != NULL)
+            kernels->add(shared_output, config->n_embd, hidden);
+        return;
+    }
     if (shared_output != NULL)
         kernels->add(shared_output, config->n_embd, sum);
     moec_forward_add(forward, layer->mlp_post_norm, sum, hidden);
@@ -97,7 +103,8 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
                     .shared_gate = scratch->shared_gate},
         .inputs = inputs_of(forward, t),
         .hidden = hidden,
-        .is_limited = sequences != NULL && forward->model->config.expert_capacity > 0,
+        .has_passed = forward->model->config.n_identity > 0 ||
+                      (sequences != NULL && forward->model->config.expert_capacity > 0),
         .skips = decides ? forward->decider->skips : NULL,
         .is_low = decides ? forward->decider->is_low : NULL,
         .keeps_ranks = t->rank_outputs != NULL,
@@ -110,16 +117,16 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
 
 static bool passes_by(const struct moe *moe, uint32_t pair)
 {
-    return (moe->is_limited && moec_capacity_was_full(moe->routing.weights[pair])) ||
+    return (moe->has_passed && moec_capacity_was_full(moe->routing.weights[pair])) ||
            (moe->skips != NULL && moe->skips[pair]);
 }
 
-/* What a pair gives that its expert does not compute: the input, where full experts give that, else 0. */
+/* What a pair gives that no expert computes: the input, where such pairs give that, else 0. */
 static void fill_passed(const struct moe *moe, uint32_t pair, float *output)
 {
     const struct moec_config *config = &moe->forward->model->config;
     const size_t stride = moec_forward_scratch(moe->forward)->stride;
-    if (moe->is_limited && moe->routing.weights[pair] < 0)
+    if (moe->has_passed && moe->routing.weights[pair] < 0)
         memcpy(output, moe->inputs.experts + pair / config->top_k * stride, stride * sizeof(float));
     else
         memset(output, 0, stride * sizeof(float));
@@ -212,13 +219,13 @@ void moec_moe_bypass(const struct moec_forward *forward, const struct moec_layer
     moec_linear_run_one(forward, &weights->bypass, NULL, store_tanh, n_tok, input, out);
 }
 
-/* The weights with which the experts' outputs count: 0 where one was full, whatever the token is given then.
- */
+/* The weights with which the experts' outputs count: 0 where a choice asks for none, whatever the token is
+ * given then. */
 static const float *count_weights(const struct moe *moe)
 {
     const struct moec_config *config = &moe->forward->model->config;
     float *counted = moec_forward_scratch(moe->forward)->counted;
-    if (!moe->is_limited || !config->full_keeps_input)
+    if (!moe->has_passed || !moec_config_passed_give_input(config))
         return moe->routing.weights;
     for (uint32_t p = 0; p < moe->n_tok * config->top_k; p++)
         counted[p] = moec_capacity_was_full(moe->routing.weights[p]) ? 0 : moe->routing.weights[p];
@@ -336,7 +343,7 @@ static enum moec_status combine_on_backend(const struct moe *moe, struct moec_er
                                          .top_k = moe->forward->model->config.top_k,
                                          .weights = moe->routing.weights,
                                          .passes_by = moe->skips,
-                                         .is_limited = moe->is_limited,
+                                         .is_limited = moe->has_passed,
                                          .shared_factor = moe->routing.shared_gate};
     return backend->ops->combine(backend, moe->layer, &sum, moe->hidden, err);
 }
@@ -412,8 +419,7 @@ static void forgo(const struct moe *moe, const uint32_t *active, uint32_t n)
 static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)
 {
     const uint32_t *active = moec_forward_scratch(moe->forward)->order;
-    if (n_active == 0) /* no token needs one: their experts are full or skipped; the shared expert is due all
-                          the same */
+    if (n_active == 0) /* no token asks for one; the shared expert is due all the same */
         return run_blocks(moe, active, 0, err);
     set_block(moe, 0, moe->n_tok);
     for (uint32_t next = 0; next < n_active;) {

@@ -28,7 +28,7 @@ static void multiply(const struct moec_forward *forward, const struct moec_matri
 {
     const struct moec_kernels *kernels = forward->kernels;
     size_t stride = moec_forward_scratch(forward)->stride;
-    size_t logits_stride = moec_lanes_padded(forward->model->config.n_expert);
+    size_t logits_stride = moec_lanes_padded(moec_config_choices(&forward->model->config));
     if (batch_tok <= MOEC_ENCODED_TOKENS) {
         for (uint32_t t = 0; t < n_tok; t++)
             kernels->dot_encoded(matrix, 0, matrix->rows, x + t * stride,
@@ -49,7 +49,7 @@ static void fill_logits(const struct moec_forward *forward, const struct moec_la
                         uint32_t batch_tok, uint32_t first, uint32_t n_tok, const float *x,
                         const struct moec_backend_scores *scores, const struct moec_router_scratch *scratch)
 {
-    size_t logits_stride = moec_lanes_padded(forward->model->config.n_expert);
+    size_t logits_stride = moec_lanes_padded(moec_config_choices(&forward->model->config));
     if (scores == NULL)
         multiply(forward, &layer->router, batch_tok, n_tok, x, scratch);
     for (uint32_t t = 0; t < n_tok && scores != NULL; t++)
@@ -76,6 +76,16 @@ void moec_router_weigh_layer(const struct moec_forward *forward, const struct mo
     moec_router_weigh(config, forward->kernels, scores, experts, skips, weights);
     for (uint32_t rank = 0; layer->router_expert_scale != NULL && rank < config->top_k; rank++)
         weights[rank] *= layer->router_expert_scale[experts[rank]];
+}
+
+void moec_router_pass(const struct moec_config *config, uint32_t *experts, float *weights)
+{
+    for (uint32_t rank = 0; config->n_identity > 0 && rank < config->top_k; rank++) {
+        if (experts[rank] < config->n_expert)
+            continue;
+        experts[rank] = 0;
+        weights[rank] = -weights[rank];
+    }
 }
 
 /* The experts of a row's token by the layer's table, the highest score first, ties to the lower index. */
@@ -123,7 +133,7 @@ static void route(const struct router *router, const struct moec_router_scratch 
         bias = scratch->bias;
     }
     const struct moec_scored_token scored = {.layer = router->layer_index,
-                                             .n_expert = config->n_expert,
+                                             .n_expert = moec_config_choices(config),
                                              .top_k = k,
                                              .scores = logits,
                                              .bias = bias,
@@ -136,6 +146,7 @@ static void route(const struct router *router, const struct moec_router_scratch 
         choice->choose(choice->context, &scored, experts, skips);
     moec_router_weigh_layer(forward, router->layer, logits, experts, skips,
                             routing->weights + (size_t)token * k);
+    moec_router_pass(config, experts, routing->weights + (size_t)token * k);
 }
 
 static float shared_factor(const struct router *router, uint32_t token, const float *x)
@@ -174,7 +185,7 @@ static void route_tile(void *context, size_t item, int thread)
     const struct router *router = context;
     const struct moec_scratch *scratch = moec_forward_scratch(router->forward);
     const struct moec_router_scratch *own = &scratch->threads[thread].router;
-    size_t logits_stride = moec_lanes_padded(router->forward->model->config.n_expert);
+    size_t logits_stride = moec_lanes_padded(moec_config_choices(&router->forward->model->config));
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, router->n_tok - first);
     const size_t at = first * scratch->stride;
@@ -267,19 +278,19 @@ static void preview_tile(void *context, size_t item, int thread)
     const struct preview *preview = context;
     const struct moec_scratch *scratch = moec_forward_scratch(preview->forward);
     const struct moec_router_scratch *own = &scratch->threads[thread].router;
-    uint32_t n_expert = preview->forward->model->config.n_expert;
-    size_t logits_stride = moec_lanes_padded(n_expert);
+    const uint32_t n_choice = moec_config_choices(&preview->forward->model->config);
+    size_t logits_stride = moec_lanes_padded(n_choice);
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
     float *sum = preview->sums + item * logits_stride;
     fill_logits(preview->forward, preview->layer, preview->n_tok, first, n,
                 preview->normed + first * scratch->stride, preview->scores, own);
-    memset(sum, 0, n_expert * sizeof *sum);
+    memset(sum, 0, n_choice * sizeof *sum);
     for (uint32_t t = 0; t < n; t++) {
         float *p = own->logits + t * logits_stride;
         moec_router_shares(&preview->forward->model->config, preview->forward->kernels,
                            preview->layer->router_choice_bias, p);
-        preview->forward->kernels->add(p, n_expert, sum);
+        preview->forward->kernels->add(p, n_choice, sum);
     }
 }
 

@@ -14,7 +14,7 @@
 /* Where the answers for a batch go. */
 struct moec_routing {
     uint32_t *experts; /* (T, k) */
-    float *weights;    /* (T, k) */
+    float *weights;    /* (T, k); 0 or less of a choice that asks for nothing (moec_config_has_passed) */
     float *margins;    /* (T) or NULL: what the router compares, of rank k minus rank k + 1 (0 without one) */
     float *shared_gate; /* (T) factor of the shared expert; filled when the layer has one */
 };
@@ -41,6 +41,10 @@ float moec_router_margin(const struct moec_scored_token *token);
 void moec_router_weigh_layer(const struct moec_forward *forward, const struct moec_layer *layer,
                              const float *scores, const uint32_t *experts, const bool *skips, float *weights);
 
+/* Marks chosen numbers past the experts (n_identity), once weights are taken: these ask for nothing, so that
+ * all behind the router sees a weight of 0 or less (moec_config_has_passed) and the number of expert 0. */
+void moec_router_pass(const struct moec_config *config, uint32_t *experts, float *weights);
+
 /* What a layer that routes by token (router_table) sends one to: experts (top_k), by falling score, ties to
  * the lower index. */
 void moec_router_by_token(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t token,
@@ -55,8 +59,8 @@ MOEC_WARN_UNUSED enum moec_status moec_router_run(const struct moec_forward *for
                                                   const struct moec_routing *routing, struct moec_error *err);
 
 /* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed
- * over the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, E padded to lanes), of which the
- * first row holds the answer. */
+ * over the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, moec_config_choices padded to
+ * lanes), of which the first row holds the answer. */
 MOEC_WARN_UNUSED enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_t layer,
                                                       uint32_t n_tok, const float *normed, float *sums,
                                                       struct moec_error *err);

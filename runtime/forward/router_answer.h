@@ -16,7 +16,7 @@ struct moec_routed {
     const float *hidden; /* identifies the batch; not read */
     const float *normed; /* (T, S) the router's input */
     const struct moec_routing *routing;
-    const float *counted; /* (T, k): the routing's weights, 0 where an expert was full */
+    const float *counted; /* (T, k): the routing's weights, 0 of choices that ask for none */
     uint32_t n_active;    /* of scratch->active */
 };
 

@@ -54,7 +54,7 @@ void moec_router_score(const struct moec_config *config, const struct moec_kerne
 {
     const struct kind *kind = &kinds[config->router_kind];
     if (kind->score != NULL)
-        kind->score(kernels, logits, config->n_expert);
+        kind->score(kernels, logits, moec_config_choices(config));
 }
 
 /* What a group is chosen by, from the values of its experts. */
@@ -150,7 +150,7 @@ void moec_router_shares(const struct moec_config *config, const struct moec_kern
                         const float *bias, float *logits)
 {
     const struct kind *kind = &kinds[config->router_kind];
-    const uint32_t n = config->n_expert;
+    const uint32_t n = moec_config_choices(config);
     kind->share(kernels, logits, n);
     if (bias == NULL && kind->shares_sum_to_1)
         return;

@@ -16,7 +16,7 @@
 #include "formats/model/config.h"
 #include "runtime/kernels/kernels.h"
 
-/* Logits (n_expert) become scores, in place. */
+/* Logits (moec_config_choices) become scores, in place. */
 void moec_router_score(const struct moec_config *config, const struct moec_kernels *kernels, float *logits);
 
 /* With groups of experts: bias (n_expert) for a choice that keeps to the best groups: that of the router
@@ -29,9 +29,9 @@ void moec_router_group(const struct moec_config *config, const float *scores, co
 void moec_router_weigh(const struct moec_config *config, const struct moec_kernels *kernels,
                        const float *scores, const uint32_t *experts, const bool *skips, float *weights);
 
-/* Logits (n_expert) become shares, in place: numbers from 0 on that sum to 1 (to 0 where a bias leaves
- * nothing) and say how much the choice leans to each expert.
- * `bias` counts for the choice alone and may be NULL. */
+/* Logits (moec_config_choices) become shares, in place: numbers from 0 on that sum to 1 (to 0 where a bias
+ * leaves nothing) and say how much the choice leans to each expert. `bias` counts for the choice alone and
+ * may be NULL. */
 void moec_router_shares(const struct moec_config *config, const struct moec_kernels *kernels,
                         const float *bias, float *logits);
 

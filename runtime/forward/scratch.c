@@ -178,7 +178,8 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     carver->used_bytes = start;
     uint32_t router_tokens = moec_min_u32(MOEC_ROUTER_TOKENS, max_tokens);
     thread->router.weights = carve_floats(carver, decodes ? MOEC_ROUTER_ROWS : 0, stride);
-    thread->router.logits = carve_floats(carver, router_tokens, moec_lanes_padded(config->n_expert));
+    thread->router.logits =
+        carve_floats(carver, router_tokens, moec_lanes_padded(moec_config_choices(config)));
     thread->router.bias = carve_floats(carver, config->n_group > 0, moec_lanes_padded(config->n_expert));
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
@@ -208,7 +209,7 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     uint64_t n_pairs = (uint64_t)max_tokens * config->top_k;
     scratch->experts = carve(carver, n_pairs, sizeof(uint32_t));
     scratch->weights = carve_floats(carver, n_pairs, 1);
-    scratch->counted = carve_floats(carver, config->full_keeps_input ? n_pairs : 0, 1);
+    scratch->counted = carve_floats(carver, moec_config_passed_give_input(config) ? n_pairs : 0, 1);
     scratch->shared_gate = carve_floats(carver, max_tokens, 1);
     scratch->pairs = carve(carver, n_pairs, sizeof(uint32_t));
     scratch->expert_start = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert + 2, sizeof(uint32_t));
@@ -216,7 +217,7 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     scratch->order = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
     scratch->n_takers = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
     scratch->gate_sums = carve_floats(carver, (max_tokens + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS,
-                                      moec_lanes_padded(config->n_expert));
+                                      moec_lanes_padded(moec_config_choices(config)));
     scratch->next_gate = carve(carver, config->n_expert, sizeof *scratch->next_gate);
     scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
     bool needs_row = config->n_ff_shared > 0 || config->has_bypass || largest_dense_size(config) > 0;
@@ -276,7 +277,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
 
 static struct moec_scratch scratch_sizes(const struct moec_config *config, uint32_t max_tokens, int n_threads)
 {
-    struct moec_scratch sizes = {.stride = moec_lanes_padded(config->n_embd)};
+    struct moec_scratch sizes = {.stride = moec_forward_stride(config)};
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const struct moec_layer_kind *kind = &config->kinds[i];
         sizes.q_stride =

@@ -3,10 +3,10 @@
  *
  *   | struct moec_scratch | tables of a batch | attention or MLP (overlaid) | thread 0 | thread 1 | ...
  *
- * Letters: M = max_tokens, S = moec_forward_stride, k = top_k, E = n_expert. A thread's area is likewise
- * overlaid by the steps that use it one after the other. Nothing here may be expected to survive a public
- * call of forward.h, except the rotary table, which each row tags with its position, and the last MoE layer's
- * choices, tagged with the rows that they belong to. */
+ * Letters: M = max_tokens, S = moec_forward_stride, k = top_k, E = n_expert, C = moec_config_choices. A
+ * thread's area is likewise overlaid by the steps that use it one after the other. Nothing here may be
+ * expected to survive a public call of forward.h, except the rotary table, which each row tags with its
+ * position, and the last MoE layer's choices, tagged with the rows that they belong to. */
 #ifndef MOEC_RUNTIME_SCRATCH_H
 #define MOEC_RUNTIME_SCRATCH_H
 
@@ -61,7 +61,7 @@ struct moec_attention_scratch {
 
 struct moec_router_scratch {
     float *weights; /* (MOEC_ROUTER_ROWS, S) */
-    float *logits;  /* (MOEC_ROUTER_TOKENS, padded E) */
+    float *logits;  /* (MOEC_ROUTER_TOKENS, padded C) */
     float *bias;    /* (padded E) of grouped experts, else nothing */
 };
 
@@ -121,14 +121,14 @@ struct moec_scratch {
     /* MLP only */
     uint32_t *experts;      /* (M, k) */
     float *weights;         /* (M, k) */
-    float *counted;         /* (M, k) with full_keeps_input: weights, 0 where experts were full */
+    float *counted;         /* (M, k) where passed choices give their input: weights, 0 of those */
     float *shared_gate;     /* (M) */
     uint32_t *pairs;        /* (M, k): token * k + rank, grouped by expert */
     uint32_t *expert_start; /* (forms x E + 2) first pair of each expert in each form */
     uint32_t *active;       /* (forms x E) as in struct moec_router_answer */
     uint32_t *order;        /* (forms x E) the same in the order in which they are acquired */
     uint32_t *n_takers;     /* (forms x E) likewise */
-    float *gate_sums;       /* (tiles of MOEC_ROUTER_TOKENS, padded E) the next router's probabilities */
+    float *gate_sums;       /* (tiles of MOEC_ROUTER_TOKENS, padded C) the next router's probabilities */
     struct moec_scored_expert *next_gate; /* (E) */
     float *rank_outputs;                  /* (M, k, S) */
     float *shared_output;                 /* (M, S); also the output of a dense MLP */

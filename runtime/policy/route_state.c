@@ -259,7 +259,7 @@ void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float
     const uint32_t n = order_of(state, taken, order);
     const uint32_t position = state->n_done[layer]++;
     state->counts.n_position++;
-    state->counts.n_skipped += state->top_k - n;
+    state->counts.n_skipped += state->top_k - n - taken->n_identity;
     for (uint32_t i = 0; i < n; i++)
         count(state, layer, taken, order[i]);
     for (uint32_t i = 0; i < state->top_k; i++) {

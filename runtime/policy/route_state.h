@@ -109,6 +109,7 @@ struct moec_route_taken {
     const float *weights;
     const bool *skips;
     const bool *is_low;              /* (top_k) in their low copies; NULL = none */
+    uint32_t n_identity;             /* of the skips, those that give their input: they count as nothing */
     bool is_of_block;                /* a prompt's token: what its block has read is there for it */
     const uint64_t *record_bytes[2]; /* (n_expert) of the layer's records, high and low; NULL = unknown */
 };

@@ -76,6 +76,36 @@ for folder in tests/fixtures/families/*/; do
             fail "$family: doctor has a row for MXFP4"
         fi
         ;;
+    longcat_flash) # half of what its routers choose among gives the token its input
+        if "$moec" doctor "$model" | grep -q "6 experts a layer and 6 that give their input, top-4"; then
+            pass "$family: doctor counts identity experts by themselves"
+        else
+            fail "$family: doctor counts identity experts by themselves"
+        fi
+        # shellcheck disable=SC2086
+        try 0 "$family: profile with every study" "$moec" profile "$model" $measure --samples 48 --bits 2,4 -q \
+            --study all --sensitivity fast -o "$work/studies.h5"
+        try 0 "$family: a traced run" "$moec" run "$model.moec" -p "some words" -n 30 --ignore-eos --ctx 64 \
+            --trace "$work/t.json"
+        try 0 "$family: its trace is simulated" "$moec" simulate "$work/t.json" --quiet
+        try 0 "$family: compile with a low copy" "$moec" compile "$model" --policy uniform --bits 4 --copies 2 -q \
+            --force -o "$work/two.moec"
+        for decided in "--route top-k" "--route cache-prior:0.5" "--route prune:2" "--precision always:0.4:0.7"; do
+            # shellcheck disable=SC2086
+            "$moec" eval "$work/two.moec" $measure $decided --slots 5 -q --json --threads 3 >"$work/decided"
+            # shellcheck disable=SC2086
+            "$moec" eval "$work/two.moec" $measure $decided --slots 5 -q --json --threads 1 --cpu scalar >"$work/stdout"
+            same "$work/decided" "$work/stdout" "$family: $decided is the same on one thread with scalar code"
+            # Of 4 choices in each of 2 layers those that give their input are neither taken nor skipped.
+            tokens=$(sed -n 's/^ *"tokens": \([0-9]*\).*/\1/p' "$work/decided")
+            counted=$(sed -n 's/^ *"experts_[ts][ak][a-z]*": \([0-9]*\).*/\1/p' "$work/decided" | awk '{ n += $1 } END { print n }')
+            if [ "$counted" -gt "$tokens" ] && [ "$counted" -lt $((8 * tokens)) ]; then
+                pass "$family: $decided counts experts alone"
+            else
+                fail "$family: $decided counts experts alone ($counted for $tokens tokens)"
+            fi
+        done
+        ;;
     phimoe) # trained with 128 positions, measured on windows of 32
         for ctx in 128 129; do
             "$moec" run "$model.moec" -p "some words" -n 4 --ignore-eos --ctx $ctx --stats >"$work/$ctx" 2>&1

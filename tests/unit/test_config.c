@@ -573,6 +573,32 @@ static struct moec_config long_rope(void)
     return c;
 }
 
+/* As LongCat-Flash has it. */
+static void test_config__section_of_identity_experts(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    c.n_identity = 5;
+    c.q_latent_scale = 1.5f;
+    c.latent_scale = 2;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_true(back.n_identity == 5 && !back.joins_late && back.q_latent_scale == 1.5f &&
+                back.latent_scale == 2);
+    assert_int_equal(moec_config_choices(&back), back.n_expert + 5);
+    /* The block's payload follows its header: tag 22, 16 bytes. */
+    static const uint8_t header[] = {22, 0, 0, 0, 16, 0, 0, 0};
+    uint8_t *block = memmem(bytes, n, header, sizeof header);
+    assert_non_null(block);
+    block[sizeof header + 4] = 2;
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_ERR_FORMAT, err);
+    assert_non_null(strstr(err.message, "2 for sums that join a layer later"));
+    free(bytes);
+}
+
 /* As Llama 4 has it. */
 static void test_config__section_of_chunks(void **state)
 {
@@ -909,6 +935,11 @@ static void test_config__check_refuses(void **state)
             MOEC_ERR_FORMAT, "expected more of the fast");
     REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "gates, expected no gates");
     REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "and no expert capacity");
+    REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "experts that give their input 4096");
+    REFUSED((c.n_identity = 2, c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = false),
+            MOEC_ERR_FORMAT, "expected a softmax or sigmoid of all");
+    REFUSED((c.joins_late = true, c.norms = MOEC_NORMS_AFTER), MOEC_ERR_FORMAT, "a layer later");
+    REFUSED(c.latent_scale = -1, MOEC_ERR_FORMAT, "the scale of latents");
     REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
     REFUSED(c.rope_context = 5, MOEC_ERR_LIMIT, "length of texts that angles are for 5");
     REFUSED(c.n_rope_factor = 4, MOEC_ERR_LIMIT, "factors of RoPE 4");
@@ -1036,6 +1067,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_experts),
         cmocka_unit_test(test_config__section_of_routing_by_token),
         cmocka_unit_test(test_config__section_of_own_norms),
+        cmocka_unit_test(test_config__section_of_identity_experts),
         cmocka_unit_test(test_config__section_of_chunks),
         cmocka_unit_test(test_config__section_of_learned_positions),
         cmocka_unit_test(test_config__section_of_long_rope),

@@ -9,6 +9,7 @@
 #define LLAMA4   "\"model_type\": \"llama4_text\", \"num_hidden_layers\": 2"
 #define NEMOTRON "\"model_type\": \"nemotron_h\""
 #define KIMI     "\"model_type\": \"kimi_linear\""
+#define LONGCAT  "\"model_type\": \"longcat_flash\""
 
 static enum moec_status read_config(const char *text, struct moec_config *config, struct moec_error *err)
 {
@@ -240,6 +241,13 @@ static void test_family__refusals(void **state)
         {"{" KIMI ", \"moe_router_activation_func\": \"softmax\"}", MOEC_ERR_UNSUPPORTED,
          "'moe_router_activation_func' 'softmax'"},
         {"{" KIMI ", \"linear_attn_config\": {\"kda_layers\": [0]}}", MOEC_ERR_FORMAT, "'kda_layers'[0]"},
+        {"{" LONGCAT ", \"zero_expert_type\": \"copy\"}", MOEC_ERR_UNSUPPORTED,
+         "'zero_expert_type' 'copy', only 'identity'"},
+        {"{" LONGCAT ", \"mla_scale_kv_lora\": false}", MOEC_ERR_UNSUPPORTED, "'mla_scale_kv_lora' false"},
+        {"{" LONGCAT ", \"q_lora_rank\": null}", MOEC_ERR_UNSUPPORTED, "'q_lora_rank' 0"},
+        {"{" LONGCAT ", \"qk_head_dim\": 200}", MOEC_ERR_UNSUPPORTED, "'qk_head_dim' 200"},
+        {"{" LONGCAT ", \"router_bias\": true}", MOEC_ERR_UNSUPPORTED, "'router_bias' true"},
+        {"{" LONGCAT ", \"num_layers\": 0}", MOEC_ERR_LIMIT, "layers"},
         {"{\"model_type\": \"hash_moe\", \"scoring_func\": \"sigmoid\"}", MOEC_ERR_UNSUPPORTED,
          "'scoring_func' 'sigmoid', only 'sqrtsoftplus'"},
         {"{\"model_type\": \"hash_moe\", \"swiglu_limit\": 7}", MOEC_ERR_UNSUPPORTED,
@@ -377,6 +385,7 @@ static void test_family__tensor_names(void **state)
                                         "{\"model_type\": \"deepseek_v2\", \"num_experts_per_tok\": 6}",
                                         "{\"model_type\": \"deepseek_v3\", \"q_lora_rank\": null}",
                                         "{\"model_type\": \"glm4_moe_lite\"}",
+                                        "{" LONGCAT "}",
                                         "{\"model_type\": \"granitemoeshared\"}",
                                         "{" SWITCH ", \"dense_act_fn\": \"gated-gelu\"}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -217,17 +217,19 @@ static void test_weight_studies__thresholds_are_quantiles(void **state)
     struct moec_experts *experts = moec_variants_experts(fixture.variants);
     float *input = aligned_alloc(64, N_TOK * stride * sizeof(float)), *sorted = calloc(N_TOK * n_ff, 4);
     uint32_t *chosen = calloc(N_TOK * config->top_k, sizeof(uint32_t));
+    float *weights = calloc(N_TOK * config->top_k, sizeof(float));
     for (size_t i = 0; i < N_TOK * stride; i++)
         input[i] = i % stride < config->n_embd ? sinf((float)(i * i % 1009)) : 0;
     for (uint32_t i = 0; i < N_TOK * config->top_k; i++)
         chosen[i] = i % config->top_k + (i / config->top_k % 2); /* 0 and 1, or 1 and 2 */
     assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2, experts, N_TOK, &err), err);
     assert_ok(moec_activations_create(&forward, experts, &activations, &err), err);
-    assert_ok(moec_activations_add(activations, 0, N_TOK, input, chosen, &err), err);
+    assert_ok(moec_activations_add(activations, 0, N_TOK, input, chosen, weights, &err), err);
     moec_activations_clear(activations);
-    assert_ok(moec_activations_add(activations, 0, N_TOK / 4, input, chosen, &err), err);
+    assert_ok(moec_activations_add(activations, 0, N_TOK / 4, input, chosen, weights, &err), err);
     assert_ok(moec_activations_add(activations, 0, N_TOK - N_TOK / 4, input + N_TOK / 4 * stride,
-                                   chosen + N_TOK / 4 * config->top_k, &err),
+                                   chosen + N_TOK / 4 * config->top_k, weights + N_TOK / 4 * config->top_k,
+                                   &err),
               err);
     struct moec_mlp mlp;
     assert_ok(experts->ops->acquire(experts, moec_expert_request_of(0, 1), &mlp, &err), err);
@@ -246,6 +248,7 @@ static void test_weight_studies__thresholds_are_quantiles(void **state)
     }
     assert_true(moec_activations_quantile(activations, 3, MOEC_PROJECTION_UP, 0.9) == 0);
     moec_activations_free(activations);
+    free(weights);
     free(chosen);
     free(sorted);
     free(input);
