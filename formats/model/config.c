@@ -68,9 +68,9 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
                                       : "attention factor",
                              is_used ? "a positive number" : "nothing without YaRN");
     }
-    if (is_llama && !(s->beta_fast > s->beta_slow))
+    if (is_llama && !(s->beta_fast >= s->beta_slow))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %g turns of fast pairs and %g of slow ones, expected more of the fast",
+                         "%s says %g turns of fast pairs and %g of slow ones, expected no fewer of the fast",
                          subject, s->beta_fast, s->beta_slow);
     if (s->truncate && !is_yarn)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s rounds the ends of YaRN's ramp without YaRN", subject);

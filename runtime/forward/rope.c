@@ -54,10 +54,10 @@ static float llama3_frequency(const struct moec_rope_scaling *scaling, float fre
     const float trained = (float)scaling->original_positions, slow = (float)scaling->beta_slow,
                 fast = (float)scaling->beta_fast, factor = (float)scaling->factor;
     const float length = (float)TWO_PI / frequency;
-    if (length < trained / fast)
-        return frequency;
     if (length > trained / slow)
         return frequency / factor;
+    if (length < trained / fast || fast == slow) /* Llama 4: nothing lies between them */
+        return frequency;
     const float smooth = (trained / length - slow) / (fast - slow);
     const float divided = (1.0f - smooth) * frequency / factor, kept = smooth * frequency;
     return divided + kept;

@@ -930,9 +930,9 @@ static void test_config__check_refuses(void **state)
     REFUSED((c.kinds[0].rope_scaling = (struct moec_rope_scaling){.kind = MOEC_ROPE_LLAMA3,
                                                                   .factor = 2,
                                                                   .beta_fast = 1,
-                                                                  .beta_slow = 1,
+                                                                  .beta_slow = 2,
                                                                   .original_positions = 9}),
-            MOEC_ERR_FORMAT, "expected more of the fast");
+            MOEC_ERR_FORMAT, "expected no fewer of the fast");
     REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "gates, expected no gates");
     REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "and no expert capacity");
     REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "experts that give their input 4096");
