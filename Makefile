@@ -97,6 +97,7 @@ $(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 -mavx2 -mfma -mf16c -Wn
 TEST_PARTS += $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/*_simde.c))
 endif
 $(BUILD)/obj/runtime/%_neon.o: ALL_CFLAGS += -O3
+$(BUILD)/obj/runtime/%_neon_dot.o: ALL_CFLAGS += -O3 $(if $(filter aarch64,$(ARCH)),-march=armv8.2-a+dotprod)
 
 $(BUILD)/obj/profiler/common/openmp.o: ALL_CFLAGS += $(OPENMP)
 

@@ -3,6 +3,22 @@
 
 #include <string.h>
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+
+#include <asm/hwcap.h>
+
+static bool cpu_has_dot(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+#else
+static bool cpu_has_dot(void)
+{
+    return false;
+}
+#endif
+
 enum moec_status moec_arithmetic_read(const char *name, bool *int8, struct moec_error *err)
 {
     *int8 = name != NULL && strcmp(name, moec_arithmetic_name(true)) == 0;
@@ -42,5 +58,7 @@ const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *
         set = moec_int8_kernels_avx512_vnni();
     else if (strncmp(kernels->name, "avx", 3) == 0)
         set = moec_int8_kernels_avx2();
+    else if (strcmp(kernels->name, "neon") == 0)
+        set = cpu_has_dot() ? moec_int8_kernels_neon_dot() : moec_int8_kernels_neon();
     return set != NULL ? set : &moec_int8_kernels_scalar;
 }

@@ -49,7 +49,7 @@ struct moec_int8_span {
 };
 
 struct moec_int8_kernels {
-    const char *name; /* "scalar", "avx2", "avx512-vnni" */
+    const char *name; /* "scalar", "avx2", "avx512-vnni", "neon", "neon-dot" */
 
     /* Rounds n activations, n > 0, to moec_int8_spans(n) spans; past the end q is 0. */
     void (*round)(const float *x, size_t n, struct moec_int8_span *spans);
@@ -69,6 +69,8 @@ extern const struct moec_int8_kernels moec_int8_kernels_scalar;
 /* NULL when this build has no such set. Calling one that the CPU lacks is undefined. */
 const struct moec_int8_kernels *moec_int8_kernels_avx2(void);
 const struct moec_int8_kernels *moec_int8_kernels_avx512_vnni(void);
+const struct moec_int8_kernels *moec_int8_kernels_neon(void);
+const struct moec_int8_kernels *moec_int8_kernels_neon_dot(void);
 
 /* The set that goes with `kernels` on this CPU. */
 const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *kernels);

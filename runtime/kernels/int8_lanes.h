@@ -36,7 +36,7 @@
 
 #include "formats/base/half.h"
 #include "runtime/kernels/int8.h"
-#include "runtime/kernels/kernels_x86.h"
+#include "runtime/kernels/kernels_shape.h"
 
 #define SPAN        MOEC_INT8_SPAN
 #define CHUNK       MOEC_SUM_CHUNK
@@ -45,7 +45,7 @@
 #define PANEL       2048 /* columns of a chunk's sum that are held together */
 #define SPANS_AHEAD 4
 #define HELD        4                  /* tokens whose rounded activations are held together */
-#define AHEAD       (4 * ROWS_AT_ONCE) /* rows that are asked for ahead of time, see kernels_x86.h */
+#define AHEAD       (4 * ROWS_AT_ONCE) /* rows that are asked for ahead of time, see kernels_shape.h */
 
 /* Where the parts of a matrix's rows lie. */
 struct plan {
@@ -262,11 +262,10 @@ INLINE void rows_ask(const int nr, const struct plan *plan, const struct dot_row
         return;
     for (int r = 0; r < nr && s == 0; r++)
         for (size_t at = plan->scales; at < plan->row_bytes; at += LINE)
-            _mm_prefetch((const char *)rows->ahead + (size_t)r * rows->stride + at, _MM_HINT_T1);
+            ask_line(rows->ahead + (size_t)r * rows->stride + at);
     for (int r = 0; r < nr; r++)
         for (size_t line = 0; line < plan->span_bytes; line += LINE)
-            _mm_prefetch((const char *)rows->ahead + (size_t)r * rows->stride + s * plan->span_bytes + line,
-                         _MM_HINT_T1);
+            ask_line(rows->ahead + (size_t)r * rows->stride + s * plan->span_bytes + line);
 }
 
 /* An incomplete last span, with zeros past its end and what it may need before it. */
@@ -393,7 +392,7 @@ INLINE void next_ask(const struct next_chunk *next, uint32_t first, uint32_t n, 
     const size_t end = next->lines * (quad + 1) / QUADS;
     for (size_t row = first + n * step / steps; row < first + n * (step + 1) / steps; row++)
         for (size_t line = next->lines * quad / QUADS; line < end; line++)
-            _mm_prefetch((const char *)next->rows + row * next->stride + line * LINE, _MM_HINT_T1);
+            ask_line(next->rows + row * next->stride + line * LINE);
 }
 
 /* Groups g .. g + 15, of which those from `at` on are written. */
@@ -575,9 +574,8 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
             quad_open(dtype, plan, rows, quad, s, tails, starts);
             for (int i = 0; i < 4; i++) /* rows lie apart: their next spans would be waited for */
                 for (size_t line = 0; line < plan->span_bytes; line += LINE)
-                    _mm_prefetch((const char *)rows->bytes[4 * quad + (uint32_t)i] +
-                                     (s + SPANS_AHEAD) * plan->span_bytes + line,
-                                 _MM_HINT_T0);
+                    __builtin_prefetch(rows->bytes[4 * quad + (uint32_t)i] +
+                                       (s + SPANS_AHEAD) * plan->span_bytes + line);
             quad_at(dtype, starts, s == 0, q);
             UNROLL
             for (int i = 0; i < 8; i++)
@@ -622,7 +620,7 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
                                     .n_at_rounding = plan.group == 0 ? 0 : CHUNK / 8};
     for (uint32_t n = 0; n < CHUNK && has_next && n_tok > 1; n++) /* its scales, which it needs at once */
         for (size_t at = plan.scales; at < plan.row_bytes; at += LINE)
-            _mm_prefetch((const char *)row_at(matrix, first + CHUNK + n) + at, _MM_HINT_T1);
+            ask_line(row_at(matrix, first + CHUNK + n) + at);
     for (uint32_t t = 0; t < n_tok; t += HELD) {
         const uint32_t held = n_tok - t < HELD ? n_tok - t : HELD;
         for (size_t from = 0; from < spans; from += panel) {

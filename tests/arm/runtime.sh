@@ -4,16 +4,16 @@
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 arm=${ARM_BUILD:-build/aarch64}
-qemu='qemu-aarch64-static'
+processor=max
 
 for name in ${ARM_TESTS-}; do
-    try 0 "$name" $qemu "$arm/device-tests/$name"
+    try 0 "$name" qemu-aarch64-static -cpu "$processor" "$arm/device-tests/$name"
 done
 
 # words OPTION...: a text from the bundle, here and there.
 words() {
     "$moec" run "$work/m.moec" -p "The old miller had three sons and" -n 24 --ctx 64 --ignore-eos "$@" >"$work/here" 2>"$work/stderr"
-    try 0 "moec-run $*" $qemu "$arm/moec-run-static" "$work/m.moec" -p "The old miller had three sons and" -n 24 --ctx 64 \
+    try 0 "moec-run $*" qemu-aarch64-static -cpu "$processor" "$arm/moec-run-static" "$work/m.moec" -p "The old miller had three sons and" -n 24 --ctx 64 \
         --ignore-eos --stats json --cpu "$cpu" "$@"
     same "$work/stdout" "$work/here" "has the words of this machine"
     says stderr "\"cpu\": \"$cpu\"" "by $cpu"
@@ -26,6 +26,13 @@ for bits in 2 3 4 8; do
 done
 words --memory "$(mebibytes 24)" --predict gate
 words --arithmetic int8
+"$moec" compile datasets/sample/model --policy uniform --bits 2 --quantizer trellis --dense-bits 4 -q --force -o "$work/m.moec" \
+    >"$work/stdout" 2>"$work/stderr"
+words
+words --arithmetic int8
+processor=cortex-a72 # which has no dot products of bytes
+words --arithmetic int8
+case " ${ARM_TESTS-} " in *" test_int8 "*) try 0 "test_int8 without dot products" qemu-aarch64-static -cpu "$processor" "$arm/device-tests/test_int8" ;; esac
 cpu=scalar
 words
 
