@@ -2,8 +2,8 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/batch_sequences.h"
+#include "runtime/forward/mlp.h"
 
-#include <math.h>
 #include <string.h>
 
 #define BIN_SHIFT   16 /* a bin is what F32 magnitudes share but for their last bits */
@@ -21,6 +21,7 @@ struct moec_activations {
     uint32_t *members; /* (max_tokens of the forward, k): tokens by expert */
     float *input;      /* (TILE_TOKENS, stride) gathered */
     float *gate, *up;  /* (TILE_TOKENS, n_ff) */
+    float *down;       /* likewise */
     float *weights;    /* (n_threads, MOEC_SUM_CHUNK, stride) */
     uint64_t multiply_adds;
 };
@@ -47,6 +48,7 @@ enum moec_status moec_activations_create(const struct moec_forward *forward, str
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->input, TILE_TOKENS, row, what, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->gate, TILE_TOKENS, ff, what, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->up, TILE_TOKENS, ff, what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->down, TILE_TOKENS, ff, what, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->weights, n_weight, row, what, err));
     *out = a;
     a = NULL;
@@ -66,6 +68,7 @@ void moec_activations_free(struct moec_activations *activations)
     free(activations->input);
     free(activations->gate);
     free(activations->up);
+    free(activations->down);
     free(activations->weights);
     free(activations);
 }
@@ -123,9 +126,8 @@ static void run_chunk(void *context, size_t item, int thread)
     kernels->dot(a->input, a->stride, tile->n_tok, weights, a->stride, n, a->config->n_embd, a->up + first,
                  n_ff);
     for (uint32_t t = 0; t < tile->n_tok; t++) {
-        float *gate = a->gate + (size_t)t * n_ff + first;
-        for (uint32_t i = 0; i < n; i++)
-            gate[i] = moec_silu_f32(gate[i]);
+        const size_t at = (size_t)t * n_ff + first;
+        moec_mlp_factors(kernels, tile->mlp->activation, n, a->gate + at, a->up + at, a->down + at);
     }
 }
 
@@ -145,7 +147,7 @@ static void count_tile(struct moec_activations *activations, uint32_t expert, ui
     for (size_t i = 0; i < n; i++) {
         gate[bin_of(activations->gate[i])]++;
         up[bin_of(activations->up[i])]++;
-        down[bin_of(activations->gate[i] * activations->up[i])]++;
+        down[bin_of(activations->down[i])]++;
     }
     activations->n_count[expert] += n;
 }

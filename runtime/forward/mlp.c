@@ -197,6 +197,24 @@ static void activate_gated(const struct moec_kernels *kernels, const struct moec
         zero_small(gate, n, filter->threshold);
 }
 
+void moec_mlp_factors(const struct moec_kernels *kernels, uint8_t activation, size_t n, float *gate,
+                      const float *up, float *down)
+{
+    const bool is_clamped = activation == MOEC_ACTIVATION_CLAMPED_SILU;
+    if (is_clamped)
+        clamp(gate, n, -INFINITY, SILU_LIMIT);
+    if (is_clamped || activation == MOEC_ACTIVATION_SILU) {
+        for (size_t i = 0; i < n; i++)
+            gate[i] = moec_silu_f32(gate[i]);
+    } else {
+        activate_alone(kernels, activation, gate, down, n);
+    }
+    memcpy(down, up, n * sizeof *down);
+    if (is_clamped)
+        clamp(down, n, -SILU_LIMIT, SILU_LIMIT);
+    multiply(gate, n, down);
+}
+
 /* The same from the up product alone, which stands in `gate`. */
 static void activate_plain(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
                            const struct moec_mlp_scratch *scratch, size_t n)

@@ -18,6 +18,11 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
 void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                           const float *input, float *out, size_t out_stride);
 
+/* What filters compare (struct moec_mlp_filter) of n neurons of a gated MLP other than the clamped GLU: `gate`,
+ * gate . x on entry, becomes its activation, and `down` what the down projection reads. */
+void moec_mlp_factors(const struct moec_kernels *kernels, uint8_t activation, size_t n, float *gate,
+                      const float *up, float *down);
+
 /* What products are made with: int8 NULL is the canonical arithmetic. */
 struct moec_mlp_kernels {
     const struct moec_kernels *all;

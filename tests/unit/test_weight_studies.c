@@ -203,10 +203,49 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Quantiles of counted activations are those of sorted ones, to the width of a bin. */
-static void test_weight_studies__thresholds_are_quantiles(void **state)
+/* What the down projection reads of a neuron, from both products. */
+static double down_input(uint8_t activation, double gate, double up)
 {
-    (void)state;
+    switch (activation) {
+    case MOEC_ACTIVATION_GELU_TANH:
+        return 0.5 * gate * (1 + tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up;
+    case MOEC_ACTIVATION_RELU:
+        return gate > 0 ? gate * up : 0;
+    case MOEC_ACTIVATION_CLAMPED_SILU:
+        gate = fmin(gate, 10);
+        up = fmax(fmin(up, 10), -10);
+        break;
+    default:
+        break;
+    }
+    return gate / (1 + exp(-gate)) * up;
+}
+
+/* An expert source whose experts compute another activation than the model's. */
+struct reactivated {
+    struct moec_experts experts; /* first */
+    struct moec_experts *inner;
+    uint8_t activation;
+};
+
+static enum moec_status reactivated_acquire(struct moec_experts *self, struct moec_expert_request request,
+                                            struct moec_mlp *mlp, struct moec_error *err)
+{
+    const struct reactivated *source = (const struct reactivated *)self;
+    MOEC_TRY(source->inner->ops->acquire(source->inner, request, mlp, err));
+    mlp->activation = source->activation;
+    return MOEC_OK;
+}
+
+static void reactivated_release(struct moec_experts *self, struct moec_expert_request request)
+{
+    struct reactivated *source = (struct reactivated *)self;
+    source->inner->ops->release(source->inner, request);
+}
+
+/* Quantiles of counted activations are those of sorted ones, to the width of a bin. */
+static void check_quantiles(uint8_t activation)
+{
     enum { N_TOK = 40 };
     struct fixture fixture = fixture_open("mixtral");
     const struct moec_config *config = &fixture.model->config;
@@ -214,7 +253,10 @@ static void test_weight_studies__thresholds_are_quantiles(void **state)
     struct moec_error err = {0};
     struct moec_forward forward = {0};
     struct moec_activations *activations = NULL;
-    struct moec_experts *experts = moec_variants_experts(fixture.variants);
+    static const struct moec_experts_ops ops = {.acquire = reactivated_acquire,
+                                                .release = reactivated_release};
+    struct reactivated source = {{.ops = &ops}, moec_variants_experts(fixture.variants), activation};
+    struct moec_experts *experts = &source.experts;
     float *input = aligned_alloc(64, N_TOK * stride * sizeof(float)), *sorted = calloc(N_TOK * n_ff, 4);
     uint32_t *chosen = calloc(N_TOK * config->top_k, sizeof(uint32_t));
     float *weights = calloc(N_TOK * config->top_k, sizeof(float));
@@ -237,7 +279,7 @@ static void test_weight_studies__thresholds_are_quantiles(void **state)
         float gate = 0, up = 0;
         moec_kernels_scalar.dot_encoded(&mlp.gate, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &gate);
         moec_kernels_scalar.dot_encoded(&mlp.up, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &up);
-        sorted[i] = fabsf(moec_silu_f32(gate) * up);
+        sorted[i] = (float)fabs(down_input(activation, gate, up));
     }
     experts->ops->release(experts, moec_expert_request_of(0, 1));
     qsort(sorted, N_TOK * n_ff, sizeof *sorted, by_size);
@@ -254,6 +296,15 @@ static void test_weight_studies__thresholds_are_quantiles(void **state)
     free(input);
     moec_forward_release(&forward);
     fixture_close(&fixture);
+}
+
+static void test_weight_studies__thresholds_are_quantiles(void **state)
+{
+    static const uint8_t activations[] = {MOEC_ACTIVATION_SILU, MOEC_ACTIVATION_GELU_TANH,
+                                          MOEC_ACTIVATION_CLAMPED_SILU};
+    (void)state;
+    for (size_t i = 0; i < sizeof activations; i++)
+        check_quantiles(activations[i]);
 }
 
 static void test_weight_studies__read_lists(void **state)
