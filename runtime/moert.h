@@ -147,6 +147,7 @@ struct moert_options {
     const char *io;
     uint64_t emulate_bytes_per_second; /* emulates a slower device: its bandwidth (0 = no emulation) */
     uint64_t emulate_latency_ns;       /* and its latency */
+    uint64_t emulate_request_ns;       /* and what each request takes of it beside its bytes */
     /* File for a trace of the engine, for Perfetto and `moec simulate` (formats/trace/TRACE.md); it appears
      * when the engine is closed. */
     const char *trace;
@@ -239,6 +240,8 @@ struct moert_stats {
     uint64_t stall_ns;      /* time that sessions waited for experts */
     uint64_t compute_ns;    /* time of steps without such waits; of a layer: from its router's answer to the
                               next layer's */
+    uint64_t n_reads;       /* requests to storage that were answered */
+    uint64_t pair_bytes;    /* of read_bytes: for gate and down rows alone, of experts that come in parts */
 };
 
 struct moert_engine;

@@ -38,9 +38,13 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
             stats.wasted_preloads, info.predict);
     if (info.preload_count > 0)
         fprintf(out, ", %" PRIu32 " a layer", info.preload_count);
-    fprintf(out, "\nstorage   %s read, %s of it preloads; waited %.3f s, computed %.3f s\n          %s\n",
+    fprintf(out, "\nstorage   %s read, %s of it preloads; waited %.3f s, computed %.3f s\n",
             cli_memory_text(a, stats.read_bytes), cli_memory_text(b, stats.preload_bytes),
-            (double)stats.stall_ns * 1e-9, (double)stats.compute_ns * 1e-9, info.io);
+            (double)stats.stall_ns * 1e-9, (double)stats.compute_ns * 1e-9);
+    if (stats.pair_bytes > 0)
+        fprintf(out, "          %s of it neurons alone; %" PRIu64 " requests\n",
+                cli_memory_text(a, stats.pair_bytes), stats.n_reads);
+    fprintf(out, "          %s\n", info.io);
 }
 
 static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t budget_bytes)
@@ -249,7 +253,9 @@ static void put_counters(struct node *node, const struct moert_stats *stats)
     put_u64(node, "useful_preloads", stats->useful_preloads);
     put_u64(node, "wasted_preloads", stats->wasted_preloads);
     put_u64(node, "evictions", stats->evictions);
+    put_u64(node, "reads", stats->n_reads);
     put_u64(node, "read_bytes", stats->read_bytes);
+    put_u64(node, "pair_bytes", stats->pair_bytes);
     put_u64(node, "preload_bytes", stats->preload_bytes);
     put_u64(node, "read_ns", stats->read_ns);
     put_u64(node, "stall_ns", stats->stall_ns);
@@ -322,6 +328,8 @@ static void add_counters(struct moert_stats *sum, const struct moert_stats *one)
     sum->read_ns += one->read_ns;
     sum->stall_ns += one->stall_ns;
     sum->compute_ns += one->compute_ns;
+    sum->n_reads += one->n_reads;
+    sum->pair_bytes += one->pair_bytes;
 }
 
 /* Layers, and their sum: records may still be read meanwhile, and the figures are to add up. */

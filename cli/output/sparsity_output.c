@@ -2,6 +2,7 @@
 
 #include "cli/output/json_output.h"
 #include "cli/print/print.h"
+#include "runtime/experts/expert_cache.h"
 
 #include <inttypes.h>
 
@@ -41,4 +42,68 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
               100 * plan->plain_high, certificate->n_window, certificate->data_name);
     if (moec_certificate_is_int8(certificate))
         cli_print(stdout, "             in int8 arithmetic\n");
+}
+
+static const double shares[] = {0.5, 0.7, 0.9};
+#define N_SHARE (sizeof shares / sizeof *shares)
+
+static struct moec_parts_estimate estimate(const struct moec_bundle *bundle,
+                                           const struct moec_record_parts *parts, double share)
+{
+    const struct moec_emulation device = {0};
+    return moec_parts_estimate_make(bundle, parts, &device, share);
+}
+
+struct moec_json_out *cli_json_parts(const struct moec_bundle *bundle, const struct moec_record_parts *parts)
+{
+    struct moec_json_out *node = moec_json_out_object(), *list = moec_json_out_array();
+    const struct moec_record_layout *layout = moec_bundle_layout(bundle, 0, 0, 0);
+    moec_json_out_u64(node, "unit_bytes", parts->unit_bytes);
+    moec_json_out_u64(node, "pair_bytes", layout->pair_stride_bytes);
+    moec_json_out_u64(node, "unit_neurons", moec_parts_unit_neurons(parts, layout));
+    for (size_t i = 0; i < N_SHARE; i++) {
+        const struct moec_parts_estimate made = estimate(bundle, parts, shares[i]);
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_double(item, "left_out", shares[i]);
+        moec_json_out_double(item, "record_bytes", made.whole_bytes);
+        moec_json_out_double(item, "read_bytes", made.read_bytes);
+        moec_json_out_double(item, "reads", made.n_reads);
+        moec_json_out_bool(item, "pays", made.pays);
+        moec_json_out_node(list, NULL, item);
+    }
+    moec_json_out_node(node, "expected", list);
+    return node;
+}
+
+static void print_estimate(const struct moec_parts_estimate *made, double share)
+{
+    cli_print(stdout, "             %.0f%% left out: ", 100 * share);
+    if (made->pays)
+        cli_print(stdout, "%.1f of %.1f KiB are read of an expert, by %.0f requests\n",
+                  made->read_bytes / 1024, made->whole_bytes / 1024, made->n_reads);
+    else
+        cli_print(stdout,
+                  "whole records are read: parts would take %.1f of %.1f KiB, but %.0f requests "
+                  "cost more time\n",
+                  made->read_bytes / 1024, made->whole_bytes / 1024, made->n_reads);
+}
+
+void cli_print_parts(const struct moec_bundle *bundle, const struct moec_record_parts *parts,
+                     const struct moec_sparsity_plan *plan)
+{
+    const struct moec_record_layout *layout = moec_bundle_layout(bundle, 0, 0, 0);
+    cli_print(stdout,
+              "  parts      of the up projection, and of up to %" PRIu32
+              " neurons, whose pairs take %zu bytes each;\n"
+              "             from storage, if neurons are active by lot:\n",
+              moec_parts_unit_neurons(parts, layout), layout->pair_stride_bytes);
+    for (size_t i = 0; i < N_SHARE; i++) {
+        const struct moec_parts_estimate made = estimate(bundle, parts, shares[i]);
+        print_estimate(&made, shares[i]);
+    }
+    if (plan->n_layer > 0) {
+        const double share = 1 - plan->traffic.active_share;
+        const struct moec_parts_estimate made = estimate(bundle, parts, share);
+        print_estimate(&made, share);
+    }
 }

@@ -39,8 +39,10 @@ static const struct cli_option options[] = {
      "io-qexp+lru\tio-qexp with edgemoe's buffer\n"
      "sti\tall read in order for every token",
      0},
-    {"emulate-storage", 0, "RATE,LATENCY", NULL,
-     "Slow storage down, such as to 550MB/s,80us; may be repeated to compare devices.", CLI_REPEATS},
+    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
+     "Slow storage down, such as to 550MB/s,80us; a request takes 10us more unless REQUEST says so. May be "
+     "repeated to compare devices.",
+     CLI_REPEATS},
     {"data", 0, "FILE", NULL, "Text for the samples (default: a short text inside moec).", CLI_INPUT},
     {"samples", 0, "N", NULL, "Samples (default 8).", 0},
     CLI_DEVICE_OPTIONS(CLI_RARE),

@@ -14,8 +14,10 @@
 static const struct cli_option options[] = {
     {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate.", CLI_OUTPUT},
     {"file", 0, "FILE", NULL, "The bundle to measure with; the same as the argument.", CLI_RARE | CLI_INPUT},
-    {"emulate-storage", 0, "RATE,LATENCY", NULL,
-     "Describe this storage instead of measuring: bandwidth and latency, such as 550MB/s,80us.", 0},
+    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
+     "Describe this storage instead of measuring: bandwidth, latency, and what each request takes "
+     "beside its bytes (default 10us), such as 550MB/s,80us.",
+     0},
     {"device", 0, "cuda[:N]", NULL, "Measure this GPU too: copies, launches, products, whole tokens.", 0},
     {"read-time", 0, "SECONDS", NULL,
      "Time for each measurement of storage (default 0.1). Use more for a device that slows down or varies.",

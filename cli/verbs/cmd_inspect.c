@@ -7,6 +7,7 @@
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
 #include "formats/bundle/bundle_sparsity.h"
+#include "formats/bundle/record_parts.h"
 #include "formats/family/generation_json.h"
 
 #include <inttypes.h>
@@ -219,12 +220,22 @@ static void print_decisions(const struct moec_bundle_decisions *decisions)
     cli_print_decisions(decisions);
 }
 
-static void print_plan(const struct moec_sparsity_plan *plan)
+/* What moec tune and moec sparsify have put into a bundle. */
+struct additions {
+    struct moec_bundle_decisions decisions;
+    struct moec_sparsity_plan plan;
+    struct moec_record_parts parts;
+};
+
+static void print_sparsity(const struct moec_bundle *bundle, const struct additions *additions)
 {
-    if (plan->n_layer == 0)
+    if (additions->plan.n_layer + additions->parts.n_layer == 0)
         return;
     cli_print(stdout, "\nSparsity (moec sparsify)\n");
-    cli_print_plan(plan);
+    if (additions->plan.n_layer > 0)
+        cli_print_plan(&additions->plan);
+    if (additions->parts.n_layer > 0)
+        cli_print_parts(bundle, &additions->parts, &additions->plan);
 }
 
 static void print_provenance(const struct moec_provenance *provenance)
@@ -267,8 +278,7 @@ static void print_sections(const struct moec_bundle *bundle)
 }
 
 static void print_bundle(const struct moec_bundle *bundle, const struct moec_dense *dense,
-                         const struct moec_bundle_decisions *decisions, const struct moec_sparsity_plan *plan,
-                         const struct cli_terminal *terminal)
+                         const struct additions *additions, const struct cli_terminal *terminal)
 {
     const struct moec_config *config = &bundle->config;
     char size[24], source[24];
@@ -316,8 +326,8 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     cli_print_dense_codecs(dense);
     print_map(bundle, terminal);
     print_certificate(&bundle->certificate);
-    print_plan(plan);
-    print_decisions(decisions);
+    print_sparsity(bundle, additions);
+    print_decisions(&additions->decisions);
     print_provenance(&bundle->provenance);
     print_generation(&bundle->generation);
     print_sections(bundle);
@@ -412,8 +422,7 @@ static struct moec_json_out *json_sections(const struct moec_bundle *bundle)
 }
 
 static enum moec_status print_json(const struct moec_bundle *bundle, const struct moec_dense *dense,
-                                   const struct moec_bundle_decisions *decisions,
-                                   const struct moec_sparsity_plan *plan, struct moec_error *err)
+                                   const struct additions *additions, struct moec_error *err)
 {
     struct moec_json_out *root = moec_json_out_object();
     moec_json_out_string(root, "file", bundle->file.path);
@@ -428,12 +437,16 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
         moec_json_out_node(root, "certificate", json_certificate(&bundle->certificate));
     else
         moec_json_out_null(root, "certificate");
-    if (plan->n_layer > 0)
-        moec_json_out_node(root, "sparsity", cli_json_plan(plan));
+    if (additions->plan.n_layer > 0)
+        moec_json_out_node(root, "sparsity", cli_json_plan(&additions->plan));
     else
         moec_json_out_null(root, "sparsity");
-    if (moec_decision_settings_are_on(&decisions->settings))
-        moec_json_out_node(root, "decisions", cli_json_decisions(decisions));
+    if (additions->parts.n_layer > 0)
+        moec_json_out_node(root, "parts", cli_json_parts(bundle, &additions->parts));
+    else
+        moec_json_out_null(root, "parts");
+    if (moec_decision_settings_are_on(&additions->decisions.settings))
+        moec_json_out_node(root, "decisions", cli_json_decisions(&additions->decisions));
     else
         moec_json_out_null(root, "decisions");
     moec_json_out_node(root, "provenance", json_provenance(&bundle->provenance));
@@ -447,22 +460,24 @@ static int run_inspect(const struct cli_args *args)
     struct moec_bundle *bundle = NULL;
     struct moec_dense dense = {0};
     enum moec_status status = moec_bundle_open(args->positional[0], &bundle, &err);
-    struct moec_bundle_decisions decisions = {0};
-    struct moec_sparsity_plan plan = {0};
+    struct additions additions = {0};
     if (status == MOEC_OK)
         status = moec_bundle_load_dense_table(bundle, &dense, &err);
     if (status == MOEC_OK)
-        status = moec_bundle_load_decisions(bundle, &decisions, &err);
+        status = moec_bundle_load_decisions(bundle, &additions.decisions, &err);
     if (status == MOEC_OK)
-        status = moec_bundle_load_plan(bundle, &plan, &err);
+        status = moec_bundle_load_plan(bundle, &additions.plan, &err);
+    if (status == MOEC_OK)
+        status = moec_bundle_load_parts(bundle, &additions.parts, &err);
     if (status == MOEC_OK && cli_has(args, "json")) {
-        status = print_json(bundle, &dense, &decisions, &plan, &err);
+        status = print_json(bundle, &dense, &additions, &err);
     } else if (status == MOEC_OK) {
         const char *colour = cli_text(args, "color");
         struct cli_terminal terminal = cli_terminal_detect(colour != NULL ? colour : "auto");
-        print_bundle(bundle, &dense, &decisions, &plan, &terminal);
+        print_bundle(bundle, &dense, &additions, &terminal);
     }
-    moec_sparsity_plan_release(&plan);
+    moec_sparsity_plan_release(&additions.plan);
+    moec_record_parts_release(&additions.parts);
     moec_dense_release(&dense);
     moec_bundle_close(bundle);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);

@@ -77,8 +77,11 @@ static const struct cli_option options[] = {
      "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",
      CLI_RARE},
     {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
-    {"emulate-storage", 0, "RATE,LATENCY", NULL,
-     "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us.", CLI_RARE},
+    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
+     "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us, that takes 10us more "
+     "for "
+     "each request unless REQUEST says so.",
+     CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
@@ -156,6 +159,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
         MOEC_TRY(moec_emulation_parse(cli_text(args, "emulate-storage"), &emulation, err));
         out->engine.emulate_bytes_per_second = emulation.bytes_per_second;
         out->engine.emulate_latency_ns = emulation.latency_ns;
+        out->engine.emulate_request_ns = emulation.request_ns;
     }
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     if (cli_has(args, "memory") && out->engine.memory_bytes == 0)

@@ -16,7 +16,7 @@
 static const struct cli_option options[] = {
     {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and path table.", CLI_INPUT},
     {"device", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", CLI_INPUT},
-    {"emulate-storage", 0, "RATE,LATENCY", NULL, "With --device: another storage, such as 550MB/s,80us.", 0},
+    {"emulate-storage", 0, "STORAGE", NULL, "With --device: another storage, such as 550MB/s,80us,10us.", 0},
     {"memory", 0, "LIST", NULL,
      "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 5%,10%,25%,50%,75%), or all: 5% to "
      "100%.",

@@ -9,6 +9,7 @@
 #include "compiler/sparsify/sparsify.h"
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_sparsity.h"
+#include "formats/bundle/record_parts.h"
 #include "profiler/profile/thresholds.h"
 
 #include <inttypes.h>
@@ -26,6 +27,10 @@ static const struct cli_option options[] = {
     {"by", 0, "WHAT", "neuron|expert|model",
      "With --max-loss, what the plan looks at:\nneuron\teach neuron's harm and the token's gate weight "
      "(default)\nexpert\ta threshold for each expert\nmodel\tone share for all experts",
+     0},
+    {"parts", 0, NULL, NULL,
+     "Also write checksums of parts of the experts' records: a run that leaves out neurons then reads from "
+     "storage only up projections and the pairs of neurons that stay.",
      0},
     {"confidence", 0, "C", NULL,
      "With --max-loss: confidence of the interval whose upper end must meet it (default 0.95).", CLI_RARE},
@@ -215,6 +220,21 @@ static void print_plan(const struct sparsify_job *job)
                   "by itself\n             (--seed draws other windows)\n");
 }
 
+/* What reading from storage will save with the parts that were written. */
+static enum moec_status print_parts(const struct sparsify_job *job, struct moec_error *err)
+{
+    static const struct moec_sparsity_plan none = {0};
+    struct moec_bundle *bundle = NULL;
+    struct moec_record_parts parts = {0};
+    MOEC_TRY(moec_bundle_open(job->output, &bundle, err));
+    const enum moec_status status = moec_bundle_load_parts(bundle, &parts, err);
+    if (status == MOEC_OK)
+        cli_print_parts(bundle, &parts, job->has_target ? &job->report.plan : &none);
+    moec_record_parts_release(&parts);
+    moec_bundle_close(bundle);
+    return status;
+}
+
 static enum moec_status print_result(const struct sparsify_job *job, struct moec_error *err)
 {
     const uint16_t most = shares[N_SHARE - 1];
@@ -228,7 +248,7 @@ static enum moec_status print_result(const struct sparsify_job *job, struct moec
                   " tokens, for --sparsity up to %.2f\n"
                   "what a sparsity loses: moec eval %s --data TEST --reference MODEL --sparsity 0.6\n",
                   job->output, job->table.n_token, most * 1e-3, job->output);
-    return MOEC_OK;
+    return cli_has(job->args, "parts") ? print_parts(job, err) : MOEC_OK;
 }
 
 /* ---- work ---- */
@@ -278,7 +298,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
         MOEC_TRY(find_plan(job, &progress, err));
     moec_source_close(&job->source);
     MOEC_TRY(moec_bundle_put_sparsity(path, &job->table, job->has_target ? &job->report.plan : NULL,
-                                      job->output, err));
+                                      cli_has(job->args, "parts"), job->output, err));
     cli_progress_end(&job->progress);
     return print_result(job, err);
 }

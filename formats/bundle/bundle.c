@@ -2,6 +2,7 @@
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_format.h"
 #include "formats/bundle/bundle_sparsity.h"
+#include "formats/bundle/record_parts.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
@@ -46,6 +47,8 @@ void moec_section_set_name(struct moec_section *section)
         (void)snprintf(section->name, capacity, "sparsity");
     else if (section->kind == MOEC_SECTION_SPARSITY_PLAN)
         (void)snprintf(section->name, capacity, "sparsity plan");
+    else if (section->kind == MOEC_SECTION_RECORD_PARTS)
+        (void)snprintf(section->name, capacity, "record parts");
     else if (section->kind == MOEC_SECTION_DECISIONS)
         (void)snprintf(section->name, capacity, "decisions");
     else if (is_known_kind(section->kind))
@@ -332,6 +335,19 @@ enum moec_status moec_bundle_load_plan(const struct moec_bundle *bundle, struct 
     return status;
 }
 
+enum moec_status moec_bundle_load_parts(const struct moec_bundle *bundle, struct moec_record_parts *parts,
+                                        struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    *parts = (struct moec_record_parts){0};
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_RECORD_PARTS, false, &bytes, &n, err));
+    const enum moec_status status =
+        bytes == NULL ? MOEC_OK : moec_record_parts_decode(bytes, n, bundle, parts, err);
+    free(bytes);
+    return status;
+}
+
 /* Likewise. */
 static enum moec_status check_sparsity(const struct moec_bundle *bundle, struct moec_error *err)
 {
@@ -341,6 +357,15 @@ static enum moec_status check_sparsity(const struct moec_bundle *bundle, struct 
     moec_sparsity_table_release(&table);
     MOEC_TRY(moec_bundle_load_plan(bundle, &plan, err));
     moec_sparsity_plan_release(&plan);
+    return MOEC_OK;
+}
+
+/* After the indices, which say how long parts are. */
+static enum moec_status check_parts(const struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_record_parts parts;
+    MOEC_TRY(moec_bundle_load_parts(bundle, &parts, err));
+    moec_record_parts_release(&parts);
     return MOEC_OK;
 }
 
@@ -593,6 +618,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(open_routing(bundle, err));
     MOEC_TRY_OUT(open_dense_table(bundle, err));
     MOEC_TRY_OUT(open_levels(bundle, err));
+    MOEC_TRY_OUT(check_parts(bundle, err));
     *out = bundle;
     bundle = NULL;
 out:

@@ -15,7 +15,7 @@ struct moec_bundle_changes {
         uint32_t kind;
         const uint8_t *bytes; /* its content, stored as it is; borrowed */
         size_t n_bytes;
-    } puts[2];
+    } puts[3];
 };
 
 /* `n_bytes` is the new file's size. Errors: MOEC_ERR_LIMIT when provenance or the contents table have no

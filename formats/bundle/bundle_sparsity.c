@@ -1,6 +1,7 @@
 #include "formats/bundle/bundle_sparsity.h"
 
 #include "formats/bundle/bundle_rewrite.h"
+#include "formats/bundle/record_parts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,12 +20,13 @@ static enum moec_status check_model(const struct moec_bundle *bundle, const stru
 }
 
 enum moec_status moec_bundle_put_sparsity(const char *path, const struct moec_sparsity_table *table,
-                                          const struct moec_sparsity_plan *plan, const char *out,
-                                          struct moec_error *err)
+                                          const struct moec_sparsity_plan *plan, bool with_parts,
+                                          const char *out, struct moec_error *err)
 {
     static const char note[] = "; sparsify";
     struct moec_bundle *bundle = NULL;
-    uint8_t *of_table = NULL, *of_plan = NULL;
+    struct moec_record_parts parts = {0};
+    uint8_t *of_table = NULL, *of_plan = NULL, *of_parts = NULL;
     uint64_t n_written = 0;
     struct moec_bundle_changes changes = {0};
     enum moec_status status = MOEC_OK;
@@ -38,11 +40,19 @@ enum moec_status moec_bundle_put_sparsity(const char *path, const struct moec_sp
         changes.puts[1].kind = MOEC_SECTION_SPARSITY_PLAN;
         changes.puts[1].bytes = of_plan;
     }
+    if (with_parts) {
+        MOEC_TRY_OUT(moec_record_parts_make(bundle, &parts, err));
+        MOEC_TRY_OUT(moec_record_parts_encode(&parts, &of_parts, &changes.puts[2].n_bytes, err));
+        changes.puts[2].kind = MOEC_SECTION_RECORD_PARTS;
+        changes.puts[2].bytes = of_parts;
+    }
     changes.note = strstr(bundle->provenance.options, note) != NULL ? "" : note;
     status = moec_bundle_rewrite(bundle, &changes, out, &n_written, err);
 out:
     free(of_table);
     free(of_plan);
+    free(of_parts);
+    moec_record_parts_release(&parts);
     moec_bundle_close(bundle);
     return status;
 }

@@ -18,11 +18,13 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_load_plan(const struct moec_bundle
                                                         struct moec_error *err);
 
 /* Writes to `out` the bundle at `path` with this table and, unless it is NULL, this plan, in place of those
- * that it may have; `out` may be `path`. The other sections keep their bytes, provenance but for a note.
+ * that it may have, and with_parts with checksums of parts of its records; `out` may be `path`. The other
+ * sections keep their bytes, provenance but for a note.
  * Errors: as moec_bundle_strip; MOEC_ERR_MISMATCH where the table is of another model. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_put_sparsity(const char *path,
                                                            const struct moec_sparsity_table *table,
                                                            const struct moec_sparsity_plan *plan,
-                                                           const char *out, struct moec_error *err);
+                                                           bool with_parts, const char *out,
+                                                           struct moec_error *err);
 
 #endif

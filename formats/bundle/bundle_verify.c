@@ -3,6 +3,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/record_parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -289,6 +290,8 @@ static enum moec_status check_meaning(const char *path, struct moec_error *err)
     MOEC_TRY(moec_bundle_open(path, &bundle, err));
     enum moec_status status = moec_bundle_load_dense(bundle, &dense, err);
     moec_dense_release(&dense);
+    if (status == MOEC_OK)
+        status = moec_record_parts_check(bundle, err);
     moec_bundle_close(bundle);
     return status;
 }

@@ -41,6 +41,7 @@ static struct moec_json_out *write_storage(const struct moec_device_storage *sto
     if (storage->is_emulated) {
         moec_json_out_u64(node, "bytes_per_second", storage->bytes_per_second);
         moec_json_out_u64(node, "latency_ns", storage->latency_ns);
+        moec_json_out_u64(node, "request_ns", storage->request_ns);
     }
     moec_json_out_string(node, "io", io_name(storage->is_direct_faster));
     moec_json_out_string(node, "description", storage->description);
@@ -217,6 +218,8 @@ static enum moec_status read_storage(const struct reading *root, struct moec_dev
     if (storage->is_emulated) {
         MOEC_TRY(read_u64(&r, "bytes_per_second", 1, MAX_SPEED, &storage->bytes_per_second));
         MOEC_TRY(read_u64(&r, "latency_ns", 0, MAX_NS, &storage->latency_ns));
+        if (moec_json_find(r.node, "request_ns") != NULL)
+            MOEC_TRY(read_u64(&r, "request_ns", 0, MAX_NS, &storage->request_ns));
     }
     MOEC_TRY(read_io(&r, &storage->is_direct_faster));
     MOEC_TRY(read_text(&r, "description", storage->description, sizeof storage->description));

@@ -39,9 +39,11 @@ struct moec_device_read {
 
 struct moec_device_storage {
     bool is_emulated;
-    /* Emulated (runtime/storage/reader.h): done = max(issue + latency, previous done) + bytes / bandwidth. */
+    /* Emulated (runtime/storage/reader.h): done = max(issue + latency, previous done) + request + bytes /
+     * bandwidth. */
     uint64_t bytes_per_second;
     uint64_t latency_ns;
+    uint64_t request_ns; /* 0 in descriptions from before there was such a cost */
     /* Measured. */
     bool is_direct_faster;          /* which of the two --io auto takes */
     char description[192];          /* of the reader that auto takes, for people */

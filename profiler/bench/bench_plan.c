@@ -74,6 +74,7 @@ static void set_storage(const struct plan *plan, struct moec_bench_row *row, uin
         return;
     row->engine.emulate_bytes_per_second = options->storages[storage].emulation.bytes_per_second;
     row->engine.emulate_latency_ns = options->storages[storage].emulation.latency_ns;
+    row->engine.emulate_request_ns = options->storages[storage].emulation.request_ns;
 }
 
 MOEC_PRINTF(4, 5)

@@ -64,6 +64,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.trace = engine->trace;
     options.emulate_bytes_per_second = engine->emulate_bytes_per_second;
     options.emulate_latency_ns = engine->emulate_latency_ns;
+    options.emulate_request_ns = engine->emulate_request_ns;
     options.memory_bytes = engine->memory_bytes;
     options.device = engine->device;
     options.vram_bytes = engine->vram_bytes;

@@ -174,9 +174,12 @@ static enum moec_status describe_emulated(const struct moec_emulation *emulation
     *storage = (struct moec_device_storage){.is_emulated = true,
                                             .bytes_per_second = emulation->bytes_per_second,
                                             .latency_ns = emulation->latency_ns,
+                                            .request_ns = emulation->request_ns,
                                             .is_direct_faster = true};
-    (void)snprintf(storage->description, sizeof storage->description, "emulated %.6g MB/s, %.6g us",
-                   (double)emulation->bytes_per_second / 1e6, (double)emulation->latency_ns / 1e3);
+    (void)snprintf(storage->description, sizeof storage->description,
+                   "emulated %.6g MB/s, %.6g us, %.6g us a request",
+                   (double)emulation->bytes_per_second / 1e6, (double)emulation->latency_ns / 1e3,
+                   (double)emulation->request_ns / 1e3);
     return MOEC_OK;
 }
 

@@ -2,9 +2,9 @@
  * thresholds for a wanted sparsity follow (FloE, Fig. 2 and eq. 6).
  *
  * Three kinds, named by the projection: act(gate . x) with the model's own activation, up . x, and what the
- * down projection reads. Magnitudes are counted in 128 bins an octave, so that one layer's experts fit in memory whatever the
- * number of tokens; counts do not depend on order or threads. Thread rule: one thread at a time; it
- * parallelises inside. */
+ * down projection reads. Magnitudes are counted in 128 bins an octave, so that one layer's experts fit in
+ * memory whatever the number of tokens; counts do not depend on order or threads. Thread rule: one thread at
+ * a time; it parallelises inside. */
 #ifndef MOEC_PROFILER_ACTIVATIONS_H
 #define MOEC_PROFILER_ACTIVATIONS_H
 

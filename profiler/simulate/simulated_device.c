@@ -73,7 +73,7 @@ static enum moec_status set_storage(const struct moec_device_storage *storage,
 {
     const size_t n_key = (size_t)model->n_layer * model->n_expert;
     uint64_t last_bytes = 0;
-    double bandwidth = 0, latency_ns = 0, sum_ns = 0;
+    double bandwidth = 0, latency_ns = 0, request_ns = 0, sum_ns = 0;
     if (emulation == NULL && (storage == NULL || (!storage->is_emulated && storage->n_reads == 0)))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the device description has no measurement of storage; give --emulate-storage");
@@ -83,14 +83,16 @@ static enum moec_status set_storage(const struct moec_device_storage *storage,
         if (emulation != NULL) {
             bandwidth = (double)emulation->bytes_per_second;
             latency_ns = (double)emulation->latency_ns;
+            request_ns = (double)emulation->request_ns;
         } else if (storage->is_emulated) {
             bandwidth = (double)storage->bytes_per_second;
             latency_ns = (double)storage->latency_ns;
+            request_ns = (double)storage->request_ns;
         } else if (n_bytes != last_bytes) {
             fit_storage(storage, n_bytes, &bandwidth, &latency_ns);
             last_bytes = n_bytes;
         }
-        out->read_ns[key] = bandwidth > 0 ? (double)n_bytes / bandwidth * 1e9 : 0;
+        out->read_ns[key] = request_ns + (bandwidth > 0 ? (double)n_bytes / bandwidth * 1e9 : 0);
         sum_ns += latency_ns;
     }
     out->latency_ns = sum_ns / (double)n_key;

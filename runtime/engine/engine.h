@@ -2,6 +2,7 @@
 #ifndef MOEC_RUNTIME_ENGINE_H
 #define MOEC_RUNTIME_ENGINE_H
 
+#include "formats/bundle/record_parts.h"
 #include "formats/model/decision_settings.h"
 #include "runtime/engine/engine_gpu.h"
 #include "runtime/engine/kv_lending.h"
@@ -46,6 +47,7 @@ struct moert_engine {
     struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
     char tuned_slots[2][12];             /* its slots and low slots in words */
     struct moec_sparsity *sparsity;      /* NULL = none */
+    struct moec_record_parts parts;      /* of experts that come in parts; n_layer 0 = they come whole */
     bool is_planned;                     /* it is that of the bundle's plan */
     struct moec_cache_form
         low; /* with a precision or a prefill: the copy that stands in for important experts' others */

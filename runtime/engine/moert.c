@@ -55,11 +55,15 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
                          options->device);
     if (options->device != NULL && io->io == MOEC_IO_AUTO_MAPPED)
         io->io = MOEC_IO_AUTO;
-    if (options->emulate_latency_ns > 0 && options->emulate_bytes_per_second == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "a latency of %" PRIu64 " ns is emulated only with a bandwidth",
-                         options->emulate_latency_ns);
+    if (options->emulate_latency_ns + options->emulate_request_ns > 0 &&
+        options->emulate_bytes_per_second == 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a latency of %" PRIu64 " ns and %" PRIu64
+                         " ns a request are emulated only with a bandwidth",
+                         options->emulate_latency_ns, options->emulate_request_ns);
     io->emulation = (struct moec_emulation){.bytes_per_second = options->emulate_bytes_per_second,
-                                            .latency_ns = options->emulate_latency_ns};
+                                            .latency_ns = options->emulate_latency_ns,
+                                            .request_ns = options->emulate_request_ns};
     return MOEC_OK;
 }
 
@@ -110,6 +114,24 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
                               err);
 }
 
+/* Experts come in parts where that takes less time: not to a device, nor where the page cache is mapped. */
+static enum moec_status open_parts(struct moert_engine *engine, const struct moert_options *options,
+                                   struct moec_error *err)
+{
+    if (engine->sparsity == NULL || engine->choice.mode->streams_all || options->device != NULL ||
+        engine->io.io == MOEC_IO_MAPPED)
+        return MOEC_OK;
+    MOEC_TRY(moec_bundle_load_parts(engine->bundle, &engine->parts, err));
+    if (engine->parts.n_layer > 0 &&
+        !moec_parts_estimate_make(engine->bundle, &engine->parts, &engine->io.emulation,
+                                  moec_sparsity_share(engine->sparsity))
+             .pays)
+        moec_record_parts_release(&engine->parts);
+    if (engine->parts.n_layer > 0 && engine->io.io == MOEC_IO_AUTO_MAPPED)
+        engine->io.io = MOEC_IO_AUTO;
+    return MOEC_OK;
+}
+
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
@@ -151,6 +173,7 @@ static enum moec_status check_options(const struct moert_options *options, const
                                options->decisions.prefill, "", err);
     MOEC_TRY(moec_engine_decide(engine, options, config, err));
     MOEC_TRY(open_sparsity(engine, &options->decisions, err));
+    MOEC_TRY(open_parts(engine, options, err));
     engine->has_evict_weights = options->evict_weights != NULL;
     if (options->evict_weights != NULL && engine->choice.evict != &moec_evict_hobbit)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -187,6 +210,7 @@ static struct moec_expert_cache_options cache_options_of(const struct moert_engi
         .buffer_bytes = engine->plan.expert_buffer_bytes + engine->lending.lent_bytes,
         .least_bytes = engine->plan.expert_buffer_bytes,
         .copy = choice->copy,
+        .parts = engine->parts.n_layer > 0 ? &engine->parts : NULL,
         .beside = &engine->low,
         .n_beside = moec_route_takes_low(&engine->route),
         .n_sessions = engine->n_sessions,
@@ -417,6 +441,7 @@ static void release_engine(struct moert_engine *engine)
     moec_tokenizer_free(engine->tokenizer);
     moec_engine_chat_free(engine->chat);
     moec_sparsity_free(engine->sparsity);
+    moec_record_parts_release(&engine->parts);
     moec_bundle_close(engine->bundle);
     free(engine->compute_ns);
     free(engine->record_bytes[0]);
@@ -451,6 +476,7 @@ enum moert_status moert_engine_floor(const char *path, const struct moert_option
     moec_tokenizer_free(engine.tokenizer);
     moec_engine_chat_free(engine.chat);
     moec_sparsity_free(engine.sparsity);
+    moec_record_parts_release(&engine.parts);
     moec_bundle_close(engine.bundle);
     return moert_to_public(status, &ours, err);
 }
@@ -597,6 +623,8 @@ static struct moert_stats to_stats(const struct moec_cache_counters *counters, u
         .read_ns = counters->read_ns,
         .stall_ns = counters->stall_ns,
         .compute_ns = compute_ns,
+        .n_reads = counters->n_reads,
+        .pair_bytes = counters->unit_bytes,
     };
 }
 

@@ -49,6 +49,7 @@ static void free_slot(struct moec_expert_cache *cache, uint32_t key)
 {
     if (!moec_arena_has(cache->arena, key))
         return;
+    moec_units_forget(cache, key);
     moec_arena_remove(cache->arena, key);
     cache->is_blocked = false;
 }

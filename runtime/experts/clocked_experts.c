@@ -82,6 +82,24 @@ static bool clocked_ready(struct moec_experts *self, struct moec_expert_request 
     return inner->ops->ready == NULL || inner->ops->ready(inner, request);
 }
 
+static void clocked_need(struct moec_experts *self, struct moec_expert_request request,
+                         const uint64_t *neurons, bool touches_all)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    inner->ops->need(inner, request, neurons, touches_all);
+}
+
+static enum moec_status clocked_await(struct moec_experts *self, struct moec_expert_request request,
+                                      const uint64_t *neurons, bool touches_all, struct moec_error *err)
+{
+    struct moec_clocked_experts *clocked = clocked_of(self);
+    const uint64_t begin_ns = moec_now_ns();
+    const enum moec_status status =
+        clocked->inner->ops->await(clocked->inner, request, neurons, touches_all, err);
+    clocked->waited_ns += moec_now_ns() - begin_ns;
+    return status;
+}
+
 static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
                                                     .release = clocked_release,
                                                     .expect = clocked_expect,
@@ -90,7 +108,9 @@ static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
                                                     .foresee = clocked_foresee,
                                                     .begin = clocked_begin,
                                                     .forgo = clocked_forgo,
-                                                    .ready = clocked_ready};
+                                                    .ready = clocked_ready,
+                                                    .need = clocked_need,
+                                                    .await = clocked_await};
 
 void moec_clocked_experts_init(struct moec_clocked_experts *clocked, struct moec_experts *inner,
                                const struct moec_config *config, atomic_ullong *compute_ns)

@@ -376,9 +376,53 @@ static bool cache_ready(struct moec_experts *self, struct moec_expert_request re
     if (find_key(cache, request, &key, NULL) != MOEC_OK)
         return false;
     (void)pthread_mutex_lock(&cache->lock);
-    const bool ready = cache->entries[key].state == MOEC_CACHE_READY;
+    const struct moec_cache_entry *entry = &cache->entries[key];
+    const bool ready = entry->state == MOEC_CACHE_READY ||
+                       (cache->units != NULL && entry->state == MOEC_CACHE_READING && !entry->is_doomed);
     (void)pthread_mutex_unlock(&cache->lock);
     return ready;
+}
+
+static void cache_need(struct moec_experts *self, struct moec_expert_request request, const uint64_t *neurons,
+                       bool touches_all)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    uint32_t key = 0;
+    if (cache->units == NULL || find_key(cache, request, &key, NULL) != MOEC_OK)
+        return;
+    (void)pthread_mutex_lock(&cache->lock);
+    moec_units_need(cache, key, neurons, touches_all);
+    moec_loader_begin(cache);
+    moec_loader_notify(cache);
+    (void)pthread_mutex_unlock(&cache->lock);
+}
+
+static enum moec_status cache_await(struct moec_experts *self, struct moec_expert_request request,
+                                    const uint64_t *neurons, bool touches_all, struct moec_error *err)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    enum moec_status status = MOEC_OK;
+    uint32_t key = 0;
+    MOEC_TRY(find_key(cache, request, &key, err));
+    if (cache->units == NULL)
+        return MOEC_OK;
+    (void)pthread_mutex_lock(&cache->lock);
+    if (moec_units_are_coming(cache, key)) {
+        const uint64_t begun_ns = moec_now_ns();
+        while (moec_units_are_coming(cache, key))
+            moec_loader_wait(cache);
+        const uint64_t now_ns = moec_now_ns();
+        moec_cache_counters_of(cache, key)->stall_ns += now_ns - begun_ns;
+        moec_cache_trace(cache, MOEC_TRACE_STALL, "wait", key, 0, begun_ns, now_ns);
+    }
+    if (!moec_units_are_there(cache, key, neurons, touches_all))
+        status = moec_record_failed(cache->bundle, cache->options.copy, moec_cache_ordinal(cache, key),
+                                    request.expert, cache->units->entries[key].problem,
+                                    cache->failure_key == key ? &cache->failure : NULL, err);
+    moec_loader_begin(cache);
+    moec_loader_notify(cache);
+    (void)pthread_mutex_unlock(&cache->lock);
+    return status;
 }
 
 /* 0 where a form is absent, 1 where its record is on its way, 2 where it is there. */
@@ -417,4 +461,6 @@ const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .begin = cache_begin,
                                                 .forgo = cache_forgo,
                                                 .choose = cache_choose,
-                                                .ready = cache_ready};
+                                                .ready = cache_ready,
+                                                .need = cache_need,
+                                                .await = cache_await};

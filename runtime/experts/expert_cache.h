@@ -38,6 +38,7 @@
 #include "runtime/policy/predict.h"
 #include "runtime/storage/record_reader.h"
 
+struct moec_record_parts;
 struct moec_trace;
 
 struct moec_expert_cache;
@@ -57,7 +58,10 @@ struct moec_expert_cache_options {
     uint32_t copy;                        /* form 0 is its whole records; 0 is the compiled assignment */
     const struct moec_cache_form *beside; /* forms 1 to n_beside of requests, borrowed for the call */
     uint32_t n_beside;
-    uint32_t n_sessions;                 /* that may hold records at once; 0 counts as 1 */
+    uint32_t n_sessions; /* that may hold records at once; 0 counts as 1 */
+    /* Of copy 0: experts come in parts (runtime/experts/expert_units.h), in one form; NULL = whole. Borrowed.
+     */
+    const struct moec_record_parts *parts;
     const struct moec_evict_ops *policy; /* NULL: least recently used */
     const float *evict_weights;          /* of struct moec_evict_setup; NULL: the policy's; borrowed for the
                                           * call */
@@ -79,6 +83,18 @@ struct moec_record_sizes {
                                top-k   times its mean record */
 };
 struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, uint32_t copy);
+
+/* What reading experts in parts is expected to take where each token leaves out a share of an expert's
+ * neurons, as if which ones were drawn by lot: of a record of level 0 that is not in memory, on average. */
+struct moec_parts_estimate {
+    double whole_bytes;
+    double read_bytes; /* up, and units with what lies between those that are read together */
+    double n_reads;
+    bool pays; /* it takes less time, with requests at what they cost (MOEC_UNIT_GAP_BYTES, or emulated) */
+};
+struct moec_parts_estimate moec_parts_estimate_make(const struct moec_bundle *bundle,
+                                                    const struct moec_record_parts *parts,
+                                                    const struct moec_emulation *emulation, double share);
 
 /* Bytes beside the arena, for a budget: tables, policy, predictor, reader, thread. */
 uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
@@ -124,7 +140,9 @@ struct moec_cache_counters {
     uint64_t useful_preloads; /* guessed, and asked for before they left */
     uint64_t wasted_preloads; /* guessed, and evicted or still present without having been asked for */
     uint64_t evictions;
+    uint64_t n_reads;       /* requests that were answered */
     uint64_t read_bytes;    /* of all reads */
+    uint64_t unit_bytes;    /* of these, for pairs of neurons alone */
     uint64_t preload_bytes; /* of these, for guesses */
     uint64_t read_ns;       /* from asking the device until its answer was taken, summed over reads */
     uint64_t stall_ns;      /* sessions waited for records */

@@ -44,7 +44,9 @@ void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_
     sum->useful_preloads += one->useful_preloads;
     sum->wasted_preloads += one->wasted_preloads;
     sum->evictions += one->evictions;
+    sum->n_reads += one->n_reads;
     sum->read_bytes += one->read_bytes;
+    sum->unit_bytes += one->unit_bytes;
     sum->preload_bytes += one->preload_bytes;
     sum->read_ns += one->read_ns;
     sum->stall_ns += one->stall_ns;

@@ -68,7 +68,8 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
            n_layer * n_form * sizeof(struct moec_cache_counters) + bundle->config.n_layer * sizeof(int32_t) +
            moec_residency_state_bytes(n_key, policy_of(options)) + moec_arena_table_bytes(n_key) +
            n_form * moec_storage_bytes(bundle) + moec_reader_bytes(depth_of(options)) + MOEC_LOADER_BYTES +
-           (guesses(options) ? moec_preload_state_bytes(&setup) : 0);
+           (guesses(options) ? moec_preload_state_bytes(&setup) : 0) +
+           moec_units_table_bytes(bundle, options);
 }
 
 /* Records that one session may hold without ever waiting for room. With equal sizes every hole has room for
@@ -146,7 +147,8 @@ static bool view_is_present(void *context, uint32_t named)
 static uint64_t view_n_bytes_of(void *context, uint32_t named)
 {
     const struct moec_expert_cache *cache = context;
-    return moec_storage_place_of(cache->storages[0], named / cache->n_expert, named % cache->n_expert)
+    return (cache->units == NULL ? moec_storage_place_of : moec_storage_up_place_of)(
+               cache->storages[0], named / cache->n_expert, named % cache->n_expert)
         .n_bytes;
 }
 
@@ -265,6 +267,8 @@ static enum moec_status create_parts(struct moec_expert_cache *cache, struct moe
     MOEC_TRY(check_buffer(options, &sizes, err));
     cache->buffer_bytes = options->buffer_bytes < sizes.all_bytes ? options->buffer_bytes : sizes.all_bytes;
     MOEC_TRY(create_residency(cache, err));
+    if (options->parts != NULL)
+        MOEC_TRY(moec_units_create(cache, err));
     MOEC_TRY(moec_arena_create(cache->slot_bytes, cache->n_key, cache->buffer_bytes, &cache->arena, err));
     MOEC_TRY(create_reader(cache, err));
     MOEC_TRY(create_preload(cache, sizes.all_bytes, err));
@@ -325,6 +329,7 @@ void moec_expert_cache_free(struct moec_expert_cache *cache)
     free(cache->turns);
     free(cache->slot_bytes);
     moec_cache_entries_free(cache);
+    moec_units_free(cache);
     (void)pthread_cond_destroy(&cache->changed);
     (void)pthread_cond_destroy(&cache->work);
     (void)pthread_mutex_destroy(&cache->lock);

@@ -12,6 +12,7 @@
 #include "runtime/experts/arena.h"
 #include "runtime/experts/cache_entry.h"
 #include "runtime/experts/expert_cache.h"
+#include "runtime/experts/expert_units.h"
 #include "runtime/policy/key_list.h"
 #include "runtime/policy/preload.h"
 #include "runtime/policy/read_order.h"
@@ -29,6 +30,9 @@ struct moec_cache_read {
     bool is_flying;
     bool is_alone;      /* nothing else was in flight when it was begun */
     bool is_measurable; /* its time says something about the device */
+    bool is_whole;      /* the record, else its up section or units */
+    bool is_units;
+    struct moec_unit_read units;
 };
 
 struct moec_expert_cache {
@@ -54,8 +58,9 @@ struct moec_expert_cache {
     struct moec_key_list lists[MOEC_CACHE_N_LIST];
     struct moec_residency *residency;
     struct moec_arena *arena;
-    struct moec_preload *preload; /* NULL = nothing is guessed */
-    struct moec_error failure;    /* words for the last record whose bytes were wrong */
+    struct moec_preload *preload;    /* NULL = nothing is guessed */
+    struct moec_expert_units *units; /* NULL = experts come whole; owned */
+    struct moec_error failure;       /* words for the last record whose bytes were wrong */
     uint32_t failure_key;
 
     struct moec_reader *reader;

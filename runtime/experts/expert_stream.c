@@ -182,6 +182,7 @@ static void count_read(struct moec_expert_stream *stream, const struct moec_read
     const uint32_t key = (uint32_t)read->tag;
     struct moec_cache_counters *counters = &stream->counters[key / stream->n_expert];
     counters->read_ns += read->done_ns > read->begun_ns ? read->done_ns - read->begun_ns : 0;
+    counters->n_reads += read->error == 0;
     counters->read_bytes += read->error == 0 ? read->n_bytes : 0;
     moec_trace_span(stream->trace, stream->entries[key].is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
                     "read", moec_config_moe_layer(&stream->bundle->config, key / stream->n_expert),

@@ -17,11 +17,13 @@
 
 static uint32_t n_flying(const struct moec_expert_cache *cache)
 {
-    return cache->depth - cache->n_free;
+    return cache->depth - cache->n_free + moec_units_n_flying(cache->units);
 }
 
 static bool demand_is_flying(const struct moec_expert_cache *cache)
 {
+    if (moec_units_n_flying(cache->units) > 0)
+        return true;
     for (uint32_t i = 0; i < cache->depth; i++) {
         const struct moec_cache_read *read = &cache->reads[i];
         if (read->is_flying && moec_cache_is_demanded(&cache->entries[read->read.tag]))
@@ -36,6 +38,8 @@ static bool has_work(const struct moec_expert_cache *cache)
 {
     const struct moec_key_list *lists = cache->lists;
     if (cache->is_stopping)
+        return true;
+    if (moec_units_can_begin(cache->units))
         return true;
     if (lists[MOEC_CACHE_DEMANDED].n > 0)
         return !cache->is_blocked || cache->n_free == 0;
@@ -57,7 +61,7 @@ void moec_loader_notify(struct moec_expert_cache *cache)
 
 /* Reads that are to be handed over together. */
 struct batch {
-    struct moec_cache_read *reads[MOEC_CACHE_DEPTH];
+    struct moec_cache_read *reads[MOEC_CACHE_DEPTH + MOEC_UNIT_READS];
     uint32_t n;
 };
 
@@ -75,7 +79,8 @@ static bool place(struct moec_expert_cache *cache, uint32_t key)
 static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, struct batch *batch)
 {
     const uint32_t key = cache->lists[list].oldest;
-    const struct moec_record_place from = moec_storage_place_of(
+    const bool is_whole = cache->units == NULL || list == MOEC_CACHE_WARMING;
+    const struct moec_record_place from = (is_whole ? moec_storage_place_of : moec_storage_up_place_of)(
         moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
     if (!place(cache, key))
         return false;
@@ -88,7 +93,8 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
                                               .tag = key},
                                      .is_flying = true,
                                      .is_alone = is_alone,
-                                     .is_measurable = true};
+                                     .is_measurable = true,
+                                     .is_whole = is_whole};
     batch->reads[batch->n++] = read;
     return true;
 }
@@ -123,11 +129,13 @@ void moec_loader_cancel(struct moec_expert_cache *cache)
 
 static void choose_demanded(struct moec_expert_cache *cache, struct batch *batch)
 {
-    if (cache->lists[MOEC_CACHE_DEMANDED].n > 0)
+    if (cache->lists[MOEC_CACHE_DEMANDED].n > 0 || moec_units_are_wanted(cache->units))
         moec_loader_cancel(cache);
     while (cache->lists[MOEC_CACHE_DEMANDED].n > 0 && cache->n_free > 0 && !cache->is_blocked)
         if (!take(cache, MOEC_CACHE_DEMANDED, batch))
             break;
+    for (struct moec_cache_read *read; (read = moec_units_take(cache)) != NULL;)
+        batch->reads[batch->n++] = read;
     /* Its time is that of all of them, and its own latency is in it. */
     if (batch->n > 1 && batch->reads[0]->is_alone)
         batch->reads[0]->is_measurable = false;
@@ -219,12 +227,14 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
     const uint32_t key = (uint32_t)read->read.tag;
     const struct moec_cache_entry *entry = &cache->entries[key];
     struct moec_cache_counters *counters = moec_cache_counters_of(cache, key);
-    const bool is_preload = entry->kind == MOEC_CACHE_GUESSED;
-    const bool is_demand = entry->kind == MOEC_CACHE_DEMANDED;
+    const bool is_preload = !read->is_units && entry->kind == MOEC_CACHE_GUESSED;
+    const bool is_demand = read->is_units || entry->kind == MOEC_CACHE_DEMANDED;
     const uint64_t begun_ns = read->read.begun_ns, done_ns = read->read.done_ns;
     counters->read_ns += done_ns > begun_ns ? done_ns - begun_ns : 0;
     if (read->read.error == 0) {
+        counters->n_reads++;
         counters->read_bytes += read->read.n_bytes;
+        counters->unit_bytes += read->is_units ? read->read.n_bytes : 0;
         counters->preload_bytes += is_preload ? read->read.n_bytes : 0;
     }
     moec_cache_trace(cache, is_demand ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
@@ -240,9 +250,13 @@ static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read
 {
     const uint32_t key = (uint32_t)read->read.tag;
     const int problem = read->read.error;
+    count_read(cache, read);
+    if (read->is_units) {
+        moec_units_finish(cache, read, words);
+        return;
+    }
     read->is_flying = false;
     cache->free_reads[cache->n_free++] = read;
-    count_read(cache, read);
     switch (moec_cache_entry_end(cache, key, problem == 0 && check == MOEC_OK, problem)) {
     case MOEC_CACHE_END_FAILED:
         cache->failure = *words;
@@ -252,6 +266,9 @@ static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read
         moec_residency_drop(cache->residency, key);
         break;
     case MOEC_CACHE_END_READY:
+        if (read->is_whole)
+            moec_units_complete(cache, key);
+        break;
     case MOEC_CACHE_END_GONE:
     case MOEC_CACHE_END_AGAIN:
         break;
@@ -260,12 +277,21 @@ static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read
 
 /* ---- driving the reader ---- */
 
-static enum moec_status check_read(const struct moec_expert_cache *cache, const struct moec_read *read,
+static enum moec_status check_read(const struct moec_expert_cache *cache, struct moec_cache_read *read,
                                    struct moec_error *words)
 {
-    const uint32_t key = (uint32_t)read->tag;
-    return moec_storage_check(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key),
-                              moec_cache_expert(cache, key), read->buffer, words);
+    const uint32_t key = (uint32_t)read->read.tag, ordinal = moec_cache_ordinal(cache, key),
+                   expert = moec_cache_expert(cache, key);
+    struct moec_storage *storage = moec_cache_storage(cache, key);
+    if (read->is_units) {
+        moec_units_check(cache, read, words);
+        return MOEC_OK;
+    }
+    if (read->is_whole)
+        return moec_storage_check(storage, ordinal, expert, read->read.buffer, words);
+    return moec_storage_check_up(storage, ordinal, expert,
+                                 moec_parts_of(cache->units->parts, ordinal, expert)[0], read->read.buffer,
+                                 words);
 }
 
 /* Hands over a batch and, if told to, waits for one read of any; the lock is released meanwhile. */
@@ -284,7 +310,7 @@ static void drive(struct moec_expert_cache *cache, const struct batch *batch, bo
         waited_ns = moec_now_ns();
         done = (struct moec_cache_read *)reader->ops->wait(reader);
         if (done != NULL && done->read.error == 0)
-            check = check_read(cache, &done->read, &words);
+            check = check_read(cache, done, &words);
     }
     (void)pthread_mutex_lock(&cache->lock);
     cache->is_driven = false;
@@ -301,10 +327,10 @@ void moec_loader_begin(struct moec_expert_cache *cache)
 {
     struct batch batch = {.n = 0};
     if (cache->is_driven) {
-        if (cache->lists[MOEC_CACHE_DEMANDED].n > 0) {
+        if (cache->lists[MOEC_CACHE_DEMANDED].n > 0)
             place_demanded(cache);
+        if (cache->lists[MOEC_CACHE_DEMANDED].n > 0 || moec_units_are_wanted(cache->units))
             cache->reader->ops->wake(cache->reader);
-        }
         return;
     }
     choose_demanded(cache, &batch);

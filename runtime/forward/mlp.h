@@ -13,13 +13,19 @@
 /* Computes every job's rows of `out`, overwritten, padding zero. Jobs may have no rows. */
 void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs);
 
+/* The neurons that some row of a job needs: bit i of neurons[c] is neuron i of chunk c. All, where no filter
+ * of the up product leaves any out before gate and down are read, and where rows are so many that few would
+ * be left out. Only the up projection is read. Returns whether the job's rows will be computed with rows of
+ * all neurons, those of the others times 0. */
+bool moec_mlp_mark(const struct moec_forward *forward, const struct moec_mlp_job *job, uint64_t *neurons);
+
 /* What the down projection is given for n_tok rows of `input` (n_tok, stride): row i stands at out + i *
  * out_stride, one float for each neuron. */
 void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                           const float *input, float *out, size_t out_stride);
 
-/* What filters compare (struct moec_mlp_filter) of n neurons of a gated MLP other than the clamped GLU: `gate`,
- * gate . x on entry, becomes its activation, and `down` what the down projection reads. */
+/* What filters compare (struct moec_mlp_filter) of n neurons of a gated MLP other than the clamped GLU:
+ * `gate`, gate . x on entry, becomes its activation, and `down` what the down projection reads. */
 void moec_mlp_factors(const struct moec_kernels *kernels, uint8_t activation, size_t n, float *gate,
                       const float *up, float *down);
 

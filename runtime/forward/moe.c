@@ -359,6 +359,21 @@ static enum moec_status combine_block(struct moe *moe, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* Asks a source that gives parts for the neurons that the tokens of a held expert need. */
+static void need_neurons(const struct moe *moe, uint32_t active, uint32_t j)
+{
+    struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    struct moec_experts *source = moe->forward->experts;
+    struct moec_mlp_job job = scratch->jobs[j];
+    uint64_t *neurons = scratch->marks + (size_t)j * scratch->mark_words;
+    job.n = scratch->expert_start[active + 1] - scratch->expert_start[active];
+    job.pairs_per_row = moe->forward->model->config.top_k;
+    job.weights = moe->routing.weights;
+    job.input = moe->inputs.experts;
+    scratch->jobs[j].touches_all = moec_mlp_mark(moe->forward, &job, neurons);
+    source->ops->need(source, request_of(moe, active), neurons, scratch->jobs[j].touches_all);
+}
+
 /* Acquires experts in the source's order from active[0] on, as many as may be held; `n_held` counts them in
  * case of an error too. */
 static enum moec_status acquire_group(const struct moe *moe, const uint32_t *active, uint32_t n_active,
@@ -379,8 +394,22 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
         moec_layer_expert_biases(moe->weights, request.expert, &job->mlp);
         if (moe->forward->sparsity != NULL)
             moec_sparsity_filter(moe->forward->sparsity, moe->layer, request.expert, &job->mlp);
+        if (source->gives_parts)
+            need_neurons(moe, active[*n_held], *n_held);
         ++*n_held;
     }
+    return MOEC_OK;
+}
+
+static enum moec_status await_neurons(const struct moe *moe, const uint32_t *active, uint32_t n_held,
+                                      struct moec_error *err)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    struct moec_experts *source = moe->forward->experts;
+    for (uint32_t j = 0; j < n_held && source->gives_parts; j++)
+        MOEC_TRY(source->ops->await(source, request_of(moe, active[j]),
+                                    scratch->marks + (size_t)j * scratch->mark_words,
+                                    scratch->jobs[j].touches_all, err));
     return MOEC_OK;
 }
 
@@ -426,6 +455,8 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
         uint32_t n_held = 0;
         enum moec_status status = acquire_group(moe, active + next, n_active - next, &n_held, err);
         const bool was_acquired = status == MOEC_OK;
+        if (status == MOEC_OK)
+            status = await_neurons(moe, active + next, n_held, err);
         if (status == MOEC_OK && n_held == n_active)
             status = run_blocks(moe, active, n_held, err);
         else if (status == MOEC_OK)

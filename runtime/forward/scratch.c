@@ -251,6 +251,8 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     struct moec_thread_scratch *threads = carve(carver, (uint64_t)n_threads, sizeof *threads);
     sizes->threads = threads;
     sizes->jobs = carve(carver, sizes->max_jobs, sizeof *sizes->jobs);
+    sizes->mark_words = (config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    sizes->marks = carve(carver, (uint64_t)sizes->max_jobs * sizes->mark_words, sizeof *sizes->marks);
     sizes->normed = carve_floats(carver, max_tokens, sizes->stride);
     carve_ropes(carver, config, max_tokens, sizes);
     sizes->row_span = carve(carver, max_tokens, sizeof(uint32_t));

@@ -86,6 +86,7 @@ struct moec_mlp_job {
     const float
         *weights; /* of pairs, that their outputs count; NULL = 1. Only looked at by a filter with scales */
     uint32_t n;
+    bool touches_all;   /* of a source that gives parts: as moec_mlp_mark says of all the expert's rows */
     const float *input; /* row stride S */
     float *out;         /* row stride S */
 };
@@ -137,6 +138,8 @@ struct moec_scratch {
     float *partials;                      /* (n_partials, S) chunk sums of a split MLP */
     uint32_t max_jobs;
     struct moec_mlp_job *jobs; /* (max_jobs) experts held together, and the shared one */
+    uint64_t *marks;           /* (max_jobs, mark_words) neurons of them that are needed, as bits */
+    uint32_t mark_words;
 
     struct moec_thread_scratch *threads; /* (n_threads) */
 };

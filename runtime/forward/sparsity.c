@@ -13,6 +13,7 @@ struct moec_sparsity {
     const struct moec_config *config;
     float *thresholds; /* (MoE layers, n_expert), owned */
     uint16_t *scales;  /* (MoE layers, n_expert, n_ff_expert) BF16, owned; NULL = none */
+    double share;      /* expected to be left out */
     atomic_ullong n_neuron, n_active, dense_bytes, active_bytes;
 };
 
@@ -40,6 +41,7 @@ enum moec_status moec_sparsity_create(const struct moec_sparsity_table *table,
     struct moec_sparsity *sparsity = NULL;
     MOEC_TRY(allocate(config, &sparsity, err));
     const enum moec_status status = moec_sparsity_table_choose(table, share, sparsity->thresholds, err);
+    sparsity->share = share * 1e-3;
     if (status == MOEC_OK)
         *out = sparsity;
     else
@@ -56,6 +58,7 @@ enum moec_status moec_sparsity_create_planned(const struct moec_sparsity_plan *p
     struct moec_sparsity *sparsity = NULL;
     enum moec_status status = MOEC_OK;
     MOEC_TRY(allocate(config, &sparsity, err));
+    sparsity->share = 1 - plan->traffic.active_share;
     if (plan->by == MOEC_SPARSITY_BY_NEURON) {
         MOEC_TRY_OUT(moec_alloc((void **)&sparsity->scales, n * plan->n_scale, sizeof *plan->scales,
                                 "scales of neurons", err));
@@ -120,6 +123,11 @@ void moec_sparsity_free(struct moec_sparsity *sparsity)
     free(sparsity->thresholds);
     free(sparsity->scales);
     free(sparsity);
+}
+
+double moec_sparsity_share(const struct moec_sparsity *sparsity)
+{
+    return sparsity->share;
 }
 
 void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, uint32_t expert,

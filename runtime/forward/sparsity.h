@@ -43,6 +43,9 @@ MOEC_WARN_UNUSED enum moec_status moec_sparsity_open(const struct moec_bundle *b
                                                      struct moec_error *err);
 void moec_sparsity_free(struct moec_sparsity *sparsity);
 
+/* The share of neurons that is expected to be left out. */
+double moec_sparsity_share(const struct moec_sparsity *sparsity);
+
 /* Sets the filter of an expert of a model layer. */
 void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, uint32_t expert,
                           struct moec_mlp *mlp);

@@ -104,8 +104,18 @@ struct moec_experts_ops {
     uint32_t (*choose)(struct moec_experts *self, struct moec_expert_request request, uint32_t forms);
 
     /* Optional (NULL = always): whether acquire would answer at once. The forward pass computes experts that
-     * are ready together and never waits for one while it could compute another. */
+     * are ready together and never waits for one while it could compute another. Of a source that gives
+     * parts: whether acquire needs no more room, as the expert is there or on its way. */
     bool (*ready)(struct moec_experts *self, struct moec_expert_request request);
+
+    /* Both where the source gives parts: an acquired expert has its up projection, and gate and down rows of
+     * some neurons. `need` asks for those of the neurons whose bits are set (neuron i: bit i % 64 of word i /
+     * 64) and does not wait; with touches_all the rows of all other neurons are finite too, so that they give
+     * nothing times 0. `await` returns when what was needed is there; errors name layer and expert. */
+    void (*need)(struct moec_experts *self, struct moec_expert_request request, const uint64_t *neurons,
+                 bool touches_all);
+    enum moec_status (*await)(struct moec_experts *self, struct moec_expert_request request,
+                              const uint64_t *neurons, bool touches_all, struct moec_error *err);
 };
 
 /* First member of every implementation. */
@@ -116,6 +126,7 @@ struct moec_experts {
     uint32_t n_form;      /* forms that may be asked for; 0 and 1 mean form 0 alone */
     bool wants_choices;   /* answers carry experts, weights, last_experts and last_weights */
     bool wants_next_gate; /* answers that are to be guessed from carry next_gate */
+    bool gives_parts;     /* gate and down rows are there after need and await alone */
 };
 
 /* Whether the source offers the request's form. Errors: MOEC_ERR_USAGE. */

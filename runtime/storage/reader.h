@@ -103,12 +103,16 @@ MOEC_WARN_UNUSED enum moec_status moec_io_find(const char *name, enum moec_io *o
 
 /* --- a slower device ---------------------------------------------------------------------------------------
  * A reader on top of another that lets each request end when a device of this latency and bandwidth would
- * have ended it: done = max(issue + latency, previous done) + bytes / bandwidth, in issue order, with bytes
- * as asked for, without padding. A request begins when the one before it is done,
- * and can be cancelled before. */
+ * have ended it: done = max(issue + latency, previous done) + request + bytes / bandwidth, in issue order,
+ * with bytes as asked for, without padding. `request` is what each one takes of the device beside its bytes:
+ * without it many small requests would cost no more than a large one. A request begins when the one before it
+ * is done, and can be cancelled before. */
+#define MOEC_EMULATED_REQUEST_NS 10000u /* where users name none: 100,000 requests a second */
+
 struct moec_emulation {
     uint64_t bytes_per_second;
     uint64_t latency_ns;
+    uint64_t request_ns;
 };
 
 /* When a request ends. */
@@ -120,7 +124,8 @@ MOEC_WARN_UNUSED enum moec_status moec_reader_emulate(struct moec_reader *base,
                                                       const struct moec_emulation *emulation,
                                                       struct moec_reader **out, struct moec_error *err);
 
-/* "550MB/s,80us", also B/s to GiB/s and ns to s; the latency may be left out. Errors: MOEC_ERR_USAGE. */
+/* "550MB/s,80us,10us", also B/s to GiB/s and ns to s: bandwidth, latency, what a request costs. Without the
+ * last it is MOEC_EMULATED_REQUEST_NS; the latency may be left out too. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_emulation_parse(const char *text, struct moec_emulation *out,
                                                        struct moec_error *err);
 

@@ -45,7 +45,8 @@ uint64_t moec_emulation_done_ns(const struct moec_emulation *emulation, uint64_t
 {
     uint64_t ready_ns = issued_ns + emulation->latency_ns;
     unsigned __int128 transfer_ns = (unsigned __int128)n_bytes * 1000000000u / emulation->bytes_per_second;
-    return (ready_ns > previous_done_ns ? ready_ns : previous_done_ns) + (uint64_t)transfer_ns;
+    return (ready_ns > previous_done_ns ? ready_ns : previous_done_ns) + emulation->request_ns +
+           (uint64_t)transfer_ns;
 }
 
 /* Begins what the device has come to by `now_ns`. */
@@ -249,8 +250,9 @@ enum moec_status moec_reader_emulate(struct moec_reader *base, const struct moec
     self->under = base;
     self->emulation = *emulation;
     (void)snprintf(self->base.description, sizeof self->base.description,
-                   "emulated %.6g MB/s, %.6g us over %.110s", (double)emulation->bytes_per_second / 1e6,
-                   (double)emulation->latency_ns / 1e3, base->description);
+                   "emulated %.6g MB/s, %.6g us, %.6g us a request over %.64s",
+                   (double)emulation->bytes_per_second / 1e6, (double)emulation->latency_ns / 1e3,
+                   (double)emulation->request_ns / 1e3, base->description);
     *out = &self->base;
     return MOEC_OK;
 }
@@ -302,18 +304,27 @@ static double parse_quantity(const char **text, const struct unit *units)
 enum moec_status moec_emulation_parse(const char *text, struct moec_emulation *out, struct moec_error *err)
 {
     const char *at = text;
-    double latency_ns = 0, speed = parse_quantity(&at, speeds);
+    double latency_ns = 0, request_ns = MOEC_EMULATED_REQUEST_NS, speed = parse_quantity(&at, speeds);
     if (speed >= 0 && *at == ',') {
         at++;
         latency_ns = parse_quantity(&at, times);
     }
-    if (speed < 0 || latency_ns < 0 || *at != '\0')
+    if (speed >= 0 && latency_ns >= 0 && *at == ',') {
+        at++;
+        request_ns = parse_quantity(&at, times);
+    }
+    if (speed < 0 || latency_ns < 0 || request_ns < 0 || *at != '\0')
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "cannot read '%s' as storage, expected a bandwidth and a latency such as 550MB/s,80us", text);
-    if (!(speed >= MIN_BYTES_PER_SECOND && speed <= MAX_BYTES_PER_SECOND) || latency_ns > MAX_LATENCY_NS)
+            "cannot read '%s' as storage, expected a bandwidth, a latency and what a request costs, such "
+            "as 550MB/s,80us,10us",
+            text);
+    if (!(speed >= MIN_BYTES_PER_SECOND && speed <= MAX_BYTES_PER_SECOND) || latency_ns > MAX_LATENCY_NS ||
+        request_ns > MAX_LATENCY_NS)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "storage '%s' is out of range, expected 1KB/s to 1000GB/s and at most 1s", text);
-    *out = (struct moec_emulation){.bytes_per_second = (uint64_t)speed, .latency_ns = (uint64_t)latency_ns};
+    *out = (struct moec_emulation){.bytes_per_second = (uint64_t)speed,
+                                   .latency_ns = (uint64_t)latency_ns,
+                                   .request_ns = (uint64_t)request_ns};
     return MOEC_OK;
 }

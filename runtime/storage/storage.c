@@ -88,6 +88,13 @@ struct moec_record_place moec_storage_place_of(const struct moec_storage *storag
     return moec_record_place_of(storage->setup.bundle, entry->offset + range->offset, range->n_bytes);
 }
 
+struct moec_record_place moec_storage_up_place_of(const struct moec_storage *storage, uint32_t ordinal,
+                                                  uint32_t expert)
+{
+    return moec_record_place_of(storage->setup.bundle, entry_of(storage, ordinal, expert)->offset,
+                                layout_of(storage, ordinal, expert)->up_bytes);
+}
+
 uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert)
 {
     const struct moec_bundle *bundle = storage->setup.bundle;
@@ -97,28 +104,45 @@ uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t or
     return (moec_storage_place_of(storage, ordinal, expert).n_bytes + unit - 1) / unit * unit;
 }
 
-static enum moec_status check_part(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
-                                   const uint8_t *bytes, bool checks_floats, struct moec_error *err)
+/* Bytes of a part of n_bytes. */
+static enum moec_status check_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                                    const struct moec_record_part *part, uint64_t n_bytes, uint32_t expected,
+                                    const uint8_t *bytes, bool checks_floats, struct moec_error *err)
 {
     const struct moec_bundle *bundle = storage->setup.bundle;
     const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
-    const struct moec_record_range *range = &storage->ranges[entry->layout];
     const uint32_t layer = moec_config_moe_layer(&bundle->config, ordinal);
-    const uint32_t expected = storage->setup.part_crc32c[(size_t)ordinal * bundle->config.n_expert + expert];
-    const uint32_t crc = moec_crc32c(0, bytes, range->n_bytes);
+    const uint32_t crc = moec_crc32c(0, bytes, n_bytes);
     if (crc != expected)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
                          "part of the record of layer %u expert %u (copy %u) in '%s' is damaged: CRC32C is "
                          "%08x, expected %08x",
                          layer, expert, storage->setup.copy, bundle->file.path, crc, expected);
-    if (checks_floats &&
-        !moec_record_part_is_finite(layout_of(storage, ordinal, expert), &storage->setup.part, bytes))
+    if (checks_floats && !moec_record_part_is_finite(layout_of(storage, ordinal, expert), part, bytes))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "part of the record of layer %u expert %u (copy %u) in '%s' has a %s that is not "
                          "finite",
                          layer, expert, storage->setup.copy, bundle->file.path,
                          entry->bits == 16 ? "weight" : "scale");
     return MOEC_OK;
+}
+
+static enum moec_status check_part(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                                   const uint8_t *bytes, bool checks_floats, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = storage->setup.bundle;
+    return check_bytes(storage, ordinal, expert, &storage->setup.part,
+                       storage->ranges[entry_of(storage, ordinal, expert)->layout].n_bytes,
+                       storage->setup.part_crc32c[(size_t)ordinal * bundle->config.n_expert + expert], bytes,
+                       checks_floats, err);
+}
+
+enum moec_status moec_storage_check_up(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                                       uint32_t crc32c, const uint8_t *slot, struct moec_error *err)
+{
+    static const struct moec_record_part up = {.projections = 1u << MOEC_PROJECTION_UP};
+    return check_bytes(storage, ordinal, expert, &up, layout_of(storage, ordinal, expert)->up_bytes, crc32c,
+                       slot + moec_storage_place_of(storage, ordinal, expert).skip, true, err);
 }
 
 enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordinal, uint32_t expert,

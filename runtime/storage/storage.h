@@ -37,6 +37,10 @@ uint64_t moec_storage_bytes(const struct moec_bundle *bundle);
 struct moec_record_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
                                                uint32_t expert);
 
+/* The same for its up projection alone, which stands first in a record; both begin at the same place. */
+struct moec_record_place moec_storage_up_place_of(const struct moec_storage *storage, uint32_t ordinal,
+                                                  uint32_t expert);
+
 /* What it takes in a buffer that moec_record_reader_create's reader fills. */
 uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert);
 
@@ -45,6 +49,11 @@ uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t or
 MOEC_WARN_UNUSED enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordinal,
                                                      uint32_t expert, const uint8_t *slot,
                                                      struct moec_error *err);
+
+/* The same for the up projection alone, which has this CRC32C. */
+MOEC_WARN_UNUSED enum moec_status moec_storage_check_up(const struct moec_storage *storage, uint32_t ordinal,
+                                                        uint32_t expert, uint32_t crc32c, const uint8_t *slot,
+                                                        struct moec_error *err);
 
 /* Points `mlp` into bytes that were checked. */
 void moec_storage_bind(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,

@@ -85,7 +85,7 @@ for mode in cache edgemoe io-exp sti; do
     [ $mode = io-exp ] && level=3
     try 0 "$mode on a slower device" run --memory "$(small_budget run --mode $mode)" --mode $mode --emulate-storage 40MB/s,50us --stats
     same "$work/stdout" "$work/text.$level" "the same text from a slower device in mode $mode"
-    says stderr '^ +emulated 40 MB/s, 50 us over' "figures name the device"
+    says stderr '^ +emulated 40 MB/s, 50 us, 10 us a request over' "figures name the device"
 done
 try 2 "a device that is none" run --emulate-storage fast
 says stderr "such as 550MB/s,80us" "is refused with an example"

@@ -91,6 +91,30 @@ says stderr "from before moec tune" "is refused"
 try 2 "options of a target alone" "$moec" sparsify "$work/plain.moec" --data $text --by expert -q
 says stderr "by does nothing without --max-loss" "says why"
 
+# ---- experts in parts ----
+
+try 0 "checksums of parts" "$moec" sparsify "$work/p.moec" --data datasets/sample/calibration.txt --samples 48 --parts -q -o "$work/parts.moec"
+try 0 "the bundle is whole" "$moec" verify "$work/parts.moec"
+try 0 "inspect with parts" "$moec" inspect "$work/parts.moec"
+says stdout 'parts .*up projection, and of up to [0-9]+ neurons' "says what can be checked alone"
+says stdout 'whole records are read' "and that the sample's pairs are too small to save bytes"
+try 0 "inspect --json with parts" "$moec" inspect "$work/parts.moec" --json
+says stdout '"unit_bytes": 4096' "has them"
+# Where requests cost nothing, parts are read; the words are the same with any memory and delay.
+for how in "--memory $(mebibytes 20)" "--memory $(mebibytes 19) --predict gate" "--memory $(mebibytes 20) -t 1 --cpu scalar"; do
+    for storage in 2GB/s,0us,0us 100MB/s,50us,0us; do
+        # shellcheck disable=SC2086 # words
+        try 0 "run with $how on $storage" "$moec" run "$work/parts.moec" -p "Once upon" -n 12 --ignore-eos $how --emulate-storage $storage --stats json
+        if cmp -s "$work/stdout" "$work/planned"; then pass "gives the same words"; else fail "gives the same words"; fi
+        check "and reads neurons alone" "$(sed -n 's/^.*"experts": {.*"pair_bytes": *\([0-9]*\).*/\1/p' "$work/stderr") > 0"
+    done
+done
+try 0 "run where requests cost something" "$moec" run "$work/parts.moec" -p "Once upon" -n 12 --ignore-eos --memory "$(mebibytes 20)" --emulate-storage 550MB/s,80us --stats json
+check "reads whole records" "$(sed -n 's/^.*"experts": {.*"pair_bytes": *\([0-9]*\).*/\1/p' "$work/stderr") == 0"
+try 0 "thresholds made again" "$moec" sparsify "$work/parts.moec" --data datasets/sample/calibration.txt --samples 48 -q -o "$work/kept.moec"
+try 0 "keep the parts" "$moec" inspect "$work/kept.moec" --json
+says stdout '"unit_bytes": 4096' "of the same records"
+
 # ---- refusals ----
 
 refused() {

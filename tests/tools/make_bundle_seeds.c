@@ -65,7 +65,7 @@ static void write_sparse(const struct sample *s, const char *from, const char *p
     plan.certificate = (struct moec_certificate){.present = true, .metric = "perplexity", .loss_high = 0.01};
     for (uint32_t i = 0; i < plan.n_layer * plan.n_expert * plan.n_scale; i++)
         plan.scales[i] = (uint16_t)(0x3f00 + i % 64);
-    assert_status(moec_bundle_put_sparsity(from, &table, &plan, path, &err), MOEC_OK, err);
+    assert_status(moec_bundle_put_sparsity(from, &table, &plan, true, path, &err), MOEC_OK, err);
     moec_sparsity_plan_release(&plan);
     moec_sparsity_table_release(&table);
 }

@@ -206,7 +206,7 @@ static void test_expert_stream__every_buffer_gives_the_same_bytes(void **state)
 static void test_expert_stream__timing_changes_nothing(void **state)
 {
     const struct fixture *f = *state;
-    static const struct moec_emulation devices[] = {{50000000, 200000}, {2000000000, 1000}};
+    static const struct moec_emulation devices[] = {{50000000, 200000, 0}, {2000000000, 1000, 0}};
     for (size_t i = 0; i < 2; i++) {
         struct faults faults = {.delays = 20000, .delay_ns = 300000, .state = 5 + i};
         const struct moec_record_io io = {

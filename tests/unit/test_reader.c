@@ -553,9 +553,10 @@ static void test_reader__emulated_times_follow_the_formula(void **state)
     (void)state;
     struct place place;
     place_make(&place);
-    struct moec_emulation device = {.bytes_per_second = 20000000, .latency_ns = 2000000};
+    struct moec_emulation device = {
+        .bytes_per_second = 20000000, .latency_ns = 2000000, .request_ns = 500000};
     struct moec_reader *reader = open_emulated(&place, device);
-    assert_non_null(strstr(reader->description, "emulated 20 MB/s, 2000 us over cached"));
+    assert_non_null(strstr(reader->description, "emulated 20 MB/s, 2000 us, 500 us a request over cached"));
     struct moec_read reads[6];
     uint64_t issued_ns[7], due_ns = 0, n_exact = 0;
     for (uint32_t i = 0; i < 6; i++) {
@@ -580,7 +581,7 @@ static void test_reader__emulated_times_follow_the_formula(void **state)
         assert_memory_equal(reads[i].buffer, place.content + reads[i].offset, reads[i].n_bytes);
     }
     assert_true(n_exact >= 1);
-    assert_true(reads[5].done_ns - issued_ns[0] >= (2 + 21) * 1000000u);
+    assert_true(reads[5].done_ns - issued_ns[0] >= (2 + 21 + 3) * 1000000u);
     reader->ops->destroy(reader);
     place_release(&place);
 }
@@ -593,6 +594,8 @@ static void test_reader__emulation_adds_up(void **state)
     assert_int_equal(moec_emulation_done_ns(&device, 1000, 500000, 550), 501000); /* latency hidden */
     assert_int_equal(moec_emulation_done_ns(&device, 0, 0, (uint64_t)55 << 30),
                      80000 + ((uint64_t)1 << 30) * 100);
+    device.request_ns = 7000;
+    assert_int_equal(moec_emulation_done_ns(&device, 1000, 500000, 550), 508000); /* never hidden */
 }
 
 static void test_reader__emulated_requests_are_cancelled_before_they_begin(void **state)
@@ -652,23 +655,42 @@ static void test_reader__emulation_is_parsed(void **state)
     (void)state;
     static const struct {
         const char *text;
-        uint64_t bytes_per_second, latency_ns;
+        uint64_t bytes_per_second, latency_ns, request_ns;
     } good[] = {
-        {"550MB/s,80us", 550000000, 80000},    {"50MB/s", 50000000, 0},
-        {"1.5GB/s,0.1ms", 1500000000, 100000}, {"2MiB/s,250ns", 2097152, 250},
-        {"1000B/s,1s", 1000, 1000000000},      {"1GiB/s,0us", 1073741824, 0},
+        {"550MB/s,80us", 550000000, 80000, 10000},       {"50MB/s", 50000000, 0, 10000},
+        {"1.5GB/s,0.1ms,0us", 1500000000, 100000, 0},    {"2MiB/s,250ns,2us", 2097152, 250, 2000},
+        {"1000B/s,1s,1s", 1000, 1000000000, 1000000000}, {"1GiB/s,0us", 1073741824, 0, 10000},
     };
-    static const char *const bad[] = {
-        "",         "550",           "MB/s",       "550MB/s,", "550MB/s,80",
-        "550MB",    "-1MB/s",        "5..5MB/s",   "0MB/s",    "550MB/s,80us,",
-        "550MB/sx", "9999999GB/s",   "550MB/s,2s", ".MB/s",    "550 MB/s",
-        "nanMB/s",  "550MB/s,-80us", "1e9MB/s",    ",80us",    "999999999999999999999B/s"};
+    static const char *const bad[] = {"",
+                                      "550",
+                                      "MB/s",
+                                      "550MB/s,",
+                                      "550MB/s,80",
+                                      "550MB",
+                                      "-1MB/s",
+                                      "5..5MB/s",
+                                      "0MB/s",
+                                      "550MB/s,80us,",
+                                      "550MB/s,80us,10",
+                                      "550MB/s,80us,2s",
+                                      "550MB/s,80us,1us,1us",
+                                      "550MB/sx",
+                                      "9999999GB/s",
+                                      "550MB/s,2s",
+                                      ".MB/s",
+                                      "550 MB/s",
+                                      "nanMB/s",
+                                      "550MB/s,-80us",
+                                      "1e9MB/s",
+                                      ",80us",
+                                      "999999999999999999999B/s"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct moec_error err = {0};
         struct moec_emulation got = {0};
         assert_status(moec_emulation_parse(good[i].text, &got, &err), MOEC_OK, err);
         assert_int_equal(got.bytes_per_second, good[i].bytes_per_second);
         assert_int_equal(got.latency_ns, good[i].latency_ns);
+        assert_int_equal(got.request_ns, good[i].request_ns);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct moec_error err = {0};

@@ -131,7 +131,7 @@ static void test_record_reader__emulation_stands_on_the_page_cache(void **state)
     struct moec_reader *reader = NULL;
     const struct moec_record_io io = {.emulation = {1000000000, 1000}};
     assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
-    assert_non_null(strstr(reader->description, "us over cached through"));
+    assert_non_null(strstr(reader->description, "us a request over cached through"));
     reader->ops->destroy(reader);
     free(buffer);
 }

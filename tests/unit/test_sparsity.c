@@ -119,9 +119,9 @@ static void test_sparsity__a_bundle_takes_a_table(void **state)
     sample_make(&sample, 3, 8, 4, 1);
     (void)sample_write(&sample, path);
     struct moec_sparsity_table table = sample_table(&sample.config), read;
-    assert_ok(moec_bundle_put_sparsity(path, &table, NULL, out, &err), err);
+    assert_ok(moec_bundle_put_sparsity(path, &table, NULL, false, out, &err), err);
     table.thresholds[0] = 0.25f; /* a second time, in place */
-    assert_ok(moec_bundle_put_sparsity(out, &table, NULL, out, &err), err);
+    assert_ok(moec_bundle_put_sparsity(out, &table, NULL, false, out, &err), err);
     assert_ok(moec_bundle_strip(out, bits, 1, out, &stripped, &err), err);
     assert_ok(moec_bundle_verify(out, NULL, NULL, &err), err);
     assert_ok(moec_bundle_open(path, &before, &err), err);
@@ -243,8 +243,9 @@ static void test_sparsity__a_bundle_takes_a_plan(void **state)
     moec_bundle_close(bundle);
     struct moec_sparsity_table table = sample_table(&sample.config);
     struct moec_sparsity_plan plan = sample_plan(&sample.config, MOEC_SPARSITY_BY_NEURON), read;
-    assert_ok(moec_bundle_put_sparsity(path, &table, &plan, path, &err), err);
-    assert_ok(moec_bundle_put_sparsity(path, &table, NULL, path, &err), err); /* which keeps the plan */
+    assert_ok(moec_bundle_put_sparsity(path, &table, &plan, true, path, &err), err);
+    assert_ok(moec_bundle_put_sparsity(path, &table, NULL, false, path, &err),
+              err); /* which keeps the plan */
     assert_ok(moec_bundle_verify(path, NULL, NULL, &err), err);
     assert_ok(moec_bundle_open(path, &bundle, &err), err);
     assert_ok(moec_bundle_load_plan(bundle, &read, &err), err);

@@ -1,0 +1,408 @@
+/* Experts that come in parts: what an acquired expert is promised to have is there, bit for bit, at every
+ * budget, with several sessions and with reads that fail, and less is read than whole records are. */
+#include "tests/unit/temporary.h"
+
+#include "tests/unit/faulty_reader.h"
+#include "tests/unit/sample_bundle.h"
+
+#include "formats/bundle/bundle_sparsity.h"
+#include "formats/bundle/record_parts.h"
+#include "runtime/experts/expert_cache.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+
+#define N_EXPERT 10
+#define N_EMBD   160
+#define N_FF     70
+#define N_WORD   2
+
+static const uint32_t layers[SAMPLE_MOE] = {0, 2}; /* model layers with experts */
+
+struct place {
+    struct sample sample;
+    char *folder, *path;
+    struct moec_bundle *bundle;
+    struct moec_record_parts parts;
+};
+
+static struct place *place_open(uint32_t alignment, uint32_t direct_unit)
+{
+    static const uint16_t shares[] = {500};
+    struct place *place = calloc(1, sizeof *place);
+    struct moec_error err = {0};
+    struct moec_sparsity_table table;
+    sample_make(&place->sample, N_EXPERT, N_EMBD, N_FF, 91);
+    place->sample.parts.alignment = alignment;
+    sample_open(&place->sample, &place->folder, &place->path, &place->bundle);
+    moec_bundle_close(place->bundle);
+    assert_status(moec_sparsity_table_create(&place->sample.config, shares, 1, &table, &err), MOEC_OK, err);
+    assert_status(moec_bundle_put_sparsity(place->path, &table, NULL, true, place->path, &err), MOEC_OK, err);
+    moec_sparsity_table_release(&table);
+    assert_status(moec_bundle_open(place->path, &place->bundle, &err), MOEC_OK, err);
+    place->bundle->direct_unit = direct_unit;
+    assert_status(moec_bundle_load_parts(place->bundle, &place->parts, &err), MOEC_OK, err);
+    assert_int_equal(place->parts.n_expert, N_EXPERT);
+    return place;
+}
+
+static void place_close(struct place *place)
+{
+    moec_record_parts_release(&place->parts);
+    sample_close(&place->sample, place->folder, place->path, place->bundle);
+    free(place);
+}
+
+static struct moec_expert_cache *cache_of(const struct place *place,
+                                          const struct moec_expert_cache_options *options)
+{
+    struct moec_expert_cache *cache = NULL;
+    struct moec_error err = {0};
+    struct moec_expert_cache_options ours = *options;
+    ours.parts = &place->parts;
+    /* No gaps between units are read along. */
+    ours.io.emulation.bytes_per_second = 1000000000000u;
+    assert_status(moec_expert_cache_create(place->bundle, &ours, &cache, &err), MOEC_OK, err);
+    return cache;
+}
+
+static bool is_marked(const uint64_t *neurons, uint32_t i)
+{
+    return (neurons[i / 64] >> (i % 64) & 1) != 0;
+}
+
+static void draw(uint64_t *random, uint32_t in_8, uint64_t neurons[static N_WORD])
+{
+    memset(neurons, 0, N_WORD * sizeof *neurons);
+    for (uint32_t i = 0; i < N_FF; i++)
+        if (random_u32(random) % 8 < in_8)
+            neurons[i / 64] |= (uint64_t)1 << (i % 64);
+}
+
+/* Whether an expert has up, and the pairs of the neurons; with touches_all, other pairs are theirs or zero.
+ */
+static bool is_right(const struct place *place, uint32_t ordinal, uint32_t expert, const struct moec_mlp *mlp,
+                     const uint64_t *neurons, bool touches_all)
+{
+    const struct moec_record_layout *layout = moec_bundle_layout(place->bundle, 0, ordinal, expert);
+    const size_t pair = layout->pair_stride_bytes;
+    uint8_t *record = malloc(layout->n_bytes), *zeros = calloc(1, pair);
+    sample_record(&place->sample, layout, 0, ordinal, expert, record);
+    bool right = memcmp(mlp->up.data, record, layout->up_bytes) == 0;
+    for (uint32_t i = 0; i < N_FF; i++) {
+        const uint8_t *got = mlp->gate.data + i * pair, *expected = record + layout->up_bytes + i * pair;
+        const bool is_there = (is_marked(neurons, i) || touches_all) && memcmp(got, expected, pair) == 0;
+        if (is_marked(neurons, i))
+            right = right && is_there;
+        else if (touches_all)
+            right = right && (is_there || memcmp(got, zeros, pair) == 0);
+    }
+    free(record);
+    free(zeros);
+    return right;
+}
+
+/* One expert as a forward pass takes it; false where it cannot be had or is not what it must be. */
+static bool use(const struct place *place, struct moec_experts *source, uint32_t ordinal, uint32_t expert,
+                const uint64_t *neurons, bool touches_all, uint32_t *n_wrong, struct moec_error *err)
+{
+    const struct moec_expert_request request = moec_expert_request_of(layers[ordinal], expert);
+    struct moec_mlp mlp;
+    if (source->ops->acquire(source, request, &mlp, err) != MOEC_OK)
+        return false;
+    source->ops->need(source, request, neurons, touches_all);
+    const bool is_had = source->ops->await(source, request, neurons, touches_all, err) == MOEC_OK;
+    if (is_had && !is_right(place, ordinal, expert, &mlp, neurons, touches_all))
+        ++*n_wrong;
+    source->ops->release(source, request);
+    return is_had;
+}
+
+/* ---- one session ---- */
+
+static void run_budgets(uint32_t alignment, uint32_t direct_unit)
+{
+    struct place *place = place_open(alignment, direct_unit);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    uint64_t random = 5;
+    for (uint64_t bytes = sizes.largest_bytes; bytes < sizes.all_bytes; bytes += sizes.all_bytes / 9) {
+        const struct moec_expert_cache_options options = {.buffer_bytes = bytes,
+                                                          .is_warm = bytes % 2 == 0,
+                                                          .predictor = &moec_predict_frequency,
+                                                          .preload_count = 1};
+        struct moec_expert_cache *cache = cache_of(place, &options);
+        struct moec_experts *source = moec_expert_cache_experts(cache);
+        uint32_t n_wrong = 0;
+        assert_true(source->gives_parts);
+        for (uint32_t i = 0; i < 300; i++) {
+            uint64_t neurons[N_WORD];
+            struct moec_error err = {0};
+            draw(&random, i % 9, neurons);
+            assert_true(use(place, source, random_u32(&random) % SAMPLE_MOE, random_u32(&random) % N_EXPERT,
+                            neurons, random_u32(&random) % 4 == 0, &n_wrong, &err));
+        }
+        assert_int_equal(n_wrong, 0);
+        const struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+        assert_true(counters.unit_bytes > 0 && counters.unit_bytes < counters.read_bytes);
+        moec_expert_cache_free(cache);
+    }
+    place_close(place);
+}
+
+static void test_expert_units__every_budget_gives_the_same_bytes(void **state)
+{
+    (void)state;
+    run_budgets(64, 64);
+    run_budgets(MOEC_BUNDLE_SMALL_ALIGNMENT, 512);
+    run_budgets(MOEC_BUNDLE_SMALL_ALIGNMENT, 4096);
+}
+
+/* What is there is not read again, and nothing that was not asked for is read. */
+static void test_expert_units__reads_what_is_missing(void **state)
+{
+    (void)state;
+    struct place *place = place_open(64, 64);
+    const struct moec_expert_cache_options options = {.buffer_bytes = 1 << 24};
+    struct moec_expert_cache *cache = cache_of(place, &options);
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    struct moec_error err = {0};
+    uint32_t n_wrong = 0, expert = 0;
+    while (moec_bundle_record(place->bundle, 0, 0, expert)->bits != 16)
+        expert++;
+    const struct moec_record_layout *layout = moec_bundle_layout(place->bundle, 0, 0, expert);
+    const uint32_t each = moec_parts_unit_neurons(&place->parts, layout);
+    const uint64_t unit = each * (uint64_t)layout->pair_stride_bytes;
+    assert_true(each * 5 < N_FF && unit <= MOEC_PARTS_UNIT_BYTES);
+    uint64_t neurons[N_WORD] = {0};
+    uint64_t read = layout->up_bytes;
+    assert_true(use(place, source, 0, expert, neurons, false, &n_wrong, &err));
+    assert_int_equal(moec_expert_cache_counters(cache).read_bytes, read);
+    neurons[0] = (uint64_t)1 << each | (uint64_t)1 << (3 * each); /* units 1 and 3 */
+    for (int turn = 0; turn < 2; turn++) {
+        assert_true(use(place, source, 0, expert, neurons, false, &n_wrong, &err));
+        const uint64_t now = moec_expert_cache_counters(cache).unit_bytes;
+        assert_in_range(now, 2 * unit, 2 * unit + 2 * 64);
+        assert_int_equal(moec_expert_cache_counters(cache).n_reads, 3);
+    }
+    neurons[0] |= (uint64_t)1 << (2 * each);
+    assert_true(use(place, source, 0, expert, neurons, false, &n_wrong, &err));
+    assert_int_equal(moec_expert_cache_counters(cache).n_reads, 4);
+    memset(neurons, 0xff, sizeof neurons);
+    assert_true(use(place, source, 0, expert, neurons, true, &n_wrong, &err));
+    assert_in_range(moec_expert_cache_counters(cache).unit_bytes, layout->pair_bytes,
+                    layout->pair_bytes + 8 * 64);
+    assert_int_equal(n_wrong, 0);
+    moec_expert_cache_free(cache);
+    place_close(place);
+}
+
+/* ---- faults ---- */
+
+static void test_expert_units__failed_reads_are_tried_again(void **state)
+{
+    (void)state;
+    struct place *place = place_open(64, 64);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    uint32_t n_failed = 0, n_wrong = 0;
+    for (uint32_t round = 0; round < 4; round++) {
+        struct faults faults = {.errors = round % 2 == 0 ? 3000 : 20000,
+                                .flips = round % 2 == 0 ? 3000 : 20000,
+                                .delays = 20000,
+                                .swaps = 20000,
+                                .delay_ns = 100000,
+                                .state = 7 + round};
+        const struct moec_expert_cache_options options = {
+            .buffer_bytes = (1 + 3 * round) * sizes.largest_bytes,
+            .io = {.depth = 4, .test_hook = {faulty_wrap, &faults}}};
+        struct moec_expert_cache *cache = cache_of(place, &options);
+        uint64_t random = 3 + round;
+        for (uint32_t i = 0; i < 250; i++) {
+            uint64_t neurons[N_WORD];
+            struct moec_error err = {0};
+            draw(&random, i % 9, neurons);
+            if (!use(place, moec_expert_cache_experts(cache), i % SAMPLE_MOE, random_u32(&random) % N_EXPERT,
+                     neurons, i % 4 == 0, &n_wrong, &err)) {
+                n_failed++;
+                assert_true(err.status == MOEC_ERR_IO || err.status == MOEC_ERR_CHECKSUM);
+                assert_message(err, "layer");
+            }
+        }
+        assert_true(faults.n_errors > 0 && faults.n_flips > 0);
+        moec_expert_cache_free(cache);
+    }
+    assert_int_equal(n_wrong, 0);
+    assert_true(n_failed > 0);
+    place_close(place);
+}
+
+/* A pair that is damaged in the file is named, and the others are had. */
+static void test_expert_units__damage_is_named(void **state)
+{
+    (void)state;
+    struct place *place = place_open(64, 64);
+    const struct moec_record_layout *layout = moec_bundle_layout(place->bundle, 0, 1, 3);
+    const uint64_t at = moec_bundle_record(place->bundle, 0, 1, 3)->offset + layout->n_bytes - 2;
+    const struct moec_expert_cache_options options = {.buffer_bytes = 1 << 24};
+    struct moec_expert_cache *cache = cache_of(place, &options);
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    uint64_t first[N_WORD] = {1}, last[N_WORD] = {0, (uint64_t)1 << (N_FF - 65)};
+    struct moec_error err = {0};
+    uint32_t n_wrong = 0;
+    uint8_t byte;
+    const int fd = open(place->path, O_RDWR);
+    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+    byte ^= 8;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+    if (moec_parts_unit_count(&place->parts, layout) > 1)
+        assert_true(use(place, source, 1, 3, first, false, &n_wrong, &err));
+    assert_false(use(place, source, 1, 3, last, false, &n_wrong, &err));
+    assert_int_equal(err.status, MOEC_ERR_CHECKSUM);
+    assert_message(err, "layer 2 expert 3");
+    assert_message(err, "neuron");
+    err = (struct moec_error){0};
+    assert_status(moec_bundle_verify(place->path, NULL, NULL, &err), MOEC_ERR_CHECKSUM, err);
+    byte ^= 8;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+    assert_int_equal(close(fd), 0);
+    err = (struct moec_error){0};
+    assert_true(use(place, source, 1, 3, last, false, &n_wrong, &err));
+    assert_int_equal(n_wrong, 0);
+    moec_expert_cache_free(cache);
+    place_close(place);
+}
+
+/* ---- several sessions ---- */
+
+struct session {
+    const struct place *place;
+    struct moec_experts *source;
+    uint64_t random;
+    uint32_t n_wrong, n_failed;
+};
+
+/* Holds several experts before it waits for their neurons, as a forward pass does. */
+static void *run_session(void *context)
+{
+    struct session *session = context;
+    struct moec_experts *source = session->source;
+    for (uint32_t turn = 0; turn < 150; turn++) {
+        uint32_t n = 1 + random_u32(&session->random) % source->max_held, keys[4];
+        uint64_t neurons[4][N_WORD];
+        bool touches_all[4];
+        struct moec_mlp held[4];
+        n = n < 4 ? n : 4;
+        for (uint32_t i = 0; i < n; i++) {
+            keys[i] = random_u32(&session->random) % (SAMPLE_MOE * N_EXPERT);
+            touches_all[i] = random_u32(&session->random) % 4 == 0;
+            draw(&session->random, turn % 9, neurons[i]);
+            const struct moec_expert_request request =
+                moec_expert_request_of(layers[keys[i] / N_EXPERT], keys[i] % N_EXPERT);
+            session->n_failed += source->ops->acquire(source, request, &held[i], NULL) != MOEC_OK;
+            source->ops->need(source, request, neurons[i], touches_all[i]);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            const struct moec_expert_request request =
+                moec_expert_request_of(layers[keys[i] / N_EXPERT], keys[i] % N_EXPERT);
+            session->n_failed +=
+                source->ops->await(source, request, neurons[i], touches_all[i], NULL) != MOEC_OK;
+            session->n_wrong += !is_right(session->place, keys[i] / N_EXPERT, keys[i] % N_EXPERT, &held[i],
+                                          neurons[i], touches_all[i]);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            source->ops->release(source,
+                                 moec_expert_request_of(layers[keys[i] / N_EXPERT], keys[i] % N_EXPERT));
+    }
+    return NULL;
+}
+
+static void test_expert_units__several_sessions(void **state)
+{
+    (void)state;
+    struct place *place = place_open(64, 64);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    const uint64_t budgets[] = {sizes.largest_bytes, 5 * sizes.largest_bytes, sizes.all_bytes};
+    for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
+        struct faults faults = {
+            .delays = 20000, .swaps = 20000, .delay_ns = 50000, .state = 11 + (uint64_t)b};
+        const struct moec_expert_cache_options options = {
+            .buffer_bytes = budgets[b], .n_sessions = 3, .io = {.test_hook = {faulty_wrap, &faults}}};
+        struct moec_expert_cache *cache = cache_of(place, &options);
+        struct session sessions[3];
+        pthread_t threads[3];
+        for (uint32_t i = 0; i < 3; i++) {
+            sessions[i] = (struct session){
+                .place = place, .source = moec_expert_cache_experts(cache), .random = 100 * b + i + 1};
+            assert_int_equal(pthread_create(&threads[i], NULL, run_session, &sessions[i]), 0);
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+            assert_int_equal(sessions[i].n_failed, 0);
+            assert_int_equal(sessions[i].n_wrong, 0);
+        }
+        moec_expert_cache_free(cache);
+    }
+    place_close(place);
+}
+
+/* ---- the section, and whether it pays ---- */
+
+static void test_expert_units__section_is_checked(void **state)
+{
+    (void)state;
+    struct place *place = place_open(64, 64);
+    struct moec_record_parts read;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_record_parts_encode(&place->parts, &bytes, &n, &err), MOEC_OK, err);
+    assert_status(moec_record_parts_decode(bytes, n, place->bundle, &read, &err), MOEC_OK, err);
+    assert_int_equal(read.unit_bytes, place->parts.unit_bytes);
+    assert_int_equal(moec_parts_of(&read, 1, 2)[0], moec_parts_of(&place->parts, 1, 2)[0]);
+    moec_record_parts_release(&read);
+    for (size_t at = 0; at < 24; at += 4) {
+        err = (struct moec_error){0};
+        bytes[at + 2] ^= 0x40;
+        assert_int_not_equal(moec_record_parts_decode(bytes, n, place->bundle, &read, &err), MOEC_OK);
+        assert_true(read.crc32c == NULL && err.message[0] != '\0');
+        bytes[at + 2] ^= 0x40;
+    }
+    for (size_t less = 1; less < n; less += n / 7 + 1) {
+        err = (struct moec_error){0};
+        assert_status(moec_record_parts_decode(bytes, n - less, place->bundle, &read, &err), MOEC_ERR_FORMAT,
+                      err);
+    }
+    free(bytes);
+    place_close(place);
+}
+
+static void test_expert_units__estimate(void **state)
+{
+    (void)state;
+    struct place *place = place_open(64, 64);
+    const struct moec_emulation free_requests = {.bytes_per_second = 1000000000};
+    const struct moec_parts_estimate none =
+        moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0);
+    assert_true(none.read_bytes > 0.999 * none.whole_bytes && none.read_bytes < 1.001 * none.whole_bytes);
+    assert_false(none.pays);
+    const struct moec_parts_estimate most =
+        moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0.95);
+    assert_true(most.pays && most.read_bytes < none.read_bytes && most.n_reads > none.n_reads);
+    /* Pairs are far smaller than what a request costs. */
+    const struct moec_emulation real = {0};
+    assert_false(moec_parts_estimate_make(place->bundle, &place->parts, &real, 0.5).pays);
+    place_close(place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_expert_units__every_budget_gives_the_same_bytes),
+        cmocka_unit_test(test_expert_units__reads_what_is_missing),
+        cmocka_unit_test(test_expert_units__failed_reads_are_tried_again),
+        cmocka_unit_test(test_expert_units__damage_is_named),
+        cmocka_unit_test(test_expert_units__several_sessions),
+        cmocka_unit_test(test_expert_units__section_is_checked),
+        cmocka_unit_test(test_expert_units__estimate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
