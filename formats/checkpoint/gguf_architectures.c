@@ -1,9 +1,11 @@
 #include "formats/checkpoint/gguf_architectures.h"
 
+#include "formats/base/elementary.h"
 #include "formats/base/printable.h"
 #include "formats/family/family_parts.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -460,6 +462,79 @@ static enum moec_status put_phimoe_mscales(const struct moec_gguf_making *m)
     return MOEC_OK;
 }
 
+/* What llama.cpp asks of no file: each fourth layer sees everything and does not rotate, where chunks and
+ * positions have the numbers of the class, and the model of 128 experts norms no queries and keys. */
+static enum moec_status put_llama4(const struct moec_gguf_making *m)
+{
+    const struct moec_gguf_value *window = moec_gguf_making_find(m, "attention.sliding_window");
+    uint64_t n_expert = 0, n_window = 0;
+    struct moec_tensor tensor;
+    if (window != NULL)
+        MOEC_TRY(moec_gguf_as_u64(m->gguf, window, &n_window, m->err));
+    if (window != NULL && n_window == 0)
+        return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has 'llama4.attention.sliding_window' 0, which says that no layer has chunks "
+                         "and not which ones rotate: start from the model's Hugging Face folder",
+                         m->gguf->file.path);
+    MOEC_TRY(moec_gguf_making_count(m, "expert_count", &n_expert));
+    moec_json_out_bool(m->root, "use_qk_norm", n_expert != 128);
+    struct moec_json_out *sparse = moec_json_out_array();
+    for (uint64_t layer = 0; layer < m->n_layer && layer < MOEC_MAX_LAYERS; layer++)
+        if (moec_gguf_making_has(m, layer, "ffn_gate_inp.weight", &tensor))
+            moec_json_out_u64(sparse, NULL, layer);
+    moec_json_out_node(m->root, "moe_layers", sparse);
+    return MOEC_OK;
+}
+
+/* Whether Llama 3's scaling divides the frequencies of these pairs by these factors, to within their
+ * rounding. */
+static bool is_llama3(const float *factors, uint64_t n, double theta, double high, double trained)
+{
+    const double factor = (double)factors[n - 1], log_theta = moec_log_f64(theta);
+    bool is_same = true;
+    for (uint64_t i = 0; i < n && is_same; i++) {
+        const double length = 2 * 3.14159265358979323846 * moec_exp_f64(log_theta * (double)i / (double)n);
+        const double smooth = high > 1 ? (trained / length - 1) / (high - 1) : 0;
+        const double expected = length < trained / high ? 1
+                                : length > trained      ? factor
+                                                        : 1 / ((1 - smooth) / factor + smooth);
+        is_same = fabs((double)factors[i] - expected) <= 1e-4 * expected;
+    }
+    return is_same;
+}
+
+/* The parameters of Llama 3's scaling are not among the metadata, only what frequencies are divided by.
+ * Models have low_freq_factor 1, high_freq_factor 4 or, Llama 4, 1, and a power of two as their trained
+ * context. */
+static enum moec_status put_llama3(const struct moec_gguf_making *m)
+{
+    float factors[MOEC_MAX_FACTORS];
+    const struct moec_gguf_value *base = moec_gguf_making_find(m, "rope.freq_base");
+    struct moec_tensor tensor;
+    double theta = 10000;
+    uint64_t n = 0;
+    if (!m->source->find(m->source, "rope_freqs.weight", &tensor))
+        return MOEC_OK;
+    if (base != NULL)
+        MOEC_TRY(moec_gguf_as_double(m->gguf, base, &theta, m->err));
+    MOEC_TRY(moec_gguf_making_read(m, "rope_freqs.weight", MOEC_MAX_FACTORS, factors, &n));
+    for (double high = 1; n > 0 && theta > 0 && high <= 4; high += 3)
+        for (uint32_t trained = 16; trained <= MOEC_MAX_POSITIONS; trained *= 2) {
+            if (!is_llama3(factors, n, theta, high, trained))
+                continue;
+            moec_json_out_double(m->root, "factor", (double)factors[n - 1]);
+            moec_json_out_double(m->root, "low_freq_factor", 1);
+            moec_json_out_double(m->root, "high_freq_factor", high);
+            moec_json_out_u64(m->root, "original_max_position_embeddings", trained);
+            return MOEC_OK;
+        }
+    return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
+                     "tensor 'rope_freqs.weight' in '%s' divides frequencies as no scaling does whose "
+                     "'low_freq_factor' is 1 and whose 'high_freq_factor' is 1 or 4: start from the model's "
+                     "Hugging Face folder",
+                     m->gguf->file.path);
+}
+
 /* ---- the table ---- */
 
 /* clang-format off */
@@ -644,6 +719,11 @@ static const struct moec_gguf_architecture architectures[] = {
                {MOEC_ROLE_LAYER_SCALE, false, "blk.{L}.layer_output_scale.weight"},
                {MOEC_ROLE_ROUTER_NORM, false, "blk.{L}.ffn_gate_inp.scale"},
                {MOEC_ROLE_ROUTER_EXPERT_SCALE, false, "blk.{L}.ffn_down_exps.scale"}}},
+    {.name = "llama4", .model_type = "llama4_text", .gating = MOEC_GATING_SIGMOID, .tensors.has_pairs = true,
+     .put = put_llama4, .put_scaling = put_llama3,
+     .keys = {{"expert_count", "num_local_experts", MOEC_KEY_COUNT, true},
+              {"feed_forward_length", "intermediate_size_mlp", MOEC_KEY_COUNT, false},
+              {"expert_feed_forward_length", "intermediate_size", MOEC_KEY_COUNT, true}}},
     {.name = "phimoe", .model_type = "phimoe", .gating = MOEC_GATING_SOFTMAX, .put = put_phimoe,
      .put_scaling = put_phimoe_mscales,
      .keys = {{"expert_count", "num_local_experts", MOEC_KEY_COUNT, true}},

@@ -187,7 +187,8 @@ static void test_gguf__what_the_converter_changes_is_undone(void **state)
         "hunyuan_v1_moe", "minimax_m2",    "qwen3_moe-yarn", "qwen3_next",
         "gpt_oss",        "gpt_oss-mxfp4", "lfm2_moe",       "granitemoehybrid",
         "deepseek_v2",    "deepseek_v3",   "nemotron_h",     "qwen3_5_moe",
-        "gemma4",         "phimoe",        "mistral4",       "kimi_linear"};
+        "gemma4",         "phimoe",        "mistral4",       "kimi_linear",
+        "llama4"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char gguf[128], config[128], family[128], own[128];
         print_message("%s\n", names[i]);
@@ -442,6 +443,8 @@ static void test_gguf__what_the_converter_leaves_out(void **state)
                  "has LongRoPE from 4096 to 8192 positions and does not say its 'short_mscale'");
     refuse_value(folder, "kimi_linear.gguf", "kimi-linear.expert_group_used_count", 2,
                  "says that experts are chosen from 2 groups");
+    refuse_value(folder, "llama4.gguf", "llama4.rope.freq_base", 0x447a0000u,
+                 "divides frequencies as no scaling does");
     refuse_value(folder, "gemma4.gguf", "gemma4.embedding_length_per_layer_input", 8,
                  "says 'hidden_size_per_layer_input' 8, only 0 is supported");
     temporary_remove(folder);
