@@ -146,11 +146,12 @@ static void list_experts(void *context, size_t item, int thread)
         list[e] = (uint16_t)order[e].expert;
 }
 
+/* Its rows for experts; those behind them belong to choices that give their input. */
 static void load_router(struct moec_position_study *study, uint32_t ordinal)
 {
     const uint32_t layer = moec_config_moe_layer(study->config, ordinal);
     const struct moec_matrix *router = &study->forward->model->layers[layer].router;
-    study->forward->kernels->decode_rows(router, 0, router->rows, study->router, study->stride);
+    study->forward->kernels->decode_rows(router, 0, study->config->n_expert, study->router, study->stride);
 }
 
 /* By the router that is loaded. */
