@@ -164,7 +164,7 @@ static enum moec_status open_files(struct shards *shards, struct moec_error *err
 
 /* ---- scaled weights ---- */
 
-#define FP8_BLOCK 128 /* rows and columns that share a factor: weight_block_size, which family.c expects */
+#define FP8_BLOCK 128 /* rows and columns of a block: weight_block_size, which family.c expects */
 #define MX_BLOCK  32
 
 static const struct moec_safetensors_entry *find_entry(const struct shards *shards, const char *name,
@@ -209,19 +209,62 @@ static bool set_scales(struct moec_tensor *tensor, const struct moec_safetensors
     return true;
 }
 
-/* FP8 in blocks: NAME_scale_inv has the factors. */
+/* How many rows or columns share a factor where a dimension has so many factors; 0 where none do. */
+static uint32_t block_of(uint64_t dim, uint64_t n_factor)
+{
+    if (dim > 0 && n_factor == (dim - 1) / FP8_BLOCK + 1)
+        return FP8_BLOCK;
+    if (n_factor == 1 && dim <= UINT32_MAX)
+        return (uint32_t)dim;
+    return n_factor == dim;
+}
+
+/* The same for factors of every shape that FP8 is published with: of blocks, of rows or columns, of a matrix,
+ * or one of the whole tensor. */
+static bool set_fp8_scales(struct moec_tensor *tensor, const struct moec_safetensors_entry *entry,
+                           uint32_t file)
+{
+    const uint32_t n = tensor->n_dims;
+    struct moec_safetensors_entry whole = *entry;
+    if (n >= 2 && (entry->n_dims == 0 || (entry->n_dims == 1 && entry->shape[0] == 1))) {
+        struct moec_tensor flat = *tensor;
+        flat.n_dims = whole.n_dims = 2;
+        flat.shape[0] = 1;
+        for (uint32_t i = 0; i + 1 < n; i++)
+            flat.shape[0] *= tensor->shape[i]; /* no more than the tensor has bytes */
+        flat.shape[1] = tensor->shape[n - 1];
+        whole.shape[0] = whole.shape[1] = 1;
+        if (flat.shape[0] > UINT32_MAX || flat.shape[1] > UINT32_MAX ||
+            !set_scales(&flat, &whole, file, (uint32_t)flat.shape[0], (uint32_t)flat.shape[1]))
+            return false;
+        tensor->scales = flat.scales;
+        return true;
+    }
+    if (n < 2 || entry->n_dims != n)
+        return false;
+    const uint32_t block_rows = block_of(tensor->shape[n - 2], entry->shape[n - 2]),
+                   block_columns = block_of(tensor->shape[n - 1], entry->shape[n - 1]);
+    return block_rows > 0 && block_columns > 0 && set_scales(tensor, entry, file, block_rows, block_columns);
+}
+
+/* FP8: NAME_scale_inv or, in compressed-tensors, NAME_scale has the factors. */
 static void read_as_fp8(const struct shards *shards, const char *name, struct moec_tensor *tensor)
 {
-    char scales_name[512];
-    uint32_t file = 0;
-    const int n = snprintf(scales_name, sizeof scales_name, "%s_scale_inv", name);
-    const struct moec_safetensors_entry *scales =
-        n > 0 && (size_t)n < sizeof scales_name ? find_entry(shards, scales_name, &file) : NULL;
-    tensor->dtype_name = "F8_E4M3 without factors for blocks of 128 x 128 in '..._scale_inv'";
-    if (scales == NULL || !set_scales(tensor, scales, file, FP8_BLOCK, FP8_BLOCK))
+    static const char *const suffixes[] = {"_scale_inv", "_scale"};
+    tensor->dtype_name = "F8_E4M3 without factors for the tensor, its rows or blocks of 128 x 128 in "
+                         "'..._scale_inv' or '..._scale'";
+    for (size_t i = 0; i < 2; i++) {
+        char scales_name[512];
+        uint32_t file = 0;
+        const int n = snprintf(scales_name, sizeof scales_name, "%s%s", name, suffixes[i]);
+        const struct moec_safetensors_entry *scales =
+            n > 0 && (size_t)n < sizeof scales_name ? find_entry(shards, scales_name, &file) : NULL;
+        if (scales == NULL || !set_fp8_scales(tensor, scales, file))
+            continue;
+        tensor->dtype_name = "F8_E4M3";
+        tensor->coding = &moec_tensor_e4m3;
         return;
-    tensor->dtype_name = "F8_E4M3";
-    tensor->coding = &moec_tensor_e4m3;
+    }
 }
 
 /* MXFP4: NAME_blocks (..., rows, columns / 32, 16) and NAME_scales (..., rows, columns / 32). */

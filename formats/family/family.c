@@ -117,24 +117,80 @@ enum moec_status moec_family_read_eos(const struct moec_json *root, const char *
     return MOEC_OK;
 }
 
-/* FP8 in blocks of 128 x 128, and MXFP4, decode to exactly what was trained or published. */
-static enum moec_status is_decoded_exactly(const struct moec_json *quantization, const char *where,
-                                           bool *answer, struct moec_error *err)
+/* Whether blocks are of 128 x 128; without blocks a factor is the tensor's, as the tensors show. */
+static enum moec_status has_known_blocks(const struct moec_json *holder, const char *key, const char *where,
+                                         bool *answer, struct moec_error *err)
 {
-    const char *method = NULL;
-    uint64_t extents[2] = {0, 0};
-    *answer = false;
-    if (quantization == NULL || moec_json_type(quantization) != MOEC_JSON_OBJECT)
-        return MOEC_OK;
-    MOEC_TRY(moec_json_get_string_or(quantization, where, "quant_method", "", &method, err));
-    const struct moec_json *block = moec_json_present(quantization, "weight_block_size");
-    if (strcmp(method, "mxfp4") == 0)
-        *answer = true;
-    if (strcmp(method, "fp8") != 0 || block == NULL || moec_json_length(block) != 2)
+    const struct moec_json *block = moec_json_find(holder, key);
+    uint64_t extents[2] = {128, 128};
+    *answer = block == NULL || moec_json_type(block) == MOEC_JSON_NULL;
+    if (*answer || moec_json_type(block) != MOEC_JSON_ARRAY || moec_json_length(block) != 2)
         return MOEC_OK;
     for (size_t i = 0; i < 2; i++)
         MOEC_TRY(moec_json_as_u64(moec_json_at(block, i), where, 0, UINT32_MAX, &extents[i], err));
     *answer = extents[0] == 128 && extents[1] == 128;
+    return MOEC_OK;
+}
+
+/* Weights of one group of compressed-tensors: floats of eight bits with a factor for the tensor, a row or a
+ * block. */
+static enum moec_status is_float_group(const struct moec_json *group, const char *where, bool *answer,
+                                       struct moec_error *err)
+{
+    static const char *const strategies[] = {"tensor", "channel", "block"};
+    const struct moec_json *weights = moec_json_present(group, "weights");
+    const char *type = NULL, *strategy = NULL;
+    uint64_t n_bit = 0;
+    bool is_known = false, is_symmetric = true, has_blocks = false;
+    *answer = false;
+    if (weights == NULL || moec_json_type(weights) != MOEC_JSON_OBJECT)
+        return MOEC_OK;
+    MOEC_TRY(moec_json_get_string_or(weights, where, "type", "int", &type, err));
+    MOEC_TRY(moec_json_get_string_or(weights, where, "strategy", "tensor", &strategy, err));
+    MOEC_TRY(moec_json_get_u64_or(weights, where, "num_bits", 0, 64, 8, &n_bit, err));
+    MOEC_TRY(moec_json_get_bool_or(weights, where, "symmetric", true, &is_symmetric, err));
+    MOEC_TRY(has_known_blocks(weights, "block_structure", where, &has_blocks, err));
+    for (size_t i = 0; i < 3; i++)
+        is_known = is_known || strcmp(strategy, strategies[i]) == 0;
+    *answer = is_known && is_symmetric && has_blocks && n_bit == 8 && strcmp(type, "float") == 0;
+    return MOEC_OK;
+}
+
+static enum moec_status is_compressed_exactly(const struct moec_json *quantization, const char *where,
+                                              bool *answer, struct moec_error *err)
+{
+    const struct moec_json *groups = moec_json_present(quantization, "config_groups"),
+                           *sparsity = moec_json_present(quantization, "sparsity_config"),
+                           *transforms = moec_json_present(quantization, "transform_config");
+    const char *format = NULL;
+    MOEC_TRY(moec_json_get_string_or(quantization, where, "format", "", &format, err));
+    *answer = strcmp(format, "float-quantized") == 0 && groups != NULL &&
+              moec_json_type(groups) == MOEC_JSON_OBJECT && moec_json_length(groups) > 0 &&
+              (sparsity == NULL || moec_json_length(sparsity) == 0) &&
+              (transforms == NULL || moec_json_length(transforms) == 0);
+    if (!*answer)
+        return MOEC_OK;
+    for (struct moec_json_member m = moec_json_first(groups); m.key != NULL && *answer;
+         m = moec_json_next(groups, m))
+        MOEC_TRY(is_float_group(m.value, where, answer, err));
+    return MOEC_OK;
+}
+
+/* FP8 and MXFP4 decode to exactly what was trained or published. Factors of activations are not used. */
+static enum moec_status is_decoded_exactly(const struct moec_json *quantization, const char *where,
+                                           bool *answer, struct moec_error *err)
+{
+    const char *method = NULL;
+    *answer = false;
+    if (quantization == NULL || moec_json_type(quantization) != MOEC_JSON_OBJECT)
+        return MOEC_OK;
+    MOEC_TRY(moec_json_get_string_or(quantization, where, "quant_method", "", &method, err));
+    if (strcmp(method, "mxfp4") == 0)
+        *answer = true;
+    if (strcmp(method, "fp8") == 0)
+        return has_known_blocks(quantization, "weight_block_size", where, answer, err);
+    if (strcmp(method, "compressed-tensors") == 0)
+        return is_compressed_exactly(quantization, where, answer, err);
     return MOEC_OK;
 }
 
@@ -145,13 +201,13 @@ static enum moec_status refuse_quantised(const struct moec_json *root, const cha
     bool is_readable = false;
     MOEC_TRY(is_decoded_exactly(given, where, &is_readable, err));
     if (given != NULL && !is_readable)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has a 'quantization_config': the weights are quantised already, by a method "
-                         "other than 'mxfp4' and "
-                         "'fp8' with a 'weight_block_size' of [128, 128]; start from the BF16, F16 or F32 "
-                         "checkpoint that they "
-                         "were made from",
-                         where);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s has a 'quantization_config': the weights are quantised already, by a method "
+            "other than 'mxfp4', 'fp8' with a 'weight_block_size' of [128, 128] or none, and "
+            "'compressed-tensors' of format 'float-quantized' with 8 bits; start from the BF16, F16 "
+            "or F32 checkpoint that they were made from",
+            where);
     return MOEC_OK;
 }
 

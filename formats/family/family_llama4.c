@@ -228,5 +228,8 @@ const struct moec_family moec_family_llama4 = {
         [MOEC_PROJECTION_UP] = {.is_stacked = true, .is_transposed = true, .n_part = 2, .part = 1},
         [MOEC_PROJECTION_DOWN] = {.is_stacked = true, .is_transposed = true},
     },
+    /* As compressed-tensors takes them apart. */
+    .other_experts = {{.names = {MOEC_NAMES_EXPERTS("feed_forward.experts", "gate_proj", "up_proj",
+                                                    "down_proj")}}},
 };
 /* clang-format on */

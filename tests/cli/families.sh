@@ -17,7 +17,7 @@ for folder in tests/fixtures/families/*/; do
     family=$(basename "$folder")
     case $family in
     switch*) continue ;;   # an encoder and a decoder: tests/cli/seq2seq.sh
-    olmoe-fp8) continue ;; # too few words for a text: tests/unit/test_scaled.c
+    olmoe-fp8*) continue ;; # too few words for a text: tests/unit/test_scaled.c
     esac
     model=$work/$family
     mkdir "$model"

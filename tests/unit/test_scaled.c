@@ -60,6 +60,12 @@ static void test_scaled__weights_are_those_of_the_references(void **state)
         {"edges.weight", "edges.weight.decoded", {0}, 130, 140, 1},
         {"every.weight", "every.weight.decoded", {0}, 1, 256, 1},
         {"stacked", "stacked.decoded", {.is_stacked = true}, 129, 6, 2},
+        {"tensor.weight", "tensor.weight.decoded", {0}, 6, 9, 1},
+        {"one.weight", "one.weight.decoded", {0}, 6, 9, 1},
+        {"rows.weight", "rows.weight.decoded", {0}, 150, 9, 1},
+        {"matrices.weight", "matrices.weight.decoded", {.is_stacked = true}, 6, 9, 3},
+        {"columns.weight", "columns.weight.decoded", {.is_stacked = true}, 6, 140, 3},
+        {"all.weight", "all.weight.decoded", {.is_stacked = true}, 6, 9, 3},
         {"mx_blocks", "mx.decoded", {.is_stacked = true}, 6, 64, 3},
         {"mx_blocks",
          "mx.decoded",
@@ -97,10 +103,9 @@ static void test_scaled__weights_are_those_of_the_references(void **state)
     source->free(source);
 }
 
-static void test_scaled__a_model_gives_the_reference_s_logits(void **state)
+static void check_model(const char *name)
 {
-    (void)state;
-    struct fixture fixture = fixture_open("olmoe-fp8");
+    struct fixture fixture = fixture_open(name);
     const uint32_t n_vocab = moec_checkpoint_config(fixture.checkpoint)->n_vocab;
     float *logits = fixture_run(&fixture, moec_kernels_best(), 1, fixture.n_tok, fixture.tokens,
                                 fixture.n_tok, fixture.n_tok);
@@ -118,6 +123,13 @@ static void test_scaled__a_model_gives_the_reference_s_logits(void **state)
     fixture_close(&fixture);
 }
 
+static void test_scaled__models_give_the_reference_s_logits(void **state)
+{
+    (void)state;
+    check_model("olmoe-fp8");
+    check_model("olmoe-fp8-rows");
+}
+
 /* Replaces the first `from` in a file by `to` of the same length. */
 static void patch(const char *folder, const char *name, const char *from, const char *to)
 {
@@ -130,30 +142,50 @@ static void patch(const char *folder, const char *name, const char *from, const 
     free(bytes);
 }
 
-static void refuse(const char *name, const char *from, const char *to, enum moec_status status,
-                   const char *part)
+static void refuse_in(const char *family, const char *name, const char *from, const char *to,
+                      enum moec_status status, const char *part)
 {
     char *folder = temporary_folder();
     struct moec_checkpoint *checkpoint = NULL;
     struct moec_error err = {0};
-    temporary_copy("tests/fixtures/families/olmoe-fp8", folder);
+    temporary_copy(family, folder);
     patch(folder, name, from, to);
     assert_status(moec_checkpoint_open(folder, &checkpoint, &err), status, err);
     assert_message(err, part);
     temporary_remove(folder);
 }
 
+static void refuse(const char *name, const char *from, const char *to, enum moec_status status,
+                   const char *part)
+{
+    refuse_in("tests/fixtures/families/olmoe-fp8", name, from, to, status, part);
+}
+
+/* What compressed-tensors also is. */
+static void test_scaled__other_compressed_tensors_are_refused(void **state)
+{
+    (void)state;
+    static const char folder[] = "tests/fixtures/families/olmoe-fp8-rows";
+    static const char *const changes[][2] = {{"\"float-quantized\"", "\"packed-quantize\""},
+                                             {"\"channel\"", "\"group00\""},
+                                             {"\"num_bits\": 8", "\"num_bits\": 4"},
+                                             {"\"type\": \"float\"", "\"type\": \"intxx\""},
+                                             {"\"config_groups\"", "\"config_gruops\""}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        refuse_in(folder, "config.json", changes[i][0], changes[i][1], MOEC_ERR_UNSUPPORTED,
+                  "'compressed-tensors' of format 'float-quantized' with 8 bits");
+    refuse_in(folder, "model.safetensors", "0.self_attn.q_proj.weight_scale",
+              "0.self_attn.q_proj.weight_scalx", MOEC_ERR_UNSUPPORTED, "F8_E4M3 without factors");
+}
+
 static void test_scaled__what_cannot_be_decoded_is_refused(void **state)
 {
     (void)state;
-    refuse("config.json", "\"fp8\"", "\"awq\"", MOEC_ERR_UNSUPPORTED,
-           "a method other than 'mxfp4' and 'fp8'");
+    refuse("config.json", "\"fp8\"", "\"awq\"", MOEC_ERR_UNSUPPORTED, "a method other than 'mxfp4', 'fp8'");
     refuse("config.json", "\"weight_block_size\": [\n      128,", "\"weight_block_size\": [\n       64,",
            MOEC_ERR_UNSUPPORTED, "'weight_block_size' of [128, 128]");
-    refuse("config.json", "weight_block_size", "weight_block_sizf", MOEC_ERR_UNSUPPORTED,
-           "'weight_block_size'");
     refuse("model.safetensors", "0.self_attn.q_proj.weight_scale_inv", "0.self_attn.q_proj.weight_scale_xxx",
-           MOEC_ERR_UNSUPPORTED, "F8_E4M3 without factors for blocks of 128 x 128 in '..._scale_inv'");
+           MOEC_ERR_UNSUPPORTED, "F8_E4M3 without factors for the tensor, its rows or blocks of 128 x 128");
     /* A factor that is not a number shows when the weights are read. */
     char *folder = temporary_folder();
     struct moec_safetensors_entry entry;
@@ -188,7 +220,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scaled__weights_are_those_of_the_references),
-        cmocka_unit_test(test_scaled__a_model_gives_the_reference_s_logits),
+        cmocka_unit_test(test_scaled__models_give_the_reference_s_logits),
+        cmocka_unit_test(test_scaled__other_compressed_tensors_are_refused),
         cmocka_unit_test(test_scaled__what_cannot_be_decoded_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
