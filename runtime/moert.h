@@ -283,7 +283,10 @@ struct moert_pool_stats {
     uint64_t late;   /* on their way there */
     uint64_t misses; /* in the process's memory, or in storage */
     uint64_t evictions;
-    uint64_t copied_bytes; /* to the device */
+    uint64_t copied_bytes;   /* to the device, guesses included: */
+    uint64_t guessed_bytes;  /* of what options.predict names, copied before it was asked for */
+    uint64_t useful_guesses; /* experts that were asked for then */
+    uint64_t wasted_guesses; /* evicted before, or given up on their way */
 };
 MOERT_API struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engine);
 

@@ -82,6 +82,9 @@ static void print_device(FILE *out, const struct moert_engine *engine, const str
             " evicted there; %s copied to it\n",
             stats.hits, stats.late, stats.misses, 100 * rate((double)stats.hits, (double)n_asked),
             stats.evictions, cli_memory_text(a, stats.copied_bytes));
+    if (stats.useful_guesses + stats.wasted_guesses > 0)
+        fprintf(out, "          of that %s guessed: %" PRIu64 " useful, %" PRIu64 " wasted\n",
+                cli_memory_text(a, stats.guessed_bytes), stats.useful_guesses, stats.wasted_guesses);
 }
 
 static bool are_on(const struct moert_decisions *decisions)
@@ -312,6 +315,9 @@ static void put_device(struct node *root, const struct moert_engine *engine, con
     put_u64(&device, "misses", stats.misses);
     put_u64(&device, "evictions", stats.evictions);
     put_u64(&device, "copied_bytes", stats.copied_bytes);
+    put_u64(&device, "guessed_bytes", stats.guessed_bytes);
+    put_u64(&device, "useful_guesses", stats.useful_guesses);
+    put_u64(&device, "wasted_guesses", stats.wasted_guesses);
     close_node(&device, '}');
 }
 

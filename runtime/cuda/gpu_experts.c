@@ -1,75 +1,18 @@
-#include "runtime/cuda/gpu_experts.h"
+#include "runtime/cuda/gpu_experts_internal.h"
 
-#include "formats/base/memory.h"
 #include "runtime/policy/read_order.h"
-#include "runtime/policy/residency.h"
 
-#include <inttypes.h>
-#include <pthread.h>
 #include <string.h>
-
-#define N_FLYING   32u  /* copies under way, at most */
-#define N_MARK     64u  /* marks behind uses of experts that are told apart */
-#define ALIGNMENT  256u /* of records in the pool */
-#define MIB(bytes) ((double)(bytes) / 1048576.0)
-
-struct entry {
-    uint64_t offset;   /* in the pool */
-    uint64_t copy;     /* number of the copy that brought it */
-    uint64_t used;     /* mark behind its last use; 0 = none */
-    uint32_t expected; /* demands of answers for which it is present, and that nobody has taken yet */
-    uint32_t asked;    /* demands that the source behind was told of, and that nobody has taken there */
-    uint32_t held;
-};
-
-/* A record in pinned memory that a copy under way reads. */
-struct flight {
-    struct moec_expert_request request;
-    uint64_t copy;
-};
-
-struct moec_gpu_experts {
-    struct moec_experts experts; /* first: the source */
-    struct moec_gpu_experts_setup setup;
-    const struct moec_gpu_ops *ops;
-    uint32_t n_layer, n_form, n_expert, n_key; /* keys as runtime/policy/residency.h has them */
-    int32_t *ordinals;                         /* (config.n_layer): MoE ordinal or -1, owned */
-    uint64_t *slot_bytes;                      /* (n_key), owned */
-    struct entry *entries;                     /* (n_key), owned */
-    uint32_t *slots;                           /* (n_key) keys that have a place, by offset, owned */
-    uint32_t n_slot;
-    uint32_t n_held; /* of all keys */
-    struct moec_residency *residency;
-    struct moec_gpu_experts_counters counters;
-
-    /* Of the answer at work, (n_form x n_expert) each, owned. */
-    bool *was_present, *is_ready;
-    uint32_t *missing, *takers, *order, *turns;
-    uint32_t wanted_layer, wanted_form;
-    uint32_t n_wanted, n_tried; /* misses in order, of which n_tried need no copy any more */
-    bool was_told;              /* the source behind was told of it */
-
-    uint8_t *pool; /* the device's, owned */
-    uint64_t pool_bytes;
-    struct moec_gpu_stream *stream; /* of copies */
-    struct moec_gpu_event *landed[N_FLYING], *marks[N_MARK];
-    struct flight flights[N_FLYING];  /* a ring */
-    uint64_t n_copy, n_landed;        /* that were begun, and that are known to be done */
-    uint64_t n_mark, freed, n_waited; /* marks made, behind which room was freed, that copies wait for */
-
-    pthread_mutex_t lock;
-    pthread_cond_t released;
-};
 
 static struct moec_gpu_experts *of(struct moec_experts *self)
 {
     return (struct moec_gpu_experts *)self;
 }
 
-static uint32_t key_of(const struct moec_gpu_experts *experts, struct moec_expert_request request)
+/* Whether all of a present key's record has come. */
+static bool is_there(const struct moec_gpu_experts *experts, uint32_t key)
 {
-    return ((uint32_t)experts->ordinals[request.layer] * experts->n_form + request.form) * experts->n_expert +
-           request.expert;
+    return key != experts->guessed && experts->entries[key].copy <= experts->n_landed;
 }
 
 /* ---- places in the pool ---- */
@@ -87,7 +30,7 @@ static bool find_gap(const struct moec_gpu_experts *experts, uint64_t n_bytes, u
     return *at < experts->n_slot || experts->pool_bytes - end >= n_bytes;
 }
 
-static bool place(struct moec_gpu_experts *experts, uint32_t key)
+bool moec_gpu_place(struct moec_gpu_experts *experts, uint32_t key)
 {
     uint64_t offset = 0;
     uint32_t at = 0;
@@ -101,7 +44,7 @@ static bool place(struct moec_gpu_experts *experts, uint32_t key)
 }
 
 /* What comes next into its room waits for the work that used it. */
-static void leave(struct moec_gpu_experts *experts, uint32_t key)
+void moec_gpu_leave(struct moec_gpu_experts *experts, uint32_t key)
 {
     uint32_t at = 0;
     while (experts->slots[at] != key)
@@ -110,14 +53,17 @@ static void leave(struct moec_gpu_experts *experts, uint32_t key)
     memmove(experts->slots + at, experts->slots + at + 1, (experts->n_slot - at) * sizeof *experts->slots);
     if (experts->entries[key].used > experts->freed)
         experts->freed = experts->entries[key].used;
+    if (experts->entries[key].copy > experts->freed_copy)
+        experts->freed_copy = experts->entries[key].copy;
+    moec_gpu_preload_judge(experts, key, false);
 }
 
 /* Of the residency. */
-static void evicted(void *context, uint32_t key)
+void moec_gpu_evicted(void *context, uint32_t key)
 {
     struct moec_gpu_experts *experts = context;
     experts->counters.evictions++;
-    leave(experts, key);
+    moec_gpu_leave(experts, key);
 }
 
 /* Takes a key out that was admitted with one demand. */
@@ -133,7 +79,7 @@ static bool admit(struct moec_gpu_experts *experts, uint32_t key)
 {
     if (!moec_residency_admit(experts->residency, key))
         return false;
-    while (!place(experts, key)) {
+    while (!moec_gpu_place(experts, key)) {
         if (!moec_residency_shrink(experts->residency)) {
             undo(experts, key);
             return false;
@@ -144,15 +90,10 @@ static bool admit(struct moec_gpu_experts *experts, uint32_t key)
 
 /* ---- copies ---- */
 
-static struct moec_gpu_event *landed_event(const struct moec_gpu_experts *experts, uint64_t copy)
-{
-    return experts->landed[copy % N_FLYING];
-}
-
 /* The oldest copy under way is done, or will never be: its source is given back. */
-static void end_flight(struct moec_gpu_experts *experts)
+void moec_gpu_end_flight(struct moec_gpu_experts *experts)
 {
-    const struct flight *flight = &experts->flights[++experts->n_landed % N_FLYING];
+    const struct moec_gpu_flight *flight = &experts->flights[++experts->n_landed % MOEC_GPU_FLYING];
     experts->setup.behind->ops->release(experts->setup.behind, flight->request);
 }
 
@@ -161,11 +102,11 @@ static enum moec_status look(struct moec_gpu_experts *experts, struct moec_error
 {
     bool done = true;
     while (experts->n_landed < experts->n_copy) {
-        const struct moec_gpu_event *event = landed_event(experts, experts->n_landed + 1);
+        const struct moec_gpu_event *event = moec_gpu_landed(experts, experts->n_landed + 1);
         MOEC_TRY(experts->ops->is_done(experts->setup.gpu, event, &done, err));
         if (!done)
             break;
-        end_flight(experts);
+        moec_gpu_end_flight(experts);
     }
     return MOEC_OK;
 }
@@ -174,18 +115,11 @@ static enum moec_status look(struct moec_gpu_experts *experts, struct moec_error
 static enum moec_status land(struct moec_gpu_experts *experts, uint64_t n, struct moec_error *err)
 {
     while (experts->n_copy - experts->n_landed > n) {
-        MOEC_TRY(experts->ops->finish_event(experts->setup.gpu, landed_event(experts, experts->n_landed + 1),
-                                            err));
-        end_flight(experts);
+        MOEC_TRY(experts->ops->finish_event(experts->setup.gpu,
+                                            moec_gpu_landed(experts, experts->n_landed + 1), err));
+        moec_gpu_end_flight(experts);
     }
     return MOEC_OK;
-}
-
-static const struct moec_record_layout *layout_of(const struct moec_gpu_experts *experts, uint32_t key)
-{
-    const uint32_t n_expert = experts->n_expert, form = key / n_expert % experts->n_form;
-    return moec_bundle_layout(experts->setup.bundle, experts->setup.copies[form],
-                              key / n_expert / experts->n_form, key % n_expert);
 }
 
 /* Copies under way are in order, so that one event tells of all before. */
@@ -194,21 +128,25 @@ static enum moec_status give_copy(struct moec_gpu_experts *experts, uint32_t key
 {
     const struct moec_gpu_ops *ops = experts->ops;
     struct moec_gpu *gpu = experts->setup.gpu;
-    struct entry *entry = &experts->entries[key];
-    const uint64_t n_bytes = layout_of(experts, key)->n_bytes;
+    struct moec_gpu_entry *entry = &experts->entries[key];
+    const uint64_t n_bytes = moec_gpu_layout(experts, key)->n_bytes;
     if (experts->freed > experts->n_waited) {
-        MOEC_TRY(ops->wait(gpu, experts->stream, experts->marks[experts->freed % N_MARK], err));
+        MOEC_TRY(ops->wait(gpu, experts->stream, experts->marks[experts->freed % MOEC_GPU_MARKS], err));
         experts->n_waited = experts->freed;
+    }
+    if (experts->has_left) {
+        MOEC_TRY(moec_gpu_guesses_wait(experts->guesses, experts->stream, err));
+        experts->has_left = false;
     }
     MOEC_TRY(ops->copy(gpu, experts->stream, MOEC_GPU_TO_DEVICE, experts->pool + entry->offset, record,
                        n_bytes, err));
-    MOEC_TRY(ops->record(gpu, experts->stream, landed_event(experts, experts->n_copy + 1), err));
+    MOEC_TRY(ops->record(gpu, experts->stream, moec_gpu_landed(experts, experts->n_copy + 1), err));
     entry->copy = ++experts->n_copy;
     experts->counters.copied_bytes += n_bytes;
     return MOEC_OK;
 }
 
-static bool is_ready_behind(const struct moec_gpu_experts *experts, struct moec_expert_request request)
+bool moec_gpu_is_ready_behind(const struct moec_gpu_experts *experts, struct moec_expert_request request)
 {
     struct moec_experts *behind = experts->setup.behind;
     return behind->ops->ready == NULL || behind->ops->ready(behind, request);
@@ -227,16 +165,16 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
                               struct moec_error *err)
 {
     struct moec_experts *behind = experts->setup.behind;
-    const uint32_t key = key_of(experts, request);
-    struct entry *entry = &experts->entries[key];
-    const uint64_t most = behind->max_held > N_FLYING ? N_FLYING
-                          : behind->max_held > 0      ? behind->max_held
-                                                      : 1;
+    const uint32_t key = moec_gpu_key(experts, request);
+    struct moec_gpu_entry *entry = &experts->entries[key];
+    const uint64_t most = behind->max_held > MOEC_GPU_FLYING ? MOEC_GPU_FLYING
+                          : behind->max_held > 0             ? behind->max_held
+                                                             : 1;
     const bool was_asked = entry->asked > 0;
     struct moec_mlp mlp;
     enum moec_status status = MOEC_OK;
     entry->asked -= was_asked;
-    status = land(experts, is_ready_behind(experts, request) ? most - 1 : 0, err);
+    status = land(experts, moec_gpu_is_ready_behind(experts, request) ? most - 1 : 0, err);
     if (status != MOEC_OK && was_asked)
         forgo_behind(experts, request);
     if (status == MOEC_OK) {
@@ -244,13 +182,14 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
         if (status == MOEC_OK) {
             status = give_copy(experts, key, mlp.up.data, err);
             if (status == MOEC_OK)
-                experts->flights[experts->n_copy % N_FLYING] = (struct flight){request, experts->n_copy};
+                experts->flights[experts->n_copy % MOEC_GPU_FLYING] =
+                    (struct moec_gpu_flight){request, experts->n_copy};
             else
                 behind->ops->release(behind, request);
         }
     }
     if (status != MOEC_OK) {
-        leave(experts, key);
+        moec_gpu_leave(experts, key);
         undo(experts, key);
         return status;
     }
@@ -269,11 +208,11 @@ static void bring_wanted(struct moec_gpu_experts *experts)
                                                     .expert = wanted % experts->n_expert,
                                                     .form =
                                                         experts->wanted_form + wanted / experts->n_expert};
-        const uint32_t key = key_of(experts, request);
+        const uint32_t key = moec_gpu_key(experts, request);
         if (experts->entries[key].asked == 0 || moec_residency_is_present(experts->residency, key))
             continue;
-        if (!is_ready_behind(experts, request) || experts->n_copy - experts->n_landed == N_FLYING ||
-            !admit(experts, key))
+        if (!moec_gpu_is_ready_behind(experts, request) ||
+            experts->n_copy - experts->n_landed == MOEC_GPU_FLYING || !admit(experts, key))
             return;
         if (bring(experts, request, NULL) != MOEC_OK)
             return;
@@ -311,12 +250,13 @@ static uint32_t ask(struct moec_gpu_experts *experts, const struct moec_router_a
     moec_residency_ask(experts->residency, ordinal, answer->form, answer->active, answer->n_active,
                        experts->was_present);
     for (uint32_t i = 0; i < answer->n_active; i++) {
-        struct entry *entry = &experts->entries[first + answer->active[i]];
-        experts->is_ready[i] = experts->was_present[i] && entry->copy <= experts->n_landed;
+        struct moec_gpu_entry *entry = &experts->entries[first + answer->active[i]];
+        experts->is_ready[i] = experts->was_present[i] && is_there(experts, first + answer->active[i]);
         if (experts->was_present[i]) {
             entry->expected++;
             experts->counters.hits += experts->is_ready[i];
             experts->counters.late += !experts->is_ready[i];
+            moec_gpu_preload_judge(experts, first + answer->active[i], true);
             continue;
         }
         entry->asked++;
@@ -337,6 +277,7 @@ static void gpu_expect(struct moec_experts *self, const struct moec_router_answe
     (void)look(experts, NULL);
     const uint32_t n_missing = ask(experts, answer);
     ask_behind(experts, answer, n_missing);
+    moec_gpu_preload_answer(experts, answer);
     if (answer->order != NULL) {
         moec_read_order(answer->n_active, experts->was_present, experts->is_ready, false, NULL,
                         experts->turns);
@@ -349,23 +290,43 @@ static void gpu_expect(struct moec_experts *self, const struct moec_router_answe
     (void)pthread_mutex_unlock(&experts->lock);
 }
 
-static bool gpu_wants_guess(struct moec_experts *self)
+static bool guesses_behind(const struct moec_gpu_experts *experts)
 {
-    struct moec_experts *behind = of(self)->setup.behind;
-    return of(self)->was_told && behind->ops->guess != NULL && behind->ops->wants_guess(behind);
+    struct moec_experts *behind = experts->setup.behind;
+    return experts->was_told && behind->ops->guess != NULL && behind->ops->wants_guess(behind);
 }
 
+static bool gpu_wants_guess(struct moec_experts *self)
+{
+    struct moec_gpu_experts *experts = of(self);
+    (void)pthread_mutex_lock(&experts->lock);
+    const bool wants = moec_gpu_preload_wants_rank(experts) || guesses_behind(experts);
+    (void)pthread_mutex_unlock(&experts->lock);
+    return wants;
+}
+
+/* The cache behind begins to read what it guesses; what is there, or comes, is copied from it. */
 static void gpu_guess(struct moec_experts *self, const struct moec_router_answer *answer)
 {
-    struct moec_experts *behind = of(self)->setup.behind;
-    behind->ops->guess(behind, answer);
+    struct moec_gpu_experts *experts = of(self);
+    struct moec_experts *behind = experts->setup.behind;
+    (void)pthread_mutex_lock(&experts->lock);
+    if (guesses_behind(experts))
+        behind->ops->guess(behind, answer);
+    if (moec_gpu_preload_wants_rank(experts))
+        moec_gpu_preload_rank(experts, answer);
+    (void)pthread_mutex_unlock(&experts->lock);
 }
 
 static void gpu_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *list, uint32_t n)
 {
-    struct moec_experts *behind = of(self)->setup.behind;
+    struct moec_gpu_experts *experts = of(self);
+    struct moec_experts *behind = experts->setup.behind;
     if (behind->ops->foresee != NULL)
         behind->ops->foresee(behind, layer, list, n);
+    (void)pthread_mutex_lock(&experts->lock);
+    moec_gpu_preload_know(experts, layer, list, n);
+    (void)pthread_mutex_unlock(&experts->lock);
 }
 
 static void gpu_begin(struct moec_experts *self)
@@ -394,8 +355,8 @@ static enum moec_status check_request(const struct moec_gpu_experts *experts,
 /* One wish of an answer is not fulfilled. */
 static void end_wish(struct moec_gpu_experts *experts, struct moec_expert_request request)
 {
-    const uint32_t key = key_of(experts, request);
-    struct entry *entry = &experts->entries[key];
+    const uint32_t key = moec_gpu_key(experts, request);
+    struct moec_gpu_entry *entry = &experts->entries[key];
     if (entry->expected > 0) {
         entry->expected--;
         moec_residency_release(experts->residency, key);
@@ -418,8 +379,8 @@ static void stop_expecting(struct moec_gpu_experts *experts)
 static enum moec_status demand(struct moec_gpu_experts *experts, struct moec_expert_request request,
                                struct moec_error *err)
 {
-    const uint32_t key = key_of(experts, request);
-    struct entry *entry = &experts->entries[key];
+    const uint32_t key = moec_gpu_key(experts, request);
+    struct moec_gpu_entry *entry = &experts->entries[key];
     const enum moec_status status = look(experts, err);
     if (status != MOEC_OK) {
         end_wish(experts, request);
@@ -443,24 +404,51 @@ static enum moec_status demand(struct moec_gpu_experts *experts, struct moec_exp
     }
 }
 
+/* A guess of a present key was given up: its record is copied as one that is demanded, to the place it has.
+ */
+static enum moec_status bring_again(struct moec_gpu_experts *experts, struct moec_expert_request request,
+                                    struct moec_error *err)
+{
+    struct moec_experts *behind = experts->setup.behind;
+    const uint32_t key = moec_gpu_key(experts, request);
+    struct moec_mlp mlp;
+    experts->guessed = MOEC_EVICT_NONE;
+    MOEC_TRY(moec_gpu_guesses_wait(experts->guesses, experts->stream, err));
+    MOEC_TRY(land(experts, 0, err));
+    MOEC_TRY(behind->ops->acquire(behind, request, &mlp, err));
+    const enum moec_status status = give_copy(experts, key, mlp.up.data, err);
+    if (status == MOEC_OK)
+        experts->flights[experts->n_copy % MOEC_GPU_FLYING] =
+            (struct moec_gpu_flight){request, experts->n_copy};
+    else
+        behind->ops->release(behind, request);
+    return status;
+}
+
 static enum moec_status take(struct moec_gpu_experts *experts, struct moec_expert_request request,
                              struct moec_mlp *mlp, struct moec_error *err)
 {
-    const uint32_t key = key_of(experts, request);
-    struct entry *entry = &experts->entries[key];
+    const uint32_t key = moec_gpu_key(experts, request);
+    struct moec_gpu_entry *entry = &experts->entries[key];
     MOEC_TRY(demand(experts, request, err));
     enum moec_status status = MOEC_OK;
-    if (entry->copy > experts->n_landed)
+    bool comes = true;
+    if (key == experts->guessed)
+        status = moec_gpu_guesses_finish(experts->guesses, key, experts->setup.compute, &comes, err);
+    if (status == MOEC_OK && !comes)
+        status = bring_again(experts, request, err);
+    if (status == MOEC_OK && entry->copy > experts->n_landed)
         status = experts->ops->wait(experts->setup.gpu, experts->setup.compute,
-                                    landed_event(experts, entry->copy), err);
+                                    moec_gpu_landed(experts, entry->copy), err);
     if (status != MOEC_OK) {
         moec_residency_release(experts->residency, key);
         return status;
     }
     entry->held++;
     experts->n_held++;
-    moec_record_bind(layout_of(experts, key), experts->pool + entry->offset, mlp);
+    moec_record_bind(moec_gpu_layout(experts, key), experts->pool + entry->offset, mlp);
     bring_wanted(experts);
+    moec_gpu_preload_wake(experts);
     return MOEC_OK;
 }
 
@@ -482,16 +470,17 @@ static void gpu_release(struct moec_experts *self, struct moec_expert_request re
     if (check_request(experts, request, NULL) != MOEC_OK)
         return;
     (void)pthread_mutex_lock(&experts->lock);
-    const uint32_t key = key_of(experts, request);
-    struct entry *entry = &experts->entries[key];
+    const uint32_t key = moec_gpu_key(experts, request);
+    struct moec_gpu_entry *entry = &experts->entries[key];
     if (entry->held > 0) {
         entry->held--;
         experts->n_held--;
         entry->used = ++experts->n_mark;
         (void)experts->ops->record(experts->setup.gpu, experts->setup.compute,
-                                   experts->marks[entry->used % N_MARK], NULL);
+                                   experts->marks[entry->used % MOEC_GPU_MARKS], NULL);
         moec_residency_release(experts->residency, key);
         bring_wanted(experts);
+        moec_gpu_preload_wake(experts);
         (void)pthread_cond_broadcast(&experts->released);
     }
     (void)pthread_mutex_unlock(&experts->lock);
@@ -513,10 +502,9 @@ static bool gpu_ready(struct moec_experts *self, struct moec_expert_request requ
     if (check_request(experts, request, NULL) != MOEC_OK)
         return false;
     (void)pthread_mutex_lock(&experts->lock);
-    const uint32_t key = key_of(experts, request);
+    const uint32_t key = moec_gpu_key(experts, request);
     (void)look(experts, NULL);
-    const bool ready =
-        moec_residency_is_present(experts->residency, key) && experts->entries[key].copy <= experts->n_landed;
+    const bool ready = moec_residency_is_present(experts->residency, key) && is_there(experts, key);
     (void)pthread_mutex_unlock(&experts->lock);
     return ready;
 }
@@ -526,7 +514,7 @@ static int nearness(const struct moec_gpu_experts *experts, uint32_t key)
 {
     if (!moec_residency_is_present(experts->residency, key))
         return 0;
-    return experts->entries[key].copy <= experts->n_landed ? 2 : 1;
+    return is_there(experts, key) ? 2 : 1;
 }
 
 static uint32_t gpu_choose(struct moec_experts *self, struct moec_expert_request request, uint32_t forms)
@@ -541,209 +529,20 @@ static uint32_t gpu_choose(struct moec_experts *self, struct moec_expert_request
         struct moec_expert_request other = request;
         other.form = form;
         if ((forms >> form & 1u) != 0 &&
-            nearness(experts, key_of(experts, other)) > nearness(experts, key_of(experts, best)))
+            nearness(experts, moec_gpu_key(experts, other)) > nearness(experts, moec_gpu_key(experts, best)))
             best = other;
     }
     (void)pthread_mutex_unlock(&experts->lock);
     return best.form;
 }
 
-static const struct moec_experts_ops gpu_ops = {.acquire = gpu_acquire,
-                                                .release = gpu_release,
-                                                .expect = gpu_expect,
-                                                .wants_guess = gpu_wants_guess,
-                                                .guess = gpu_guess,
-                                                .foresee = gpu_foresee,
-                                                .begin = gpu_begin,
-                                                .forgo = gpu_forgo,
-                                                .choose = gpu_choose,
-                                                .ready = gpu_ready};
-
-/* ---- creation ---- */
-
-static uint64_t slot_bytes_of(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
-                              uint32_t expert)
-{
-    const uint64_t n_bytes = moec_bundle_layout(bundle, copy, ordinal, expert)->n_bytes;
-    return (n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bundle, const uint32_t *copies,
-                                                  uint32_t n_copy)
-{
-    const uint32_t n_expert = bundle->config.n_expert, n = moec_config_moe_count(&bundle->config) * n_expert;
-    struct moec_gpu_pool_sizes sizes = {0};
-    for (uint32_t i = 0; i < n_copy * n; i++) {
-        const uint64_t n_bytes = slot_bytes_of(bundle, copies[i / n], i % n / n_expert, i % n_expert);
-        sizes.all_bytes += n_bytes;
-        if (n_bytes > sizes.largest_bytes)
-            sizes.largest_bytes = n_bytes;
-    }
-    return sizes;
-}
-
-static const struct moec_evict_ops *policy_of(const struct moec_evict_ops *policy)
-{
-    return policy != NULL ? policy : &moec_evict_lru;
-}
-
-uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy,
-                                      uint32_t n_form)
-{
-    const uint32_t n_expert = n_form * bundle->config.n_expert,
-                   n_key = moec_config_moe_count(&bundle->config) * n_expert;
-    return sizeof(struct moec_gpu_experts) + bundle->config.n_layer * sizeof(int32_t) +
-           n_key * (sizeof(uint64_t) + sizeof(struct entry) + sizeof(uint32_t)) +
-           n_expert * (2 * sizeof(bool) + 4 * sizeof(uint32_t)) +
-           moec_residency_state_bytes(n_key, policy_of(policy));
-}
-
-static enum moec_status create_tables(struct moec_gpu_experts *experts, struct moec_error *err)
-{
-    const struct moec_bundle *bundle = experts->setup.bundle;
-    const struct moec_config *config = &bundle->config;
-    const char *what = "tables of experts on a device";
-    MOEC_TRY(moec_alloc((void **)&experts->ordinals, config->n_layer, sizeof *experts->ordinals, what, err));
-    MOEC_TRY(
-        moec_alloc((void **)&experts->slot_bytes, experts->n_key, sizeof *experts->slot_bytes, what, err));
-    MOEC_TRY(moec_alloc((void **)&experts->entries, experts->n_key, sizeof *experts->entries, what, err));
-    MOEC_TRY(moec_alloc((void **)&experts->slots, experts->n_key, sizeof *experts->slots, what, err));
-    const uint32_t n_active = experts->n_form * experts->n_expert;
-    MOEC_TRY(moec_alloc((void **)&experts->was_present, n_active, sizeof(bool), what, err));
-    MOEC_TRY(moec_alloc((void **)&experts->is_ready, n_active, sizeof(bool), what, err));
-    uint32_t **lists[] = {&experts->missing, &experts->takers, &experts->order, &experts->turns};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        MOEC_TRY(moec_alloc((void **)lists[i], n_active, sizeof(uint32_t), what, err));
-    for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        experts->ordinals[layer] = moec_config_moe_ordinal(config, layer);
-    for (uint32_t key = 0; key < experts->n_key; key++)
-        experts->slot_bytes[key] = (layout_of(experts, key)->n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return MOEC_OK;
-}
-
-static enum moec_status create_pool(struct moec_gpu_experts *experts, struct moec_error *err)
-{
-    const struct moec_gpu_experts_setup *setup = &experts->setup;
-    const struct moec_gpu_pool_sizes sizes =
-        moec_gpu_pool_sizes_of(setup->bundle, setup->copies, experts->n_form);
-    experts->pool_bytes = setup->pool_bytes < sizes.all_bytes ? setup->pool_bytes : sizes.all_bytes;
-    if (experts->pool_bytes < sizes.largest_bytes)
-        return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a pool of %.2f MiB on the device is smaller than the largest expert of %.2f MiB",
-                         MIB(experts->pool_bytes), MIB(sizes.largest_bytes));
-    MOEC_TRY(experts->ops->alloc(setup->gpu, experts->pool_bytes, "the pool of experts",
-                                 (void **)&experts->pool, err));
-    MOEC_TRY(experts->ops->stream_create(setup->gpu, &experts->stream, err));
-    for (uint32_t i = 0; i < N_FLYING; i++)
-        MOEC_TRY(experts->ops->event_create(setup->gpu, &experts->landed[i], err));
-    for (uint32_t i = 0; i < N_MARK; i++)
-        MOEC_TRY(experts->ops->event_create(setup->gpu, &experts->marks[i], err));
-    return MOEC_OK;
-}
-
-/* As the cache's behind it, with frequencies from the bundle's path table, where there is one. */
-static enum moec_status create_residency(struct moec_gpu_experts *experts, struct moec_error *err)
-{
-    enum moec_status status = MOEC_OK;
-    const struct moec_gpu_experts_setup *setup = &experts->setup;
-    const struct moec_path_table *paths = &setup->bundle->paths;
-    struct moec_residency_setup residency = {.n_layer = experts->n_layer,
-                                             .n_expert = experts->n_expert,
-                                             .n_form = experts->n_form,
-                                             .n_encoder =
-                                                 moec_config_moe_encoder_count(&setup->bundle->config),
-                                             .slot_bytes = experts->slot_bytes,
-                                             .capacity_bytes = experts->pool_bytes,
-                                             .policy = policy_of(setup->policy),
-                                             .evict_weights = setup->evict_weights,
-                                             .evicted = evicted,
-                                             .context = experts};
-    void *frequency = NULL;
-    if (paths->n_layer == experts->n_layer && paths->n_expert == experts->n_expert) {
-        MOEC_TRY_OUT(moec_alloc(&frequency, experts->n_key, sizeof(float), "expert frequencies", err));
-        moec_residency_frequencies(paths, experts->n_form, frequency);
-        residency.frequency = frequency;
-    }
-    MOEC_TRY_OUT(moec_residency_create(&residency, &experts->residency, err));
-out:
-    free(frequency);
-    return status;
-}
-
-enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *setup,
-                                         struct moec_gpu_experts **out, struct moec_error *err)
-{
-    struct moec_gpu_experts *experts = NULL;
-    enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_alloc((void **)&experts, 1, sizeof *experts, "experts on a device", err));
-    experts->setup = *setup;
-    experts->ops = setup->gpu->ops;
-    experts->n_layer = moec_config_moe_count(&setup->bundle->config);
-    experts->n_expert = setup->bundle->config.n_expert;
-    experts->n_form = setup->n_form > 1 ? setup->n_form : 1;
-    experts->n_key = experts->n_layer * experts->n_form * experts->n_expert;
-    experts->experts = (struct moec_experts){.ops = &gpu_ops,
-                                             .max_held = UINT32_MAX,
-                                             .n_form = experts->n_form,
-                                             .wants_choices = setup->behind->wants_choices,
-                                             .wants_next_gate = setup->behind->wants_next_gate};
-    (void)pthread_mutex_init(&experts->lock, NULL);
-    (void)pthread_cond_init(&experts->released, NULL);
-    MOEC_TRY_OUT(create_tables(experts, err));
-    MOEC_TRY_OUT(create_pool(experts, err));
-    MOEC_TRY_OUT(create_residency(experts, err));
-    *out = experts;
-    experts = NULL;
-out:
-    moec_gpu_experts_free(experts);
-    return status;
-}
-
-void moec_gpu_experts_free(struct moec_gpu_experts *experts)
-{
-    if (experts == NULL)
-        return;
-    struct moec_gpu *gpu = experts->setup.gpu;
-    if (experts->stream != NULL)
-        (void)experts->ops->finish(gpu, experts->stream, NULL);
-    while (experts->n_landed < experts->n_copy)
-        end_flight(experts);
-    experts->ops->stream_free(gpu, experts->stream);
-    for (uint32_t i = 0; i < N_FLYING; i++)
-        experts->ops->event_free(gpu, experts->landed[i]);
-    for (uint32_t i = 0; i < N_MARK; i++)
-        experts->ops->event_free(gpu, experts->marks[i]);
-    experts->ops->free(gpu, experts->pool);
-    moec_residency_free(experts->residency);
-    free(experts->ordinals);
-    free(experts->slot_bytes);
-    free(experts->entries);
-    free(experts->slots);
-    free(experts->was_present);
-    free(experts->is_ready);
-    free(experts->missing);
-    free(experts->takers);
-    free(experts->order);
-    free(experts->turns);
-    (void)pthread_mutex_destroy(&experts->lock);
-    (void)pthread_cond_destroy(&experts->released);
-    free(experts);
-}
-
-struct moec_experts *moec_gpu_experts_source(struct moec_gpu_experts *experts)
-{
-    return &experts->experts;
-}
-
-uint64_t moec_gpu_experts_pool_bytes(const struct moec_gpu_experts *experts)
-{
-    return experts->pool_bytes;
-}
-
-struct moec_gpu_experts_counters moec_gpu_experts_counters(struct moec_gpu_experts *experts)
-{
-    (void)pthread_mutex_lock(&experts->lock);
-    const struct moec_gpu_experts_counters counters = experts->counters;
-    (void)pthread_mutex_unlock(&experts->lock);
-    return counters;
-}
+const struct moec_experts_ops moec_gpu_experts_ops = {.acquire = gpu_acquire,
+                                                      .release = gpu_release,
+                                                      .expect = gpu_expect,
+                                                      .wants_guess = gpu_wants_guess,
+                                                      .guess = gpu_guess,
+                                                      .foresee = gpu_foresee,
+                                                      .begin = gpu_begin,
+                                                      .forgo = gpu_forgo,
+                                                      .choose = gpu_choose,
+                                                      .ready = gpu_ready};

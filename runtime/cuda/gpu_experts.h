@@ -8,7 +8,11 @@
  *
  *     absent --room--> copying --landed--> ready <--> held      (evicted: absent)
  *
- * Both streams run on without the process. Work on an expert waits for its copy by an event; a copy into room
+ * What a predictor names for the next layer is copied too, from what the cache behind has, on a third stream
+ * and piece by piece (runtime/cuda/gpu_guesses.h): it takes room as guesses do in that cache, and is given up
+ * when the router asks for others (runtime/policy/preload.h, runtime/policy/read_order.h).
+ *
+ * The streams run on without the process. Work on an expert waits for its copy by an event; a copy into room
  * that an evicted record had waits for the work that used it, by an event too. The record in pinned memory is
  * held until its copy has landed, and released before the session waits for another one, so that the rule of
  * the cache behind it holds: who waits for a record there holds none.
@@ -24,6 +28,7 @@
 #include "runtime/cuda/gpu.h"
 #include "runtime/policy/evict.h"
 #include "runtime/policy/experts.h"
+#include "runtime/policy/predict.h"
 
 struct moec_gpu_experts;
 
@@ -34,11 +39,14 @@ struct moec_gpu_experts_setup {
     struct moec_gpu_stream *compute; /* that experts are used on */
     struct moec_experts *behind; /* offers as many forms: records of their copies whole, in pinned memory */
     const struct moec_bundle *bundle;
-    const struct moec_evict_ops *policy; /* NULL: least recently used */
-    const float *evict_weights;          /* of struct moec_evict_setup; borrowed for the call, or NULL */
-    uint32_t n_form;                     /* 1 or 2; 0 counts as 1 */
-    uint32_t copies[MOEC_GPU_FORMS];     /* of the bundle, by form */
-    uint64_t pool_bytes; /* at least the largest record; more than all need is not allocated */
+    const struct moec_evict_ops *policy;      /* NULL: least recently used */
+    const float *evict_weights;               /* of struct moec_evict_setup; borrowed for the call, or NULL */
+    uint32_t n_form;                          /* 1 or 2; 0 counts as 1 */
+    uint32_t copies[MOEC_GPU_FORMS];          /* of the bundle, by form */
+    const struct moec_predict_ops *predictor; /* NULL = nothing is guessed, nor where all records have room */
+    uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
+    uint64_t piece_bytes; /* of a guess, between which it may be given up; 0: a mebibyte */
+    uint64_t pool_bytes;  /* at least the largest record; more than all need is not allocated */
 };
 
 /* Bytes that records of these copies take in a pool: the largest, all of them. */
@@ -50,7 +58,7 @@ struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bund
 
 /* Bytes of the process's memory, for a budget. */
 uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy,
-                                      uint32_t n_form);
+                                      const struct moec_predict_ops *predictor, uint32_t n_form);
 
 /* Errors: MOEC_ERR_BUDGET for a pool below the largest record; the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *setup,
@@ -70,7 +78,10 @@ struct moec_gpu_experts_counters {
     uint64_t late; /* on their way there */
     uint64_t misses;
     uint64_t evictions;
-    uint64_t copied_bytes;
+    uint64_t copied_bytes; /* guesses included: */
+    uint64_t guessed_bytes;
+    uint64_t useful_guesses; /* asked for before they left */
+    uint64_t wasted_guesses; /* evicted before, or given up on their way */
 };
 struct moec_gpu_experts_counters moec_gpu_experts_counters(struct moec_gpu_experts *experts);
 

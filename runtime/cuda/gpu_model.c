@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define PIECE_BYTES ((uint64_t)4 << 20) /* of a copy; two pieces are under way */
+#define PIECE_BYTES (MOEC_GPU_UPLOAD_BYTES / 2) /* of a copy; two pieces are under way */
 
 enum moec_status moec_gpu_model_check(const struct moec_config *config, struct moec_error *err)
 {

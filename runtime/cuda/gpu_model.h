@@ -36,6 +36,9 @@ struct moec_gpu_model {
 MOEC_WARN_UNUSED enum moec_status moec_gpu_model_check(const struct moec_config *config,
                                                        struct moec_error *err);
 
+/* Pinned bytes while a model is created. */
+#define MOEC_GPU_UPLOAD_BYTES ((uint64_t)2 << 20)
+
 /* Bytes of the device's memory, for a budget: at least those of a model of which this is known before it is
  * loaded. */
 uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes,

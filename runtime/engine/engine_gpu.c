@@ -38,6 +38,8 @@ enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct 
         .behind = moec_expert_cache_experts(cache),
         .bundle = bundle,
         .policy = options->policy,
+        .predictor = options->predictor,
+        .preload_count = options->preload_count,
         .evict_weights = options->evict_weights,
         .n_form = 1 + options->n_beside,
         .copies = {options->copy, options->n_beside > 0 ? options->beside->form.copy : 0},

@@ -1,5 +1,6 @@
 #include "runtime/engine/memory_plan.h"
 
+#include "runtime/cuda/gpu_backend.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/position_bias.h"
@@ -59,6 +60,7 @@ static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_
     return n_sessions(request) *
            (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session +
             (request->int8 ? moec_forward_int8_bytes(config, max_tokens) : 0) +
+            (request->on_device ? moec_gpu_backend_sizes_of(config, max_tokens).host_bytes : 0) +
             (request->route != NULL ? moec_decider_bytes(config, request->route, max_tokens) : 0));
 }
 

@@ -48,6 +48,7 @@ struct moec_memory_request {
     uint64_t buffer_bytes; /* of the expert buffer, as a user fixes it (no less than the largest record is
                               taken, no more than all of them); 0 = what the budget leaves */
     bool int8;             /* the arithmetic of forward passes */
+    bool on_device;        /* they run on a device (runtime/cuda/gpu_backend.h) */
     const struct moec_route *route; /* of sessions that decide; NULL = none */
     bool keeps_all;                 /* chunks take nothing that would hold an expert */
 };

@@ -300,6 +300,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
         .budget_bytes = options->memory_bytes,
         .n_context = engine->n_context,
         .int8 = engine->int8,
+        .on_device = options->device != NULL,
         .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
         .n_sessions = engine->n_sessions,
         .n_beams = engine->n_beams,
@@ -320,6 +321,11 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
     request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
     if (engine->choice.mode->streams_all)
         request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
+    if (options->device != NULL)
+        request.table_bytes +=
+            MOEC_GPU_UPLOAD_BYTES +
+            moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict, engine->choice.predict,
+                                         moec_route_takes_low(&engine->route) ? 2 : 1);
     if (moec_route_is_on(&engine->route))
         request.table_bytes += (uint64_t)(1 + moec_route_takes_low(&engine->route)) *
                                moec_config_moe_count(&engine->bundle->config) *
@@ -654,7 +660,10 @@ struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engin
                                      .late = counters.late,
                                      .misses = counters.misses,
                                      .evictions = counters.evictions,
-                                     .copied_bytes = counters.copied_bytes};
+                                     .copied_bytes = counters.copied_bytes,
+                                     .guessed_bytes = counters.guessed_bytes,
+                                     .useful_guesses = counters.useful_guesses,
+                                     .wasted_guesses = counters.wasted_guesses};
 }
 
 struct moert_neurons moert_engine_neurons(const struct moert_engine *engine)

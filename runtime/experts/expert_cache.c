@@ -330,6 +330,25 @@ static enum moec_status cache_acquire(struct moec_experts *self, struct moec_exp
     return status;
 }
 
+static bool cache_borrow(struct moec_experts *self, struct moec_expert_request request, struct moec_mlp *mlp)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    uint32_t key = 0;
+    if (find_key(cache, request, &key, NULL) != MOEC_OK)
+        return false;
+    (void)pthread_mutex_lock(&cache->lock);
+    const bool is_there =
+        cache->entries[key].state == MOEC_CACHE_READY && moec_residency_is_present(cache->residency, key);
+    if (is_there) {
+        moec_residency_hold(cache->residency, key);
+        moec_cache_entry_hold(cache, key);
+        moec_storage_bind(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), request.expert,
+                          moec_arena_slot(cache->arena, key), mlp);
+    }
+    (void)pthread_mutex_unlock(&cache->lock);
+    return is_there;
+}
+
 static void cache_release(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
@@ -461,6 +480,7 @@ const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .begin = cache_begin,
                                                 .forgo = cache_forgo,
                                                 .choose = cache_choose,
+                                                .borrow = cache_borrow,
                                                 .ready = cache_ready,
                                                 .need = cache_need,
                                                 .await = cache_await};

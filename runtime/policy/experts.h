@@ -103,6 +103,10 @@ struct moec_experts_ops {
      * used even where a low one would do). */
     uint32_t (*choose)(struct moec_experts *self, struct moec_expert_request request, uint32_t forms);
 
+    /* Optional (NULL): holds a record as acquire does if it is there now, and nothing else: nobody asked for
+     * it, and policies see no use. Whether it was; it is released like others. */
+    bool (*borrow)(struct moec_experts *self, struct moec_expert_request request, struct moec_mlp *mlp);
+
     /* Optional (NULL = always): whether acquire would answer at once. The forward pass computes experts that
      * are ready together and never waits for one while it could compute another. Of a source that gives
      * parts: whether acquire needs no more room, as the expert is there or on its way. */

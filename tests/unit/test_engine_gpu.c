@@ -282,6 +282,44 @@ static void sparsity_is_that_of_the_cpu(void **state)
     }
 }
 
+/* --memory and --vram at once: what is pinned is within the one, what the device has within the other, while
+ * guesses come and go. */
+static void both_limits_hold(void **state)
+{
+    const struct fixture *f = *state;
+    struct moert_options options = options_of(NULL, 0);
+    struct moert_floor least = {0};
+    struct moert_error wrong = {0};
+    uint64_t n_guess = 0;
+    options.predict = "gate";
+    options.preload_count = 2;
+    options.device = "cuda";
+    float *logits = calloc((size_t)N_TOK * f->n_vocab, sizeof *logits);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct moert_engine *engine = NULL;
+        struct moert_session *session = NULL;
+        options.vram_bytes = (uint64_t)(floor_mib(f) * 1048576) + (16 + 60 * i) * KIB;
+        options.memory_bytes = 0;
+        assert_int_equal(moert_engine_floor(f->path, &options, &least, &wrong), MOERT_OK);
+        options.memory_bytes = least.memory_bytes + 300 * KIB; /* what opening adds to the process so far */
+        if (open_engine(f, &options, &engine, &wrong) != MOERT_OK ||
+            moert_session_create(engine, &session, &wrong) != MOERT_OK ||
+            read_all(session, 3, f->n_vocab, logits, &wrong) != MOERT_OK)
+            fail_msg("%s", wrong.message);
+        assert_expected(f, logits);
+        const struct moert_info info = moert_engine_info(engine);
+        const struct moec_host_gpu_counts counts = moec_host_gpu_counts(opened);
+        assert_true(info.vram_bytes <= options.vram_bytes && counts.peak_bytes <= info.vram_bytes);
+        assert_true(counts.peak_pinned_bytes <= options.memory_bytes - info.base_bytes);
+        assert_true(counts.peak_pinned_bytes >= info.expert_buffer_bytes);
+        n_guess += moert_engine_pool_stats(engine).useful_guesses;
+        moert_session_free(session);
+        moert_engine_close(engine);
+    }
+    assert_true(n_guess > 0);
+    free(logits);
+}
+
 static void assert_refused(const struct fixture *f, const struct moert_options *options,
                            enum moert_status status, const char *words)
 {
@@ -384,6 +422,7 @@ int main(void)
         cmocka_unit_test(a_device_gives_the_same_bits_within_its_limit),
         cmocka_unit_test(decisions_are_those_of_the_cpu),
         cmocka_unit_test(sparsity_is_that_of_the_cpu),
+        cmocka_unit_test(both_limits_hold),
         cmocka_unit_test(what_cannot_be_is_refused_in_words),
         cmocka_unit_test(a_missing_library_is_one_sentence),
         cmocka_unit_test(memory_that_runs_out_leaves_nothing),

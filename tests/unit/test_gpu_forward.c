@@ -104,6 +104,7 @@ static void close_model(struct model *m)
 /* Pool and cache hold so many of the largest records. */
 struct shape {
     uint32_t n_pool, n_cache, max_tokens;
+    uint32_t n_guess; /* after each answer, by the gate; 0 = none */
 };
 
 struct rig {
@@ -128,6 +129,9 @@ static enum moec_status make_rig(struct rig *rig, const struct shape *shape, str
         .compute = rig->model->stream,
         .behind = moec_expert_cache_experts(rig->cache),
         .bundle = bundle,
+        .predictor = shape->n_guess > 0 ? &moec_predict_gate : NULL,
+        .preload_count = shape->n_guess,
+        .piece_bytes = 512,
         .pool_bytes = shape->n_pool * moec_gpu_pool_sizes_of(bundle, &(uint32_t){0}, 1).largest_bytes};
     MOEC_TRY(moec_gpu_experts_create(&setup, &rig->experts, wrong));
     MOEC_TRY(moec_gpu_backend_create(rig->model, &kernels, shape->max_tokens, &rig->backend, wrong));
@@ -182,7 +186,7 @@ static void assert_run(const struct model *m, uint64_t seed, const struct shape 
 
 static void assert_families(const char *const *names, size_t n)
 {
-    static const struct shape whole = {200, 200, MAX_TOKENS}, small = {3, 4, 7}, single = {1, 1, 1};
+    static const struct shape whole = {200, 200, MAX_TOKENS, 0}, small = {3, 4, 7, 2}, single = {1, 1, 1, 0};
     for (size_t f = 0; f < n; f++) {
         struct model m;
         open_model(&m, names[f], f % 2 == 0 ? 16 : 4, true, f % 3 == 0 ? 70 : 19);
@@ -262,9 +266,41 @@ static void any_order_makes_the_same_bits(void **state)
     struct model m;
     open_model(&m, "olmoe", 4, true, 9);
     for (uint32_t seed = 0; seed < 12; seed++) {
-        const struct shape shape = {1 + seed % 5, 1 + seed % 3, 1 + seed % 4};
+        const struct shape shape = {1 + seed % 5, 1 + seed % 3, 1 + seed % 4, seed % 2};
         assert_run(&m, seed, &shape, 1 + seed % 6);
     }
+    close_model(&m);
+}
+
+/* Guesses are copied beside all that, piece by piece: they come in time, or late, or leave on their way. */
+static void guesses_change_nothing(void **state)
+{
+    (void)state;
+    struct model m;
+    struct moec_gpu_experts_counters sum = {0};
+    open_model(&m, "olmoe", 4, true, 9);
+    float *logits = make_logits(&m);
+    for (uint32_t seed = 0; seed < 16; seed++) {
+        const struct shape shape = {.n_pool = 1 + seed % 6,
+                                    .n_cache = 1 + seed % 9,
+                                    .max_tokens = 1 + seed % 3,
+                                    .n_guess = 1 + seed % 4};
+        struct rig rig;
+        MUST(open_rig(&rig, &m, seed, &shape, NULL, &err));
+        for (uint32_t turn = 0; turn < 3; turn++) {
+            moec_session_truncate(rig.session, 0);
+            MUST(read_tokens(&m, rig.session, 1 + seed % 4, logits, &err));
+            assert_same_bits(logits, m.expected, (size_t)m.n_tok * m.bundle->config.n_vocab, "with guesses");
+        }
+        const struct moec_gpu_experts_counters counters = moec_gpu_experts_counters(rig.experts);
+        assert_true(counters.guessed_bytes <= counters.copied_bytes);
+        sum.useful_guesses += counters.useful_guesses;
+        sum.wasted_guesses += counters.wasted_guesses;
+        sum.guessed_bytes += counters.guessed_bytes;
+        close_rig(&rig);
+    }
+    assert_true(sum.useful_guesses > 0 && sum.wasted_guesses > 0 && sum.guessed_bytes > 0);
+    free(logits);
     close_model(&m);
 }
 
@@ -273,7 +309,7 @@ static void any_order_makes_the_same_bits(void **state)
 static void sequences_are_copied_on_the_device(void **state)
 {
     (void)state;
-    static const struct shape shape = {4, 8, 8};
+    static const struct shape shape = {4, 8, 8, 1};
     static const char *const families[] = {"qwen2_moe", "deepseek_v3", "qwen3_next", "granitemoehybrid"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         struct model m;
@@ -306,7 +342,7 @@ static void sequences_are_copied_on_the_device(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 2, 4};
+    static const struct shape shape = {2, 2, 4, 1};
     struct model m;
     enum moec_status status = MOEC_ERR_MEMORY;
     open_model(&m, "olmoe", 4, true, 4);
@@ -330,7 +366,7 @@ static void every_allocation_may_fail(void **state)
 static void a_step_fails_and_the_session_goes_on(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 3, 4};
+    static const struct shape shape = {2, 3, 4, 1};
     struct model m;
     uint32_t n_failed = 0;
     open_model(&m, "qwen2_moe", 4, true, 4);
@@ -361,7 +397,7 @@ static void a_step_fails_and_the_session_goes_on(void **state)
 static void a_lost_device_ends_the_session(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 3, 4};
+    static const struct shape shape = {2, 3, 4, 1};
     struct model m;
     open_model(&m, "qwen2_moe", 4, true, 4);
     float *logits = make_logits(&m);
@@ -407,6 +443,7 @@ int main(void)
         cmocka_unit_test(running_states_are_those_of_the_cpu),
         cmocka_unit_test(encoders_are_those_of_the_cpu),
         cmocka_unit_test(any_order_makes_the_same_bits),
+        cmocka_unit_test(guesses_change_nothing),
         cmocka_unit_test(sequences_are_copied_on_the_device),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_step_fails_and_the_session_goes_on),

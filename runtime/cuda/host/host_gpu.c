@@ -314,6 +314,9 @@ static enum moec_status pin_locked(struct host_gpu *host, void *memory, uint64_t
     else
         MOEC_TRY(own_memory(&host->pinned, n_bytes, what, out, err));
     host->counts.pinned++;
+    host->counts.pinned_bytes += n_bytes;
+    if (host->counts.pinned_bytes > host->counts.peak_pinned_bytes)
+        host->counts.peak_pinned_bytes = host->counts.pinned_bytes;
     return MOEC_OK;
 }
 
@@ -341,8 +344,10 @@ static void host_unpin(struct moec_gpu *gpu, void *memory)
     uint64_t n_bytes = 0;
     (void)pthread_mutex_lock(&host->lock);
     finish_all(host);
-    if (memory != NULL && remove_range(&host->pinned, memory, &n_bytes))
+    if (memory != NULL && remove_range(&host->pinned, memory, &n_bytes)) {
         host->counts.pinned--;
+        host->counts.pinned_bytes -= n_bytes;
+    }
     (void)pthread_mutex_unlock(&host->lock);
 }
 

@@ -34,6 +34,7 @@ struct moec_host_gpu_faults {
 struct moec_host_gpu_counts {
     uint64_t allocations, bytes; /* of the device's memory */
     uint64_t peak_bytes;
+    uint64_t pinned_bytes, peak_pinned_bytes;
     uint64_t pinned, streams, events;
     uint64_t n_allocs, n_copies, n_launches, n_works;
 };

@@ -1,0 +1,197 @@
+/* How a pool of experts on a GPU is made and freed, and what can be seen of it. */
+#include "runtime/cuda/gpu_experts_internal.h"
+
+#include "formats/base/memory.h"
+
+#define MIB(bytes) ((double)(bytes) / 1048576.0)
+
+static uint64_t slot_bytes_of(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                              uint32_t expert)
+{
+    const uint64_t n_bytes = moec_bundle_layout(bundle, copy, ordinal, expert)->n_bytes;
+    return (n_bytes + MOEC_GPU_ALIGNMENT - 1) / MOEC_GPU_ALIGNMENT * MOEC_GPU_ALIGNMENT;
+}
+
+struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bundle, const uint32_t *copies,
+                                                  uint32_t n_copy)
+{
+    const uint32_t n_expert = bundle->config.n_expert, n = moec_config_moe_count(&bundle->config) * n_expert;
+    struct moec_gpu_pool_sizes sizes = {0};
+    for (uint32_t i = 0; i < n_copy * n; i++) {
+        const uint64_t n_bytes = slot_bytes_of(bundle, copies[i / n], i % n / n_expert, i % n_expert);
+        sizes.all_bytes += n_bytes;
+        if (n_bytes > sizes.largest_bytes)
+            sizes.largest_bytes = n_bytes;
+    }
+    return sizes;
+}
+
+static const struct moec_evict_ops *policy_of(const struct moec_evict_ops *policy)
+{
+    return policy != NULL ? policy : &moec_evict_lru;
+}
+
+uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy,
+                                      const struct moec_predict_ops *predictor, uint32_t n_form)
+{
+    const uint32_t n_expert = n_form * bundle->config.n_expert,
+                   n_key = moec_config_moe_count(&bundle->config) * n_expert;
+    return sizeof(struct moec_gpu_experts) + bundle->config.n_layer * sizeof(int32_t) +
+           n_key * (sizeof(uint64_t) + sizeof(struct moec_gpu_entry) + sizeof(uint32_t)) +
+           n_expert * (2 * sizeof(bool) + 4 * sizeof(uint32_t)) +
+           moec_residency_state_bytes(n_key, policy_of(policy)) + moec_gpu_preload_bytes(bundle, predictor);
+}
+
+static enum moec_status create_tables(struct moec_gpu_experts *experts, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = experts->setup.bundle;
+    const struct moec_config *config = &bundle->config;
+    const char *what = "tables of experts on a device";
+    MOEC_TRY(moec_alloc((void **)&experts->ordinals, config->n_layer, sizeof *experts->ordinals, what, err));
+    MOEC_TRY(
+        moec_alloc((void **)&experts->slot_bytes, experts->n_key, sizeof *experts->slot_bytes, what, err));
+    MOEC_TRY(moec_alloc((void **)&experts->entries, experts->n_key, sizeof *experts->entries, what, err));
+    MOEC_TRY(moec_alloc((void **)&experts->slots, experts->n_key, sizeof *experts->slots, what, err));
+    const uint32_t n_active = experts->n_form * experts->n_expert;
+    MOEC_TRY(moec_alloc((void **)&experts->was_present, n_active, sizeof(bool), what, err));
+    MOEC_TRY(moec_alloc((void **)&experts->is_ready, n_active, sizeof(bool), what, err));
+    uint32_t **lists[] = {&experts->missing, &experts->takers, &experts->order, &experts->turns};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        MOEC_TRY(moec_alloc((void **)lists[i], n_active, sizeof(uint32_t), what, err));
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        experts->ordinals[layer] = moec_config_moe_ordinal(config, layer);
+    for (uint32_t key = 0; key < experts->n_key; key++)
+        experts->slot_bytes[key] = (moec_gpu_layout(experts, key)->n_bytes + MOEC_GPU_ALIGNMENT - 1) /
+                                   MOEC_GPU_ALIGNMENT * MOEC_GPU_ALIGNMENT;
+    return MOEC_OK;
+}
+
+static enum moec_status create_pool(struct moec_gpu_experts *experts, struct moec_error *err)
+{
+    const struct moec_gpu_experts_setup *setup = &experts->setup;
+    const struct moec_gpu_pool_sizes sizes =
+        moec_gpu_pool_sizes_of(setup->bundle, setup->copies, experts->n_form);
+    experts->pool_bytes = setup->pool_bytes < sizes.all_bytes ? setup->pool_bytes : sizes.all_bytes;
+    if (experts->pool_bytes < sizes.largest_bytes)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "a pool of %.2f MiB on the device is smaller than the largest expert of %.2f MiB",
+                         MIB(experts->pool_bytes), MIB(sizes.largest_bytes));
+    MOEC_TRY(experts->ops->alloc(setup->gpu, experts->pool_bytes, "the pool of experts",
+                                 (void **)&experts->pool, err));
+    MOEC_TRY(experts->ops->stream_create(setup->gpu, &experts->stream, err));
+    for (uint32_t i = 0; i < MOEC_GPU_FLYING; i++)
+        MOEC_TRY(experts->ops->event_create(setup->gpu, &experts->landed[i], err));
+    for (uint32_t i = 0; i < MOEC_GPU_MARKS; i++)
+        MOEC_TRY(experts->ops->event_create(setup->gpu, &experts->marks[i], err));
+    return MOEC_OK;
+}
+
+/* As the cache's behind it, with frequencies from the bundle's path table, where there is one. */
+static enum moec_status create_residency(struct moec_gpu_experts *experts, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_gpu_experts_setup *setup = &experts->setup;
+    const struct moec_path_table *paths = &setup->bundle->paths;
+    struct moec_residency_setup residency = {.n_layer = experts->n_layer,
+                                             .n_expert = experts->n_expert,
+                                             .n_form = experts->n_form,
+                                             .n_encoder =
+                                                 moec_config_moe_encoder_count(&setup->bundle->config),
+                                             .slot_bytes = experts->slot_bytes,
+                                             .capacity_bytes = experts->pool_bytes,
+                                             .policy = policy_of(setup->policy),
+                                             .evict_weights = setup->evict_weights,
+                                             .evicted = moec_gpu_evicted,
+                                             .context = experts};
+    void *frequency = NULL;
+    if (paths->n_layer == experts->n_layer && paths->n_expert == experts->n_expert) {
+        MOEC_TRY_OUT(moec_alloc(&frequency, experts->n_key, sizeof(float), "expert frequencies", err));
+        moec_residency_frequencies(paths, experts->n_form, frequency);
+        residency.frequency = frequency;
+    }
+    MOEC_TRY_OUT(moec_residency_create(&residency, &experts->residency, err));
+out:
+    free(frequency);
+    return status;
+}
+
+enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *setup,
+                                         struct moec_gpu_experts **out, struct moec_error *err)
+{
+    struct moec_gpu_experts *experts = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&experts, 1, sizeof *experts, "experts on a device", err));
+    experts->setup = *setup;
+    experts->ops = setup->gpu->ops;
+    experts->guessed = MOEC_EVICT_NONE;
+    experts->n_layer = moec_config_moe_count(&setup->bundle->config);
+    experts->n_expert = setup->bundle->config.n_expert;
+    experts->n_form = setup->n_form > 1 ? setup->n_form : 1;
+    experts->n_key = experts->n_layer * experts->n_form * experts->n_expert;
+    experts->experts = (struct moec_experts){.ops = &moec_gpu_experts_ops,
+                                             .max_held = UINT32_MAX,
+                                             .n_form = experts->n_form,
+                                             .wants_choices = setup->behind->wants_choices,
+                                             .wants_next_gate = setup->behind->wants_next_gate};
+    (void)pthread_mutex_init(&experts->lock, NULL);
+    (void)pthread_cond_init(&experts->released, NULL);
+    MOEC_TRY_OUT(create_tables(experts, err));
+    MOEC_TRY_OUT(create_pool(experts, err));
+    MOEC_TRY_OUT(create_residency(experts, err));
+    MOEC_TRY_OUT(moec_gpu_preload_create(experts, err));
+    *out = experts;
+    experts = NULL;
+out:
+    moec_gpu_experts_free(experts);
+    return status;
+}
+
+void moec_gpu_experts_free(struct moec_gpu_experts *experts)
+{
+    if (experts == NULL)
+        return;
+    struct moec_gpu *gpu = experts->setup.gpu;
+    moec_gpu_preload_free(experts);
+    if (experts->stream != NULL)
+        (void)experts->ops->finish(gpu, experts->stream, NULL);
+    while (experts->n_landed < experts->n_copy)
+        moec_gpu_end_flight(experts);
+    experts->ops->stream_free(gpu, experts->stream);
+    for (uint32_t i = 0; i < MOEC_GPU_FLYING; i++)
+        experts->ops->event_free(gpu, experts->landed[i]);
+    for (uint32_t i = 0; i < MOEC_GPU_MARKS; i++)
+        experts->ops->event_free(gpu, experts->marks[i]);
+    experts->ops->free(gpu, experts->pool);
+    moec_residency_free(experts->residency);
+    free(experts->ordinals);
+    free(experts->slot_bytes);
+    free(experts->entries);
+    free(experts->slots);
+    free(experts->was_present);
+    free(experts->is_ready);
+    free(experts->missing);
+    free(experts->takers);
+    free(experts->order);
+    free(experts->turns);
+    (void)pthread_mutex_destroy(&experts->lock);
+    (void)pthread_cond_destroy(&experts->released);
+    free(experts);
+}
+
+struct moec_experts *moec_gpu_experts_source(struct moec_gpu_experts *experts)
+{
+    return &experts->experts;
+}
+
+uint64_t moec_gpu_experts_pool_bytes(const struct moec_gpu_experts *experts)
+{
+    return experts->pool_bytes;
+}
+
+struct moec_gpu_experts_counters moec_gpu_experts_counters(struct moec_gpu_experts *experts)
+{
+    (void)pthread_mutex_lock(&experts->lock);
+    const struct moec_gpu_experts_counters counters = experts->counters;
+    (void)pthread_mutex_unlock(&experts->lock);
+    return counters;
+}

@@ -1,0 +1,271 @@
+/* Guesses into a GPU's memory: which records of those that are in the process's memory are copied before a
+ * router asks for them. What is worth it is runtime/policy/preload.h's to say, with the times of copies. */
+#include "runtime/cuda/gpu_experts_internal.h"
+
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
+#include "runtime/policy/read_order.h"
+
+static struct moec_preload_setup setup_of(const struct moec_bundle *bundle,
+                                          const struct moec_predict_ops *predictor, uint32_t preload_count)
+{
+    const struct moec_config *config = &bundle->config;
+    return (struct moec_preload_setup){.predictor = predictor,
+                                       .model = {.n_layer = moec_config_moe_count(config),
+                                                 .n_encoder = moec_config_moe_encoder_count(config),
+                                                 .n_expert = config->n_expert,
+                                                 .top_k = config->top_k,
+                                                 .paths = &bundle->paths},
+                                       .count = preload_count,
+                                       .is_tried = true};
+}
+
+static bool guesses(const struct moec_predict_ops *predictor)
+{
+    return predictor != NULL && predictor != &moec_predict_none;
+}
+
+uint64_t moec_gpu_preload_bytes(const struct moec_bundle *bundle, const struct moec_predict_ops *predictor)
+{
+    const struct moec_preload_setup setup = setup_of(bundle, predictor, 0);
+    const uint64_t n = (uint64_t)setup.model.n_layer * setup.model.n_expert;
+    return guesses(predictor) ? moec_preload_state_bytes(&setup) + n * sizeof(uint32_t) : 0;
+}
+
+/* The key of what the preloader names: experts, which are guessed in form 0. */
+static uint32_t key_of_named(const struct moec_gpu_experts *experts, uint32_t named)
+{
+    return named / experts->n_expert * experts->n_form * experts->n_expert + named % experts->n_expert;
+}
+
+static bool view_is_present(void *context, uint32_t named)
+{
+    const struct moec_gpu_experts *experts = context;
+    return moec_residency_foresee(experts->residency, key_of_named(experts, named));
+}
+
+static uint64_t view_n_bytes_of(void *context, uint32_t named)
+{
+    const struct moec_gpu_experts *experts = context;
+    return moec_gpu_layout(experts, key_of_named(experts, named))->n_bytes;
+}
+
+/* ---- choosing ---- */
+
+static struct moec_expert_request request_of(const struct moec_gpu_experts *experts, uint32_t key)
+{
+    const uint32_t ordinal = key / experts->n_expert / experts->n_form;
+    return moec_expert_request_of(moec_config_moe_layer(&experts->setup.bundle->config, ordinal),
+                                  key % experts->n_expert);
+}
+
+/* What used the guess's room is done before its first piece. */
+static enum moec_status wait_for_room(struct moec_gpu_experts *experts)
+{
+    struct moec_gpu_stream *stream = moec_gpu_guesses_stream(experts->guesses);
+    if (experts->freed > 0)
+        MOEC_TRY(experts->ops->wait(experts->setup.gpu, stream,
+                                    experts->marks[experts->freed % MOEC_GPU_MARKS], NULL));
+    if (experts->freed_copy <= experts->n_landed)
+        return MOEC_OK;
+    return experts->ops->wait(experts->setup.gpu, stream, moec_gpu_landed(experts, experts->freed_copy),
+                              NULL);
+}
+
+/* Makes room for an absent key, and begins to copy it. */
+static bool begin(struct moec_gpu_experts *experts, uint32_t key)
+{
+    struct moec_experts *behind = experts->setup.behind;
+    const struct moec_expert_request request = request_of(experts, key);
+    struct moec_mlp mlp;
+    if (!moec_residency_guess(experts->residency, key))
+        return false;
+    if (!moec_gpu_place(experts, key)) { /* what is free lies apart */
+        moec_residency_drop(experts->residency, key);
+        return false;
+    }
+    const bool is_held = behind->ops->borrow(behind, request, &mlp);
+    if (!is_held || wait_for_room(experts) != MOEC_OK) {
+        if (is_held)
+            behind->ops->release(behind, request);
+        moec_gpu_leave(experts, key);
+        moec_residency_drop(experts->residency, key);
+        return false;
+    }
+    const struct moec_gpu_guess guess = {.request = request,
+                                         .key = key,
+                                         .from = mlp.up.data,
+                                         .to = experts->pool + experts->entries[key].offset,
+                                         .n_bytes = moec_gpu_layout(experts, key)->n_bytes};
+    experts->entries[key].copy = 0;
+    experts->entries[key].is_guess = true;
+    experts->guessed = key;
+    moec_gpu_guesses_begin(experts->guesses, &guess);
+    return true;
+}
+
+/* A guess that was made before its record was in memory, and now is. */
+static uint32_t take_pending(struct moec_gpu_experts *experts)
+{
+    for (uint32_t i = 0; i < experts->n_pending; i++) {
+        const uint32_t key = experts->pending[i];
+        const bool is_present = moec_residency_is_present(experts->residency, key);
+        if (!is_present && !moec_gpu_is_ready_behind(experts, request_of(experts, key)))
+            continue;
+        experts->pending[i--] = experts->pending[--experts->n_pending];
+        if (!is_present)
+            return key;
+    }
+    return MOEC_EVICT_NONE;
+}
+
+static uint32_t next_key(struct moec_gpu_experts *experts)
+{
+    const uint32_t key = take_pending(experts), n_ahead = (uint32_t)(experts->n_copy - experts->n_landed);
+    if (key != MOEC_EVICT_NONE || experts->is_guessed_out)
+        return key;
+    for (;;) {
+        const uint32_t named = moec_preload_next_behind(experts->preload, moec_now_ns(), n_ahead);
+        if (named == MOEC_EVICT_NONE)
+            return named;
+        const uint32_t guessed = key_of_named(experts, named);
+        if (moec_gpu_is_ready_behind(experts, request_of(experts, guessed)))
+            return guessed;
+        if (experts->n_pending < experts->n_layer * experts->n_expert)
+            experts->pending[experts->n_pending++] = guessed;
+    }
+}
+
+/* Of moec_gpu_guesses. */
+static bool next(void *context)
+{
+    struct moec_gpu_experts *experts = context;
+    bool has_begun = false;
+    (void)pthread_mutex_lock(&experts->lock);
+    while (experts->guesses != NULL && experts->guessed == MOEC_EVICT_NONE && !has_begun) {
+        const uint32_t key = next_key(experts);
+        if (key == MOEC_EVICT_NONE)
+            break;
+        has_begun = begin(experts, key);
+    }
+    (void)pthread_mutex_unlock(&experts->lock);
+    return has_begun;
+}
+
+/* Likewise. A guess that was given up and is asked for all the same stays to be copied once more. */
+static void ended(void *context, const struct moec_gpu_guess *guess, bool is_whole, uint64_t copy_ns)
+{
+    struct moec_gpu_experts *experts = context;
+    const struct moec_gpu_entry *entry = &experts->entries[guess->key];
+    (void)pthread_mutex_lock(&experts->lock);
+    if (is_whole) {
+        experts->counters.copied_bytes += guess->n_bytes;
+        experts->counters.guessed_bytes += guess->n_bytes;
+    }
+    moec_preload_timed(experts->preload, guess->n_bytes, copy_ns, true);
+    if (experts->guessed == guess->key && is_whole) {
+        experts->guessed = MOEC_EVICT_NONE;
+    } else if (experts->guessed == guess->key && entry->expected == 0 && entry->held == 0) {
+        moec_gpu_leave(experts, guess->key);
+        moec_residency_drop(experts->residency, guess->key);
+    }
+    (void)pthread_mutex_unlock(&experts->lock);
+}
+
+/* ---- what sessions tell ---- */
+
+void moec_gpu_preload_judge(struct moec_gpu_experts *experts, uint32_t key, bool is_right)
+{
+    struct moec_gpu_entry *entry = &experts->entries[key];
+    if (entry->is_guess && is_right)
+        experts->counters.useful_guesses++;
+    else if (entry->is_guess)
+        experts->counters.wasted_guesses++;
+    entry->is_guess = false;
+    if (is_right || key != experts->guessed)
+        return;
+    (void)moec_gpu_guesses_cancel(experts->guesses, key);
+    experts->has_left = true;
+    experts->guessed = MOEC_EVICT_NONE;
+}
+
+void moec_gpu_preload_wake(struct moec_gpu_experts *experts)
+{
+    if (experts->guesses != NULL && experts->guessed == MOEC_EVICT_NONE &&
+        (experts->n_pending > 0 || !experts->is_guessed_out))
+        moec_gpu_guesses_wake(experts->guesses);
+}
+
+void moec_gpu_preload_answer(struct moec_gpu_experts *experts, const struct moec_router_answer *answer)
+{
+    if (experts->guesses == NULL)
+        return;
+    const struct moec_read_rules rules = {.preload_count = experts->setup.preload_count,
+                                          .are_known = experts->setup.predictor->knows_tokens};
+    const uint32_t key = experts->guessed;
+    moec_preload_answer(experts->preload, answer, (uint32_t)experts->ordinals[answer->layer], moec_now_ns());
+    experts->is_guessed_out = !moec_preload_knows(experts->preload);
+    experts->n_pending = 0;
+    if (moec_read_takes_guesses_back(&rules) && key != MOEC_EVICT_NONE && experts->entries[key].expected == 0)
+        (void)moec_gpu_guesses_cancel(experts->guesses, key);
+    moec_gpu_preload_wake(experts);
+}
+
+bool moec_gpu_preload_wants_rank(const struct moec_gpu_experts *experts)
+{
+    return experts->guesses != NULL && moec_preload_wants_rank(experts->preload);
+}
+
+void moec_gpu_preload_rank(struct moec_gpu_experts *experts, const struct moec_router_answer *answer)
+{
+    moec_preload_rank(experts->preload, answer);
+    experts->is_guessed_out = false;
+    moec_gpu_preload_wake(experts);
+}
+
+void moec_gpu_preload_know(struct moec_gpu_experts *experts, uint32_t layer, const uint32_t *list, uint32_t n)
+{
+    if (experts->guesses == NULL || !experts->setup.predictor->knows_tokens)
+        return;
+    moec_preload_know(experts->preload, (uint32_t)experts->ordinals[layer], list, n);
+    experts->is_guessed_out = false;
+    moec_gpu_preload_wake(experts);
+}
+
+/* ---- creation ---- */
+
+enum moec_status moec_gpu_preload_create(struct moec_gpu_experts *experts, struct moec_error *err)
+{
+    const struct moec_gpu_experts_setup *setup = &experts->setup;
+    uint64_t all_bytes = 0;
+    for (uint32_t key = 0; key < experts->n_key; key++)
+        all_bytes += experts->slot_bytes[key];
+    if (!guesses(setup->predictor) || setup->behind->ops->borrow == NULL || experts->pool_bytes >= all_bytes)
+        return MOEC_OK;
+    struct moec_preload_setup preload = setup_of(setup->bundle, setup->predictor, setup->preload_count);
+    preload.view = (struct moec_preload_view){
+        .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = experts};
+    MOEC_TRY(moec_alloc((void **)&experts->pending, (uint64_t)experts->n_layer * experts->n_expert,
+                        sizeof *experts->pending, "guesses on a device", err));
+    MOEC_TRY(moec_preload_create(&preload, &experts->preload, err));
+    experts->experts.wants_choices = true;
+    experts->experts.wants_next_gate |= setup->predictor->needs_next_gate;
+    experts->is_guessed_out = true;
+    const struct moec_gpu_guesses_setup thread = {.gpu = setup->gpu,
+                                                  .behind = setup->behind,
+                                                  .piece_bytes = setup->piece_bytes,
+                                                  .next = next,
+                                                  .ended = ended,
+                                                  .context = experts};
+    (void)pthread_mutex_lock(&experts->lock); /* the thread asks for guesses when it has its pointer */
+    const enum moec_status status = moec_gpu_guesses_create(&thread, &experts->guesses, err);
+    (void)pthread_mutex_unlock(&experts->lock);
+    return status;
+}
+
+void moec_gpu_preload_free(struct moec_gpu_experts *experts)
+{
+    moec_gpu_guesses_free(experts->guesses);
+    moec_preload_free(experts->preload);
+    free(experts->pending);
+}
