@@ -147,10 +147,13 @@ tuned() {
     measure "tunings/$tuning-test" "$here/tunings/$tuning.moec" "$model"
 }
 
-# The combinations that can be certified, and many tunings on windows that are drawn anew.
+# The eight combinations, which all can be certified, and many tunings on windows that are drawn anew. Fate's prefill needs
+# to know what calibration used, so the bundle has the profile.
 tunings() {
-    json "$here/copies.json" "$moec" compile "$model" --policy uniform --bits 8 --copies 4 --force -o "$here/copies.moec"
-    for with in route precision route,precision; do
+    json "$here/copies.json" "$moec" compile "$model" --policy uniform --bits 8 --copies 4 --profile "$here/profile.h5" --force \
+        -o "$here/copies.moec"
+    for with in route precision prefill rank route,precision route,prefill precision,prefill route,precision,prefill; do
+        case $top_k,$with in 1,*precision*) continue ;; esac
         tuned "with-$with" copies --with "$with"
     done
     for seed in $(seq 1 "${TUNINGS:-20}"); do

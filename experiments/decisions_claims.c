@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #define HALF(sample)    ((sample)->n_expert / 2)
 #define QUARTER(sample) ((sample)->n_expert / 4)
@@ -122,6 +123,34 @@ static void claim_tunings(const struct decisions_sample *sample, struct experime
         claim->verdict = EXPERIMENT_SHOWN;
 }
 
+/* The combinations: one technique each, pairs, and all. */
+static void claim_combinations(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    struct experiment_claim *claim = experiment_claim_add(
+        claims, "combinations",
+        "cache-prior, HOBBIT, Fate's prefill, max-rank, their pairs and all: each with a certificate and a "
+        "held-out loss within their joint 90 % interval");
+    uint32_t n = 0, n_holding = 0;
+    const struct decisions_tuning *other = NULL;
+    for (uint32_t t = 0; t < sample->n_tuning; t++) {
+        const struct decisions_tuning *tuning = &sample->tunings[t];
+        if (strncmp(tuning->name, "with-", 5) != 0 || !isfinite(tuning->test.loss))
+            continue;
+        n++;
+        n_holding += decisions_tuning_holds(tuning);
+        other = decisions_tuning_holds(tuning) ? other : tuning;
+    }
+    if (n == 0)
+        return;
+    experiment_claim_say(claim, "%u of 8 have a certificate, of which %u hold", n, n_holding);
+    experiment_claim_decide(claim, n == 8 && n_holding == 8);
+    if (other != NULL)
+        experiment_claim_explain(
+            claim, "%s: promised %.2f (%.2f to %.2f) %%, held out %.2f (%.2f to %.2f) %%", other->setting,
+            percent(other->loss), percent(other->low), percent(other->high), percent(other->test.loss),
+            percent(other->test.low), percent(other->test.high));
+}
+
 /* The faster of the tunings with a route, against bits alone. */
 static void claim_decoding(const struct decisions_decoding *decoding, struct experiment_claims *claims,
                            double least)
@@ -192,6 +221,7 @@ void decisions_goals(const struct decisions_sample *sample, struct experiment_cl
         claim_decoding(&sample->decodings[d], claims, sample->decodings[d].rate == 550 ? 1.35 : 1.6);
     for (uint32_t d = 0; d < DECISIONS_N_DECODING; d++)
         claim_hobbit_decoding(&sample->decodings[d], claims);
+    claim_combinations(sample, claims);
     claim_tunings(sample, claims);
 }
 

@@ -42,11 +42,16 @@ static void read_precision(const char *precision, struct decisions_point *point)
 }
 
 /* The router's own choice has no name. */
-static void name_setting(const char *route, const char *precision, char setting[static DECISIONS_SETTING])
+static void name_setting(const char *route, const char *precision, const char *prefill,
+                         char setting[static DECISIONS_SETTING])
 {
-    const bool is_routed = route[0] != '\0' && strcmp(route, "top-k") != 0;
-    (void)snprintf(setting, DECISIONS_SETTING, "%s%s%s", is_routed ? route : "",
-                   is_routed && precision[0] != '\0' ? " with " : "", precision);
+    const char *const words[] = {strcmp(route, "top-k") != 0 ? route : "", precision, prefill};
+    size_t n = 0;
+    setting[0] = '\0';
+    for (size_t i = 0; i < sizeof words / sizeof *words && n < DECISIONS_SETTING; i++)
+        if (words[i][0] != '\0')
+            n +=
+                (size_t)snprintf(setting + n, DECISIONS_SETTING - n, "%s%s", n > 0 ? " with " : "", words[i]);
 }
 
 static uint32_t whole(const struct moec_json *root, const char *key)
@@ -58,7 +63,7 @@ static uint32_t whole(const struct moec_json *root, const char *key)
 static void read_point(const struct moec_json *root, const char *name, uint32_t top_k,
                        struct decisions_point *point)
 {
-    char route[32], precision[32], start[16];
+    char route[32], precision[32], prefill[32], start[16];
     *point = (struct decisions_point){.n_slots = whole(root, "slots"),
                                       .n_low_slots = whole(root, "low_slots"),
                                       .keep_top = whole(root, "keep_top")};
@@ -66,7 +71,8 @@ static void read_point(const struct moec_json *root, const char *name, uint32_t 
     experiment_text(root, "route", route, sizeof route);
     experiment_text(root, "precision", precision, sizeof precision);
     experiment_text(root, "cache_start", start, sizeof start);
-    name_setting(route, precision, point->setting);
+    experiment_text(root, "prefill", prefill, sizeof prefill);
+    name_setting(route, precision, prefill, point->setting);
     read_route(route, point);
     read_precision(precision, point);
     point->starts_frequent = strcmp(start, "frequency") == 0;
@@ -161,7 +167,7 @@ static enum moec_status read_tuning(const char *folder, const char *name, uint32
                                     struct decisions_tuning *tuning, struct moec_error *err)
 {
     struct moec_json *root = NULL;
-    char test[72], route[32], precision[32];
+    char test[72], route[32], precision[32], prefill[32];
     *tuning = (struct decisions_tuning){.test = {.loss = NAN}};
     (void)snprintf(tuning->name, sizeof tuning->name, "%s", name);
     MOEC_TRY(experiment_load(folder, name, &root, err));
@@ -169,7 +175,8 @@ static enum moec_status read_tuning(const char *folder, const char *name, uint32
     const struct moec_json *without = moec_json_find(decided, "without");
     experiment_text(decided, "route", route, sizeof route);
     experiment_text(decided, "precision", precision, sizeof precision);
-    name_setting(route, precision, tuning->setting);
+    experiment_text(decided, "prefill", prefill, sizeof prefill);
+    name_setting(route, precision, prefill, tuning->setting);
     tuning->target = experiment_number(decided, "target");
     tuning->loss = experiment_number(decided, "loss");
     tuning->low = experiment_number(decided, "loss_low");

@@ -27,7 +27,7 @@ enum decisions_precision {
     DECISIONS_ALWAYS
 };
 
-#define DECISIONS_SETTING 96
+#define DECISIONS_SETTING 112
 
 /* One `moec eval` with decisions. */
 struct decisions_point {

@@ -67,7 +67,7 @@ struct moert_decisions {
     /* In which precision they are taken (HOBBIT, arXiv:2411.01433): "hobbit:0.6:0.9" or "always:0.6:0.9";
      * NULL = in one. */
     const char *precision;
-    /* In which precision those of a prompt are (Fate, arXiv:2502.12224): "unpopular:0.25:64", or
+    /* In which precision those of a prompt are (Fate, arXiv:2502.12224): "unpopular:0.25:512", or
      * "whole:0.25", which needs the prompt in one call; NULL = as those of other tokens. Prompts are what
      * moert_session_set_prompt says. */
     const char *prefill;

@@ -56,7 +56,7 @@ static const struct cli_option options[] = {
      "layers\tall experts of a layer: half a pass x MoE layers x b\n"
      "dense\texperts only against all weights: b\n"
      "quantizers\tquantisers and group sizes: 15 b\n"
-     "ranks\texperts dropped or replaced by rank: 3 x top-k\n"
+     "ranks\texperts dropped or replaced by rank: 4 x top-k\n"
      "sparsity\tsmallest activations set to zero: 16\n"
      "all, none\t(default: none)\n"
      "With --show: print these studies of the profile, by name (rank/loss), by group (rank) or all; list "

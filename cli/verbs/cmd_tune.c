@@ -23,14 +23,16 @@ static const struct cli_option options[] = {
      "The original: the checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT},
     {"max-loss", 0, "LOSS", NULL,
      "Accuracy that may be lost in all, by the bundle's bits and the decisions, such as 2% or 0.02.", 0},
-    {"with", 0, CLI_LIST, "route|precision|prefill",
+    {"with", 0, CLI_LIST, "route|rank|precision|prefill",
      "What is searched, alone and together (default: route,precision where moec compile --copies made low "
-     "copies, else route):\nroute\tcache-prior: experts in the cache are preferred\nprecision\thobbit: "
+     "copies, else route):\nroute\tcache-prior: experts in the cache are preferred\nrank\tmax-rank instead: "
+     "those of the router's best that are in the cache\nprecision\thobbit: "
      "missing experts of little weight are read in a low copy\nprefill\tunpopular: so are experts that few "
      "of "
      "a prompt's tokens take",
      0},
-    {"block-tokens", 0, "L", NULL, "With prefill: tokens of its blocks (default 64).", CLI_RARE},
+    {"block-tokens", 0, "L", NULL,
+     "With prefill: tokens of its blocks (default 512): as many as a chunk of a prompt, or more.", CLI_RARE},
     {"prompt-tokens", 0, "P", NULL,
      "With prefill: the first P tokens of each window are a prompt's (default: all with prefill alone, else "
      "half).",
@@ -44,7 +46,8 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"low-bits", 0, "B", NULL, "With precision or prefill: bitwidth of the low copy (default: the smallest).",
      CLI_RARE},
-    {"keep-top", 0, "J", NULL, "With route: each token takes its J best in any case (default 0).", CLI_RARE},
+    {"keep-top", 0, "J", NULL, "With route or rank: each token takes its J best in any case (default 0).",
+     CLI_RARE},
     {"cache-start", 0, "HOW", "empty|frequency",
      "What the logical cache holds at first:\nempty\tnothing (default)\nfrequency\twhat was used most in "
      "the bundle's profile",
@@ -164,7 +167,7 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err)
 {
     const uint32_t n = job->measure.seq_len_tokens;
-    const bool is_alone = !job->tune.with_route && !job->tune.with_precision;
+    const bool is_alone = !job->tune.with_route && !job->tune.with_rank && !job->tune.with_precision;
     const bool is_given = cli_has(job->args, "prompt-tokens");
     job->tune.block_tokens = MOEC_PREFILL_TOKENS;
     if (!job->tune.with_prefill && (is_given || cli_has(job->args, "block-tokens")))
@@ -176,7 +179,14 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
     if (moec_prefill_window(&job->bundle.bundle->config) == 0)
         return MOEC_OK;
     job->tune.trial.n_prompt = is_alone ? n : n / 2;
-    return cli_u32(job->args, "prompt-tokens", 1, n, &job->tune.trial.n_prompt, err);
+    MOEC_TRY(cli_u32(job->args, "prompt-tokens", 1, n, &job->tune.trial.n_prompt, err));
+    if (job->bundle.bundle->paths.n_layer > 0 || job->tune.block_tokens < job->tune.trial.n_prompt)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "'%s' does not know which experts calibration used, so that of a prompt's first %" PRIu32
+                     " tokens none would be unpopular: compile it with --profile, or choose --block-tokens "
+                     "below the %" PRIu32 " of a prompt",
+                     job->bundle.path, job->tune.block_tokens, job->tune.trial.n_prompt);
 }
 
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
@@ -187,11 +197,14 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
     const char *start = cli_text(args, "cache-start");
     struct moec_decision_settings *shared = &job->tune.shared;
     job->tune.with_route = strstr(with, "route") != NULL;
+    job->tune.with_rank = strstr(with, "rank") != NULL;
     job->tune.with_precision = strstr(with, "precision") != NULL;
+    if (job->tune.with_route && job->tune.with_rank)
+        return moec_fail(err, MOEC_ERR_USAGE, "--with %s has two routes, expected route or rank", with);
     job->tune.with_prefill = strstr(with, "prefill") != NULL;
     if (!takes_low(job) && (cli_has(args, "low-slots") || cli_has(args, "low-bits")))
         return moec_fail(err, MOEC_ERR_USAGE, "--low-slots and --low-bits do nothing with --with %s", with);
-    if (!job->tune.with_route && cli_has(args, "keep-top"))
+    if (!job->tune.with_route && !job->tune.with_rank && cli_has(args, "keep-top"))
         return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
     MOEC_TRY(moec_route_read_slots(slots, &job->bundle.bundle->config, &shared->n_slots, err));
     MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &shared->keep_top, err));

@@ -13,6 +13,9 @@
 static const uint32_t priors[] = {0, 20, 50, 80, 110, 150, 200, 250, 300, 400};
 static const uint32_t scores[] = {0, 900, 800, 600, 400};
 #define N_PRIOR (sizeof priors / sizeof *priors)
+/* Of max-rank in place of the priors: ranks beyond the experts of a token. */
+static const uint32_t ranks[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24};
+_Static_assert(sizeof ranks == sizeof priors, "one walk serves both");
 #define N_SCORE (sizeof scores / sizeof *scores)
 static const uint32_t shares[] = {32, 63, 125, 188, 250, 375, 500, 750, 1000};
 #define N_SHARE (sizeof shares / sizeof *shares)
@@ -53,13 +56,17 @@ const char *moec_tune_name(const struct moec_decision_settings *settings,
     return text[0] != '\0' ? text : "none";
 }
 
-/* Of so many thousandths; 0 and 0: what counts misses and decides nothing. */
-static struct moec_decision_settings settings_of(const struct moec_tune_options *options, uint32_t prior,
-                                                 uint32_t score)
+/* Of so much of `priors` or `ranks` and so many thousandths; 0 and 0: what counts misses and decides nothing.
+ */
+static struct moec_decision_settings settings_of(const struct tune *tune, uint32_t strength, uint32_t score)
 {
+    const struct moec_tune_options *options = tune->options;
     struct moec_decision_settings settings = options->shared;
-    if (prior > 0)
-        (void)snprintf(settings.route, sizeof settings.route, "cache-prior:%g", prior * 1e-3);
+    if (strength > 0 && options->with_rank)
+        (void)snprintf(settings.route, sizeof settings.route, "max-rank:%" PRIu32,
+                       bundle_of(tune)->config.top_k + strength);
+    else if (strength > 0)
+        (void)snprintf(settings.route, sizeof settings.route, "cache-prior:%g", strength * 1e-3);
     else
         settings.keep_top = 0;
     if (score > 0)
@@ -147,23 +154,36 @@ static enum moec_status try_next(struct tune *tune, const struct moec_decision_s
     return MOEC_OK;
 }
 
-/* Priors with one score of hobbit, from none on; with score 0 from the first on. Stronger settings lose more:
- * the walk ends with the first one beyond the target, and one half way back. `n_later` candidates come after
- * the walk at most. */
-static enum moec_status walk(struct tune *tune, uint32_t score, size_t n_prior, size_t n_later,
-                             bool *is_spent, struct moec_error *err)
+/* Strengths of the route that is searched, from 0 on. */
+static const uint32_t *strengths_of(const struct tune *tune, size_t *n)
 {
-    size_t p = score == 0 ? 1 : 0;
+    const struct moec_config *config = &bundle_of(tune)->config;
+    *n = tune->options->with_route || tune->options->with_rank ? N_PRIOR : 1;
+    if (!tune->options->with_rank)
+        return priors;
+    while (*n > 1 && config->top_k + ranks[*n - 1] > config->n_expert)
+        --*n;
+    return ranks;
+}
+
+/* Strengths with one score of hobbit, from none on; with score 0 from the first on. Stronger settings lose
+ * more: the walk ends with the first one beyond the target, and one half way back. `n_later` candidates come
+ * after the walk at most. */
+static enum moec_status walk(struct tune *tune, uint32_t score, size_t n_later, bool *is_spent,
+                             struct moec_error *err)
+{
+    size_t n_prior = 0, p = score == 0 ? 1 : 0;
+    const uint32_t *strengths = strengths_of(tune, &n_prior);
     *is_spent = false;
     for (; p < n_prior && !*is_spent; p++) {
         moec_trial_expect(&tune->trial, (double)(n_prior - p + 1 + n_later), MAX_TESTS);
-        const struct moec_decision_settings settings = settings_of(tune->options, priors[p], score);
+        const struct moec_decision_settings settings = settings_of(tune, strengths[p], score);
         MOEC_TRY(try_next(tune, &settings, is_spent, err));
     }
     bool is_half_spent = false;
-    if (*is_spent && p > 1) {
+    if (*is_spent && p > 1 && strengths[p - 1] > strengths[p - 2] + 1) {
         const struct moec_decision_settings settings =
-            settings_of(tune->options, (priors[p - 2] + priors[p - 1]) / 2, score);
+            settings_of(tune, (strengths[p - 2] + strengths[p - 1]) / 2, score);
         MOEC_TRY(try_next(tune, &settings, &is_half_spent, err));
     }
     /* What even no prior keeps within the target, no stronger score does. */
@@ -231,16 +251,18 @@ static enum moec_status search(struct tune *tune, struct moec_error *err)
 {
     const struct moec_tune_options *options = tune->options;
     struct moec_tune_report *report = tune->report;
-    const size_t n_prior = options->with_route ? N_PRIOR : 1, n_score = options->with_precision ? N_SCORE : 1;
+    const size_t n_score = options->with_precision ? N_SCORE : 1;
+    size_t n_prior = 0;
     bool is_spent = false;
+    (void)strengths_of(tune, &n_prior);
     moec_trial_expect(&tune->trial, (double)((n_prior + 1) * n_score) + 1, MAX_TESTS);
     MOEC_TRY(moec_trial_open(&tune->trial, MOEC_PART_SEARCH, err));
-    const struct moec_decision_settings plain = settings_of(options, 0, 0);
+    const struct moec_decision_settings plain = settings_of(tune, 0, 0);
     MOEC_TRY(try_candidate(tune, &plain, &report->plain, err));
     if (report->plain.search.loss > options->trial.max_loss)
         return MOEC_OK;
     for (size_t s = 0; s < n_score && !is_spent; s++)
-        MOEC_TRY(walk(tune, scores[s], n_prior, (n_prior + 1) * (n_score - s - 1), &is_spent, err));
+        MOEC_TRY(walk(tune, scores[s], (n_prior + 1) * (n_score - s - 1), &is_spent, err));
     return options->with_prefill ? search_shares(tune, err) : MOEC_OK;
 }
 
@@ -349,8 +371,11 @@ static enum moec_status check(const struct tune *tune, struct moec_error *err)
 {
     const struct moec_tune_options *options = tune->options;
     struct moec_route route;
-    struct moec_decision_settings settings =
-        settings_of(options, options->with_route ? priors[1] : 0, options->with_precision ? scores[1] : 0);
+    struct moec_decision_settings settings = settings_of(tune,
+                                                         options->with_rank    ? ranks[1]
+                                                         : options->with_route ? priors[1]
+                                                                               : 0,
+                                                         options->with_precision ? scores[1] : 0);
     if (options->with_prefill)
         settings = with_share(options, &settings, shares[0]);
     return read_settings(tune, &settings, &route, err);

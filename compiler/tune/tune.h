@@ -20,7 +20,8 @@
 
 struct moec_tune_options {
     struct moec_trial_options trial;
-    bool with_route, with_precision;
+    bool with_route, with_rank; /* cache-prior, or max-rank: not both */
+    bool with_precision;
     uint32_t block_tokens; /* of prefills */
     bool with_prefill;     /* the first n_prompt tokens of the trial's windows are then a prompt's */
     /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
@@ -54,7 +55,7 @@ MOEC_WARN_UNUSED enum moec_status moec_tune(const struct moec_trial_inputs *inpu
                                             const struct moec_progress *progress,
                                             struct moec_tune_report *report, struct moec_error *err);
 
-/* "cache-prior:0.15 with hobbit:0.8:1 with unpopular:0.25:64" */
+/* "cache-prior:0.15 with hobbit:0.8:1 with unpopular:0.25:512" */
 #define MOEC_TUNE_NAME_BYTES 112
 const char *moec_tune_name(const struct moec_decision_settings *settings,
                            char text[static MOEC_TUNE_NAME_BYTES]);

@@ -13,7 +13,7 @@
 struct moec_decision_settings {
     char route[MOEC_DECISION_TEXT_BYTES];     /* "cache-prior:0.15"; "" = the router's own choice */
     char precision[MOEC_DECISION_TEXT_BYTES]; /* "hobbit:0.8:1"; "" = one */
-    char prefill[MOEC_DECISION_TEXT_BYTES];   /* "unpopular:0.25:64"; "" = prompts as other tokens */
+    char prefill[MOEC_DECISION_TEXT_BYTES];   /* "unpopular:0.25:512"; "" = prompts as other tokens */
     uint32_t n_slots;                         /* experts of each layer in the logical cache */
     uint32_t n_low_slots;                     /* with a precision or a prefill: low copies beside them, */
     uint32_t low_bits;                        /* and the bitwidth of these */

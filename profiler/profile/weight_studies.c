@@ -127,7 +127,7 @@ double moec_weight_study_passes(enum moec_weight_study study, const struct moec_
     case MOEC_WEIGHT_STUDY_QUANTIZERS: /* the profile's own is measured already */
         return (MOEC_STUDY_QUANTIZERS - 1) * n_bits * one;
     case MOEC_WEIGHT_STUDY_RANKS:
-        return (2.0 * k - 1 + n_replaced) * one;
+        return (2.0 * k - 1 + 2.0 * n_replaced) * one;
     case MOEC_WEIGHT_STUDY_SPARSITY:
         return 1 + MOEC_PROJECTION_COUNT * MOEC_STUDY_SPARSITY_LEVELS * one;
     case MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS:

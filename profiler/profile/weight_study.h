@@ -6,7 +6,7 @@
 #include "profiler/profile/profile_job.h"
 #include "profiler/profile/weight_studies.h"
 
-#define MOEC_STUDY_RANK_ACTIONS    3
+#define MOEC_STUDY_RANK_ACTIONS    4
 #define MOEC_STUDY_QUANTIZERS      30 /* quantizers x (group sizes, and all weights) */
 #define MOEC_STUDY_SPARSITY_LEVELS 5
 

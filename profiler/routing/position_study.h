@@ -1,12 +1,15 @@
 /* How well routers predict from earlier positions of a token's way: a study beside that of routers
  * (profiler/routing/router_study.h), on its sample of tokens.
  *
- *   predict/positions          recall of the activated experts among the first n = 1 .. E of those that a
- * layer's router prefers when it is fed with another vector than its own input: what the same layer's
- * attention reads           Fate Table 1, position 1 the gate input of 1, 2, 3, 4 MoE layers before  position
- * 2; HOBBIT 3.3, stacked what the attention of the MoE layer before read position 3 (what attention reads is
- * normed). Ties go to the lower index predict/position_cosine    mean cosine similarity of what attention
- * reads, of this layer and of the MoE layer before, and the gate input: positions 1 and 3
+ * predict/positions: recall of the activated experts among the first n = 1 .. E of those that a layer's
+ * router prefers when it is fed with another vector than its own input, ties to the lower index:
+ *
+ *   what the same layer's attention reads              Fate Table 1, position 1
+ *   the gate input of 1, 2, 3, 4 MoE layers before     position 2; HOBBIT 3.3, stacked gates
+ *   what the attention of the MoE layer before reads   position 3
+ *
+ * predict/position_cosine: mean cosine similarity of the gate input and what attention reads, which is
+ * normed, in this layer and in the MoE layer before.
  *
  * Layers of another stack are not before; what a layer has none of is NaN. Results are the same at any number
  * of threads and batch size. Thread rule: one thread at a time; it parallelises inside. */

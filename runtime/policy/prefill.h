@@ -1,8 +1,8 @@
 /* In which precision the experts of a prompt are read (Fate, arXiv:2502.12224, section 4.5): those that few
  * of its tokens take are read in a low copy.
  *
- *   unpopular:P:L   of each layer the least popular P of the experts, block of L tokens by block; 0.25:64
- * where they are left out whole:P         the same by the counts of the whole prompt, as the paper has it
+ *   unpopular:P:L   the least popular P of a layer's experts, by blocks of L tokens (0.25:512)
+ *   whole:P         the same by the counts of the whole prompt, as the paper has it
  *
  * Popular is what tokens of the sequence took up to the end of the block before, and in calibration, which
  * counts as much as one block; at equal counts the lower index is more popular. So nothing depends on later
@@ -32,9 +32,10 @@ struct moec_prefill {
     const struct moec_path_value *frequency;
 };
 
-/* Where a user names none: the paper's share, and a block as long as its shortest prompts halved. */
+/* Where a user names none: the paper's share, and blocks as long as its longest prompts. A chunk of several
+ * blocks reads an expert in both copies where their popularity differs. */
 #define MOEC_PREFILL_SHARE  0.25f
-#define MOEC_PREFILL_TOKENS 64u
+#define MOEC_PREFILL_TOKENS 512u
 
 /* Tokens of a window that are a prompt's, where all that can be are: those of a target are generated. */
 static inline uint32_t moec_prefill_window(const struct moec_config *config)
@@ -42,7 +43,7 @@ static inline uint32_t moec_prefill_window(const struct moec_config *config)
     return moec_config_is_encoder_decoder(config) ? 0 : UINT32_MAX;
 }
 
-/* Reads "unpopular:0.25:64" and its like; `frequency` stays. Errors: MOEC_ERR_USAGE. */
+/* Reads "unpopular:0.25:512" and its like; `frequency` stays. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_prefill_read(const char *text, struct moec_prefill *prefill,
                                                     struct moec_error *err);
 

@@ -37,13 +37,13 @@ pair=$folder/sample_pair_4_2.tsv
 check "a precision reads less" "$(cell "$pair" '^hobbit:0.6:1.8.' 7) < $(cell "$pair" '^none.8.' 7)"
 check "a cache filled at first misses less" \
     "$(cell "$folder/sample_starts.tsv" "own.by frequency" 3) < $(cell "$folder/sample_starts.tsv" "own.empty" 3)"
-check "ten tunings have certificates and losses" \
-    "$(awk -F'\t' 'NR > 1 && $3 ~ /^-?[0-9]/ && $5 ~ /^-?[0-9]/' "$folder/sample_tunings.tsv" | wc -l) == 10"
+check "fifteen tunings have certificates and losses" \
+    "$(awk -F'\t' 'NR > 1 && $3 ~ /^-?[0-9]/ && $5 ~ /^-?[0-9]/' "$folder/sample_tunings.tsv" | wc -l) == 15"
 check "decoding was timed on two storages with two sizes of memory, in four ways" \
     "$(awk -F'\t' 'NR > 1 && $5 > 0' "$folder/sample_decoding.tsv" | wc -l) == 16"
 awk -F'\t' '$4 == "not measured"' "$folder/sample_goals.tsv" "$folder/sample_findings.tsv" >"$work/stdout"
 check "what was not measured is not mentioned" "$(wc -c <"$work/stdout") == 0"
-check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 12"
+check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 13"
 check "the papers' sentences too" \
     "$(awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/sample_findings.tsv" | wc -l) >= 9"
 

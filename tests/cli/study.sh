@@ -23,7 +23,7 @@ else
 fi
 
 try 0 "--show --study list" "$moec" profile --show "$work/p.h5" --study list
-says stdout '^rank/loss \(action 3, rank 4\): ' "every study has a line with its axes"
+says stdout '^rank/loss \(action 4, rank 4\): ' "every study has a line with its axes"
 try 0 "--show --study of a group" "$moec" profile --show "$work/p.h5" --study rank,dense/loss
 says stdout '^rank/kl \(nat\): ' "a group is all of its studies"
 says stdout '^dense/loss: ' "and a name is one"

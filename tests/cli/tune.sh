@@ -50,6 +50,8 @@ try 0 "a route alone, in place" "$moec" tune "$work/route.moec" --data "$data" -
     --max-loss 4% --with route --keep-top 1 -q
 says stdout 'route      cache-prior:0.[0-9]*, the best 1 in any case' "keeps the best"
 
+try 0 "by rank" tune --max-loss 30% --slots 6 --with rank -q -o "$work/r.moec"
+says stdout 'route      max-rank:[0-9]+$' "another route"
 try 0 "of prompts too" tune --max-loss 4% --slots 6 --with prefill --block-tokens 8 -q --json -o "$work/p.moec"
 prefill=$(sed -n 's/^ *"prefill": *"\(unpopular:[0-9.]*:8\)".*/\1/p' "$work/stdout" | head -n 1)
 check "a share of the experts in low copies" "length(\"$prefill\") > 12 && $(number loss_high) <= 0.04 && $(number prompt_tokens) == 48"
@@ -154,7 +156,9 @@ refused 'expected a bundle' 2 "a checkpoint" "$moec" tune "$sample" --data "$dat
 try 0 "a bundle without copies" "$moec" compile "$sample" --policy uniform --bits 8 -q -o "$work/one.moec"
 refused '--copies' 2 "no low copy" \
     "$moec" tune "$work/one.moec" --data "$data" --reference "$sample" --max-loss 2% --with precision -q
-refused 'expected route, precision or prefill' 2 "another word" tune --max-loss 2% --with route,routes -q
+refused 'has two routes' 2 "two routes" tune --max-loss 2% --with route,rank -q
+refused 'expected route, rank, precision or prefill' 2 "another word" tune --max-loss 2% --with route,routes -q
+refused 'does not know which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
 refused 'prompt-tokens does nothing without --with prefill' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
 refused 'do nothing with --with route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
 refused 'neither a route nor a precision nor a prefill' 2 "decisions of generated tokens, but none" \

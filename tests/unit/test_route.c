@@ -405,7 +405,7 @@ static void test_route__refuses_prefills(void **state)
     assert_ok(moec_prefill_read("whole:0.5", &route.prefill, &err), err);
     assert_int_equal(route.prefill.block_tokens, UINT32_MAX);
     assert_ok(moec_prefill_read("unpopular", &route.prefill, &err), err);
-    assert_true(route.prefill.share == 0.25f && route.prefill.block_tokens == 64);
+    assert_true(route.prefill.share == 0.25f && route.prefill.block_tokens == 512);
     assert_ok(moec_route_check(&route, &config, &err), err);
     route.decode_only = true;
     assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);

@@ -161,6 +161,9 @@ static void test_weight_studies__do_not_depend_on_threads_and_cost_what_was_said
     assert_true(ranks->values[3 * k - 1] == ranks->values[k - 1]);
     assert_true(ranks->values[0] > ranks->values[k - 1]);
     assert_true(ranks->values[2 * k] > ranks->values[0]);
+    /* A random expert in place of the first is worse than the best of the others. */
+    assert_string_equal(ranks->axes[0].labels[3], "random swap");
+    assert_true(ranks->values[3 * k] > ranks->values[k]);
     assert_int_equal(study_of(&one, "sparsity/loss_high")->axes[1].n, 5);
     profile_free(&bare);
     profile_free(&one);
