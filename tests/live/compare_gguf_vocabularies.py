@@ -196,7 +196,7 @@ def report(number, name, differences, checks=None):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", default=str(ROOT / "build/tools/tokenize"))
-    parser.add_argument("--strings", type=int, default=2000)
+    parser.add_argument("--strings", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("folder", nargs="?", default=os.environ.get("LLAMA_CPP_MODELS"))
     args = parser.parse_args()
