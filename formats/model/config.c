@@ -282,7 +282,6 @@ static enum moec_status check_kind_mlp(const struct moec_config *c, const struct
 static enum moec_status check_layers(const struct moec_config *c, const char *subject, struct moec_error *err)
 {
     char where[300];
-    bool rotates = c->n_bucket > 0 || moec_config_is_running(c); /* states know the order */
     MOEC_TRY(check_table(c, subject, err));
     for (uint32_t i = 0; i < c->n_kind; i++) {
         const struct moec_layer_kind *kind = &c->kinds[i];
@@ -299,11 +298,7 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
                              "the attention of %s differs from layer 0's, but with buckets of relative "
                              "positions all layers need the same",
                              where);
-        rotates = rotates || kind->rope_theta > 0 || kind->adds_positions;
     }
-    if (!rotates)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says RoPE theta 0, expected a positive number in some layer", subject);
     if (moec_config_moe_count(c) == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has no layer with experts, expected at least one",
                          subject);
