@@ -2,6 +2,8 @@
 
 #include "formats/codec/levels.h"
 
+#include <string.h>
+
 #define STATES  MOEC_TRELLIS_STATES
 #define SETTLED 32 /* weights after which costs are counted from the least again */
 
@@ -16,31 +18,70 @@ void moec_trellis_values(const uint8_t *codes, size_t n, float *values)
     }
 }
 
-/* Of the two levels of each subset the nearer: its squared distance from v, and whether it is the upper. */
-static void measure_subsets(float v, float errors[static 4], uint32_t *uppers)
+/* What is compared of four states, or of the four subsets, at a time. */
+typedef float four_costs __attribute__((vector_size(16)));
+typedef int32_t four_masks __attribute__((vector_size(16)));
+
+static inline four_costs four_at(const float *costs)
 {
-    *uppers = 0;
-    for (uint32_t z = 0; z < 4; z++) {
-        const float low = v - moec_trellis_levels[z], high = v - moec_trellis_levels[z + 4];
-        const float low_error = low * low, high_error = high * high;
-        *uppers |= (uint32_t)(high_error < low_error) << z;
-        errors[z] = high_error < low_error ? high_error : low_error;
-    }
+    four_costs four;
+    memcpy(&four, costs, sizeof four);
+    return four;
 }
 
-/* One weight on: each state is reached from two that differ in the oldest of their bits, which z1 follows.
- * Bit s of the answer: state s is reached from the one where that bit is 1. */
-static uint64_t step(const float errors[static 4], const float costs[static STATES],
-                     float next[static STATES])
+/* Where `ones` is less than `zeros`, which `is_one` says, that, else `zeros`. */
+static inline four_costs lesser_of(four_costs zeros, four_costs ones, four_masks *is_one)
 {
-    uint64_t choices = 0;
-    for (uint32_t s = 0; s < STATES; s++) {
-        const uint32_t z = moec_trellis_subset(s);
-        const float zero = costs[s / 2] + errors[z], one = costs[s / 2 + STATES / 2] + errors[z ^ 2];
-        choices |= (uint64_t)(one < zero) << s;
-        next[s] = one < zero ? one : zero;
+    *is_one = ones < zeros;
+    return (four_costs)(((four_masks)ones & *is_one) | ((four_masks)zeros & ~*is_one));
+}
+
+/* The squared distance of v from the nearer of the two levels of each subset. */
+static inline four_costs errors_of(float v)
+{
+    four_masks is_upper;
+    const four_costs low = v - four_at(moec_trellis_levels), high = v - four_at(moec_trellis_levels + 4);
+    return lesser_of(low * low, high * high, &is_upper);
+}
+
+/* Whether the upper level of a subset is the nearer. */
+static uint32_t is_upper_nearer(float v, uint32_t subset)
+{
+    const float low = v - moec_trellis_levels[subset], high = v - moec_trellis_levels[subset + 4];
+    return high * high < low * low;
+}
+
+/* Of state 4 g + lane, which of the two states before it is the better one: bit 16 lane + g of `choices`, as
+ * four comparisons at a time give them. */
+static uint32_t comes_from_one(uint64_t choices, uint32_t state)
+{
+    return (uint32_t)(choices >> (state % 4 * 16 + state / 4)) & 1;
+}
+
+/* One weight on: state s is reached from s / 2 and s / 2 + 32, which differ in the oldest of their bits, and
+ * z1 follows that bit. Eight states at a time come from four and four. Of state 4 g + lane z1 is 0, 1, 1, 0
+ * by lane, and z0 is bit 0 of g by bit 2 of g. */
+static uint64_t step(four_costs errors, const float costs[static STATES], float next[static STATES])
+{
+    const four_costs even[2] = {{errors[0], errors[2], errors[2], errors[0]},
+                                {errors[2], errors[0], errors[0], errors[2]}};
+    const four_costs odd[2] = {{errors[1], errors[3], errors[3], errors[1]},
+                               {errors[3], errors[1], errors[1], errors[3]}};
+    four_masks choices = {0}, is_one;
+    for (uint32_t g = 0; g < STATES / 4; g += 2) {
+        const four_costs zero = four_at(costs + 2 * g), one = four_at(costs + 2 * g + STATES / 2);
+        const four_costs *first = (g & 4) == 0 ? even : odd, *second = (g & 4) == 0 ? odd : even;
+        four_costs least = lesser_of((four_costs){zero[0], zero[0], zero[1], zero[1]} + first[0],
+                                     (four_costs){one[0], one[0], one[1], one[1]} + first[1], &is_one);
+        choices |= is_one & (int32_t)(1u << g);
+        memcpy(next + 4 * g, &least, sizeof least);
+        least = lesser_of((four_costs){zero[2], zero[2], zero[3], zero[3]} + second[0],
+                          (four_costs){one[2], one[2], one[3], one[3]} + second[1], &is_one);
+        choices |= is_one & (int32_t)(2u << g);
+        memcpy(next + 4 * g + 4, &least, sizeof least);
     }
-    return choices;
+    return (uint64_t)(uint32_t)choices[0] | (uint64_t)(uint32_t)choices[1] << 16 |
+           (uint64_t)(uint32_t)choices[2] << 32 | (uint64_t)(uint32_t)choices[3] << 48;
 }
 
 static uint32_t least_of(const float costs[static STATES])
@@ -60,21 +101,19 @@ static void settle(float costs[static STATES])
 
 void moec_trellis_search(const float *weights, size_t n, float scale, uint64_t *choices, uint8_t *codes)
 {
-    float costs[2][STATES], errors[4];
-    uint32_t uppers;
+    float costs[2][STATES];
     for (uint32_t s = 0; s < STATES; s++)
         costs[0][s] = s == 0 ? 0 : 1e30f; /* rows begin with bits of 0 */
     for (size_t i = 0; i < n; i++) {
-        measure_subsets(weights[i] / scale, errors, &uppers);
-        choices[i] = step(errors, costs[i % 2], costs[(i + 1) % 2]);
+        choices[i] = step(errors_of(weights[i] / scale), costs[i % 2], costs[(i + 1) % 2]);
         if (i % SETTLED == SETTLED - 1)
             settle(costs[(i + 1) % 2]);
     }
     uint32_t state = least_of(costs[n % 2]);
     for (size_t i = n; i-- > 0;) {
-        const uint32_t seven = state | (uint32_t)(choices[i] >> state & 1) << 6;
-        measure_subsets(weights[i] / scale, errors, &uppers);
-        codes[i] = (uint8_t)((seven & 1) | (uppers >> moec_trellis_subset(seven) & 1) << 1);
+        const uint32_t seven = state | comes_from_one(choices[i], state) << 6;
+        const uint32_t upper = is_upper_nearer(weights[i] / scale, moec_trellis_subset(seven));
+        codes[i] = (uint8_t)((seven & 1) | upper << 1);
         state = seven >> 1;
     }
 }
