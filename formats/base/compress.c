@@ -34,8 +34,9 @@ uint64_t moec_compressed_content_bytes(const void *bytes, size_t n)
     return content == ZSTD_CONTENTSIZE_ERROR || content == ZSTD_CONTENTSIZE_UNKNOWN ? 0 : content;
 }
 
-enum moec_status moec_decompress(const void *bytes, size_t n, uint64_t expected_bytes, uint8_t **out,
-                                 const char *subject, struct moec_error *err)
+/* Whether the bytes are one frame that states this content. */
+static enum moec_status check_frame(const void *bytes, size_t n, uint64_t expected_bytes, const char *subject,
+                                    struct moec_error *err)
 {
     if (!moec_is_zstd(bytes, n))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is not zstd data", subject);
@@ -53,16 +54,38 @@ enum moec_status moec_decompress(const void *bytes, size_t n, uint64_t expected_
     if (frame != n)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has %zu bytes after its zstd frame, expected none",
                          subject, n - frame);
-    void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, expected_bytes, 1, subject, err));
-    size_t got = ZSTD_decompress(memory, (size_t)expected_bytes, bytes, n);
-    if (ZSTD_isError(got) || got != expected_bytes) {
-        free(memory);
+    return MOEC_OK;
+}
+
+static enum moec_status decompress(const void *bytes, size_t n, uint8_t *out, size_t n_out,
+                                   const char *subject, struct moec_error *err)
+{
+    const size_t got = ZSTD_decompress(out, n_out, bytes, n);
+    if (ZSTD_isError(got) || got != n_out)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is damaged zstd data: %s", subject,
                          ZSTD_isError(got) ? ZSTD_getErrorName(got) : "it ends early");
-    }
-    *out = memory;
     return MOEC_OK;
+}
+
+enum moec_status moec_decompress_into(const void *bytes, size_t n, uint8_t *out, size_t n_out,
+                                      const char *subject, struct moec_error *err)
+{
+    MOEC_TRY(check_frame(bytes, n, n_out, subject, err));
+    return decompress(bytes, n, out, n_out, subject, err);
+}
+
+enum moec_status moec_decompress(const void *bytes, size_t n, uint64_t expected_bytes, uint8_t **out,
+                                 const char *subject, struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(check_frame(bytes, n, expected_bytes, subject, err));
+    MOEC_TRY(moec_alloc(&memory, expected_bytes, 1, subject, err));
+    const enum moec_status status = decompress(bytes, n, memory, (size_t)expected_bytes, subject, err);
+    if (status == MOEC_OK)
+        *out = memory;
+    else
+        free(memory);
+    return status;
 }
 
 bool moec_is_zstd(const void *bytes, size_t n)

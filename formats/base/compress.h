@@ -14,6 +14,11 @@ MOEC_WARN_UNUSED enum moec_status moec_compress(const void *bytes, size_t n, uin
 MOEC_WARN_UNUSED enum moec_status moec_decompress(const void *bytes, size_t n, uint64_t expected_bytes,
                                                   uint8_t **out, const char *subject, struct moec_error *err);
 
+/* The same into n_out bytes of the caller's, which may hold anything after an error. */
+MOEC_WARN_UNUSED enum moec_status moec_decompress_into(const void *bytes, size_t n, uint8_t *out,
+                                                       size_t n_out, const char *subject,
+                                                       struct moec_error *err);
+
 /* Content bytes that a frame states; 0 where it states none, or is no frame. */
 uint64_t moec_compressed_content_bytes(const void *bytes, size_t n);
 

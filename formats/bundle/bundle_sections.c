@@ -5,6 +5,7 @@
 #include "formats/base/compress.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/section_hash.h"
+#include "formats/bundle/section_pieces.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -72,124 +73,39 @@ enum moec_status moec_pieces_encode(const uint8_t *content, uint64_t content_byt
     return MOEC_OK;
 }
 
-/* One pass over the stored bytes of a section, hashing them unless that is done beside. */
-struct section_reader {
-    const struct moec_file *file;
-    const struct moec_section *section;
-    uint64_t done; /* stored bytes read */
-    bool is_hashed_beside;
-    struct moec_sha256 digest;
-};
-
-static enum moec_status read_stored(struct section_reader *reader, uint8_t *bytes, size_t n,
-                                    struct moec_error *err)
-{
-    const struct moec_section *section = reader->section;
-    if (n > section->stored_bytes - reader->done)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' ends in the middle of a piece: %zu bytes at offset %" PRIu64
-                         ", expected them before %" PRIu64,
-                         section->name, reader->file->path, n, section->offset + reader->done,
-                         section->offset + section->stored_bytes);
-    MOEC_TRY(moec_file_read(reader->file, section->offset + reader->done, bytes, n, err));
-    if (!reader->is_hashed_beside)
-        moec_sha256_update(&reader->digest, bytes, n);
-    reader->done += n;
-    return MOEC_OK;
-}
-
-/* Reads the next piece, of at most *n bytes of content, or of exactly as many in a section without
- * MOEC_SECTION_FLAG_CUT; *n becomes its content. `buffer` has MOEC_PIECE_BYTES. */
-static enum moec_status read_piece(struct section_reader *reader, uint8_t *buffer, uint8_t *content,
-                                   size_t *n, struct moec_error *err)
-{
-    const struct moec_section *section = reader->section;
-    const bool is_cut = (section->flags & MOEC_SECTION_FLAG_CUT) != 0;
-    uint64_t at = section->offset + reader->done;
-    uint8_t header[MOEC_PIECE_HEADER_BYTES] = {0};
-    MOEC_TRY(read_stored(reader, header, sizeof header, err));
-    bool raw = (moec_get_u32(header) & MOEC_PIECE_RAW) != 0;
-    uint32_t n_stored = moec_get_u32(header) & ~MOEC_PIECE_RAW;
-    if (n_stored == 0 || (raw ? (is_cut ? n_stored > *n : n_stored != *n) : n_stored >= *n))
-        return moec_fail(err, MOEC_ERR_CHECKSUM,
-                         "section '%s' of '%s' is damaged at offset %" PRIu64
-                         ": piece of %u stored bytes for %zu",
-                         section->name, reader->file->path, at, n_stored, *n);
-    MOEC_TRY(read_stored(reader, buffer, n_stored, err));
-    uint32_t crc = moec_crc32c(0, buffer, n_stored);
-    if (crc != moec_get_u32(header + 4))
-        return moec_fail(err, MOEC_ERR_CHECKSUM,
-                         "section '%s' of '%s' is damaged at offset %" PRIu64
-                         ": its piece of %u bytes has CRC32C %08x, expected %08x",
-                         section->name, reader->file->path, at, n_stored, crc, moec_get_u32(header + 4));
-    if (raw) {
-        memcpy(content, buffer, n_stored);
-        *n = n_stored;
-        return MOEC_OK;
-    }
-    const uint64_t stated = moec_compressed_content_bytes(buffer, n_stored);
-    if (is_cut && stated > n_stored && stated <= *n)
-        *n = (size_t)stated;
-    uint8_t *unpacked = NULL;
-    char subject[64];
-    (void)snprintf(subject, sizeof subject, "section '%s'", section->name);
-    MOEC_TRY(moec_decompress(buffer, n_stored, *n, &unpacked, subject, err));
-    memcpy(content, unpacked, *n);
-    free(unpacked);
-    return MOEC_OK;
-}
-
-static enum moec_status read_pieces(struct section_reader *reader, uint8_t *content, struct moec_error *err)
-{
-    const struct moec_section *section = reader->section;
-    void *buffer = NULL;
-    MOEC_TRY(moec_alloc(&buffer, MOEC_PIECE_BYTES, 1, "a read buffer", err));
-    enum moec_status status = MOEC_OK;
-    for (uint64_t done = 0; done < section->content_bytes;) {
-        uint64_t left = section->content_bytes - done;
-        size_t n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES;
-        MOEC_TRY_OUT(read_piece(reader, buffer, content + done, &n, err));
-        done += n;
-    }
-    if (reader->done != section->stored_bytes)
-        status =
-            moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has %" PRIu64 " bytes after its last piece",
-                      section->name, reader->file->path, section->stored_bytes - reader->done);
-out:
-    free(buffer);
-    return status;
-}
-
 /* Less is hashed in less time than a thread takes. */
 #define LEAST_BESIDE_BYTES ((uint64_t)4 << 20)
+
+static enum moec_status load_plain(const struct moec_file *file, const struct moec_section *section,
+                                   uint8_t *content, struct moec_sha256 *digest, struct moec_error *err)
+{
+    for (uint64_t done = 0; done < section->stored_bytes;) {
+        const uint64_t left = section->stored_bytes - done;
+        const size_t n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES;
+        MOEC_TRY(moec_file_read(file, section->offset + done, content + done, n, err));
+        moec_sha256_update(digest, content + done, n);
+        done += n;
+    }
+    return MOEC_OK;
+}
 
 enum moec_status moec_section_load_begin(const struct moec_file *file, const struct moec_section *section,
                                          uint8_t *content, struct moec_section_hash *hash,
                                          struct moec_error *err)
 {
     const bool has_pieces = (section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0;
-    struct section_reader reader = {.file = file,
-                                    .section = section,
-                                    .is_hashed_beside =
-                                        has_pieces && section->stored_bytes >= LEAST_BESIDE_BYTES};
     *hash = (struct moec_section_hash){0};
-    if (reader.is_hashed_beside)
+    if (has_pieces && section->stored_bytes >= LEAST_BESIDE_BYTES) {
         MOEC_TRY(moec_section_hash_begin(hash, file, section, err));
-    moec_sha256_init(&reader.digest);
-    if (has_pieces) {
-        MOEC_TRY(read_pieces(&reader, content, err));
-    } else {
-        for (uint64_t left = section->stored_bytes; left > 0;) {
-            size_t n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES;
-            MOEC_TRY(read_stored(&reader, content + reader.done, n, err));
-            left -= n;
-        }
+        return moec_section_pieces_load(file, section, content, NULL, err);
     }
-    if (reader.is_hashed_beside)
-        return MOEC_OK;
-    uint8_t digest[MOEC_SHA256_BYTES];
-    moec_sha256_finish(&reader.digest, digest);
-    return moec_section_check_digest(file, section, digest, err);
+    struct moec_sha256 digest;
+    uint8_t found[MOEC_SHA256_BYTES];
+    moec_sha256_init(&digest);
+    MOEC_TRY(has_pieces ? moec_section_pieces_load(file, section, content, &digest, err)
+                        : load_plain(file, section, content, &digest, err));
+    moec_sha256_finish(&digest, found);
+    return moec_section_check_digest(file, section, found, err);
 }
 
 enum moec_status moec_section_load(const struct moec_file *file, const struct moec_section *section,

@@ -844,6 +844,27 @@ static void test_codec__outliers_out_of_place_are_seen_and_left_out(void **state
     assert_false(moec_codec_row_is_finite(codec, row, 200));
 }
 
+static void test_codec__every_half_that_is_not_finite_is_seen(void **state)
+{
+    (void)state;
+    static const struct {
+        enum moec_dtype dtype;
+        uint32_t infinity;
+    } kinds[] = {{MOEC_DTYPE_F16, 0x7c00}, {MOEC_DTYPE_BF16, 0x7f80}};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t at = 0; at < 9; at++)
+            for (uint32_t bits = 0; bits < 0x10000; bits++) {
+                const struct moec_codec codec = {.dtype = kinds[k].dtype};
+                uint8_t row[18] = {0xff, kinds[k].infinity == 0x7c00 ? 0x7b : 0x7e};
+                for (size_t i = 2; i < sizeof row; i++) /* large ones beside it */
+                    row[i] = row[i - 2];
+                row[2 * at] = (uint8_t)bits;
+                row[2 * at + 1] = (uint8_t)(bits >> 8);
+                assert_int_equal(moec_codec_row_is_finite(codec, row, 9),
+                                 (bits & 0x7fff) < kinds[k].infinity);
+            }
+}
+
 static void test_codec__damaged_scales_are_seen(void **state)
 {
     (void)state;
@@ -889,6 +910,7 @@ int main(void)
         cmocka_unit_test(test_codec__positive_rows_use_the_whole_range_from_zero),
         cmocka_unit_test(test_codec__bad_weights_are_named),
         cmocka_unit_test(test_codec__overflow_is_refused),
+        cmocka_unit_test(test_codec__every_half_that_is_not_finite_is_seen),
         cmocka_unit_test(test_codec__damaged_scales_are_seen),
         cmocka_unit_test(test_codec__levels_are_what_they_say),
         cmocka_unit_test(test_codec__dictionary_rows_take_the_nearest_level),

@@ -1,0 +1,198 @@
+/* A piece is known once the headers before it were read, so threads take pieces in order, under a lock, and
+ * then read and decompress each its own. */
+#include "formats/bundle/section_pieces.h"
+
+#include "formats/base/bytes.h"
+#include "formats/base/compress.h"
+#include "formats/base/memory.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What decides how long a frame's content is stands in its first bytes (RFC 8878, 3.1.1). */
+#define FRAME_HEADER_BYTES 18u
+#define STACK_BYTES        ((size_t)256 << 10)
+
+struct piece {
+    uint64_t number; /* from 0 */
+    uint64_t at;     /* of its header, in the section's stored bytes */
+    uint32_t n_stored;
+    uint32_t crc;
+    bool is_raw;
+    uint8_t header[MOEC_PIECE_HEADER_BYTES];
+    uint8_t *content;
+    size_t n;
+};
+
+struct loading {
+    const struct moec_file *file;
+    const struct moec_section *section;
+    uint8_t *content;
+    struct moec_sha256 *digest; /* NULL = hashed elsewhere */
+    pthread_mutex_t lock;
+    uint64_t stored_done, content_done; /* of pieces that were taken */
+    uint64_t n_taken;
+    uint64_t failed_piece;   /* the first known to be wrong */
+    struct moec_error error; /* why */
+};
+
+static enum moec_status read_stored(const struct loading *loading, uint64_t at, void *bytes, size_t n,
+                                    struct moec_error *err)
+{
+    const struct moec_section *section = loading->section;
+    if (at > section->stored_bytes || n > section->stored_bytes - at)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "section '%s' of '%s' ends in the middle of a piece: %zu bytes at offset %" PRIu64
+                         ", expected them before %" PRIu64,
+                         section->name, loading->file->path, n, section->offset + at,
+                         section->offset + section->stored_bytes);
+    return moec_file_read(loading->file, section->offset + at, bytes, n, err);
+}
+
+/* Content of a compressed piece that may be short; its frame is checked later. */
+static enum moec_status find_content(const struct loading *loading, struct piece *piece,
+                                     struct moec_error *err)
+{
+    uint8_t frame[FRAME_HEADER_BYTES];
+    const size_t n = piece->n_stored < sizeof frame ? piece->n_stored : sizeof frame;
+    MOEC_TRY(read_stored(loading, piece->at + sizeof piece->header, frame, n, err));
+    const uint64_t stated = moec_compressed_content_bytes(frame, n);
+    if (stated > piece->n_stored && stated <= piece->n)
+        piece->n = (size_t)stated;
+    return MOEC_OK;
+}
+
+/* The next piece, of at most MOEC_PIECE_BYTES of content, or of exactly as many in a section without
+ * MOEC_SECTION_FLAG_CUT. */
+static enum moec_status find_piece(const struct loading *loading, struct piece *piece, struct moec_error *err)
+{
+    const struct moec_section *section = loading->section;
+    const bool is_cut = (section->flags & MOEC_SECTION_FLAG_CUT) != 0;
+    const uint64_t left = section->content_bytes - loading->content_done;
+    *piece = (struct piece){.number = loading->n_taken,
+                            .at = loading->stored_done,
+                            .content = loading->content + loading->content_done,
+                            .n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES};
+    MOEC_TRY(read_stored(loading, piece->at, piece->header, sizeof piece->header, err));
+    piece->is_raw = (moec_get_u32(piece->header) & MOEC_PIECE_RAW) != 0;
+    piece->n_stored = moec_get_u32(piece->header) & ~MOEC_PIECE_RAW;
+    piece->crc = moec_get_u32(piece->header + 4);
+    const bool is_fit = piece->is_raw ? (is_cut ? piece->n_stored <= piece->n : piece->n_stored == piece->n)
+                                      : piece->n_stored < piece->n;
+    if (piece->n_stored == 0 || !is_fit)
+        return moec_fail(
+            err, MOEC_ERR_CHECKSUM,
+            "section '%s' of '%s' is damaged at offset %" PRIu64 ": piece of %u stored bytes for %zu",
+            section->name, loading->file->path, section->offset + piece->at, piece->n_stored, piece->n);
+    if (piece->is_raw)
+        piece->n = piece->n_stored;
+    else if (is_cut)
+        MOEC_TRY(find_content(loading, piece, err));
+    return MOEC_OK;
+}
+
+/* `buffer` has MOEC_PIECE_BYTES. */
+static enum moec_status load_piece(const struct loading *loading, const struct piece *piece, uint8_t *buffer,
+                                   struct moec_error *err)
+{
+    const struct moec_section *section = loading->section;
+    uint8_t *stored = piece->is_raw ? piece->content : buffer;
+    MOEC_TRY(read_stored(loading, piece->at + sizeof piece->header, stored, piece->n_stored, err));
+    if (loading->digest != NULL) {
+        moec_sha256_update(loading->digest, piece->header, sizeof piece->header);
+        moec_sha256_update(loading->digest, stored, piece->n_stored);
+    }
+    const uint32_t crc = moec_crc32c(0, stored, piece->n_stored);
+    if (crc != piece->crc)
+        return moec_fail(err, MOEC_ERR_CHECKSUM,
+                         "section '%s' of '%s' is damaged at offset %" PRIu64
+                         ": its piece of %u bytes has CRC32C %08x, expected %08x",
+                         section->name, loading->file->path, section->offset + piece->at, piece->n_stored,
+                         crc, piece->crc);
+    if (piece->is_raw)
+        return MOEC_OK;
+    char subject[64];
+    (void)snprintf(subject, sizeof subject, "section '%s'", section->name);
+    return moec_decompress_into(stored, piece->n_stored, piece->content, piece->n, subject, err);
+}
+
+/* With the lock held. */
+static void fail(struct loading *loading, uint64_t number, const struct moec_error *error)
+{
+    if (number >= loading->failed_piece)
+        return;
+    loading->failed_piece = number;
+    loading->error = *error;
+}
+
+/* False when nothing is left. */
+static bool take_piece(struct loading *loading, struct piece *piece)
+{
+    struct moec_error error = {0};
+    bool is_taken = false;
+    (void)pthread_mutex_lock(&loading->lock);
+    if (loading->failed_piece == UINT64_MAX && loading->content_done < loading->section->content_bytes) {
+        is_taken = find_piece(loading, piece, &error) == MOEC_OK;
+        if (!is_taken)
+            fail(loading, loading->n_taken, &error);
+        loading->n_taken += is_taken;
+        loading->stored_done += is_taken ? sizeof piece->header + piece->n_stored : 0;
+        loading->content_done += is_taken ? piece->n : 0;
+    }
+    (void)pthread_mutex_unlock(&loading->lock);
+    return is_taken;
+}
+
+static void *load_pieces(void *context)
+{
+    struct loading *loading = context;
+    struct piece piece;
+    void *buffer = NULL;
+    struct moec_error error = {0};
+    enum moec_status status = moec_alloc(&buffer, MOEC_PIECE_BYTES, 1, "a read buffer", &error);
+    piece.number = 0;
+    while (status == MOEC_OK && take_piece(loading, &piece))
+        status = load_piece(loading, &piece, buffer, &error);
+    free(buffer);
+    if (status != MOEC_OK) {
+        (void)pthread_mutex_lock(&loading->lock);
+        fail(loading, piece.number, &error);
+        (void)pthread_mutex_unlock(&loading->lock);
+    }
+    return NULL;
+}
+
+static bool begin_thread(struct loading *loading, pthread_t *thread)
+{
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    const bool has_begun = pthread_create(thread, &attributes, load_pieces, loading) == 0;
+    (void)pthread_attr_destroy(&attributes);
+    return has_begun;
+}
+
+enum moec_status moec_section_pieces_load(const struct moec_file *file, const struct moec_section *section,
+                                          uint8_t *content, struct moec_sha256 *digest,
+                                          struct moec_error *err)
+{
+    struct loading loading = {
+        .file = file, .section = section, .content = content, .digest = digest, .failed_piece = UINT64_MAX};
+    pthread_t thread;
+    (void)pthread_mutex_init(&loading.lock, NULL);
+    const bool has_thread = digest == NULL && begin_thread(&loading, &thread);
+    (void)load_pieces(&loading);
+    if (has_thread)
+        (void)pthread_join(thread, NULL);
+    (void)pthread_mutex_destroy(&loading.lock);
+    if (loading.failed_piece != UINT64_MAX)
+        return moec_fail(err, loading.error.status, "%s", loading.error.message);
+    if (loading.stored_done != section->stored_bytes)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "section '%s' of '%s' has %" PRIu64 " bytes after its last piece", section->name,
+                         file->path, section->stored_bytes - loading.stored_done);
+    return MOEC_OK;
+}
