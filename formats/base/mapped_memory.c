@@ -2,8 +2,13 @@
 
 #include "formats/base/memory.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sys/mman.h>
+
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ 22
+#endif
 
 #define HUGE_PAGE_BYTES ((uint64_t)2 << 20)
 
@@ -24,6 +29,32 @@ enum moec_status moec_map_memory(void **out, uint64_t n_bytes, const char *what,
     (void)madvise(memory, n_bytes, MADV_NOHUGEPAGE);
     *out = memory;
     return MOEC_OK;
+}
+
+static uint64_t whole_pages(uint64_t n_bytes)
+{
+    return (n_bytes + MOEC_PAGE_BYTES - 1) / MOEC_PAGE_BYTES * MOEC_PAGE_BYTES;
+}
+
+int moec_map_file(void *memory, int fd, uint64_t offset, uint64_t n_bytes)
+{
+    const uint64_t n = whole_pages(n_bytes);
+    if (mmap(memory, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, (off_t)offset) == MAP_FAILED)
+        return errno;
+    while (madvise(memory, n, MADV_POPULATE_READ) != 0) {
+        const int problem = errno;
+        if (problem == EINTR || problem == EAGAIN)
+            continue;
+        moec_unmap_file(memory, n_bytes);
+        return problem;
+    }
+    return 0;
+}
+
+void moec_unmap_file(void *memory, uint64_t n_bytes)
+{
+    (void)mmap(memory, whole_pages(n_bytes), PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 void moec_unmap_memory(void *memory, uint64_t n_bytes)

@@ -18,6 +18,14 @@ MOEC_WARN_UNUSED enum moec_status moec_map_memory(void **out, uint64_t n_bytes, 
 /* With the same n_bytes; NULL-safe. */
 void moec_unmap_memory(void *memory, uint64_t n_bytes);
 
+/* Puts n_bytes of a file from `offset` on, a multiple of MOEC_PAGE_BYTES, over memory at a page's start,
+ * whoever allocated it: privately, as pages of the page cache, without a copy. 0 when all of them are there,
+ * else an errno, and the memory is as after moec_unmap_file. The kernel may drop them and read them again, so
+ * a file that is cut short later raises SIGBUS where they are touched. Before Linux 5.14, EINVAL. */
+int moec_map_file(void *memory, int fd, uint64_t offset, uint64_t n_bytes);
+/* Makes it memory of its own again, all zeros: before it is freed. */
+void moec_unmap_file(void *memory, uint64_t n_bytes);
+
 /* Gives the whole pages of memory + from .. memory + end back to the system, whoever allocated it: their
  * content is lost, and they are taken again when they are written again. The kernel joins no small pages to
  * a huge one there any more. */

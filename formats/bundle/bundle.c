@@ -1,16 +1,19 @@
 #include "formats/bundle/bundle_chat.h"
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_format.h"
+#include "formats/bundle/bundle_map.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
 
 #include "formats/base/bytes.h"
+#include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/section_hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* "MOEC" and line ends of both styles: a transfer as text that changes line ends breaks it. */
 static const uint8_t magic[8] = {'M', 'O', 'E', 'C', '\r', '\n', 0x1a, '\n'};
@@ -681,6 +684,30 @@ enum moec_status moec_bundle_load_dense_table(const struct moec_bundle *bundle, 
     return read_dense_table(bundle, dense, &section, err);
 }
 
+/* A file of which less is in the page cache is read. */
+#define IN_CACHE_SHARE 0.97
+
+/* Whether the section could be used where it stands, and is. */
+static bool map_blob(const struct moec_bundle *bundle, const struct moec_section *section, bool only_cached,
+                     uint8_t *blob)
+{
+    const bool is_on_pages = section->flags == 0 && section->offset % MOEC_PAGE_BYTES == 0 &&
+                             section->stored_bytes > 0 && sysconf(_SC_PAGESIZE) == (long)MOEC_PAGE_BYTES;
+    if (!is_on_pages || (only_cached && moec_file_cached_share(&bundle->file, section->offset,
+                                                               section->stored_bytes) < IN_CACHE_SHARE))
+        return false;
+    return moec_map_file(blob, bundle->file.fd, section->offset, section->stored_bytes) == 0;
+}
+
+static enum moec_status check_mapped(const struct moec_bundle *bundle, const struct moec_section *section,
+                                     const struct moec_dense *dense, struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    moec_sha256(dense->blob, (size_t)section->stored_bytes, digest);
+    MOEC_TRY(moec_section_check_digest(&bundle->file, section, digest, err));
+    return check_dense_finite(bundle, dense, err);
+}
+
 /* A checksum that does not match is reported before what damage has made of the weights. */
 static enum moec_status load_checked(const struct moec_bundle *bundle, const struct moec_section *section,
                                      const struct moec_dense *dense, struct moec_error *err)
@@ -696,20 +723,52 @@ static enum moec_status load_checked(const struct moec_bundle *bundle, const str
     return unfit.status == MOEC_OK ? MOEC_OK : moec_fail(err, unfit.status, "%s", unfit.message);
 }
 
+/* The blob, without its content. */
+static enum moec_status make_dense(const struct moec_bundle *bundle, struct moec_dense *made,
+                                   const struct moec_section **section, struct moec_error *err)
+{
+    void *blob = NULL;
+    MOEC_TRY(read_dense_table(bundle, made, section, err));
+    MOEC_TRY(moec_alloc_pages(&blob, made->blob_bytes, "dense weights", err));
+    made->blob = blob;
+    return MOEC_OK;
+}
+
 enum moec_status moec_bundle_load_dense(const struct moec_bundle *bundle, struct moec_dense *dense,
                                         struct moec_error *err)
 {
     struct moec_dense made = {0};
     const struct moec_section *section = NULL;
-    void *blob = NULL;
-    enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(read_dense_table(bundle, &made, &section, err));
-    MOEC_TRY_OUT(moec_alloc_pages(&blob, made.blob_bytes, "dense weights", err));
-    made.blob = blob;
-    MOEC_TRY_OUT(load_checked(bundle, section, &made, err));
-    *dense = made;
-    made = (struct moec_dense){0};
-out:
+    enum moec_status status = make_dense(bundle, &made, &section, err);
+    if (status == MOEC_OK)
+        status = load_checked(bundle, section, &made, err);
+    if (status == MOEC_OK)
+        *dense = made;
+    else
+        moec_dense_release(&made);
+    return status;
+}
+
+enum moec_status moec_bundle_map_dense(const struct moec_bundle *bundle, bool only_cached,
+                                       struct moec_dense *dense, uint64_t *mapped_bytes,
+                                       struct moec_error *err)
+{
+    struct moec_dense made = {0};
+    const struct moec_section *section = NULL;
+    *mapped_bytes = 0;
+    enum moec_status status = make_dense(bundle, &made, &section, err);
+    if (status == MOEC_OK && map_blob(bundle, section, only_cached, made.blob)) {
+        *mapped_bytes = section->stored_bytes;
+        status = check_mapped(bundle, section, &made, err);
+    } else if (status == MOEC_OK) {
+        status = load_checked(bundle, section, &made, err);
+    }
+    if (status == MOEC_OK) {
+        *dense = made;
+        return MOEC_OK;
+    }
+    if (*mapped_bytes > 0)
+        moec_unmap_file(made.blob, *mapped_bytes);
     moec_dense_release(&made);
     return status;
 }

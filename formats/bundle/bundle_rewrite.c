@@ -96,6 +96,16 @@ static enum moec_status choose_sections(struct rewriting *s, struct moec_error *
     return MOEC_OK;
 }
 
+/* To a multiple of which a section stands: dense weights that are not compressed at a page's start, where
+ * they can be mapped. */
+static uint64_t alignment_of(const struct moec_contents *to, const struct moec_section *section)
+{
+    if (section->kind == MOEC_SECTION_RECORDS)
+        return to->alignment;
+    return section->kind == MOEC_SECTION_DENSE && section->flags == 0 ? MOEC_BUNDLE_ALIGNMENT
+                                                                      : MOEC_SECTION_ALIGNMENT;
+}
+
 static void lay_out(struct rewriting *s)
 {
     struct moec_contents *to = &s->to;
@@ -105,8 +115,7 @@ static void lay_out(struct rewriting *s)
         struct moec_section *section = &to->sections[i];
         if (section->kind == MOEC_SECTION_PROVENANCE)
             set_content(section, s->provenance, MOEC_PROVENANCE_BYTES);
-        section->offset = moec_align_up(end, section->kind == MOEC_SECTION_RECORDS ? to->alignment
-                                                                                   : MOEC_SECTION_ALIGNMENT);
+        section->offset = moec_align_up(end, alignment_of(to, section));
         end = section->offset + section->stored_bytes;
     }
     to->file_bytes = end;
@@ -151,9 +160,7 @@ static enum moec_status write_sections(struct rewriting *s, struct moec_error *e
     MOEC_TRY_OUT(moec_output_append(&s->output, zeros, MOEC_BUNDLE_HEADER_BYTES + table_bytes, err));
     for (uint32_t i = 0; i < s->to.n_sections; i++) {
         const struct moec_section *section = &s->to.sections[i];
-        MOEC_TRY_OUT(moec_output_align(
-            &s->output, section->kind == MOEC_SECTION_RECORDS ? s->to.alignment : MOEC_SECTION_ALIGNMENT,
-            err));
+        MOEC_TRY_OUT(moec_output_align(&s->output, alignment_of(&s->to, section), err));
         if (section->kind == MOEC_SECTION_PROVENANCE)
             MOEC_TRY_OUT(moec_output_append(&s->output, s->provenance, MOEC_PROVENANCE_BYTES, err));
         else if (s->source[i] >= PUT_IN)

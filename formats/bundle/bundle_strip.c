@@ -20,8 +20,6 @@ static uint32_t level_of(const struct moec_contents *contents, uint32_t copy)
 static enum moec_status choose_levels(const struct moec_bundle *bundle, const uint32_t *bits, uint32_t n,
                                       struct moec_bundle_changes *changes, struct moec_error *err)
 {
-    if (n == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "no copy level to drop from '%s'", bundle->file.path);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t copy = 0;
         MOEC_TRY(moec_bundle_find_copy(bundle, bits[i], &copy, err));
@@ -42,10 +40,11 @@ static enum moec_status find_decisions(const struct moec_bundle *bundle, const u
     return MOEC_OK;
 }
 
-enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint32_t n, const char *out,
-                                   struct moec_bundle_stripped *stripped, struct moec_error *err)
+static enum moec_status strip(const char *path, const uint32_t *bits, uint32_t n, bool unpacks,
+                              const char *out, struct moec_bundle_stripped *stripped, struct moec_error *err)
 {
     struct moec_bundle *bundle = NULL;
+    struct moec_dense dense = {0};
     char note[64] = "";
     struct moec_bundle_changes changes = {.note = note};
     enum moec_status status = MOEC_OK;
@@ -56,6 +55,12 @@ enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint3
         (void)snprintf(note + used, sizeof note - used, "%s%" PRIu32, i == 0 ? "; stripped --copies " : ",",
                        bits[i]);
     }
+    if (unpacks) {
+        const size_t used = strlen(note);
+        (void)snprintf(note + used, sizeof note - used, "; unpacked");
+        MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &dense, err));
+        changes.puts[0] = (struct moec_bundle_put){MOEC_SECTION_DENSE, dense.blob, (size_t)dense.blob_bytes};
+    }
     *stripped =
         (struct moec_bundle_stripped){.before_bytes = bundle->file.n_bytes, .n_copy = bundle->n_copy - n};
     MOEC_TRY_OUT(find_decisions(bundle, bits, n, &stripped->drops_decisions, err));
@@ -63,6 +68,21 @@ enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint3
         changes.drop_kind = MOEC_SECTION_DECISIONS;
     MOEC_TRY_OUT(moec_bundle_rewrite(bundle, &changes, out, &stripped->after_bytes, err));
 out:
+    moec_dense_release(&dense);
     moec_bundle_close(bundle);
     return status;
+}
+
+enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint32_t n, const char *out,
+                                   struct moec_bundle_stripped *stripped, struct moec_error *err)
+{
+    if (n == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "no copy level to drop from '%s'", path);
+    return strip(path, bits, n, false, out, stripped, err);
+}
+
+enum moec_status moec_bundle_unpack(const char *path, const uint32_t *bits, uint32_t n, const char *out,
+                                    struct moec_bundle_stripped *stripped, struct moec_error *err)
+{
+    return strip(path, bits, n, true, out, stripped, err);
 }

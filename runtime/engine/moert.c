@@ -1,6 +1,8 @@
 /* The public interface over engine parts: bundle, plan, model, cache, tokenizer. Sessions and generators are
  * in moert_session.c. */
+#include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_map.h"
 #include "runtime/cuda/gpu_model.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_decisions.h"
@@ -415,6 +417,16 @@ static enum moec_status open_bundle(struct moert_engine *engine, const char *pat
     return fit_context(engine, options, err);
 }
 
+/* Mapped where experts would be. */
+static enum moec_status load_dense(struct moert_engine *engine, struct moec_dense *dense,
+                                   struct moec_error *err)
+{
+    const bool is_auto = engine->io.io == MOEC_IO_AUTO_MAPPED;
+    if (engine->io.emulation.bytes_per_second == 0 && (is_auto || engine->io.io == MOEC_IO_MAPPED))
+        return moec_bundle_map_dense(engine->bundle, is_auto, dense, &engine->mapped_dense_bytes, err);
+    return moec_bundle_load_dense(engine->bundle, dense, err);
+}
+
 static enum moec_status load_engine(struct moert_engine *engine, const char *path,
                                     const struct moert_options *options, const struct moec_gpu_entry *entry,
                                     struct moec_error *err)
@@ -426,7 +438,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
         MOEC_TRY(moec_engine_gpu_open(options->device, entry, &engine->gpu, err));
     MOEC_TRY(make_plan(engine, options, err));
     struct moec_dense dense = {0};
-    MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
+    MOEC_TRY(load_dense(engine, &dense, err));
     struct moec_config config = bundle->config;
     moec_config_choose_rope(&config, engine->rope_tokens);
     MOEC_TRY(moec_model_create(&config, &dense, &engine->model, err));
@@ -443,6 +455,8 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
 
 static void release_engine(struct moert_engine *engine)
 {
+    if (engine->model != NULL && engine->mapped_dense_bytes > 0)
+        moec_unmap_file(engine->model->dense.blob, engine->mapped_dense_bytes);
     moec_model_free(engine->model);
     moec_tokenizer_free(engine->tokenizer);
     moec_engine_chat_free(engine->chat);

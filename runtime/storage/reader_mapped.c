@@ -2,44 +2,18 @@
  * where memory would otherwise be taken from the system, zeroed and copied into.
  *
  * Mappings are private and may be written: an arena moves records, and another reader fills the same buffer;
- * the kernel then copies the page. MADV_POPULATE_READ waits for the pages and answers with an error where a
- * touch would raise SIGBUS. */
+ * the kernel then copies the page. */
 #include "runtime/storage/reader_internal.h"
+
+#include "formats/base/mapped_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_READ /* Linux 5.14 */
-#define MADV_POPULATE_READ 22
-#endif
-
 #define PAGE_BYTES ((uint64_t)MOEC_READER_ALIGNMENT)
-
-static uint64_t whole_pages(uint64_t n_bytes)
-{
-    return (n_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-}
-
-/* 0, or an errno. */
-static int populate(void *pages, uint64_t n_bytes)
-{
-    while (madvise(pages, n_bytes, MADV_POPULATE_READ) != 0)
-        if (errno != EINTR && errno != EAGAIN)
-            return errno;
-    return 0;
-}
-
-/* Memory of its own in place of whatever is mapped there. */
-static void make_anonymous(void *pages, uint64_t n_bytes)
-{
-    (void)mmap(pages, n_bytes, PROT_READ | PROT_WRITE,
-               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-}
 
 enum moec_status moec_reader_mapped_check(const struct moec_reader_target *target, const char *path,
                                           struct moec_error *err)
@@ -51,15 +25,14 @@ enum moec_status moec_reader_mapped_check(const struct moec_reader_target *targe
     if (page_bytes != MOEC_READER_ALIGNMENT)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "pages of this machine have %ld bytes, mapping needs %d",
                          page_bytes, MOEC_READER_ALIGNMENT);
-    void *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, target->fd, 0);
-    if (page == MAP_FAILED)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' cannot be mapped: %s", path, strerror(errno));
-    const int problem = populate(page, PAGE_BYTES);
-    (void)munmap(page, PAGE_BYTES);
+    void *page = NULL;
+    MOEC_TRY(moec_map_memory(&page, PAGE_BYTES, "a page", err));
+    const int problem = moec_map_file(page, target->fd, 0, PAGE_BYTES);
+    moec_unmap_memory(page, PAGE_BYTES);
     if (problem == 0 || problem == EFAULT) /* an empty file has no page */
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the kernel cannot wait for mapped pages: %s",
-                     strerror(problem));
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' cannot be mapped: %s", path,
+                     problem == EINVAL ? "the kernel cannot wait for its pages" : strerror(problem));
 }
 
 /* 0, or an errno for a request that this reader does not serve. */
@@ -83,17 +56,10 @@ static int check_end(int fd, const struct moec_read *read)
     return read->offset > n_file || read->n_bytes > n_file - read->offset ? ENODATA : 0;
 }
 
-/* 0, or an errno, with memory of its own in place of what cannot be touched. */
+/* 0, or an errno. */
 static int map_pages(int fd, const struct moec_read *read)
 {
-    const uint64_t n = whole_pages(read->n_bytes);
-    if (mmap(read->buffer, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, (off_t)read->offset) ==
-        MAP_FAILED)
-        return errno;
-    int problem = populate(read->buffer, n);
-    if (problem == 0)
-        return 0;
-    make_anonymous(read->buffer, n);
+    int problem = moec_map_file(read->buffer, fd, read->offset, read->n_bytes);
     if (problem == EFAULT) { /* cut off meanwhile, or the device failed */
         problem = check_end(fd, read);
         return problem != 0 ? problem : EIO;
@@ -122,5 +88,5 @@ void moec_reader_mapped_end(const struct moec_reader_target *target)
 {
     const uint64_t n = target->buffer_bytes / PAGE_BYTES * PAGE_BYTES;
     if (n > 0)
-        make_anonymous(target->buffer, n);
+        moec_unmap_file(target->buffer, n);
 }

@@ -11,7 +11,6 @@ try 0 "a random checkpoint" "$build/tools/make_random_checkpoint" --preset small
     --ff 640 --vocab 8192 --tokenizer datasets/sample/model/tokenizer.json "$model"
 cp tests/fixtures/chat/chatml.jinja "$model/chat_template.jinja"
 try 0 "a bundle of it" "$moec" compile "$model" --policy uniform --bits 4 -q -o "$bundle"
-cat "$bundle" >"$work/copy.moec"
 
 run() {
     "$build/moec-run" "$bundle" -p "The old miller" -n 30 --ctx 128 --ignore-eos --threads 2 "$@"
@@ -27,6 +26,7 @@ else
     same "$work/stdout" "$work/text" "the same words"
     done_testing
 fi
+cat "$bundle" >"$work/copy.moec" # which brings it there
 try 0 "mapped where the bundle is in the page cache" run --stats
 same "$work/stdout" "$work/text" "the same words"
 says stderr '^ +mapped \(auto: in the page cache\) through' "figures say that it was mapped"
@@ -47,10 +47,23 @@ says stderr 'multiples of 512 bytes, mapping needs 4096' "is refused"
 try 0 "by itself" "$moec" run "$work/small.moec" -p Once -n 4 --stats
 says stderr '^ +(direct|cached)' "it is read"
 
+# ---- dense weights too ----
+
+try 0 "a bundle is unpacked" "$moec" strip "$bundle" --unpack -o "$work/unpacked.moec"
+says stdout 'more than the' "and is larger"
+try 0 "it is intact" "$moec" verify "$work/unpacked.moec"
+for io in auto mapped cached; do
+    try 0 "it runs, $io" "$build/moec-run" "$work/unpacked.moec" -p "The old miller" -n 30 --ctx 128 --ignore-eos --io $io
+    same "$work/stdout" "$work/text" "with the same words"
+done
+try 2 "strip with nothing to do" "$moec" strip "$bundle" -o "$work/none.moec"
+says stderr 'or give --unpack' "says what there is"
+
 # ---- cut off while it is mapped ----
 
 # A conversation waits for its second message.
 mkfifo "$work/in" "$work/out"
+cat "$bundle" >"$work/copy.moec"
 "$moec" chat "$bundle" -n 20 --stats <"$work/in" >"$work/out" 2>"$work/stderr" &
 chat=$!
 trap '' PIPE

@@ -96,6 +96,10 @@ class Files:
         return self.make(f"{model}-int{bits}.moec", self.moec, "compile", self.checkpoint(model), "--policy", "uniform",
                          "--bits", bits, "--group", 32, "--dense-bits", bits, "--dense-quantizer", "linear", "-q", "-o")
 
+    def unpacked(self, model, bits):
+        """The same bundle with its dense weights as they are used."""
+        return self.make(f"{model}-int{bits}-unpacked.moec", self.moec, "strip", self.bundle(model, bits), "--unpack", "-o")
+
     def text(self, n_bytes):
         """A prompt or a text to evaluate, from the sample's held-out stories."""
         path = self.folder / f"text-{n_bytes}.txt"
@@ -224,10 +228,11 @@ def evaluation(model, bits, n_window):
     return sides
 
 
-def start(is_cold):
+def start(is_cold, is_unpacked=False):
     """Processes from their beginning to their end, for one token after a short prompt."""
     def sides(files):
-        gguf, bundle = files.gguf("olmoe", 4), files.bundle("olmoe", 4)
+        gguf = files.gguf("olmoe", 4)
+        bundle = files.unpacked("olmoe", 4) if is_unpacked else files.bundle("olmoe", 4)
 
         def timed(path, command):
             (drop_from_cache if is_cold else read_into_cache)(path)
@@ -262,6 +267,7 @@ ROWS = {
     "memory-25": ("decoding in 25 % of the bundle, 4 bits", "tokens/s", 6, within(0.25)),
     "memory-50": ("decoding in 50 % of the bundle, 4 bits", "tokens/s", 4, within(0.5)),
     "start-warm": ("first token, file in page cache", "starts/s", 1, start(False)),
+    "start-unpacked": ("first token, file in page cache, `moec strip --unpack`", "starts/s", 1, start(False, True)),
     "start-cold": ("first token, file on disk", "starts/s", 1, start(True)),
     "small-decode-1": ("small model, decoding, 4 bits, 1 thread", "tokens/s", 1.3, resident("small", 4, 0, 256, 1)),
     "small-decode-2": ("small model, decoding, 4 bits, 2 threads", "tokens/s", 1.3, resident("small", 4, 0, 256, 2)),

@@ -3,8 +3,12 @@
 
 #include "tests/unit/sample_bundle.h"
 
+#include "formats/base/mapped_memory.h"
 #include "formats/bundle/bundle_format.h"
+#include "formats/bundle/bundle_map.h"
 #include "formats/bundle/bundle_strip.h"
+
+#include <unistd.h>
 
 struct fixture {
     struct sample sample;
@@ -153,14 +157,85 @@ static void test_bundle_strip__damage_is_not_copied(void **state)
     free(bytes);
 }
 
+/* Dense weights that the blob holds are the ones of the other bundle. */
+static void check_dense(const struct moec_bundle *bundle, bool only_cached, bool is_mapped,
+                        const struct moec_dense *expected)
+{
+    struct moec_error err = {0};
+    struct moec_dense dense = {0};
+    uint64_t mapped_bytes = 0;
+    assert_status(moec_bundle_map_dense(bundle, only_cached, &dense, &mapped_bytes, &err), MOEC_OK, err);
+    assert_int_equal(mapped_bytes, is_mapped ? expected->blob_bytes : 0);
+    assert_int_equal(dense.blob_bytes, expected->blob_bytes);
+    assert_memory_equal(dense.blob, expected->blob, expected->blob_bytes);
+    if (mapped_bytes > 0)
+        moec_unmap_file(dense.blob, mapped_bytes);
+    moec_dense_release(&dense);
+}
+
+/* Whether files of this machine can be mapped over memory. */
+static bool can_map(const char *path)
+{
+    struct moec_error err = {0};
+    struct moec_file file;
+    void *page = NULL;
+    assert_status(moec_file_open(&file, path, &err), MOEC_OK, err);
+    assert_status(moec_map_memory(&page, MOEC_PAGE_BYTES, "a page", &err), MOEC_OK, err);
+    const bool can = moec_map_file(page, file.fd, 0, MOEC_PAGE_BYTES) == 0;
+    moec_unmap_memory(page, MOEC_PAGE_BYTES);
+    moec_file_close(&file);
+    return can;
+}
+
+static void test_bundle_strip__unpacked_weights_are_mapped(void **state)
+{
+    struct fixture *f = *state;
+    struct moec_error err = {0};
+    struct moec_bundle *before = NULL, *after = NULL;
+    struct moec_bundle_stripped stripped;
+    struct moec_dense expected = {0}, dense = {0};
+    uint64_t mapped_bytes = 0;
+    const bool maps = can_map(f->path);
+    const uint32_t bits[] = {2};
+    assert_status(moec_bundle_unpack(f->path, NULL, 0, f->out, &stripped, &err), MOEC_OK, err);
+    assert_status(moec_bundle_unpack(f->out, bits, 1, f->out, &stripped, &err), MOEC_OK, err);
+    assert_status(moec_bundle_verify(f->out, NULL, NULL, &err), MOEC_OK, err);
+    assert_status(moec_bundle_open(f->path, &before, &err), MOEC_OK, err);
+    assert_status(moec_bundle_open(f->out, &after, &err), MOEC_OK, err);
+    const struct moec_section section = *moec_contents_find(after->sections, MOEC_SECTION_DENSE, 0);
+    assert_int_equal(section.flags, 0);
+    assert_int_equal(section.offset % 4096, 0);
+    assert_string_equal(after->provenance.options, "--bits 4; unpacked; stripped --copies 2; unpacked");
+    check_records(&f->sample, after, 0, 0);
+    assert_status(moec_bundle_load_dense(before, &expected, &err), MOEC_OK, err);
+    check_dense(before, false, false, &expected);
+    check_dense(after, false, maps, &expected);
+    check_dense(after, true, maps, &expected); /* it has just been written */
+    moec_bundle_close(after);
+
+    size_t n = 0;
+    uint8_t *bytes = temporary_read(f->folder, "out.moec", &n);
+    bytes[section.offset + 5] ^= 4;
+    temporary_write(f->folder, "out.moec", bytes, n);
+    assert_status(moec_bundle_open(f->out, &after, &err), MOEC_OK, err);
+    assert_status(moec_bundle_map_dense(after, false, &dense, &mapped_bytes, &err), MOEC_ERR_CHECKSUM, err);
+    assert_message(err, "'dense weights'");
+    assert_int_equal(truncate(f->out, (off_t)section.offset), 0);
+    err = (struct moec_error){0}; /* mapping is refused, and then reading is */
+    assert_status(moec_bundle_map_dense(after, false, &dense, &mapped_bytes, &err), MOEC_ERR_IO, err);
+    free(bytes);
+    moec_dense_release(&expected);
+    moec_bundle_close(before);
+    moec_bundle_close(after);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_bundle_strip__drops_one_of_two),
-        CASE(test_bundle_strip__drops_all_in_place),
-        CASE(test_bundle_strip__refuses),
+        CASE(test_bundle_strip__drops_one_of_two),     CASE(test_bundle_strip__unpacked_weights_are_mapped),
+        CASE(test_bundle_strip__drops_all_in_place),   CASE(test_bundle_strip__refuses),
         CASE(test_bundle_strip__damage_is_not_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -854,7 +854,7 @@ static void test_codec__every_half_that_is_not_finite_is_seen(void **state)
     for (size_t k = 0; k < 2; k++)
         for (size_t at = 0; at < 9; at++)
             for (uint32_t bits = 0; bits < 0x10000; bits++) {
-                const struct moec_codec codec = {.dtype = kinds[k].dtype};
+                const struct moec_codec codec = {.dtype = (uint8_t)kinds[k].dtype};
                 uint8_t row[18] = {0xff, kinds[k].infinity == 0x7c00 ? 0x7b : 0x7e};
                 for (size_t i = 2; i < sizeof row; i++) /* large ones beside it */
                     row[i] = row[i - 2];
