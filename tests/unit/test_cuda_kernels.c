@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#define MAX_TOKENS 9
+#define MAX_TOKENS 37 /* more than half warps of a block have, on the processor */
 
 /* A codec's name for messages. */
 static const char *name_of(struct moec_codec codec)
@@ -142,7 +142,7 @@ static void check_codec(struct moec_codec codec)
 {
     static const uint32_t sizes[] = {1,  3,  15, 16,  17,  31,  32,  33,  47,  48,
                                      49, 64, 96, 127, 128, 129, 160, 257, 300, 512};
-    static const uint32_t tokens[] = {1, 2, 3, MAX_TOKENS};
+    static const uint32_t tokens[] = {1, 2, 3, 9};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
             if (moec_codec_is_mxfp4(codec) && sizes[i] % MOEC_CODEC_BLOCK != 0)
@@ -174,6 +174,41 @@ static void test_cuda_kernels__encoded_rows_have_same_bits_in_all_codecs(void **
                 n_codec++;
             }
     assert_int_equal(n_codec, 3 + 6 * (5 + 5 + 4 + 4) + 4 * (4 + 4) + 1 + 2);
+}
+
+/* Tiles of many tokens, with rows and tokens left over. */
+static void test_cuda_kernels__tiles_have_same_bits_in_all_codecs(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {1, 16, 20, 32, 49, 160};
+    static const uint32_t tokens[] = {17, 32, MAX_TOKENS};
+    uint32_t n = 0;
+    for (int dtype = 0; dtype < MOEC_DTYPE_COUNT; dtype++)
+        for (int scheme = MOEC_SCHEME_SYMMETRIC; scheme < MOEC_SCHEME_COUNT; scheme++) {
+            const struct moec_codec codec = {
+                .dtype = (uint8_t)dtype, .scheme = (uint8_t)scheme, .group = scheme % 2 == 0 ? 32 : 16};
+            struct moec_error err = {0};
+            if (moec_codec_is_mxfp4(codec) || moec_codec_check(codec, "a codec", &err) != MOEC_OK)
+                continue;
+            for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++, n++) {
+                struct inputs in = make_inputs(codec, sizes[i], tokens[n % 3],
+                                               n % 2 == 0 ? SCALES_ORDINARY : SCALES_STRANGE);
+                check_product(&in);
+                release_inputs(&in);
+            }
+        }
+    assert_true(n > 100);
+    for (uint32_t n_tok = 17; n_tok <= MAX_TOKENS; n_tok += 20) {
+        static const struct moec_codec whole[] = {{.dtype = MOEC_DTYPE_BF16},
+                                                  {.dtype = MOEC_DTYPE_INT8},
+                                                  {.dtype = MOEC_DTYPE_MXFP4},
+                                                  {.dtype = MOEC_DTYPE_MXFP4_DOWN}};
+        for (size_t c = 0; c < sizeof whole / sizeof *whole; c++) {
+            struct inputs in = make_inputs(whole[c], 96, n_tok, SCALES_ORDINARY);
+            check_product(&in);
+            release_inputs(&in);
+        }
+    }
 }
 
 static struct moec_matrix int4_matrix(uint32_t rows, uint32_t columns)
@@ -309,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_kernels__encoded_rows_have_same_bits_in_all_codecs),
+        cmocka_unit_test(test_cuda_kernels__tiles_have_same_bits_in_all_codecs),
         cmocka_unit_test(test_cuda_kernels__sums_add_chunks_in_order),
         cmocka_unit_test(test_cuda_kernels__batches_are_products_of_one_shape),
         cmocka_unit_test(test_cuda_kernels__sinks_take_outputs_as_the_forward_pass_does),

@@ -19,7 +19,7 @@
 #if defined(__CUDACC__)
 
 #define MOEC_CUDA_BLOCK                 128
-#define MOEC_CUDA_SHARED(type, name, n) __shared__ type name[n]
+#define MOEC_CUDA_SHARED(type, name, n) __shared__ __align__(16) type name[n]
 #define MOEC_CUDA_LAUNCH(kernel, grid, stream, argument)                                                     \
     kernel<<<(grid), MOEC_CUDA_BLOCK, 0, (cudaStream_t)(stream)>>>(argument)
 

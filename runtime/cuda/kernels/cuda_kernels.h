@@ -4,9 +4,10 @@
  * the call, and the work is done when the stream comes to it. Rows are F32. Sizes of 0 launch nothing. A
  * launch that fails shows in the device's check() (runtime/cuda/gpu.h); launches answer nothing themselves.
  *
- * Same bits as the CPU's scalar set, whatever T is and however a caller cuts it: a dot product's lane l is a
- * thread of half a warp, and the tree is four shuffles; a column of a weighted sum is a thread; fma, division
- * and root are IEEE's. NaN comes out where the scalar set has one, of whatever payload.
+ * Same bits as the CPU's scalar set, whatever T is and however a caller cuts it: a dot product's lane l is
+ * one thread's (one of half a warp, or four of a thread's), and the tree is four steps over them; a column of
+ * a weighted sum is one thread's; fma, division and root are IEEE's. NaN comes out where the scalar set has
+ * one, of whatever payload.
  *
  * Thread rule: any thread, with a stream of its own. */
 #ifndef MOEC_RUNTIME_CUDA_KERNELS_H

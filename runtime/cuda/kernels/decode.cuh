@@ -46,9 +46,21 @@ __device__ static __forceinline__ uint32_t load_u32(const uint8_t *at)
     return load_u16(at) | load_u16(at + 2) << 16;
 }
 
+/* The value of F16's bits, which is exact. */
+__device__ static __forceinline__ float half_value(uint32_t bits)
+{
+#if defined(__CUDACC__)
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)bits));
+    return value;
+#else
+    return moec_f16_to_f32((uint16_t)bits);
+#endif
+}
+
 __device__ static __forceinline__ float load_f16(const uint8_t *at)
 {
-    return moec_f16_to_f32((uint16_t)load_u16(at));
+    return half_value(load_u16(at));
 }
 
 template <int CODEC> struct codec_traits {
@@ -190,7 +202,7 @@ __device__ static __forceinline__ float load_float(const struct moec_cuda_matrix
     }
     const uint8_t *at = row + 2 * (size_t)column;
     const uint16_t half = matrix.is_aligned ? *(const uint16_t *)at : (uint16_t)load_u16(at);
-    return CODEC == MOEC_CUDA_F16 ? moec_f16_to_f32(half) : moec_bf16_to_f32(half);
+    return CODEC == MOEC_CUDA_F16 ? half_value(half) : moec_bf16_to_f32(half);
 }
 
 __device__ static __forceinline__ void load_trellis(const uint8_t *bytes, uint32_t block, uint32_t lane,

@@ -2,7 +2,7 @@
  * the down projections read, a half warp for some neurons and rows; then their weighted sums, a half warp for
  * a block of columns. With few rows chunks of neurons are summed side by side, and added in order afterwards.
  */
-#include "runtime/cuda/kernels/products.cuh"
+#include "runtime/cuda/kernels/quads.cuh"
 #include "runtime/kernels/kernels_exp.h"
 
 #define MANY_ROWS    8 /* tokens of a half warp, with more than MOEC_CUDA_FEW */
@@ -91,48 +91,73 @@ __device__ static __forceinline__ uint32_t pair_of(const struct moec_cuda_mlp &m
     return mlp.pairs != NULL ? mlp.pairs[job.first + i] : job.first + i;
 }
 
-template <uint32_t NEURONS, uint32_t ROWS> __global__ static void activate_kernel(struct moec_cuda_mlp mlp)
+/* Leaves what the down projection reads of one neuron and row. With is_idle its gate was not computed. */
+__device__ static __forceinline__ void put_neuron(const struct moec_cuda_mlp &mlp,
+                                                  const struct moec_cuda_mlp_job &job, uint32_t row,
+                                                  uint32_t neuron, bool is_idle, float up, float gate)
+{
+    const bool has_gate = job.gate.rows > 0;
+    if (job.up_bias != NULL)
+        up = up + job.up_bias[neuron];
+    if (has_gate && job.gate_bias != NULL)
+        gate = gate + job.gate_bias[neuron];
+    if (leaves_up(mlp, job, row, neuron, up))
+        up = 0;
+    else if (mlp.n_active != NULL)
+        atomicAdd(&mlp.n_active[blockIdx.z], 1);
+    mlp.h[(job.first + row) * mlp.h_stride + neuron] = is_idle ? 0
+                                                       : has_gate
+                                                           ? activate_gated(job, mlp.activation, gate, up)
+                                                           : activate_plain(job, mlp.activation, up);
+}
+
+__device__ static __forceinline__ const float *input_of(const struct moec_cuda_mlp &mlp,
+                                                        const struct moec_cuda_mlp_job &job, uint32_t row)
+{
+    return mlp.x + pair_of(mlp, job, row) / mlp.pairs_per_row * mlp.x_stride;
+}
+
+/* One neuron and one row, four threads. */
+__global__ static void activate_few_kernel(struct moec_cuda_mlp mlp)
 {
     const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
-    const uint32_t neuron = (blockIdx.x * MOEC_CUDA_HALVES + half_of_block()) * NEURONS,
-                   first = blockIdx.y * ROWS;
+    const uint32_t neuron = blockIdx.x * MOEC_CUDA_QUADS + quad_of_block(), row = blockIdx.y;
+    if (neuron >= mlp.n_ff || row >= job.n)
+        return;
+    const float *x = input_of(mlp, job, row);
+    const float up = dot_quad(job.up, neuron, x);
+    const bool is_idle = skips_neurons(job, mlp.activation) && leaves_up(mlp, job, row, neuron, up);
+    const float gate = job.gate.rows > 0 && !is_idle ? dot_quad(job.gate, neuron, x) : 0;
+    if (lane_of_quad() == 0)
+        put_neuron(mlp, job, row, neuron, is_idle, up, gate);
+}
+
+/* Several of both, a half warp. */
+__global__ static void activate_kernel(struct moec_cuda_mlp mlp)
+{
+    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const uint32_t neuron = (blockIdx.x * MOEC_CUDA_HALVES + half_of_block()) * MANY_NEURONS,
+                   first = blockIdx.y * MANY_ROWS;
     if (neuron >= mlp.n_ff || first >= job.n)
         return;
-    const bool has_gate = job.gate.rows > 0;
-    uint32_t neurons[NEURONS];
-    struct token_rows<ROWS> x;
-    float up[NEURONS][ROWS], gate[NEURONS][ROWS];
+    uint32_t neurons[MANY_NEURONS];
+    struct token_rows<MANY_ROWS> x;
+    float up[MANY_NEURONS][MANY_ROWS], gate[MANY_NEURONS][MANY_ROWS];
 #pragma unroll
-    for (uint32_t i = 0; i < NEURONS; i++)
+    for (uint32_t i = 0; i < MANY_NEURONS; i++)
         neurons[i] = neuron + i < mlp.n_ff ? neuron + i : mlp.n_ff - 1;
 #pragma unroll
-    for (uint32_t t = 0; t < ROWS; t++) {
-        const uint32_t pair = pair_of(mlp, job, first + t < job.n ? first + t : job.n - 1);
-        x.at[t] = mlp.x + pair / mlp.pairs_per_row * mlp.x_stride;
-    }
-    dot_rows<NEURONS, ROWS>(job.up, neurons, x, up);
-    const bool is_idle =
-        NEURONS * ROWS == 1 && skips_neurons(job, mlp.activation) && leaves_up(mlp, job, first, neuron, up[0][0]);
-    if (has_gate && !is_idle)
-        dot_rows<NEURONS, ROWS>(job.gate, neurons, x, gate);
+    for (uint32_t t = 0; t < MANY_ROWS; t++)
+        x.at[t] = input_of(mlp, job, first + t < job.n ? first + t : job.n - 1);
+    dot_rows<MANY_NEURONS, MANY_ROWS>(job.up, neurons, x, up);
+    if (job.gate.rows > 0)
+        dot_rows<MANY_NEURONS, MANY_ROWS>(job.gate, neurons, x, gate);
 #pragma unroll
-    for (uint32_t i = 0; i < NEURONS * ROWS; i++) {
-        const uint32_t t = i % ROWS, n = neuron + i / ROWS;
-        if (i % MOEC_CUDA_LANES != lane_of_half() || n >= mlp.n_ff || first + t >= job.n)
-            continue;
-        float of_up = up[i / ROWS][t], of_gate = has_gate && !is_idle ? gate[i / ROWS][t] : 0;
-        if (job.up_bias != NULL)
-            of_up = of_up + job.up_bias[n];
-        if (has_gate && job.gate_bias != NULL)
-            of_gate = of_gate + job.gate_bias[n];
-        if (leaves_up(mlp, job, first + t, n, of_up))
-            of_up = 0;
-        else if (mlp.n_active != NULL)
-            atomicAdd(&mlp.n_active[blockIdx.z], 1);
-        mlp.h[(job.first + first + t) * mlp.h_stride + n] =
-            is_idle    ? 0
-            : has_gate ? activate_gated(job, mlp.activation, of_gate, of_up)
-                       : activate_plain(job, mlp.activation, of_up);
+    for (uint32_t i = 0; i < MANY_NEURONS * MANY_ROWS; i++) {
+        const uint32_t t = i % MANY_ROWS, n = neuron + i / MANY_ROWS;
+        if (i % MOEC_CUDA_LANES == lane_of_half() && n < mlp.n_ff && first + t < job.n)
+            put_neuron(mlp, job, first + t, n, false, up[i / MANY_ROWS][t],
+                       job.gate.rows > 0 ? gate[i / MANY_ROWS][t] : 0);
     }
 }
 
@@ -180,24 +205,25 @@ sum_kernel(struct moec_cuda_mlp mlp)
     }
 }
 
-/* One chunk of a block of columns, for one row: blockIdx.z counts the chunks of the jobs. */
+/* One chunk of a block of columns, for one row, four threads: blockIdx.z counts the chunks of the jobs. */
 __global__ static void chunk_kernel(struct moec_cuda_mlp mlp)
 {
     const uint32_t n_chunk = chunks_of(mlp), chunk = blockIdx.z % n_chunk, first = chunk * MOEC_CUDA_CHUNK;
     const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z / n_chunk];
-    const uint32_t block = blockIdx.x * MOEC_CUDA_HALVES + half_of_block(), row = blockIdx.y;
+    const uint32_t block = blockIdx.x * MOEC_CUDA_QUADS + quad_of_block(), row = blockIdx.y;
     if (block * MOEC_CUDA_WEIGHTS >= mlp.n_embd || row >= job.n)
         return;
     const uint32_t n = mlp.n_ff - first < MOEC_CUDA_CHUNK ? mlp.n_ff - first : MOEC_CUDA_CHUNK;
-    struct token_rows<1> h = activations_of<1>(mlp, job, row);
-    struct column_sums<1> sums;
-    h.at[0] += first;
-    sum_chunk<1>(job.down, first, n, skips_neurons(job, mlp.activation), block, h, sums);
+    const float *h = mlp.h + (job.first + row) * mlp.h_stride + first;
     float *partial = mlp.partials + ((size_t)(job.first + row) * n_chunk + chunk) * mlp.n_embd;
-    for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t column = block * MOEC_CUDA_WEIGHTS + i * MOEC_CUDA_LANES + lane_of_half();
+    struct quad_sums sums;
+    sum_quad(job.down, first, n, skips_neurons(job, mlp.activation), block, h, sums);
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * MOEC_CUDA_QUAD; i++) {
+        const uint32_t half = i / MOEC_CUDA_QUAD, at = i % MOEC_CUDA_QUAD;
+        const uint32_t column = block * MOEC_CUDA_WEIGHTS + half * MOEC_CUDA_LANES + lane_of_quad() + at;
         if (column < mlp.n_embd)
-            partial[column] = sums.at[0][i];
+            partial[column] = sums.at[half][at];
     }
 }
 
@@ -225,13 +251,13 @@ __global__ static void fold_kernel(struct moec_cuda_mlp mlp)
 static void activate(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
 {
     if (mlp.most <= MOEC_CUDA_FEW) {
-        const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_HALVES), mlp.most, mlp.n_jobs);
-        MOEC_CUDA_LAUNCH((activate_kernel<1, 1>), grid, stream, mlp);
+        const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_QUADS), mlp.most, mlp.n_jobs);
+        MOEC_CUDA_LAUNCH(activate_few_kernel, grid, stream, mlp);
         return;
     }
     const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_HALVES * MANY_NEURONS),
                     moec_cuda_blocks(mlp.most, MANY_ROWS), mlp.n_jobs);
-    MOEC_CUDA_LAUNCH((activate_kernel<MANY_NEURONS, MANY_ROWS>), grid, stream, mlp);
+    MOEC_CUDA_LAUNCH(activate_kernel, grid, stream, mlp);
 }
 
 static void add_up(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
@@ -243,7 +269,8 @@ static void add_up(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &m
         return;
     }
     const uint32_t n_columns = moec_cuda_blocks(mlp.n_embd + MOEC_CUDA_LANES - 1, MOEC_CUDA_BLOCK);
-    MOEC_CUDA_LAUNCH(chunk_kernel, dim3(n_blocks, mlp.most, mlp.n_jobs * chunks_of(mlp)), stream, mlp);
+    const uint32_t n_pieces = moec_cuda_blocks(mlp.n_embd, MOEC_CUDA_WEIGHTS * MOEC_CUDA_QUADS);
+    MOEC_CUDA_LAUNCH(chunk_kernel, dim3(n_pieces, mlp.most, mlp.n_jobs * chunks_of(mlp)), stream, mlp);
     MOEC_CUDA_LAUNCH(fold_kernel, dim3(n_columns, mlp.most, mlp.n_jobs), stream, mlp);
 }
 

@@ -1,9 +1,11 @@
-/* Products with dense matrices: dots, weighted sums, rows looked up. A few tokens go with a row a half warp;
- * more share decoded weights, several rows and tokens a half warp. */
-#include "runtime/cuda/kernels/products.cuh"
+/* Products with dense matrices: dots, weighted sums, rows looked up. A few tokens go with a row four
+ * threads; more share decoded weights, several rows and tokens a half warp. */
+#include "runtime/cuda/kernels/quads.cuh"
+#include "runtime/cuda/kernels/tiles.cuh"
 #include "runtime/kernels/kernels_exp.h"
 
-#define FEW_TOKENS  2 /* up to which a half warp has one token and one row */
+#define FEW_TOKENS  2  /* up to which four threads have one token and one row */
+#define SOME_TOKENS 16 /* up to which a half warp has several of both, without shared memory */
 #define MANY_TOKENS 8
 #define MANY_ROWS   4
 
@@ -63,6 +65,55 @@ __global__ static void product_kernel(struct moec_cuda_product product)
     }
 }
 
+/* One token, a row four threads. */
+__global__ static void vector_kernel(struct moec_cuda_product product)
+{
+    const uint32_t row = blockIdx.x * MOEC_CUDA_QUADS + quad_of_block(), token = blockIdx.y;
+    const size_t batch = blockIdx.z, at = batch * product.y_step + row;
+    if (row >= product.n_rows)
+        return;
+    float value = dot_quad(product.matrix, product.first_row + blockIdx.z * product.row_step + row,
+                           product.x + batch * product.x_step + token * product.x_stride);
+    if (lane_of_quad() != 0)
+        return;
+    if (product.bias != NULL)
+        value = value + product.bias[at];
+    sink_output(product, value, row_of(product.y, token) + at);
+}
+
+/* A tile of rows and tokens, a block. */
+__global__ static void tile_kernel(struct moec_cuda_product product)
+{
+    MOEC_CUDA_SHARED(float, weights, 2 * MOEC_CUDA_TILE_FLOATS);
+    const uint32_t row = blockIdx.x * MOEC_CUDA_TILE_ROWS,
+                   token = (blockIdx.y * MOEC_CUDA_HALVES + half_of_block()) * MOEC_CUDA_TILE_TOKENS;
+    const uint32_t first_row = product.first_row + blockIdx.z * product.row_step;
+    const size_t batch = blockIdx.z;
+    struct token_rows<MOEC_CUDA_TILE_TOKENS> x;
+    float acc[MOEC_CUDA_TILE_ROWS][MOEC_CUDA_TILE_TOKENS];
+#pragma unroll
+    for (uint32_t t = 0; t < MOEC_CUDA_TILE_TOKENS; t++) {
+        const uint32_t at = token + t < product.n_tok ? token + t : product.n_tok - 1;
+        x.at[t] = product.x + batch * product.x_step + at * product.x_stride;
+#pragma unroll
+        for (uint32_t r = 0; r < MOEC_CUDA_TILE_ROWS; r++)
+            acc[r][t] = 0;
+    }
+    FOR_CODEC(product.matrix.codec, (dot_tile<CODEC>(product.matrix, first_row + row,
+                                                     first_row + product.n_rows - 1, x, weights, acc)))
+#pragma unroll
+    for (uint32_t i = 0; i < MOEC_CUDA_TILE_ROWS * MOEC_CUDA_TILE_TOKENS; i++) {
+        const uint32_t r = row + i / MOEC_CUDA_TILE_TOKENS, t = token + i % MOEC_CUDA_TILE_TOKENS;
+        if (i % MOEC_CUDA_LANES != lane_of_half() || r >= product.n_rows || t >= product.n_tok)
+            continue;
+        const size_t at = batch * product.y_step + r;
+        float value = acc[i / MOEC_CUDA_TILE_TOKENS][i % MOEC_CUDA_TILE_TOKENS];
+        if (product.bias != NULL)
+            value = value + product.bias[at];
+        sink_output(product, value, row_of(product.y, t) + at);
+    }
+}
+
 static uint32_t batches(uint32_t n)
 {
     return n > 0 ? n : 1;
@@ -74,13 +125,19 @@ extern "C" void moec_cuda_product_run(struct moec_gpu_stream *stream, const stru
         return;
     const uint32_t n_batch = batches(product->n_batch);
     if (product->n_tok <= FEW_TOKENS) {
-        const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_HALVES), product->n_tok, n_batch);
-        MOEC_CUDA_LAUNCH((product_kernel<1, 1>), grid, stream, *product);
+        const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_QUADS), product->n_tok, n_batch);
+        MOEC_CUDA_LAUNCH(vector_kernel, grid, stream, *product);
         return;
     }
-    const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_HALVES * MANY_ROWS),
-                    moec_cuda_blocks(product->n_tok, MANY_TOKENS), n_batch);
-    MOEC_CUDA_LAUNCH((product_kernel<MANY_ROWS, MANY_TOKENS>), grid, stream, *product);
+    if (product->n_tok <= SOME_TOKENS) {
+        const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_HALVES * MANY_ROWS),
+                        moec_cuda_blocks(product->n_tok, MANY_TOKENS), n_batch);
+        MOEC_CUDA_LAUNCH((product_kernel<MANY_ROWS, MANY_TOKENS>), grid, stream, *product);
+        return;
+    }
+    const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_TILE_ROWS),
+                    moec_cuda_blocks(product->n_tok, MOEC_CUDA_HALVES * MOEC_CUDA_TILE_TOKENS), n_batch);
+    MOEC_CUDA_LAUNCH(tile_kernel, grid, stream, *product);
 }
 
 /* ---- weighted sums ---- */

@@ -80,12 +80,11 @@ struct summed_rows {
     const float *bias; /* (columns), added to the first chunk's sum; or NULL */
 };
 
-/* One chunk: sums.at[t][i] = sum over n < n_rows of h.at[t][n] * the weight of row first + n. With `skips`
- * and one token, rows whose factor is 0 are not read. */
+/* One chunk: sums.at[t][i] = sum over n < n_rows of h.at[t][n] * the weight of row first + n. */
 template <int CODEC, uint32_t TOKENS>
 __device__ static __forceinline__ void
-sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, bool skips,
-             uint32_t block, const struct token_rows<TOKENS> &h, struct column_sums<TOKENS> &sums)
+sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, uint32_t block,
+             const struct token_rows<TOKENS> &h, struct column_sums<TOKENS> &sums)
 {
     const uint32_t left = matrix.columns - block * MOEC_CUDA_WEIGHTS, lane = lane_of_half();
     const uint32_t n = left < MOEC_CUDA_WEIGHTS ? left : MOEC_CUDA_WEIGHTS;
@@ -95,8 +94,6 @@ sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_r
 #pragma unroll(TOKENS == 1 ? 4 : 1)
     for (uint32_t i = 0; i < n_rows; i++) {
         float w[2];
-        if (TOKENS == 1 && skips && h.at[0][i] == 0)
-            continue;
         struct coded_row row = row_begin<CODEC>(matrix, first + i);
         decode_pair<CODEC>(matrix, row, block, n, lane, w);
 #pragma unroll
@@ -105,14 +102,6 @@ sum_chunk_of(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_r
             sums.at[t][1] = fmaf(h.at[t][i], w[1], sums.at[t][1]);
         }
     }
-}
-
-template <uint32_t TOKENS>
-__device__ static __forceinline__ void
-sum_chunk(const struct moec_cuda_matrix &matrix, uint32_t first, uint32_t n_rows, bool skips, uint32_t block,
-          const struct token_rows<TOKENS> &h, struct column_sums<TOKENS> &sums)
-{
-    FOR_CODEC(matrix.codec, (sum_chunk_of<CODEC, TOKENS>(matrix, first, n_rows, skips, block, h, sums)))
 }
 
 /* Chunks in order: the first is the sum, the others are added to it. No rows sum to 0. */
@@ -124,7 +113,7 @@ sum_rows_of(const struct moec_cuda_matrix &matrix, const struct summed_rows &row
     struct column_sums<TOKENS> chunk;
     for (uint32_t done = 0; done == 0 || done < rows.n; done += MOEC_CUDA_CHUNK) {
         const uint32_t n = rows.n - done < MOEC_CUDA_CHUNK ? rows.n - done : MOEC_CUDA_CHUNK;
-        sum_chunk_of<CODEC, TOKENS>(matrix, rows.first + done, n, false, block, h, chunk);
+        sum_chunk_of<CODEC, TOKENS>(matrix, rows.first + done, n, block, h, chunk);
 #pragma unroll
         for (uint32_t i = 0; i < 2 * TOKENS; i++) {
             const uint32_t column = block * MOEC_CUDA_WEIGHTS + i % 2 * MOEC_CUDA_LANES + lane_of_half();
