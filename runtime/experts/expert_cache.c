@@ -281,13 +281,20 @@ static void demand(struct moec_expert_cache *cache, uint32_t key)
         admit_or_wait(cache, key);
 }
 
+/* Makes what lies in the buffer end after so many bytes; whether it does. */
+static bool shrink_arena(struct moec_expert_cache *cache, uint64_t buffer_bytes)
+{
+    if (cache->units != NULL && cache->units->pages != NULL)
+        return moec_unit_pages_limit(cache, buffer_bytes);
+    return moec_arena_shrink(cache->arena, buffer_bytes, &cache->counters->moved_bytes);
+}
+
 void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_bytes)
 {
     (void)pthread_mutex_lock(&cache->lock);
     if (buffer_bytes < cache->buffer_bytes) {
         cache->buffer_bytes = buffer_bytes;
-        while (!moec_residency_limit(cache->residency, buffer_bytes) ||
-               !moec_arena_shrink(cache->arena, buffer_bytes, &cache->counters->moved_bytes)) {
+        while (!moec_residency_limit(cache->residency, buffer_bytes) || !shrink_arena(cache, buffer_bytes)) {
             moec_loader_notify(cache);
             moec_loader_wait_change(cache);
         }

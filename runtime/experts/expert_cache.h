@@ -90,7 +90,8 @@ struct moec_parts_estimate {
     double whole_bytes;
     double read_bytes; /* up, and units with what lies between those that are read together */
     double n_reads;
-    bool pays; /* it takes less time, with requests at what they cost (MOEC_UNIT_GAP_BYTES, or emulated) */
+    bool pays; /* more than twice the time that the requests cost is saved (MOEC_UNIT_GAP_BYTES, or emulated)
+                */
 };
 struct moec_parts_estimate moec_parts_estimate_make(const struct moec_bundle *bundle,
                                                     const struct moec_record_parts *parts,

@@ -120,7 +120,9 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
                                          .n_encoder = moec_config_moe_encoder_count(&cache->bundle->config),
                                          .n_expert = cache->n_expert,
                                          .n_form = cache->n_form,
-                                         .slot_bytes = cache->slot_bytes,
+                                         .slot_bytes = cache->units != NULL && cache->units->pages != NULL
+                                                           ? cache->units->pages->least_bytes
+                                                           : cache->slot_bytes,
                                          .capacity_bytes = cache->buffer_bytes,
                                          .policy = policy_of(&cache->options),
                                          .evict_weights = cache->options.evict_weights,
@@ -266,19 +268,24 @@ static enum moec_status create_parts(struct moec_expert_cache *cache, struct moe
     const struct moec_record_sizes sizes = sizes_of(cache);
     MOEC_TRY(check_buffer(options, &sizes, err));
     cache->buffer_bytes = options->buffer_bytes < sizes.all_bytes ? options->buffer_bytes : sizes.all_bytes;
-    MOEC_TRY(create_residency(cache, err));
+    const uint32_t n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
+    cache->keeps_expected = n_sessions == 1;
     if (options->parts != NULL)
         MOEC_TRY(moec_units_create(cache, err));
-    MOEC_TRY(moec_arena_create(cache->slot_bytes, cache->n_key, cache->buffer_bytes, &cache->arena, err));
+    MOEC_TRY(create_residency(cache, err));
+    const struct moec_unit_pages *pages = cache->units != NULL ? cache->units->pages : NULL;
+    MOEC_TRY(moec_arena_create(cache->slot_bytes, cache->n_key,
+                               pages != NULL ? pages->arena_bytes : cache->buffer_bytes, &cache->arena, err));
     MOEC_TRY(create_reader(cache, err));
+    if (pages != NULL)
+        moec_unit_pages_begin(cache);
     MOEC_TRY(create_preload(cache, sizes.all_bytes, err));
     MOEC_TRY(fill(cache, err));
     const bool equal_sizes = sizes.all_bytes == sizes.largest_bytes * cache->n_key;
-    const uint32_t n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
-    cache->keeps_expected = n_sessions == 1;
     cache->experts.ops = &moec_cache_ops;
     cache->experts.max_held =
-        records_held(least_bytes_of(cache), sizes.largest_bytes, equal_sizes, n_sessions);
+        pages != NULL ? pages->max_held
+                      : records_held(least_bytes_of(cache), sizes.largest_bytes, equal_sizes, n_sessions);
     return moec_loader_start(cache, err);
 }
 

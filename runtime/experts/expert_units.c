@@ -78,12 +78,16 @@ static uint64_t *bits_of(const struct moec_expert_units *units, uint64_t *bits, 
 }
 
 /* Where a key's record begins in its slot. */
+static uint32_t place_in_slot(const struct moec_expert_cache *cache, uint32_t key)
+{
+    return moec_storage_place_of(cache->storages[0], moec_cache_ordinal(cache, key),
+                                 moec_cache_expert(cache, key))
+        .skip;
+}
+
 static uint8_t *record_of(const struct moec_expert_cache *cache, uint32_t key)
 {
-    return moec_arena_slot(cache->arena, key) + moec_storage_place_of(cache->storages[0],
-                                                                      moec_cache_ordinal(cache, key),
-                                                                      moec_cache_expert(cache, key))
-                                                    .skip;
+    return moec_arena_slot(cache->arena, key) + place_in_slot(cache, key);
 }
 
 static void enlist(struct moec_expert_units *units, uint32_t key)
@@ -148,7 +152,8 @@ uint64_t moec_units_table_bytes(const struct moec_bundle *bundle,
     return sizeof(struct moec_expert_units) +
            sizes.n_key * (3 * (uint64_t)sizes.n_words * sizeof(uint64_t) + sizeof(struct moec_unit_entry) +
                           sizeof(struct moec_key_link)) +
-           MOEC_UNIT_READS * sizeof(struct moec_cache_read) + sizes.ring_bytes;
+           MOEC_UNIT_READS * sizeof(struct moec_cache_read) + sizes.ring_bytes +
+           moec_unit_pages_table_bytes(sizes.n_key, moec_record_sizes_of(bundle, 0).largest_bytes);
 }
 
 enum moec_status moec_units_create(struct moec_expert_cache *cache, struct moec_error *err)
@@ -166,6 +171,7 @@ enum moec_status moec_units_create(struct moec_expert_cache *cache, struct moec_
     units->n_words = sizes.n_words;
     units->ring_bytes = sizes.ring_bytes;
     units->read_bytes = sizes.read_bytes;
+    MOEC_TRY(moec_unit_pages_create(cache, &units->pages, err));
     units->gap_bytes = gap_bytes_of(&cache->options.io.emulation);
     units->list = moec_key_list_empty();
     MOEC_TRY(moec_alloc((void **)&units->resident, n_words, sizeof(uint64_t), what, err));
@@ -190,6 +196,7 @@ void moec_units_free(struct moec_expert_cache *cache)
     free(units->flying);
     free(units->entries);
     free(units->links);
+    moec_unit_pages_free(units->pages);
     free(units->reads);
     free(units->ring);
     free(units);
@@ -228,7 +235,8 @@ struct moec_parts_estimate moec_parts_estimate_make(const struct moec_bundle *bu
     sum.whole_bytes /= n;
     sum.read_bytes /= n;
     sum.n_reads /= n;
-    sum.pays = sum.read_bytes + (sum.n_reads - 1) * (double)gap_bytes < sum.whole_bytes;
+    /* Twice: later tokens ask for more of the same expert, which a whole record would have given them. */
+    sum.pays = sum.whole_bytes - sum.read_bytes > 2 * (sum.n_reads - 1) * (double)gap_bytes;
     return sum;
 }
 
@@ -241,6 +249,7 @@ void moec_units_forget(struct moec_expert_cache *cache, uint32_t key)
         return;
     const size_t n_bytes = units->n_words * sizeof(uint64_t);
     delist(units, key);
+    moec_unit_pages_release(cache, key);
     memset(bits_of(units, units->resident, key), 0, n_bytes);
     memset(bits_of(units, units->wanted, key), 0, n_bytes);
     memset(bits_of(units, units->flying, key), 0, n_bytes);
@@ -262,6 +271,7 @@ static void fill_with_zeros(struct moec_expert_cache *cache, uint32_t key)
     struct moec_expert_units *units = cache->units;
     const struct shape shape = shape_of(cache, key);
     uint8_t *record = record_of(cache, key);
+    (void)moec_unit_pages_take(cache, key, 0, cache->slot_bytes[key]);
     for (uint32_t unit = 0; unit < shape.n_unit; unit++) {
         const struct moec_record_range range = span_of(&shape, unit, 1);
         if (!bit_of(bits_of(units, units->resident, key), unit))
@@ -499,11 +509,13 @@ void moec_units_finish(struct moec_expert_cache *cache, struct moec_cache_read *
     uint64_t *flying = bits_of(units, units->flying, key), failed = 0;
     units->n_flying--;
     read->is_flying = false;
-    if (part->visit != entry->visit) {
+    const struct shape shape = shape_of(cache, key);
+    const struct moec_record_range span = span_of(&shape, part->first, part->n);
+    if (part->visit != entry->visit ||
+        !moec_unit_pages_take(cache, key, place_in_slot(cache, key) + span.offset, span.n_bytes)) {
         leave_ring(units);
         return;
     }
-    const struct shape shape = shape_of(cache, key);
     uint8_t *record = record_of(cache, key);
     for (uint32_t i = 0; i < part->n; i++) {
         const uint64_t bit = (uint64_t)1 << i;

@@ -16,6 +16,7 @@
 #define MOEC_RUNTIME_EXPERT_UNITS_H
 
 #include "formats/bundle/record_parts.h"
+#include "runtime/experts/unit_pages.h"
 #include "runtime/policy/key_list.h"
 
 struct moec_expert_cache;
@@ -46,6 +47,7 @@ struct moec_expert_units {
     struct moec_unit_entry *entries;       /* (n_key), owned */
     struct moec_key_link *links;           /* likewise */
     struct moec_key_list list;             /* keys of which units are wanted */
+    struct moec_unit_pages *pages;         /* owned; NULL: slots count as a whole */
     uint64_t gap_bytes;                    /* that are read rather than making another request */
     /* What is read stands in a ring until it is checked; reads leave it in the order in which they began. */
     struct moec_cache_read *reads; /* (MOEC_UNIT_READS), owned: n from `first` on, going round */

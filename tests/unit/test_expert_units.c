@@ -7,7 +7,7 @@
 
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
-#include "runtime/experts/expert_cache.h"
+#include "runtime/experts/expert_cache_internal.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,7 +26,8 @@ struct place {
     struct moec_record_parts parts;
 };
 
-static struct place *place_open(uint32_t alignment, uint32_t direct_unit)
+/* With records of several sizes, or of one with `bits`. */
+static struct place *place_make(uint32_t alignment, uint32_t direct_unit, int bits)
 {
     static const uint16_t shares[] = {500};
     struct place *place = calloc(1, sizeof *place);
@@ -34,6 +35,8 @@ static struct place *place_open(uint32_t alignment, uint32_t direct_unit)
     struct moec_sparsity_table table;
     sample_make(&place->sample, N_EXPERT, N_EMBD, N_FF, 91);
     place->sample.parts.alignment = alignment;
+    if (bits > 0)
+        memset(place->sample.assignment, bits, SAMPLE_MOE * N_EXPERT);
     sample_open(&place->sample, &place->folder, &place->path, &place->bundle);
     moec_bundle_close(place->bundle);
     assert_status(moec_sparsity_table_create(&place->sample.config, shares, 1, &table, &err), MOEC_OK, err);
@@ -44,6 +47,11 @@ static struct place *place_open(uint32_t alignment, uint32_t direct_unit)
     assert_status(moec_bundle_load_parts(place->bundle, &place->parts, &err), MOEC_OK, err);
     assert_int_equal(place->parts.n_expert, N_EXPERT);
     return place;
+}
+
+static struct place *place_open(uint32_t alignment, uint32_t direct_unit)
+{
+    return place_make(alignment, direct_unit, 0);
 }
 
 static void place_close(struct place *place)
@@ -155,6 +163,44 @@ static void test_expert_units__every_budget_gives_the_same_bytes(void **state)
     run_budgets(64, 64);
     run_budgets(MOEC_BUNDLE_SMALL_ALIGNMENT, 512);
     run_budgets(MOEC_BUNDLE_SMALL_ALIGNMENT, 4096);
+}
+
+/* Where slots take memory by pages, more experts are in a buffer than whole records would fit, and no more
+ * bytes than it has. */
+static void test_expert_units__buffer_holds_more_experts(void **state)
+{
+    (void)state;
+    struct place *place = place_make(4096, 4096, 16);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    uint64_t random = 9;
+    for (uint64_t n = 6; n < SAMPLE_MOE * N_EXPERT; n += 3) {
+        const struct moec_expert_cache_options options = {.buffer_bytes = n * sizes.largest_bytes,
+                                                          .least_bytes = 6 * sizes.largest_bytes,
+                                                          .is_warm = n % 2 == 0};
+        struct moec_expert_cache *cache = cache_of(place, &options);
+        struct moec_experts *source = moec_expert_cache_experts(cache);
+        uint32_t n_wrong = 0, most = 0;
+        const struct moec_unit_pages *pages = cache->units->pages;
+        assert_non_null(pages);
+        for (uint32_t i = 0; i < 400; i++) {
+            uint64_t neurons[N_WORD];
+            struct moec_error err = {0};
+            draw(&random, i < 200 ? 1 : i % 9, neurons);
+            assert_true(use(place, source, random_u32(&random) % SAMPLE_MOE, random_u32(&random) % N_EXPERT,
+                            neurons, i > 200 && i % 8 == 0, &n_wrong, &err));
+            uint32_t n_there = 0;
+            for (uint32_t key = 0; key < cache->n_key; key++)
+                n_there += cache->entries[key].state == MOEC_CACHE_READY;
+            most = n_there > most ? n_there : most;
+            assert_true(pages->used_bytes <= moec_expert_cache_buffer_bytes(cache));
+            if (i == 300)
+                moec_expert_cache_shrink(cache, options.least_bytes);
+        }
+        assert_int_equal(n_wrong, 0);
+        assert_true(most > n);
+        moec_expert_cache_free(cache);
+    }
+    place_close(place);
 }
 
 /* What is there is not read again, and nothing that was not asked for is read. */
@@ -397,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expert_units__every_budget_gives_the_same_bytes),
+        cmocka_unit_test(test_expert_units__buffer_holds_more_experts),
         cmocka_unit_test(test_expert_units__reads_what_is_missing),
         cmocka_unit_test(test_expert_units__failed_reads_are_tried_again),
         cmocka_unit_test(test_expert_units__damage_is_named),
