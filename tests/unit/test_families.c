@@ -6,6 +6,7 @@
 #include "tests/unit/kernel_sets.h"
 
 #include "formats/checkpoint/checkpoint_write.h"
+#include "runtime/forward/rope.h"
 
 #include <math.h>
 
@@ -348,6 +349,24 @@ static void test_families__survive_bundle_and_export(void **state)
     }
 }
 
+/* Llama 4 Scout has one bound for fast and slow pairs: of these four, whose turns take 6.28 to 6283
+ * positions, two are shorter than 64. */
+static void test_families__one_bound_of_rope(void **state)
+{
+    (void)state;
+    static struct moec_config config;
+    struct moec_layer_kind kind = {.n_head = 1, .head_dim = 8, .rope_theta = 10000};
+    float plain[4], scaled[4];
+    moec_rope_fill(&config, &kind, plain);
+    kind.rope_scaling = (struct moec_rope_scaling){
+        .kind = MOEC_ROPE_LLAMA3, .factor = 16, .beta_fast = 1, .beta_slow = 1, .original_positions = 64};
+    moec_rope_fill(&config, &kind, scaled);
+    for (int i = 0; i < 4; i++) {
+        const float expected = i < 2 ? plain[i] : plain[i] / 16;
+        assert_memory_equal(&scaled[i], &expected, sizeof expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_families__sessions_go_back),
         cmocka_unit_test(test_families__greedy_text_is_the_same),
         cmocka_unit_test(test_families__survive_bundle_and_export),
+        cmocka_unit_test(test_families__one_bound_of_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
