@@ -108,6 +108,9 @@ struct moert_options {
     const char *device;
     uint64_t
         vram_bytes; /* limit on what is allocated of the device's memory; 0 = most of what is free there */
+    /* With a device: the processor computes a missed expert where it is done before the device would have it
+     * (Fiddler, arXiv:2402.07033), by times that are measured; for one session. The output stays the same. */
+    bool cooperates;
     /* "canonical", or "int8": activations are rounded to INT8 and products with integer codes are sums of
      * integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on every
      * instruction set too. NULL: the one that the bundle's certificate means (moec compile --arithmetic),
@@ -279,9 +282,10 @@ MOERT_API struct moert_stats moert_engine_layer_stats(const struct moert_engine 
 /* Experts that a router asked for, by the pool on the device: all 0 without one. Those of moert_stats are
  * then of what the pool asks for. */
 struct moert_pool_stats {
-    uint64_t hits;   /* on the device when the router answered */
-    uint64_t late;   /* on their way there */
-    uint64_t misses; /* in the process's memory, or in storage */
+    uint64_t hits;            /* on the device when the router answered */
+    uint64_t late;            /* on their way there */
+    uint64_t misses;          /* in the process's memory, or in storage */
+    uint64_t computed_by_cpu; /* of these, with options.cooperates */
     uint64_t evictions;
     uint64_t copied_bytes;   /* to the device, guesses included: */
     uint64_t guessed_bytes;  /* of what options.predict names, copied before it was asked for */

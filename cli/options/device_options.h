@@ -10,12 +10,16 @@
     {"device", 0, "cuda[:N]", NULL,                                                                           \
      "Run on this GPU, experts in a pool there in front of the buffer in memory; results stay the same.",     \
      flags},                                                                                                  \
+    {"cooperate", 0, NULL, NULL,                                                                             \
+     "With --device: the processor computes an expert that the GPU misses where it is done first.",           \
+     CLI_RARE},                                                                                               \
     {"vram", 0, "SIZE", NULL,                                                                                 \
      "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
 /* clang-format on */
 
-/* The device's name, NULL without one, and the limit, 0 without one. Errors: MOEC_ERR_USAGE. */
+/* The device's name, NULL without one, the limit, 0 without one, and --cooperate. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_read_device(const struct cli_args *args, const char **device,
-                                                  uint64_t *vram_bytes, struct moec_error *err);
+                                                  uint64_t *vram_bytes, bool *cooperates,
+                                                  struct moec_error *err);
 
 #endif

@@ -82,6 +82,9 @@ static void print_device(FILE *out, const struct moert_engine *engine, const str
             " evicted there; %s copied to it\n",
             stats.hits, stats.late, stats.misses, 100 * rate((double)stats.hits, (double)n_asked),
             stats.evictions, cli_memory_text(a, stats.copied_bytes));
+    if (stats.computed_by_cpu > 0)
+        fprintf(out, "          %" PRIu64 " of the misses were computed by the processor\n",
+                stats.computed_by_cpu);
     if (stats.useful_guesses + stats.wasted_guesses > 0)
         fprintf(out, "          of that %s guessed: %" PRIu64 " useful, %" PRIu64 " wasted\n",
                 cli_memory_text(a, stats.guessed_bytes), stats.useful_guesses, stats.wasted_guesses);
@@ -313,6 +316,7 @@ static void put_device(struct node *root, const struct moert_engine *engine, con
     put_u64(&device, "hits", stats.hits);
     put_u64(&device, "late", stats.late);
     put_u64(&device, "misses", stats.misses);
+    put_u64(&device, "computed_by_cpu", stats.computed_by_cpu);
     put_u64(&device, "evictions", stats.evictions);
     put_u64(&device, "copied_bytes", stats.copied_bytes);
     put_u64(&device, "guessed_bytes", stats.guessed_bytes);

@@ -71,6 +71,7 @@ struct moec_bench_options {
     const char *arithmetic;       /* NULL: as certified, else "canonical" */
     const char *device;           /* of all rows, one at a time: "cuda:1"; NULL: none */
     uint64_t vram_bytes;          /* of it, but of rows with everything resident; 0: most of what is free */
+    bool cooperates;              /* on it: the processor computes missed experts too */
     const struct moec_rows *rows; /* data, borrowed; NULL: a text that moec brings */
 };
 

@@ -108,6 +108,7 @@ static struct moec_bench_row start_row(const struct plan *plan, const char *mode
                    .decisions = options->decisions,
                    .device = options->device,
                    .vram_bytes = options->vram_bytes,
+                   .cooperates = options->cooperates,
                    .n_threads = options->n_threads},
     };
 }

@@ -68,6 +68,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.memory_bytes = engine->memory_bytes;
     options.device = engine->device;
     options.vram_bytes = engine->vram_bytes;
+    options.cooperates = engine->cooperates;
     return options;
 }
 

@@ -38,6 +38,7 @@ struct moec_bench_engine {
     uint32_t copy, preload_count;
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */
     const char *device;                         /* NULL: none */
+    bool cooperates;
     uint64_t vram_bytes;
     uint64_t emulate_bytes_per_second, emulate_latency_ns, emulate_request_ns;
     int n_threads;

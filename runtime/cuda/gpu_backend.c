@@ -18,9 +18,17 @@ static uint64_t staging_bytes(const struct moec_config *config, uint32_t max_tok
     return moec_gpu_mixer_staging_bytes(config, max_tokens) + moec_gpu_mlp_staging_bytes(config, max_tokens);
 }
 
+static uint64_t given_bytes(const struct moec_config *config)
+{
+    return (uint64_t)MOEC_COOPERATION_TOKENS * config->top_k * moec_lanes_padded(config->n_embd) *
+           sizeof(float);
+}
+
 static uint64_t answer_bytes(const struct moec_config *config, uint32_t max_tokens)
 {
-    return moec_gpu_answer_floats(config, max_tokens) * sizeof(float) + MOEC_GPU_COUNTED * sizeof(uint32_t);
+    return (moec_gpu_answer_floats(config, max_tokens) + MOEC_GPU_COUNTED +
+            MOEC_COOPERATION_TOKENS * moec_lanes_padded(config->n_embd)) *
+           sizeof(float);
 }
 
 struct moec_gpu_backend_sizes moec_gpu_backend_sizes_of(const struct moec_config *config, uint32_t max_tokens)
@@ -147,13 +155,17 @@ static enum moec_status create(struct moec_gpu_backend *b, struct moec_error *er
     MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err));
     MOEC_TRY(b->ops->alloc_pinned(b->gpu, answer_bytes(b->config, b->max_tokens), "logits",
                                   (void **)&b->answers, err));
+    if (b->cooperates)
+        MOEC_TRY(b->ops->alloc_pinned(b->gpu, given_bytes(b->config), "experts of the processor",
+                                      (void **)&b->given, err));
     return moec_gpu_staging_create(b->gpu, b->stream, staging_bytes(b->config, b->max_tokens), &b->staging,
                                    err);
 }
 
 enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
                                          const struct moec_gpu_kernels *kernels, uint32_t max_tokens,
-                                         struct moec_gpu_backend **out, struct moec_error *err)
+                                         bool cooperates, struct moec_gpu_backend **out,
+                                         struct moec_error *err)
 {
     static const struct moec_backend_ops ops = {.alloc = backend_alloc,
                                                 .free = backend_free,
@@ -169,6 +181,7 @@ enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
                                                 .score = moec_gpu_score,
                                                 .scale = moec_gpu_scale,
                                                 .experts = moec_gpu_run_experts,
+                                                .give = moec_gpu_give,
                                                 .shared = moec_gpu_shared,
                                                 .combine = moec_gpu_combine,
                                                 .head = backend_head};
@@ -183,6 +196,7 @@ enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
                                    .ops = model->gpu->ops,
                                    .stream = model->stream,
                                    .max_tokens = max_tokens,
+                                   .cooperates = cooperates,
                                    .stride = moec_lanes_padded(config->n_embd),
                                    .mixer_stride = moec_gpu_mixer_stride(config),
                                    .h_stride = moec_lanes_padded(moec_gpu_most_neurons(config)),
@@ -204,6 +218,7 @@ void moec_gpu_backend_free(struct moec_gpu_backend *b)
         (void)b->ops->finish(b->gpu, b->stream, NULL);
     moec_gpu_staging_release(&b->staging);
     b->ops->free_pinned(b->gpu, b->answers);
+    b->ops->free_pinned(b->gpu, b->given);
     b->ops->free(b->gpu, b->memory);
     free(b->positions);
     free(b);

@@ -22,10 +22,12 @@ struct moec_gpu_backend_sizes {
 struct moec_gpu_backend_sizes moec_gpu_backend_sizes_of(const struct moec_config *config,
                                                         uint32_t max_tokens);
 
-/* Model and kernels are borrowed until freed. Errors: the device's. */
+/* Model and kernels are borrowed until freed. With `cooperates` the source of experts may leave some to the
+ * process, in batches of up to MOEC_COOPERATION_TOKENS. Errors: the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
                                                           const struct moec_gpu_kernels *kernels,
-                                                          uint32_t max_tokens, struct moec_gpu_backend **out,
+                                                          uint32_t max_tokens, bool cooperates,
+                                                          struct moec_gpu_backend **out,
                                                           struct moec_error *err);
 /* NULL-safe. What was allocated by it has been freed. */
 void moec_gpu_backend_free(struct moec_gpu_backend *backend);

@@ -1,5 +1,7 @@
 #include "runtime/cuda/gpu_experts_internal.h"
 
+#include "formats/base/clock.h"
+#include "runtime/policy/cooperation.h"
 #include "runtime/policy/read_order.h"
 
 #include <string.h>
@@ -160,6 +162,14 @@ static void forgo_behind(struct moec_gpu_experts *experts, struct moec_expert_re
         behind->ops->forgo(behind, request);
 }
 
+/* Records behind that copies may hold together; those that the processor holds leave less. */
+static uint64_t most_behind(const struct moec_gpu_experts *experts)
+{
+    const uint64_t bound = experts->setup.behind->max_held > 0 ? experts->setup.behind->max_held : 1;
+    const uint64_t most = bound > MOEC_GPU_FLYING ? MOEC_GPU_FLYING : bound;
+    return most > experts->n_here ? most - experts->n_here : 0;
+}
+
 /* Takes the record of an admitted key and begins to copy it. On failure the key is absent again. */
 static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expert_request request,
                               struct moec_error *err)
@@ -167,9 +177,7 @@ static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expe
     struct moec_experts *behind = experts->setup.behind;
     const uint32_t key = moec_gpu_key(experts, request);
     struct moec_gpu_entry *entry = &experts->entries[key];
-    const uint64_t most = behind->max_held > MOEC_GPU_FLYING ? MOEC_GPU_FLYING
-                          : behind->max_held > 0             ? behind->max_held
-                                                             : 1;
+    const uint64_t room = most_behind(experts), most = room > 0 ? room : 1;
     const bool was_asked = entry->asked > 0;
     struct moec_mlp mlp;
     enum moec_status status = MOEC_OK;
@@ -209,9 +217,11 @@ static void bring_wanted(struct moec_gpu_experts *experts)
                                                     .form =
                                                         experts->wanted_form + wanted / experts->n_expert};
         const uint32_t key = moec_gpu_key(experts, request);
-        if (experts->entries[key].asked == 0 || moec_residency_is_present(experts->residency, key))
+        if (experts->entries[key].asked == 0 || experts->entries[key].is_here ||
+            moec_residency_is_present(experts->residency, key))
             continue;
         if (!moec_gpu_is_ready_behind(experts, request) ||
+            (experts->n_here > 0 && most_behind(experts) == 0) ||
             experts->n_copy - experts->n_landed == MOEC_GPU_FLYING || !admit(experts, key))
             return;
         if (bring(experts, request, NULL) != MOEC_OK)
@@ -268,6 +278,32 @@ static uint32_t ask(struct moec_gpu_experts *experts, const struct moec_router_a
     return n_missing;
 }
 
+/* Leaves to the processor what it would have done before the device had its record, in the order in which the
+ * missing ones are taken. */
+static void share_missing(struct moec_gpu_experts *experts, const struct moec_router_answer *answer)
+{
+    struct moec_cooperation at = {0};
+    if (!experts->setup.cooperates || answer->n_tok > MOEC_COOPERATION_TOKENS)
+        return;
+    experts->n_here_tok = answer->n_tok;
+    for (uint32_t i = 0; i < experts->n_wanted; i++) {
+        const uint32_t wanted = experts->order[i];
+        const struct moec_expert_request request = {.layer = answer->layer,
+                                                    .expert = wanted % experts->n_expert,
+                                                    .form = answer->form + wanted / experts->n_expert};
+        const uint32_t key = moec_gpu_key(experts, request);
+        const double n_bytes = (double)moec_gpu_layout(experts, key)->n_bytes;
+        at.cpu_ns = experts->cpu_byte_ns * n_bytes * answer->n_tok;
+        at.copy_ns = experts->copy_byte_ns * n_bytes;
+        experts->entries[key].is_here = moec_cooperation_takes_cpu(&at);
+        experts->counters.computed_here += experts->entries[key].is_here;
+        if (experts->entries[key].is_here)
+            at.cpu_free_ns += at.cpu_ns;
+        else
+            at.bus_free_ns += at.copy_ns;
+    }
+}
+
 static void gpu_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct moec_gpu_experts *experts = of(self);
@@ -277,6 +313,7 @@ static void gpu_expect(struct moec_experts *self, const struct moec_router_answe
     (void)look(experts, NULL);
     const uint32_t n_missing = ask(experts, answer);
     ask_behind(experts, answer, n_missing);
+    share_missing(experts, answer);
     moec_gpu_preload_answer(experts, answer);
     if (answer->order != NULL) {
         moec_read_order(answer->n_active, experts->was_present, experts->is_ready, false, NULL,
@@ -363,6 +400,7 @@ static void end_wish(struct moec_gpu_experts *experts, struct moec_expert_reques
         (void)pthread_cond_broadcast(&experts->released);
     } else if (entry->asked > 0) {
         entry->asked--;
+        entry->is_here = false;
         forgo_behind(experts, request);
     }
 }
@@ -452,13 +490,54 @@ static enum moec_status take(struct moec_gpu_experts *experts, struct moec_exper
     return MOEC_OK;
 }
 
+/* An expert that the processor computes is held behind until it is released. */
+static enum moec_status take_here(struct moec_gpu_experts *experts, struct moec_expert_request request,
+                                  struct moec_mlp *mlp, struct moec_error *err)
+{
+    struct moec_experts *behind = experts->setup.behind;
+    const uint32_t key = moec_gpu_key(experts, request);
+    struct moec_gpu_entry *entry = &experts->entries[key];
+    const uint64_t most = most_behind(experts);
+    const bool is_ready = moec_gpu_is_ready_behind(experts, request);
+    const enum moec_status status = land(experts, is_ready && most > 0 ? most - 1 : 0, err);
+    entry->asked--;
+    entry->is_here = false;
+    if (status != MOEC_OK) {
+        forgo_behind(experts, request);
+        return status;
+    }
+    MOEC_TRY(behind->ops->acquire(behind, request, mlp, err));
+    entry->is_held_here = true;
+    if (experts->n_here++ == 0) {
+        experts->here_since_ns = moec_now_ns();
+        experts->here_bytes = 0;
+    }
+    experts->here_bytes += (double)moec_gpu_layout(experts, key)->n_bytes * experts->n_here_tok;
+    return MOEC_OK;
+}
+
+#define STEP 0.125 /* weight of a new sample in the mean of the processor's times */
+
+static void release_here(struct moec_gpu_experts *experts, struct moec_expert_request request)
+{
+    struct moec_experts *behind = experts->setup.behind;
+    experts->entries[moec_gpu_key(experts, request)].is_held_here = false;
+    behind->ops->release(behind, request);
+    if (--experts->n_here > 0 || experts->setup.cpu_byte_ns > 0)
+        return;
+    const double byte_ns = (double)(moec_now_ns() - experts->here_since_ns) / experts->here_bytes;
+    experts->cpu_byte_ns += experts->cpu_byte_ns > 0 ? STEP * (byte_ns - experts->cpu_byte_ns) : byte_ns;
+}
+
 static enum moec_status gpu_acquire(struct moec_experts *self, struct moec_expert_request request,
                                     struct moec_mlp *mlp, struct moec_error *err)
 {
     struct moec_gpu_experts *experts = of(self);
     MOEC_TRY(check_request(experts, request, err));
     (void)pthread_mutex_lock(&experts->lock);
-    const enum moec_status status = take(experts, request, mlp, err);
+    const bool is_here = experts->entries[moec_gpu_key(experts, request)].is_here;
+    const enum moec_status status =
+        is_here ? take_here(experts, request, mlp, err) : take(experts, request, mlp, err);
     (void)pthread_mutex_unlock(&experts->lock);
     return status;
 }
@@ -472,7 +551,10 @@ static void gpu_release(struct moec_experts *self, struct moec_expert_request re
     (void)pthread_mutex_lock(&experts->lock);
     const uint32_t key = moec_gpu_key(experts, request);
     struct moec_gpu_entry *entry = &experts->entries[key];
-    if (entry->held > 0) {
+    if (entry->is_held_here) {
+        release_here(experts, request);
+        bring_wanted(experts);
+    } else if (entry->held > 0) {
         entry->held--;
         experts->n_held--;
         entry->used = ++experts->n_mark;
@@ -504,9 +586,20 @@ static bool gpu_ready(struct moec_experts *self, struct moec_expert_request requ
     (void)pthread_mutex_lock(&experts->lock);
     const uint32_t key = moec_gpu_key(experts, request);
     (void)look(experts, NULL);
-    const bool ready = moec_residency_is_present(experts->residency, key) && is_there(experts, key);
+    const bool ready = experts->entries[key].is_here
+                           ? moec_gpu_is_ready_behind(experts, request) && most_behind(experts) > 1
+                           : moec_residency_is_present(experts->residency, key) && is_there(experts, key);
     (void)pthread_mutex_unlock(&experts->lock);
     return ready;
+}
+
+static bool gpu_is_here(struct moec_experts *self, struct moec_expert_request request)
+{
+    struct moec_gpu_experts *experts = of(self);
+    (void)pthread_mutex_lock(&experts->lock);
+    const bool is_here = experts->entries[moec_gpu_key(experts, request)].is_held_here;
+    (void)pthread_mutex_unlock(&experts->lock);
+    return is_here;
 }
 
 /* 0 where a key is absent, 1 where its record is on its way, 2 where it is there. */
@@ -545,4 +638,5 @@ const struct moec_experts_ops moec_gpu_experts_ops = {.acquire = gpu_acquire,
                                                       .begin = gpu_begin,
                                                       .forgo = gpu_forgo,
                                                       .choose = gpu_choose,
+                                                      .is_here = gpu_is_here,
                                                       .ready = gpu_ready};

@@ -46,7 +46,12 @@ struct moec_gpu_experts_setup {
     const struct moec_predict_ops *predictor; /* NULL = nothing is guessed, nor where all records have room */
     uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
     uint64_t piece_bytes; /* of a guess, between which it may be given up; 0: a mebibyte */
-    uint64_t pool_bytes;  /* at least the largest record; more than all need is not allocated */
+    /* A missed expert is computed by the processor where that is faster (runtime/policy/cooperation.h): for
+     * one session, with a backend that cooperates. Times of a byte; 0: measured, of the processor while it
+     * runs. */
+    bool cooperates;
+    double cpu_byte_ns, copy_byte_ns;
+    uint64_t pool_bytes; /* at least the largest record; more than all need is not allocated */
 };
 
 /* Bytes that records of these copies take in a pool: the largest, all of them. */
@@ -77,6 +82,7 @@ struct moec_gpu_experts_counters {
     uint64_t hits; /* its bytes were in the pool */
     uint64_t late; /* on their way there */
     uint64_t misses;
+    uint64_t computed_here; /* of these, left to the processor */
     uint64_t evictions;
     uint64_t copied_bytes; /* guesses included: */
     uint64_t guessed_bytes;

@@ -1,7 +1,9 @@
 /* How a pool of experts on a GPU is made and freed, and what can be seen of it. */
 #include "runtime/cuda/gpu_experts_internal.h"
 
+#include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "runtime/cuda/gpu_model.h"
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
@@ -40,6 +42,34 @@ uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const st
            n_key * (sizeof(uint64_t) + sizeof(struct moec_gpu_entry) + sizeof(uint32_t)) +
            n_expert * (2 * sizeof(bool) + 4 * sizeof(uint32_t)) +
            moec_residency_state_bytes(n_key, policy_of(policy)) + moec_gpu_preload_bytes(bundle, predictor);
+}
+
+/* What a byte's copy to the pool takes: of as much as the largest record, or some of it, twice. */
+static enum moec_status time_copies(struct moec_gpu_experts *experts, struct moec_error *err)
+{
+    const struct moec_gpu_experts_setup *setup = &experts->setup;
+    const uint64_t largest =
+        moec_gpu_pool_sizes_of(setup->bundle, setup->copies, experts->n_form).largest_bytes;
+    const uint64_t n_bytes = largest < MOEC_GPU_UPLOAD_BYTES ? largest : MOEC_GPU_UPLOAD_BYTES;
+    void *memory = NULL;
+    uint64_t ns = 0;
+    experts->cpu_byte_ns = setup->cpu_byte_ns;
+    experts->copy_byte_ns = setup->copy_byte_ns;
+    if (!setup->cooperates || setup->copy_byte_ns > 0)
+        return MOEC_OK;
+    MOEC_TRY(experts->ops->alloc_pinned(setup->gpu, n_bytes, "a copy that is timed", &memory, err));
+    enum moec_status status = MOEC_OK;
+    for (int turn = 0; turn < 2 && status == MOEC_OK; turn++) { /* the first one warms up */
+        const uint64_t begin_ns = moec_now_ns();
+        status = experts->ops->copy(setup->gpu, experts->stream, MOEC_GPU_TO_DEVICE, experts->pool, memory,
+                                    n_bytes, err);
+        if (status == MOEC_OK)
+            status = experts->ops->finish(setup->gpu, experts->stream, err);
+        ns = moec_now_ns() - begin_ns;
+    }
+    experts->ops->free_pinned(setup->gpu, memory);
+    experts->copy_byte_ns = (double)ns / (double)n_bytes;
+    return status;
 }
 
 static enum moec_status create_tables(struct moec_gpu_experts *experts, struct moec_error *err)
@@ -137,6 +167,7 @@ enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *se
     (void)pthread_cond_init(&experts->released, NULL);
     MOEC_TRY_OUT(create_tables(experts, err));
     MOEC_TRY_OUT(create_pool(experts, err));
+    MOEC_TRY_OUT(time_copies(experts, err));
     MOEC_TRY_OUT(create_residency(experts, err));
     MOEC_TRY_OUT(moec_gpu_preload_create(experts, err));
     *out = experts;

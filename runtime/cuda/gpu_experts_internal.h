@@ -22,6 +22,8 @@ struct moec_gpu_entry {
     uint32_t expected; /* demands of answers for which it is present, and that nobody has taken yet */
     uint32_t asked;    /* demands that the source behind was told of, and that nobody has taken there */
     uint32_t held;
+    bool is_here; /* this answer's is computed by the processor: */
+    bool is_held_here;
     bool is_guess; /* brought, or being brought, by a guess that nobody has asked for yet */
 };
 
@@ -69,6 +71,11 @@ struct moec_gpu_experts {
     uint32_t guessed; /* the key whose guess is on its way, or MOEC_EVICT_NONE */
     bool has_left;    /* a guess that was on its way lost its room: what comes there waits for its pieces */
     bool is_guessed_out; /* nothing more is worth a guess until the next answer */
+
+    /* Experts that the processor computes: held ones, their bytes times tokens, and since when. */
+    uint32_t n_here, n_here_tok;
+    double here_bytes, cpu_byte_ns, copy_byte_ns;
+    uint64_t here_since_ns;
 
     pthread_mutex_t lock;
     pthread_cond_t released;

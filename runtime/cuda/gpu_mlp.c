@@ -155,9 +155,15 @@ enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint3
                       moec_gpu_rows(b->room.logits, b->logits_stride), MOEC_CUDA_STORE);
     if (has_gate)
         multiply_vector(b, weights->shared_expert_gate, n_tok, b->room.shared_input, shared);
+    const bool gives_inputs = b->cooperates && n_tok <= MOEC_COOPERATION_TOKENS;
+    float *inputs = b->answers + moec_gpu_answer_floats(b->config, b->max_tokens) + MOEC_GPU_COUNTED;
+    if (gives_inputs)
+        MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, inputs, b->room.expert_input,
+                              n_tok * b->stride * sizeof(float), err));
     MOEC_TRY(moec_gpu_answer(b, n_floats, err));
     *out = (struct moec_backend_scores){.logits = b->answers,
                                         .logits_stride = b->logits_stride,
+                                        .inputs = gives_inputs ? inputs : NULL,
                                         .shared = has_gate ? b->answers + n_tok * b->logits_stride : NULL};
     return MOEC_OK;
 }
@@ -263,6 +269,20 @@ enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct mo
     batch.pairs = device_pairs;
     batch.piece = piece;
     return run_mlps(b, &batch, err);
+}
+
+enum moec_status moec_gpu_give(struct moec_backend *self, const uint32_t *pairs, uint32_t n,
+                               const float *rows, struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    for (uint32_t i = 0; i < n;
+         i++) { /* the last layer's rows have been sent when this one's router answers */
+        const size_t at = pairs[i] * b->stride, n_bytes = b->stride * sizeof(float);
+        memcpy(b->given + at, rows + at, n_bytes);
+        MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_DEVICE, b->room.ranks + at, b->given + at,
+                              n_bytes, err));
+    }
+    return MOEC_OK;
 }
 
 enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint32_t n_tok,

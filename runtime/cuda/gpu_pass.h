@@ -8,6 +8,7 @@
 #include "runtime/cuda/gpu_room.h"
 #include "runtime/cuda/gpu_staging.h"
 #include "runtime/forward/scratch.h"
+#include "runtime/policy/cooperation.h"
 
 /* A run of an expert whose active neurons the device counts. */
 struct moec_gpu_counted {
@@ -27,7 +28,11 @@ struct moec_gpu_backend {
     size_t stride, mixer_stride, h_stride, logits_stride;
     uint8_t *memory; /* owned, the device's: what `room` is carved from */
     struct moec_gpu_room room;
-    float *answers; /* owned, pinned: logits from the device, then (MOEC_GPU_COUNTED) numbers of neurons */
+    /* owned, pinned: logits from the device, then (MOEC_GPU_COUNTED) numbers of neurons, then
+     * (MOEC_COOPERATION_TOKENS, S) inputs of experts. */
+    float *answers;
+    bool cooperates; /* the process computes some experts */
+    float *given;    /* owned, pinned, (MOEC_COOPERATION_TOKENS x k, S): rows that it computed, by pair */
     struct moec_gpu_counted counted[MOEC_GPU_COUNTED];
     uint32_t n_counted;
     struct moec_gpu_staging staging;
@@ -116,6 +121,8 @@ enum moec_status moec_gpu_scale(struct moec_backend *self, uint32_t n_tok, const
                                 struct moec_error *err);
 enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct moec_mlp_job *jobs,
                                       uint32_t n_jobs, struct moec_error *err);
+enum moec_status moec_gpu_give(struct moec_backend *self, const uint32_t *pairs, uint32_t n,
+                               const float *rows, struct moec_error *err);
 enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
                                  struct moec_error *err);
 enum moec_status moec_gpu_combine(struct moec_backend *self, uint32_t layer,

@@ -38,6 +38,7 @@ enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct 
         .behind = moec_expert_cache_experts(cache),
         .bundle = bundle,
         .policy = options->policy,
+        .cooperates = gpu->cooperates,
         .predictor = options->predictor,
         .preload_count = options->preload_count,
         .evict_weights = options->evict_weights,

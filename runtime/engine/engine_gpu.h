@@ -17,7 +17,8 @@ struct moec_engine_gpu {
     struct moec_vram_plan plan;
     struct moec_gpu_model *model;
     struct moec_gpu_experts *experts;
-    void *pinned; /* the cache's memory */
+    void *pinned;    /* the cache's memory */
+    bool cooperates; /* the processor computes missed experts too */
 };
 
 /* Opens the device of this name ("cuda:1") by an entry, or NULL: that of libmoert-cuda.so. */

@@ -198,8 +198,12 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                                            : NULL;
     if (options->device == NULL && options->vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
+    if (options->cooperates && (options->device == NULL || engine->n_sessions > 1))
+        return moec_fail(err, MOEC_ERR_USAGE, "the processor helps a device, and one session alone");
     if (options->device == NULL)
         return MOEC_OK;
+    if (options->cooperates && engine->bundle->config.router_scales_input)
+        what = "experts on the processor too where the router scales what they read";
     if (what != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
     return moec_gpu_model_check(&engine->bundle->config, err);
@@ -436,6 +440,8 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     MOEC_TRY(check_device(engine, options, err));
     if (options->device != NULL)
         MOEC_TRY(moec_engine_gpu_open(options->device, entry, &engine->gpu, err));
+    if (engine->gpu != NULL)
+        engine->gpu->cooperates = options->cooperates;
     MOEC_TRY(make_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(load_dense(engine, &dense, err));
@@ -673,6 +679,7 @@ struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engin
     return (struct moert_pool_stats){.hits = counters.hits,
                                      .late = counters.late,
                                      .misses = counters.misses,
+                                     .computed_by_cpu = counters.computed_here,
                                      .evictions = counters.evictions,
                                      .copied_bytes = counters.copied_bytes,
                                      .guessed_bytes = counters.guessed_bytes,

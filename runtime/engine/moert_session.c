@@ -38,7 +38,7 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
         MOEC_TRY(moec_forward_use_int8(&session->forward, err));
     if (engine->gpu != NULL) {
         MOEC_TRY(moec_gpu_backend_create(engine->gpu->model, engine->gpu->kernels, engine->plan.max_tokens,
-                                         &session->backend, err));
+                                         engine->gpu->cooperates, &session->backend, err));
         session->forward.backend = moec_gpu_backend_of(session->backend);
     }
     session->forward.trace = engine->trace;

@@ -82,6 +82,12 @@ static bool clocked_ready(struct moec_experts *self, struct moec_expert_request 
     return inner->ops->ready == NULL || inner->ops->ready(inner, request);
 }
 
+static bool clocked_is_here(struct moec_experts *self, struct moec_expert_request request)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    return inner->ops->is_here != NULL && inner->ops->is_here(inner, request);
+}
+
 static void clocked_need(struct moec_experts *self, struct moec_expert_request request,
                          const uint64_t *neurons, bool touches_all)
 {
@@ -108,6 +114,7 @@ static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
                                                     .foresee = clocked_foresee,
                                                     .begin = clocked_begin,
                                                     .forgo = clocked_forgo,
+                                                    .is_here = clocked_is_here,
                                                     .ready = clocked_ready,
                                                     .need = clocked_need,
                                                     .await = clocked_await};

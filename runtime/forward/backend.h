@@ -23,6 +23,9 @@ struct moec_mlp_job;
 struct moec_backend_scores {
     const float *logits; /* (T, logits_stride), without bias */
     size_t logits_stride;
+    /* (T, moec_forward_stride): what the routed experts read, of a backend that leaves some of them to the
+     * process; else NULL. */
+    const float *inputs;
     const float *shared; /* (T): the shared expert's gate . x, before its sigmoid; NULL without such a gate */
 };
 
@@ -80,6 +83,10 @@ struct moec_backend_ops {
                               struct moec_error *err);
     enum moec_status (*experts)(struct moec_backend *self, const struct moec_mlp_job *jobs, uint32_t n_jobs,
                                 struct moec_error *err);
+    /* Outputs that the process computed: of pair pairs[i], i < n, the row pairs[i] of `rows` (T x k,
+     * moec_forward_stride). Of backends that gave it inputs. */
+    enum moec_status (*give)(struct moec_backend *self, const uint32_t *pairs, uint32_t n, const float *rows,
+                             struct moec_error *err);
     enum moec_status (*shared)(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
                                struct moec_error *err);
     enum moec_status (*combine)(struct moec_backend *self, uint32_t layer, const struct moec_backend_sum *sum,

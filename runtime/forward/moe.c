@@ -265,6 +265,27 @@ static void show_experts(const struct moe *moe, const uint32_t *active, uint32_t
     }
 }
 
+/* The held experts whose weights are in the backend's memory there, while the process computes the others. */
+static enum moec_status run_on_backend(const struct moe *moe, uint32_t n_held, struct moec_error *err)
+{
+    struct moec_mlp_job *jobs = moec_forward_scratch(moe->forward)->jobs;
+    struct moec_backend *backend = moe->forward->backend;
+    struct moec_experts *source = moe->forward->experts;
+    uint32_t n_there = 0;
+    for (uint32_t j = 0; j < n_held; j++) {
+        const struct moec_mlp_job job = jobs[j];
+        if (source->ops->is_here != NULL && source->ops->is_here(source, job.request))
+            continue;
+        jobs[j] = jobs[n_there];
+        jobs[n_there++] = job;
+    }
+    MOEC_TRY(backend->ops->experts(backend, jobs, n_there, err));
+    moec_mlp_run(moe->forward, jobs + n_there, n_held - n_there);
+    for (uint32_t j = n_there; j < n_held; j++)
+        MOEC_TRY(backend->ops->give(backend, jobs[j].pairs, jobs[j].n, moe->rank_outputs, err));
+    return MOEC_OK;
+}
+
 /* Computes the block's rows of the held experts active[0..n_held-1], and of the shared expert when it is due.
  */
 static enum moec_status run_held(const struct moe *moe, const uint32_t *active, uint32_t n_held,
@@ -278,7 +299,7 @@ static enum moec_status run_held(const struct moe *moe, const uint32_t *active, 
     if (backend != NULL) {
         if (with_shared && moe->weights->has_shared)
             MOEC_TRY(backend->ops->shared(backend, moe->layer, moe->n, err));
-        return backend->ops->experts(backend, scratch->jobs, n_held, err);
+        return run_on_backend(moe, n_held, err);
     }
     const struct moec_mlp_job shared = shared_job(moe);
     const bool has_bypass = moe->weights->bypass.rows > 0;

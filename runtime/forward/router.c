@@ -245,6 +245,9 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
         MOEC_TRY(backend->ops->norm(backend, layer, n_tok, hidden, err));
         MOEC_TRY(backend->ops->score(backend, layer, n_tok, &scores, err));
         router.scores = &scores;
+        if (scores.inputs != NULL)
+            memcpy(inputs->experts, scores.inputs,
+                   n_tok * moec_forward_scratch(forward)->stride * sizeof *inputs->experts);
     }
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;

@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 
+/* Tokens of a batch, at most, of which the processor computes experts. */
+#define MOEC_COOPERATION_TOKENS 16u
+
 /* When each of the two could begin with it, and what it takes: all in ns on one clock. */
 struct moec_cooperation {
     double now_ns;

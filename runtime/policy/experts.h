@@ -103,6 +103,10 @@ struct moec_experts_ops {
      * used even where a low one would do). */
     uint32_t (*choose)(struct moec_experts *self, struct moec_expert_request request, uint32_t forms);
 
+    /* Optional (NULL: none) of a source whose weights are in a backend's memory: whether those of a held
+     * expert are in the process's all the same, to be computed with there. */
+    bool (*is_here)(struct moec_experts *self, struct moec_expert_request request);
+
     /* Optional (NULL): holds a record as acquire does if it is there now, and nothing else: nobody asked for
      * it, and policies see no use. Whether it was; it is released like others. */
     bool (*borrow)(struct moec_experts *self, struct moec_expert_request request, struct moec_mlp *mlp);

@@ -114,8 +114,9 @@ static enum moec_status mirror_score(struct moec_backend *self, uint32_t layer, 
                                   1);
     }
     mirror->n_scored++;
-    *out = (struct moec_backend_scores){mirror->scores, n_expert,
-                                        weights->shared_expert_gate != NULL ? shared : NULL};
+    *out = (struct moec_backend_scores){.logits = mirror->scores,
+                                        .logits_stride = n_expert,
+                                        .shared = weights->shared_expert_gate != NULL ? shared : NULL};
     return MOEC_OK;
 }
 

@@ -257,7 +257,7 @@ static void put_thresholds(const struct fixture *f, const char *path, float thre
         plan.traffic =
             (struct moec_sparsity_traffic){.active_share = 0.3, .token_bytes = 5, .dense_token_bytes = 9};
     }
-    MUST(moec_bundle_put_sparsity(f->path, &table, is_planned ? &plan : NULL, path, &err));
+    MUST(moec_bundle_put_sparsity(f->path, &table, is_planned ? &plan : NULL, false, path, &err));
     moec_sparsity_table_release(&table);
     if (is_planned)
         moec_sparsity_plan_release(&plan);
@@ -320,6 +320,29 @@ static void both_limits_hold(void **state)
     free(logits);
 }
 
+/* With times that are measured, the first missed expert is the processor's. */
+static void the_processor_helps_a_session(void **state)
+{
+    const struct fixture *f = *state;
+    struct moert_options options = options_of("cuda", (uint64_t)(floor_mib(f) * 1048576) + 16 * KIB);
+    struct moert_engine *engine = NULL;
+    struct moert_session *session = NULL;
+    struct moert_error wrong = {0};
+    float *logits = calloc((size_t)N_TOK * f->n_vocab, sizeof *logits);
+    options.n_sessions = 1;
+    options.cooperates = true;
+    if (open_engine(f, &options, &engine, &wrong) != MOERT_OK ||
+        moert_session_create(engine, &session, &wrong) != MOERT_OK ||
+        read_all(session, 1, f->n_vocab, logits, &wrong) != MOERT_OK)
+        fail_msg("%s", wrong.message);
+    assert_expected(f, logits);
+    const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
+    assert_true(stats.computed_by_cpu > 0 && stats.computed_by_cpu <= stats.misses);
+    moert_session_free(session);
+    moert_engine_close(engine);
+    free(logits);
+}
+
 static void assert_refused(const struct fixture *f, const struct moert_options *options,
                            enum moert_status status, const char *words)
 {
@@ -345,6 +368,9 @@ static void what_cannot_be_is_refused_in_words(void **state)
     assert_refused(f, &options, MOERT_ERR_USAGE, "expected 'cuda' or 'cuda:N'");
     options = options_of(NULL, KIB);
     assert_refused(f, &options, MOERT_ERR_USAGE, "no device");
+    options = options_of("cuda", 0);
+    options.cooperates = true;
+    assert_refused(f, &options, MOERT_ERR_USAGE, "one session alone");
     options = options_of("cuda", 0);
     options.arithmetic = "int8";
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "int8");
@@ -423,6 +449,7 @@ int main(void)
         cmocka_unit_test(decisions_are_those_of_the_cpu),
         cmocka_unit_test(sparsity_is_that_of_the_cpu),
         cmocka_unit_test(both_limits_hold),
+        cmocka_unit_test(the_processor_helps_a_session),
         cmocka_unit_test(what_cannot_be_is_refused_in_words),
         cmocka_unit_test(a_missing_library_is_one_sentence),
         cmocka_unit_test(memory_that_runs_out_leaves_nothing),

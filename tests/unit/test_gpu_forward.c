@@ -104,7 +104,8 @@ static void close_model(struct model *m)
 /* Pool and cache hold so many of the largest records. */
 struct shape {
     uint32_t n_pool, n_cache, max_tokens;
-    uint32_t n_guess; /* after each answer, by the gate; 0 = none */
+    uint32_t n_guess;   /* after each answer, by the gate; 0 = none */
+    double cpu_byte_ns; /* against 1 of a copy, where the processor computes experts too; 0 = not */
 };
 
 struct rig {
@@ -132,9 +133,13 @@ static enum moec_status make_rig(struct rig *rig, const struct shape *shape, str
         .predictor = shape->n_guess > 0 ? &moec_predict_gate : NULL,
         .preload_count = shape->n_guess,
         .piece_bytes = 512,
+        .cooperates = shape->cpu_byte_ns > 0,
+        .cpu_byte_ns = shape->cpu_byte_ns,
+        .copy_byte_ns = 1,
         .pool_bytes = shape->n_pool * moec_gpu_pool_sizes_of(bundle, &(uint32_t){0}, 1).largest_bytes};
     MOEC_TRY(moec_gpu_experts_create(&setup, &rig->experts, wrong));
-    MOEC_TRY(moec_gpu_backend_create(rig->model, &kernels, shape->max_tokens, &rig->backend, wrong));
+    MOEC_TRY(moec_gpu_backend_create(rig->model, &kernels, shape->max_tokens, shape->cpu_byte_ns > 0,
+                                     &rig->backend, wrong));
     MOEC_TRY(moec_forward_init(&rig->forward, rig->m->model, moec_kernels_best(), 1,
                                moec_gpu_experts_source(rig->experts), shape->max_tokens, wrong));
     rig->forward.backend = moec_gpu_backend_of(rig->backend);
@@ -186,7 +191,8 @@ static void assert_run(const struct model *m, uint64_t seed, const struct shape 
 
 static void assert_families(const char *const *names, size_t n)
 {
-    static const struct shape whole = {200, 200, MAX_TOKENS, 0}, small = {3, 4, 7, 2}, single = {1, 1, 1, 0};
+    static const struct shape whole = {200, 200, MAX_TOKENS, 0, 0}, small = {3, 4, 7, 2, 0},
+                              single = {1, 1, 1, 0, 0};
     for (size_t f = 0; f < n; f++) {
         struct model m;
         open_model(&m, names[f], f % 2 == 0 ? 16 : 4, true, f % 3 == 0 ? 70 : 19);
@@ -266,7 +272,7 @@ static void any_order_makes_the_same_bits(void **state)
     struct model m;
     open_model(&m, "olmoe", 4, true, 9);
     for (uint32_t seed = 0; seed < 12; seed++) {
-        const struct shape shape = {1 + seed % 5, 1 + seed % 3, 1 + seed % 4, seed % 2};
+        const struct shape shape = {1 + seed % 5, 1 + seed % 3, 1 + seed % 4, seed % 2, 0};
         assert_run(&m, seed, &shape, 1 + seed % 6);
     }
     close_model(&m);
@@ -304,12 +310,43 @@ static void guesses_change_nothing(void **state)
     close_model(&m);
 }
 
+/* The processor computes all that is missed, some of it, or nothing: one result. */
+static void the_processor_helps_with_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"qwen2_moe", "gpt_oss", "gemma4"};
+    static const double costs[] = {1e-6, 0.6, 1e6};
+    for (size_t f = 0; f < 3; f++) {
+        struct model m;
+        open_model(&m, families[f], 4, true, 9);
+        float *logits = make_logits(&m);
+        for (uint32_t seed = 0; seed < 6; seed++) {
+            const struct shape shape = {.n_pool = 2 + seed % 3,
+                                        .n_cache = 1 + seed,
+                                        .max_tokens = 1 + seed % 3,
+                                        .n_guess = seed % 2,
+                                        .cpu_byte_ns = costs[seed % 3]};
+            struct rig rig;
+            MUST(open_rig(&rig, &m, seed, &shape, NULL, &err));
+            MUST(read_tokens(&m, rig.session, 1 + seed % 4, logits, &err));
+            assert_same_bits(logits, m.expected, (size_t)m.n_tok * m.bundle->config.n_vocab, families[f]);
+            const struct moec_gpu_experts_counters counters = moec_gpu_experts_counters(rig.experts);
+            assert_true(seed % 3 == 0   ? counters.computed_here == counters.misses
+                        : seed % 3 == 1 ? counters.computed_here > 0
+                                        : counters.computed_here == 0);
+            close_rig(&rig);
+        }
+        free(logits);
+        close_model(&m);
+    }
+}
+
 /* Beams: rows of keys and values, and running states, are copied on the device, two sequences stand in one
  * batch, and a sequence that goes back reads again what its states have passed. */
 static void sequences_are_copied_on_the_device(void **state)
 {
     (void)state;
-    static const struct shape shape = {4, 8, 8, 1};
+    static const struct shape shape = {4, 8, 8, 1, 0};
     static const char *const families[] = {"qwen2_moe", "deepseek_v3", "qwen3_next", "granitemoehybrid"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         struct model m;
@@ -342,7 +379,7 @@ static void sequences_are_copied_on_the_device(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 2, 4, 1};
+    static const struct shape shape = {2, 2, 4, 1, 0};
     struct model m;
     enum moec_status status = MOEC_ERR_MEMORY;
     open_model(&m, "olmoe", 4, true, 4);
@@ -366,7 +403,7 @@ static void every_allocation_may_fail(void **state)
 static void a_step_fails_and_the_session_goes_on(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 3, 4, 1};
+    static const struct shape shape = {2, 3, 4, 1, 0};
     struct model m;
     uint32_t n_failed = 0;
     open_model(&m, "qwen2_moe", 4, true, 4);
@@ -397,7 +434,7 @@ static void a_step_fails_and_the_session_goes_on(void **state)
 static void a_lost_device_ends_the_session(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 3, 4, 1};
+    static const struct shape shape = {2, 3, 4, 1, 0};
     struct model m;
     open_model(&m, "qwen2_moe", 4, true, 4);
     float *logits = make_logits(&m);
@@ -444,6 +481,7 @@ int main(void)
         cmocka_unit_test(encoders_are_those_of_the_cpu),
         cmocka_unit_test(any_order_makes_the_same_bits),
         cmocka_unit_test(guesses_change_nothing),
+        cmocka_unit_test(the_processor_helps_with_the_same_bits),
         cmocka_unit_test(sequences_are_copied_on_the_device),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_step_fails_and_the_session_goes_on),
