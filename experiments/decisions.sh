@@ -143,18 +143,25 @@ tuned() {
     mkdir -p "$here/tunings"
     # shellcheck disable=SC2086
     json "$here/tunings/$tuning.json" "$moec" tune "$here/$bundle.moec" --data "$calibration" --reference "$model" \
-        --max-loss "${TARGET:-2%}" --samples "$tune_samples" $seq_len "$@" --force -o "$here/tunings/$tuning.moec"
+        --max-loss "${TARGET:-2%}" --samples "$tune_samples" $seq_len "$@" --force -o "$here/tunings/$tuning.moec" || {
+        say "no settings of $tuning are proven"
+        return 0
+    }
     measure "tunings/$tuning-test" "$here/tunings/$tuning.moec" "$model"
 }
 
-# The eight combinations, which all can be certified, and many tunings on windows that are drawn anew. Fate's prefill needs
-# to know what calibration used, so the bundle has the profile.
+# The eight combinations, and many tunings on windows that are drawn anew. Fate's prefill needs to know what calibration
+# used, so the bundle has the profile; max-rank keeps the best experts as in the paper.
 tunings() {
     json "$here/copies.json" "$moec" compile "$model" --policy uniform --bits 8 --copies 4 --profile "$here/profile.h5" --force \
         -o "$here/copies.moec"
     for with in route precision prefill rank route,precision route,prefill precision,prefill route,precision,prefill; do
         case $top_k,$with in 1,*precision*) continue ;; esac
-        tuned "with-$with" copies --with "$with"
+        if [ "$with" = rank ] && [ "$top_k" -gt 1 ]; then
+            tuned "with-$with" copies --with "$with" --keep-top "$usual_keep"
+        else
+            tuned "with-$with" copies --with "$with"
+        fi
     done
     for seed in $(seq 1 "${TUNINGS:-20}"); do
         tuned "seed-$seed" copies --with route --seed "$seed"

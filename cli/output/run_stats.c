@@ -117,7 +117,7 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
             decisions->route != NULL ? decisions->route : "top-k",
             100 * rate((double)decided->n_missed, n_taken), decided->n_taken);
     if (decisions->prefill != NULL)
-        fprintf(out, "prefill   %s for the prompt\n", decisions->prefill);
+        fprintf(out, "prompt    with prefill %s\n", decisions->prefill);
     if (decisions->precision != NULL || decisions->prefill != NULL)
         fprintf(out, "precision %s, %.1f%% of the experts high, %.1f%% low, %.1f%% skipped\n",
                 decisions->precision != NULL ? decisions->precision : "one for what is generated",

@@ -147,7 +147,7 @@ if cmp -s "$work/text" "$work/prefilled"; then fail "which changes the text"; el
 prefill whole:0.5
 check "by the whole prompt more of them" "$(number experts_low) > 0"
 try 0 "a top-1 model" "$moec" run "$work/s.moec" -p "The old miller" -n 8 --prefill unpopular:0.5:4 --stats
-says stderr 'prefill   unpopular:0.5:4 for the prompt' "has prompts too"
+says stderr 'prompt    with prefill unpopular:0.5:4' "has prompts too"
 
 try 0 "stats in words" "$moec" run "$work/m.moec" -p "The old" -n 5 --precision hobbit --stats
 says stderr 'precision hobbit, [0-9.]+% of the experts high, [0-9.]+% low, [0-9.]+% skipped' "say the shares"

@@ -70,8 +70,8 @@ static void write_sparse(const struct sample *s, const char *from, const char *p
     moec_sparsity_table_release(&table);
 }
 
-/* The bundle at `from` with settings of decisions. */
-static void write_tuned(const struct sample *s, const char *from, const char *path)
+/* The bundle at `from` with settings of decisions, of a route or of a prefill. */
+static void write_tuned(const struct sample *s, const char *from, bool has_prefill, const char *path)
 {
     struct moec_error err = {0};
     struct moec_bundle_decisions decisions = {
@@ -84,6 +84,13 @@ static void write_tuned(const struct sample *s, const char *from, const char *pa
                         .sequence = {{.n_bytes = 100, .result = MOEC_SEQUENCE_PASSED, .is_chosen = true}}},
         .traffic = {.n_taken = 10, .n_missed = 2, .token_bytes = 100},
         .plain_traffic = {.n_taken = 10, .n_missed = 3, .token_bytes = 150}};
+    if (has_prefill) {
+        decisions.settings = (struct moec_decision_settings){.prefill = "unpopular:0.25:512",
+                                                             .n_slots = s->config.n_expert,
+                                                             .n_low_slots = s->config.top_k,
+                                                             .low_bits = 2};
+        decisions.prompt_tokens = 256;
+    }
     assert_status(moec_bundle_put_decisions(from, &decisions, path, &err), MOEC_OK, err);
 }
 
@@ -97,7 +104,8 @@ int main(int argc, char **argv)
     char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec"),
          *levels = temporary_path(argv[1], "levels.moec"), *codecs = temporary_path(argv[1], "codecs.moec"),
          *nested = temporary_path(argv[1], "nested.moec"), *sparse = temporary_path(argv[1], "sparse.moec"),
-         *tuned = temporary_path(argv[1], "tuned.moec"), *mxfp4 = temporary_path(argv[1], "mxfp4.moec");
+         *tuned = temporary_path(argv[1], "tuned.moec"), *mxfp4 = temporary_path(argv[1], "mxfp4.moec"),
+         *prefill = temporary_path(argv[1], "prefill.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
     struct moec_codec kept[MOEC_CODEC_TABLE];
@@ -121,7 +129,8 @@ int main(int argc, char **argv)
     s.n_extra = 0;
     (void)sample_write(&s, bare);
     write_sparse(&s, bare, sparse);
-    write_tuned(&s, bare, tuned);
+    write_tuned(&s, bare, false, tuned);
+    write_tuned(&s, bare, true, prefill);
     write_codecs(&s, codecs);
     fixture_bundle_write("tests/fixtures/families/gpt_oss-mxfp4", mxfp4, 4, true);
     sample_release(&s);
@@ -132,6 +141,7 @@ int main(int argc, char **argv)
     free(nested);
     free(sparse);
     free(tuned);
+    free(prefill);
     free(mxfp4);
     return 0;
 }
