@@ -103,8 +103,8 @@ struct moert_options {
     const char *cpu;       /* "auto", "scalar", "avx2", "avx512", "neon": same bits, different speed */
     /* NULL = the CPU alone, or "cuda" or "cuda:N": the pass runs on that GPU, in the canonical arithmetic and
      * with the same bits, its experts in a pool in front of the expert buffer, which becomes pinned memory.
-     * Errors: MOERT_ERR_UNSUPPORTED without libmoert-cuda.so or such a device, and for layers that have no
-     * kernels. */
+     * Errors: MOERT_ERR_UNSUPPORTED without libmoert-cuda.so or such a device, and for the int8
+     * arithmetic. */
     const char *device;
     uint64_t
         vram_bytes; /* limit on what is allocated of the device's memory; 0 = most of what is free there */

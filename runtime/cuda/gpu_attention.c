@@ -303,6 +303,17 @@ static void absorb(const struct attention *attention, struct moec_cuda_rows quer
     b->kernels->norm(b->stream, &rotated);
 }
 
+/* A latent by its norm, and times what the model multiplies it by. */
+static void norm_latent(const struct attention *attention, const float *weight, float scale, uint32_t n,
+                        struct moec_cuda_rows latents)
+{
+    const struct moec_gpu_backend *b = attention->b;
+    const struct moec_cuda_scaling step = {.x = latents, .n_tok = attention->n_tok, .n = n, .factor = scale};
+    moec_gpu_norm_parts(b, weight, MOEC_LATENT_NORM_EPS, attention->n_tok, 1, n, 0, latents);
+    if (scale != 0)
+        b->kernels->scaling(b->stream, &step);
+}
+
 /* As project_latent of runtime/forward/attention.c. */
 static void project_latent(const struct attention *attention)
 {
@@ -316,14 +327,12 @@ static void project_latent(const struct attention *attention)
     moec_gpu_multiply(b, &weights->kv_down, NULL, n_tok, x, attention->keys, MOEC_CUDA_STORE);
     if (kind->q_latent_dim > 0) {
         moec_gpu_multiply(b, &weights->q_down, NULL, n_tok, x, latents, MOEC_CUDA_STORE);
-        moec_gpu_norm_parts(b, weights->q_down_norm, MOEC_LATENT_NORM_EPS, n_tok, 1, kind->q_latent_dim, 0,
-                            latents);
+        norm_latent(attention, weights->q_down_norm, b->config->q_latent_scale, kind->q_latent_dim, latents);
         moec_gpu_pad(b, n_tok, kind->q_latent_dim, latents);
         x = latents;
     }
     moec_gpu_multiply(b, &weights->q, NULL, n_tok, x, queries, MOEC_CUDA_STORE);
-    moec_gpu_norm_parts(b, weights->kv_down_norm, MOEC_LATENT_NORM_EPS, n_tok, 1, kind->latent_dim, 0,
-                        attention->keys);
+    norm_latent(attention, weights->kv_down_norm, b->config->latent_scale, kind->latent_dim, attention->keys);
     rotate(attention, moec_gpu_rows(queries.first + moec_layer_plain_dim(kind), queries.stride),
            kind->n_head);
     rotate(attention, attention->values, 1);

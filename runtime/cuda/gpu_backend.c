@@ -20,14 +20,13 @@ static uint64_t staging_bytes(const struct moec_config *config, uint32_t max_tok
 
 static uint64_t given_bytes(const struct moec_config *config)
 {
-    return (uint64_t)MOEC_COOPERATION_TOKENS * config->top_k * moec_lanes_padded(config->n_embd) *
-           sizeof(float);
+    return (uint64_t)MOEC_COOPERATION_TOKENS * config->top_k * moec_forward_stride(config) * sizeof(float);
 }
 
 static uint64_t answer_bytes(const struct moec_config *config, uint32_t max_tokens)
 {
     return (moec_gpu_answer_floats(config, max_tokens) + MOEC_GPU_COUNTED +
-            MOEC_COOPERATION_TOKENS * moec_lanes_padded(config->n_embd)) *
+            MOEC_COOPERATION_TOKENS * moec_forward_stride(config)) *
            sizeof(float);
 }
 
@@ -86,6 +85,7 @@ static enum moec_status backend_embed(struct moec_backend *self, const uint32_t 
                                           .scale = b->config->embedding_scale,
                                           .out = moec_gpu_rows(hidden, b->stride)};
     b->kernels->lookup(b->stream, &step);
+    moec_gpu_clear_late(b, n_tok, hidden);
     return moec_gpu_check(b, err);
 }
 
@@ -197,10 +197,10 @@ enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
                                    .stream = model->stream,
                                    .max_tokens = max_tokens,
                                    .cooperates = cooperates,
-                                   .stride = moec_lanes_padded(config->n_embd),
+                                   .stride = moec_forward_stride(config),
                                    .mixer_stride = moec_gpu_mixer_stride(config),
                                    .h_stride = moec_lanes_padded(moec_gpu_most_neurons(config)),
-                                   .logits_stride = moec_lanes_padded(config->n_expert)};
+                                   .logits_stride = moec_lanes_padded(moec_config_choices(config))};
     const enum moec_status status = create(b, err);
     if (status != MOEC_OK) {
         moec_gpu_backend_free(b);

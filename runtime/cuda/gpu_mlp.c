@@ -109,6 +109,10 @@ enum moec_status moec_gpu_dense(struct moec_backend *self, uint32_t layer, uint3
     moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.normed);
     MOEC_TRY(run_one(b, &weights->dense, &layer, b->room.normed, n_tok, err));
     moec_gpu_add_update(b, weights->mlp_post_norm, n_tok, b->room.shared, hidden);
+    if (b->config->joins_late) { /* what the experts of the layer before gave */
+        moec_gpu_add(b, n_tok, hidden + moec_forward_late(b->config), 0, hidden);
+        moec_gpu_clear_late(b, n_tok, hidden);
+    }
     moec_gpu_scale_layer(b, layer, n_tok, hidden);
     return moec_gpu_check(b, err);
 }
@@ -325,7 +329,7 @@ static enum moec_status send_weights(struct moec_gpu_backend *b, const struct mo
     const uint64_t n_pairs = (uint64_t)sum->n_tok * sum->top_k, factor_bytes = sum->n_tok * sizeof(float);
     float *piece = moec_gpu_staging_take(&b->staging, n_pairs * sizeof *piece);
     for (uint64_t p = 0; p < n_pairs; p++)
-        piece[p] = b->config->full_keeps_input ? fabsf(sum->weights[p]) : sum->weights[p];
+        piece[p] = moec_config_passed_give_input(b->config) ? fabsf(sum->weights[p]) : sum->weights[p];
     MOEC_TRY(moec_gpu_staging_send(&b->staging, piece, n_pairs * sizeof *piece, weights, err));
     if (!has_shared)
         return MOEC_OK;
@@ -359,6 +363,26 @@ static void combine_normed(const struct moec_gpu_backend *b, const struct moec_l
     moec_gpu_add_update(b, layer->mlp_post_norm, n_tok, b->room.normed, hidden);
 }
 
+/* The experts' sum stays behind the hidden state, which the shared expert joins at once. */
+static void combine_late(const struct moec_gpu_backend *b, const struct moec_cuda_combination *whole,
+                         float *hidden)
+{
+    struct moec_cuda_combination sum = *whole;
+    const struct moec_cuda_scaling step = {.x = moec_gpu_rows(b->room.shared, b->stride),
+                                           .n_tok = whole->n_tok,
+                                           .n = whole->n,
+                                           .factors = whole->shared_factors};
+    sum.shared = NULL;
+    sum.scale = 0;
+    sum.adds = false;
+    sum.out = moec_gpu_rows(hidden + moec_forward_late(b->config), b->stride);
+    b->kernels->combination(b->stream, &sum);
+    if (whole->shared == NULL)
+        return;
+    b->kernels->scaling(b->stream, &step);
+    moec_gpu_add(b, whole->n_tok, b->room.shared, 0, hidden);
+}
+
 enum moec_status moec_gpu_combine(struct moec_backend *self, uint32_t layer,
                                   const struct moec_backend_sum *sum, float *hidden, struct moec_error *err)
 {
@@ -381,7 +405,9 @@ enum moec_status moec_gpu_combine(struct moec_backend *self, uint32_t layer,
                                                .scale = b->config->residual_scale,
                                                .adds = true,
                                                .out = moec_gpu_rows(hidden, b->stride)};
-    if (has_norms)
+    if (b->config->joins_late)
+        combine_late(b, &step, hidden);
+    else if (has_norms)
         combine_normed(b, of_layer, &step, hidden);
     else
         b->kernels->combination(b->stream, &step);

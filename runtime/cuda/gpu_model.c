@@ -8,17 +8,6 @@
 
 #define PIECE_BYTES (MOEC_GPU_UPLOAD_BYTES / 2) /* of a copy; two pieces are under way */
 
-enum moec_status moec_gpu_model_check(const struct moec_config *config, struct moec_error *err)
-{
-    if (config->n_identity == 0 && !config->joins_late)
-        return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_UNSUPPORTED,
-        "a model of family '%s' cannot run on a device yet: it has experts that give their input, "
-        "or sums that join the hidden state a layer later; run it on the CPU",
-        config->family);
-}
-
 /* ---- copying ---- */
 
 /* Copies from the process's memory by way of two pinned pieces, one of which is filled while the other is
@@ -343,7 +332,6 @@ enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_m
                                        struct moec_error *err)
 {
     struct moec_gpu_model *made = NULL;
-    MOEC_TRY(moec_gpu_model_check(&model->config, err));
     if (model->dense.blob == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "a model that is streamed cannot run on a device");
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a model on a device", err));

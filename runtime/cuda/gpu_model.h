@@ -31,11 +31,6 @@ struct moec_gpu_model {
     uint16_t *scales;               /* its scales of neurons, the device's, owned; or NULL */
 };
 
-/* Whether kernels do all that the model's layers do. Errors: MOEC_ERR_UNSUPPORTED, naming what they do not.
- */
-MOEC_WARN_UNUSED enum moec_status moec_gpu_model_check(const struct moec_config *config,
-                                                       struct moec_error *err);
-
 /* Pinned bytes while a model is created. */
 #define MOEC_GPU_UPLOAD_BYTES ((uint64_t)2 << 20)
 

@@ -19,7 +19,8 @@ void moec_gpu_norm(const struct moec_gpu_backend *b, const float *weight, uint32
                                         .n_part = 1,
                                         .n = b->config->n_embd,
                                         .weight = weight,
-                                        .bias = has_bias ? weight + b->stride : NULL,
+                                        .bias =
+                                            has_bias ? weight + moec_lanes_padded(b->config->n_embd) : NULL,
                                         .eps = (float)b->config->rms_eps,
                                         .padded = (uint32_t)b->stride};
     b->kernels->norm(b->stream, &step);
@@ -80,6 +81,19 @@ void moec_gpu_add_update(const struct moec_gpu_backend *b, const float *post_nor
     if (post_norm != NULL)
         moec_gpu_norm(b, post_norm, n_tok, update, update);
     moec_gpu_add(b, n_tok, update, b->config->residual_scale, hidden);
+}
+
+void moec_gpu_clear_late(const struct moec_gpu_backend *b, uint32_t n_tok, float *hidden)
+{
+    const struct moec_cuda_rows rows = moec_gpu_rows(hidden, b->stride);
+    const struct moec_cuda_norm copy = {.x = rows,
+                                        .out = rows,
+                                        .n_tok = n_tok,
+                                        .n_part = 1,
+                                        .n = b->config->n_embd,
+                                        .padded = (uint32_t)b->stride};
+    if (b->config->joins_late)
+        b->kernels->norm(b->stream, &copy);
 }
 
 void moec_gpu_add_outputs(const struct moec_gpu_backend *b, const struct moec_matrix *o, const float *bias,

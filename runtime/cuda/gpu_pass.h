@@ -7,6 +7,7 @@
 #include "runtime/cuda/gpu_backend.h"
 #include "runtime/cuda/gpu_room.h"
 #include "runtime/cuda/gpu_staging.h"
+#include "runtime/forward/context.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/policy/cooperation.h"
 
@@ -79,6 +80,8 @@ void moec_gpu_multiply(const struct moec_gpu_backend *b, const struct moec_matri
 void moec_gpu_add(const struct moec_gpu_backend *b, uint32_t n_tok, const float *x, float scale, float *y);
 void moec_gpu_add_update(const struct moec_gpu_backend *b, const float *post_norm, uint32_t n_tok,
                          float *update, float *hidden);
+/* What follows the hidden states in their rows (moec_forward_late) is not there yet. */
+void moec_gpu_clear_late(const struct moec_gpu_backend *b, uint32_t n_tok, float *hidden);
 /* The output product of a layer's mixer into the hidden state: at once, or by way of `normed`. */
 void moec_gpu_add_outputs(const struct moec_gpu_backend *b, const struct moec_matrix *o, const float *bias,
                           const float *post_norm, uint32_t n_tok, struct moec_cuda_rows x, float *hidden);

@@ -1,6 +1,7 @@
 #include "runtime/cuda/gpu_room.h"
 
 #include "runtime/cuda/gpu_staging.h"
+#include "runtime/forward/context.h"
 #include "runtime/forward/running.h"
 #include "runtime/kernels/kernels.h"
 
@@ -46,7 +47,7 @@ uint32_t moec_gpu_most_neurons(const struct moec_config *config)
 uint64_t moec_gpu_answer_floats(const struct moec_config *config, uint32_t max_tokens)
 {
     const uint32_t n_rows = max_tokens < MOEC_GPU_HEAD_ROWS ? max_tokens : MOEC_GPU_HEAD_ROWS;
-    const uint64_t router = max_tokens * ((uint64_t)moec_lanes_padded(config->n_expert) + 1);
+    const uint64_t router = max_tokens * ((uint64_t)moec_lanes_padded(moec_config_choices(config)) + 1);
     return larger((uint64_t)n_rows * config->n_vocab, router);
 }
 
@@ -73,7 +74,7 @@ static float *carve(uint8_t *base, uint64_t *used, uint64_t n)
 uint64_t moec_gpu_room_carve(const struct moec_config *config, uint32_t max_tokens, uint8_t *base,
                              struct moec_gpu_room *room)
 {
-    const uint64_t m = max_tokens, stride = moec_lanes_padded(config->n_embd);
+    const uint64_t m = max_tokens, stride = moec_forward_stride(config);
     const bool experts_read_other = config->own_norms || config->router_scales_input;
     uint64_t used = 0;
     room->normed = carve(base, &used, m * stride);

@@ -206,7 +206,7 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
         what = "experts on the processor too where the router scales what they read";
     if (what != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
-    return moec_gpu_model_check(&engine->bundle->config, err);
+    return MOEC_OK;
 }
 
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
