@@ -684,8 +684,8 @@ enum moec_status moec_bundle_load_dense_table(const struct moec_bundle *bundle, 
     return read_dense_table(bundle, dense, &section, err);
 }
 
-/* A file of which less is in the page cache is read. */
-#define IN_CACHE_SHARE 0.97
+/* A section of which less is in the page cache is read. */
+#define MAPPED_SHARE 0.5
 
 /* Whether the section could be used where it stands, and is. */
 static bool map_blob(const struct moec_bundle *bundle, const struct moec_section *section, bool only_cached,
@@ -694,7 +694,7 @@ static bool map_blob(const struct moec_bundle *bundle, const struct moec_section
     const bool is_on_pages = section->flags == 0 && section->offset % MOEC_PAGE_BYTES == 0 &&
                              section->stored_bytes > 0 && sysconf(_SC_PAGESIZE) == (long)MOEC_PAGE_BYTES;
     if (!is_on_pages || (only_cached && moec_file_cached_share(&bundle->file, section->offset,
-                                                               section->stored_bytes) < IN_CACHE_SHARE))
+                                                               section->stored_bytes) < MAPPED_SHARE))
         return false;
     return moec_map_file(blob, bundle->file.fd, section->offset, section->stored_bytes) == 0;
 }

@@ -344,10 +344,14 @@ static bool is_same_question(const struct measured *a, const struct measured *b)
 /* A file of which less is in the page cache is read from the device, by whichever way. */
 #define IN_CACHE_SHARE 0.97
 
-static bool is_in_cache(const struct moec_file *file, const struct moec_reader_options *options)
+/* A file of which this much is in the page cache is mapped: what is missing is read into the page cache in
+ * the course of it, while every other way takes and fills memory for all of it. */
+#define MAPPED_SHARE 0.5
+
+static bool is_in_cache(const struct moec_file *file, const struct moec_reader_options *options, double share)
 {
     const uint64_t first = options->sample_offset, end = options->sample_end;
-    return first < end && moec_file_cached_share(file, first, end - first) >= IN_CACHE_SHARE;
+    return first < end && moec_file_cached_share(file, first, end - first) >= share;
 }
 
 /* The answer for this file's device and records of this size, measured by the first who asks; `why` says it.
@@ -360,7 +364,7 @@ static bool choose_direct(const struct moec_file *file, const struct moec_reader
     struct moec_error problem = {0};
     if (fstat(file->fd, &info) == 0)
         answer.device = info.st_dev;
-    answer.is_in_cache = is_in_cache(file, options);
+    answer.is_in_cache = is_in_cache(file, options, IN_CACHE_SHARE);
     (void)pthread_mutex_lock(&measurements.lock);
     uint32_t i = 0;
     while (i < measurements.n_answers && !is_same_question(&measurements.answers[i], &answer))
@@ -434,8 +438,9 @@ enum moec_status moec_reader_create(const struct moec_file *file, const struct m
     case MOEC_IO_MAPPED:
         return create_one(file, WAY_MAPPED, options->engine, target, "", out, err);
     case MOEC_IO_AUTO_MAPPED:
-        if (is_in_cache(file, options) && create_one(file, WAY_MAPPED, options->engine, target,
-                                                     " (auto: in the page cache)", out, &refusal) == MOEC_OK)
+        if (is_in_cache(file, options, MAPPED_SHARE) &&
+            create_one(file, WAY_MAPPED, options->engine, target, " (auto: in the page cache)", out,
+                       &refusal) == MOEC_OK)
             return MOEC_OK;
         break;
     case MOEC_IO_AUTO:
