@@ -38,7 +38,7 @@ for mode in cache sti; do
 done
 try 0 "a slower device" run --emulate-storage 2GB/s,50us --stats
 same "$work/stdout" "$work/text" "has the same words"
-says stderr '^ +emulated 2000 MB/s, 50 us over cached' "and is never mapped"
+says stderr '^ +emulated 2000 MB/s, 50 us.* over cached' "and is never mapped"
 try 2 "a slower device that is to be mapped" run --emulate-storage 2GB/s,50us --io mapped
 says stderr 'never maps' "is refused"
 try 0 "a bundle of small experts" "$moec" compile datasets/sample/model --policy uniform --bits 4 -q -o "$work/small.moec"
