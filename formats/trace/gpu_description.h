@@ -1,8 +1,7 @@
 /* What a GPU takes, beside the processor of the same machine (device_description.h, whose file it is a
  * section of): copies to and from its memory by size, launches, products by codec, experts, whole tokens.
- * `moec device
- * --device cuda` measures it; `moec simulate --vram` predicts times of three tiers from it. Byte by byte
- * (JSON) in formats/trace/DEVICE.md.
+ * `moec device --device cuda` measures it; `moec simulate --vram` predicts times of three tiers from it. Byte
+ * by byte (JSON) in formats/trace/DEVICE.md.
  *
  * All times are medians of wall time, in nanoseconds. Thread rule: plain data. */
 #ifndef MOEC_FORMATS_GPU_DESCRIPTION_H

@@ -116,6 +116,31 @@ static uint32_t partial_rows(const struct moec_config *config, uint32_t max_toke
     return (uint32_t)(all < wave ? all : wave);
 }
 
+static void carve_attention(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
+                            struct moec_attention_scratch *attention)
+{
+    uint64_t rows = 0, row_floats = 0;
+    size_t head_stride = 0;
+    for (uint32_t i = 0; i < config->n_kind; i++) {
+        const struct moec_layer_kind *kind = &config->kinds[i];
+        if (!moec_layer_attends(kind))
+            continue;
+        const size_t stride_of_kind = moec_lanes_padded(moec_layer_score_dim(kind));
+        const uint64_t n = (uint64_t)moec_attention_tile(kind, max_tokens) * moec_attention_group(kind);
+        rows = larger(rows, n);
+        row_floats = larger(row_floats, n * stride_of_kind);
+        head_stride = larger(head_stride, stride_of_kind);
+    }
+    attention->q = carve_floats(carver, row_floats, 1);
+    attention->k = carve_floats(carver, MOEC_SUM_CHUNK, head_stride);
+    attention->v = carve_floats(carver, MOEC_SUM_CHUNK, head_stride);
+    attention->scores = carve_floats(carver, rows, MOEC_SUM_CHUNK);
+    attention->sum = carve_floats(carver, row_floats, 1);
+    attention->part = carve_floats(carver, row_floats, 1);
+    attention->max = carve_floats(carver, rows, 1);
+    attention->total = carve_floats(carver, rows, 1);
+}
+
 /* Each step's pieces start where the thread's area starts; the area ends where the longest ends. */
 static void carve_thread(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
                          const struct moec_scratch *sizes, struct moec_thread_scratch *thread)
@@ -153,26 +178,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
-    uint64_t rows = 0, row_floats = 0;
-    size_t head_stride = 0;
-    for (uint32_t i = 0; i < config->n_kind; i++) {
-        const struct moec_layer_kind *kind = &config->kinds[i];
-        if (!moec_layer_attends(kind))
-            continue;
-        const size_t stride_of_kind = moec_lanes_padded(moec_layer_score_dim(kind));
-        const uint64_t n = (uint64_t)moec_attention_tile(kind, max_tokens) * moec_attention_group(kind);
-        rows = larger(rows, n);
-        row_floats = larger(row_floats, n * stride_of_kind);
-        head_stride = larger(head_stride, stride_of_kind);
-    }
-    thread->attention.q = carve_floats(carver, row_floats, 1);
-    thread->attention.k = carve_floats(carver, MOEC_SUM_CHUNK, head_stride);
-    thread->attention.v = carve_floats(carver, MOEC_SUM_CHUNK, head_stride);
-    thread->attention.scores = carve_floats(carver, rows, MOEC_SUM_CHUNK);
-    thread->attention.sum = carve_floats(carver, row_floats, 1);
-    thread->attention.part = carve_floats(carver, row_floats, 1);
-    thread->attention.max = carve_floats(carver, rows, 1);
-    thread->attention.total = carve_floats(carver, rows, 1);
+    carve_attention(carver, config, max_tokens, &thread->attention);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;

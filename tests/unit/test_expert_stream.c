@@ -293,7 +293,7 @@ static void test_expert_stream__faults_are_reported(void **state)
 static void test_expert_stream__ends_while_reading(void **state)
 {
     const struct fixture *f = *state;
-    const struct moec_record_io io = {.emulation = {1000000, 1000000}};
+    const struct moec_record_io io = {.emulation = {1000000, 1000000, 0}};
     for (int i = 0; i < 5; i++)
         moec_expert_stream_free(make_stream(f, f->all_bytes, &io)); /* hundredths of a second, not seconds */
 }

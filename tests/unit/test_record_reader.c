@@ -75,7 +75,7 @@ static void test_record_reader__reads_every_record(void **state)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct moec_error err = {0};
         struct moec_reader *reader = NULL;
-        const struct moec_record_io io = {.io = ways[i], .emulation = {i * 1000000000u, 1000}};
+        const struct moec_record_io io = {.io = ways[i], .emulation = {i * 1000000000u, 1000, 0}};
         const enum moec_status status =
             moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err);
         if (status == MOEC_ERR_UNSUPPORTED && ways[i] == MOEC_IO_DIRECT)
@@ -111,7 +111,7 @@ static void test_record_reader__maps_where_records_stand_on_pages(void **state)
         read_all(f, 0, reader, buffer);
         reader->ops->destroy(reader);
     }
-    io = (struct moec_record_io){.io = MOEC_IO_AUTO_MAPPED, .emulation = {1000000000, 1000}};
+    io = (struct moec_record_io){.io = MOEC_IO_AUTO_MAPPED, .emulation = {1000000000, 1000, 0}};
     assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
     assert_non_null(strstr(reader->description, "us over cached through"));
     reader->ops->destroy(reader);
@@ -129,7 +129,7 @@ static void test_record_reader__emulation_stands_on_the_page_cache(void **state)
     uint8_t *buffer = aligned_alloc(4096, 65536);
     struct moec_error err = {0};
     struct moec_reader *reader = NULL;
-    const struct moec_record_io io = {.emulation = {1000000000, 1000}};
+    const struct moec_record_io io = {.emulation = {1000000000, 1000, 0}};
     assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
     assert_non_null(strstr(reader->description, "us a request over cached through"));
     reader->ops->destroy(reader);

@@ -33,7 +33,7 @@ __device__ static struct query query_of(const struct moec_cuda_attention &attent
     struct query query;
     query.span = &attention.spans[attention.row_span[token]];
     query.position = query.span->first_position + (token - query.span->first_row);
-    query.from = own_chunk > 0                              ? query.position / own_chunk * own_chunk
+    query.from = own_chunk > 0                            ? query.position / own_chunk * own_chunk
                  : window > 0 && query.position >= window ? query.position - window + 1
                                                           : 0;
     query.to = attention.is_causal ? query.position + 1 : query.span->n_keys;

@@ -32,7 +32,8 @@ __global__ static void norm_kernel(struct moec_cuda_norm norm)
     MOEC_CUDA_SHARED(float, found, 2); /* mean, inverse */
     const size_t part = blockIdx.y;
     const float *x = row_of(norm.x, blockIdx.x) + part * (norm.x_step > 0 ? norm.x_step : norm.n);
-    float *row = row_of(norm.out, blockIdx.x), *out = row + part * (norm.out_step > 0 ? norm.out_step : norm.n);
+    float *row = row_of(norm.out, blockIdx.x),
+          *out = row + part * (norm.out_step > 0 ? norm.out_step : norm.n);
     const float *weight = norm.weight + part * norm.weight_step;
     const bool has_mean = norm.bias != NULL;
     if (half_of_block() == 0 && norm.weight != NULL) {
