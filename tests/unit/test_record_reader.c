@@ -113,7 +113,7 @@ static void test_record_reader__maps_where_records_stand_on_pages(void **state)
     }
     io = (struct moec_record_io){.io = MOEC_IO_AUTO_MAPPED, .emulation = {1000000000, 1000, 0}};
     assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
-    assert_non_null(strstr(reader->description, "us over cached through"));
+    assert_non_null(strstr(reader->description, "us a request over cached through"));
     reader->ops->destroy(reader);
     err = (struct moec_error){0};
     io.io = MOEC_IO_MAPPED;
