@@ -750,26 +750,21 @@ enum moec_status moec_bundle_load_dense(const struct moec_bundle *bundle, struct
 }
 
 enum moec_status moec_bundle_map_dense(const struct moec_bundle *bundle, bool only_cached,
-                                       struct moec_dense *dense, uint64_t *mapped_bytes,
-                                       struct moec_error *err)
+                                       struct moec_dense *dense, struct moec_error *err)
 {
     struct moec_dense made = {0};
     const struct moec_section *section = NULL;
-    *mapped_bytes = 0;
     enum moec_status status = make_dense(bundle, &made, &section, err);
     if (status == MOEC_OK && map_blob(bundle, section, only_cached, made.blob)) {
-        *mapped_bytes = section->stored_bytes;
+        made.mapped_bytes = section->stored_bytes;
         status = check_mapped(bundle, section, &made, err);
     } else if (status == MOEC_OK) {
         status = load_checked(bundle, section, &made, err);
     }
-    if (status == MOEC_OK) {
+    if (status == MOEC_OK)
         *dense = made;
-        return MOEC_OK;
-    }
-    if (*mapped_bytes > 0)
-        moec_unmap_file(made.blob, *mapped_bytes);
-    moec_dense_release(&made);
+    else
+        moec_dense_release(&made);
     return status;
 }
 

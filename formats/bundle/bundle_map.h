@@ -6,10 +6,8 @@
 
 /* As moec_bundle_load_dense, but where the weights are stored uncompressed at a page's start (moec strip
  * --unpack) the blob is those pages of the file, under the conditions of moec_map_file; with `only_cached`
- * only where the page cache has them. *mapped_bytes of the blob are then the file's, and the caller gives
- * them to moec_unmap_file before it releases the weights; 0 = they were read. */
+ * only where the page cache has them. dense->mapped_bytes says whether they were mapped. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_map_dense(const struct moec_bundle *bundle, bool only_cached,
-                                                        struct moec_dense *dense, uint64_t *mapped_bytes,
-                                                        struct moec_error *err);
+                                                        struct moec_dense *dense, struct moec_error *err);
 
 #endif

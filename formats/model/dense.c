@@ -1,5 +1,6 @@
 #include "formats/model/dense.h"
 
+#include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 #include "formats/codec/mxfp4.h"
 
@@ -616,6 +617,8 @@ void moec_dense_release(struct moec_dense *dense)
     if (dense == NULL)
         return;
     free(dense->entries);
+    if (dense->mapped_bytes > 0) /* its memory is to be the process's own again */
+        moec_unmap_file(dense->blob, dense->mapped_bytes);
     free(dense->blob);
     if (dense->source != NULL)
         dense->source->free(dense->source);

@@ -147,6 +147,7 @@ struct moec_dense {
     uint32_t n_entries;
     uint8_t *blob;                    /* owned, 64-byte aligned; NULL with a source */
     uint64_t blob_bytes;              /* of the blob, or of the one that a source stands for */
+    uint64_t mapped_bytes;            /* of the blob, which are a file's pages (moec_map_file); 0 = none */
     struct moec_dense_source *source; /* owned; NULL with a blob */
 };
 

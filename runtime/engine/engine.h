@@ -22,7 +22,6 @@
 struct moert_engine {
     struct moec_bundle *bundle;
     struct moec_model *model;
-    uint64_t mapped_dense_bytes;     /* of its dense weights, which are the file's pages; 0 = none */
     struct moec_expert_cache *cache; /* one of these two serves the experts */
     struct moec_expert_stream *stream;
     struct moec_engine_gpu *gpu;      /* in front of the cache; NULL = the CPU alone */

@@ -1,6 +1,5 @@
 /* The public interface over engine parts: bundle, plan, model, cache, tokenizer. Sessions and generators are
  * in moert_session.c. */
-#include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_map.h"
 #include "runtime/cuda/gpu_model.h"
@@ -427,7 +426,7 @@ static enum moec_status load_dense(struct moert_engine *engine, struct moec_dens
 {
     const bool is_auto = engine->io.io == MOEC_IO_AUTO_MAPPED;
     if (engine->io.emulation.bytes_per_second == 0 && (is_auto || engine->io.io == MOEC_IO_MAPPED))
-        return moec_bundle_map_dense(engine->bundle, is_auto, dense, &engine->mapped_dense_bytes, err);
+        return moec_bundle_map_dense(engine->bundle, is_auto, dense, err);
     return moec_bundle_load_dense(engine->bundle, dense, err);
 }
 
@@ -461,8 +460,6 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
 
 static void release_engine(struct moert_engine *engine)
 {
-    if (engine->model != NULL && engine->mapped_dense_bytes > 0)
-        moec_unmap_file(engine->model->dense.blob, engine->mapped_dense_bytes);
     moec_model_free(engine->model);
     moec_tokenizer_free(engine->tokenizer);
     moec_engine_chat_free(engine->chat);
