@@ -3,6 +3,7 @@
 #include "formats/base/printable.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <termios.h>
@@ -14,13 +15,19 @@ static size_t n_sentence;
 static struct termios terminal;
 static bool has_terminal;
 
-/* Any other SIGBUS comes back when the instruction is run again, and then ends the process as usual. */
+static atomic_flag is_told = ATOMIC_FLAG_INIT;
+
+/* Any other SIGBUS comes back when the instruction is run again, and then ends the process as usual. Of
+ * threads that touch lost pages at once the first one speaks, and the others wait for the end. */
 static void tell(int number, siginfo_t *info, void *context)
 {
-    (void)number;
     (void)context;
-    if (info->si_code != BUS_ADRERR && info->si_code != BUS_MCEERR_AR)
+    if (info->si_code != BUS_ADRERR && info->si_code != BUS_MCEERR_AR) {
+        (void)signal(number, SIG_DFL);
         return;
+    }
+    while (atomic_flag_test_and_set(&is_told))
+        (void)pause();
     if (has_terminal)
         (void)tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
     for (size_t done = 0; done < n_sentence;) {
@@ -34,7 +41,7 @@ static void tell(int number, siginfo_t *info, void *context)
 
 void cli_guard_mapped(const struct cli_args *args)
 {
-    const struct sigaction action = {.sa_sigaction = tell, .sa_flags = SA_SIGINFO | (int)SA_RESETHAND};
+    const struct sigaction action = {.sa_sigaction = tell, .sa_flags = SA_SIGINFO};
     const char *path = args->positional[0];
     char label[CLI_LABEL_BYTES], shown[800];
     (void)moec_printable(path, strlen(path), false, shown, sizeof shown);

@@ -166,6 +166,7 @@ static int start_workers(struct threads_reader *self, uint32_t wanted)
         return problem;
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES + (size_t)PTHREAD_STACK_MIN);
     (void)sigfillset(&all);
+    (void)sigdelset(&all, SIGBUS); /* of a mapped file that was cut off: blocked, it would end the process */
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     while (problem == 0 && self->n_threads < wanted) {
         problem = pthread_create(&self->threads[self->n_threads], &attributes, work, self);

@@ -203,6 +203,7 @@ static void start_threads(int wanted)
     if (!watch_forks())
         return;
     sigfillset(&all);
+    (void)sigdelset(&all, SIGBUS); /* of a mapped file that was cut off: blocked, it would end the process */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (team.n_started < wanted) {
         pthread_t thread;
