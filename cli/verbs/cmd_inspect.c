@@ -305,6 +305,9 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
         cli_print(stdout, "shared expert: %" PRIu32 " neurons\n", config->n_ff_shared);
     else
         cli_print(stdout, "no shared expert\n");
+    if (moec_provenance_orders_neurons(&bundle->provenance))
+        cli_print(stdout, "  neurons of an expert that are active together stand together "
+                          "(moec compile --order-neurons)\n");
     const uint32_t limit = moec_config_rope_limit(config);
     if (limit > 0)
         cli_print(stdout, "  RoPE by the length of the context: made for %s%" PRIu32 " tokens%s\n",
@@ -433,6 +436,7 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
     moec_json_out_node(root, "copies", json_copies(bundle));
     moec_json_out_node(root, "codecs", cli_json_codecs(bundle));
     moec_json_out_node(root, "dense_matrices", cli_json_dense_matrices(dense));
+    moec_json_out_bool(root, "neurons_ordered", moec_provenance_orders_neurons(&bundle->provenance));
     if (bundle->certificate.present)
         moec_json_out_node(root, "certificate", json_certificate(&bundle->certificate));
     else

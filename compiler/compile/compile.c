@@ -101,6 +101,9 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
     if (options->dense_gptq)
         request.result_bytes +=
             moec_dense_fit_bytes(moec_checkpoint_config(run->checkpoint), options->n_threads);
+    if (options->orders_neurons)
+        request.result_bytes +=
+            moec_coactivation_bytes(moec_checkpoint_config(run->checkpoint), options->n_threads);
     if (run->profile != NULL) {
         const bool first = moec_windows_token_count(&windows[0]) >= moec_windows_token_count(&windows[1]);
         request.windows = first ? &windows[0] : &windows[1];
@@ -207,6 +210,9 @@ static enum moec_status check_options(const struct moec_compile_options *options
     if (!isnan(options->max_loss) && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a loss target needs data to measure on: give --profile or --data");
+    if (options->orders_neurons && profile == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "neurons are ordered by what data activates together: give --profile or --data");
     if (options->rows != NULL && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "this metric needs a profile: give --profile or --data");
     if (options->dense_gptq && profile == NULL)
@@ -285,6 +291,7 @@ static void release_run(struct moec_compile_run *run)
     moec_compile_dense_unbind(run);
     moec_model_free(run->original);
     moec_variants_free(run->variants);
+    moec_neuron_order_release(&run->order);
     moec_dense_fit_free(run->fit);
     moec_compile_candidates_release(&run->candidates);
     moec_row_metric_free(run->rows);
@@ -311,6 +318,8 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         .source_bytes = moec_checkpoint_weight_bytes(checkpoint),
     };
     MOEC_TRY_OUT(check_options(options, profile, err));
+    if (options->orders_neurons)
+        MOEC_TRY_OUT(moec_compile_order_check(config, options->group, err));
     /* A bundle whose tokenizer cannot be used cannot be run: known before any work. */
     MOEC_TRY_OUT(moec_model_check(checkpoint, false, err));
     MOEC_TRY_OUT(moec_checkpoint_digest(checkpoint, NULL, NULL, model_digest, err));
@@ -324,6 +333,7 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
     MOEC_TRY_OUT(plan_memory(&run, err));
     MOEC_TRY_OUT(choose_codecs(&run, err));
     MOEC_TRY_OUT(load_original(&run, err));
+    MOEC_TRY_OUT(moec_compile_order_make(&run, err));
     moec_compile_begin(&run, options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS);
     MOEC_TRY_OUT(moec_compile_dense_fit(&run, err));
     if (options->dense_bits == MOEC_DENSE_BITS_AUTO) {

@@ -49,6 +49,7 @@ struct moec_compile_options {
     bool dense_gptq;  /* 8 and 4 by GPTQ, on the search part's inputs; needs a profile. Else linear */
     uint8_t copy_bits[MOEC_MAX_COPIES - 1]; /* further precision copies */
     uint32_t n_copy_bits;
+    bool orders_neurons; /* in records, by coactivation on the search part; needs a profile */
     enum moec_quantizer
         quantizer; /* these three of compiles without a profile, else the profile's; not AUTO */
     enum moec_scheme scheme;
@@ -102,7 +103,8 @@ struct moec_compile_report {
     uint64_t source_bytes;
     uint32_t n_evaluations; /* of all trials together */
     struct moec_compile_fit_counts fit;
-    uint32_t n_dense_trial; /* with MOEC_DENSE_BITS_AUTO */
+    double runs_before, runs_after; /* of a token's active neurons in an expert, where these were ordered */
+    uint32_t n_dense_trial;         /* with MOEC_DENSE_BITS_AUTO */
     struct moec_dense_trial dense_trials[MOEC_MAX_DENSE_TRIALS];
     struct moec_certificate certificate;
     struct moec_search_trace trace;   /* everything measured, of all trials; owned */
@@ -115,6 +117,11 @@ struct moec_compile_report {
     uint64_t n_resumed; /* units of work that an interrupted compile had finished */
     bool is_written;
 };
+
+/* Whether an order of neurons can save anything of a model, with a scale for each `group` weights (0 =
+ * channel). Errors: MOEC_ERR_UNSUPPORTED with the reason. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_order_check(const struct moec_config *config, uint32_t group,
+                                                           struct moec_error *err);
 
 /* `profile` may be NULL for policies that need none; `profile_digest` is its file's. `path` NULL plans only
  * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:

@@ -2,6 +2,7 @@
  *
  *   compile_stages.c       what is going on, and how much is left
  *   compile_part.c         a part of the data: opened, and measured for a plan
+ *   compile_order.c        the order of neurons in records
  *   compile_units.c        what is kept for the case that the compile is interrupted
  *   compile_dense.c        dense weights: which bitwidths to try, what they become, the choice among them
  *   compile_dense_plan.c   dense matrices of a plan that have codecs of their own: measured, sized, written
@@ -16,6 +17,7 @@
 #define MOEC_COMPILER_COMPILE_INTERNAL_H
 
 #include "compiler/compile/compile.h"
+#include "compiler/fit/coactivation.h"
 #include "compiler/fit/dense_fit.h"
 #include "compiler/fit/expert_fit.h"
 #include "compiler/policy/harm.h"
@@ -92,6 +94,7 @@ struct moec_compile_candidates {
 
 /* In the order of a compile that takes all of them; dense weights may be tried again and again. */
 enum moec_compile_stage {
+    MOEC_STAGE_ORDER,
     MOEC_STAGE_FIT_EXPERTS,
     MOEC_STAGE_FIT_DENSE,
     MOEC_STAGE_HARM,
@@ -121,6 +124,8 @@ struct moec_compile_run {
     struct moec_model *original;  /* dense weights as in the checkpoint; NULL without a profile */
     struct moec_model *compiled;  /* dense weights as in the bundle; the original when these are the same */
     struct moec_variants *variants;
+    struct moec_neuron_order order;      /* of records; all zero: the checkpoint's */
+    struct moec_ordered_encoder ordered; /* of variants that are not fitted, where there is one */
     struct moec_work_plan memory;
     struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
     struct moec_bundle_plan *plan;
@@ -182,6 +187,16 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_note_choice(struct moec_compile_r
 /* Whether a loss is within the target; true without one. The search goes by the loss that it measures, the
  * certificate by its upper end. */
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
+
+/* ---- the order of neurons: compile_order.c ---- */
+
+/* Orders neurons by coactivation on the search part, if the options ask for it; from then on the run's
+ * variants have them so. Errors: those of moec_coactivation_order. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_order_make(struct moec_compile_run *run,
+                                                          struct moec_error *err);
+/* Until the other call the run's variants have the checkpoint's order, as the original is measured. */
+void moec_compile_order_leave(struct moec_compile_run *run);
+void moec_compile_order_return(struct moec_compile_run *run);
 
 /* ---- what is kept: compile_units.c ---- */
 

@@ -97,7 +97,11 @@ static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part w
     if (found)
         return MOEC_OK;
     MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
-    MOEC_TRY(score_rows(run, part, run->original, false, part->reference_scores, err));
+    moec_compile_order_leave(run);
+    const enum moec_status status = score_rows(run, part, run->original, false, part->reference_scores, err);
+    moec_compile_order_return(run);
+    if (status != MOEC_OK)
+        return status;
     return moec_unit_keep(run->units, key, &kept, 1, 0, err);
 }
 
@@ -122,8 +126,13 @@ static enum moec_status get_ready(struct moec_compile_run *run, struct moec_comp
     if (run->rows != NULL || part->scorer != NULL)
         return MOEC_OK;
     MOEC_TRY(make_scorer(run, run->compiled, run->options->int8, part, err));
-    MOEC_TRY(moec_scorer_set_reference(part->scorer, run->original, moec_variants_experts(run->variants),
-                                       part->reference_nll, &run->stopper, err));
+    moec_compile_order_leave(run);
+    const enum moec_status status =
+        moec_scorer_set_reference(part->scorer, run->original, moec_variants_experts(run->variants),
+                                  part->reference_nll, &run->stopper, err);
+    moec_compile_order_return(run);
+    if (status != MOEC_OK)
+        return status;
     return check_reference(run, part, err);
 }
 

@@ -18,9 +18,9 @@
 #define MAC_PRICE        3.0
 #define PACKED_PRICE     40.0 /* multiply-adds for each weight that is encoded into the bundle */
 
-static const char *const names[] = {"fitting experts", "fitting dense weights", "weighing bitwidths",
-                                    "searching",       "ordering plans",        "certifying",
-                                    "packing"};
+static const char *const names[] = {"ordering neurons",   "fitting experts", "fitting dense weights",
+                                    "weighing bitwidths", "searching",       "ordering plans",
+                                    "certifying",         "packing"};
 
 /* What costs follow from. */
 struct basis {
@@ -76,6 +76,8 @@ static double stage_cost(const struct basis *basis, enum moec_compile_stage stag
     const double pass = pass_cost(basis);
     weigh_experts(basis->config, &n_weight, &gptq);
     switch (stage) {
+    case MOEC_STAGE_ORDER:
+        return options->orders_neurons ? basis->search : 0;
     case MOEC_STAGE_FIT_EXPERTS:
         return options->offers_variants ? basis->search + 4 * MAC_PRICE * gptq / pass : 0;
     case MOEC_STAGE_FIT_DENSE:
@@ -117,7 +119,7 @@ double moec_compile_foresee(const struct moec_config *config, const struct moec_
                                 .certificate = 1 / 2.0,
                                 .is_measured = true,
                                 .is_written = true};
-    return cost_from(&basis, MOEC_STAGE_FIT_EXPERTS);
+    return cost_from(&basis, MOEC_STAGE_ORDER);
 }
 
 void moec_compile_begin(struct moec_compile_run *run, enum moec_compile_stage stage)

@@ -78,6 +78,8 @@ static void describe_job(const struct moec_compile_run *run, const uint8_t *mode
     moec_job_line(text, "model", "%s", hex);
     digest_windows(run->profile, hex);
     moec_job_line(text, "windows", "%s", hex);
+    if (run->options->orders_neurons)
+        moec_job_line(text, "neurons", "ordered 1");
     if (rows == NULL)
         return;
     digest_rows(run->rows, hex);

@@ -67,6 +67,7 @@ static enum moec_status fit_experts(struct moec_compile_run *run, const struct m
     struct moec_expert_fit_codec codecs[N_FURTHER];
     const struct moec_progress progress = {.report = show_fit, .context = run};
     struct moec_expert_fit_request request = {.checkpoint = run->checkpoint,
+                                              .order = run->order.n_neuron > 0 ? &run->order : NULL,
                                               .scorer = part->scorer,
                                               .windows = &part->windows,
                                               .codecs = codecs,
@@ -255,7 +256,9 @@ enum moec_status moec_compile_variants(void *context, const struct moec_policy_v
 
 const struct moec_expert_encoder *moec_compile_encoder(const struct moec_compile_run *run)
 {
-    return run->offer.experts != NULL ? moec_expert_fit_encoder(run->offer.experts) : NULL;
+    if (run->offer.experts != NULL)
+        return moec_expert_fit_encoder(run->offer.experts);
+    return run->order.n_neuron > 0 ? &run->ordered.encoder : NULL;
 }
 
 void moec_compile_variants_release(struct moec_compile_run *run)

@@ -23,6 +23,10 @@ struct moments {
 struct moec_expert_fit {
     struct moec_expert_encoder encoder; /* first: this is what others see */
     const struct moec_checkpoint *checkpoint;
+    const struct moec_neuron_order *order;      /* NULL = the checkpoint's */
+    struct moec_checkpoint_encoder own_encoder; /* of projections that were not fitted: */
+    struct moec_ordered_encoder ordered_encoder;
+    const struct moec_expert_encoder *other_encoder; /* one of these */
     const struct moec_config *config;
     struct moec_expert_fit_codec *codecs; /* (n_codec), owned */
     uint32_t n_codec;
@@ -285,17 +289,32 @@ static enum moec_status encode_projections(struct moec_expert_fit *fit, const st
     return MOEC_OK;
 }
 
-static enum moec_status encode_expert(struct moec_expert_fit *fit, const struct moments *moments,
-                                      uint32_t layer, uint32_t expert, struct moec_error *err)
+/* The weights of an expert, neurons as rows. */
+static enum moec_status load_weights(struct moec_expert_fit *fit, uint32_t layer, uint32_t expert,
+                                     struct moec_error *err)
 {
     const uint32_t n_ff = fit->config->n_ff_expert, n_embd = fit->config->n_embd;
-    const size_t index = expert_index(fit, layer, expert);
-    struct moec_error problem = {0};
-    fit->n_unseen += moments->n_pair == 0;
+    const size_t row_bytes = n_embd * sizeof(float);
     MOEC_TRY(moec_checkpoint_load_expert(fit->checkpoint, layer, expert, fit->weights[MOEC_PROJECTION_GATE],
                                          fit->weights[MOEC_PROJECTION_UP], fit->down, err));
     moec_transpose_to_f32(MOEC_DTYPE_F32, fit->down, n_embd, n_ff, 0, n_ff,
                           fit->weights[MOEC_PROJECTION_DOWN]);
+    for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT && fit->order != NULL; p++) {
+        const uint32_t ordinal = (uint32_t)moec_config_moe_ordinal(fit->config, layer);
+        memcpy(fit->decoded, fit->weights[p], n_ff * row_bytes);
+        moec_rows_reorder(moec_neuron_order_of(fit->order, ordinal, expert), n_ff, row_bytes, row_bytes,
+                          fit->decoded, fit->weights[p]);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status encode_expert(struct moec_expert_fit *fit, const struct moments *moments,
+                                      uint32_t layer, uint32_t expert, struct moec_error *err)
+{
+    const size_t index = expert_index(fit, layer, expert);
+    struct moec_error problem = {0};
+    fit->n_unseen += moments->n_pair == 0;
+    MOEC_TRY(load_weights(fit, layer, expert, err));
     const enum moec_status status = encode_projections(fit, moments, index, &problem);
     if (status != MOEC_OK)
         return moec_fail(err, status, "expert %" PRIu32 " of layer %" PRIu32 ": %s", expert, layer,
@@ -464,7 +483,7 @@ static enum moec_status encode(const struct moec_expert_encoder *self, uint32_t 
         n_found++;
     }
     if (n_found < layout->n_matrix)
-        MOEC_TRY(moec_checkpoint_encode_expert(fit->checkpoint, layer, expert, &rest, scratch, record, err));
+        MOEC_TRY(fit->other_encoder->encode(fit->other_encoder, layer, expert, &rest, scratch, record, err));
     for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++)
         if (found[p] < fit->n_codec)
             place_rows(layout, p, rows_of(fit, index, p, found[p]), record);
@@ -607,8 +626,12 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     struct moec_expert_fit *fit = NULL;
     const char *what = "quantised experts";
     MOEC_TRY(moec_alloc((void **)&fit, 1, sizeof *fit, what, err));
-    fit->encoder.encode = encode;
+    fit->encoder = (struct moec_expert_encoder){.encode = encode, .reorders = request->order != NULL};
     fit->checkpoint = request->checkpoint;
+    fit->order = request->order;
+    fit->own_encoder = moec_checkpoint_encoder_make(request->checkpoint);
+    fit->ordered_encoder = moec_ordered_encoder_make(request->checkpoint, request->order);
+    fit->other_encoder = request->order != NULL ? &fit->ordered_encoder.encoder : &fit->own_encoder.encoder;
     fit->config = moec_checkpoint_config(request->checkpoint);
     fit->n_codec = request->n_codec;
     fit->pool = moec_pool_make(request->n_threads);

@@ -19,6 +19,7 @@
 #ifndef MOEC_COMPILER_EXPERT_FIT_H
 #define MOEC_COMPILER_EXPERT_FIT_H
 
+#include "formats/model/neuron_order.h"
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/expert_encoder.h"
 #include "profiler/evaluate/score.h"
@@ -35,6 +36,8 @@ struct moec_expert_fit_codec {
 
 struct moec_expert_fit_request {
     const struct moec_checkpoint *checkpoint; /* borrowed until free */
+    const struct moec_neuron_order *order;    /* of records, and of the scorer's experts; likewise; NULL = the
+                                               * checkpoint's */
     struct moec_scorer *scorer;               /* of the original, whose experts answer with the original's */
     const struct moec_windows *windows;       /* the scorer's; their work memory is borrowed until free */
     const struct moec_expert_fit_codec *codecs;

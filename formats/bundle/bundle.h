@@ -81,6 +81,8 @@ struct moec_certificate {
 /* Whether losses were measured in the int8 arithmetic; false without a certificate. */
 bool moec_certificate_is_int8(const struct moec_certificate *certificate);
 
+#define MOEC_OPTION_ORDER_NEURONS "order-neurons" /* a word of the options below */
+
 /* What the bundle was made from. */
 struct moec_provenance {
     char moec_version[32];
@@ -92,6 +94,9 @@ struct moec_provenance {
     uint64_t source_bytes;                     /* weights of the checkpoint as stored */
     uint64_t source_expert_bytes;
 };
+
+/* Whether neurons of each expert stand in another order than the checkpoint's, as the options say. */
+bool moec_provenance_orders_neurons(const struct moec_provenance *provenance);
 
 /* Routing summary for planning and warm starts. */
 struct moec_routing_summary {

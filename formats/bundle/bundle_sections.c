@@ -200,6 +200,13 @@ static enum moec_status check_number(double value, size_t index, struct moec_err
     return moec_fail(err, MOEC_ERR_FORMAT, "certificate has number %zu that is not finite", index);
 }
 
+bool moec_provenance_orders_neurons(const struct moec_provenance *provenance)
+{
+    static const char word[] = " " MOEC_OPTION_ORDER_NEURONS;
+    const char *found = strstr(provenance->options, word);
+    return found != NULL && (found[sizeof word - 1] == '\0' || found[sizeof word - 1] == ' ');
+}
+
 bool moec_certificate_is_int8(const struct moec_certificate *certificate)
 {
     return certificate->present && strcmp(certificate->arithmetic, MOEC_CERTIFICATE_INT8) == 0;

@@ -1,5 +1,7 @@
 #include "profiler/evaluate/expert_encoder.h"
 
+#include "formats/base/memory.h"
+
 static enum moec_status encode(const struct moec_expert_encoder *self, uint32_t layer, uint32_t expert,
                                const struct moec_record_layout *layout, void *scratch, uint8_t *record,
                                struct moec_error *err)
@@ -10,5 +12,29 @@ static enum moec_status encode(const struct moec_expert_encoder *self, uint32_t 
 
 struct moec_checkpoint_encoder moec_checkpoint_encoder_make(const struct moec_checkpoint *checkpoint)
 {
-    return (struct moec_checkpoint_encoder){.encoder = {encode}, .checkpoint = checkpoint};
+    return (struct moec_checkpoint_encoder){.encoder = {.encode = encode}, .checkpoint = checkpoint};
+}
+
+static enum moec_status encode_ordered(const struct moec_expert_encoder *self, uint32_t layer,
+                                       uint32_t expert, const struct moec_record_layout *layout,
+                                       void *scratch, uint8_t *record, struct moec_error *err)
+{
+    const struct moec_ordered_encoder *encoder = (const struct moec_ordered_encoder *)self;
+    const int32_t ordinal = moec_config_moe_ordinal(moec_checkpoint_config(encoder->checkpoint), layer);
+    uint8_t *unordered = NULL;
+    MOEC_TRY(moec_alloc_aligned((void **)&unordered, layout->n_bytes, 1, "an expert record", err));
+    const enum moec_status status =
+        moec_checkpoint_encode_expert(encoder->checkpoint, layer, expert, layout, scratch, unordered, err);
+    if (status == MOEC_OK)
+        moec_record_reorder(layout, moec_neuron_order_of(encoder->order, (uint32_t)ordinal, expert),
+                            unordered, record);
+    free(unordered);
+    return status;
+}
+
+struct moec_ordered_encoder moec_ordered_encoder_make(const struct moec_checkpoint *checkpoint,
+                                                      const struct moec_neuron_order *order)
+{
+    return (struct moec_ordered_encoder){
+        .encoder = {.encode = encode_ordered, .reorders = true}, .checkpoint = checkpoint, .order = order};
 }

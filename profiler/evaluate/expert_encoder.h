@@ -8,6 +8,7 @@
 #define MOEC_PROFILER_EXPERT_ENCODER_H
 
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/model/neuron_order.h"
 
 /* First member of every implementation. */
 struct moec_expert_encoder {
@@ -16,6 +17,7 @@ struct moec_expert_encoder {
     enum moec_status (*encode)(const struct moec_expert_encoder *self, uint32_t layer, uint32_t expert,
                                const struct moec_record_layout *layout, void *scratch, uint8_t *record,
                                struct moec_error *err);
+    bool reorders; /* neurons do not stand in the checkpoint's order, in records of any codec */
 };
 
 /* The checkpoint's own. */
@@ -25,5 +27,15 @@ struct moec_checkpoint_encoder {
 };
 
 struct moec_checkpoint_encoder moec_checkpoint_encoder_make(const struct moec_checkpoint *checkpoint);
+
+/* The checkpoint's weights with each expert's neurons in another order. Its errors: MOEC_ERR_MEMORY too. */
+struct moec_ordered_encoder {
+    struct moec_expert_encoder encoder;
+    const struct moec_checkpoint *checkpoint; /* both borrowed */
+    const struct moec_neuron_order *order;
+};
+
+struct moec_ordered_encoder moec_ordered_encoder_make(const struct moec_checkpoint *checkpoint,
+                                                      const struct moec_neuron_order *order);
 
 #endif

@@ -632,10 +632,12 @@ enum moec_status moec_variants_set_codecs(struct moec_variants *variants,
 
 void moec_variants_set_encoder(struct moec_variants *variants, const struct moec_expert_encoder *encoder)
 {
+    const struct moec_expert_encoder *next = encoder != NULL ? encoder : &variants->own_encoder.encoder;
+    const bool moves = next->reorders != variants->encoder->reorders;
     for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++)
-        if (has_number(variants, number) && moec_codec_bits(variants->codecs[number]) < 16)
+        if (has_number(variants, number) && (moves || moec_codec_bits(variants->codecs[number]) < 16))
             drop_number(variants, number);
-    variants->encoder = encoder != NULL ? encoder : &variants->own_encoder.encoder;
+    variants->encoder = next;
 }
 
 struct moec_experts *moec_variants_experts(struct moec_variants *variants)

@@ -54,7 +54,8 @@ moec_variants_set_codecs(struct moec_variants *variants,
 struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint32_t number);
 
 /* Who encodes from now on, borrowed until the next call; NULL = the checkpoint, as at first. Records of
- * integers are dropped; none of them may be borrowed. */
+ * integers are dropped, and those of floats where one of both puts neurons in another order; none of them may
+ * be borrowed. */
 void moec_variants_set_encoder(struct moec_variants *variants, const struct moec_expert_encoder *encoder);
 
 /* The source to give to moec_forward_init; borrowed until free. acquire answers with the assigned variant. */

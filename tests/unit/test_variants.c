@@ -370,7 +370,7 @@ static enum moec_status encode_as_number(const struct moec_expert_encoder *self,
 static void test_variants__another_encoder(void **state)
 {
     (void)state;
-    static const struct moec_expert_encoder encoder = {encode_as_number};
+    static const struct moec_expert_encoder encoder = {.encode = encode_as_number};
     struct moec_checkpoint *checkpoint = open_checkpoint("qwen2_moe");
     struct moec_variants *variants = make(checkpoint, 0);
     struct moec_error err = {0};

@@ -1,0 +1,90 @@
+/* The order of neurons in records: found on the search part, before anything is fitted or measured, and then
+ * that of everything but the original. */
+#include "compiler/compile/compile_internal.h"
+
+#include <inttypes.h>
+
+/* Codec of the estimate below. */
+#define TYPICAL_BITS 4
+
+enum moec_status moec_compile_order_check(const struct moec_config *config, uint32_t group,
+                                          struct moec_error *err)
+{
+    struct moec_codec codec;
+    MOEC_TRY(moec_neuron_order_check(config, err));
+    MOEC_TRY(moec_codec_for_bits(TYPICAL_BITS, MOEC_SCHEME_SYMMETRIC, group, MOEC_DTYPE_F32, &codec, err));
+    const struct moec_record_layout layout = moec_record_layout_make(config, codec);
+    if (layout.pair_bytes < MOEC_COACTIVATION_LEAST_BYTES)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "gate and down of an expert of '%s' take %" PRIu64
+                         " bytes at %u bits, %zu for each neuron: storage gives them in one request sooner "
+                         "than in parts, expected at least %u bytes for an order of neurons to save any; "
+                         "leave out --order-neurons",
+                         config->family, layout.pair_bytes, TYPICAL_BITS, layout.pair_stride_bytes,
+                         MOEC_COACTIVATION_LEAST_BYTES);
+    return MOEC_OK;
+}
+
+static enum moec_status report(void *context, const char *phase, double done, double total)
+{
+    const struct moec_compile_run *run = context;
+    (void)phase;
+    moec_compile_show_whole(run, done, total);
+    return moec_compile_is_cancelled(run) ? MOEC_ERR_CANCELLED : MOEC_OK;
+}
+
+static enum moec_status measure(struct moec_compile_run *run, struct moec_coactivation_runs *runs,
+                                struct moec_error *err)
+{
+    const struct moec_progress progress = {.report = report, .context = run};
+    struct moec_compile_part part = {0};
+    enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
+    const struct moec_coactivation_request request = {.config = moec_checkpoint_config(run->checkpoint),
+                                                      .scorer = part.scorer,
+                                                      .measure = &part.measured,
+                                                      .kernels = run->options->kernels,
+                                                      .n_threads = run->options->n_threads,
+                                                      .progress = &progress};
+    if (status == MOEC_OK)
+        status = moec_coactivation_order(&request, &run->order, runs, err);
+    moec_compile_part_release(&part);
+    return status;
+}
+
+enum moec_status moec_compile_order_make(struct moec_compile_run *run, struct moec_error *err)
+{
+    struct moec_neuron_order *order = &run->order;
+    struct moec_coactivation_runs runs = {0};
+    uint64_t cost = 0;
+    bool found = false;
+    if (!run->options->orders_neurons)
+        return MOEC_OK;
+    moec_compile_begin(run, MOEC_STAGE_ORDER);
+    MOEC_TRY(moec_neuron_order_create(moec_checkpoint_config(run->checkpoint), order, err));
+    const struct moec_unit_part kept[] = {
+        {order->neurons, (uint64_t)order->n_layer * order->n_expert * order->n_neuron * sizeof(uint16_t)},
+        {&runs, sizeof runs}};
+    MOEC_TRY(moec_unit_find(run->units, "neurons", kept, 2, &cost, &found, err));
+    if (!found) {
+        MOEC_TRY(measure(run, &runs, err));
+        MOEC_TRY(moec_unit_keep(run->units, "neurons", kept, 2, 0, err));
+    }
+    MOEC_TRY(moec_neuron_order_validate(order, err));
+    run->report->runs_before = runs.before;
+    run->report->runs_after = runs.after;
+    run->ordered = moec_ordered_encoder_make(run->checkpoint, order);
+    moec_compile_order_return(run);
+    return MOEC_OK;
+}
+
+void moec_compile_order_leave(struct moec_compile_run *run)
+{
+    if (run->order.n_neuron > 0)
+        moec_variants_set_encoder(run->variants, NULL);
+}
+
+void moec_compile_order_return(struct moec_compile_run *run)
+{
+    if (run->order.n_neuron > 0)
+        moec_variants_set_encoder(run->variants, moec_compile_encoder(run));
+}

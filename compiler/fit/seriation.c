@@ -1,0 +1,147 @@
+#include "compiler/fit/seriation.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+struct path {
+    const uint64_t *rows;
+    uint32_t n, n_words, first;
+    uint32_t *next, *before; /* (n) by row; NONE at the ends */
+    uint32_t *step;          /* (n): distance to the next one */
+    uint32_t *away;          /* (n): distances of the row at work */
+    uint32_t *turn;          /* (n): rows, those with most bits first */
+};
+
+size_t moec_seriation_scratch_bytes(uint32_t n)
+{
+    return (size_t)n * 5 * sizeof(uint32_t);
+}
+
+/* Without an instruction of the processor's, which not all have: its replacement looks up bytes. */
+static uint32_t count_bits(uint64_t x)
+{
+    x -= x >> 1 & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (uint32_t)(x * 0x0101010101010101u >> 56);
+}
+
+static uint32_t distance(const struct path *path, uint32_t a, uint32_t b)
+{
+    const uint64_t *x = path->rows + (size_t)a * path->n_words, *y = path->rows + (size_t)b * path->n_words;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < path->n_words; i++)
+        n += count_bits(x[i] ^ y[i]);
+    return n;
+}
+
+/* Puts a row behind `place`, or first behind NONE. */
+static void put(struct path *path, uint32_t row, uint32_t place)
+{
+    const uint32_t after = place == NONE ? path->first : path->next[place];
+    path->before[row] = place;
+    path->next[row] = after;
+    path->step[row] = after == NONE ? 0 : path->away[after];
+    if (place == NONE) {
+        path->first = row;
+    } else {
+        path->next[place] = row;
+        path->step[place] = path->away[place];
+    }
+    if (after != NONE)
+        path->before[after] = row;
+}
+
+/* Where a row that is not on the path lengthens it least. */
+static void insert(struct path *path, uint32_t row)
+{
+    uint32_t best = NONE;
+    int64_t least = INT64_MAX;
+    for (uint32_t at = path->first; at != NONE; at = path->next[at])
+        path->away[at] = distance(path, row, at);
+    if (path->first != NONE)
+        least = path->away[path->first];
+    for (uint32_t at = path->first; at != NONE; at = path->next[at]) {
+        const uint32_t after = path->next[at];
+        const int64_t longer =
+            after == NONE ? path->away[at] : (int64_t)path->away[at] + path->away[after] - path->step[at];
+        if (longer < least) {
+            least = longer;
+            best = at;
+        }
+    }
+    put(path, row, best);
+}
+
+static void take_out(struct path *path, uint32_t row)
+{
+    const uint32_t before = path->before[row], after = path->next[row];
+    if (before == NONE)
+        path->first = after;
+    else
+        path->next[before] = after;
+    if (after != NONE)
+        path->before[after] = before;
+    if (before != NONE)
+        path->step[before] = after == NONE ? 0 : distance(path, before, after);
+}
+
+static uint32_t bit_count(const struct path *path, uint32_t row)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < path->n_words; i++)
+        n += count_bits(path->rows[(size_t)row * path->n_words + i]);
+    return n;
+}
+
+/* Sorts `turn` by falling number of bits, equal rows rising, by merging runs. */
+static void find_turns(struct path *path)
+{
+    uint32_t *from = path->turn, *to = path->step;
+    for (uint32_t row = 0; row < path->n; row++) {
+        path->away[row] = bit_count(path, row);
+        from[row] = row;
+    }
+    for (uint32_t width = 1; width < path->n; width *= 2) {
+        for (uint32_t first = 0; first < path->n; first += 2 * width) {
+            const uint32_t middle = first + width < path->n ? first + width : path->n;
+            const uint32_t end = middle + width < path->n ? middle + width : path->n;
+            for (uint32_t a = first, b = middle, at = first; at < end; at++) {
+                const bool takes_a = b >= end || (a < middle && path->away[from[a]] >= path->away[from[b]]);
+                to[at] = from[takes_a ? a++ : b++];
+            }
+        }
+        uint32_t *const sorted = to;
+        to = from;
+        from = sorted;
+    }
+    if (from != path->turn)
+        memcpy(path->turn, from, path->n * sizeof *from);
+}
+
+void moec_seriation_make(const uint64_t *rows, uint32_t n, uint32_t n_words, void *scratch, uint16_t *order)
+{
+    uint32_t *words = scratch;
+    struct path path = {.rows = rows,
+                        .n = n,
+                        .n_words = n_words,
+                        .first = NONE,
+                        .next = words,
+                        .before = words + n,
+                        .step = words + 2 * (size_t)n,
+                        .away = words + 3 * (size_t)n,
+                        .turn = words + 4 * (size_t)n};
+    find_turns(&path);
+    for (uint32_t i = 0; i < n; i++)
+        insert(&path, path.turn[i]);
+    for (uint32_t turn = 0; turn < MOEC_SERIATION_TURNS; turn++)
+        for (uint32_t i = 0; i < n; i++) {
+            take_out(&path, path.turn[i]);
+            insert(&path, path.turn[i]);
+        }
+    uint32_t place = 0;
+    for (uint32_t at = path.first; at != NONE; at = path.next[at])
+        order[place++] = (uint16_t)at;
+}
