@@ -143,7 +143,7 @@ $(BUILD)/cuda/%.o: %.cu
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC_FOUND)))
 CUDART    := -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
 GPU_KERNEL_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/unit/test_cuda_*.c))
-GPU_MODEL_TESTS  := $(addprefix $(BUILD)/gpu/,test_engine_gpu test_gpu_forward)
+GPU_MODEL_TESTS  := $(addprefix $(BUILD)/gpu/,test_engine_gpu test_gpu_forward test_gpu_place)
 $(BUILD)/obj/tests/gpu/pinned/%.o: tests/unit/%.c tests/gpu/pinned.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -include tests/gpu/pinned.h -MMD -MP -c $< -o $@
@@ -212,6 +212,14 @@ $(BUILD)/moec-run-static: $(BUILD)/obj/cli/run_main.o $(BUILD)/obj/static/runtim
 # The stand-in for a GPU is no part of libmoert.
 TEST_PARTS += $(call obj,$(wildcard runtime/cuda/host/*.c))
 
+# As the library that programs open, for tests of the command line (tests/cli/gpu_offline.sh).
+STANDIN_OBJ := $(call obj,tests/standin/standin.c $(wildcard runtime/cuda/host/*.c runtime/cuda/blocks/*.c)) \
+               $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard runtime/cuda/kernels/*.cu))
+$(BUILD)/standin/libmoert-cuda.so: $(STANDIN_OBJ) $(BUILD)/libmoert.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(SAN_FLAGS) $^ -o $@ -lm -pthread
+
 # What tests share, linked into those that use it.
 $(BUILD)/libtests.a: $(TEST_PARTS)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
@@ -259,7 +267,7 @@ test: deps-test
 	@MOEC_BUILD=$(BUILD) $(if $(SANITIZE),TEST_TIMEOUT_SECONDS=$${TEST_TIMEOUT_SECONDS:-3600}) \
 	    JOBS=$(JOBS) tests/run.sh tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
-test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle $(BUILD)/tools/logits \
+test-programs: all $(UNIT_BIN) $(BUILD)/standin/libmoert-cuda.so $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle $(BUILD)/tools/logits \
     $(BUILD)/tools/edgemoe_report $(BUILD)/tools/decisions_report $(BUILD)/tools/floe_report $(if $(SANITIZE),,fuzz-programs)
 
 # 64-bit ARM, built by Debian's cross compiler and run by qemu-user: tests of the runtime, and moec-run beside moec.

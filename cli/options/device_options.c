@@ -1,17 +1,34 @@
 #include "cli/options/device_options.h"
 
-enum moec_status cli_read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
-                                 bool *cooperates, struct moec_error *err)
+static enum moec_status read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
+                                    struct moec_error *err)
 {
     *device = cli_text(args, "device");
     *vram_bytes = 0;
-    *cooperates = cli_has(args, "cooperate");
     MOEC_TRY(cli_bytes(args, "vram", vram_bytes, err));
     if (cli_has(args, "vram") && (*device == NULL || *vram_bytes == 0))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "option '--vram' limits a device's memory: give --device too, and a size above 0");
+    return MOEC_OK;
+}
+
+enum moec_status cli_read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
+                                 bool *cooperates, struct moec_error *err)
+{
+    MOEC_TRY(read_device(args, device, vram_bytes, err));
+    *cooperates = cli_has(args, "cooperate");
     if (*cooperates && *device == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--cooperate lets the processor help a device: give --device too");
     return MOEC_OK;
+}
+
+enum moec_status cli_open_place(const struct cli_args *args, struct moec_gpu_place **out,
+                                struct moec_error *err)
+{
+    const char *device = NULL;
+    uint64_t vram_bytes = 0;
+    *out = NULL;
+    MOEC_TRY(read_device(args, &device, &vram_bytes, err));
+    return device != NULL ? moec_gpu_place_open(device, NULL, vram_bytes, out, err) : MOEC_OK;
 }

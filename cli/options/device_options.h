@@ -1,9 +1,10 @@
-/* --device and --vram: where the verbs that run a bundle do so on a GPU. One spelling and one meaning in all
- * of them. */
+/* --device and --vram: where the verbs that run a bundle, or measure a model, do so on a GPU. One spelling
+ * and one meaning in all of them. */
 #ifndef MOEC_CLI_DEVICE_OPTIONS_H
 #define MOEC_CLI_DEVICE_OPTIONS_H
 
 #include "cli/options/options.h"
+#include "runtime/cuda/gpu_place.h"
 
 /* clang-format off */
 #define CLI_DEVICE_OPTIONS(flags)                                                                             \
@@ -15,11 +16,19 @@
      CLI_RARE},                                                                                               \
     {"vram", 0, "SIZE", NULL,                                                                                 \
      "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
+#define CLI_OFFLINE_DEVICE_OPTIONS(flags)                                                                     \
+    {"device", 0, "cuda[:N]", NULL, "Compute on this GPU; results and files stay the same.", flags},          \
+    {"vram", 0, "SIZE", NULL,                                                                                 \
+     "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
 /* clang-format on */
 
 /* The device's name, NULL without one, the limit, 0 without one, and --cooperate. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_read_device(const struct cli_args *args, const char **device,
                                                   uint64_t *vram_bytes, bool *cooperates,
                                                   struct moec_error *err);
+
+/* The device of CLI_OFFLINE_DEVICE_OPTIONS, opened; NULL without one. The caller frees it. */
+MOEC_WARN_UNUSED enum moec_status cli_open_place(const struct cli_args *args, struct moec_gpu_place **out,
+                                                 struct moec_error *err);
 
 #endif

@@ -1,3 +1,4 @@
+#include "cli/options/device_options.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/route_options.h"
@@ -45,6 +46,7 @@ static const struct cli_option options[] = {
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -59,6 +61,8 @@ struct eval_job {
     bool int8;                           /* the arithmetic: asked for, or certified */
     struct moec_sparsity *sparsity;      /* NULL = none */
     bool is_planned;                     /* it is that of the bundle's plan */
+    struct moec_gpu_place *place;        /* NULL without a device */
+    struct moec_work_memory work;        /* batches that the device has room for */
     struct moec_source source, reference;
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
@@ -193,11 +197,27 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
     return job->is_planned ? MOEC_OK : moec_sparsity_open(bundle, 0, wanted, &job->sparsity, err);
 }
 
+static enum moec_status enter_device(struct eval_job *job, struct moec_error *err)
+{
+    if (job->place == NULL)
+        return MOEC_OK;
+    if (job->int8)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "the int8 arithmetic does not run on a device yet: give --arithmetic canonical, or leave "
+            "--device out");
+    MOEC_TRY(moec_source_offload(&job->source, job->place, job->sparsity, err));
+    job->work.batch_tokens = moec_gpu_place_batch_tokens(job->place, job->source.model);
+    job->windows.work = &job->work;
+    return MOEC_OK;
+}
+
 static enum moec_status score(struct eval_job *job, struct moec_error *err)
 {
     uint32_t n_prompt = 0;
     MOEC_TRY(read_route(job, &n_prompt, err));
     MOEC_TRY(open_sparsity(job, err));
+    MOEC_TRY(enter_device(job, err));
     struct moec_scorer_options scorer_options = {
         .kernels = job->measure.kernels,
         .n_threads = job->measure.n_threads,
@@ -221,6 +241,8 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
     if (cli_has(job->args, "reference")) {
         MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.work_bytes,
                                   job->measure.n_threads, job->measure.seq_len_tokens, &job->reference, err));
+        if (job->place != NULL)
+            MOEC_TRY(moec_source_offload(&job->reference, job->place, NULL, err));
         MOEC_TRY(moec_scorer_set_reference(job->scorer, job->reference.model, job->reference.experts,
                                            job->reference_nll, &progress, err));
     }
@@ -460,6 +482,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--route, --precision and --prefill apply to perplexity, but task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
+    MOEC_TRY(cli_open_place(job->args, &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.seq_len_tokens;
@@ -471,6 +494,8 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     if (is_rows)
         MOEC_TRY(tell_rows(job, err));
+    if (is_rows && job->place != NULL)
+        MOEC_TRY(moec_source_offload(&job->source, job->place, NULL, err));
     if (is_rows)
         return cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err);
     MOEC_TRY(check_windows(job, err));
@@ -502,6 +527,7 @@ static int run_eval(const struct cli_args *args)
     moec_tokenizer_free(job.tokenizer);
     moec_source_close(&job.reference);
     moec_source_close(&job.source);
+    moec_gpu_place_free(job.place);
     free(job.measured.nll);
     free(job.measured.kl);
     free(job.reference_nll);

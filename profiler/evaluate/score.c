@@ -322,14 +322,17 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     struct moec_forward original =
         scorer->canonical; /* with the reference's experts, if the model is the same */
     struct moec_states hidden = {0};
+    bool takes = false;
     MOEC_TRY(check_reference(scorer, model, err));
     drop_reference(scorer);
     start(scorer, progress, "original", scorer->pass);
     const bool same = model == scorer->forward.model;
     scorer->head = same ? &scorer->canonical : &scorer->reference_forward;
-    original.experts = experts;
     own.forward = &original;
-    if (!same) {
+    if (same) {
+        MOEC_TRY_OUT(moec_forward_take_experts(&original, experts, err));
+        takes = true;
+    } else {
         MOEC_TRY_OUT(moec_forward_init(&scorer->reference_forward, model, scorer->options.kernels,
                                        scorer->options.n_threads, experts, scorer->forward.max_tokens, err));
         MOEC_TRY_OUT(moec_sweep_create(&scorer->reference_forward, scorer->windows, false, &other, err));
@@ -342,6 +345,8 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     scorer->reference_hidden = hidden;
     hidden = (struct moec_states){0};
 out:
+    if (takes)
+        moec_forward_return_experts(&original);
     if (status != MOEC_OK)
         drop_reference(scorer);
     moec_sweep_release(&other);
@@ -406,9 +411,12 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     if (scorer->reference_hidden.rows != NULL && !scorer->reference_kept)
         total += moec_cost_head(config, scorer->n_row);
     start(scorer, progress, "evaluation", total);
-    forward.model = variation->model != NULL ? variation->model : forward.model;
+    if (variation->model != NULL)
+        MOEC_TRY(moec_forward_take_model(&forward, variation->model, err));
     forward.choice = variation->choice;
     forward.inputs = watch != NULL ? &watch->inputs : NULL;
+    if (watch != NULL)
+        moec_forward_stay(&forward);
     sweep.forward = &forward;
     if (variation->first_layer > 0)
         take_hidden(scorer, variation->hidden);
@@ -439,6 +447,8 @@ enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t 
     struct moec_forward forward = scorer->forward;
     struct moec_sweep sweep = scorer->sweep;
     forward.inputs = inputs;
+    if (inputs != NULL)
+        moec_forward_stay(&forward);
     sweep.forward = &forward;
     start(scorer, progress, "evaluation", cost_from(scorer, layer) - cost_from(scorer, layer + 1));
     return moec_sweep_layer(&sweep, layer, 0, scorer->windows->n_window, hidden->rows, &store, err);

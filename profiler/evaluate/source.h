@@ -7,6 +7,7 @@
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/variants.h"
+#include "runtime/cuda/gpu_place.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/forward/model.h"
 
@@ -21,6 +22,7 @@ struct moec_source {
     struct moec_variants *variants;               /* NULL for a bundle */
     struct moec_bundle *bundle;                   /* NULL for a checkpoint */
     struct moec_expert_cache *cache;              /* NULL for a checkpoint */
+    struct moec_gpu_place *place;                 /* borrowed; NULL: passes compute in the process's memory */
     uint64_t cache_bytes;
     uint64_t *record_bytes[2]; /* (MoE layers, n_expert) as assigned, and of the low copy that is served, NULL
                                 * without */
@@ -34,6 +36,13 @@ MOEC_WARN_UNUSED enum moec_status moec_source_open(const char *path, uint64_t ca
                                                    uint32_t n_tokens, struct moec_source *source,
                                                    struct moec_error *err);
 void moec_source_close(struct moec_source *source);
+
+/* From now on passes over the model compute on a device, which is borrowed until the source is closed, with
+ * what a sparsity of theirs needs there (NULL: none; borrowed likewise). After moec_source_serve_low. Errors:
+ * those of moec_gpu_place_load. */
+MOEC_WARN_UNUSED enum moec_status moec_source_offload(struct moec_source *source,
+                                                      struct moec_gpu_place *place,
+                                                      struct moec_sparsity *sparsity, struct moec_error *err);
 
 /* Serves a low copy of every expert too, as form 1 of its experts: of a bundle the copy at these bits (0 =
  * its smallest), of a checkpoint one that is made on demand (0 = 4 bits). Nothing may be borrowed. Errors:

@@ -36,6 +36,7 @@ struct moec_variants {
     uint8_t *assignment;           /* (n_moe, n_expert) numbers or codes, 0: */
     struct moec_variant *mixed;    /* (n_moe, n_expert) */
     uint32_t rest_number;
+    uint32_t n_change;                     /* of codecs or the encoder: records made before may differ */
     uint32_t low_code;                     /* of form 1 */
     const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
     uint64_t limit_bytes;
@@ -466,8 +467,32 @@ enum moec_status moec_variants_serve_low(struct moec_variants *variants, uint32_
     return MOEC_OK;
 }
 
+/* Encoding is repeatable: a record is told by its numbers, until what they mean changes. */
+static void variant_bytes(struct moec_experts *self, struct moec_expert_request request,
+                          const struct moec_mlp *held, struct moec_expert_bytes *out)
+{
+    struct moec_variants *variants = (struct moec_variants *)self;
+    const struct parts parts = requested_parts(variants, request);
+    const size_t place = place_of(variants, request.layer, request.expert);
+    const uint8_t *mixed = variants->mixed[place].codecs;
+    uint32_t content = parts.index[0];
+    if (parts.n == 2)
+        content |= (parts.projection + 1u) << 16 | parts.index[1] << 8;
+    *out = (struct moec_expert_bytes){.n_range = parts.n};
+    if (parts.index[0] == MIXED)
+        content = 1u << 24 | (uint32_t)mixed[0] << 16 | (uint32_t)mixed[1] << 8 | mixed[2];
+    out->content = (uint64_t)variants->n_change << 32 | content;
+    if (variants->filters != NULL)
+        out->filter = variants->filters[place];
+    for (uint32_t i = 0; i < parts.n; i++) {
+        out->n_bytes[i] = layout_of(variants, request.layer, request.expert, parts.index[i]).n_bytes;
+        if (held != NULL)
+            out->from[i] = slot_at(variants, request.layer, request.expert, parts.index[i])->bytes;
+    }
+}
+
 static const struct moec_experts_ops variants_ops = {
-    .acquire = acquire, .release = release, .expect = expect, .ready = ready};
+    .acquire = acquire, .release = release, .expect = expect, .bytes = variant_bytes, .ready = ready};
 
 /* A codec that there was none of: its layout, and an empty slot for each expert. */
 static enum moec_status add_number(struct moec_variants *variants, uint32_t number, struct moec_codec codec,
@@ -581,6 +606,7 @@ static void drop_number(struct moec_variants *variants, uint32_t number)
 {
     const size_t n = (size_t)variants->n_moe * variants->config->n_expert;
     pthread_mutex_lock(&variants->lock);
+    variants->n_change++;
     for (size_t i = 0; i < n; i++) {
         struct slot *own = &variants->slots[number][i], *mixed = &variants->slots[MIXED][i];
         const uint8_t *used = variants->mixed[i].codecs;

@@ -146,15 +146,30 @@ static enum moec_status backend_head(struct moec_backend *self, uint32_t n_tok, 
 
 /* ---- creation ---- */
 
+static void set_model(struct moec_gpu_backend *b, const struct moec_gpu_model *model, uint32_t max_tokens)
+{
+    const struct moec_config *config = &model->model->config;
+    b->model = model;
+    b->config = config;
+    b->stream = model->stream;
+    b->max_tokens = max_tokens;
+    b->stride = moec_forward_stride(config);
+    b->mixer_stride = moec_gpu_mixer_stride(config);
+    b->h_stride = moec_lanes_padded(moec_gpu_most_neurons(config));
+    b->logits_stride = moec_lanes_padded(moec_config_choices(config));
+    b->n_positioned = 0;
+}
+
 static enum moec_status create(struct moec_gpu_backend *b, struct moec_error *err)
 {
     const uint64_t n_bytes = moec_gpu_room_carve(b->config, b->max_tokens, NULL, &b->room);
+    b->memory_bytes = n_bytes;
+    b->answer_bytes = answer_bytes(b->config, b->max_tokens);
     MOEC_TRY(moec_alloc((void **)&b->positions, b->max_tokens, sizeof *b->positions, "positions", err));
     MOEC_TRY(b->ops->alloc(b->gpu, n_bytes, "working memory", (void **)&b->memory, err));
     (void)moec_gpu_room_carve(b->config, b->max_tokens, b->memory, &b->room);
     MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err));
-    MOEC_TRY(b->ops->alloc_pinned(b->gpu, answer_bytes(b->config, b->max_tokens), "logits",
-                                  (void **)&b->answers, err));
+    MOEC_TRY(b->ops->alloc_pinned(b->gpu, b->answer_bytes, "logits", (void **)&b->answers, err));
     if (b->cooperates)
         MOEC_TRY(b->ops->alloc_pinned(b->gpu, given_bytes(b->config), "experts of the processor",
                                       (void **)&b->given, err));
@@ -185,22 +200,14 @@ enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
                                                 .shared = moec_gpu_shared,
                                                 .combine = moec_gpu_combine,
                                                 .head = backend_head};
-    const struct moec_config *config = &model->model->config;
     struct moec_gpu_backend *b = NULL;
     MOEC_TRY(moec_alloc((void **)&b, 1, sizeof *b, "a backend", err));
     *b = (struct moec_gpu_backend){.backend = {.ops = &ops},
-                                   .model = model,
-                                   .config = config,
                                    .kernels = kernels,
                                    .gpu = model->gpu,
                                    .ops = model->gpu->ops,
-                                   .stream = model->stream,
-                                   .max_tokens = max_tokens,
-                                   .cooperates = cooperates,
-                                   .stride = moec_forward_stride(config),
-                                   .mixer_stride = moec_gpu_mixer_stride(config),
-                                   .h_stride = moec_lanes_padded(moec_gpu_most_neurons(config)),
-                                   .logits_stride = moec_lanes_padded(moec_config_choices(config))};
+                                   .cooperates = cooperates};
+    set_model(b, model, max_tokens);
     const enum moec_status status = create(b, err);
     if (status != MOEC_OK) {
         moec_gpu_backend_free(b);
@@ -210,17 +217,54 @@ enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
     return MOEC_OK;
 }
 
+static void release(struct moec_gpu_backend *b)
+{
+    moec_gpu_staging_release(&b->staging);
+    b->ops->free_pinned(b->gpu, b->answers);
+    b->ops->free_pinned(b->gpu, b->given);
+    b->ops->free(b->gpu, b->memory);
+    free(b->positions);
+    b->answers = NULL;
+    b->given = NULL;
+    b->memory = NULL;
+    b->positions = NULL;
+}
+
+/* Whether the working memory serves this model too. */
+static bool has_room(const struct moec_gpu_backend *b, const struct moec_gpu_model *model)
+{
+    struct moec_gpu_room room = {0};
+    const struct moec_config *config = &model->model->config;
+    return !b->cooperates && moec_gpu_room_carve(config, b->max_tokens, NULL, &room) <= b->memory_bytes &&
+           staging_bytes(config, b->max_tokens) <= b->staging.n_bytes &&
+           answer_bytes(config, b->max_tokens) <= b->answer_bytes;
+}
+
+enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *b, const struct moec_gpu_model *model,
+                                       uint32_t max_tokens, struct moec_error *err)
+{
+    if (model == b->model && max_tokens <= b->max_tokens)
+        return MOEC_OK;
+    MOEC_TRY(moec_gpu_answer(b, 0, err));
+    if (max_tokens > b->max_tokens || !has_room(b, model)) {
+        release(b);
+        set_model(b, model, max_tokens);
+        return create(b, err);
+    }
+    set_model(b, model, b->max_tokens);
+    memset(&b->room, 0, sizeof b->room);
+    (void)moec_gpu_room_carve(b->config, b->max_tokens, b->memory, &b->room);
+    b->staging.stream = b->stream;
+    return b->ops->clear(b->gpu, b->stream, b->room.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err);
+}
+
 void moec_gpu_backend_free(struct moec_gpu_backend *b)
 {
     if (b == NULL)
         return;
     if (b->answers == NULL || moec_gpu_answer(b, 0, NULL) != MOEC_OK)
         (void)b->ops->finish(b->gpu, b->stream, NULL);
-    moec_gpu_staging_release(&b->staging);
-    b->ops->free_pinned(b->gpu, b->answers);
-    b->ops->free_pinned(b->gpu, b->given);
-    b->ops->free(b->gpu, b->memory);
-    free(b->positions);
+    release(b);
     free(b);
 }
 

@@ -29,6 +29,12 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_backend_create(const struct moec_gpu_
                                                           uint32_t max_tokens, bool cooperates,
                                                           struct moec_gpu_backend **out,
                                                           struct moec_error *err);
+/* From here on computes with another model of the same device, in batches of up to max_tokens, where it is
+ * not the one at work; what was given before is done then. Its working memory is used again where it
+ * suffices, and made anew otherwise: after an error the backend can only be freed. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *backend,
+                                                        const struct moec_gpu_model *model,
+                                                        uint32_t max_tokens, struct moec_error *err);
 /* NULL-safe. What was allocated by it has been freed. */
 void moec_gpu_backend_free(struct moec_gpu_backend *backend);
 

@@ -3,7 +3,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
-#include "runtime/cuda/gpu_model.h"
+#include "runtime/cuda/gpu_transfer.h"
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
@@ -50,7 +50,7 @@ static enum moec_status time_copies(struct moec_gpu_experts *experts, struct moe
     const struct moec_gpu_experts_setup *setup = &experts->setup;
     const uint64_t largest =
         moec_gpu_pool_sizes_of(setup->bundle, setup->copies, experts->n_form).largest_bytes;
-    const uint64_t n_bytes = largest < MOEC_GPU_UPLOAD_BYTES ? largest : MOEC_GPU_UPLOAD_BYTES;
+    const uint64_t n_bytes = largest < MOEC_GPU_TRANSFER_BYTES ? largest : MOEC_GPU_TRANSFER_BYTES;
     void *memory = NULL;
     uint64_t ns = 0;
     experts->cpu_byte_ns = setup->cpu_byte_ns;

@@ -1,49 +1,18 @@
 #include "runtime/cuda/gpu_model.h"
 
 #include "formats/base/memory.h"
+#include "runtime/cuda/gpu_transfer.h"
 #include "runtime/forward/position_bias.h"
 #include "runtime/kernels/kernels.h"
 
 #include <string.h>
 
-#define PIECE_BYTES (MOEC_GPU_UPLOAD_BYTES / 2) /* of a copy; two pieces are under way */
-
-/* ---- copying ---- */
-
-/* Copies from the process's memory by way of two pinned pieces, one of which is filled while the other is
- * read. */
-struct upload {
-    struct moec_gpu_model *model;
-    const struct moec_gpu_ops *ops;
-    struct moec_gpu *gpu;
-    uint8_t *pieces;
-    struct moec_gpu_event *done[2];
-    uint32_t next;
-};
-
-static enum moec_status upload_bytes(struct upload *upload, void *to, const void *from, uint64_t n_bytes,
-                                     struct moec_error *err)
-{
-    for (uint64_t done = 0; done < n_bytes;) {
-        const uint64_t n = n_bytes - done < PIECE_BYTES ? n_bytes - done : PIECE_BYTES;
-        uint8_t *piece = upload->pieces + upload->next * PIECE_BYTES;
-        struct moec_gpu_event *event = upload->done[upload->next];
-        MOEC_TRY(upload->ops->finish_event(upload->gpu, event, err));
-        memcpy(piece, (const uint8_t *)from + done, n);
-        MOEC_TRY(upload->ops->copy(upload->gpu, upload->model->stream, MOEC_GPU_TO_DEVICE,
-                                   (uint8_t *)to + done, piece, n, err));
-        MOEC_TRY(upload->ops->record(upload->gpu, upload->model->stream, event, err));
-        upload->next = 1 - upload->next;
-        done += n;
-    }
-    return MOEC_OK;
-}
-
 /* ---- vectors ---- */
 
-/* A walk over the vectors: with `upload` NULL it only counts them. */
+/* A walk over the vectors: with `model` NULL it only counts them. */
 struct walk {
-    struct upload *upload;
+    struct moec_gpu_model *model;
+    struct moec_gpu_transfer *transfer;
     uint64_t n_floats;
     struct moec_error *err;
 };
@@ -55,9 +24,9 @@ static enum moec_status take(struct walk *walk, uint64_t n, float **vector)
     const uint64_t n_padded = moec_lanes_padded(n);
     if (*vector == NULL)
         return MOEC_OK;
-    if (walk->upload != NULL) {
-        float *to = walk->upload->model->vectors + walk->n_floats;
-        MOEC_TRY(upload_bytes(walk->upload, to, *vector, n_padded * sizeof(float), walk->err));
+    if (walk->model != NULL) {
+        float *to = walk->model->vectors + walk->n_floats;
+        MOEC_TRY(moec_gpu_transfer_up(walk->transfer, to, *vector, n_padded * sizeof(float), walk->err));
         *vector = to;
     }
     walk->n_floats += n_padded;
@@ -124,12 +93,12 @@ static enum moec_status take_biases(struct walk *walk, const struct moec_matrix 
     *stride = moec_lanes_padded(from->columns);
     if (from->rows == 0)
         return MOEC_OK;
-    if (walk->upload == NULL) {
+    if (walk->model == NULL) {
         walk->n_floats += from->rows * *stride;
         return MOEC_OK;
     }
     MOEC_TRY(moec_alloc(&row, *stride, sizeof(float), "a bias of an MLP", walk->err));
-    *to = walk->upload->model->vectors + walk->n_floats;
+    *to = walk->model->vectors + walk->n_floats;
     for (uint32_t r = 0; r < from->rows && status == MOEC_OK; r++) {
         float *vector = row;
         moec_codec_decode_row(from->codec, from->data + r * from->stride_bytes, from->columns, vector);
@@ -226,35 +195,28 @@ static uint64_t scale_bytes(const struct moec_sparsity *sparsity)
     return n * sizeof(uint16_t);
 }
 
-static enum moec_status upload_all(struct moec_gpu_model *model, struct upload *upload,
+static enum moec_status upload_all(struct moec_gpu_model *model, struct moec_gpu_transfer *transfer,
                                    struct moec_error *err)
 {
-    struct walk fill = {.upload = upload, .err = err};
+    const struct moec_dense *dense = &model->model->dense;
+    struct walk fill = {.model = model, .transfer = transfer, .err = err};
     uint64_t n_scale = 0;
-    MOEC_TRY(upload->ops->alloc_pinned(upload->gpu, 2 * PIECE_BYTES, "copies of the dense weights",
-                                       (void **)&upload->pieces, err));
-    for (int i = 0; i < 2; i++)
-        MOEC_TRY(upload->ops->event_create(upload->gpu, &upload->done[i], err));
     MOEC_TRY(take_all(&fill, model));
-    MOEC_TRY(
-        upload_bytes(upload, model->blob, model->model->dense.blob, model->model->dense.blob_bytes, err));
+    MOEC_TRY(moec_gpu_transfer_up(transfer, model->blob, dense->blob, dense->blob_bytes, err));
     if (model->scales != NULL)
-        MOEC_TRY(upload_bytes(upload, model->scales, moec_sparsity_scales(model->sparsity, &n_scale),
-                              scale_bytes(model->sparsity), err));
+        MOEC_TRY(moec_gpu_transfer_up(transfer, model->scales,
+                                      moec_sparsity_scales(model->sparsity, &n_scale),
+                                      scale_bytes(model->sparsity), err));
     move_matrices(model);
-    return upload->ops->finish(upload->gpu, model->stream, err);
+    return model->gpu->ops->finish(model->gpu, model->stream, err);
 }
 
 static enum moec_status fill(struct moec_gpu_model *model, struct moec_error *err)
 {
-    const struct moec_gpu_ops *ops = model->gpu->ops;
-    struct upload upload = {.model = model, .ops = ops, .gpu = model->gpu};
-    const enum moec_status status = upload_all(model, &upload, err);
-    if (status != MOEC_OK) /* what is under way reads the pieces */
-        (void)ops->finish(model->gpu, model->stream, NULL);
-    ops->free_pinned(model->gpu, upload.pieces);
-    for (int i = 0; i < 2; i++)
-        ops->event_free(model->gpu, upload.done[i]);
+    struct moec_gpu_transfer transfer;
+    MOEC_TRY(moec_gpu_transfer_create(model->gpu, model->stream, &transfer, err));
+    const enum moec_status status = upload_all(model, &transfer, err);
+    moec_gpu_transfer_release(&transfer);
     return status;
 }
 

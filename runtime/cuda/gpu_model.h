@@ -31,9 +31,6 @@ struct moec_gpu_model {
     uint16_t *scales;               /* its scales of neurons, the device's, owned; or NULL */
 };
 
-/* Pinned bytes while a model is created. */
-#define MOEC_GPU_UPLOAD_BYTES ((uint64_t)2 << 20)
-
 /* Bytes of the device's memory, for a budget: at least those of a model of which this is known before it is
  * loaded. */
 uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_bytes,

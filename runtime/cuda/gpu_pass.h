@@ -28,6 +28,7 @@ struct moec_gpu_backend {
     uint32_t max_tokens;
     size_t stride, mixer_stride, h_stride, logits_stride;
     uint8_t *memory; /* owned, the device's: what `room` is carved from */
+    uint64_t memory_bytes, answer_bytes;
     struct moec_gpu_room room;
     /* owned, pinned: logits from the device, then (MOEC_GPU_COUNTED) numbers of neurons, then
      * (MOEC_COOPERATION_TOKENS, S) inputs of experts. */

@@ -2,7 +2,7 @@
  * in moert_session.c. */
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_map.h"
-#include "runtime/cuda/gpu_model.h"
+#include "runtime/cuda/gpu_transfer.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_decisions.h"
 #include "runtime/engine/moert_internal.h"
@@ -328,7 +328,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
         request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
     if (options->device != NULL)
         request.table_bytes +=
-            MOEC_GPU_UPLOAD_BYTES +
+            MOEC_GPU_TRANSFER_BYTES +
             moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict, engine->choice.predict,
                                          moec_route_takes_low(&engine->route) ? 2 : 1);
     if (moec_route_is_on(&engine->route))

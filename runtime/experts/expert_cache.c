@@ -478,6 +478,18 @@ static uint32_t cache_choose(struct moec_experts *self, struct moec_expert_reque
     return best;
 }
 
+/* A record never changes. */
+static void cache_bytes(struct moec_experts *self, struct moec_expert_request request,
+                        const struct moec_mlp *held, struct moec_expert_bytes *out)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    const struct moec_record_layout *layout =
+        moec_bundle_layout(cache->bundle, cache->forms[request.form].copy,
+                           (uint32_t)cache->ordinals[request.layer], request.expert);
+    *out = (struct moec_expert_bytes){
+        .from = {held != NULL ? held->up.data : NULL}, .n_bytes = {layout->n_bytes}, .n_range = 1};
+}
+
 const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .release = cache_release,
                                                 .expect = cache_expect,
@@ -488,6 +500,7 @@ const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .forgo = cache_forgo,
                                                 .choose = cache_choose,
                                                 .borrow = cache_borrow,
+                                                .bytes = cache_bytes,
                                                 .ready = cache_ready,
                                                 .need = cache_need,
                                                 .await = cache_await};

@@ -1,5 +1,6 @@
 #include "runtime/forward/context.h"
 
+#include "runtime/forward/offload.h"
 #include "runtime/forward/rounded.h"
 #include "runtime/forward/scratch.h"
 
@@ -9,6 +10,19 @@
 uint64_t moec_forward_scratch_bytes(const struct moec_config *config, uint32_t max_tokens, int n_threads)
 {
     return moec_scratch_bytes(config, max_tokens, moec_pool_make(n_threads).n_threads);
+}
+
+/* Where the model has a device, the pass computes there. */
+static enum moec_status enter_device(struct moec_forward *forward, struct moec_experts *experts,
+                                     struct moec_error *err)
+{
+    struct moec_offload *offload = forward->model->offload;
+    if (offload == NULL)
+        return MOEC_OK;
+    MOEC_TRY(offload->ops->open(offload, forward->max_tokens, &forward->backend, err));
+    MOEC_TRY(offload->ops->experts(offload, experts, &forward->experts, err));
+    forward->experts_here = experts;
+    return MOEC_OK;
 }
 
 enum moec_status moec_forward_init(struct moec_forward *forward, const struct moec_model *model,
@@ -28,11 +42,59 @@ enum moec_status moec_forward_init(struct moec_forward *forward, const struct mo
     MOEC_TRY(
         moec_scratch_create(&model->config, max_tokens, forward->pool.n_threads, &forward->scratch, err));
     forward->scratch_bytes = moec_scratch_bytes(&model->config, max_tokens, forward->pool.n_threads);
+    const enum moec_status status = enter_device(forward, experts, err);
+    if (status != MOEC_OK)
+        moec_forward_release(forward);
+    return status;
+}
+
+void moec_forward_stay(struct moec_forward *forward)
+{
+    if (forward->experts_here == NULL)
+        return;
+    forward->backend = NULL;
+    forward->experts = forward->experts_here;
+    forward->experts_here = NULL;
+}
+
+enum moec_status moec_forward_take_model(struct moec_forward *forward, const struct moec_model *model,
+                                         struct moec_error *err)
+{
+    forward->model = model;
+    if (forward->experts_here == NULL)
+        return MOEC_OK;
+    if (model->offload != NULL)
+        return model->offload->ops->open(model->offload, forward->max_tokens, &forward->backend, err);
+    moec_forward_stay(forward);
     return MOEC_OK;
+}
+
+enum moec_status moec_forward_take_experts(struct moec_forward *forward, struct moec_experts *experts,
+                                           struct moec_error *err)
+{
+    struct moec_offload *offload = forward->model->offload;
+    if (forward->experts_here == NULL) {
+        forward->experts = experts;
+        return MOEC_OK;
+    }
+    MOEC_TRY(offload->ops->experts(offload, experts, &forward->experts, err));
+    forward->experts_here = experts;
+    return MOEC_OK;
+}
+
+void moec_forward_return_experts(struct moec_forward *forward)
+{
+    struct moec_offload *offload = forward->model->offload;
+    if (forward->experts_here != NULL)
+        offload->ops->forget(offload, forward->experts);
 }
 
 void moec_forward_release(struct moec_forward *forward)
 {
+    if (forward->experts_here != NULL)
+        moec_forward_return_experts(forward);
+    forward->experts_here = NULL;
+    forward->backend = NULL;
     free(forward->scratch);
     free(forward->rounded);
     forward->scratch = NULL;
@@ -47,6 +109,8 @@ uint64_t moec_forward_int8_bytes(const struct moec_config *config, uint32_t max_
 
 enum moec_status moec_forward_use_int8(struct moec_forward *forward, struct moec_error *err)
 {
+    if (forward->experts_here != NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the int8 arithmetic does not run on a device yet");
     return moec_rounded_create(&forward->model->config, forward->max_tokens, forward->kernels,
                                &forward->rounded, err);
 }

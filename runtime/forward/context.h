@@ -66,6 +66,9 @@ struct moec_forward {
     const struct moec_inputs_hook *inputs; /* likewise */
     const struct moec_kv_lender *lender;   /* NULL = empty rows of sessions serve nobody else */
     struct moec_backend *backend;          /* NULL = the pass computes in the process's memory */
+    /* Of a model with an offload (runtime/forward/offload.h): the source that was given, of which `experts`
+     * are copies on the device; else NULL. */
+    struct moec_experts *experts_here;
 
     const struct moec_kernels *kernels;
     struct moec_pool pool;
@@ -84,6 +87,16 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_init(struct moec_forward *forward
                                                     struct moec_experts *experts, uint32_t max_tokens,
                                                     struct moec_error *err);
 void moec_forward_release(struct moec_forward *forward);
+
+/* Of a copy: the pass computes in the process's memory, as an inputs hook needs it, with rows there. */
+void moec_forward_stay(struct moec_forward *forward);
+/* Of a copy: the pass has another model of the same config and offload, or another source of experts until
+ * moec_forward_return_experts of the copy. */
+MOEC_WARN_UNUSED enum moec_status
+moec_forward_take_model(struct moec_forward *forward, const struct moec_model *model, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status
+moec_forward_take_experts(struct moec_forward *forward, struct moec_experts *experts, struct moec_error *err);
+void moec_forward_return_experts(struct moec_forward *forward);
 
 /* Products from here on in the int8 arithmetic (runtime/kernels/int8.h), for which it allocates
  * moec_forward_int8_bytes more. Before the forward pass is copied. */

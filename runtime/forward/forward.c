@@ -225,6 +225,11 @@ enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t l
                                   const struct moec_mlp_trace *trace, struct moec_error *err)
 {
     const struct moec_layer *weights = NULL;
+    struct moec_forward here = *forward;
+    if (moec_moe_looks(trace)) {
+        moec_forward_stay(&here);
+        forward = &here;
+    }
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     if (moec_config_layer(&forward->model->config, layer)->routes_by_token &&
         (sequences == NULL || sequences->n_spans == 0 || sequences->spans[0].tokens == NULL))

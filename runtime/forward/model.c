@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "runtime/forward/model_stream.h"
+#include "runtime/forward/offload.h"
 #include "runtime/forward/position_bias.h"
 #include "runtime/forward/rope.h"
 #include "runtime/kernels/kernels.h"
@@ -479,6 +480,8 @@ void moec_model_free(struct moec_model *model)
     if (model == NULL)
         return;
     struct model_owned *owned = (struct model_owned *)model;
+    if (model->offload != NULL)
+        model->offload->ops->free(model->offload);
     moec_model_stream_free(model->stream);
     free(owned->vectors);
     free(model->layers);

@@ -12,6 +12,7 @@
 #include "runtime/forward/layer_weights.h"
 
 struct moec_model_stream;
+struct moec_offload;
 
 struct moec_model {
     struct moec_config config;
@@ -28,6 +29,7 @@ struct moec_model {
     float *position_bias[2];
     struct moec_layer *layers; /* (n_layer), owned; in a streamed model only vectors and router are bound */
     struct moec_model_stream *stream; /* owned; NULL in a resident model */
+    struct moec_offload *offload;     /* owned, set once; NULL: passes compute in the process's memory */
     /* By kind of layer: (rotary_dim / 2), made by moec_rope_fill; kinds that rotate alike share it; NULL
      * where nothing is rotated. */
     float *inverse_frequency[MOEC_MAX_LAYER_KINDS];

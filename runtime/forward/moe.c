@@ -495,15 +495,19 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
     return combine_block(moe, err);
 }
 
+bool moec_moe_looks(const struct moec_mlp_trace *trace)
+{
+    return trace != NULL &&
+           (trace->input != NULL || trace->gate_input != NULL || trace->rank_outputs != NULL ||
+            trace->rank_norms != NULL || trace->shared_output != NULL);
+}
+
 /* Errors: MOEC_ERR_UNSUPPORTED for what a backend does not show. */
 static enum moec_status check_backend(const struct moe *moe, const struct moec_mlp_trace *trace,
                                       struct moec_error *err)
 {
     const struct moec_forward *forward = moe->forward;
-    const bool looks =
-        trace != NULL && (trace->input != NULL || trace->gate_input != NULL || trace->rank_outputs != NULL ||
-                          trace->rank_norms != NULL || trace->shared_output != NULL);
-    if (forward->backend == NULL || (!looks && forward->inputs == NULL))
+    if (forward->backend == NULL || (!moec_moe_looks(trace) && forward->inputs == NULL))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                      "layer %u runs on a device: its inputs and outputs cannot be watched there", moe->layer);

@@ -64,6 +64,18 @@ struct moec_router_answer {
     uint32_t *order;
 };
 
+/* What a source answers a request with, for those who keep a copy of it elsewhere: as long as `content` is
+ * the same, so are the weights. */
+#define MOEC_EXPERT_RANGES 2
+struct moec_expert_bytes {
+    uint64_t content;
+    struct moec_mlp_filter filter;
+    /* Where the matrices stand, one behind the other or mixed; NULL where the expert is not held. */
+    const uint8_t *from[MOEC_EXPERT_RANGES];
+    uint64_t n_bytes[MOEC_EXPERT_RANGES];
+    uint32_t n_range;
+};
+
 struct moec_experts_ops {
     /* Points `mlp` at the expert's weights, which stay valid and unchanged until release of the same request;
      * projections that are no part of the form have no rows. Errors name layer and expert; MOEC_ERR_USAGE for
@@ -110,6 +122,11 @@ struct moec_experts_ops {
     /* Optional (NULL): holds a record as acquire does if it is there now, and nothing else: nobody asked for
      * it, and policies see no use. Whether it was; it is released like others. */
     bool (*borrow)(struct moec_experts *self, struct moec_expert_request request, struct moec_mlp *mlp);
+
+    /* Optional (NULL: not told): what the request is answered with now; `held` is the answer of acquire, or
+     * NULL. The request is one that acquire takes. */
+    void (*bytes)(struct moec_experts *self, struct moec_expert_request request, const struct moec_mlp *held,
+                  struct moec_expert_bytes *out);
 
     /* Optional (NULL = always): whether acquire would answer at once. The forward pass computes experts that
      * are ready together and never waits for one while it could compute another. Of a source that gives
