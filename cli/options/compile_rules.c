@@ -63,7 +63,7 @@ static const char *const of_profile[] = {"group",       "quantizer",  "scheme", 
 static const char *const of_data[] = {"samples", "search-samples", "select-samples", "certificate-samples",
                                       "task"};
 
-static const char *const of_measuring[] = {"journal", "arithmetic"};
+static const char *const of_measuring[] = {"journal", "arithmetic", "device"};
 
 static enum moec_status check_data(const struct cli_args *args, struct moec_error *err)
 {

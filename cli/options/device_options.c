@@ -23,12 +23,22 @@ enum moec_status cli_read_device(const struct cli_args *args, const char **devic
     return MOEC_OK;
 }
 
-enum moec_status cli_open_place(const struct cli_args *args, struct moec_gpu_place **out,
+enum moec_status cli_refuse_int8(struct moec_error *err)
+{
+    return moec_fail(
+        err, MOEC_ERR_UNSUPPORTED,
+        "the int8 arithmetic does not run on a device yet: give --arithmetic canonical, or leave "
+        "--device out");
+}
+
+enum moec_status cli_open_place(const struct cli_args *args, bool int8, struct moec_gpu_place **out,
                                 struct moec_error *err)
 {
     const char *device = NULL;
     uint64_t vram_bytes = 0;
     *out = NULL;
     MOEC_TRY(read_device(args, &device, &vram_bytes, err));
+    if (device != NULL && int8)
+        return cli_refuse_int8(err);
     return device != NULL ? moec_gpu_place_open(device, NULL, vram_bytes, out, err) : MOEC_OK;
 }

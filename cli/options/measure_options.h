@@ -148,6 +148,7 @@ struct cli_measure_options {
     double time_limit_seconds;
     int n_threads; /* 0 = all cores */
     const struct moec_kernels *kernels;
+    struct moec_gpu_place *place; /* where the verb has opened a device; else NULL */
     uint64_t work_bytes;
     char spill_folder[4096]; /* for hidden states that do not fit into memory */
     bool is_quiet, is_verbose;

@@ -1,4 +1,5 @@
 #include "cli/options/compile_rules.h"
+#include "cli/options/device_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
@@ -102,6 +103,7 @@ static const struct cli_option options[] = {
     {"trust-profile", 0, NULL, NULL,
      "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -311,6 +313,8 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--quantizer auto needs data to measure on: give --data, or a --profile that was "
                          "made with --quantizer auto");
+    MOEC_TRY(cli_open_place(args, compile->int8, &job->measure.place, err));
+    compile->place = job->measure.place;
     compile->quantizer = job->measure.quantizer;
     compile->scheme = job->measure.scheme;
     compile->group = job->measure.group;
@@ -882,6 +886,7 @@ static int run_compile(const struct cli_args *args)
     moec_compile_report_release(&job.report);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
+    moec_gpu_place_free(job.measure.place);
     return result;
 }
 

@@ -202,10 +202,7 @@ static enum moec_status enter_device(struct eval_job *job, struct moec_error *er
     if (job->place == NULL)
         return MOEC_OK;
     if (job->int8)
-        return moec_fail(
-            err, MOEC_ERR_UNSUPPORTED,
-            "the int8 arithmetic does not run on a device yet: give --arithmetic canonical, or leave "
-            "--device out");
+        return cli_refuse_int8(err);
     MOEC_TRY(moec_source_offload(&job->source, job->place, job->sparsity, err));
     job->work.batch_tokens = moec_gpu_place_batch_tokens(job->place, job->source.model);
     job->windows.work = &job->work;
@@ -482,7 +479,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--route, --precision and --prefill apply to perplexity, but task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
-    MOEC_TRY(cli_open_place(job->args, &job->place, err));
+    MOEC_TRY(cli_open_place(job->args, cli_takes_int8(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.seq_len_tokens;

@@ -1,3 +1,4 @@
+#include "cli/options/device_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
@@ -73,6 +74,7 @@ static const struct cli_option options[] = {
      "Show a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
     {"json", 0, NULL, NULL,
      "Print the result as JSON, with the verdict in numbers and words; also with --show.", CLI_RARE},
+    CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -514,6 +516,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
+    MOEC_TRY(cli_open_place(args, false, &job->measure.place, err));
     if (cli_has(args, "dry-run"))
         return foresee(job, bits, n_bits, err);
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_has(args, "table") &&
@@ -551,6 +554,7 @@ static int run_profile(const struct cli_args *args)
     cli_progress_end(&job.progress);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
+    moec_gpu_place_free(job.measure.place);
     const int result = status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
     print_resume(&job, status);
     moec_claim_release(&job.claim);

@@ -143,11 +143,27 @@ static enum moec_status choose_codecs(struct moec_compile_run *run, struct moec_
     return moec_variants_set_codecs(run->variants, run->codecs, err);
 }
 
+/* An expert whose projections differ may come from two records. */
+static enum moec_status enter_device(struct moec_compile_run *run, struct moec_error *err)
+{
+    struct moec_gpu_place *place = run->options->place;
+    const uint64_t record =
+        moec_variants_record_bytes(run->variants, moec_variants_source_bits(run->variants));
+    uint32_t *planned = &run->memory.work.batch_tokens;
+    if (place == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_gpu_place_load(place, run->original, NULL, 2 * record, err));
+    const uint32_t n_tok = moec_gpu_place_batch_tokens(place, run->original);
+    *planned = *planned > 0 && *planned < n_tok ? *planned : n_tok;
+    return MOEC_OK;
+}
+
 static enum moec_status load_original(struct moec_compile_run *run, struct moec_error *err)
 {
     if (run->profile == NULL)
         return MOEC_OK;
-    return moec_load_model(run->checkpoint, 16, 0, run->memory.dense_bytes, &run->original, err);
+    MOEC_TRY(moec_load_model(run->checkpoint, 16, 0, run->memory.dense_bytes, &run->original, err));
+    return enter_device(run, err);
 }
 
 /* ---- writing ---- */

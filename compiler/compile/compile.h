@@ -16,6 +16,7 @@
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/metrics.h"
+#include "runtime/cuda/gpu_place.h"
 
 struct moec_kernels;
 
@@ -63,6 +64,7 @@ struct moec_compile_options {
     uint64_t seed;        /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
+    struct moec_gpu_place *place; /* plans are measured there; borrowed, NULL = in the process's memory */
     /* Of the process, beside the largest layer's weights (profiler/profile/work_plan.h); 0 = 1 GiB. */
     uint64_t work_bytes;
     const char *spill_folder; /* for hidden states that do not fit into memory; NULL = they stay in memory */

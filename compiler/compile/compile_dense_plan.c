@@ -78,8 +78,9 @@ enum moec_status moec_compile_dense_model(const struct moec_compile_run *run, co
     const enum moec_status status = open_table(run, all, &dense, err);
     free(all);
     MOEC_TRY(status);
-    return moec_load_dense_model(moec_checkpoint_config(run->checkpoint), &dense, run->memory.dense_bytes,
-                                 model, err);
+    MOEC_TRY(moec_load_dense_model(moec_checkpoint_config(run->checkpoint), &dense, run->memory.dense_bytes,
+                                   model, err));
+    return moec_offload_if_room(run->options->place, *model, err);
 }
 
 /* Room for what is kept between plans. */

@@ -3,6 +3,7 @@
 #define MOEC_PROFILER_LOAD_MODEL_H
 
 #include "formats/checkpoint/checkpoint.h"
+#include "runtime/cuda/gpu_place.h"
 #include "runtime/forward/model.h"
 
 /* dense_bits and group as moec_checkpoint_load_dense. Weights of up to keep_bytes (0 = any) are loaded whole;
@@ -16,5 +17,10 @@ MOEC_WARN_UNUSED enum moec_status moec_load_model(const struct moec_checkpoint *
 MOEC_WARN_UNUSED enum moec_status moec_load_dense_model(const struct moec_config *config,
                                                         struct moec_dense *dense, uint64_t keep_bytes,
                                                         struct moec_model **out, struct moec_error *err);
+
+/* Passes over one more model compute on a device (NULL: there is none) that has room for its weights; else in
+ * the process's memory. Errors: the device's. */
+MOEC_WARN_UNUSED enum moec_status moec_offload_if_room(struct moec_gpu_place *place, struct moec_model *model,
+                                                       struct moec_error *err);
 
 #endif

@@ -334,6 +334,22 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
     return MOEC_OK;
 }
 
+/* An expert whose projections differ may come from two records. */
+static enum moec_status enter_device(struct moec_profile_job *job, struct moec_error *err)
+{
+    struct moec_gpu_place *place = job->options->place;
+    const uint64_t record =
+        moec_variants_record_bytes(job->variants, moec_variants_source_bits(job->variants));
+    if (place == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_gpu_place_load(place, job->model, NULL, 2 * record, err));
+    const uint32_t n_tok = moec_gpu_place_batch_tokens(place, job->model), planned = job->work.batch_tokens;
+    job->work.batch_tokens = planned > 0 && planned < n_tok ? planned : n_tok;
+    job->windows.work = &job->work;
+    job->sensitivity_windows.work = &job->work;
+    return MOEC_OK;
+}
+
 static enum moec_status open_model(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
@@ -344,6 +360,7 @@ static enum moec_status open_model(struct moec_profile_job *job, struct moec_err
                                   options->n_threads, &job->variants, err));
     MOEC_TRY(moec_profile_codecs(job->profile, codecs, err));
     MOEC_TRY(moec_variants_set_codecs(job->variants, codecs, err));
+    MOEC_TRY(enter_device(job, err));
     return moec_scorer_create(job->model, moec_variants_experts(job->variants), &job->windows, &scoring,
                               &job->scorer, err);
 }
