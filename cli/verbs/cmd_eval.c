@@ -518,12 +518,12 @@ static int run_eval(const struct cli_args *args)
     enum moec_status status = eval(&job, &err);
     cli_progress_end(&job.progress);
     moec_scorer_free(job.scorer);
-    moec_sparsity_free(job.sparsity);
     moec_windows_release(&job.windows);
     moec_rows_release(&job.rows);
     moec_tokenizer_free(job.tokenizer);
     moec_source_close(&job.reference);
     moec_source_close(&job.source);
+    moec_sparsity_free(job.sparsity);
     moec_gpu_place_free(job.place);
     free(job.measured.nll);
     free(job.measured.kl);

@@ -1,3 +1,4 @@
+#include "cli/options/device_options.h"
 #include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
@@ -59,6 +60,7 @@ static const struct cli_option options[] = {
     {"output", 'o', "OUT.moec", NULL, "The bundle with settings; may be MODEL.moec itself, as by default.",
      CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -70,6 +72,7 @@ struct tune_job {
     struct moec_tune_options tune;
     struct moec_source bundle, original;
     struct moec_sparsity *sparsity; /* by the bundle's plan; NULL = it has none */
+    struct moec_work_memory work;   /* batches that a device has room for */
     struct cli_part_windows data;
     struct moec_tune_report report;
     struct cli_progress progress;
@@ -228,8 +231,14 @@ static enum moec_status open_models(struct tune_job *job, struct moec_error *err
                          "that bundle and decisions may have together",
                          path);
     job->tune.trial.int8 = cli_takes_int8(job->args, &job->bundle.bundle->certificate);
+    if (job->tune.trial.int8 && measure->place != NULL)
+        return cli_refuse_int8(err);
     MOEC_TRY(read_settings(job, err));
-    return cli_open_original(measure, &job->bundle, cli_text(job->args, "reference"), &job->original, err);
+    MOEC_TRY(cli_open_original(measure, &job->bundle, cli_text(job->args, "reference"), &job->original, err));
+    if (measure->place == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_source_offload(&job->bundle, measure->place, job->sparsity, err));
+    return moec_source_offload(&job->original, measure->place, NULL, err);
 }
 
 /* ---- result ---- */
@@ -294,8 +303,13 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
     job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
     cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
+    MOEC_TRY(cli_open_place(job->args, cli_takes_int8(job->args, NULL), &job->measure.place, err));
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err));
+    if (job->measure.place != NULL) {
+        job->work.batch_tokens = moec_gpu_place_batch_tokens(job->measure.place, job->bundle.model);
+        job->data.windows.work = &job->work;
+    }
     const struct moec_trial_inputs inputs = {.bundle = &job->bundle,
                                              .original = &job->original,
                                              .windows = &job->data.windows,
@@ -320,9 +334,10 @@ static int run_tune(const struct cli_args *args)
     const enum moec_status status = tune(&job, &err);
     cli_progress_end(&job.progress);
     cli_part_windows_release(&job.data);
-    moec_sparsity_free(job.sparsity);
     moec_source_close(&job.original);
     moec_source_close(&job.bundle);
+    moec_sparsity_free(job.sparsity);
+    moec_gpu_place_free(job.measure.place);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }
 
