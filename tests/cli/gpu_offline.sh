@@ -67,4 +67,37 @@ says stderr "int8 arithmetic does not run on a device yet" "is refused by name"
 try 1 "a lost device" env MOEC_STANDIN_LOSE_AT=300 "$there" eval "$model" "$@" --device cuda
 says stderr "the device is lost" "ends with a message"
 
+# A smaller model, for what evaluates it many times.
+letter_tokenizer "$work/tokenizer.json"
+letter_words 1200 "$work/text.txt"
+tiny=$work/tiny
+"$build/tools/make_random_checkpoint" --tokenizer "$work/tokenizer.json" --layers 2 --hidden 32 --heads 2 --kv-heads 2 \
+    --experts 3 --top-k 2 --ff 32 --vocab 64 --positions 64 "$tiny" >"$work/stdout" 2>"$work/stderr" || fail "a tiny model"
+
+# written NAME FILE VERB ARGUMENTS...: the same for a file that the verb writes.
+written() {
+    what=$1 file=$work/$2
+    shift 2
+    "$moec" "$@" --quiet -o "$file.cpu" >"$work/stdout" 2>"$work/stderr" || fail "$what: the CPU"
+    try 0 "$what: the device" "$there" "$@" --device cuda --quiet -o "$file"
+    same "$what: the same bytes" "$file"
+}
+set -- --data "$work/text.txt" --seq-len 6
+written "an exact profile" exact.h5 profile "$tiny" "$@" --samples 33 --bits 2 --sensitivity exact
+written "an estimated one, with a study" fast.h5 profile "$tiny" "$@" --samples 33 --bits 2 --sensitivity fast --study dense
+written "a bundle" found.moec compile "$tiny" "$@" --samples 48 --max-loss 20%
+written "decisions" tuned.moec tune "$work/found.moec" "$@" --samples 48 --reference "$tiny" --max-loss 30% --slots 2 --with route
+
+lost() {
+    name=$1 file=$work/lost.$2
+    shift 2
+    try 1 "a device that is lost in $name" env MOEC_STANDIN_LOSE_AT=1500 "$there" "$@" --device cuda -o "$file"
+    says stderr "the device is lost" "is told"
+    absent "$file" "and nothing is written"
+}
+lost "a profile" h5 profile "$tiny" --data "$work/text.txt" --seq-len 6 --samples 33 --bits 2,4 --sensitivity exact
+lost "a compile" moec compile "$tiny" --data "$work/text.txt" --seq-len 6 --samples 48 --max-loss 20%
+try 2 "a device without data" "$there" compile "$tiny" --policy uniform --bits 4 --device cuda -o "$work/no.moec"
+says stderr "device" "is refused"
+
 done_testing
