@@ -731,6 +731,7 @@ enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32
     MOEC_TRY(check_expert(variants, layer, expert, err));
     MOEC_TRY(check_code(variants, code, err));
     variants->assignment[place_of(variants, layer, expert)] = (uint8_t)code;
+    variants->n_expected = 0; /* of a pass that is over */
     return MOEC_OK;
 }
 

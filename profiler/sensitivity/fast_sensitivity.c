@@ -402,7 +402,7 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
 {
     struct fast *job = batch->job;
     const uint32_t layer = moec_config_moe_layer(job->config, batch->s), bits = job->codes[code];
-    struct moec_mlp mlp;
+    const uint32_t source_bits = moec_variants_source_bits(job->options->variants);
     batch->is_lowest = code == 0;
     batch->n_picked = pick(batch, e, code);
     if (batch->n_picked == 0) {
@@ -412,10 +412,9 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
     for (uint32_t i = 0; i < batch->n_picked; i++)
         memcpy(job->gathered + i * job->stride, job->trace.input + job->picked[i] / job->k * job->stride,
                job->stride * sizeof(float));
-    MOEC_TRY(moec_variants_borrow(job->options->variants, layer, e, bits, &mlp, err));
-    moec_layer_expert_biases(&job->forward.model->layers[layer], e, &mlp);
-    moec_forward_expert(&job->forward, &mlp, batch->n_picked, job->gathered, job->changed);
-    moec_variants_give_back(job->options->variants, layer, e, bits);
+    MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, bits, err));
+    MOEC_TRY(moec_forward_routed(&job->forward, layer, e, batch->n_picked, job->gathered, job->changed, err));
+    MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, source_bits, err));
     moec_parallel_for(&job->forward.pool, (batch->n_picked + TILE - 1) / TILE, compare_tile, batch);
     add_errors(batch, e, code);
     return worked(job, moec_cost_expert(job->config, batch->n_picked), err);

@@ -505,7 +505,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
 /* ---- variants ---- */
 
 /* changed[i] = output of the expert's variant for choice i of the expert. */
-static enum moec_status run_expert(struct sensitivity *job, const struct moec_mlp *mlp,
+static enum moec_status run_expert(struct sensitivity *job, uint32_t layer, uint32_t expert,
                                    const uint32_t *choices, uint32_t n_choice, uint64_t *multiply_adds,
                                    struct moec_error *err)
 {
@@ -516,7 +516,8 @@ static enum moec_status run_expert(struct sensitivity *job, const struct moec_ml
         for (uint32_t i = 0; i < n; i++)
             memcpy(job->gathered + i * stride, job->trace.input + choices[done + i] / k * stride,
                    stride * sizeof(float));
-        moec_forward_expert(&job->forward, mlp, n, job->gathered, job->changed + done * stride);
+        MOEC_TRY(moec_forward_routed(&job->forward, layer, expert, n, job->gathered,
+                                     job->changed + done * stride, err));
         const uint64_t cost = moec_cost_expert(job->config, n);
         *multiply_adds += cost;
         job->planned += cost;
@@ -612,12 +613,10 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     struct variant_cost *cost = &job->costs[variant];
     *cost = (struct variant_cost){0};
     if (n_choice > 0) {
-        struct moec_mlp mlp;
-        MOEC_TRY(moec_variants_borrow(job->options->variants, layer, e, bits, &mlp, err));
-        moec_layer_expert_biases(&job->forward.model->layers[layer], e, &mlp);
-        enum moec_status status = run_expert(job, &mlp, choices, n_choice, &cost->expert, err);
-        moec_variants_give_back(job->options->variants, layer, e, bits);
-        MOEC_TRY(status);
+        MOEC_TRY(moec_variants_assign_one(job->options->variants, layer, e, bits, err));
+        MOEC_TRY(run_expert(job, layer, e, choices, n_choice, &cost->expert, err));
+        MOEC_TRY(
+            moec_variants_assign_one(job->options->variants, layer, e, job->options->baseline_bits, err));
     }
     uint32_t next = 0;
     for (uint32_t i = 0; i < baseline->n_window; i++) {

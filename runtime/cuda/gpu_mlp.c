@@ -85,20 +85,28 @@ static void add_biases(const struct moec_gpu_backend *b, uint32_t layer, uint32_
             *places[p] = biases->at[p] + expert * biases->stride[p];
 }
 
-/* A dense MLP, or a shared expert, which has no biases. */
+/* One MLP with the biases of a request, which is NULL without: of a shared expert. A dense MLP counts as
+ * expert 0 of its layer. */
 static enum moec_status run_one(struct moec_gpu_backend *b, const struct moec_mlp *mlp,
-                                const uint32_t *dense_layer, const float *x, uint32_t n_tok,
+                                const struct moec_expert_request *request, const float *x, uint32_t n_tok,
                                 struct moec_error *err)
 {
     struct moec_cuda_mlp_job *piece = NULL;
     MOEC_TRY(moec_gpu_staging_begin(&b->staging, moec_gpu_staging_piece_bytes(sizeof *piece), err));
     piece = moec_gpu_staging_take(&b->staging, sizeof *piece);
     *piece = job_of(mlp, 0, n_tok);
-    if (dense_layer != NULL)
-        add_biases(b, *dense_layer, 0, piece);
+    if (request != NULL)
+        add_biases(b, request->layer, request->expert, piece);
     const struct batch batch = {
         .mlp = mlp, .piece = piece, .n_jobs = 1, .pairs_per_row = 1, .x = x, .out = b->room.shared};
     return run_mlps(b, &batch, err);
+}
+
+enum moec_status moec_gpu_run_expert(struct moec_gpu_backend *b, struct moec_expert_request request,
+                                     const struct moec_mlp *mlp, uint32_t n_tok, const float *x,
+                                     struct moec_error *err)
+{
+    return run_one(b, mlp, &request, x, n_tok, err);
 }
 
 enum moec_status moec_gpu_dense(struct moec_backend *self, uint32_t layer, uint32_t n_tok, float *hidden,
@@ -107,7 +115,8 @@ enum moec_status moec_gpu_dense(struct moec_backend *self, uint32_t layer, uint3
     struct moec_gpu_backend *b = moec_gpu_backend_self(self);
     const struct moec_layer *weights = &b->model->layers[layer];
     moec_gpu_norm(b, weights->mlp_norm, n_tok, hidden, b->room.normed);
-    MOEC_TRY(run_one(b, &weights->dense, &layer, b->room.normed, n_tok, err));
+    const struct moec_expert_request all = moec_expert_request_of(layer, 0);
+    MOEC_TRY(run_one(b, &weights->dense, &all, b->room.normed, n_tok, err));
     moec_gpu_add_update(b, weights->mlp_post_norm, n_tok, b->room.shared, hidden);
     if (b->config->joins_late) { /* what the experts of the layer before gave */
         moec_gpu_add(b, n_tok, hidden + moec_forward_late(b->config), 0, hidden);

@@ -1,5 +1,6 @@
 /* The backend of offline work on a GPU: rows of either memory. Those of the process's are brought before a
  * step and taken down after it, keys and values too; everything else is the step of the backend behind. */
+#include "runtime/cuda/gpu_pass.h"
 #include "runtime/cuda/gpu_place_internal.h"
 #include "runtime/forward/running.h"
 
@@ -391,6 +392,38 @@ static enum moec_status offload_shared(struct moec_backend *self, uint32_t layer
     return inner->ops->shared(inner, layer, n_tok, err);
 }
 
+static enum moec_status show_rows(struct moec_gpu_offload *o, float *to, const float *from, uint64_t n_row,
+                                  struct moec_error *err)
+{
+    const uint64_t n_bytes = n_row * moec_forward_stride(config_of(o)) * sizeof(float);
+    return to != NULL ? moec_gpu_transfer_down(&o->place->transfer, to, from, n_bytes, err) : MOEC_OK;
+}
+
+static enum moec_status offload_show(struct moec_backend *self, uint32_t n_tok,
+                                     const struct moec_backend_rows *rows, struct moec_error *err)
+{
+    struct moec_gpu_offload *o = of(self);
+    MOEC_TRY(moec_gpu_place_turn(o, err));
+    const struct moec_gpu_room *room = &o->place->backend->room;
+    MOEC_TRY(show_rows(o, rows->router_input, room->normed, n_tok, err));
+    MOEC_TRY(show_rows(o, rows->expert_input, room->expert_input, n_tok, err));
+    MOEC_TRY(show_rows(o, rows->ranks, room->ranks, (uint64_t)n_tok * config_of(o)->top_k, err));
+    return show_rows(o, rows->shared, room->shared, n_tok, err);
+}
+
+static enum moec_status offload_expert(struct moec_backend *self, struct moec_expert_request request,
+                                       const struct moec_mlp *mlp, uint32_t n_tok, const float *input,
+                                       float *out, struct moec_error *err)
+{
+    struct moec_gpu_offload *o = of(self);
+    float *rows = NULL;
+    MOEC_TRY(moec_gpu_place_turn(o, err));
+    struct moec_gpu_backend *b = o->place->backend;
+    MOEC_TRY(bring(o, n_tok, input, &rows, err));
+    MOEC_TRY(moec_gpu_run_expert(b, request, mlp, n_tok, rows, err));
+    return show_rows(o, out, b->room.shared, n_tok, err);
+}
+
 static enum moec_status offload_combine(struct moec_backend *self, uint32_t layer,
                                         const struct moec_backend_sum *sum, float *hidden,
                                         struct moec_error *err)
@@ -430,5 +463,7 @@ const struct moec_backend_ops moec_gpu_offload_ops = {.alloc = offload_alloc,
                                                       .experts = offload_run_experts,
                                                       .give = offload_give,
                                                       .shared = offload_shared,
+                                                      .show = offload_show,
+                                                      .expert = offload_expert,
                                                       .combine = offload_combine,
                                                       .head = offload_head};

@@ -125,6 +125,10 @@ enum moec_status moec_gpu_scale(struct moec_backend *self, uint32_t n_tok, const
                                 struct moec_error *err);
 enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct moec_mlp_job *jobs,
                                       uint32_t n_jobs, struct moec_error *err);
+/* A routed expert by itself, whose output for n_tok rows `x` goes to room.shared. */
+enum moec_status moec_gpu_run_expert(struct moec_gpu_backend *b, struct moec_expert_request request,
+                                     const struct moec_mlp *mlp, uint32_t n_tok, const float *x,
+                                     struct moec_error *err);
 enum moec_status moec_gpu_give(struct moec_backend *self, const uint32_t *pairs, uint32_t n,
                                const float *rows, struct moec_error *err);
 enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint32_t n_tok,

@@ -15,6 +15,7 @@
 
 #include "formats/model/record.h"
 #include "runtime/forward/span.h"
+#include "runtime/policy/experts.h"
 
 struct moec_backend;
 struct moec_mlp_job;
@@ -39,6 +40,14 @@ struct moec_backend_sum {
      * times the size of a weight below 0 (struct moec_sequence_rows). */
     bool is_limited;
     const float *shared_factor; /* (T), where the layer has a shared expert */
+};
+
+/* Rows of a MoE layer for those who trace it, in the process's memory; NULL members are not wanted. T =
+ * n_tok, rows of moec_forward_stride. */
+struct moec_backend_rows {
+    float *router_input, *expert_input; /* (T): what the router reads, and the routed experts */
+    float *ranks;                       /* (T, k): outputs of experts; those of no expert are undefined */
+    float *shared;                      /* (T): of the shared expert or the bypass, before its factor */
 };
 
 struct moec_backend_ops {
@@ -89,8 +98,17 @@ struct moec_backend_ops {
                              struct moec_error *err);
     enum moec_status (*shared)(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
                                struct moec_error *err);
+    /* Optional (NULL: not shown): before combine, what the layer at work has made. */
+    enum moec_status (*show)(struct moec_backend *self, uint32_t n_tok, const struct moec_backend_rows *rows,
+                             struct moec_error *err);
     enum moec_status (*combine)(struct moec_backend *self, uint32_t layer, const struct moec_backend_sum *sum,
                                 float *hidden, struct moec_error *err);
+
+    /* Optional, of backends that show: as moec_forward_expert, of a held expert, for rows of the process's
+     * memory. */
+    enum moec_status (*expert)(struct moec_backend *self, struct moec_expert_request request,
+                               const struct moec_mlp *mlp, uint32_t n_tok, const float *input, float *out,
+                               struct moec_error *err);
 
     /* As moec_forward_head, to logits in the process's memory. */
     enum moec_status (*head)(struct moec_backend *self, uint32_t n_tok, const float *hidden, float *logits,

@@ -169,6 +169,25 @@ void moec_forward_expert(const struct moec_forward *forward, const struct moec_m
     moec_mlp_run(forward, &job, 1);
 }
 
+enum moec_status moec_forward_routed(const struct moec_forward *forward, uint32_t layer, uint32_t expert,
+                                     uint32_t n_tok, const float *input, float *out, struct moec_error *err)
+{
+    struct moec_experts *source = forward->experts;
+    struct moec_backend *backend = forward->backend;
+    const struct moec_expert_request request = moec_expert_request_of(layer, expert);
+    struct moec_mlp mlp;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    MOEC_TRY(source->ops->acquire(source, request, &mlp, err));
+    moec_layer_expert_biases(&forward->model->layers[layer], expert, &mlp);
+    if (backend != NULL)
+        status = backend->ops->expert(backend, request, &mlp, n_tok, input, out, err);
+    else
+        moec_forward_expert(forward, &mlp, n_tok, input, out);
+    source->ops->release(source, request);
+    return status;
+}
+
 void moec_forward_shared(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
                          const float *input, float *out)
 {
@@ -225,11 +244,6 @@ enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t l
                                   const struct moec_mlp_trace *trace, struct moec_error *err)
 {
     const struct moec_layer *weights = NULL;
-    struct moec_forward here = *forward;
-    if (moec_moe_looks(trace)) {
-        moec_forward_stay(&here);
-        forward = &here;
-    }
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     if (moec_config_layer(&forward->model->config, layer)->routes_by_token &&
         (sequences == NULL || sequences->n_spans == 0 || sequences->spans[0].tokens == NULL))

@@ -31,6 +31,9 @@ struct moe {
     const float *counted; /* count_weights */
     const bool *skips;    /* (T, k) of a pass that decides, else NULL: experts that it skips */
     const bool *is_low;   /* (T, k) of one that decides about precision, else NULL: taken in form 1 */
+    bool is_traced;       /* rows are asked for: */
+    bool keeps_input;
+    bool keeps_router_input;
     bool keeps_ranks;
     bool keeps_shared;
     float *rank_outputs;
@@ -84,6 +87,14 @@ static struct moec_moe_inputs inputs_of(const struct moec_forward *forward,
     return (struct moec_moe_inputs){.router = router, .experts = experts, .shared = scratch->shared_input};
 }
 
+/* Whether a trace (NULL: no) asks for rows. */
+static bool looks(const struct moec_mlp_trace *trace)
+{
+    return trace != NULL &&
+           (trace->input != NULL || trace->gate_input != NULL || trace->rank_outputs != NULL ||
+            trace->rank_norms != NULL || trace->shared_output != NULL);
+}
+
 static struct moe moe_make(const struct moec_forward *forward, const struct moec_layer *weights,
                            uint32_t layer, uint32_t n_tok, float *hidden,
                            const struct moec_sequences *sequences, const struct moec_mlp_trace *trace)
@@ -107,6 +118,9 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
                       (sequences != NULL && forward->model->config.expert_capacity > 0),
         .skips = decides ? forward->decider->skips : NULL,
         .is_low = decides ? forward->decider->is_low : NULL,
+        .is_traced = looks(t),
+        .keeps_input = t->input != NULL,
+        .keeps_router_input = t->gate_input != NULL,
         .keeps_ranks = t->rank_outputs != NULL,
         .keeps_shared = t->shared_output != NULL,
         .rank_outputs = t->rank_outputs != NULL ? t->rank_outputs : scratch->rank_outputs,
@@ -324,37 +338,109 @@ static void measure_ranks(const struct moe *moe, uint32_t token, const float *co
     }
 }
 
+/* A token's outputs by rank, those of no expert filled, and their norms where they are asked for. */
+static void finish_ranks(const struct moe *moe, uint32_t token, const float **outputs)
+{
+    const uint32_t k = moe->forward->model->config.top_k;
+    const size_t stride = moec_forward_scratch(moe->forward)->stride;
+    for (uint32_t rank = 0; rank < k; rank++) {
+        float *output = moe->rank_outputs + ((size_t)(token - moe->first_ranked) * k + rank) * stride;
+        if (passes_by(moe, token * k + rank))
+            fill_passed(moe, token * k + rank, output);
+        outputs[rank] = output;
+    }
+    if (moe->rank_norms != NULL)
+        measure_ranks(moe, token, outputs);
+}
+
+/* The shared expert's output for a token as it is added; NULL without one. */
+static float *finish_shared(const struct moe *moe, uint32_t token)
+{
+    const struct moec_forward *forward = moe->forward;
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    if (!moe->weights->has_shared)
+        return NULL;
+    float *shared = moe->shared_output + (token - moe->first_shared) * scratch->stride;
+    moec_scale_lanes(shared, scratch->stride, scratch->shared_gate[token]);
+    if (moe->weights->shared_post_norm != NULL)
+        forward->kernels->rms_norm(shared, moe->weights->shared_post_norm,
+                                   (float)forward->model->config.rms_eps, forward->model->config.n_embd,
+                                   shared);
+    return shared;
+}
+
 static void combine_tile(void *context, size_t item, int thread)
 {
     const struct moe *moe = context;
     const struct moec_forward *forward = moe->forward;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    size_t stride = scratch->stride;
-    uint32_t k = forward->model->config.top_k;
     uint32_t first = moe->first + (uint32_t)item * MOEC_TILE_TOKENS;
     uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, moe->first + moe->n - first);
     for (uint32_t t = first; t < end; t++) {
         const float *outputs[MOEC_MAX_TOP_K];
-        for (uint32_t rank = 0; rank < k; rank++) {
-            float *output = moe->rank_outputs + ((size_t)(t - moe->first_ranked) * k + rank) * stride;
-            if (passes_by(moe, t * k + rank))
-                fill_passed(moe, t * k + rank, output);
-            outputs[rank] = output;
-        }
-        if (moe->rank_norms != NULL)
-            measure_ranks(moe, t, outputs);
-        float *shared = NULL;
-        if (moe->weights->has_shared) {
-            shared = moe->shared_output + (t - moe->first_shared) * stride;
-            moec_scale_lanes(shared, stride, scratch->shared_gate[t]);
-            if (moe->weights->shared_post_norm != NULL)
-                forward->kernels->rms_norm(shared, moe->weights->shared_post_norm,
-                                           (float)forward->model->config.rms_eps,
-                                           forward->model->config.n_embd, shared);
-        }
-        combine(forward, moe->weights, outputs, moe->routing.weights + (size_t)t * k, shared,
-                scratch->threads[thread].row, moe->hidden + t * stride);
+        finish_ranks(moe, t, outputs);
+        const float *shared = finish_shared(moe, t);
+        combine(forward, moe->weights, outputs,
+                moe->routing.weights + (size_t)t * forward->model->config.top_k, shared,
+                scratch->threads[thread].row, moe->hidden + t * scratch->stride);
     }
+}
+
+struct shown {
+    const struct moe *moe;
+    struct moec_backend_rows rows;
+};
+
+/* A backend leaves open what stands behind the embedding's floats in rows that only it reads. */
+static void pad_rows(const struct moec_forward *forward, float *rows, uint32_t first, uint32_t n)
+{
+    const size_t stride = moec_forward_scratch(forward)->stride, used = forward->model->config.n_embd;
+    for (uint32_t i = first; rows != NULL && i < first + n; i++)
+        memset(rows + i * stride + used, 0, (stride - used) * sizeof *rows);
+}
+
+/* What a backend shows of a tile of tokens, as the trace wants it. */
+static void show_tile(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct shown *shown = context;
+    const struct moe *moe = shown->moe;
+    const uint32_t k = moe->forward->model->config.top_k;
+    const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, moe->n_tok - first);
+    pad_rows(moe->forward, shown->rows.router_input, first, end - first);
+    pad_rows(moe->forward, shown->rows.expert_input, first, end - first);
+    pad_rows(moe->forward, shown->rows.ranks, first * k, (end - first) * k);
+    pad_rows(moe->forward, shown->rows.shared, first, end - first);
+    for (uint32_t t = first; t < end; t++) {
+        const float *outputs[MOEC_MAX_TOP_K];
+        if (moe->keeps_ranks || moe->rank_norms != NULL)
+            finish_ranks(moe, t, outputs);
+        if (moe->keeps_shared)
+            (void)finish_shared(moe, t);
+    }
+}
+
+/* Fills the trace with what the backend has made. Pairs without an expert may give the input. */
+static enum moec_status show_backend(const struct moe *moe, struct moec_error *err)
+{
+    struct moec_backend *backend = moe->forward->backend;
+    const struct moec_config *config = &moe->forward->model->config;
+    const bool ranks = moe->keeps_ranks || moe->rank_norms != NULL;
+    const bool is_other = moe->inputs.router != moe->inputs.experts;
+    struct shown shown = {.moe = moe};
+    shown.rows = (struct moec_backend_rows){
+        .router_input = is_other && moe->keeps_router_input ? moe->inputs.router : NULL,
+        .expert_input = moe->keeps_input || (ranks && moe->has_passed) ? moe->inputs.experts : NULL,
+        .ranks = ranks ? moe->rank_outputs : NULL,
+        .shared = moe->keeps_shared && moe->weights->has_shared ? moe->shared_output : NULL};
+    if (!moe->is_traced)
+        return MOEC_OK;
+    MOEC_TRY(backend->ops->show(backend, moe->n_tok, &shown.rows, err));
+    const uint64_t work = (uint64_t)moe->n_tok * (config->top_k + 1) * config->n_embd;
+    moec_forward_run(moe->forward, (moe->n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS, work, show_tile,
+                     &shown);
+    return MOEC_OK;
 }
 
 static enum moec_status combine_on_backend(const struct moe *moe, struct moec_error *err)
@@ -366,6 +452,7 @@ static enum moec_status combine_on_backend(const struct moe *moe, struct moec_er
                                          .passes_by = moe->skips,
                                          .is_limited = moe->has_passed,
                                          .shared_factor = moe->routing.shared_gate};
+    MOEC_TRY(show_backend(moe, err));
     return backend->ops->combine(backend, moe->layer, &sum, moe->hidden, err);
 }
 
@@ -495,19 +582,14 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
     return combine_block(moe, err);
 }
 
-bool moec_moe_looks(const struct moec_mlp_trace *trace)
-{
-    return trace != NULL &&
-           (trace->input != NULL || trace->gate_input != NULL || trace->rank_outputs != NULL ||
-            trace->rank_norms != NULL || trace->shared_output != NULL);
-}
-
 /* Errors: MOEC_ERR_UNSUPPORTED for what a backend does not show. */
 static enum moec_status check_backend(const struct moe *moe, const struct moec_mlp_trace *trace,
                                       struct moec_error *err)
 {
     const struct moec_forward *forward = moe->forward;
-    if (forward->backend == NULL || (!moec_moe_looks(trace) && forward->inputs == NULL))
+    const struct moec_backend *backend = forward->backend;
+    if (backend == NULL || (!looks(trace) && forward->inputs == NULL) ||
+        (backend->ops->show != NULL && forward->inputs == NULL))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                      "layer %u runs on a device: its inputs and outputs cannot be watched there", moe->layer);

@@ -26,10 +26,6 @@ struct moec_mlp_trace {
                              norm after it, or the bypass's; zero rows without either */
 };
 
-/* Whether a trace (NULL: no) asks for rows, which are in the process's memory where the layer is computed
- * there. */
-bool moec_moe_looks(const struct moec_mlp_trace *trace);
-
 /* moec_forward_mlp for a layer with experts, whose `weights` are held;
  * n_tok is within the forward pass's limit. */
 MOEC_WARN_UNUSED enum moec_status moec_moe_run(const struct moec_forward *forward,

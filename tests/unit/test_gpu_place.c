@@ -4,6 +4,7 @@
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/random_windows.h"
 
+#include "formats/base/memory.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/sweep.h"
 #include "runtime/cuda/blocks/blocks.h"
@@ -51,6 +52,7 @@ static void leave(struct bench *bench, struct device *device)
 /* ---- scores ---- */
 
 #define N_WINDOW 3u
+#define MAX_ROWS 64u /* of all windows */
 
 struct scores {
     double reference[N_WINDOW], nll[N_WINDOW], kl[N_WINDOW];
@@ -246,6 +248,99 @@ static void sweeps_keep_what_the_cpu_keeps(void **state)
     }
 }
 
+/* ---- traces ---- */
+
+struct traces {
+    struct moec_mlp_trace batch;
+    const struct moec_config *config;
+    float *all; /* of all layers, owned */
+    size_t n, capacity;
+};
+
+static void append(struct traces *traces, const void *from, size_t n)
+{
+    MUST(moec_grow((void **)&traces->all, &traces->capacity, traces->n + n, sizeof(float), "traces", &err));
+    memcpy(traces->all + traces->n, from, n * sizeof(float));
+    traces->n += n;
+}
+
+static enum moec_status take_trace(void *context, uint32_t ordinal, const struct moec_sweep_batch *batch,
+                                   struct moec_error *err)
+{
+    (void)ordinal;
+    (void)err;
+    struct traces *traces = context;
+    const struct moec_mlp_trace *trace = &traces->batch;
+    const size_t rows = batch->n_rows * moec_forward_stride(traces->config), k = traces->config->top_k;
+    append(traces, trace->experts, batch->n_rows * k);
+    append(traces, trace->weights, batch->n_rows * k);
+    append(traces, trace->margins, batch->n_rows);
+    append(traces, trace->input, rows);
+    if (traces->config->own_norms || traces->config->router_scales_input)
+        append(traces, trace->gate_input, rows);
+    append(traces, trace->rank_outputs, rows * k);
+    append(traces, trace->rank_norms, batch->n_rows * k);
+    append(traces, trace->shared_output, rows);
+    return MOEC_OK;
+}
+
+static void trace(const struct bench *bench, struct traces *traces)
+{
+    struct moec_forward forward = {0};
+    struct moec_sweep sweep = {0};
+    const struct moec_config *config = &bench->model->config;
+    const size_t rows = MAX_ROWS * moec_forward_stride(config), k = config->top_k;
+    MUST(moec_forward_init(&forward, bench->model, moec_kernels_best(), 1,
+                           moec_variants_experts(bench->variants), moec_sweep_max_tokens(&bench->windows),
+                           &err));
+    MUST(moec_sweep_create(&forward, &bench->windows, false, &sweep, &err));
+    *traces = (struct traces){.config = config,
+                              .batch = {.experts = calloc(MAX_ROWS * k, sizeof(uint32_t)),
+                                        .weights = calloc(MAX_ROWS * k, sizeof(float)),
+                                        .margins = calloc(MAX_ROWS, sizeof(float)),
+                                        .input = calloc(rows, sizeof(float)),
+                                        .gate_input = calloc(rows, sizeof(float)),
+                                        .rank_outputs = calloc(rows * k, sizeof(float)),
+                                        .rank_norms = calloc(MAX_ROWS * k, sizeof(float)),
+                                        .shared_output = calloc(rows, sizeof(float))}};
+    float *hidden = calloc(2 * rows, sizeof(float));
+    const struct moec_sweep_store store = {.trace = &traces->batch, .traced = take_trace, .context = traces};
+    MUST(moec_sweep_run(&sweep, 0, N_WINDOW, hidden, &store, &err));
+    free(hidden);
+    moec_sweep_release(&sweep);
+    moec_forward_release(&forward);
+    void *const owned[] = {traces->batch.experts,    traces->batch.weights,      traces->batch.margins,
+                           traces->batch.input,      traces->batch.gate_input,   traces->batch.rank_outputs,
+                           traces->batch.rank_norms, traces->batch.shared_output};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+}
+
+static void traces_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_moe",   "gemma4",      "llama4",        "longcat_flash",
+                                        "switch-full", "gpt_oss",     "afmoe",         "minicpm",
+                                        "nemotron_h",  "deepseek_v3", "hunyuan_v1_moe"};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        struct bench here, there;
+        struct traces expected, traces;
+        struct device device;
+        open_family(names[f], 6, &here);
+        trace(&here, &expected);
+        open_family(names[f], 6, &there);
+        MUST(enter(&there, f, 0, NULL, &device, &err));
+        trace(&there, &traces);
+        assert_true(expected.n > 0);
+        assert_int_equal(traces.n, expected.n);
+        assert_same_bits(traces.all, expected.all, expected.n, names[f]);
+        free(expected.all);
+        free(traces.all);
+        bench_close(&here);
+        leave(&there, &device);
+    }
+}
+
 /* ---- sensitivities ---- */
 
 static enum moec_status measure(struct bench *bench, const float *reference, struct moec_sensitivity *result,
@@ -267,7 +362,7 @@ static enum moec_status measure(struct bench *bench, const float *reference, str
 static void sensitivities_are_those_of_the_cpu(void **state)
 {
     (void)state;
-    static const char *const names[] = {"qwen2_moe", "deepseek_v2", "qwen3_next", "switch-full"};
+    static const char *const names[] = {"qwen2_moe", "deepseek_v2", "qwen3_next", "switch-full", "gpt_oss"};
     for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
         struct bench here, there;
         struct scores scores = {0};
@@ -328,6 +423,7 @@ int main(void)
         cmocka_unit_test(scores_are_those_of_the_cpu),
         cmocka_unit_test(little_room_makes_the_same_bits),
         cmocka_unit_test(sweeps_keep_what_the_cpu_keeps),
+        cmocka_unit_test(traces_are_those_of_the_cpu),
         cmocka_unit_test(sensitivities_are_those_of_the_cpu),
         cmocka_unit_test(every_failure_is_told_and_leaves_nothing),
     };
