@@ -181,7 +181,7 @@ static struct moec_kv_rows source_rows(const struct moec_sweep *sweep, const str
 
 /* Spans of the batch's windows, and what counts their experts' tokens. */
 static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct moec_sweep_batch *batch,
-                       struct moec_kv_rows own)
+                       struct moec_kv_rows own, bool forgets_own)
 {
     const struct moec_config *config = &sweep->forward->model->config;
     const enum moec_stack stack = moec_config_stack(config, layer);
@@ -194,7 +194,8 @@ static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct mo
         sweep->spans[i] = (struct moec_span){.first_row = row,
                                              .n_rows = n,
                                              .k_own = own.keys + row * own.stride,
-                                             .v_own = own.values + row * own.stride};
+                                             .v_own = own.values + row * own.stride,
+                                             .forgets_own = forgets_own};
         moec_batch_sequences_add(&sweep->sequences, tokens_of(sweep, stack, batch->first + i), n,
                                  stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
         row += n;
@@ -225,8 +226,15 @@ static enum moec_status cross(struct moec_sweep *sweep, const struct run *run,
     return moec_forward_cross(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err);
 }
 
-/* One layer for one batch, whose rows are `hidden` in `all` of the run. */
-static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *run,
+/* Whether a caller keeps keys and values that a layer writes. */
+static bool keeps_own(const struct moec_sweep *sweep, uint32_t layer, const struct moec_sweep_store *store)
+{
+    const struct moec_config *config = &sweep->forward->model->config;
+    return store->kv != NULL && moec_config_stack(config, layer) != MOEC_STACK_ENCODER;
+}
+
+/* One layer for one batch, whose rows are `hidden` in `all` of the run, and held by the forward pass. */
+static enum moec_status run_steps(struct moec_sweep *sweep, const struct run *run,
                                   const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
                                   float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
 {
@@ -235,7 +243,7 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
     const size_t stride = moec_forward_stride(config);
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     const enum moec_stack stack = moec_config_stack(config, layer);
-    make_spans(sweep, layer, batch, own_rows(sweep, layer, batch, store));
+    make_spans(sweep, layer, batch, own_rows(sweep, layer, batch, store), !keeps_own(sweep, layer, store));
     if (ordinal >= 0 && store->attention_in != NULL)
         memcpy(store->attention_in, hidden, batch->n_rows * stride * sizeof(float));
     MOEC_TRY(moec_forward_attention(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err));
@@ -244,6 +252,7 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
     if (ordinal >= 0 && store->attention_out != NULL) {
         const uint64_t first = moec_stacked_rows((uint32_t)ordinal, moec_config_moe_encoder_count(config),
                                                  run->n_source, run->n_row);
+        MOEC_TRY(moec_forward_update(forward, err));
         memcpy(store->attention_out + (first + batch->first_row) * stride, hidden,
                batch->n_rows * stride * sizeof(float));
     }
@@ -251,7 +260,21 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
     MOEC_TRY(moec_forward_mlp(forward, layer, batch->n_rows, hidden,
                               moec_batch_sequences_batch(&sweep->sequences), trace, err));
     moec_batch_sequences_replay(&sweep->sequences);
-    if (trace != NULL)
+    return moec_forward_update(forward, err);
+}
+
+static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *run,
+                                  const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
+                                  float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
+{
+    const struct moec_forward *forward = sweep->forward;
+    const struct moec_config *config = &forward->model->config;
+    const int32_t ordinal = moec_config_moe_ordinal(config, layer);
+    moec_forward_hold(forward, batch->n_rows, hidden);
+    const enum moec_status status = run_steps(sweep, run, batch, layer, all, hidden, store, err);
+    moec_forward_let_go(forward);
+    MOEC_TRY(status);
+    if (ordinal >= 0 && store->trace != NULL)
         MOEC_TRY(store->traced(store->context, (uint32_t)ordinal, batch, err));
     if (layer + 1 == config->n_encoder_layer)
         MOEC_TRY(moec_forward_encoded(forward, batch->n_rows, hidden, hidden, err));

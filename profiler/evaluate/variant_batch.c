@@ -83,9 +83,8 @@ struct tile {
     uint32_t n_source; /* rows of their sources, where these are changed */
 };
 
-static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
-                                         const struct moec_baseline *baseline, const struct tile *tile,
-                                         struct moec_error *err)
+static enum moec_status run_encoder_tile(struct moec_variant_batch *batch, const struct tile *tile,
+                                         float *hidden, struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
     uint32_t row = 0;
@@ -94,13 +93,15 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
     for (uint32_t i = 0; i < tile->n; i++) {
         const struct moec_variant_span *item = &batch->items[tile->first + i];
         const struct moec_kv_rows own = moec_kv_state_rows(&batch->kv, tile->layer, row);
-        batch->spans[i] = (struct moec_span){
-            .first_row = row, .n_rows = item->n_source, .k_own = own.keys, .v_own = own.values};
+        batch->spans[i] = (struct moec_span){.first_row = row,
+                                             .n_rows = item->n_source,
+                                             .k_own = own.keys,
+                                             .v_own = own.values,
+                                             .forgets_own = true};
         moec_batch_sequences_add(&batch->sequences, NULL, item->n_source, 0);
         row += item->n_source;
         cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
     }
-    float *hidden = batch->sources + batch->items[tile->first].first_source * baseline->stride;
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
     MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,
                               moec_batch_sequences_batch(&batch->sequences), NULL, err));
@@ -140,7 +141,7 @@ static enum moec_status cross(struct moec_variant_batch *batch, const struct moe
 
 static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
                                          const struct moec_baseline *baseline, const struct tile *tile,
-                                         struct moec_error *err)
+                                         float *hidden, struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
     uint32_t row = 0;
@@ -158,14 +159,14 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
                                              .k_prefix = has_prefix ? prefix.keys : NULL,
                                              .v_prefix = has_prefix ? prefix.values : NULL,
                                              .k_own = own.keys,
-                                             .v_own = own.values};
+                                             .v_own = own.values,
+                                             .forgets_own = true};
         const uint32_t *tokens =
             moec_windows_target(baseline->windows, baseline->first_window + item->window);
         moec_batch_sequences_add(&batch->sequences, tokens + item->first_position, item->n_rows, 0);
         row += item->n_rows;
         cost += moec_cost_attention(config, tile->layer, item->first_position, item->n_rows);
     }
-    float *hidden = batch->hidden + batch->items[tile->first].first_row * baseline->stride;
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
     if (baseline->source_start != NULL)
         MOEC_TRY(cross(batch, baseline, tile, hidden, &cost, err));
@@ -174,11 +175,28 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
     return batch->worked(batch->context, cost, err);
 }
 
+/* Rows of the tile, which the forward pass holds. */
+static enum moec_status run_tile(struct moec_variant_batch *batch, const struct moec_baseline *baseline,
+                                 const struct tile *tile, struct moec_error *err)
+{
+    const struct moec_variant_span *first = &batch->items[tile->first];
+    const bool is_encoder =
+        moec_config_stack(&batch->forward->model->config, tile->layer) == MOEC_STACK_ENCODER;
+    float *hidden = is_encoder ? batch->sources + first->first_source * baseline->stride
+                               : batch->hidden + first->first_row * baseline->stride;
+    moec_forward_hold(batch->forward, is_encoder ? tile->n_source : tile->n_rows, hidden);
+    enum moec_status status = is_encoder ? run_encoder_tile(batch, tile, hidden, err)
+                                         : run_decoder_tile(batch, baseline, tile, hidden, err);
+    if (status == MOEC_OK)
+        status = moec_forward_update(batch->forward, err);
+    moec_forward_let_go(batch->forward);
+    return status;
+}
+
 static enum moec_status run_layer(struct moec_variant_batch *batch, const struct moec_baseline *baseline,
                                   uint32_t layer, struct moec_error *err)
 {
     const uint32_t most = batch->forward->max_tokens;
-    const enum moec_stack stack = moec_config_stack(&batch->forward->model->config, layer);
     for (uint32_t first = 0; first < batch->n_span;) {
         struct tile tile = {.layer = layer, .first = first};
         while (first + tile.n < batch->n_span && batch->items[first + tile.n].n_rows <= most - tile.n_rows &&
@@ -186,8 +204,7 @@ static enum moec_status run_layer(struct moec_variant_batch *batch, const struct
             tile.n_rows += batch->items[first + tile.n].n_rows;
             tile.n_source += batch->items[first + tile.n++].n_source;
         }
-        MOEC_TRY(stack == MOEC_STACK_ENCODER ? run_encoder_tile(batch, baseline, &tile, err)
-                                             : run_decoder_tile(batch, baseline, &tile, err));
+        MOEC_TRY(run_tile(batch, baseline, &tile, err));
         first += tile.n;
     }
     return MOEC_OK;

@@ -37,21 +37,74 @@ static uint64_t bytes_of(const struct moec_gpu_offload *o, uint32_t n_tok)
     return n_tok * moec_forward_stride(config_of(o)) * sizeof(float);
 }
 
+/* Rows that are held are brought once, and taken down when the process wants them. */
+static bool is_held(const struct moec_gpu_offload *o, const float *rows)
+{
+    return rows != NULL && rows == o->place->held;
+}
+
+static enum moec_status update(struct moec_gpu_offload *o, struct moec_error *err)
+{
+    struct moec_gpu_place *place = o->place;
+    if (place->held == NULL || !place->held_has_changed)
+        return MOEC_OK;
+    place->held_has_changed = false;
+    return moec_gpu_transfer_down(&place->transfer, place->held, place->rows, bytes_of(o, place->n_held),
+                                  err);
+}
+
+/* Other rows take the place of those that are held. */
+static enum moec_status leave_place(struct moec_gpu_offload *o, struct moec_error *err)
+{
+    MOEC_TRY(update(o, err));
+    o->place->held_is_there = false;
+    return MOEC_OK;
+}
+
 static enum moec_status bring(struct moec_gpu_offload *o, uint32_t n_tok, const float *rows, float **out,
                               struct moec_error *err)
 {
+    struct moec_gpu_place *place = o->place;
     *out = place_of(o, rows);
-    if (*out == rows)
+    if (*out == rows || (is_held(o, rows) && place->held_is_there))
         return MOEC_OK;
+    if (!is_held(o, rows))
+        MOEC_TRY(leave_place(o, err));
+    place->held_is_there = is_held(o, rows);
     return moec_gpu_transfer_up(&o->place->transfer, *out, rows, bytes_of(o, n_tok), err);
 }
 
 static enum moec_status take_down(struct moec_gpu_offload *o, uint32_t n_tok, const float *from, float *rows,
                                   struct moec_error *err)
 {
+    struct moec_gpu_place *place = o->place;
     if (from == rows)
         return MOEC_OK;
+    if (is_held(o, rows)) {
+        place->held_has_changed = true;
+        return MOEC_OK;
+    }
     return moec_gpu_transfer_down(&o->place->transfer, rows, from, bytes_of(o, n_tok), err);
+}
+
+static void offload_hold(struct moec_backend *self, float *rows, uint32_t n_tok)
+{
+    struct moec_gpu_place *place = of(self)->place;
+    place->held = moec_gpu_place_has(place, rows) ? NULL : rows;
+    place->n_held = n_tok;
+    place->held_is_there = false;
+    place->held_has_changed = false;
+}
+
+static enum moec_status offload_update(struct moec_backend *self, struct moec_error *err)
+{
+    MOEC_TRY(moec_gpu_place_turn(of(self), err));
+    return update(of(self), err);
+}
+
+static void offload_let_go(struct moec_backend *self)
+{
+    of(self)->place->held = NULL;
 }
 
 static enum moec_status offload_alloc(struct moec_backend *self, uint64_t n_bytes, const char *what,
@@ -80,6 +133,7 @@ static enum moec_status offload_embed(struct moec_backend *self, const uint32_t 
     struct moec_backend *inner = NULL;
     float *rows = place_of(o, hidden);
     MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(leave_place(o, err));
     MOEC_TRY(inner->ops->embed(inner, tokens, n_tok, rows, err));
     return take_down(o, n_tok, rows, hidden, err);
 }
@@ -92,6 +146,8 @@ static enum moec_status offload_encoded(struct moec_backend *self, uint32_t n_to
     float *rows = NULL, *out = place_of(o, encoded);
     MOEC_TRY(turn(o, &inner, err));
     MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
+    if (encoded != hidden)
+        MOEC_TRY(leave_place(o, err));
     MOEC_TRY(inner->ops->encoded(inner, n_tok, rows, out, err));
     return take_down(o, n_tok, out, encoded, err);
 }
@@ -187,7 +243,7 @@ static enum moec_status bring_pasts(struct batch *batch, struct moec_error *err)
     return MOEC_OK;
 }
 
-/* Whether a span's own keys and values are made in the process's memory. */
+/* Whether a span's own keys and values belong into the process's memory. */
 static bool makes_own(const struct batch *batch, const struct moec_span *span)
 {
     return span->n_source == 0 && !moec_layer_is_running(batch->kind) &&
@@ -217,7 +273,7 @@ static enum moec_status take_own(const struct batch *batch, struct moec_error *e
     for (uint32_t i = 0; i < batch->n; i++) {
         const struct moec_span *span = &batch->spans[i], *there = &batch->there[i];
         const uint64_t n_bytes = span->n_rows * batch->stride * sizeof(float);
-        if (!makes_own(batch, span))
+        if (!makes_own(batch, span) || span->forgets_own)
             continue;
         MOEC_TRY(moec_gpu_transfer_down(transfer, span->k_own, there->k_own, n_bytes, err));
         if (moec_layer_has_values(batch->kind))
@@ -450,6 +506,9 @@ static enum moec_status offload_head(struct moec_backend *self, uint32_t n_tok, 
 const struct moec_backend_ops moec_gpu_offload_ops = {.alloc = offload_alloc,
                                                       .free = offload_free,
                                                       .copy = offload_copy,
+                                                      .hold = offload_hold,
+                                                      .update = offload_update,
+                                                      .let_go = offload_let_go,
                                                       .embed = offload_embed,
                                                       .attention = offload_attention,
                                                       .encoded = offload_encoded,

@@ -39,6 +39,11 @@ struct moec_gpu_place {
      * own keys, own values, keys and values before them; states of running layers. */
     float *rows, *kv, *states;
     uint64_t row_bytes, kv_bytes, state_bytes;
+    /* The process's, of a layer's steps (struct moec_backend_ops, hold), or NULL: whether `rows` has them,
+     * and has them changed. */
+    float *held;
+    uint32_t n_held;
+    bool held_is_there, held_has_changed;
     /* (M), owned, the process's: of the batch at work */
     struct moec_span *spans;
     struct moec_gpu_place_past *pasts;

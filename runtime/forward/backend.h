@@ -59,6 +59,13 @@ struct moec_backend_ops {
      * the next step. */
     void (*copy)(struct moec_backend *self, void *to, const void *from, uint64_t n_bytes);
 
+    /* Optional (NULL, all three), of backends that take rows of the process's memory: until let_go, the steps
+     * that are given rows that begin here work on n_tok of them at most, nobody else writes them, and they
+     * are up to date in the process's memory after `update` alone. One such place at a time. */
+    void (*hold)(struct moec_backend *self, float *rows, uint32_t n_tok);
+    enum moec_status (*update)(struct moec_backend *self, struct moec_error *err);
+    void (*let_go)(struct moec_backend *self);
+
     /* As moec_forward_embed, for tokens that are in the vocabulary; begins a pass over the layers. */
     enum moec_status (*embed)(struct moec_backend *self, const uint32_t *tokens, uint32_t n_tok,
                               float *hidden, struct moec_error *err);

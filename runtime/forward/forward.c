@@ -90,6 +90,25 @@ enum moec_status moec_forward_embed(const struct moec_forward *forward, const ui
     return MOEC_OK;
 }
 
+void moec_forward_hold(const struct moec_forward *forward, uint32_t n_tok, float *hidden)
+{
+    if (forward->backend != NULL && forward->backend->ops->hold != NULL)
+        forward->backend->ops->hold(forward->backend, hidden, n_tok);
+}
+
+enum moec_status moec_forward_update(const struct moec_forward *forward, struct moec_error *err)
+{
+    if (forward->backend == NULL || forward->backend->ops->update == NULL)
+        return MOEC_OK;
+    return forward->backend->ops->update(forward->backend, err);
+}
+
+void moec_forward_let_go(const struct moec_forward *forward)
+{
+    if (forward->backend != NULL && forward->backend->ops->let_go != NULL)
+        forward->backend->ops->let_go(forward->backend);
+}
+
 enum moec_status moec_forward_encoded(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
                                       float *encoded, struct moec_error *err)
 {

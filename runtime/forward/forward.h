@@ -26,6 +26,13 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_encoded(const struct moec_forward
                                                        const float *hidden, float *encoded,
                                                        struct moec_error *err);
 
+/* Several steps on the same rows: until they are let go, they are up to date after an update alone, and only
+ * the steps write them. A device then keeps them in between. Errors: the device's, of the steps before. */
+void moec_forward_hold(const struct moec_forward *forward, uint32_t n_tok, float *hidden);
+MOEC_WARN_UNUSED enum moec_status moec_forward_update(const struct moec_forward *forward,
+                                                      struct moec_error *err);
+void moec_forward_let_go(const struct moec_forward *forward);
+
 /* hidden += mlp(norm(hidden)): dense MLP, or router, experts (each acquired once for the whole batch, in
  * increasing index) and shared expert. `sequences` and `trace` may be NULL: nothing is ever full, nothing is
  * traced; a layer that routes by token needs sequences with tokens (MOEC_ERR_USAGE). Errors of the expert

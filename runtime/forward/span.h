@@ -2,6 +2,7 @@
 #ifndef MOEC_RUNTIME_SPAN_H
 #define MOEC_RUNTIME_SPAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence. Keys
@@ -29,6 +30,7 @@ struct moec_span {
     const float *v_prefix;
     float *k_own;
     float *v_own;
+    bool forgets_own; /* nobody reads k_own and v_own after the layer: they may stay unwritten */
     const float *state_in;
     float *state_out;
     float *state_copy;
