@@ -107,7 +107,7 @@ static void chunk_item(void *context, size_t item, int thread)
     const size_t n_chunk = bench->n_ff / MOEC_SUM_CHUNK;
     (void)moec_mlp_chunk(&bench->kernels, &bench->mlps[item / n_chunk],
                          (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, bench->x, bench->rounded,
-                         bench->mlps[item / n_chunk].filter.threshold, &bench->scratch[thread],
+                         bench->mlps[item / n_chunk].filter.threshold, NULL, &bench->scratch[thread],
                          bench->sums + (size_t)thread * N_EMBD);
 }
 

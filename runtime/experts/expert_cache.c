@@ -246,8 +246,10 @@ static void wait_for(struct moec_expert_cache *cache, uint32_t key)
     if (moec_cache_has_ended(entry))
         return;
     const uint64_t begun_ns = moec_now_ns();
+    cache->n_waiting++;
     while (!moec_cache_has_ended(entry))
         moec_loader_wait(cache);
+    cache->n_waiting--;
     const uint64_t now_ns = moec_now_ns();
     moec_cache_counters_of(cache, key)->stall_ns += now_ns - begun_ns;
     moec_cache_trace(cache, MOEC_TRACE_STALL, "wait", key, 0, begun_ns, now_ns);
@@ -435,8 +437,10 @@ static enum moec_status cache_await(struct moec_experts *self, struct moec_exper
     (void)pthread_mutex_lock(&cache->lock);
     if (moec_units_are_coming(cache, key)) {
         const uint64_t begun_ns = moec_now_ns();
+        cache->n_waiting++;
         while (moec_units_are_coming(cache, key))
             moec_loader_wait(cache);
+        cache->n_waiting--;
         const uint64_t now_ns = moec_now_ns();
         moec_cache_counters_of(cache, key)->stall_ns += now_ns - begun_ns;
         moec_cache_trace(cache, MOEC_TRACE_STALL, "wait", key, 0, begun_ns, now_ns);

@@ -79,6 +79,7 @@ struct moec_expert_cache {
     bool is_blocked;     /* the next slot finds no place until one is freed or unpinned */
     bool is_guessed_out; /* nothing more is worth a guess until the next answer */
     bool loader_sleeps;
+    uint32_t n_waiting;  /* sessions that wait for a read: they begin what is wanted themselves */
     uint32_t n_sleeping; /* sessions that wait for `changed` */
     uint32_t n_hurried;  /* callers that wait for the warm start */
 };

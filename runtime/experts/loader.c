@@ -39,7 +39,7 @@ static bool has_work(const struct moec_expert_cache *cache)
     const struct moec_key_list *lists = cache->lists;
     if (cache->is_stopping)
         return true;
-    if (moec_units_can_begin(cache->units))
+    if (moec_units_can_begin(cache->units) && cache->n_waiting == 0)
         return true;
     if (lists[MOEC_CACHE_DEMANDED].n > 0)
         return !cache->is_blocked || cache->n_free == 0;
@@ -294,29 +294,62 @@ static enum moec_status check_read(const struct moec_expert_cache *cache, struct
                                  words);
 }
 
+/* Reads that have come, taken together: each costs a turn of the lock and a look at all queues otherwise. */
+#define MAX_ARRIVALS 16u
+
+struct arrivals {
+    struct moec_cache_read *reads[MAX_ARRIVALS];
+    enum moec_status checks[MAX_ARRIVALS];
+    struct moec_error words; /* of the last, where it is not right */
+    uint32_t n;
+    uint64_t waited_ns;
+};
+
+/* Waits for a read of any, and takes those that have come with it, but for whole records beside others:
+ * whoever waits for one is not to wait for the checks of more. */
+static void await_reads(const struct moec_expert_cache *cache, struct arrivals *arrivals)
+{
+    struct moec_reader *reader = cache->reader;
+    arrivals->waited_ns = moec_now_ns();
+    struct moec_read *read = reader->ops->wait(reader);
+    while (read != NULL) {
+        struct moec_cache_read *done = (struct moec_cache_read *)read;
+        const uint32_t i = arrivals->n++;
+        arrivals->reads[i] = done;
+        arrivals->checks[i] = read->error == 0 ? check_read(cache, done, &arrivals->words) : MOEC_OK;
+        const bool goes_on = done->is_units && arrivals->words.status == MOEC_OK &&
+                             arrivals->n < MAX_ARRIVALS && reader->ops->take != NULL;
+        read = goes_on ? reader->ops->take(reader) : NULL;
+    }
+}
+
+/* How many reads must be done before this thread can go on: all units that are in flight, which are a
+ * session's that waits for them one after the other. Half of them where more are to be handed over then. */
+static uint32_t needed_count(const struct moec_expert_cache *cache)
+{
+    const uint32_t n = moec_units_n_flying(cache->units);
+    return n < n_flying(cache) ? 0 : moec_units_are_wanted(cache->units) ? n / 2 : n;
+}
+
 /* Hands over a batch and, if told to, waits for one read of any; the lock is released meanwhile. */
 static void drive(struct moec_expert_cache *cache, const struct batch *batch, bool waits)
 {
     struct moec_reader *reader = cache->reader;
-    struct moec_error words = {0};
-    enum moec_status check = MOEC_OK;
-    struct moec_cache_read *done = NULL;
-    uint64_t waited_ns = 0;
+    struct arrivals arrivals = {.n = 0};
     cache->is_driven = true;
+    reader->n_needed = waits ? needed_count(cache) : 0;
     (void)pthread_mutex_unlock(&cache->lock);
-    for (uint32_t i = 0; i < batch->n; i++)
+    for (uint32_t i = 0; i < batch->n; i++) {
+        reader->has_more = i + 1 < batch->n;
         reader->ops->submit(reader, &batch->reads[i]->read);
-    if (waits) {
-        waited_ns = moec_now_ns();
-        done = (struct moec_cache_read *)reader->ops->wait(reader);
-        if (done != NULL && done->read.error == 0)
-            check = check_read(cache, done, &words);
     }
+    if (waits)
+        await_reads(cache, &arrivals);
     (void)pthread_mutex_lock(&cache->lock);
     cache->is_driven = false;
-    if (done != NULL) {
-        learn_time(cache, done, waited_ns);
-        finish(cache, done, check, &words);
+    for (uint32_t i = 0; i < arrivals.n; i++) {
+        learn_time(cache, arrivals.reads[i], arrivals.waited_ns);
+        finish(cache, arrivals.reads[i], arrivals.checks[i], &arrivals.words);
     }
     if (cache->n_sleeping > 0)
         (void)pthread_cond_broadcast(&cache->changed);

@@ -300,13 +300,24 @@ static void sum_one(const struct moec_mlp_kernels *kernels, const struct moec_ma
         kernels->all->sum_chunk_encoded(matrix, neuron, n, h, y);
 }
 
+/* Products of n neurons of up. */
+static void take_up(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
+                    uint32_t n, const float *x, const struct moec_int8_span *rounded, const float *kept,
+                    float *up)
+{
+    if (kept != NULL)
+        memcpy(up, kept + neuron, n * sizeof *up);
+    else
+        dot_one(kernels, &mlp->up, neuron, NULL, n, x, rounded, up);
+}
+
 static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp,
                              uint32_t neuron, const float *x, const struct moec_int8_span *rounded,
-                             float limit, const struct moec_mlp_scratch *scratch, float *y)
+                             float limit, const float *up, const struct moec_mlp_scratch *scratch, float *y)
 {
     uint8_t active[MOEC_SUM_CHUNK];
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-    dot_one(kernels, &mlp->up, neuron, NULL, n, x, rounded, scratch->up);
+    take_up(kernels, mlp, neuron, n, x, rounded, up, scratch->up);
     const uint32_t n_active = find_active(&mlp->filter, neuron, limit, n, scratch->up, active);
     dot_one(kernels, &mlp->gate, neuron, active, n_active, x, rounded, scratch->gate);
     activate_gated(kernels->all, mlp, scratch, n_active);
@@ -315,16 +326,16 @@ static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struc
 }
 
 uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                        const float *x, const struct moec_int8_span *rounded, float limit,
+                        const float *x, const struct moec_int8_span *rounded, float limit, const float *up,
                         const struct moec_mlp_scratch *scratch, float *y)
 {
     if (moec_mlp_leaves_out(mlp))
-        return chunk_active(kernels, mlp, neuron, x, rounded, limit, scratch, y);
+        return chunk_active(kernels, mlp, neuron, x, rounded, limit, up, scratch, y);
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
     if (has_gate)
         dot_one(kernels, &mlp->gate, neuron, NULL, n, x, rounded, scratch->gate);
-    dot_one(kernels, &mlp->up, neuron, NULL, n, x, rounded, has_gate ? scratch->up : scratch->gate);
+    take_up(kernels, mlp, neuron, n, x, rounded, up, has_gate ? scratch->up : scratch->gate);
     (void)activate(kernels->all, mlp, scratch, neuron, &limit, 1, n);
     sum_one(kernels, &mlp->down, neuron, NULL, n, scratch->gate, y);
     return n;
@@ -409,6 +420,12 @@ static float limit_of(const struct moec_mlp_job *job, uint32_t i)
     return moec_mlp_limit(&job->mlp.filter, job->weights != NULL ? job->weights[pair_of(job, i)] : 1);
 }
 
+/* What was kept of row i of a job. */
+static const float *kept_row(const struct moec_mlp_job *job, uint32_t i)
+{
+    return job->up != NULL ? job->up + (size_t)i * job->mlp.up.rows : NULL;
+}
+
 /* Inputs of rows first .. first + n - 1 of a job, gathered where they do not lie together. */
 static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint32_t n, size_t stride,
                            float *copy)
@@ -474,8 +491,9 @@ static void tile_item(void *context, size_t item, int thread)
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
         if (n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++) {
-                n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, of_tokens.x + i * stride, rounded[i],
-                                           limits[i], scratch, scratch->y + i * stride);
+                n_active +=
+                    moec_mlp_chunk(&kernels, &job->mlp, neuron, of_tokens.x + i * stride, rounded[i],
+                                   limits[i], kept_row(job, first + i), scratch, scratch->y + i * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
@@ -537,7 +555,7 @@ static void split_item(void *context, size_t item, int thread)
             for (uint32_t i = 0; i < n; i++) {
                 n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, input_row(job, first + i, stride),
                                            rounded_row(run, job, first + i), limit_of(job, first + i),
-                                           scratch, y + (first + i) * stride);
+                                           kept_row(job, first + i), scratch, y + (first + i) * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
@@ -668,6 +686,7 @@ _Static_assert(MOEC_SUM_CHUNK == 64, "a chunk's neurons are the bits of a word")
 struct mark_run {
     const struct mlp_run *run; /* of one job */
     uint64_t *neurons;
+    float *up; /* NULL = not kept */
 };
 
 static void mark_item(void *context, size_t item, int thread)
@@ -680,7 +699,7 @@ static void mark_item(void *context, size_t item, int thread)
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const uint32_t neuron = (uint32_t)item * MOEC_SUM_CHUNK;
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, job->mlp.up.rows - neuron);
-    const bool is_few = job->n <= MOEC_ENCODED_TOKENS;
+    const bool is_few = moec_mlp_mark_keeps(job);
     const uint32_t most = is_few ? 1 : shared->mlp_tile;
     uint64_t word = 0;
     for (uint32_t first = 0, n_tok; first < job->n; first += n_tok) {
@@ -696,6 +715,8 @@ static void mark_item(void *context, size_t item, int thread)
                                       NULL};
             dot_tile(run, &job->mlp.up, neuron, n, &tile, scratch, scratch->up);
         }
+        if (mark->up != NULL && is_few)
+            memcpy(mark->up + (size_t)first * job->mlp.up.rows + neuron, scratch->up, n * sizeof(float));
         for (uint32_t t = 0; t < n_tok; t++) {
             const float limit = limit_of(job, first + t);
             for (uint32_t i = 0; i < n; i++)
@@ -705,11 +726,12 @@ static void mark_item(void *context, size_t item, int thread)
     mark->neurons[item] = word;
 }
 
-bool moec_mlp_mark(const struct moec_forward *forward, const struct moec_mlp_job *job, uint64_t *neurons)
+bool moec_mlp_mark(const struct moec_forward *forward, const struct moec_mlp_job *job, uint64_t *neurons,
+                   float *up)
 {
     struct mlp_run run = {.forward = forward, .jobs = job, .n_jobs = 1};
     const uint32_t n_chunk = chunk_count(job);
-    const struct mark_run mark = {&run, neurons};
+    const struct mark_run mark = {&run, neurons, up};
     if (!moec_mlp_leaves_out(&job->mlp) || job->n > MARK_ROWS) {
         memset(neurons, 0xff, n_chunk * sizeof *neurons);
         return true;
@@ -717,7 +739,7 @@ bool moec_mlp_mark(const struct moec_forward *forward, const struct moec_mlp_job
     round_inputs(&run);
     moec_forward_run(forward, n_chunk, (uint64_t)job->n * job->mlp.up.rows * job->mlp.up.columns, mark_item,
                      (void *)&mark);
-    return job->n > MOEC_ENCODED_TOKENS;
+    return !moec_mlp_mark_keeps(job);
 }
 
 /* ---- activations alone ---- */

@@ -16,8 +16,17 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
 /* The neurons that some row of a job needs: bit i of neurons[c] is neuron i of chunk c. All, where no filter
  * of the up product leaves any out before gate and down are read, and where rows are so many that few would
  * be left out. Only the up projection is read. Returns whether the job's rows will be computed with rows of
- * all neurons, those of the others times 0. */
-bool moec_mlp_mark(const struct moec_forward *forward, const struct moec_mlp_job *job, uint64_t *neurons);
+ * all neurons, those of the others times 0.
+ *
+ * `up` (n, neurons), or NULL, receives the products for moec_mlp_run of the same rows, where
+ * moec_mlp_mark_keeps. */
+bool moec_mlp_mark(const struct moec_forward *forward, const struct moec_mlp_job *job, uint64_t *neurons,
+                   float *up);
+/* Whether marking looks at rows one by one. */
+static inline bool moec_mlp_mark_keeps(const struct moec_mlp_job *job)
+{
+    return job->n <= MOEC_ENCODED_TOKENS;
+}
 
 /* What the down projection is given for n_tok rows of `input` (n_tok, stride): row i stands at out + i *
  * out_stride, one float for each neuron. */
@@ -48,9 +57,10 @@ bool moec_mlp_leaves_out(const struct moec_mlp *mlp);
  * gated MLP without biases, gate and down rows of neurons that it leaves out are not read; the sum has the
  * same bits as with zeros in their place (but for the sign of a zero that products too small for F32 leave,
  * which the sum over ranks drops). Returns how many neurons the filter leaves; `limit` is the
- * token's of moec_mlp_limit; `scratch` is a thread's. */
+ * token's of moec_mlp_limit; `up` has its products with all neurons of up, which are then not computed, or
+ * is NULL; `scratch` is a thread's. */
 uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
-                        const float *x, const struct moec_int8_span *rounded, float limit,
+                        const float *x, const struct moec_int8_span *rounded, float limit, const float *up,
                         const struct moec_mlp_scratch *scratch, float *y);
 
 #endif

@@ -202,6 +202,7 @@ static void advance_job(const struct moe *moe, uint32_t active, struct moec_mlp_
     const uint32_t *end = scratch->pairs + scratch->expert_start[active + 1];
     uint32_t block_end = (moe->first + moe->n) * k;
     job->pairs += job->n;
+    job->up += job->up != NULL ? (size_t)job->n * job->mlp.up.rows : 0;
     job->pairs_per_row = k;
     job->first_pair = moe->first_ranked * k;
     job->weights = moe->routing.weights;
@@ -467,8 +468,9 @@ static enum moec_status combine_block(struct moe *moe, struct moec_error *err)
     return MOEC_OK;
 }
 
-/* Asks a source that gives parts for the neurons that the tokens of a held expert need. */
-static void need_neurons(const struct moe *moe, uint32_t active, uint32_t j)
+/* Asks a source that gives parts for the neurons that the tokens of a held expert need; *n_kept counts the
+ * rows whose up products are kept. */
+static void need_neurons(const struct moe *moe, uint32_t active, uint32_t j, uint32_t *n_kept)
 {
     struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
     struct moec_experts *source = moe->forward->experts;
@@ -478,7 +480,13 @@ static void need_neurons(const struct moe *moe, uint32_t active, uint32_t j)
     job.pairs_per_row = moe->forward->model->config.top_k;
     job.weights = moe->routing.weights;
     job.input = moe->inputs.experts;
-    scratch->jobs[j].touches_all = moec_mlp_mark(moe->forward, &job, neurons);
+    float *up = NULL;
+    if (moec_mlp_leaves_out(&job.mlp) && moec_mlp_mark_keeps(&job) && *n_kept + job.n <= scratch->n_kept_up) {
+        up = scratch->kept_up + (size_t)*n_kept * job.mlp.up.rows;
+        *n_kept += job.n;
+    }
+    scratch->jobs[j].up = up;
+    scratch->jobs[j].touches_all = moec_mlp_mark(moe->forward, &job, neurons, up);
     source->ops->need(source, request_of(moe, active), neurons, scratch->jobs[j].touches_all);
 }
 
@@ -490,6 +498,7 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
     struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
     struct moec_experts *source = moe->forward->experts;
     uint32_t max_held = moec_min_u32(source->max_held > 1 ? source->max_held : 1, scratch->max_jobs - 1);
+    uint32_t n_kept = 0;
     *n_held = 0;
     while (*n_held < n_active && *n_held < max_held) {
         const struct moec_expert_request request = request_of(moe, active[*n_held]);
@@ -503,7 +512,7 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
         if (moe->forward->sparsity != NULL)
             moec_sparsity_filter(moe->forward->sparsity, moe->layer, request.expert, &job->mlp);
         if (source->gives_parts)
-            need_neurons(moe, active[*n_held], *n_held);
+            need_neurons(moe, active[*n_held], *n_held, &n_kept);
         ++*n_held;
     }
     return MOEC_OK;

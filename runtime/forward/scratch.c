@@ -258,6 +258,8 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     sizes->threads = threads;
     sizes->jobs = carve(carver, sizes->max_jobs, sizeof *sizes->jobs);
     sizes->mark_words = (config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    sizes->n_kept_up = MOEC_ENCODED_TOKENS * config->top_k;
+    sizes->kept_up = carve(carver, (uint64_t)sizes->n_kept_up * config->n_ff_expert, sizeof *sizes->kept_up);
     sizes->marks = carve(carver, (uint64_t)sizes->max_jobs * sizes->mark_words, sizeof *sizes->marks);
     sizes->normed = carve_floats(carver, max_tokens, sizes->stride);
     carve_ropes(carver, config, max_tokens, sizes);

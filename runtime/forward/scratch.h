@@ -87,6 +87,7 @@ struct moec_mlp_job {
         *weights; /* of pairs, that their outputs count; NULL = 1. Only looked at by a filter with scales */
     uint32_t n;
     bool touches_all;   /* of a source that gives parts: as moec_mlp_mark says of all the expert's rows */
+    const float *up;    /* (n, neurons): products that moec_mlp_mark kept; NULL = none */
     const float *input; /* row stride S */
     float *out;         /* row stride S */
 };
@@ -140,6 +141,8 @@ struct moec_scratch {
     struct moec_mlp_job *jobs; /* (max_jobs) experts held together, and the shared one */
     uint64_t *marks;           /* (max_jobs, mark_words) neurons of them that are needed, as bits */
     uint32_t mark_words;
+    float *kept_up; /* (n_kept_up, n_ff): up products of jobs with few rows, found with their marks */
+    uint32_t n_kept_up;
 
     struct moec_thread_scratch *threads; /* (n_threads) */
 };

@@ -40,6 +40,8 @@ struct moec_reader_ops {
     /* A request that is done, in any order. Blocks until there is one or someone wakes it (NULL); NULL at
      * once when woken since the last call. */
     struct moec_read *(*wait)(struct moec_reader *self);
+    /* One that is done, without blocking; NULL where there is none. NULL: the reader gives none so. */
+    struct moec_read *(*take)(struct moec_reader *self);
     void (*wake)(struct moec_reader *self);
     /* Nothing may be in flight. NULL-safe. */
     void (*destroy)(struct moec_reader *self);
@@ -48,8 +50,15 @@ struct moec_reader_ops {
 /* First member of every reader. */
 struct moec_reader {
     const struct moec_reader_ops *ops;
-    uint32_t alignment;    /* of offsets and buffers: a power of two, 1 for the page cache */
-    uint32_t depth;        /* requests in flight at most */
+    uint32_t alignment; /* of offsets and buffers: a power of two, 1 for the page cache */
+    uint32_t depth;     /* requests in flight at most */
+    /* Set by the caller before submit: further requests follow at once, and the device may be told of all of
+     * them with the last. */
+    bool has_more;
+    /* Set by the caller before wait: so many of the requests in flight must be done before it can go on, so
+     * that wait may sleep until they are and give the first of them. It is no longer ended by a wake then
+     * than they take. 0 and 1: each. */
+    uint32_t n_needed;
     bool begins_in_turn;   /* a request begins when the one before it is done, and can be cancelled before */
     char description[160]; /* for people: "direct through io_uring, 32 at once" */
 };

@@ -49,10 +49,12 @@ uint64_t moec_emulation_done_ns(const struct moec_emulation *emulation, uint64_t
            (uint64_t)transfer_ns;
 }
 
-/* Begins what the device has come to by `now_ns`. */
+/* Begins what the device has come to by `now_ns`, and what the caller needs in any case: the bytes of that
+ * are fetched together. */
 static void advance(struct emulated_reader *self, uint64_t now_ns)
 {
-    while (self->waiting.first != NULL && self->busy_until_ns <= now_ns && self->n_slots < self->base.depth) {
+    while (self->waiting.first != NULL && self->n_slots < self->base.depth &&
+           (self->busy_until_ns <= now_ns || self->n_slots < self->base.n_needed)) {
         struct moec_read *read = moec_read_list_pop(&self->waiting);
         uint64_t issued_ns = read->begun_ns, previous_ns = self->busy_until_ns;
         struct emulated_slot *slot = &self->slots[(self->first + self->n_slots) % self->base.depth];
@@ -72,6 +74,7 @@ static void ask_underneath(struct emulated_reader *self)
 {
     for (uint32_t i = 0; i < self->n_slots; i++) {
         struct emulated_slot *slot = &self->slots[(self->first + i) % self->base.depth];
+        self->under->has_more = i + 1 < self->n_slots;
         if (!slot->is_asked_for)
             self->under->ops->submit(self->under, &slot->inner);
         slot->is_asked_for = true;
@@ -155,25 +158,61 @@ static struct moec_read *take_first(struct emulated_reader *self)
     return read;
 }
 
+/* Whether the first request is over by now. */
+static bool is_first_done(const struct emulated_reader *self, uint64_t now_ns)
+{
+    const struct emulated_slot *slot = &self->slots[self->first];
+    return self->n_slots > 0 && slot->has_arrived && slot->due_ns <= now_ns;
+}
+
+static struct moec_read *emulated_take(struct moec_reader *base)
+{
+    struct emulated_reader *self = (struct emulated_reader *)base;
+    return is_first_done(self, moec_now_ns()) ? take_first(self) : NULL;
+}
+
+/* Of those that have begun, how many the caller waits for. */
+static uint32_t wanted_count(const struct emulated_reader *self)
+{
+    const uint32_t n = self->base.n_needed > 1 ? self->base.n_needed : 1;
+    return n < self->n_slots ? n : self->n_slots;
+}
+
+/* Takes an answer of the reader underneath, where some of them are missing; false: all have come. */
+static bool await_underneath(struct emulated_reader *self)
+{
+    for (uint32_t i = 0; i < wanted_count(self); i++) {
+        if (self->slots[(self->first + i) % self->base.depth].has_arrived)
+            continue;
+        struct moec_read *inner = self->under->ops->wait(self->under);
+        if (inner != NULL)
+            self->slots[inner->tag].has_arrived = true;
+        return true;
+    }
+    return false;
+}
+
+static void wait_for_last(struct emulated_reader *self, uint64_t now_ns)
+{
+    const struct emulated_slot *last =
+        &self->slots[(self->first + wanted_count(self) - 1) % self->base.depth];
+    if (last->due_ns > now_ns)
+        wait_until(self, now_ns, last->due_ns);
+}
+
 static struct moec_read *emulated_wait(struct moec_reader *base)
 {
     struct emulated_reader *self = (struct emulated_reader *)base;
     while (!atomic_exchange(&self->is_woken, false)) {
         uint64_t now_ns = moec_now_ns();
-        const struct emulated_slot *slot = &self->slots[self->first];
         advance(self, now_ns);
-        ask_underneath(self);
-        if (self->n_slots == 0) {
-            wait_for_wake(self);
-        } else if (!slot->has_arrived) {
-            struct moec_read *inner = self->under->ops->wait(self->under);
-            if (inner != NULL)
-                self->slots[inner->tag].has_arrived = true;
-        } else if (slot->due_ns > now_ns) {
-            wait_until(self, now_ns, slot->due_ns);
-        } else {
+        if (is_first_done(self, now_ns))
             return take_first(self);
-        }
+        ask_underneath(self);
+        if (self->n_slots == 0)
+            wait_for_wake(self);
+        else if (!await_underneath(self))
+            wait_for_last(self, now_ns);
     }
     return NULL;
 }
@@ -203,6 +242,7 @@ static const struct moec_reader_ops emulated_ops = {
     .submit = emulated_submit,
     .cancel = emulated_cancel,
     .wait = emulated_wait,
+    .take = emulated_take,
     .wake = emulated_wake,
     .destroy = emulated_destroy,
 };

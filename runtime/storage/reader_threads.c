@@ -114,6 +114,15 @@ static struct moec_read *threads_wait(struct moec_reader *base)
     return read;
 }
 
+static struct moec_read *threads_take(struct moec_reader *base)
+{
+    struct threads_reader *self = (struct threads_reader *)base;
+    (void)pthread_mutex_lock(&self->lock);
+    struct moec_read *read = moec_read_list_pop(&self->done);
+    (void)pthread_mutex_unlock(&self->lock);
+    return read;
+}
+
 static void threads_wake(struct moec_reader *base)
 {
     struct threads_reader *self = (struct threads_reader *)base;
@@ -152,6 +161,7 @@ static const struct moec_reader_ops threads_ops = {
     .submit = threads_submit,
     .cancel = threads_cancel,
     .wait = threads_wait,
+    .take = threads_take,
     .wake = threads_wake,
     .destroy = threads_destroy,
 };

@@ -63,7 +63,6 @@ static void ask(struct uring_reader *self, struct moec_read *read, unsigned flag
     io_uring_prep_read(entry, fd, read->buffer + piece.skip, piece.n_bytes, read->offset + piece.skip);
     io_uring_sqe_set_flags(entry, flags | (self->has_registered_file ? IOSQE_FIXED_FILE : 0));
     io_uring_sqe_set_data(entry, read);
-    hand_over(self);
 }
 
 static void begin(struct uring_reader *self, struct moec_read *read)
@@ -82,6 +81,8 @@ static void uring_submit(struct moec_reader *base, struct moec_read *read)
         begin(self, read);
     else
         moec_read_list_push(&self->waiting, read);
+    if (!base->has_more)
+        hand_over(self);
 }
 
 static bool uring_cancel(struct moec_reader *base, struct moec_read *read)
@@ -104,13 +105,32 @@ static struct moec_read *take_completion(struct uring_reader *self, const struct
     if (!moec_read_take_answer(read, piece, completion->res, self->fd)) {
         /* A request that would have blocked is given to a worker of the kernel, which may. */
         ask(self, read, completion->res == -EAGAIN ? IOSQE_ASYNC : 0);
+        hand_over(self);
         return NULL;
     }
     moec_read_load_remove(&self->load, read);
-    while (self->waiting.first != NULL &&
-           moec_read_may_begin(&self->load, self->waiting.first, self->base.depth))
+    bool has_begun = false;
+    for (; self->waiting.first != NULL &&
+           moec_read_may_begin(&self->load, self->waiting.first, self->base.depth);
+         has_begun = true)
         begin(self, moec_read_list_pop(&self->waiting));
+    if (has_begun)
+        hand_over(self);
     return read;
+}
+
+static struct moec_read *uring_take(struct moec_reader *base)
+{
+    struct uring_reader *self = (struct uring_reader *)base;
+    struct io_uring_cqe *completion = NULL;
+    while (io_uring_peek_cqe(&self->ring, &completion) == 0 && completion != NULL) {
+        struct io_uring_cqe copy = {.user_data = completion->user_data, .res = completion->res};
+        io_uring_cqe_seen(&self->ring, completion);
+        struct moec_read *read = take_completion(self, &copy);
+        if (read != NULL)
+            return read;
+    }
+    return NULL;
 }
 
 static struct moec_read *uring_wait(struct moec_reader *base)
@@ -118,17 +138,12 @@ static struct moec_read *uring_wait(struct moec_reader *base)
     struct uring_reader *self = (struct uring_reader *)base;
     /* Set before the counter is raised, looked at after the counter is lowered: no wake is lost. */
     while (!atomic_exchange(&self->is_woken, false)) {
-        struct io_uring_cqe *completion = NULL;
-        if (io_uring_peek_cqe(&self->ring, &completion) == 0 && completion != NULL) {
-            struct io_uring_cqe copy = {.user_data = completion->user_data, .res = completion->res};
-            io_uring_cqe_seen(&self->ring, completion);
-            struct moec_read *read = take_completion(self, &copy);
-            if (read != NULL)
-                return read;
-            continue;
-        }
+        struct moec_read *read = uring_take(base);
+        if (read != NULL)
+            return read;
         poll_for_wake(self);
-        int answer = io_uring_submit_and_wait(&self->ring, 1);
+        const uint32_t n = base->n_needed < self->load.n_reads ? base->n_needed : self->load.n_reads;
+        int answer = io_uring_submit_and_wait(&self->ring, n > 1 ? n : 1);
         if (answer < 0 && answer != -EINTR) {
             /* Out of memory for requests: those that are in flight give some back. */
             struct timespec pause = {.tv_nsec = 1000000};
@@ -160,6 +175,7 @@ static const struct moec_reader_ops uring_ops = {
     .submit = uring_submit,
     .cancel = uring_cancel,
     .wait = uring_wait,
+    .take = uring_take,
     .wake = uring_wake,
     .destroy = uring_destroy,
 };

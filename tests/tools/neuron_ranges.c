@@ -98,7 +98,7 @@ static void take_expert(void *context, const struct moec_expert_inputs *in)
                                          .weights = in->weights,
                                          .input = in->normed};
         uint32_t n_active = 0;
-        (void)moec_mlp_mark(in->forward, &job, tool->bits);
+        (void)moec_mlp_mark(in->forward, &job, tool->bits, NULL);
         for (uint32_t i = 0; i < n; i++)
             n_active += bit_of(tool->bits, i);
         draw(tool, n, n_active);

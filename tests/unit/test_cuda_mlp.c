@@ -109,7 +109,7 @@ static void run_scalar(const struct moec_mlp *mlp, const float *x, float *out)
     const struct moec_mlp_kernels kernels = {&moec_kernels_scalar, NULL};
     const struct moec_matrix *bias = &mlp->biases[MOEC_PROJECTION_DOWN];
     for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
-        (void)moec_mlp_chunk(&kernels, mlp, neuron, x, NULL, mlp->filter.threshold, &scratch, sum);
+        (void)moec_mlp_chunk(&kernels, mlp, neuron, x, NULL, mlp->filter.threshold, NULL, &scratch, sum);
         if (neuron > 0) {
             moec_kernels_scalar.add(sum, N_EMBD, out);
             continue;

@@ -86,6 +86,57 @@ static void test_reader__cancel_takes_back_what_has_not_begun(void **state)
     place_release(&place);
 }
 
+/* Requests that the caller says are followed by more, and needs all of; what has come is taken without
+ * waiting. Consumes the reader. */
+static void check_together(const struct place *place, struct moec_reader *reader)
+{
+    enum { N = 24 };
+    struct moec_read reads[N];
+    for (int round = 0; round < 3; round++) {
+        uint32_t come = 0;
+        assert_null(reader->ops->take(reader));
+        for (uint32_t i = 0; i < N; i++) {
+            reads[i] = (struct moec_read){
+                .offset = i * BLOCK, .n_bytes = BLOCK, .buffer = place->buffer + i * BLOCK, .tag = i};
+            reader->has_more = i + 1 < N;
+            reader->ops->submit(reader, &reads[i]);
+        }
+        for (uint32_t n = 0; n < N;) {
+            reader->n_needed = round == 1 ? 0 : N - n;
+            for (const struct moec_read *read = wait_for(reader); read != NULL;
+                 read = reader->ops->take(reader), n++) {
+                assert_int_equal(read->error, 0);
+                assert_memory_equal(read->buffer, place->content + read->offset, BLOCK);
+                come |= 1u << read->tag;
+            }
+        }
+        assert_int_equal(come, (1u << N) - 1);
+    }
+    reader->ops->destroy(reader);
+}
+
+static void test_reader__several_are_taken_together(void **state)
+{
+    (void)state;
+    static const uint32_t depths[] = {4, 32};
+    const struct moec_emulation device = {
+        .bytes_per_second = 1000000000, .latency_ns = 1000, .request_ns = 2000};
+    struct place place;
+    place_make(&place);
+    for (size_t i = 0; i < 12; i++) {
+        struct moec_error err = {0};
+        struct moec_reader *reader = open_reader(&place, ways[i & 1], engines[i / 2 % 3], depths[i / 6]);
+        if (reader != NULL)
+            check_together(&place, reader);
+        reader = open_reader(&place, ways[i & 1], engines[i / 2 % 3], depths[i / 6]);
+        if (reader == NULL)
+            continue;
+        assert_status(moec_reader_emulate(reader, &device, &reader, &err), MOEC_OK, err);
+        check_together(&place, reader);
+    }
+    place_release(&place);
+}
+
 struct waker {
     struct moec_reader *reader;
     atomic_bool is_over;
@@ -706,6 +757,7 @@ int main(void)
         cmocka_unit_test(test_reader__reads_what_the_file_holds),
         cmocka_unit_test(test_reader__cancel_takes_back_what_has_not_begun),
         cmocka_unit_test(test_reader__large_requests_begin_in_turn),
+        cmocka_unit_test(test_reader__several_are_taken_together),
         cmocka_unit_test(test_reader__wake_ends_a_wait),
         cmocka_unit_test(test_reader__no_request_is_lost_among_wakes),
         cmocka_unit_test(test_reader__a_file_that_shrinks_ends_in_enodata),
