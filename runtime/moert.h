@@ -116,6 +116,10 @@ struct moert_options {
      * instruction set too. NULL: the one that the bundle's certificate means (moec compile --arithmetic),
      * canonical without one. */
     const char *arithmetic;
+    /* How attention keeps keys and values: "f32" (NULL), or "f16", in half the memory and for less time at
+     * long contexts, which changes the output a little: each is rounded to the nearest F16. One result on
+     * every instruction set too. Errors: MOERT_ERR_UNSUPPORTED for models with an encoder and on a device. */
+    const char *kv;
     uint32_t copy; /* precision copy to run; 0 = the compiled assignment, or the mode's copy */
 
     /* How experts come into memory. This affects speed and memory use, never the results at a given
@@ -194,6 +198,7 @@ struct moert_info {
     uint32_t n_threads;
     const char *cpu;        /* instruction set in use */
     const char *arithmetic; /* "canonical" or "int8" */
+    const char *kv;         /* "f32" or "f16" */
     const char *mode;       /* run mode in use */
     const char *evict;      /* eviction policy in use, "none" if nothing is evicted */
     const char *predict;    /* predictor in use */

@@ -138,6 +138,7 @@ enum moec_status cli_read_bench_options(const struct cli_args *args, struct cli_
     if (cli_has(args, "cpu"))
         bench->cpu = cli_text(args, "cpu");
     bench->arithmetic = cli_text(args, "arithmetic");
+    bench->kv = cli_text(args, "kv");
     return moec_kernels_find(bench->cpu, &kernels, err);
 }
 

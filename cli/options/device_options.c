@@ -1,5 +1,7 @@
 #include "cli/options/device_options.h"
 
+#include "runtime/forward/kv_state.h"
+
 static enum moec_status read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
                                     struct moec_error *err)
 {
@@ -40,5 +42,11 @@ enum moec_status cli_open_place(const struct cli_args *args, bool int8, struct m
     MOEC_TRY(read_device(args, &device, &vram_bytes, err));
     if (device != NULL && int8)
         return cli_refuse_int8(err);
+    bool kv_f16 = false;
+    if (device != NULL && cli_offers(args, "kv"))
+        MOEC_TRY(moec_kv_read(cli_text(args, "kv"), &kv_f16, err));
+    if (kv_f16)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "device '%s' keeps keys and values as F32 alone: choose '--kv f32'", device);
     return device != NULL ? moec_gpu_place_open(device, NULL, vram_bytes, out, err) : MOEC_OK;
 }

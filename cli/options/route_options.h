@@ -1,5 +1,5 @@
 /* Options of decisions about each token: those that look at a logical cache (runtime/policy/route.h),
- * --route, --precision, --prefill and what belongs to them; --sparsity; and --arithmetic. */
+ * --route, --precision, --prefill and what belongs to them; --sparsity; --arithmetic and --kv. */
 #ifndef CLI_ROUTE_OPTIONS_H
 #define CLI_ROUTE_OPTIONS_H
 
@@ -62,7 +62,16 @@
             flags                                                                                            \
     }
 
-/* The same, where a bundle is made: what its loss is measured in. */
+/* --kv (runtime/forward/kv_state.h). */
+#define CLI_KV_OPTION(flags)                                                                                 \
+    {                                                                                                        \
+        "kv", 0, "HOW", "f32|f16",                                                                           \
+            "How attention keeps keys and values:\nf32\tin full (default)\nf16\tin half the memory, and "    \
+            "faster at long contexts; changes the output a little",                                          \
+            flags                                                                                            \
+    }
+
+/* The same as --arithmetic, where a bundle is made: what its loss is measured in. */
 #define CLI_CERTIFIED_ARITHMETIC_OPTION(flags)                                                               \
     {                                                                                                        \
         "arithmetic", 0, "HOW", "canonical|int8",                                                            \

@@ -51,9 +51,9 @@ static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t 
 {
     const struct moert_info info = moert_engine_info(engine);
     char a[24], b[24], c[24];
-    fprintf(out, "memory    base %s, dense %s, KV cache %s (%" PRIu32 " tokens)",
+    fprintf(out, "memory    base %s, dense %s, KV cache %s (%" PRIu32 " tokens%s)",
             cli_memory_text(a, info.base_bytes), cli_memory_text(b, info.dense_bytes),
-            cli_memory_text(c, info.kv_bytes), info.n_context);
+            cli_memory_text(c, info.kv_bytes), info.n_context, strcmp(info.kv, "f16") == 0 ? ", F16" : "");
     fprintf(out, ", scratch %s, expert buffer %s", cli_memory_text(a, info.scratch_bytes),
             cli_memory_text(b, info.expert_buffer_bytes));
     if (info.kv_lent_bytes > 0)
@@ -402,6 +402,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_text(&root, "cpu", info.cpu);
     put_text(&root, "arithmetic", info.arithmetic);
     put_text_or_null(&root, "certified_arithmetic", info.certified_arithmetic);
+    put_text(&root, "kv", info.kv);
     put_u64(&root, "threads", info.n_threads);
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
     put_speed(&root, figures);

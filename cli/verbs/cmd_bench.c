@@ -68,6 +68,7 @@ static const struct cli_option options[] = {
     CLI_DECIDE_NONE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_KV_OPTION(CLI_RARE),
     {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.", CLI_RARE},
     {"ablation", 0, NULL, NULL,
      "Add rows for the parts of edgemoe: bitwidths only, with preloads, with the buffer.", CLI_RARE},

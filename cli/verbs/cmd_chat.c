@@ -48,6 +48,7 @@ static const struct cli_option options[] = {
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_KV_OPTION(CLI_RARE),
     {"stats", 0, NULL, NULL, "After each answer, print to standard error how many tokens were kept and read.",
      0},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
@@ -110,6 +111,7 @@ static enum moec_status read_options(struct chat *chat, struct moec_error *err)
     if (cli_has(args, "cpu"))
         chat->engine_options.cpu = cli_text(args, "cpu");
     chat->engine_options.arithmetic = cli_text(args, "arithmetic");
+    chat->engine_options.kv = cli_text(args, "kv");
     chat->engine_options.io = cli_read_run_io(args);
     if (cli_has(args, "memory") && chat->engine_options.memory_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");

@@ -15,6 +15,7 @@
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/source.h"
 #include "profiler/tasks/rows.h"
+#include "runtime/forward/kv_state.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/kernels/int8.h"
 #include "runtime/policy/route_settings.h"
@@ -45,6 +46,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_KV_OPTION(CLI_RARE),
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
@@ -387,6 +389,8 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         put_sparsity(job, root);
     if (job->int8 || cli_has(job->args, "arithmetic"))
         moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->int8));
+    if (cli_has(job->args, "kv"))
+        moec_json_out_string(root, "kv", moec_kv_name(job->source.config));
     return cli_print_json(root, err);
 }
 
@@ -408,6 +412,8 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
         print_sparsity(job);
     if (job->int8 || cli_has(job->args, "arithmetic"))
         cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(job->int8));
+    if (cli_has(job->args, "kv"))
+        cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source.config));
 }
 
 /* By the units that an interval of a loss goes by, which against a reference of no surprise at all is the
@@ -482,10 +488,14 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(cli_open_place(job->args, cli_takes_int8(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
+    bool kv_f16 = false;
     uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.seq_len_tokens;
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &n_tokens, err));
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
                               n_tokens, &job->source, err));
+    MOEC_TRY(moec_kv_read(cli_text(job->args, "kv"), &kv_f16, err));
+    if (kv_f16)
+        MOEC_TRY(moec_source_keep_kv_f16(&job->source, err));
     if (is_rows && cli_has(job->args, "sparsity"))
         return moec_fail(err, MOEC_ERR_USAGE, "--sparsity is measured by perplexity; task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));

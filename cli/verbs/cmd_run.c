@@ -86,6 +86,7 @@ static const struct cli_option options[] = {
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_KV_OPTION(CLI_RARE),
     {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
      CLI_RARE | CLI_OUTPUT},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},
@@ -177,6 +178,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     if (cli_has(args, "cpu"))
         out->engine.cpu = cli_text(args, "cpu");
     out->engine.arithmetic = cli_text(args, "arithmetic");
+    out->engine.kv = cli_text(args, "kv");
     out->ignore_eos = cli_has(args, "ignore-eos");
     out->is_json = cli_has(args, "stats") && strcmp(cli_text(args, "stats"), "json") == 0;
     return MOEC_OK;

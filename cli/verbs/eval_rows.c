@@ -7,6 +7,7 @@
 #include "formats/base/file.h"
 #include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/row_scores.h"
+#include "runtime/forward/kv_state.h"
 #include "runtime/generate/generate.h"
 #include "runtime/kernels/int8.h"
 
@@ -170,6 +171,8 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_string(root, "data_sha256", digest);
     if (takes_int8(job) || cli_has(job->args, "arithmetic"))
         moec_json_out_string(root, "arithmetic", moec_arithmetic_name(takes_int8(job)));
+    if (cli_has(job->args, "kv"))
+        moec_json_out_string(root, "kv", moec_kv_name(job->source->config));
     if (loss != NULL) {
         moec_json_out_double(root, "reference", loss->reference); /* of 0: the others are null */
         moec_json_out_double(root, "loss", loss->loss);
@@ -201,6 +204,8 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
     }
     if (takes_int8(job) || cli_has(job->args, "arithmetic"))
         cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(takes_int8(job)));
+    if (cli_has(job->args, "kv"))
+        cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source->config));
     if (job->scores.n_cut > 0)
         cli_print(stdout, "%" PRIu32 " prompts did not fit into the context and were cut at the start%s\n",
                   job->scores.n_cut,

@@ -116,6 +116,9 @@ struct moec_layer_kind {
     uint8_t qk_norm;   /* enum moec_qk_norm */
     bool v_norm;       /* each head's values are divided by their root mean square (Gemma 4) */
     bool keys_are_values; /* values are the keys before norm and rotation: there is no projection of them */
+    /* Attention keeps keys and values as F16 (runtime/forward/kv_state.h): chosen by who runs the model; no
+     * file has it. */
+    bool kv_f16;
     /* A learned vector of each position is added to the hidden state before the layer (GPTSAN). Only with
      * attention, in a decoder alone. */
     bool adds_positions;
@@ -224,6 +227,13 @@ static inline size_t moec_layer_kv_dim(const struct moec_layer_kind *kind)
 static inline bool moec_layer_has_values(const struct moec_layer_kind *kind)
 {
     return kind->latent_dim == 0;
+}
+
+/* The floats' worth of memory that a position's keys take where they are kept; values as much. */
+static inline size_t moec_layer_kv_room(const struct moec_layer_kind *kind)
+{
+    const size_t dim = moec_layer_kv_dim(kind);
+    return kind->kv_f16 ? (dim + 1) / 2 : dim;
 }
 
 /* With a latent: floats of a query head that positions do not rotate, and rows of the matrix that makes keys

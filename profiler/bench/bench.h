@@ -69,6 +69,7 @@ struct moec_bench_options {
     int n_threads;                /* 0 = all cores that this process may use */
     const char *cpu;              /* NULL: "auto" */
     const char *arithmetic;       /* NULL: as certified, else "canonical" */
+    const char *kv;               /* of all rows: "f16"; NULL: "f32" */
     const char *device;           /* of all rows, one at a time: "cuda:1"; NULL: none */
     uint64_t vram_bytes;          /* of it, but of rows with everything resident; 0: most of what is free */
     bool cooperates;              /* on it: the processor computes missed experts too */

@@ -166,6 +166,8 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     put_string_or_null(root, "cpu", first->opened.cpu);
     if (bench->options.arithmetic != NULL || is_int8(first))
         moec_json_out_string(root, "arithmetic", first->opened.arithmetic);
+    if (bench->options.kv != NULL)
+        moec_json_out_string(root, "kv", first->opened.kv);
     put_string_or_null(root, "io", bench->options.io != NULL ? bench->options.io : "auto");
     moec_json_out_string(versions, "moec", moert_version());
     moec_json_out_string(versions, "arithmetic", "canonical-f32");

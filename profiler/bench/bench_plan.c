@@ -105,6 +105,7 @@ static struct moec_bench_row start_row(const struct plan *plan, const char *mode
                    .io = options->io,
                    .cpu = options->cpu,
                    .arithmetic = options->arithmetic,
+                   .kv = options->kv,
                    .decisions = options->decisions,
                    .device = options->device,
                    .vram_bytes = options->vram_bytes,

@@ -51,6 +51,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.n_threads = engine->n_threads;
     options.cpu = engine->cpu;
     options.arithmetic = engine->arithmetic;
+    options.kv = engine->kv;
     options.mode = engine->mode;
     options.copy = engine->copy;
     options.evict = engine->evict;
@@ -87,6 +88,7 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     opened->working_set_bytes = info.working_set_bytes;
     (void)snprintf(opened->cpu, sizeof opened->cpu, "%s", info.cpu);
     (void)snprintf(opened->arithmetic, sizeof opened->arithmetic, "%s", info.arithmetic);
+    (void)snprintf(opened->kv, sizeof opened->kv, "%s", info.kv);
     (void)snprintf(opened->evict, sizeof opened->evict, "%s", info.evict);
     (void)snprintf(opened->predict, sizeof opened->predict, "%s", info.predict);
     (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.io);

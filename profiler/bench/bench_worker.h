@@ -32,7 +32,7 @@ struct moec_bench_tokens {
 /* How a worker opens its engine; the words of moert_options. */
 struct moec_bench_engine {
     const char *mode; /* NULL: cache */
-    const char *evict, *evict_weights, *predict, *io, *cpu, *arithmetic;
+    const char *evict, *evict_weights, *predict, *io, *cpu, *arithmetic, *kv;
     struct moert_decisions decisions;
     const char *trace; /* file, NULL: none */
     uint32_t copy, preload_count;
@@ -48,7 +48,7 @@ struct moec_bench_opened {
     uint32_t n_threads, prefill_tokens, copy;
     uint64_t base_bytes, dense_bytes, kv_bytes, scratch_bytes;
     uint64_t expert_buffer_bytes, expert_total_bytes, working_set_bytes;
-    char cpu[16], arithmetic[16], evict[24], predict[24];
+    char cpu[16], arithmetic[16], kv[8], evict[24], predict[24];
     char reader[160]; /* how bytes come from the device */
     char device[64];  /* "" = none, with: */
     uint64_t vram_bytes, vram_pool_bytes;

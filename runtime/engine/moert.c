@@ -6,6 +6,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_decisions.h"
 #include "runtime/engine/moert_internal.h"
+#include "runtime/forward/kv_state.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
 
@@ -131,6 +132,18 @@ static enum moec_status open_parts(struct moert_engine *engine, const struct moe
     if (engine->parts.n_layer > 0 && engine->io.io == MOEC_IO_AUTO_MAPPED)
         engine->io.io = MOEC_IO_AUTO;
     return MOEC_OK;
+}
+
+/* Everything that is planned goes by the bundle's config. */
+static enum moec_status choose_kv(const struct moert_options *options, struct moec_config *config,
+                                  struct moec_error *err)
+{
+    bool is_f16 = false;
+    MOEC_TRY(moec_kv_read(options->kv, &is_f16, err));
+    if (is_f16 && options->device != NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "device '%s' keeps keys and values as F32 alone: choose 'f32'", options->device);
+    return is_f16 ? moec_config_choose_kv_f16(config, err) : MOEC_OK;
 }
 
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
@@ -413,6 +426,7 @@ static enum moec_status open_bundle(struct moert_engine *engine, const char *pat
 {
     MOEC_TRY(moec_bundle_open(path, &engine->bundle, err));
     const struct moec_bundle *bundle = engine->bundle;
+    MOEC_TRY(choose_kv(options, &engine->bundle->config, err));
     MOEC_TRY(check_options(options, &bundle->config, engine, err));
     if (bundle->tokenizer != NULL)
         MOEC_TRY(moec_tokenizer_create(bundle->tokenizer, &engine->tokenizer, err));
@@ -587,6 +601,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .n_threads = (uint32_t)engine->n_threads,
         .cpu = engine->kernels->name,
         .arithmetic = moec_arithmetic_name(engine->int8),
+        .kv = moec_kv_name(&engine->bundle->config),
         .mode = engine->choice.mode->name,
         .evict = evict_name(engine),
         .predict = engine->choice.predict->name,

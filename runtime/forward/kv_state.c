@@ -6,10 +6,26 @@
 
 #include <string.h>
 
+enum moec_status moec_kv_read(const char *name, bool *is_f16, struct moec_error *err)
+{
+    *is_f16 = name != NULL && strcmp(name, "f16") == 0;
+    if (name == NULL || *is_f16 || strcmp(name, "f32") == 0)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE, "keys and values as '%s', expected 'f32' or 'f16'", name);
+}
+
+const char *moec_kv_name(const struct moec_config *config)
+{
+    for (uint32_t i = 0; i < config->n_kind; i++)
+        if (config->kinds[i].kv_f16)
+            return "f16";
+    return "f32";
+}
+
 /* Floats of n_rows rows of a layer: keys and values. */
 static uint64_t rows_floats(const struct moec_layer_kind *kind, uint64_t n_rows)
 {
-    return (moec_layer_has_values(kind) ? 2 : 1) * n_rows * moec_layer_kv_dim(kind);
+    return (moec_layer_has_values(kind) ? 2 : 1) * n_rows * moec_layer_kv_room(kind);
 }
 
 /* Floats of n_rows rows in layers first .. end - 1: keys and values, or running states. */
@@ -54,7 +70,7 @@ uint64_t moec_kv_state_bytes(const struct moec_config *config, uint32_t first_la
 /* Rows of keys, and of values, stand one behind the other: each layer's begin somewhere in a page. */
 static uint64_t filled_row_bytes(const struct moec_layer_kind *kind, uint64_t n_filled)
 {
-    const uint64_t n_bytes = n_filled * moec_layer_kv_dim(kind) * sizeof(float);
+    const uint64_t n_bytes = n_filled * moec_layer_kv_room(kind) * sizeof(float);
     const uint64_t pages = (n_bytes + MOEC_PAGE_BYTES - 1) / MOEC_PAGE_BYTES + 1;
     return (moec_layer_has_values(kind) ? 2 : 1) * pages * MOEC_PAGE_BYTES;
 }
@@ -144,7 +160,7 @@ static bool passes_copy(const struct moec_kv_state *state, uint64_t n)
 struct moec_kv_rows moec_kv_state_rows(const struct moec_kv_state *state, uint32_t layer, uint64_t row)
 {
     const struct moec_layer_kind *kind = moec_config_layer(state->config, layer);
-    const size_t stride = moec_layer_is_running(kind) ? 0 : moec_layer_kv_dim(kind);
+    const size_t stride = moec_layer_is_running(kind) ? 0 : moec_layer_kv_room(kind);
     float *keys = state->room == MOEC_KV_ONE_LAYER ? state->floats : floats_of(state, layer);
     const uint64_t first_value = moec_layer_has_values(kind) ? state->n_rows * stride : 0;
     return (struct moec_kv_rows){

@@ -6,6 +6,12 @@
  * its prefix. A layer with a window reads only the last positions. Latent attention keeps one row of each
  * position, the latent and then the rotated part: as keys all of it, as values the latent, where keys begin.
  *
+ * Keys and values are F32, or with kv_f16 of the layer's kind (moec_config_choose_kv_f16) F16: as they would
+ * enter the attention, after norm and rotation, each is rounded to the nearest F16, ties to even, beyond the
+ * range of F16 to its largest. Attention reads nothing but what is kept, those of the batch's own rows too,
+ * so results still depend on nothing but a token's past (D1); they differ from those with F32. Two F16 take
+ * the place of one float, and only attention looks at them.
+ *
  * Running layers (enum moec_mixer) keep one state of constant size (runtime/forward/running.h), which every
  * position overwrites. It cannot go back by itself: a state that may be truncated has room for two copies of
  * it, the first that was asked for and the last one. Truncating returns to the latest that is not past the
@@ -28,6 +34,11 @@ enum moec_kv_room {
 
 #define MOEC_KV_COPIES 2
 
+/* "f32" (also NULL) or "f16". Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_kv_read(const char *name, bool *is_f16, struct moec_error *err);
+/* Which of them a model's attention keeps. */
+const char *moec_kv_name(const struct moec_config *config);
+
 struct moec_backend;
 
 struct moec_kv_state {
@@ -46,7 +57,7 @@ struct moec_kv_state {
     uint64_t n_bytes;                       /* of them */
 };
 
-/* Keys and values of one layer from some row on; the next row's are `stride` floats further. */
+/* Keys and values of one layer from some row on; the next row's are `stride` floats (of memory) further. */
 struct moec_kv_rows {
     float *keys, *values;
     size_t stride;

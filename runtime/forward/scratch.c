@@ -104,6 +104,15 @@ static uint32_t largest_dense_size(const struct moec_config *config)
     return largest;
 }
 
+static size_t largest_f16_kv(const struct moec_config *config)
+{
+    size_t largest = 0;
+    for (uint32_t i = 0; i < config->n_kind; i++)
+        if (config->kinds[i].kv_f16)
+            largest = larger(largest, moec_layer_kv_dim(&config->kinds[i]));
+    return largest;
+}
+
 /* Rows that hold every chunk sum of a small batch, or as many as keep the threads busy in waves. */
 static uint32_t partial_rows(const struct moec_config *config, uint32_t max_tokens, int n_threads)
 {
@@ -269,6 +278,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
 
     uint64_t start = carver->used_bytes;
     sizes->q = carve_floats(carver, max_tokens, sizes->q_stride);
+    sizes->own_kv = carve_floats(carver, max_tokens, 2 * largest_f16_kv(config));
     uint64_t attention_end = carver->used_bytes;
     carver->used_bytes = start;
     carve_mlp(carver, config, max_tokens, sizes);

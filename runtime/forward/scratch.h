@@ -119,6 +119,8 @@ struct moec_scratch {
     struct moec_last_choices last;
 
     float *q; /* (M, q_stride): queries of attention, rows of running layers and of latent attention */
+    float *
+        own_kv; /* (M, 2, largest moec_layer_kv_dim): keys and values that are then kept as F16; else empty */
 
     /* MLP only */
     uint32_t *experts;      /* (M, k) */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence. Keys
- * and values of one layer: rows of moec_layer_kv_dim floats, position-major. Positions before first_position
+ * and values of one layer: rows of moec_layer_kv_room floats, position-major. Positions before first_position
  * are read from k_prefix/v_prefix (row 0 = position 0; NULL when first_position is 0), those of the span are
  * written to and read from k_own/v_own (row 0 = first_position). moec_kv_state_span makes own directly follow
  * the prefix.

@@ -26,8 +26,9 @@
 #include "formats/base/elementary.h"
 #include "formats/model/dense.h"
 
-#define MOEC_LANES     16 /* partial sums of a dot product */
-#define MOEC_SUM_CHUNK 64 /* neurons or positions in a chunk of a weighted sum */
+#define MOEC_LANES     16       /* partial sums of a dot product */
+#define MOEC_SUM_CHUNK 64       /* neurons or positions in a chunk of a weighted sum */
+#define MOEC_F16_MOST  65504.0f /* the largest F16 */
 
 struct moec_kernels {
     const char *name; /* "scalar", "avx2", "avx512", "avx512-vbmi", "neon" */
@@ -63,6 +64,10 @@ struct moec_kernels {
                      const float *x, float *y);
     void (*sum_chunk_some)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
                            const float *h, float *y);
+
+    /* out: x[i] as F16, to the nearest, ties to even, beyond +-65504 to that; a NaN stays one. Two bytes
+     * each, which decode_rows reads as codec F16. */
+    void (*round_f16)(const float *x, size_t n, uint8_t *out);
 
     /* y[i] = y[i] + x[i]. */
     void (*add)(const float *x, size_t n, float *y);

@@ -17,6 +17,8 @@
  *
  * lanes_sum, lanes_top: the tree of dot with +, and with lanes_max(upper, lower)
  *
+ * lanes_to_f16(p, v): the lanes as F16, to the nearest, ties to even
+ *
  * lanes_power(p, biased): p * 2^floor(n / 2) * 2^ceil(n / 2), where n = bits(biased) - bits(EXP_ROUND)
  *
  * lanes_cut(v, x, limit): 0 where x < limit, else v
@@ -307,6 +309,20 @@ INLINE lanes lanes_silu_mul(lanes gate, lanes up)
     return lanes_mul(lanes_div(gate, weight), up);
 }
 
+static void round_f16(const float *x, size_t n, uint8_t *out)
+{
+    const lanes most = lanes_set(MOEC_F16_MOST), least = lanes_set(-MOEC_F16_MOST);
+    size_t i = 0;
+    /* A bound is taken where it is passed, so a NaN stays. */
+    for (; i + LANES <= n; i += LANES)
+        lanes_to_f16(out + 2 * i, lanes_max(least, lanes_min(most, lanes_load(x + i))));
+    if (i < n) {
+        uint8_t whole[2 * LANES];
+        lanes_to_f16(whole, lanes_max(least, lanes_min(most, lanes_load_some(x + i, n - i))));
+        memcpy(out + 2 * i, whole, 2 * (n - i));
+    }
+}
+
 static void add(const float *x, size_t n, float *y)
 {
     size_t i = 0;
@@ -395,8 +411,9 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
         .name = (set_name), .decode_rows = KERNEL(decode_rows), .dot = KERNEL(dot),                          \
         .dot_encoded = KERNEL(dot_encoded), .dot_some = KERNEL(dot_some), .sum_chunk = KERNEL(sum_chunk),    \
         .sum_chunk_encoded = KERNEL(sum_chunk_encoded), .sum_chunk_some = KERNEL(sum_chunk_some),            \
-        .add = KERNEL(add), .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul),                  \
-        .exp_sum = KERNEL(exp_sum), .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                        \
+        .round_f16 = KERNEL(round_f16), .add = KERNEL(add), .add_scaled = KERNEL(add_scaled),                \
+        .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum), .max = KERNEL(max),                        \
+        .rms_norm = KERNEL(rms_norm),                                                                        \
     }
 
 #endif

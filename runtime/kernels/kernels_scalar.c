@@ -1,5 +1,6 @@
 /* The definition of the canonical arithmetic (D1): plain loops, 16 lanes as an array. Slow and meant to be
  * read; every other set is tested against it bit for bit. */
+#include "formats/base/half.h"
 #include "runtime/kernels/kernels.h"
 
 #include <math.h>
@@ -117,6 +118,17 @@ static void sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, con
         add_row(matrix, first + some[i], h[i], y);
 }
 
+static void round_f16(const float *x, size_t n, uint8_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float kept = x[i] > MOEC_F16_MOST    ? MOEC_F16_MOST
+                           : x[i] < -MOEC_F16_MOST ? -MOEC_F16_MOST
+                                                   : x[i];
+        const uint16_t half = moec_f32_to_f16(kept);
+        memcpy(out + 2 * i, &half, sizeof half);
+    }
+}
+
 static void add(const float *x, size_t n, float *y)
 {
     for (size_t i = 0; i < n; i++)
@@ -182,6 +194,7 @@ const struct moec_kernels moec_kernels_scalar = {
     .sum_chunk = sum_chunk,
     .sum_chunk_encoded = sum_chunk_encoded,
     .sum_chunk_some = sum_chunk_some,
+    .round_f16 = round_f16,
     .add = add,
     .add_scaled = add_scaled,
     .silu_mul = silu_mul,

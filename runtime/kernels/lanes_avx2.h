@@ -115,6 +115,12 @@ INLINE lanes lanes_power(lanes p, lanes biased)
     return (lanes){power(p.low, biased.low), power(p.high, biased.high)};
 }
 
+INLINE void lanes_to_f16(uint8_t *p, lanes v)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v.low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 16), _mm256_cvtps_ph(v.high, _MM_FROUND_TO_NEAREST_INT));
+}
+
 INLINE lanes lanes_cut(lanes v, lanes x, float limit)
 {
     __m256 bound = _mm256_set1_ps(limit);

@@ -105,6 +105,11 @@ INLINE lanes lanes_power(lanes p, lanes biased)
     return _mm512_mul_ps(_mm512_mul_ps(p, _mm512_castsi512_ps(first)), _mm512_castsi512_ps(second));
 }
 
+INLINE void lanes_to_f16(uint8_t *p, lanes v)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
 INLINE lanes lanes_cut(lanes v, lanes x, float limit)
 {
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ),

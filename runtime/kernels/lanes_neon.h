@@ -130,6 +130,13 @@ INLINE lanes lanes_power(lanes p, lanes biased)
     return p;
 }
 
+INLINE void lanes_to_f16(uint8_t *p, lanes v)
+{
+    UNROLL
+    for (int i = 0; i < QUARTERS; i++)
+        vst1_u8(p + 8 * i, vreinterpret_u8_f16(vcvt_f16_f32(v.of[i])));
+}
+
 INLINE lanes lanes_cut(lanes v, lanes x, float limit)
 {
     const float32x4_t bound = vdupq_n_f32(limit);

@@ -48,6 +48,19 @@ static inline __m256i simde_first_halves(__mmask16 mask, const void *p)
     return _mm256_loadu_si256((const __m256i *)lanes);
 }
 
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph simde_halves_of
+static inline __m256i simde_halves_of(__m512 v, const int rounding)
+{
+    float lanes[16];
+    __m128i halves[2];
+    (void)rounding; /* to nearest alone */
+    _mm512_storeu_ps(lanes, v);
+    for (int i = 0; i < 2; i++)
+        halves[i] = _mm256_cvtps_ph(_mm256_loadu_ps(lanes + 8 * i), _MM_FROUND_TO_NEAREST_INT);
+    return _mm256_loadu_si256((const __m256i *)(const void *)halves);
+}
+
 #undef _mm_maskz_loadu_epi8
 #define _mm_maskz_loadu_epi8 simde_first_bytes
 static inline __m128i simde_first_bytes(__mmask16 mask, const void *p)

@@ -147,6 +147,35 @@ static void test_families__same_bits_however_they_are_cut(void **state)
     }
 }
 
+/* Near the reference, not the same as with F32, and as much one result as that. */
+static void test_families__keys_and_values_as_f16(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        struct fixture fixture = fixture_open(families[f]);
+        struct moec_error err = {0};
+        const uint32_t n = fixture.n_tok;
+        const size_t n_floats = (size_t)n * fixture.model->config.n_vocab;
+        float *exact = fixture_run(&fixture, moec_kernels_best(), 1, n, fixture.tokens, n, n);
+        assert_ok(moec_config_choose_kv_f16(&fixture.model->config, &err), err);
+        float *expected = fixture_run(&fixture, &moec_kernels_scalar, 1, n, fixture.tokens, n, n);
+        const float worst = worst_difference(exact, expected, n, fixture.model->config.n_vocab);
+        print_message("%s: with F16, logits differ by %.1e of their spread\n", families[f], (double)worst);
+        assert_true(worst > 0 && worst < 1e-2f);
+        for (size_t s = 0; s < n_kernel_sets(); s++) {
+            float *chunks = fixture_run(&fixture, kernel_set(s), 3, n, fixture.tokens, n, 3);
+            assert_same_bits(chunks, expected, n_floats, kernel_set(s)->name);
+            free(chunks);
+        }
+        float *steps = fixture_run(&fixture, moec_kernels_best(), 2, 1, fixture.tokens, n, 1);
+        assert_same_bits(steps, expected, n_floats, families[f]);
+        free(steps);
+        free(expected);
+        free(exact);
+        fixture_close(&fixture);
+    }
+}
+
 /* A session that is to give the logits of a run from the beginning. */
 struct going_back {
     const struct fixture *fixture;
@@ -373,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_families__agree_with_their_reference),
         cmocka_unit_test(test_families__running_states_agree_with_float64),
         cmocka_unit_test(test_families__same_bits_however_they_are_cut),
+        cmocka_unit_test(test_families__keys_and_values_as_f16),
         cmocka_unit_test(test_families__sessions_go_back),
         cmocka_unit_test(test_families__greedy_text_is_the_same),
         cmocka_unit_test(test_families__survive_bundle_and_export),

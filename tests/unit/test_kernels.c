@@ -254,6 +254,44 @@ static void run_elements(const struct moec_kernels *set, const float *x, const f
     out[5 * n + 1] = set->max(x, n);
 }
 
+/* The scalar set rounds as formats/base/half.h does within F16's range, and every set as it does. */
+static void test_kernels__round_to_f16(void **state)
+{
+    (void)state;
+    enum { n_special = 12 };
+    static const float special[n_special] = {0,        -0.0f,     65504, 65519,   65520, -1e9f,
+                                             INFINITY, -INFINITY, 1e-8f, 6.1e-5f, NAN,   1.00048828125f};
+    for (size_t n = 1; n <= 70; n++) {
+        float *x = random_floats(n, KIND_ORDINARY);
+        uint8_t *want = malloc(2 * n);
+        assert_non_null(want);
+        for (size_t i = 0; i < n && i < n_special; i++)
+            x[i] = special[(i + n) % n_special];
+        moec_kernels_scalar.round_f16(x, n, want);
+        for (size_t i = 0; i < n; i++) {
+            uint16_t half = 0;
+            memcpy(&half, want + 2 * i, sizeof half);
+            const float kept = moec_f16_to_f32(half);
+            assert_true(isnan(x[i]) ? isnan(kept) : isfinite(kept));
+            if (fabsf(x[i]) < 65520)
+                assert_int_equal(half, moec_f32_to_f16(x[i]));
+        }
+        for (size_t s = 0; s < n_kernel_sets(); s++) {
+            uint8_t *got = malloc(2 * n + 1);
+            assert_non_null(got);
+            got[2 * n] = 0xa5;
+            kernel_set(s)->round_f16(x, n, got);
+            for (size_t i = 0; i < n; i++)
+                if (!isnan(x[i]))
+                    assert_memory_equal(got + 2 * i, want + 2 * i, 2);
+            assert_int_equal(got[2 * n], 0xa5);
+            free(got);
+        }
+        free(want);
+        free(x);
+    }
+}
+
 static void test_kernels__elements_have_same_bits(void **state)
 {
     (void)state;
@@ -461,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_kernels__sum_chunk_has_same_bits),
         cmocka_unit_test(test_kernels__encoded_rows_have_same_bits_in_all_codecs),
         cmocka_unit_test(test_kernels__no_rows_sum_to_zero),
+        cmocka_unit_test(test_kernels__round_to_f16),
         cmocka_unit_test(test_kernels__elements_have_same_bits),
         cmocka_unit_test(test_kernels__elements_work_in_place),
         cmocka_unit_test(test_kernels__max_passes_over_nan),

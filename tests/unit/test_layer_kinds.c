@@ -217,6 +217,9 @@ static void plain_place(const struct made *made, uint32_t layer, enum moec_role 
         out[i] = fmax(fmin(out[i], (double)kind->clip_qkv), -(double)kind->clip_qkv);
     if (role != MOEC_ROLE_V)
         plain_rotate(kind, n_head, position, out);
+    if (role != MOEC_ROLE_Q && made->model->config.kinds[0].kv_f16)
+        for (size_t i = 0; i < n; i++)
+            out[i] = (double)moec_f16_to_f32(moec_f32_to_f16((float)out[i]));
 }
 
 #define MAX_HEADS_DIM 64
@@ -392,16 +395,53 @@ static void test_layer_kinds__same_bits_in_any_chunks(void **state)
     unmake(&made);
 }
 
-/* Back to 20 and on, a fork at 31 that reads something else first, and two sequences in one batch. */
-static void test_layer_kinds__truncate_and_fork(void **state)
+static double mean_difference(float (*logits)[N_VOCAB], double (*plain)[N_VOCAB])
+{
+    double sum = 0;
+    for (uint32_t t = 0; t < N_TOK; t++)
+        for (uint32_t i = 0; i < N_VOCAB; i++)
+            sum += fabs((double)logits[t][i] - plain[t][i]);
+    return sum / (N_TOK * N_VOCAB);
+}
+
+/* Rounded where they are said to be: much nearer to a plain model that rounds there than to one that does
+ * not. */
+static void test_layer_kinds__keys_and_values_as_f16(void **state)
 {
     (void)state;
+    static double exact[N_TOK][N_VOCAB], rounded[N_TOK][N_VOCAB];
+    static float expected[N_TOK][N_VOCAB], logits[N_TOK][N_VOCAB];
+    static const uint32_t cases[][2] = {{N_TOK, 1}, {1, N_TOK}, {7, N_TOK}, {N_TOK, 13}, {16, 40}};
+    struct moec_error err = {0};
+    struct made made = make();
+    plain_logits(&made, exact);
+    assert_ok(moec_config_choose_kv_f16(&made.model->config, &err), err);
+    plain_logits(&made, rounded);
+    read_all(&made, &moec_kernels_scalar, 1, N_TOK, N_TOK, expected);
+    const double from_rounded = mean_difference(expected, rounded),
+                 from_exact = mean_difference(expected, exact);
+    print_message("%.2e from the plain model that rounds, %.2e from that which does not\n", from_rounded,
+                  from_exact);
+    assert_true(from_rounded < from_exact / 4);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memset(logits, 0, sizeof logits);
+        read_all(&made, moec_kernels_best(), 1 + (int)(i % 3), cases[i][0], cases[i][1], logits);
+        assert_memory_equal(logits, expected, sizeof expected);
+    }
+    unmake(&made);
+}
+
+/* Back to 20 and on, a fork at 31 that reads something else first, and two sequences in one batch. */
+static void truncate_and_fork(bool keeps_f16)
+{
     static float expected[N_TOK][N_VOCAB], logits[N_TOK][N_VOCAB];
     static const uint32_t others[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     struct moec_error err = {0};
     struct moec_forward forward = {0};
     struct moec_session *session = NULL, *fork = NULL;
     struct made made = make();
+    if (keeps_f16)
+        assert_ok(moec_config_choose_kv_f16(&made.model->config, &err), err);
     read_all(&made, moec_kernels_best(), 1, N_TOK, N_TOK, expected);
     open_session(&made, moec_kernels_best(), 1, 11, &forward, &session);
     read_tokens(&made, session, 0, 20, 20, logits);
@@ -427,6 +467,13 @@ static void test_layer_kinds__truncate_and_fork(void **state)
     moec_session_free(session);
     moec_forward_release(&forward);
     unmake(&made);
+}
+
+static void test_layer_kinds__truncate_and_fork(void **state)
+{
+    (void)state;
+    truncate_and_fork(false);
+    truncate_and_fork(true);
 }
 
 /* A layer's rows are as long as its keys, wherever it stands. */
@@ -478,6 +525,9 @@ static void test_layer_kinds__sizes_of_kv_state(void **state)
     assert_int_equal(moec_session_bytes(config, 11, 0) - moec_session_bytes(config, 10, 0), 4 * before);
     moec_kv_state_release(&kv);
     assert_null(kv.floats);
+    assert_ok(moec_config_choose_kv_f16(&made.model->config, &err), err);
+    assert_int_equal(moec_kv_state_bytes(config, 0, N_LAYER, MOEC_KV_EACH_LAYER, 10), 20 * before);
+    assert_int_equal(moec_session_bytes(config, 11, 0) - moec_session_bytes(config, 10, 0), 2 * before);
     unmake(&made);
 }
 
@@ -486,6 +536,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layer_kinds__equal_the_plain_model),
         cmocka_unit_test(test_layer_kinds__same_bits_in_any_chunks),
+        cmocka_unit_test(test_layer_kinds__keys_and_values_as_f16),
         cmocka_unit_test(test_layer_kinds__truncate_and_fork),
         cmocka_unit_test(test_layer_kinds__sizes_of_kv_state),
         cmocka_unit_test(test_layer_kinds__sizes_of_running_states),

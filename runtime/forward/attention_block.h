@@ -1,0 +1,54 @@
+/* One attention of a layer over a block of a batch's rows, as its steps share it (internal to
+ * runtime/forward/attention.c and attend.c). */
+#ifndef MOEC_RUNTIME_ATTENTION_BLOCK_H
+#define MOEC_RUNTIME_ATTENTION_BLOCK_H
+
+#include "runtime/forward/attention.h"
+#include "runtime/forward/scratch.h"
+
+/* The weights of one of a layer's attentions. */
+struct moec_projections {
+    const float *norm;
+    const struct moec_matrix *q, *k, *v, *o; /* v: NULL where keys are values */
+    const struct moec_matrix *gate;          /* or NULL, as all that follow */
+    const float *q_bias, *k_bias, *v_bias, *o_bias, *q_norm, *k_norm, *v_norm, *sinks, *post_norm;
+    const struct moec_matrix *q_down, *kv_down, *kv_up; /* with a latent, in place of k and v */
+    const float *q_down_norm, *kv_down_norm;
+};
+
+/* One block; tokens are counted from its first row. */
+struct moec_attention {
+    const struct moec_forward *forward;
+    const struct moec_layer_kind *kind;
+    struct moec_projections weights;
+    enum moec_stack stack;
+    const float *position_bias; /* the stack's table, or NULL */
+    bool is_causal;
+    bool has_own_keys; /* the batch's rows make keys and values */
+    const struct moec_span *spans;
+    uint32_t n_spans;
+    uint32_t first_row;
+    uint32_t n_tok;
+    size_t kv_stride;            /* floats of one position's keys */
+    size_t kv_room;              /* those of memory that they take where they are kept */
+    size_t q_stride;             /* of the queries of a token in scratch */
+    uint32_t key_dim, value_dim; /* of a head */
+    size_t head_stride;          /* key_dim, padded */
+    size_t value_stride;         /* value_dim, padded */
+    size_t group_step;           /* floats from one group's key to the next's in a row; 0 = all share one */
+    uint32_t tile;               /* queries in a tile */
+    uint32_t group, n_group;     /* query heads that are worked on together */
+    const float *inverse_frequency; /* this and the two that follow: NULL where nothing is rotated */
+    float *rope;
+    uint32_t *rope_position;
+    float scale;
+    size_t outputs;   /* where a token's row of scratch holds its outputs */
+    bool whole_spans; /* an item is a whole span, not a tile of it */
+    float *hidden;
+};
+
+/* Outputs of all heads for the block's queries, which stand in scratch, in their place; keys and values are
+ * where the spans have them. */
+void moec_attend(struct moec_attention *attention);
+
+#endif
