@@ -205,7 +205,7 @@ static enum moec_status enter_device(struct eval_job *job, struct moec_error *er
         return MOEC_OK;
     if (job->int8)
         return cli_refuse_int8(err);
-    MOEC_TRY(moec_source_offload(&job->source, job->place, job->sparsity, err));
+    MOEC_TRY(moec_source_offload(&job->source, job->place, err));
     job->work.batch_tokens = moec_gpu_place_batch_tokens(job->place, job->source.model);
     job->windows.work = &job->work;
     return MOEC_OK;
@@ -241,7 +241,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.work_bytes,
                                   job->measure.n_threads, job->measure.seq_len_tokens, &job->reference, err));
         if (job->place != NULL)
-            MOEC_TRY(moec_source_offload(&job->reference, job->place, NULL, err));
+            MOEC_TRY(moec_source_offload(&job->reference, job->place, err));
         MOEC_TRY(moec_scorer_set_reference(job->scorer, job->reference.model, job->reference.experts,
                                            job->reference_nll, &progress, err));
     }
@@ -502,7 +502,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     if (is_rows)
         MOEC_TRY(tell_rows(job, err));
     if (is_rows && job->place != NULL)
-        MOEC_TRY(moec_source_offload(&job->source, job->place, NULL, err));
+        MOEC_TRY(moec_source_offload(&job->source, job->place, err));
     if (is_rows)
         return cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err);
     MOEC_TRY(check_windows(job, err));

@@ -1,3 +1,4 @@
+#include "cli/options/device_options.h"
 #include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/output/json_output.h"
@@ -38,6 +39,7 @@ static const struct cli_option options[] = {
     {"output", 'o', "OUT.moec", NULL, "The bundle with thresholds; may be MODEL.moec itself, as by default.",
      CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print what was done as JSON.", 0},
+    CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -54,6 +56,7 @@ struct sparsify_job {
     struct moec_sparsify_options sparsify;
     struct moec_source source, original;
     struct cli_part_windows data;
+    struct moec_work_memory work; /* batches that a device has room for */
     struct moec_windows search;
     struct moec_sparsity_table table;
     struct moec_sparsify_report report;
@@ -161,6 +164,21 @@ static enum moec_status open_models(struct sparsify_job *job, struct moec_error 
     job->sparsify.trial.int8 = moec_certificate_is_int8(&job->source.bundle->certificate);
     MOEC_TRY(check_decisions(job, err));
     return cli_open_original(measure, &job->source, cli_text(job->args, "reference"), &job->original, err);
+}
+
+static enum moec_status enter_device(struct sparsify_job *job, struct moec_error *err)
+{
+    struct moec_gpu_place *place = job->measure.place;
+    if (place == NULL)
+        return MOEC_OK;
+    if (job->sparsify.trial.int8)
+        return cli_refuse_int8(err);
+    MOEC_TRY(moec_source_offload(&job->source, place, err));
+    if (job->has_target)
+        MOEC_TRY(moec_source_offload(&job->original, place, err));
+    job->work.batch_tokens = moec_gpu_place_batch_tokens(place, job->source.model);
+    job->data.windows.work = &job->work;
+    return MOEC_OK;
 }
 
 /* ---- result ---- */
@@ -291,8 +309,10 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
     cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
+    MOEC_TRY(cli_open_place(job->args, false, &job->measure.place, err));
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
+    MOEC_TRY(enter_device(job, err));
     MOEC_TRY(fill_table(job, err));
     if (job->has_target)
         MOEC_TRY(find_plan(job, &progress, err));
@@ -315,6 +335,7 @@ static int run_sparsify(const struct cli_args *args)
     cli_part_windows_release(&job.data);
     moec_source_close(&job.original);
     moec_source_close(&job.source);
+    moec_gpu_place_free(job.measure.place);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }
 

@@ -237,8 +237,8 @@ static enum moec_status open_models(struct tune_job *job, struct moec_error *err
     MOEC_TRY(cli_open_original(measure, &job->bundle, cli_text(job->args, "reference"), &job->original, err));
     if (measure->place == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_source_offload(&job->bundle, measure->place, job->sparsity, err));
-    return moec_source_offload(&job->original, measure->place, NULL, err);
+    MOEC_TRY(moec_source_offload(&job->bundle, measure->place, err));
+    return moec_source_offload(&job->original, measure->place, err);
 }
 
 /* ---- result ---- */

@@ -243,7 +243,7 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
                                   job->n_context > 0 ? job->n_context : MOEC_CONTINUATION_CONTEXT,
                                   &job->reference_source, err));
         if (job->source->place != NULL)
-            MOEC_TRY(moec_source_offload(&job->reference_source, job->source->place, NULL, err));
+            MOEC_TRY(moec_source_offload(&job->reference_source, job->source->place, err));
         MOEC_TRY(score(job, &job->reference_source, "reference", &job->reference, err));
         loss = (struct moec_loss){.loss = NAN, .low = NAN, .high = NAN};
         if (has_loss(job))

@@ -152,7 +152,7 @@ static enum moec_status enter_device(struct moec_compile_run *run, struct moec_e
     uint32_t *planned = &run->memory.work.batch_tokens;
     if (place == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_gpu_place_load(place, run->original, NULL, 2 * record, err));
+    MOEC_TRY(moec_gpu_place_load(place, run->original, 2 * record, err));
     const uint32_t n_tok = moec_gpu_place_batch_tokens(place, run->original);
     *planned = *planned > 0 && *planned < n_tok ? *planned : n_tok;
     return MOEC_OK;

@@ -36,9 +36,10 @@ static enum moec_status measure_layer(struct measuring *m, uint32_t layer, const
     struct moec_sparsity *sparsity = NULL;
     moec_neuron_harm_plan(m->harm, only, threshold, &m->plan);
     MOEC_TRY(moec_sparsity_create_planned(&m->plan, config, &sparsity, err));
-    moec_scorer_set_sparsity(m->scorer, sparsity);
-    const enum moec_status status = moec_scorer_run_varied(m->scorer, &variation, &m->measured, NULL, err);
-    moec_scorer_set_sparsity(m->scorer, NULL);
+    enum moec_status status = moec_scorer_set_sparsity(m->scorer, sparsity, err);
+    if (status == MOEC_OK)
+        status = moec_scorer_run_varied(m->scorer, &variation, &m->measured, NULL, err);
+    moec_scorer_keep_all(m->scorer);
     moec_sparsity_free(sparsity);
     *kl = 0;
     for (uint32_t w = 0; w < m->windows.n_window && status == MOEC_OK; w++)

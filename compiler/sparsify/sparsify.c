@@ -65,13 +65,12 @@ static void set_plan(const struct sparsify *s, uint32_t share, struct moec_spars
 static enum moec_status set_up(struct sparsify *s, uint32_t share, struct moec_error *err)
 {
     struct moec_sparsity_plan *plan = &s->report->plan;
-    moec_scorer_set_sparsity(s->trial.scorer, NULL);
+    moec_scorer_keep_all(s->trial.scorer);
     moec_sparsity_free(s->sparsity);
     s->sparsity = NULL;
     set_plan(s, share, plan);
     MOEC_TRY(moec_sparsity_create_planned(plan, config_of(s), &s->sparsity, err));
-    moec_scorer_set_sparsity(s->trial.scorer, s->sparsity);
-    return MOEC_OK;
+    return moec_scorer_set_sparsity(s->trial.scorer, s->sparsity, err);
 }
 
 /* What was decoded since it was set up. */

@@ -26,8 +26,7 @@ enum moec_status moec_offload_if_room(struct moec_gpu_place *place, struct moec_
                                       struct moec_error *err)
 {
     struct moec_error why = {0};
-    const enum moec_status status =
-        place != NULL ? moec_gpu_place_load(place, model, NULL, 0, &why) : MOEC_OK;
+    const enum moec_status status = place != NULL ? moec_gpu_place_load(place, model, 0, &why) : MOEC_OK;
     if (status == MOEC_OK || status == MOEC_ERR_BUDGET || status == MOEC_ERR_UNSUPPORTED)
         return MOEC_OK;
     return moec_fail(err, status, "%s", why.message);

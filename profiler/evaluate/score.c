@@ -92,9 +92,15 @@ enum moec_status moec_scorer_set_route(struct moec_scorer *scorer, const struct 
                                      scorer->forward.max_tokens, err);
 }
 
-void moec_scorer_set_sparsity(struct moec_scorer *scorer, struct moec_sparsity *sparsity)
+void moec_scorer_keep_all(struct moec_scorer *scorer)
 {
-    scorer->forward.sparsity = sparsity;
+    moec_forward_keep_all(&scorer->forward);
+}
+
+enum moec_status moec_scorer_set_sparsity(struct moec_scorer *scorer, struct moec_sparsity *sparsity,
+                                          struct moec_error *err)
+{
+    return moec_forward_leave_out(&scorer->forward, sparsity, err);
 }
 
 enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_experts *experts,
@@ -130,7 +136,7 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     scorer->canonical = scorer->forward;
     if (options->int8)
         MOEC_TRY_OUT(moec_forward_use_int8(&scorer->forward, err));
-    scorer->forward.sparsity = options->sparsity;
+    MOEC_TRY_OUT(moec_forward_leave_out(&scorer->forward, options->sparsity, err));
     MOEC_TRY_OUT(moec_scorer_set_route(scorer, options->route, err));
     MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, &scorer->tokens, err));
     const char *what = "scores of the tokens";

@@ -56,8 +56,11 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_set_reference(struct moec_scorer *
 MOEC_WARN_UNUSED enum moec_status
 moec_scorer_set_route(struct moec_scorer *scorer, const struct moec_route *route, struct moec_error *err);
 
-/* From now on runs leave out neurons by `sparsity` (borrowed, NULL = none). The reference does not. */
-void moec_scorer_set_sparsity(struct moec_scorer *scorer, struct moec_sparsity *sparsity);
+/* From now on runs keep all neurons, or leave out some by `sparsity`, which is borrowed. The reference does
+ * not. Errors: a device's. */
+void moec_scorer_keep_all(struct moec_scorer *scorer);
+MOEC_WARN_UNUSED enum moec_status
+moec_scorer_set_sparsity(struct moec_scorer *scorer, struct moec_sparsity *sparsity, struct moec_error *err);
 
 /* Final hidden states of the reference, (scored tokens, moec_forward_stride), borrowed;
  * NULL before set_reference. */

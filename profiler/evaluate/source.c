@@ -92,14 +92,14 @@ enum moec_status moec_source_serve_low(struct moec_source *source, uint32_t bits
 }
 
 enum moec_status moec_source_offload(struct moec_source *source, struct moec_gpu_place *place,
-                                     struct moec_sparsity *sparsity, struct moec_error *err)
+                                     struct moec_error *err)
 {
     const uint64_t n = (uint64_t)moec_config_moe_count(source->config) * source->config->n_expert;
     uint64_t largest = 0;
     for (uint32_t form = 0; form < 2 && source->record_bytes[form] != NULL; form++)
         for (uint64_t i = 0; i < n; i++)
             largest = source->record_bytes[form][i] > largest ? source->record_bytes[form][i] : largest;
-    MOEC_TRY(moec_gpu_place_load(place, source->model, sparsity, largest, err));
+    MOEC_TRY(moec_gpu_place_load(place, source->model, largest, err));
     source->place = place;
     return MOEC_OK;
 }

@@ -37,12 +37,10 @@ MOEC_WARN_UNUSED enum moec_status moec_source_open(const char *path, uint64_t ca
                                                    struct moec_error *err);
 void moec_source_close(struct moec_source *source);
 
-/* From now on passes over the model compute on a device, which is borrowed until the source is closed, with
- * what a sparsity of theirs needs there (NULL: none; borrowed likewise). After moec_source_serve_low. Errors:
- * those of moec_gpu_place_load. */
+/* From now on passes over the model compute on a device, which is borrowed until the source is closed. After
+ * moec_source_serve_low. Errors: those of moec_gpu_place_load. */
 MOEC_WARN_UNUSED enum moec_status moec_source_offload(struct moec_source *source,
-                                                      struct moec_gpu_place *place,
-                                                      struct moec_sparsity *sparsity, struct moec_error *err);
+                                                      struct moec_gpu_place *place, struct moec_error *err);
 
 /* Its attention keeps keys and values as F16. Nothing may be borrowed. Errors: MOEC_ERR_UNSUPPORTED for a
  * model with an encoder. */

@@ -342,7 +342,7 @@ static enum moec_status enter_device(struct moec_profile_job *job, struct moec_e
         moec_variants_record_bytes(job->variants, moec_variants_source_bits(job->variants));
     if (place == NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_gpu_place_load(place, job->model, NULL, 2 * record, err));
+    MOEC_TRY(moec_gpu_place_load(place, job->model, 2 * record, err));
     const uint32_t n_tok = moec_gpu_place_batch_tokens(place, job->model), planned = job->work.batch_tokens;
     job->work.batch_tokens = planned > 0 && planned < n_tok ? planned : n_tok;
     job->windows.work = &job->work;

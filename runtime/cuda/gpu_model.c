@@ -1,7 +1,6 @@
 #include "runtime/cuda/gpu_model.h"
 
 #include "formats/base/memory.h"
-#include "runtime/cuda/gpu_transfer.h"
 #include "runtime/forward/position_bias.h"
 #include "runtime/kernels/kernels.h"
 
@@ -306,6 +305,29 @@ enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_m
         return status;
     }
     *out = made;
+    return MOEC_OK;
+}
+
+void moec_gpu_model_keep_all(struct moec_gpu_model *model)
+{
+    model->gpu->ops->free(model->gpu, model->scales);
+    model->scales = NULL;
+    model->sparsity = NULL;
+}
+
+enum moec_status moec_gpu_model_leave_out(struct moec_gpu_model *model, struct moec_gpu_transfer *transfer,
+                                          struct moec_sparsity *sparsity, struct moec_error *err)
+{
+    const struct moec_gpu_ops *ops = model->gpu->ops;
+    const uint64_t n_bytes = scale_bytes(sparsity);
+    uint64_t n_scale = 0;
+    moec_gpu_model_keep_all(model);
+    if (n_bytes > 0) {
+        MOEC_TRY(ops->alloc(model->gpu, n_bytes, "scales of neurons", (void **)&model->scales, err));
+        MOEC_TRY(moec_gpu_transfer_up(transfer, model->scales, moec_sparsity_scales(sparsity, &n_scale),
+                                      n_bytes, err));
+    }
+    model->sparsity = sparsity;
     return MOEC_OK;
 }
 

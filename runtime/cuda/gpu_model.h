@@ -4,7 +4,7 @@
 #ifndef MOEC_RUNTIME_GPU_MODEL_H
 #define MOEC_RUNTIME_GPU_MODEL_H
 
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/gpu_transfer.h"
 #include "runtime/forward/model.h"
 #include "runtime/forward/sparsity.h"
 
@@ -41,6 +41,13 @@ uint64_t moec_gpu_model_bytes(const struct moec_config *config, uint64_t dense_b
 MOEC_WARN_UNUSED enum moec_status moec_gpu_model_create(struct moec_gpu *gpu, const struct moec_model *model,
                                                         struct moec_sparsity *sparsity,
                                                         struct moec_gpu_model **out, struct moec_error *err);
+/* No sparsity from now on, or another one: nothing that was given uses the one before. Errors: the device's,
+ * after which there is none. */
+void moec_gpu_model_keep_all(struct moec_gpu_model *model);
+MOEC_WARN_UNUSED enum moec_status moec_gpu_model_leave_out(struct moec_gpu_model *model,
+                                                           struct moec_gpu_transfer *transfer,
+                                                           struct moec_sparsity *sparsity,
+                                                           struct moec_error *err);
 void moec_gpu_model_free(struct moec_gpu_model *model); /* NULL-safe */
 
 #endif

@@ -424,6 +424,13 @@ static enum moec_status offload_scale(struct moec_backend *self, uint32_t n_tok,
     return inner->ops->scale(inner, n_tok, factors, err);
 }
 
+static enum moec_status offload_leave_out(struct moec_backend *self, struct moec_sparsity *sparsity,
+                                          struct moec_error *err)
+{
+    struct moec_offload *offload = &of(self)->offload;
+    return offload->ops->leave_out(offload, sparsity, err);
+}
+
 static enum moec_status offload_run_experts(struct moec_backend *self, const struct moec_mlp_job *jobs,
                                             uint32_t n_jobs, struct moec_error *err)
 {
@@ -519,6 +526,7 @@ const struct moec_backend_ops moec_gpu_offload_ops = {.alloc = offload_alloc,
                                                       .norm = offload_norm,
                                                       .score = offload_score,
                                                       .scale = offload_scale,
+                                                      .leave_out = offload_leave_out,
                                                       .experts = offload_run_experts,
                                                       .give = offload_give,
                                                       .shared = offload_shared,

@@ -1,6 +1,7 @@
 #include "runtime/cuda/gpu_place.h"
 
 #include "formats/base/memory.h"
+#include "runtime/cuda/gpu_pass.h"
 #include "runtime/cuda/gpu_place_internal.h"
 #include "runtime/forward/running.h"
 
@@ -217,6 +218,34 @@ static void offload_forget(struct moec_offload *self, struct moec_experts *exper
     moec_gpu_copies_close(experts);
 }
 
+/* What is left to count is counted before. */
+static enum moec_status offload_leave_out(struct moec_offload *self, struct moec_sparsity *sparsity,
+                                          struct moec_error *err)
+{
+    struct moec_gpu_offload *offload = offload_of(self);
+    struct moec_gpu_place *place = offload->place;
+    struct moec_gpu_model *model = offload->model;
+    if (model->sparsity == sparsity)
+        return MOEC_OK;
+    enum moec_status status = moec_gpu_place_turn(offload, err);
+    if (status == MOEC_OK)
+        status = moec_gpu_answer(place->backend, 0, err);
+    if (place->backend != NULL)
+        place->backend->n_counted = 0;
+    const uint64_t n_bytes =
+        moec_gpu_model_bytes(&model->model->config, model->model->dense.blob_bytes, sparsity);
+    if (status == MOEC_OK)
+        status = set_aside(place, place->dense_bytes - offload->dense_bytes + n_bytes, place->work_bytes,
+                           place->memory_bytes, err);
+    if (status == MOEC_OK)
+        offload->dense_bytes = n_bytes;
+    if (status != MOEC_OK || sparsity == NULL) {
+        moec_gpu_model_keep_all(model);
+        return sparsity == NULL ? MOEC_OK : status;
+    }
+    return moec_gpu_model_leave_out(model, &place->transfer, sparsity, err);
+}
+
 /* The working memory is turned to it: other models make it anew. */
 static void offload_free(struct moec_offload *self)
 {
@@ -233,15 +262,17 @@ static void offload_free(struct moec_offload *self)
     free(offload);
 }
 
-static const struct moec_offload_ops offload_ops = {
-    .open = offload_open, .experts = offload_experts, .forget = offload_forget, .free = offload_free};
+static const struct moec_offload_ops offload_ops = {.open = offload_open,
+                                                    .experts = offload_experts,
+                                                    .forget = offload_forget,
+                                                    .leave_out = offload_leave_out,
+                                                    .free = offload_free};
 
 enum moec_status moec_gpu_place_load(struct moec_gpu_place *place, struct moec_model *model,
-                                     struct moec_sparsity *sparsity, uint64_t largest_bytes,
-                                     struct moec_error *err)
+                                     uint64_t largest_bytes, struct moec_error *err)
 {
     struct moec_gpu_offload *offload = NULL;
-    const uint64_t dense = moec_gpu_model_bytes(&model->config, model->dense.blob_bytes, sparsity);
+    const uint64_t dense = moec_gpu_model_bytes(&model->config, model->dense.blob_bytes, NULL);
     if (model->stream != NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
@@ -255,7 +286,7 @@ enum moec_status moec_gpu_place_load(struct moec_gpu_place *place, struct moec_m
                                              .backend = {.ops = &moec_gpu_offload_ops},
                                              .place = place,
                                              .dense_bytes = dense};
-        status = moec_gpu_model_create(place->gpu, model, sparsity, &offload->model, err);
+        status = moec_gpu_model_create(place->gpu, model, NULL, &offload->model, err);
     }
     if (status != MOEC_OK) {
         free(offload);

@@ -28,12 +28,11 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_place_create(struct moec_gpu *gpu,
 /* NULL-safe. Models with an offload there have been freed. */
 void moec_gpu_place_free(struct moec_gpu_place *place);
 
-/* Copies a model's dense weights, and what a sparsity of its passes needs (borrowed, or NULL), and gives it
- * its offload; later passes over it compute there. largest_bytes: of an expert that they will ask for.
- * Errors: MOEC_ERR_UNSUPPORTED for a streamed model, MOEC_ERR_BUDGET, itemised; the device's. */
+/* Copies a model's dense weights and gives it its offload; later passes over it compute there. largest_bytes:
+ * of an expert that they will ask for. Errors: MOEC_ERR_UNSUPPORTED for a streamed model, MOEC_ERR_BUDGET,
+ * itemised; the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_place_load(struct moec_gpu_place *place, struct moec_model *model,
-                                                      struct moec_sparsity *sparsity, uint64_t largest_bytes,
-                                                      struct moec_error *err);
+                                                      uint64_t largest_bytes, struct moec_error *err);
 
 /* Tokens that a batch over a loaded model may have for working memory to take half of the budget at most
  * beside weights and the largest expert; at least 1. */

@@ -19,6 +19,7 @@
 
 struct moec_backend;
 struct moec_mlp_job;
+struct moec_sparsity;
 
 /* Of T rows that a MoE layer's router has looked at; valid until the backend's next call. */
 struct moec_backend_scores {
@@ -97,6 +98,10 @@ struct moec_backend_ops {
      * what they read; not looked at in others. */
     enum moec_status (*scale)(struct moec_backend *self, uint32_t n_tok, const float *factors,
                               struct moec_error *err);
+    /* Optional (NULL: what the backend was made with): `experts` leaves out neurons by this sparsity of the
+     * pass, which is borrowed until another is named; NULL: by none. */
+    enum moec_status (*leave_out)(struct moec_backend *self, struct moec_sparsity *sparsity,
+                                  struct moec_error *err);
     enum moec_status (*experts)(struct moec_backend *self, const struct moec_mlp_job *jobs, uint32_t n_jobs,
                                 struct moec_error *err);
     /* Outputs that the process computed: of pair pairs[i], i < n, the row pairs[i] of `rows` (T x k,

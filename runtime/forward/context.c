@@ -48,6 +48,30 @@ enum moec_status moec_forward_init(struct moec_forward *forward, const struct mo
     return status;
 }
 
+static struct moec_offload *offload_of(const struct moec_forward *forward)
+{
+    return forward->experts_here != NULL ? forward->model->offload : NULL;
+}
+
+void moec_forward_keep_all(struct moec_forward *forward)
+{
+    struct moec_offload *offload = offload_of(forward);
+    forward->sparsity = NULL;
+    if (offload != NULL)
+        (void)offload->ops->leave_out(offload, NULL, NULL);
+}
+
+enum moec_status moec_forward_leave_out(struct moec_forward *forward, struct moec_sparsity *sparsity,
+                                        struct moec_error *err)
+{
+    struct moec_offload *offload = offload_of(forward);
+    forward->sparsity = NULL;
+    if (offload != NULL)
+        MOEC_TRY(offload->ops->leave_out(offload, sparsity, err));
+    forward->sparsity = sparsity;
+    return MOEC_OK;
+}
+
 void moec_forward_stay(struct moec_forward *forward)
 {
     if (forward->experts_here == NULL)
@@ -91,6 +115,8 @@ void moec_forward_return_experts(struct moec_forward *forward)
 
 void moec_forward_release(struct moec_forward *forward)
 {
+    moec_forward_keep_all(forward);
+    moec_forward_keep_all(forward);
     if (forward->experts_here != NULL)
         moec_forward_return_experts(forward);
     forward->experts_here = NULL;

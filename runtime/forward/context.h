@@ -88,6 +88,12 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_init(struct moec_forward *forward
                                                     struct moec_error *err);
 void moec_forward_release(struct moec_forward *forward);
 
+/* From now on the pass keeps all neurons of routed experts, or leaves out some by `sparsity`, which is
+ * borrowed. Errors: a device's. */
+void moec_forward_keep_all(struct moec_forward *forward);
+MOEC_WARN_UNUSED enum moec_status
+moec_forward_leave_out(struct moec_forward *forward, struct moec_sparsity *sparsity, struct moec_error *err);
+
 /* Of a copy: the pass computes in the process's memory, as an inputs hook needs it, with rows there. */
 void moec_forward_stay(struct moec_forward *forward);
 /* Of a copy: the pass has another model of the same config and offload, or another source of experts until

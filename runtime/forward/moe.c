@@ -294,6 +294,8 @@ static enum moec_status run_on_backend(const struct moe *moe, uint32_t n_held, s
         jobs[j] = jobs[n_there];
         jobs[n_there++] = job;
     }
+    if (backend->ops->leave_out != NULL)
+        MOEC_TRY(backend->ops->leave_out(backend, moe->forward->sparsity, err));
     MOEC_TRY(backend->ops->experts(backend, jobs, n_there, err));
     moec_mlp_run(moe->forward, jobs + n_there, n_held - n_there);
     for (uint32_t j = n_there; j < n_held; j++)

@@ -14,6 +14,7 @@
 struct moec_backend;
 struct moec_experts;
 struct moec_offload;
+struct moec_sparsity;
 
 struct moec_offload_ops {
     /* The backend of passes in batches of up to max_tokens. It takes rows, keys and values of the process's
@@ -26,6 +27,10 @@ struct moec_offload_ops {
     enum moec_status (*experts)(struct moec_offload *self, struct moec_experts *source,
                                 struct moec_experts **out, struct moec_error *err);
     void (*forget)(struct moec_offload *self, struct moec_experts *experts);
+    /* From now on passes leave out neurons by this sparsity of theirs, which is borrowed until the next call;
+     * NULL: by none, which cannot fail. */
+    enum moec_status (*leave_out)(struct moec_offload *self, struct moec_sparsity *sparsity,
+                                  struct moec_error *err);
     void (*free)(struct moec_offload *self);
 };
 

@@ -36,7 +36,7 @@ static enum moec_status enter(struct bench *bench, uint64_t seed, uint64_t vram_
     if (faults != NULL)
         moec_host_gpu_set_faults(device->gpu, faults);
     MOEC_TRY(moec_gpu_place_create(device->gpu, &kernels, vram_bytes, &device->place, wrong));
-    return moec_gpu_place_load(device->place, bench->model, NULL, largest_of(bench), wrong);
+    return moec_gpu_place_load(device->place, bench->model, largest_of(bench), wrong);
 }
 
 /* The bench is closed too, as its model has its weights there. */

@@ -475,11 +475,11 @@ static void test_sparsity__plans_by_harm_harm_less(void **state)
         const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 2};
         assert_ok(moec_scorer_create(fixture.model, experts, &cut.windows, &options, &scorer, &err), err);
         assert_ok(moec_scorer_set_reference(scorer, fixture.model, experts, NULL, NULL, &err), err);
-        moec_scorer_set_sparsity(scorer, sparsity);
+        assert_ok(moec_scorer_set_sparsity(scorer, sparsity, &err), err);
         assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
         for (uint32_t w = 0; w < N_WINDOW; w++)
             sums[turn] += kl[w];
-        moec_scorer_set_sparsity(scorer, NULL);
+        moec_scorer_keep_all(scorer);
         assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
         assert_true(kl[0] == 0);
         moec_scorer_free(scorer);
