@@ -141,7 +141,8 @@ struct moert_options {
      * NULL = equal. */
     const char *evict_weights;
     /* How the next layer's experts are predicted, so that they are read while this layer computes: "none",
-     * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate". */
+     * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate", "learned"
+     * (what moec predict taught the bundle; not with a device). */
     const char *predict;
     uint32_t preload_count; /* experts preloaded for each layer; 0 = as many as time allows, while it pays */
     /* How storage is read: "direct" bypasses the page cache, "cached" uses it, "auto" (NULL) measures which

@@ -113,7 +113,7 @@ static enum moec_status read_samples(const struct cli_args *args, struct cli_mea
         return MOEC_OK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const uint32_t least = parts[i].part == MOEC_PART_SELECT ? 0 : MOEC_MIN_PART_WINDOWS;
-        if (!cli_has(args, parts[i].name))
+        if (!cli_offers(args, parts[i].name) || !cli_has(args, parts[i].name))
             continue;
         MOEC_TRY(cli_u32(args, parts[i].name, least, 1u << 24, &out->parts.n_part[parts[i].part], err));
         if (parts[i].part == MOEC_PART_SELECT)

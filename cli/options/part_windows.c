@@ -2,9 +2,9 @@
 
 #include <inttypes.h>
 
-enum moec_status cli_part_windows_make(const struct cli_measure_options *measure,
-                                       const struct moec_source *source, const char *purpose,
-                                       struct cli_part_windows *out, struct moec_error *err)
+static enum moec_status make(const struct cli_measure_options *measure, const struct moec_source *source,
+                             const char *purpose, bool has_parts, struct cli_part_windows *out,
+                             struct moec_error *err)
 {
     const struct moec_config *config = source->config;
     const uint64_t rows_bytes = moec_rows_budget(measure->work_bytes);
@@ -20,8 +20,9 @@ enum moec_status cli_part_windows_make(const struct cli_measure_options *measure
     MOEC_TRY(moec_tokenizer_create(source->tokenizer, &out->tokenizer, err));
     MOEC_TRY(moec_rows_read(&measure->task, measure->data, rows_bytes, &out->rows, err));
     struct moec_windows_options options = {.seq_len_tokens = measure->seq_len_tokens,
-                                           .has_parts = true,
+                                           .has_parts = has_parts,
                                            .parts = measure->parts,
+                                           .n_sample = measure->n_sample,
                                            .seed = measure->seed,
                                            .memory_bytes = rows_bytes};
     moec_windows_options_for(config, &options);
@@ -29,6 +30,20 @@ enum moec_status cli_part_windows_make(const struct cli_measure_options *measure
     MOEC_TRY(moec_windows_make(&out->rows, out->tokenizer, &options, &pool, &out->windows, err));
     moec_rows_drop_texts(&out->rows);
     return MOEC_OK;
+}
+
+enum moec_status cli_part_windows_make(const struct cli_measure_options *measure,
+                                       const struct moec_source *source, const char *purpose,
+                                       struct cli_part_windows *out, struct moec_error *err)
+{
+    return make(measure, source, purpose, true, out, err);
+}
+
+enum moec_status cli_whole_windows_make(const struct cli_measure_options *measure,
+                                        const struct moec_source *source, const char *purpose,
+                                        struct cli_part_windows *out, struct moec_error *err)
+{
+    return make(measure, source, purpose, false, out, err);
 }
 
 void cli_part_windows_release(struct cli_part_windows *made)

@@ -21,6 +21,11 @@ struct cli_part_windows {
 MOEC_WARN_UNUSED enum moec_status cli_part_windows_make(const struct cli_measure_options *measure,
                                                         const struct moec_source *source, const char *purpose,
                                                         struct cli_part_windows *out, struct moec_error *err);
+/* The same without parts: measure->n_sample windows of it at most, 0 = all. Errors likewise. */
+MOEC_WARN_UNUSED enum moec_status cli_whole_windows_make(const struct cli_measure_options *measure,
+                                                         const struct moec_source *source,
+                                                         const char *purpose, struct cli_part_windows *out,
+                                                         struct moec_error *err);
 void cli_part_windows_release(struct cli_part_windows *made);
 
 #endif

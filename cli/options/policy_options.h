@@ -23,14 +23,15 @@
     "With --evict hobbit: weights of recency, uses, uses in high precision and distance of the layer, such " \
     "as 0.4:0.3:0.1:0.2 (default: equal)."
 
-#define CLI_PREDICT_CHOICES "none|frequency|path|gate|path+gate|token"
+#define CLI_PREDICT_CHOICES "none|frequency|path|gate|path+gate|learned|token"
 /* Rows of a table: what a prediction goes by. */
 #define CLI_PREDICT_VALUES                                                                                   \
     "none\tno predictions\n"                                                                                 \
     "frequency\tuse of each expert in calibration\n"                                                         \
     "path\tthe bundle's table of expert paths\n"                                                             \
     "gate\tthe next layer's router, run early\n"                                                             \
-    "path+gate\tboth"
+    "path+gate\tboth\n"                                                                                      \
+    "learned\twhat moec predict taught the bundle"
 /* One more, where tokens are known. */
 #define CLI_PREDICT_TOKEN "\ntoken\tno guesses: layers that route by token, once it is known"
 

@@ -6,6 +6,7 @@
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
+#include "formats/bundle/bundle_predictor.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
 #include "formats/family/generation_json.h"
@@ -220,11 +221,12 @@ static void print_decisions(const struct moec_bundle_decisions *decisions)
     cli_print_decisions(decisions);
 }
 
-/* What moec tune and moec sparsify have put into a bundle. */
+/* What moec tune, moec sparsify and moec predict have put into a bundle. */
 struct additions {
     struct moec_bundle_decisions decisions;
     struct moec_sparsity_plan plan;
     struct moec_record_parts parts;
+    struct moec_expert_predictor predictor;
 };
 
 static void print_sparsity(const struct moec_bundle *bundle, const struct additions *additions)
@@ -236,6 +238,30 @@ static void print_sparsity(const struct moec_bundle *bundle, const struct additi
         cli_print_plan(&additions->plan);
     if (additions->parts.n_layer > 0)
         cli_print_parts(bundle, &additions->parts, &additions->plan);
+}
+
+static void print_predictor(const struct moec_expert_predictor *predictor)
+{
+    char size[24];
+    if (predictor->n_layer == 0)
+        return;
+    cli_print(
+        stdout,
+        "\nPredictor (moec predict)\n  %s in memory, learned from %" PRIu64
+        " tokens; of others' experts it names\n  %.1f%% with as many guesses as a token takes, the next "
+        "layer's router %.1f%%\n",
+        cli_size_text(size, moec_expert_predictor_bytes(predictor)), predictor->n_token,
+        100 * predictor->recall, 100 * predictor->gate_recall);
+}
+
+static struct moec_json_out *json_predictor(const struct moec_expert_predictor *predictor)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "bytes", moec_expert_predictor_bytes(predictor));
+    moec_json_out_u64(node, "tokens", predictor->n_token);
+    moec_json_out_double(node, "recall", predictor->recall);
+    moec_json_out_double(node, "gate_recall", predictor->gate_recall);
+    return node;
 }
 
 static void print_provenance(const struct moec_provenance *provenance)
@@ -331,6 +357,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     print_certificate(&bundle->certificate);
     print_sparsity(bundle, additions);
     print_decisions(&additions->decisions);
+    print_predictor(&additions->predictor);
     print_provenance(&bundle->provenance);
     print_generation(&bundle->generation);
     print_sections(bundle);
@@ -453,6 +480,10 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
         moec_json_out_node(root, "decisions", cli_json_decisions(&additions->decisions));
     else
         moec_json_out_null(root, "decisions");
+    if (additions->predictor.n_layer > 0)
+        moec_json_out_node(root, "predictor", json_predictor(&additions->predictor));
+    else
+        moec_json_out_null(root, "predictor");
     moec_json_out_node(root, "provenance", json_provenance(&bundle->provenance));
     moec_json_out_node(root, "sections", json_sections(bundle));
     return cli_print_json(root, err);
@@ -473,6 +504,8 @@ static int run_inspect(const struct cli_args *args)
         status = moec_bundle_load_plan(bundle, &additions.plan, &err);
     if (status == MOEC_OK)
         status = moec_bundle_load_parts(bundle, &additions.parts, &err);
+    if (status == MOEC_OK)
+        status = moec_bundle_load_predictor(bundle, &additions.predictor, &err);
     if (status == MOEC_OK && cli_has(args, "json")) {
         status = print_json(bundle, &dense, &additions, &err);
     } else if (status == MOEC_OK) {
@@ -482,6 +515,7 @@ static int run_inspect(const struct cli_args *args)
     }
     moec_sparsity_plan_release(&additions.plan);
     moec_record_parts_release(&additions.parts);
+    moec_expert_predictor_release(&additions.predictor);
     moec_dense_release(&dense);
     moec_bundle_close(bundle);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);

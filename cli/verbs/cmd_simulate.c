@@ -18,9 +18,7 @@ static const struct cli_option options[] = {
     {"device", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", CLI_INPUT},
     {"emulate-storage", 0, "STORAGE", NULL, "With --device: another storage, such as 550MB/s,80us,10us.", 0},
     {"memory", 0, "LIST", NULL,
-     "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 5%,10%,25%,50%,75%), or all: 5% to "
-     "100%.",
-     0},
+     "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 5%,10%,25%,50%,75%), or all.", 0},
     {"evict", 0, "LIST", NULL,
      "Eviction policies, with commas, or all (default lru,lfu,edgemoe):\n" CLI_EVICT_VALUES, 0},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
@@ -179,9 +177,10 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
         sweep->predictors[sweep->n_predictor++] = job->options.predictors[i];
         if (!moec_simulated_can_predict(&job->recording, &job->model, job->options.predictors[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "'%s' did not record what the predictor '%s' needs: gate needs a trace of moec "
-                             "run --trace with that predictor, path needs a path table, and token the tables "
-                             "of the model, which no recording has",
+                             "'%s' did not record what the predictor '%s' needs: gate and "
+                             "learned need a trace of moec run --trace (learned one of a bundle that moec "
+                             "predict taught), path needs a path table, and token the tables of the model, "
+                             "which no recording has",
                              job->args->positional[0], job->options.predictors[i]->name);
     }
     for (uint32_t i = 0; job->options.n_predictor == 0 && moec_predictors[i] != NULL; i++) {
@@ -197,6 +196,7 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
                        moec_predictors[i]->name,
                        moec_predictors[i]->knows_tokens      ? "the tables of layers that route by token"
                        : moec_predictors[i]->needs_next_gate ? "the next layer's gate"
+                       : moec_predictors[i]->needs_learned   ? "a learned predictor"
                                                              : "a path table");
         say(job, text);
     }

@@ -2,6 +2,7 @@
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_format.h"
 #include "formats/bundle/bundle_map.h"
+#include "formats/bundle/bundle_predictor.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
 
@@ -52,6 +53,8 @@ void moec_section_set_name(struct moec_section *section)
         (void)snprintf(section->name, capacity, "sparsity plan");
     else if (section->kind == MOEC_SECTION_RECORD_PARTS)
         (void)snprintf(section->name, capacity, "record parts");
+    else if (section->kind == MOEC_SECTION_PREDICTOR)
+        (void)snprintf(section->name, capacity, "predictor");
     else if (section->kind == MOEC_SECTION_DECISIONS)
         (void)snprintf(section->name, capacity, "decisions");
     else if (is_known_kind(section->kind))
@@ -391,6 +394,28 @@ static enum moec_status check_decisions(const struct moec_bundle *bundle, struct
     return moec_bundle_load_decisions(bundle, &decisions, err);
 }
 
+enum moec_status moec_bundle_load_predictor(const struct moec_bundle *bundle,
+                                            struct moec_expert_predictor *predictor, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    *predictor = (struct moec_expert_predictor){0};
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_PREDICTOR, false, &bytes, &n, err));
+    const enum moec_status status =
+        bytes == NULL ? MOEC_OK : moec_expert_predictor_decode(bytes, n, &bundle->config, predictor, err);
+    free(bytes);
+    return status;
+}
+
+static enum moec_status check_predictor(struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_expert_predictor predictor;
+    MOEC_TRY(moec_bundle_load_predictor(bundle, &predictor, err));
+    bundle->has_predictor = predictor.n_layer > 0;
+    moec_expert_predictor_release(&predictor);
+    return MOEC_OK;
+}
+
 static enum moec_status open_generation(struct moec_bundle *bundle, struct moec_error *err)
 {
     uint8_t *bytes = NULL;
@@ -616,6 +641,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(check_chat(bundle, err));
     MOEC_TRY_OUT(check_sparsity(bundle, err));
     MOEC_TRY_OUT(check_decisions(bundle, err));
+    MOEC_TRY_OUT(check_predictor(bundle, err));
     MOEC_TRY_OUT(open_tokenizer(bundle, err));
     MOEC_TRY_OUT(open_paths(bundle, err));
     MOEC_TRY_OUT(open_routing(bundle, err));

@@ -122,6 +122,7 @@ struct moec_bundle {
     struct moec_generation generation;
     struct moec_tokenizer_model *tokenizer; /* owned; NULL when the checkpoint had none */
     struct moec_path_table paths;           /* n_layer 0 when absent */
+    bool has_predictor;                     /* formats/bundle/bundle_predictor.h */
     struct moec_routing_summary routing;
     struct moec_certificate certificate;
     struct moec_provenance provenance;

@@ -18,7 +18,7 @@ void moec_replay_release(struct moec_replay *replay)
     free(replay->active);
     free(replay->experts);
     free(replay->weights);
-    free(replay->next_gate);
+    free(replay->scored);
     moec_path_table_release(&replay->own_paths);
     *replay = (struct moec_replay){0};
 }

@@ -22,14 +22,16 @@ struct moec_replay_span {
 
 /* One router's answer. Times are nanoseconds since the trace began, 0 in a replay without times. */
 struct moec_replay_answer {
-    uint32_t n_active;    /* 1 .. E; 0 as said above */
-    uint32_t n_next_gate; /* 0: none known (the last MoE layer, and everywhere without gates) */
-    uint64_t active;      /* index in moec_replay.active: (n_active) increasing */
-    uint64_t choices;     /* index in moec_replay.experts and .weights: (T, k) in order of weight */
-    uint64_t next_gate;   /* index in moec_replay.next_gate: as struct moec_router_answer has it */
-    uint64_t answered_ns; /* the router had answered */
-    uint64_t done_ns;     /* the layer's experts were computed */
-    uint64_t stall_ns;    /* of the time between, waiting for storage */
+    uint32_t n_active;       /* 1 .. E; 0 as said above */
+    uint32_t n_next_gate;    /* 0: none known (the last MoE layer, and everywhere without gates) */
+    uint32_t n_next_learned; /* 0 likewise, and everywhere without a learned predictor */
+    uint64_t active;         /* index in moec_replay.active: (n_active) increasing */
+    uint64_t choices;        /* index in moec_replay.experts and .weights: (T, k) in order of weight */
+    uint64_t next_gate;      /* index in moec_replay.scored: as struct moec_router_answer has it */
+    uint64_t next_learned;   /* likewise */
+    uint64_t answered_ns;    /* the router had answered */
+    uint64_t done_ns;        /* the layer's experts were computed */
+    uint64_t stall_ns;       /* of the time between, waiting for storage */
 };
 
 struct moec_replay {
@@ -48,7 +50,7 @@ struct moec_replay {
     char evict[32], predict[32], version[32];
 
     /* routing */
-    bool has_next_gate;
+    bool has_next_gate, has_next_learned;
     bool has_times;
     uint64_t n_step;
     uint32_t *n_tok;                    /* (n_step), owned: T of each step */
@@ -57,7 +59,7 @@ struct moec_replay {
     uint32_t *active;                   /* owned pools that answers point into */
     uint32_t *experts;
     float *weights;
-    struct moec_scored_expert *next_gate;
+    struct moec_scored_expert *scored;
 
     struct moec_path_table own_paths; /* of a trace */
 };

@@ -33,7 +33,7 @@ struct loader {
     uint32_t next, end; /* MoE ordinals of the next answer and of the step's end; the same between steps */
     uint64_t last;      /* answer that was read last, + 1 */
     uint32_t *stamps, stamp; /* (n_expert) */
-    struct pool n_tok, spans, answers, active, experts, weights, next_gate;
+    struct pool n_tok, spans, answers, active, experts, weights, scored;
     struct moec_error *err;
 };
 
@@ -53,8 +53,8 @@ static enum moec_status pool_add(struct pool *pool, uint64_t n, size_t item_byte
 
 static void pools_release(struct loader *loader)
 {
-    struct pool *pools[] = {&loader->n_tok,   &loader->spans,   &loader->answers,  &loader->active,
-                            &loader->experts, &loader->weights, &loader->next_gate};
+    struct pool *pools[] = {&loader->n_tok,   &loader->spans,   &loader->answers, &loader->active,
+                            &loader->experts, &loader->weights, &loader->scored};
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
         free(pools[i]->items);
     free(loader->stamps);
@@ -71,9 +71,9 @@ static void pools_give(struct loader *loader)
     replay->active = loader->active.items;
     replay->experts = loader->experts.items;
     replay->weights = loader->weights.items;
-    replay->next_gate = loader->next_gate.items;
+    replay->scored = loader->scored.items;
     loader->n_tok = loader->spans = loader->answers = loader->active = loader->experts = loader->weights =
-        loader->next_gate = (struct pool){0};
+        loader->scored = (struct pool){0};
 }
 
 static struct moec_replay_answer *answer_at(struct loader *loader, size_t index)
@@ -323,33 +323,32 @@ static enum moec_status read_choices(struct loader *loader, const struct moec_js
     return check_choices(loader, active, answer->n_active, experts, floats, n_tok);
 }
 
-static enum moec_status read_next_gate(struct loader *loader, const struct moec_json *args,
-                                       struct moec_replay_answer *answer)
+/* A list of predicted experts under `name`, with its scores; *n stays 0 where there is none. */
+static enum moec_status read_scored(struct loader *loader, const struct moec_json *args, const char *name,
+                                    const char *scores, uint64_t *first, uint32_t *n_out)
 {
-    const struct moec_json *array = moec_json_find(args, "next_gate"), *node = NULL;
+    const struct moec_json *array = moec_json_find(args, name), *node = NULL;
     const size_t n = moec_json_length(array);
     if (array == NULL)
         return MOEC_OK;
     if (n < 1 || n > loader->replay->n_expert)
-        return refuse(loader, "has %zu experts for 'next_gate', expected 1 to %u", n,
+        return refuse(loader, "has %zu experts for '%s', expected 1 to %u", n, name,
                       loader->replay->n_expert);
-    MOEC_TRY(get_array(loader, args, "next_gate", n, &node));
-    MOEC_TRY(
-        pool_add(&loader->next_gate, n, sizeof(struct moec_scored_expert), &answer->next_gate, loader->err));
-    answer->n_next_gate = (uint32_t)n;
-    struct moec_scored_expert *gate =
-        (struct moec_scored_expert *)loader->next_gate.items + answer->next_gate;
-    MOEC_TRY(read_floats(loader, args, "next_scores", n, &gate->score, sizeof *gate));
+    MOEC_TRY(get_array(loader, args, name, n, &node));
+    MOEC_TRY(pool_add(&loader->scored, n, sizeof(struct moec_scored_expert), first, loader->err));
+    *n_out = (uint32_t)n;
+    struct moec_scored_expert *list = (struct moec_scored_expert *)loader->scored.items + *first;
+    MOEC_TRY(read_floats(loader, args, scores, n, &list->score, sizeof *list));
     const uint32_t stamp = ++loader->stamp;
     for (size_t i = 0; i < n; i++) {
         uint64_t expert = 0;
-        MOEC_TRY(moec_json_as_u64(moec_json_at(array, i), "next_gate", 0, loader->replay->n_expert - 1,
-                                  &expert, loader->err));
-        gate[i].expert = (uint32_t)expert;
-        const bool is_falling = i == 0 || gate[i].score < gate[i - 1].score ||
-                                (!(gate[i].score > gate[i - 1].score) && gate[i].expert > gate[i - 1].expert);
+        MOEC_TRY(moec_json_as_u64(moec_json_at(array, i), name, 0, loader->replay->n_expert - 1, &expert,
+                                  loader->err));
+        list[i].expert = (uint32_t)expert;
+        const bool is_falling = i == 0 || list[i].score < list[i - 1].score ||
+                                (!(list[i].score > list[i - 1].score) && list[i].expert > list[i - 1].expert);
         if (!is_falling || loader->stamps[expert] == stamp)
-            return refuse(loader, "has experts for 'next_gate' twice or out of order");
+            return refuse(loader, "has experts for '%s' twice or out of order", name);
         loader->stamps[expert] = stamp;
     }
     return MOEC_OK;
@@ -428,11 +427,15 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
                       ((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1]);
     struct moec_replay_answer answer = {0};
     MOEC_TRY(read_choices(loader, args, n_tok, &answer));
-    MOEC_TRY(read_next_gate(loader, args, &answer));
+    MOEC_TRY(read_scored(loader, args, "next_gate", "next_scores", &answer.next_gate, &answer.n_next_gate));
+    MOEC_TRY(read_scored(loader, args, "next_learned", "next_learned_scores", &answer.next_learned,
+                         &answer.n_next_learned));
     MOEC_TRY(get_time(loader, event, "ts", &answer.answered_ns));
     answer.done_ns = answer.answered_ns;
     if (answer.n_next_gate == 0 && loader->next + 1 < loader->end)
         replay->has_next_gate = false;
+    if (answer.n_next_learned == 0 && loader->next + 1 < loader->end)
+        replay->has_next_learned = false;
     loader->last = loader->answers.n - replay->n_layer + loader->next++;
     *answer_at(loader, (size_t)loader->last++) = answer;
     return MOEC_OK;
@@ -578,7 +581,7 @@ enum moec_status moec_replay_load(const char *path, struct moec_replay *out, str
     enum moec_status status = MOEC_OK;
     struct moec_file file = {.fd = -1};
     struct loader loader = {.replay = out, .path = path, .err = err};
-    *out = (struct moec_replay){.has_next_gate = true, .has_times = true};
+    *out = (struct moec_replay){.has_next_gate = true, .has_next_learned = true, .has_times = true};
     MOEC_TRY(moec_file_open(&file, path, err));
     MOEC_TRY_OUT(read_file(&loader, &file));
     out->paths = &out->own_paths;
@@ -588,6 +591,7 @@ enum moec_status moec_replay_load(const char *path, struct moec_replay *out, str
         goto out;
     }
     out->has_next_gate = out->has_next_gate && out->n_layer > 1;
+    out->has_next_learned = out->has_next_learned && out->n_layer > 1;
 out:
     pools_release(&loader);
     if (status != MOEC_OK)

@@ -64,8 +64,12 @@ static inline struct moec_router_answer moec_recording_answer(const struct moec_
         answer.last_weights = replay->weights + from[-1].choices;
     }
     if (from->n_next_gate > 0) {
-        answer.next_gate = replay->next_gate + from->next_gate;
+        answer.next_gate = replay->scored + from->next_gate;
         answer.n_next_gate = from->n_next_gate;
+    }
+    if (from->n_next_learned > 0) {
+        answer.next_learned = replay->scored + from->next_learned;
+        answer.n_next_learned = from->n_next_learned;
     }
     return answer;
 }

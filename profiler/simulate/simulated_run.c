@@ -597,7 +597,8 @@ bool moec_simulated_can_predict(const struct moec_recording *recording,
                                 const struct moec_predict_ops *predictor)
 {
     return !predictor->knows_tokens && (!predictor->needs_paths || model->paths->n_layer == model->n_layer) &&
-           (!predictor->needs_next_gate || recording->replay->has_next_gate);
+           (!predictor->needs_next_gate || recording->replay->has_next_gate) &&
+           (!predictor->needs_learned || recording->replay->has_next_learned);
 }
 
 enum moec_status moec_simulated_warm_keys(const struct moec_simulated_model *model, uint64_t capacity_bytes,

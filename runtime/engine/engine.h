@@ -4,6 +4,7 @@
 
 #include "formats/bundle/record_parts.h"
 #include "formats/model/decision_settings.h"
+#include "formats/model/expert_predictor.h"
 #include "runtime/engine/engine_gpu.h"
 #include "runtime/engine/kv_lending.h"
 #include "runtime/engine/memory_plan.h"
@@ -44,11 +45,12 @@ struct moert_engine {
     float evict_weights[MOEC_EVICT_WEIGHTS];
     bool has_evict_weights;
     struct moec_route route;
-    struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
-    char tuned_slots[2][12];             /* its slots and low slots in words */
-    struct moec_sparsity *sparsity;      /* NULL = none */
-    struct moec_record_parts parts;      /* of experts that come in parts; n_layer 0 = they come whole */
-    bool is_planned;                     /* it is that of the bundle's plan */
+    struct moec_decision_settings tuned;    /* the bundle's, where they are in use; else all zero */
+    char tuned_slots[2][12];                /* its slots and low slots in words */
+    struct moec_sparsity *sparsity;         /* NULL = none */
+    struct moec_record_parts parts;         /* of experts that come in parts; n_layer 0 = they come whole */
+    bool is_planned;                        /* it is that of the bundle's plan */
+    struct moec_expert_predictor predictor; /* n_layer 0 = nothing learned is asked */
     struct moec_cache_form
         low; /* with a precision or a prefill: the copy that stands in for important experts' others */
     uint64_t *record_bytes[2]; /* with decisions, of struct moec_decider, owned */

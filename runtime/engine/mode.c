@@ -87,6 +87,11 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle, const s
                          "mode '%s' has the predictor '%s': leave out '%s', or use mode 'cache', which takes "
                          "any",
                          mode->name, mode->predict, name);
+    if (out->predict->needs_learned && !bundle->has_predictor)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "predictor 'learned' needs one that the bundle was taught, and '%s' has none: moec "
+                         "predict '%s' --data TEXT teaches it",
+                         bundle->file.path, bundle->file.path);
     const bool has_paths = bundle->paths.n_layer > 0;
     if (!out->predict->needs_paths || has_paths)
         return MOEC_OK;

@@ -2,10 +2,12 @@
  * in moert_session.c. */
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_map.h"
+#include "formats/bundle/bundle_predictor.h"
 #include "runtime/cuda/gpu_transfer.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_decisions.h"
 #include "runtime/engine/moert_internal.h"
+#include "runtime/forward/guesser.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
@@ -146,6 +148,16 @@ static enum moec_status choose_kv(const struct moert_options *options, struct mo
     return is_f16 ? moec_config_choose_kv_f16(config, err) : MOEC_OK;
 }
 
+/* A trace has what it says too, for simulations. */
+static enum moec_status open_predictor(struct moert_engine *engine, const struct moert_options *options,
+                                       struct moec_error *err)
+{
+    const bool is_traced = options->trace != NULL && options->device == NULL;
+    if (!engine->choice.predict->needs_learned && !is_traced)
+        return MOEC_OK;
+    return moec_bundle_load_predictor(engine->bundle, &engine->predictor, err);
+}
+
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
@@ -188,6 +200,7 @@ static enum moec_status check_options(const struct moert_options *options, const
     MOEC_TRY(moec_engine_decide(engine, options, config, err));
     MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     MOEC_TRY(open_parts(engine, options, err));
+    MOEC_TRY(open_predictor(engine, options, err));
     engine->has_evict_weights = options->evict_weights != NULL;
     if (options->evict_weights != NULL && engine->choice.evict != &moec_evict_hobbit)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -205,7 +218,9 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                                      struct moec_error *err)
 {
     const struct moec_mode *mode = engine->choice.mode;
-    const char *what = engine->int8        ? "the int8 arithmetic; choose the canonical one"
+    const char *what = engine->int8 ? "the int8 arithmetic; choose the canonical one"
+                       : engine->choice.predict->needs_learned
+                           ? "predictions by what a bundle was taught; choose gate"
                        : mode->streams_all ? "a mode that reads every expert in order"
                                            : NULL;
     if (options->device == NULL && options->vram_bytes > 0)
@@ -348,6 +363,9 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
         request.table_bytes += (uint64_t)(1 + moec_route_takes_low(&engine->route)) *
                                moec_config_moe_count(&engine->bundle->config) *
                                engine->bundle->config.n_expert * sizeof(uint64_t);
+    if (engine->predictor.n_layer > 0)
+        request.table_bytes += moec_expert_predictor_bytes(&engine->predictor) +
+                               engine->n_sessions * moec_guesser_bytes(&engine->predictor);
     if (options->trace != NULL) {
         const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
         request.table_bytes += moec_trace_bytes(&trace);
@@ -479,6 +497,7 @@ static void release_engine(struct moert_engine *engine)
     moec_engine_chat_free(engine->chat);
     moec_sparsity_free(engine->sparsity);
     moec_record_parts_release(&engine->parts);
+    moec_expert_predictor_release(&engine->predictor);
     moec_bundle_close(engine->bundle);
     free(engine->compute_ns);
     free(engine->record_bytes[0]);
@@ -514,6 +533,7 @@ enum moert_status moert_engine_floor(const char *path, const struct moert_option
     moec_engine_chat_free(engine.chat);
     moec_sparsity_free(engine.sparsity);
     moec_record_parts_release(&engine.parts);
+    moec_expert_predictor_release(&engine.predictor);
     moec_bundle_close(engine.bundle);
     return moert_to_public(status, &ours, err);
 }

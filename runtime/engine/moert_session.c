@@ -36,6 +36,8 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
                                &session->experts.experts, engine->plan.max_tokens, err));
     if (engine->int8)
         MOEC_TRY(moec_forward_use_int8(&session->forward, err));
+    if (engine->predictor.n_layer > 0)
+        MOEC_TRY(moec_forward_use_predictor(&session->forward, &engine->predictor, err));
     if (engine->gpu != NULL) {
         MOEC_TRY(moec_gpu_backend_create(engine->gpu->model, engine->gpu->kernels, engine->plan.max_tokens,
                                          engine->gpu->cooperates, &session->backend, err));

@@ -172,6 +172,7 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
         MOEC_TRY(moec_preload_create(&setup, &cache->preload, err));
         cache->experts.wants_choices = true;
         cache->experts.wants_next_gate = cache->options.predictor->needs_next_gate;
+        cache->experts.wants_next_learned = cache->options.predictor->needs_learned;
     }
     return MOEC_OK;
 }

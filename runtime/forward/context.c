@@ -1,5 +1,6 @@
 #include "runtime/forward/context.h"
 
+#include "runtime/forward/guesser.h"
 #include "runtime/forward/offload.h"
 #include "runtime/forward/rounded.h"
 #include "runtime/forward/scratch.h"
@@ -123,8 +124,10 @@ void moec_forward_release(struct moec_forward *forward)
     forward->backend = NULL;
     free(forward->scratch);
     free(forward->rounded);
+    free(forward->guesser);
     forward->scratch = NULL;
     forward->rounded = NULL;
+    forward->guesser = NULL;
     forward->scratch_bytes = 0;
 }
 
@@ -139,4 +142,11 @@ enum moec_status moec_forward_use_int8(struct moec_forward *forward, struct moec
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the int8 arithmetic does not run on a device yet");
     return moec_rounded_create(&forward->model->config, forward->max_tokens, forward->kernels,
                                &forward->rounded, err);
+}
+
+enum moec_status moec_forward_use_predictor(struct moec_forward *forward,
+                                            const struct moec_expert_predictor *predictor,
+                                            struct moec_error *err)
+{
+    return moec_guesser_create(predictor, &forward->guesser, err);
 }

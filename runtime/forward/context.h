@@ -48,6 +48,8 @@ struct moec_decider;
 struct moec_sparsity;
 struct moec_kv_lender;
 struct moec_rounded;
+struct moec_guesser;
+struct moec_expert_predictor;
 struct moec_backend;
 
 /* A plain value that no step changes. To run the same pass with other experts, another choice or an observer,
@@ -76,6 +78,7 @@ struct moec_forward {
     struct moec_scratch *scratch; /* the working memory, owned: see above */
     uint64_t scratch_bytes;
     struct moec_rounded *rounded; /* owned as the scratch; NULL = the canonical arithmetic */
+    struct moec_guesser *guesser; /* likewise (runtime/forward/guesser.h); NULL = nothing learned predicts */
 };
 
 /* Allocates working memory for batches of up to max_tokens; afterwards nothing allocates. The byte count for
@@ -108,6 +111,13 @@ void moec_forward_return_experts(struct moec_forward *forward);
  * moec_forward_int8_bytes more. Before the forward pass is copied. */
 uint64_t moec_forward_int8_bytes(const struct moec_config *config, uint32_t max_tokens);
 MOEC_WARN_UNUSED enum moec_status moec_forward_use_int8(struct moec_forward *forward, struct moec_error *err);
+
+/* Answers of routers from here on carry what a learned predictor, which is borrowed, makes of their inputs,
+ * for sources that want it and for the trace. Not with a backend, whose inputs are in its own memory. Before
+ * the forward pass is copied. */
+MOEC_WARN_UNUSED enum moec_status moec_forward_use_predictor(struct moec_forward *forward,
+                                                             const struct moec_expert_predictor *predictor,
+                                                             struct moec_error *err);
 
 static inline struct moec_scratch *moec_forward_scratch(const struct moec_forward *forward)
 {

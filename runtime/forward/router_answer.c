@@ -1,5 +1,6 @@
 #include "runtime/forward/router_answer.h"
 
+#include "runtime/forward/guesser.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/policy/scored.h"
 
@@ -56,6 +57,12 @@ static void keep_choices(const struct moec_forward *forward, const struct moec_r
     last->hidden = routed->hidden;
 }
 
+/* How many experts of the next layer an answer names. */
+static uint32_t named_experts(const struct moec_config *config, uint32_t n_tok)
+{
+    return n_tok == 1 ? moec_min_u32(2 * config->top_k, config->n_expert) : config->n_expert;
+}
+
 static enum moec_status add_next_gate(const struct moec_forward *forward, const struct moec_routed *routed,
                                       struct moec_router_answer *answer, struct moec_error *err)
 {
@@ -65,13 +72,26 @@ static enum moec_status add_next_gate(const struct moec_forward *forward, const 
     if (next == NO_LAYER)
         return MOEC_OK;
     MOEC_TRY(moec_router_preview(forward, next, routed->n_tok, routed->normed, scratch->gate_sums, err));
-    answer->n_next_gate =
-        routed->n_tok == 1 ? moec_min_u32(2 * config->top_k, config->n_expert) : config->n_expert;
+    answer->n_next_gate = named_experts(config, routed->n_tok);
     for (uint32_t e = 0; e < config->n_expert; e++)
         scratch->next_gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
     moec_scored_order(scratch->next_gate, config->n_expert, answer->n_next_gate);
     answer->next_gate = scratch->next_gate;
     return MOEC_OK;
+}
+
+static void add_next_learned(const struct moec_forward *forward, const struct moec_routed *routed,
+                             struct moec_router_answer *answer)
+{
+    const struct moec_config *config = &forward->model->config;
+    const uint32_t n = named_experts(config, routed->n_tok);
+    const int32_t ordinal = moec_config_moe_ordinal(config, routed->layer);
+    if (!moec_guesser_batch(forward->guesser, forward->kernels, (uint32_t)ordinal, routed->n_tok,
+                            routed->normed, moec_forward_scratch(forward)->stride, routed->routing->experts,
+                            config->top_k, n))
+        return;
+    answer->next_learned = forward->guesser->list;
+    answer->n_next_learned = n;
 }
 
 enum moec_status moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed,
@@ -100,6 +120,8 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
     const bool is_guessed = is_answer && source->ops->guess != NULL && source->ops->wants_guess(source);
     if (has_trace || (is_guessed && source->wants_next_gate))
         MOEC_TRY(add_next_gate(forward, routed, &answer, err));
+    if (forward->guesser != NULL && (has_trace || (is_guessed && source->wants_next_learned)))
+        add_next_learned(forward, routed, &answer);
     if (is_guessed)
         source->ops->guess(source, &answer);
     moec_trace_answer(forward->trace, &answer, forward->model->config.top_k, answered_ns);

@@ -59,6 +59,10 @@ struct moec_router_answer {
      * falling score, ties to the lower index. NULL in a stack's last MoE layer. */
     const struct moec_scored_expert *next_gate;
     uint32_t n_next_gate;
+    /* The same by the bundle's learned predictor: how likely each token chooses them, summed over the tokens.
+     * NULL too where the bundle has none. */
+    const struct moec_scored_expert *next_learned;
+    uint32_t n_next_learned;
     /* (n_active) holds what `active` holds, or NULL: a source may put them into the order in which it wants
      * them to be acquired, such as what it has before what it must read. */
     uint32_t *order;
@@ -90,7 +94,7 @@ struct moec_experts_ops {
     void (*expect)(struct moec_experts *self, const struct moec_router_answer *answer);
 
     /* Optional (NULL, both): whether the source would now predict what the next layer needs, asked after
-     * expect; and if so the same answer with next_gate, where the source wants that. */
+     * expect; and if so the same answer with next_gate and next_learned, where the source wants them. */
     bool (*wants_guess)(struct moec_experts *self);
     void (*guess)(struct moec_experts *self, const struct moec_router_answer *answer);
 
@@ -148,10 +152,11 @@ struct moec_experts {
     const struct moec_experts_ops *ops;
     /* Experts that may be held at once; 0 and 1 mean that each is released before the next. */
     uint32_t max_held;
-    uint32_t n_form;      /* forms that may be asked for; 0 and 1 mean form 0 alone */
-    bool wants_choices;   /* answers carry experts, weights, last_experts and last_weights */
-    bool wants_next_gate; /* answers that are to be guessed from carry next_gate */
-    bool gives_parts;     /* gate and down rows are there after need and await alone */
+    uint32_t n_form;         /* forms that may be asked for; 0 and 1 mean form 0 alone */
+    bool wants_choices;      /* answers carry experts, weights, last_experts and last_weights */
+    bool wants_next_gate;    /* answers that are to be guessed from carry next_gate */
+    bool wants_next_learned; /* and next_learned */
+    bool gives_parts;        /* gate and down rows are there after need and await alone */
 };
 
 /* Whether the source offers the request's form. Errors: MOEC_ERR_USAGE. */

@@ -4,13 +4,8 @@
 #include <string.h>
 
 const struct moec_predict_ops *const moec_predictors[] = {
-    &moec_predict_none,
-    &moec_predict_frequency,
-    &moec_predict_path,
-    &moec_predict_gate,
-    &moec_predict_path_gate,
-    &moec_predict_token,
-    NULL,
+    &moec_predict_none,      &moec_predict_frequency, &moec_predict_path,  &moec_predict_gate,
+    &moec_predict_path_gate, &moec_predict_learned,   &moec_predict_token, NULL,
 };
 
 enum moec_status moec_predict_find(const char *name, const struct moec_predict_ops **out,

@@ -29,8 +29,9 @@ struct moec_predict_ops {
     const char *name;
     bool needs_paths; /* refused without a path table */
     bool needs_next_gate;
-    bool knows_tokens; /* has layers that route by token read as soon as the token is known, before any guess
-                        */
+    bool needs_learned; /* refused without a learned predictor in the bundle */
+    bool knows_tokens;  /* has layers that route by token read as soon as the token is known, before any guess
+                         */
     uint64_t (*state_bytes)(const struct moec_predict_setup *setup);
     MOEC_WARN_UNUSED enum moec_status (*create)(const struct moec_predict_setup *setup,
                                                 struct moec_predict **out, struct moec_error *err);
@@ -56,6 +57,10 @@ extern const struct moec_predict_ops moec_predict_gate;      /* the next layer's
  * add little but before layer 0, where they know the frequencies. */
 extern const struct moec_predict_ops moec_predict_path_gate;
 
+/* The bundle's learned predictor (formats/model/expert_predictor.h; FloE 3.3.1). Before layer 0 the layer's
+ * frequencies, where the bundle knows them. */
+extern const struct moec_predict_ops moec_predict_learned;
+
 /* What is known, and no guess: experts of layers that route by token (EdgeMoE III-C, hash layers), all layers
  * at once as soon as the token is there. Nothing of other layers. */
 extern const struct moec_predict_ops moec_predict_token;
@@ -63,7 +68,8 @@ extern const struct moec_predict_ops moec_predict_token;
 /* All of them, in the order of the list above, ended by NULL. */
 extern const struct moec_predict_ops *const moec_predictors[];
 
-/* "none", "frequency", "path", "gate", "path+gate", "token". Errors: MOEC_ERR_USAGE, naming those that exist.
+/* "none", "frequency", "path", "gate", "path+gate", "learned", "token". Errors: MOEC_ERR_USAGE, naming those
+ * that exist.
  */
 MOEC_WARN_UNUSED enum moec_status moec_predict_find(const char *name, const struct moec_predict_ops **out,
                                                     struct moec_error *err);

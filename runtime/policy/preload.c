@@ -340,6 +340,8 @@ static struct moec_router_answer answer_for_next(const struct moec_predict_setup
     next.weights = next.last_weights = NULL;
     next.next_gate = NULL;
     next.n_next_gate = 0;
+    next.next_learned = NULL;
+    next.n_next_learned = 0;
     next.n_tok = ordinal < model->n_encoder ? 1 : answer->n_tok;
     return next;
 }

@@ -175,9 +175,10 @@ static bool record_answer(struct moec_trace *trace, const struct moec_router_ans
     const bool has_choices = answer->experts != NULL && answer->weights != NULL;
     const size_t n_choice = has_choices ? (size_t)answer->n_tok * top_k : 0;
     const size_t active_bytes = answer->n_active * sizeof *answer->active,
-                 gate_bytes = answer->n_next_gate * sizeof *answer->next_gate;
+                 gate_bytes = answer->n_next_gate * sizeof *answer->next_gate,
+                 learned_bytes = answer->n_next_learned * sizeof *answer->next_learned;
     (void)pthread_mutex_lock(&trace->lock);
-    struct event *event = take(trace, sizeof *event + active_bytes + gate_bytes +
+    struct event *event = take(trace, sizeof *event + active_bytes + gate_bytes + learned_bytes +
                                           n_choice * (sizeof(uint32_t) + sizeof(float)));
     if (event != NULL) {
         uint8_t *at = (uint8_t *)(event + 1);
@@ -189,6 +190,8 @@ static bool record_answer(struct moec_trace *trace, const struct moec_router_ans
         copy(&at, answer->active, active_bytes);
         if (gate_bytes > 0)
             copy(&at, answer->next_gate, gate_bytes);
+        if (learned_bytes > 0)
+            copy(&at, answer->next_learned, learned_bytes);
         if (has_choices) {
             copy(&at, answer->experts, n_choice * sizeof(uint32_t));
             copy(&at, answer->weights, n_choice * sizeof(float));
@@ -219,6 +222,8 @@ static void write_answer(struct moec_trace_text *text, struct event *event)
     at += answer.n_active * sizeof *answer.active;
     answer.next_gate = (const struct moec_scored_expert *)(const void *)at;
     at += answer.n_next_gate * sizeof *answer.next_gate;
+    answer.next_learned = (const struct moec_scored_expert *)(const void *)at;
+    at += answer.n_next_learned * sizeof *answer.next_learned;
     answer.experts = event->of.answer.has_choices ? (const uint32_t *)(const void *)at : NULL;
     answer.weights = (const float *)(const void *)(at + n_choice * sizeof(uint32_t));
     moec_trace_text_answer(text, &answer, event->of.answer.top_k, event->of.answer.now_ns);

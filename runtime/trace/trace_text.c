@@ -246,15 +246,16 @@ void moec_trace_text_span(struct moec_trace_text *text, const struct moec_trace_
     put(text, "}}");
 }
 
-static void put_next_gate(struct moec_trace_text *text, const struct moec_router_answer *answer)
+static void put_scored(struct moec_trace_text *text, const char *experts, const char *scores,
+                       const struct moec_scored_expert *list, uint32_t n)
 {
-    put(text, ",\"next_gate\":[");
-    for (uint32_t i = 0; i < answer->n_next_gate; i++)
-        put(text, "%s%" PRIu32, i > 0 ? "," : "", answer->next_gate[i].expert);
-    put(text, "],\"next_scores\":[");
-    for (uint32_t i = 0; i < answer->n_next_gate; i++) {
+    put(text, ",\"%s\":[", experts);
+    for (uint32_t i = 0; i < n; i++)
+        put(text, "%s%" PRIu32, i > 0 ? "," : "", list[i].expert);
+    put(text, "],\"%s\":[", scores);
+    for (uint32_t i = 0; i < n; i++) {
         put(text, "%s", i > 0 ? "," : "");
-        put_float(text, answer->next_gate[i].score);
+        put_float(text, list[i].score);
     }
     put(text, "]");
 }
@@ -273,7 +274,9 @@ void moec_trace_text_answer(struct moec_trace_text *text, const struct moec_rout
         put_floats(text, "weights", answer->weights, n);
     }
     if (answer->n_next_gate > 0)
-        put_next_gate(text, answer);
+        put_scored(text, "next_gate", "next_scores", answer->next_gate, answer->n_next_gate);
+    if (answer->n_next_learned > 0)
+        put_scored(text, "next_learned", "next_learned_scores", answer->next_learned, answer->n_next_learned);
     put(text, "}}");
 }
 

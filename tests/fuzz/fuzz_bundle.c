@@ -3,6 +3,8 @@
 #include "formats/bundle/bundle_format.h"
 
 #include "formats/base/bytes.h"
+#include "formats/bundle/bundle_predictor.h"
+#include "runtime/forward/guesser.h"
 #include "runtime/kernels/kernels.h"
 
 #include <fcntl.h>
@@ -86,6 +88,23 @@ static void use_paths(const struct moec_path_table *paths)
     free(out);
 }
 
+static void use_predictor(const struct moec_bundle *bundle)
+{
+    const uint32_t none = UINT32_MAX;
+    struct moec_expert_predictor predictor;
+    struct moec_guesser *guesser = NULL;
+    float *input = calloc(bundle->config.n_embd, sizeof *input);
+    if (moec_bundle_load_predictor(bundle, &predictor, NULL) != MOEC_OK)
+        abort(); /* the bundle has opened */
+    if (input != NULL && predictor.n_layer > 0 && moec_guesser_create(&predictor, &guesser, NULL) == MOEC_OK)
+        for (uint32_t s = 0; s < predictor.n_layer; s++)
+            (void)moec_guesser_batch(guesser, moec_kernels_best(), s, 1, input, bundle->config.n_embd, &none,
+                                     1, 1);
+    free(guesser);
+    free(input);
+    moec_expert_predictor_release(&predictor);
+}
+
 /* Decodes one weight row of each record: layouts must lie within what was read. */
 static void use_records(const struct moec_bundle *bundle)
 {
@@ -121,6 +140,7 @@ static void use_bundle(const char *path)
         if (bundle->paths.n_layer > 0)
             use_paths(&bundle->paths);
         use_records(bundle);
+        use_predictor(bundle);
         if (moec_bundle_load_dense(bundle, &dense, &err) == MOEC_OK)
             moec_dense_release(&dense);
         moec_bundle_close(bundle);

@@ -16,6 +16,16 @@ static bool is_chosen(const uint32_t *experts, uint64_t n, uint32_t expert)
     return false;
 }
 
+static void check_scored(const struct moec_replay *replay, uint64_t first, uint32_t n)
+{
+    require(n <= replay->n_expert);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct moec_scored_expert *one = &replay->scored[first + i];
+        require(one->expert < replay->n_expert && isfinite(one->score));
+        require(i == 0 || one->score <= one[-1].score);
+    }
+}
+
 static void check_answer(const struct moec_replay *replay, const struct moec_replay_answer *answer,
                          uint32_t n_tok)
 {
@@ -23,7 +33,7 @@ static void check_answer(const struct moec_replay *replay, const struct moec_rep
     const bool is_limited = replay->spans != NULL;
     const uint32_t *active = replay->active + answer->active, *experts = replay->experts + answer->choices;
     require((answer->n_active >= 1 || is_limited) && answer->n_active <= replay->n_expert);
-    require(answer->n_next_gate <= replay->n_expert && answer->done_ns >= answer->answered_ns);
+    require(answer->done_ns >= answer->answered_ns);
     for (uint32_t i = 0; i < answer->n_active; i++) {
         require(active[i] < replay->n_expert && (i == 0 || active[i] > active[i - 1]));
         require(is_chosen(experts, n, active[i]));
@@ -33,11 +43,8 @@ static void check_answer(const struct moec_replay *replay, const struct moec_rep
         require(isfinite(weight));
         require((is_limited && weight == 0) || is_chosen(active, answer->n_active, experts[i]));
     }
-    for (uint32_t i = 0; i < answer->n_next_gate; i++) {
-        const struct moec_scored_expert *gate = &replay->next_gate[answer->next_gate + i];
-        require(gate->expert < replay->n_expert && isfinite(gate->score));
-        require(i == 0 || gate->score <= gate[-1].score);
-    }
+    check_scored(replay, answer->next_gate, answer->n_next_gate);
+    check_scored(replay, answer->next_learned, answer->n_next_learned);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -62,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (s >= span.first && s < span.end)
                 check_answer(&replay, answer, replay.n_tok[step]);
             else
-                require(answer->n_active == 0 && answer->n_next_gate == 0);
+                require(answer->n_active == 0 && answer->n_next_gate + answer->n_next_learned == 0);
         }
     }
     moec_replay_release(&replay);

@@ -209,6 +209,29 @@ static void test_predict__gate_is_the_next_routers(void **state)
     predict->ops->destroy(predict);
 }
 
+/* What was learned is passed on; before layer 0, where it says nothing, the layer's frequencies speak. */
+static void test_predict__learned_is_the_bundles(void **state)
+{
+    (void)state;
+    static const struct moec_scored_expert learned[] = {{4, .75f}, {1, .5f}, {3, 0}};
+    const struct moec_path_table table = table_make();
+    struct moec_scored_expert out[E];
+    double scores[E];
+    struct moec_predict *predict = predictor_make(&moec_predict_learned, &table);
+    struct moec_router_answer answer = answer_make(0, 1);
+    answer.next_learned = learned;
+    answer.n_next_learned = 3;
+    assert_int_equal(predict->ops->rank(predict, &answer, 1, out), 2);
+    assert_memory_equal(out, learned, 2 * sizeof *learned);
+    answer = answer_make(S - 1, 1);
+    frequency_directly(&table, 0, 1, scores);
+    check_ranking(out, predict->ops->rank(predict, &answer, 0, out), 2 * K, scores);
+    predict->ops->destroy(predict);
+    predict = predictor_make(&moec_predict_learned, NULL);
+    assert_int_equal(predict->ops->rank(predict, &answer, 0, out), 0);
+    predict->ops->destroy(predict);
+}
+
 static void test_predict__path_and_gate_agree_with_both(void **state)
 {
     (void)state;
@@ -238,9 +261,9 @@ static void test_predict__names_are_found_and_tables_asked_for(void **state)
     const struct moec_predict_ops *ops = NULL;
     struct moec_predict *predict = NULL;
     struct moec_path_table other = table_make(), none = {0};
-    const char *const names[] = {"none", "frequency", "path", "gate", "path+gate", "token"};
+    const char *const names[] = {"none", "frequency", "path", "gate", "path+gate", "learned", "token"};
     other.n_expert = E + 1;
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 7; i++) {
         assert_ok(moec_predict_find(names[i], &ops, &err), err);
         assert_ptr_equal(ops, moec_predictors[i]);
         assert_string_equal(ops->name, names[i]);
@@ -258,7 +281,7 @@ static void test_predict__names_are_found_and_tables_asked_for(void **state)
         ops->destroy(NULL);
     }
     err = (struct moec_error){0};
-    assert_null(moec_predictors[6]);
+    assert_null(moec_predictors[7]);
     assert_int_equal(moec_predict_find("oracle", &ops, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "path+gate"));
     predict = predictor_make(&moec_predict_none, NULL);
@@ -274,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_predict__single_keys_serve_when_the_layer_before_is_unknown),
         cmocka_unit_test(test_predict__frequency_is_the_layers),
         cmocka_unit_test(test_predict__gate_is_the_next_routers),
+        cmocka_unit_test(test_predict__learned_is_the_bundles),
         cmocka_unit_test(test_predict__path_and_gate_agree_with_both),
         cmocka_unit_test(test_predict__names_are_found_and_tables_asked_for),
     };

@@ -99,7 +99,9 @@ static struct moec_router_answer make_answer(const struct fixture *f, uint32_t s
                                        .experts = experts,
                                        .weights = weights,
                                        .next_gate = ordinal + 1 < SAMPLE_MOE ? gate : NULL,
-                                       .n_next_gate = ordinal + 1 < SAMPLE_MOE ? E : 0};
+                                       .n_next_gate = ordinal + 1 < SAMPLE_MOE ? E : 0,
+                                       .next_learned = ordinal + 1 < SAMPLE_MOE ? gate + 1 : NULL,
+                                       .n_next_learned = ordinal + 1 < SAMPLE_MOE ? E - 1 : 0};
 }
 
 static const uint32_t step_tokens[] = {5, 1, 1};
@@ -176,8 +178,12 @@ static void check_answer(const struct fixture *f, const struct moec_replay *repl
     assert_memory_equal(replay->weights + answer->choices, expected.weights, n * sizeof(float));
     assert_int_equal(answer->n_next_gate, expected.n_next_gate);
     if (expected.n_next_gate > 0)
-        assert_memory_equal(replay->next_gate + answer->next_gate, expected.next_gate,
+        assert_memory_equal(replay->scored + answer->next_gate, expected.next_gate,
                             expected.n_next_gate * sizeof *expected.next_gate);
+    assert_int_equal(answer->n_next_learned, expected.n_next_learned);
+    if (expected.n_next_learned > 0)
+        assert_memory_equal(replay->scored + answer->next_learned, expected.next_learned,
+                            expected.n_next_learned * sizeof *expected.next_learned);
     assert_int_equal(answer->stall_ns, 1250);
     assert_int_equal(answer->done_ns - answer->answered_ns, 4000);
     if (step + ordinal > 0)
@@ -196,7 +202,7 @@ static void test_trace__reads_back_exactly(void **state)
     assert_status(moec_replay_load(f->trace_path, &replay, &err), MOEC_OK, err);
     check_setup(f, &replay);
     assert_int_equal(replay.n_step, N_STEP);
-    assert_true(replay.has_next_gate && replay.has_times);
+    assert_true(replay.has_next_gate && replay.has_next_learned && replay.has_times);
     for (uint32_t step = 0; step < N_STEP; step++) {
         assert_int_equal(replay.n_tok[step], step_tokens[step]);
         for (uint32_t ordinal = 0; ordinal < SAMPLE_MOE; ordinal++)
@@ -505,6 +511,8 @@ static void test_trace__damaged_files_are_refused(void **state)
         {"\"next_gate\":[5,4", "\"next_gate\":[5,5"},
         {"\"next_gate\":[5,4", "\"next_gate\":[4"},
         {"\"next_scores\":[0.", "\"next_scores\":[-0."},
+        {"\"next_learned\":[4,3", "\"next_learned\":[4,4"},
+        {"\"next_learned_scores\":[0.", "\"next_learned_scores\":[-0."},
         {"\"ph\":\"i\",\"s\":\"t\"", "\"ph\":\"j\",\"s\":\"t\""},
         {"\"cat\":\"stall\"", "\"cat\":7"},
     };

@@ -1,0 +1,264 @@
+#include "cli/options/part_windows.h"
+#include "cli/output/json_output.h"
+#include "cli/output/predictor_output.h"
+#include "cli/output/progress_line.h"
+#include "cli/print/print.h"
+#include "cli/verbs/commands.h"
+#include "compiler/predictor/predictor_train.h"
+#include "formats/bundle/bundle_predictor.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option options[] = {
+    CLI_DATA_OPTIONS,
+    {"test", 0, "FILE", NULL,
+     "Text to judge predictors on (default: the windows of --data that certify, which none learned from).",
+     CLI_INPUT},
+    {"max-share", 0, "SHARE", NULL, "Of the bundle that the predictor may take (default 2%).", 0},
+    {"samples", 0, "N", NULL,
+     "Windows to draw of --data (default: all up to 768; at least 32): half judge, the others teach.", 0},
+    {"search-samples", 0, "N", NULL, "Windows to learn from (at most 256 by default).", CLI_RARE},
+    {"certificate-samples", 0, "N", NULL, "Windows to judge on, of --test too (at most 512 by default).",
+     CLI_RARE},
+    {"output", 'o', "OUT.moec", NULL,
+     "The bundle with its predictor; may be MODEL.moec itself, as by default.", CLI_OUTPUT | CLI_IN_PLACE},
+    {"json", 0, NULL, NULL, "Print what was done as JSON, with figures of each layer.", 0},
+    CLI_MACHINE_OPTIONS,
+    {0},
+};
+
+struct predict_job {
+    const struct cli_args *args;
+    const char *path, *output; /* NULL: nothing is learned */
+    double max_share;
+    struct cli_measure_options measure;
+    struct moec_source source;
+    struct cli_part_windows data, test;
+    struct moec_windows teaching, judging;
+    struct moec_expert_predictor predictor;
+    struct moec_predictor_study study;
+    size_t n_bytes; /* of the section */
+    struct cli_progress progress;
+};
+
+static enum moec_status show_progress(void *context, const char *phase, double done, double total)
+{
+    struct predict_job *job = context;
+    cli_progress_show(&job->progress, phase, done, total);
+    return MOEC_OK;
+}
+
+static void show_note(void *context, const char *line)
+{
+    struct predict_job *job = context;
+    if (job->progress.is_verbose)
+        cli_progress_note(&job->progress, line);
+}
+
+/* ---- inputs ---- */
+
+static enum moec_status read_options(struct predict_job *job, struct moec_error *err)
+{
+    static const char *const idle[] = {"max-share", "samples", "search-samples", "output"};
+    const struct cli_args *args = job->args;
+    const bool learns = cli_has(args, "data");
+    job->max_share = MOEC_PREDICTOR_SHARE;
+    if (!learns && !cli_has(args, "test"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "no text: give --data FILE to learn from, or --test FILE to judge on");
+    for (size_t i = 0; i < sizeof idle / sizeof *idle && !learns; i++)
+        if (cli_has(args, idle[i]))
+            return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --data", idle[i]);
+    MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
+    if (cli_has(args, "max-share"))
+        MOEC_TRY(cli_fraction(args, "max-share", &job->max_share, err));
+    job->measure.parts.no_select = true;
+    job->path = args->positional[0];
+    if (learns)
+        job->output = cli_has(args, "output") ? cli_text(args, "output") : job->path;
+    return MOEC_OK;
+}
+
+static enum moec_status open_bundle(struct predict_job *job, struct moec_error *err)
+{
+    const struct cli_measure_options *measure = &job->measure;
+    MOEC_TRY(moec_source_open(job->path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens,
+                              &job->source, err));
+    if (job->source.bundle != NULL)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "'%s' is a checkpoint, expected a bundle, whose own weights choose the experts",
+                     job->path);
+}
+
+static enum moec_status make_windows(struct predict_job *job, struct moec_error *err)
+{
+    struct cli_measure_options test = job->measure;
+    if (job->output != NULL) {
+        MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "a predictor", &job->data, err));
+        MOEC_TRY(moec_windows_part(&job->data.windows, MOEC_PART_SEARCH, &job->teaching, err));
+    }
+    if (!cli_has(job->args, "test"))
+        return moec_windows_part(&job->data.windows, MOEC_PART_CERTIFICATE, &job->judging, err);
+    test.data = cli_text(job->args, "test");
+    test.n_sample = job->measure.parts.n_part[MOEC_PART_CERTIFICATE] > 0
+                        ? job->measure.parts.n_part[MOEC_PART_CERTIFICATE]
+                        : MOEC_DEFAULT_CERTIFICATE_WINDOWS;
+    MOEC_TRY(cli_whole_windows_make(&test, &job->source, "a predictor", &job->test, err));
+    return moec_windows_part(&job->test.windows, MOEC_PART_ALL, &job->judging, err);
+}
+
+/* ---- result ---- */
+
+static void json_learned(const struct predict_job *job, struct moec_json_out *root)
+{
+    struct moec_json_out *layers = moec_json_out_array();
+    moec_json_out_string(root, "file", job->output);
+    moec_json_out_u64(root, "predictor_bytes", job->n_bytes);
+    moec_json_out_u64(root, "learned_tokens", job->predictor.n_token);
+    for (uint32_t s = 0; s < job->predictor.n_layer; s++) {
+        if (job->predictor.layers[s].is_known)
+            moec_json_out_u64(layers, NULL, job->predictor.layers[s].n_hidden);
+        else
+            moec_json_out_null(layers, NULL);
+    }
+    moec_json_out_node(root, "hidden_units", layers);
+}
+
+static enum moec_status print_result(const struct predict_job *job, bool is_written, struct moec_error *err)
+{
+    if (cli_has(job->args, "json")) {
+        struct moec_json_out *root = cli_json_predictors(&job->study, job->source.config);
+        if (is_written)
+            json_learned(job, root);
+        return cli_print_json(root, err);
+    }
+    cli_print_predictors(&job->study);
+    cli_print_predictor_verdict(&job->study);
+    if (is_written)
+        cli_print(stdout,
+                  "wrote '%s' with a predictor of %zu bytes, learned from %" PRIu64 " tokens\n"
+                  "to use it: moec run %s -p TEXT --memory SIZE --predict learned --stats\n",
+                  job->output, job->n_bytes, job->predictor.n_token, job->output);
+    return MOEC_OK;
+}
+
+/* ---- work ---- */
+
+static enum moec_status learn(struct predict_job *job, const struct moec_progress *progress,
+                              struct moec_error *err)
+{
+    const struct moec_predictor_job training = {
+        .model = job->source.model,
+        .experts = job->source.experts,
+        .kernels = job->measure.kernels,
+        .n_threads = job->measure.n_threads,
+        .windows = &job->teaching,
+        .most_bytes = (uint64_t)(job->max_share * (double)job->source.bundle->file.n_bytes),
+        .work_bytes = job->measure.work_bytes,
+        .seed = job->measure.seed};
+    MOEC_TRY(moec_predictor_train(&training, progress, &job->predictor, err));
+    memcpy(job->predictor.data_digest, job->data.rows.digest, sizeof job->predictor.data_digest);
+    return MOEC_OK;
+}
+
+static enum moec_status judge(struct predict_job *job, const struct moec_progress *progress,
+                              struct moec_error *err)
+{
+    const struct moec_predictor_study_job study = {.model = job->source.model,
+                                                   .experts = job->source.experts,
+                                                   .kernels = job->measure.kernels,
+                                                   .n_threads = job->measure.n_threads,
+                                                   .windows = &job->judging,
+                                                   .paths = &job->source.bundle->paths,
+                                                   .predictor = &job->predictor,
+                                                   .work_bytes = job->measure.work_bytes};
+    return moec_predictor_study_run(&study, progress, &job->study, err);
+}
+
+/* A predictor that guesses no better than what needs no bytes stays out of the bundle. */
+static enum moec_status keep(struct predict_job *job, struct moec_error *err)
+{
+    const struct moec_study_share *gain = &job->study.gain[0];
+    if (!(gain->low > 0))
+        return moec_fail(
+            err, MOEC_ERR_TARGET,
+            "what was learned names %.2f points more of the next layer's experts than its router "
+            "does (%.2f to %.2f), which is no proven gain; nothing was written: use --predict "
+            "gate, or give more text",
+            100 * gain->value, 100 * gain->low, 100 * gain->high);
+    job->predictor.recall = job->study.predictors[MOEC_STUDIED_LEARNED].recall[0].value;
+    job->predictor.gate_recall = job->study.predictors[MOEC_STUDIED_GATE].recall[0].value;
+    return moec_bundle_put_predictor(job->path, &job->predictor, job->output, &job->n_bytes, err);
+}
+
+static enum moec_status predict(struct predict_job *job, struct moec_error *err)
+{
+    const struct moec_progress progress = {.report = show_progress, .note = show_note, .context = job};
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(read_options(job, err));
+    cli_progress_init(&job->progress, "predict", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
+    MOEC_TRY(open_bundle(job, err));
+    MOEC_TRY(make_windows(job, err));
+    if (job->output != NULL)
+        MOEC_TRY(learn(job, &progress, err));
+    else
+        MOEC_TRY(moec_bundle_load_predictor(job->source.bundle, &job->predictor, err));
+    MOEC_TRY(judge(job, &progress, err));
+    if (job->output != NULL)
+        status = keep(job, err);
+    cli_progress_end(&job->progress);
+    struct moec_error print_error = {0};
+    const enum moec_status printed =
+        print_result(job, job->output != NULL && status == MOEC_OK, &print_error);
+    if (status == MOEC_OK && printed != MOEC_OK)
+        return moec_fail(err, printed, "%s", print_error.message);
+    return status;
+}
+
+static int run_predict(const struct cli_args *args)
+{
+    struct predict_job job = {.args = args};
+    struct moec_error err = {0};
+    const enum moec_status status = predict(&job, &err);
+    cli_progress_end(&job.progress);
+    moec_predictor_study_release(&job.study);
+    moec_expert_predictor_release(&job.predictor);
+    moec_windows_release(&job.teaching);
+    moec_windows_release(&job.judging);
+    cli_part_windows_release(&job.data);
+    cli_part_windows_release(&job.test);
+    moec_source_close(&job.source);
+    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_predict = {
+    .name = "predict",
+    .model = CLI_BUNDLE,
+    .summary = "teach a bundle which experts its next layer will need",
+    .usage = "MODEL.moec --data FILE",
+    .about =
+        "Learns, for each layer with experts, to name those of the next one from what this layer's router "
+        "reads and chooses, and writes that into the bundle. moec run, chat and bench --predict learned "
+        "then read the named experts from storage early. The text stays the same.\n"
+        "It also shows which share of the experts each predictor names, on text that none learned from. With "
+        "--test alone nothing is learned or written: what the bundle has is judged.",
+    .details =
+        "A perceptron of one layer, or of one beside two where that is worth its bytes, is fitted for each "
+        "layer with the bundle's own weights, on the windows of --data that do not certify; an eighth of "
+        "them "
+        "says when to stop. The rest of --data, or --test, judges. Where what was learned is no better than "
+        "the next layer's router asked early (--predict gate), nothing is written and the exit status is 1. "
+        "The result depends on --seed, not on --threads or --cpu.",
+    .examples = "moec predict model.moec --data calibration.txt\n"
+                "moec run model.moec -p \"Once upon a time\" --memory 64MiB --predict learned --stats\n"
+                "moec predict model.moec --test other.txt",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_predict,
+    .is_offline = true,
+};

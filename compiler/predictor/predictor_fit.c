@@ -1,0 +1,410 @@
+#include "compiler/predictor/predictor_fit.h"
+
+#include "formats/base/memory.h"
+#include "profiler/common/random.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BATCH     128u /* tokens of a step */
+#define MAX_TURNS 24u  /* over all tokens */
+#define PATIENCE  3u   /* turns without a better recall */
+#define STEP      3e-3f
+#define DECAY     1e-4f /* of weights, for each step of size 1 */
+#define BETA_1    0.9f
+#define BETA_2    0.999f
+#define EPSILON   1e-8f
+#define LEAST_STD 0.05f /* of an input, of the root mean square of all: below it hardly says anything */
+
+/* The members of a fit within one array. */
+struct shape {
+    size_t stride, hidden_stride; /* floats of a row of inputs, of hidden units */
+    uint32_t n_expert, n_hidden;
+    size_t hidden, out, hidden_bias, bias, n; /* where they begin, and floats in all */
+};
+
+struct fit {
+    const struct moec_predictor_examples *examples;
+    const struct moec_kernels *kernels;
+    struct shape shape;
+    float *mean, *inverse; /* (stride): of the inputs, and one over their standard deviation */
+    float *weights, *best, *gradient, *first, *second; /* (shape.n) each */
+    uint64_t *order;                                   /* (n_train) */
+    /* One batch: (tokens, units) and, below, (units, tokens). */
+    float *x, *h, *score, *more, *back;
+    float *x_t, *h_t, *score_t, *back_t, *out_t;
+    float power_1, power_2; /* of the betas, by the number of steps */
+};
+
+static struct shape shape_of(uint32_t n_input, uint32_t n_expert, uint32_t n_hidden)
+{
+    struct shape shape = {.stride = moec_lanes_padded(n_input),
+                          .hidden_stride = moec_lanes_padded(n_hidden),
+                          .n_expert = n_expert,
+                          .n_hidden = n_hidden};
+    shape.hidden = n_expert * shape.stride;
+    shape.out = shape.hidden + n_hidden * shape.stride;
+    shape.hidden_bias = shape.out + n_expert * shape.hidden_stride;
+    shape.bias = shape.hidden_bias + shape.hidden_stride;
+    shape.n = shape.bias + moec_lanes_padded(n_expert);
+    return shape;
+}
+
+static uint64_t batch_floats(const struct shape *shape)
+{
+    const uint64_t n_expert = moec_lanes_padded(shape->n_expert);
+    return BATCH * (2 * shape->stride + 4 * (uint64_t)shape->hidden_stride + 3 * n_expert) +
+           shape->hidden_stride * n_expert;
+}
+
+uint64_t moec_predictor_fit_bytes(uint32_t n_input, uint32_t n_expert, uint32_t n_hidden)
+{
+    const struct shape shape = shape_of(n_input, n_expert, n_hidden);
+    return (5 * (uint64_t)shape.n + batch_floats(&shape) + 2 * shape.stride) * sizeof(float);
+}
+
+/* ---- life ---- */
+
+static enum moec_status allocate(struct fit *fit, struct moec_error *err)
+{
+    static const char what[] = "a predictor that is being fitted";
+    const struct shape *shape = &fit->shape;
+    const size_t n_expert = moec_lanes_padded(shape->n_expert);
+    const struct {
+        float **array;
+        size_t n;
+    } arrays[] = {
+        {&fit->weights, shape->n},
+        {&fit->best, shape->n},
+        {&fit->gradient, shape->n},
+        {&fit->first, shape->n},
+        {&fit->second, shape->n},
+        {&fit->mean, shape->stride},
+        {&fit->inverse, shape->stride},
+        {&fit->x, BATCH * shape->stride},
+        {&fit->h, BATCH * shape->hidden_stride},
+        {&fit->score, BATCH * n_expert},
+        {&fit->more, BATCH * n_expert},
+        {&fit->back, BATCH * shape->hidden_stride},
+        {&fit->x_t, shape->stride * BATCH},
+        {&fit->h_t, shape->hidden_stride * BATCH},
+        {&fit->score_t, n_expert * BATCH},
+        {&fit->back_t, shape->hidden_stride * BATCH},
+        {&fit->out_t, shape->hidden_stride * n_expert},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        MOEC_TRY(moec_alloc_aligned((void **)arrays[i].array, arrays[i].n, sizeof(float), what, err));
+        memset(*arrays[i].array, 0, arrays[i].n * sizeof(float));
+    }
+    return moec_alloc((void **)&fit->order, fit->examples->n_train, sizeof *fit->order, what, err);
+}
+
+static void release(struct fit *fit)
+{
+    float *const arrays[] = {fit->weights, fit->best, fit->gradient, fit->first,  fit->second, fit->mean,
+                             fit->inverse, fit->x,    fit->h,        fit->score,  fit->more,   fit->back,
+                             fit->x_t,     fit->h_t,  fit->score_t,  fit->back_t, fit->out_t};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]);
+    free(fit->order);
+}
+
+/* ---- the beginning ---- */
+
+static void measure_inputs(struct fit *fit)
+{
+    const struct moec_predictor_examples *examples = fit->examples;
+    double all = 0;
+    for (uint32_t i = 0; i < examples->n_input; i++) {
+        double sum = 0, squares = 0;
+        for (uint32_t t = 0; t < examples->n_train; t++) {
+            const double x = (double)examples->inputs[t * examples->stride + i];
+            sum += x;
+            squares += x * x;
+        }
+        const double mean = sum / examples->n_train, variance = squares / examples->n_train - mean * mean;
+        fit->mean[i] = (float)mean;
+        fit->inverse[i] = variance > 0 ? (float)sqrt(variance) : 0;
+        all += squares / examples->n_train;
+    }
+    const float least = LEAST_STD * (float)sqrt(all / examples->n_input);
+    for (uint32_t i = 0; i < examples->n_input; i++)
+        fit->inverse[i] = 1 / (fit->inverse[i] > least ? fit->inverse[i] : least > 0 ? least : 1);
+}
+
+/* The logit of how often each expert is chosen, and the router, whose logits differ as much as such logits do
+ * where it is scaled to a standard deviation of 2. */
+static void begin_direct(struct fit *fit)
+{
+    const struct moec_predictor_examples *examples = fit->examples;
+    const struct shape *shape = &fit->shape;
+    const float base = logf((float)examples->top_k / (float)(examples->n_expert + 1 - examples->top_k));
+    double squares = 0;
+    for (uint32_t e = 0; e < shape->n_expert; e++) {
+        float *row = fit->weights + e * shape->stride;
+        for (uint32_t i = 0; i < examples->n_input; i++) {
+            row[i] = examples->router[e * shape->stride + i] / fit->inverse[i];
+            squares += (double)row[i] * (double)row[i];
+        }
+        fit->weights[shape->bias + e] = base;
+    }
+    const double size = sqrt(squares / shape->n_expert);
+    const float scale = size > 0 ? (float)(2 / size) : 0;
+    for (size_t i = 0; i < shape->hidden; i++)
+        fit->weights[i] *= scale;
+}
+
+static float drawn(struct moec_random *random)
+{
+    return (float)((double)(moec_random_next(random) >> 40) * 0x1p-23 - 1);
+}
+
+static void begin_hidden(struct fit *fit, struct moec_random *random)
+{
+    const struct shape *shape = &fit->shape;
+    const float size = sqrtf(3.0f / (float)fit->examples->n_input);
+    for (uint32_t u = 0; u < shape->n_hidden; u++)
+        for (uint32_t i = 0; i < fit->examples->n_input; i++)
+            fit->weights[shape->hidden + u * shape->stride + i] = size * drawn(random);
+}
+
+/* ---- a step ---- */
+
+/* to (columns, rows) = from (rows, columns). */
+static void transpose(const float *from, size_t from_stride, uint32_t rows, uint32_t columns, float *to,
+                      size_t to_stride)
+{
+    for (uint32_t r0 = 0; r0 < rows; r0 += 16)
+        for (uint32_t c = 0; c < columns; c++)
+            for (uint32_t r = r0; r < rows && r < r0 + 16; r++)
+                to[c * to_stride + r] = from[r * from_stride + c];
+}
+
+static void load(struct fit *fit, const uint64_t *tokens, uint32_t n)
+{
+    const struct moec_predictor_examples *examples = fit->examples;
+    for (uint32_t t = 0; t < n; t++) {
+        const float *from = examples->inputs + tokens[t] * examples->stride;
+        float *to = fit->x + t * examples->stride;
+        for (uint32_t i = 0; i < examples->n_input; i++)
+            to[i] = (from[i] - fit->mean[i]) * fit->inverse[i];
+    }
+}
+
+/* Logits of a batch. */
+static void forward(struct fit *fit, const float *weights, uint32_t n)
+{
+    const struct shape *shape = &fit->shape;
+    const struct moec_kernels *kernels = fit->kernels;
+    const size_t score_stride = moec_lanes_padded(shape->n_expert);
+    kernels->dot(fit->x, shape->stride, n, weights, shape->stride, shape->n_expert, (uint32_t)shape->stride,
+                 fit->score, score_stride);
+    for (uint32_t t = 0; t < n; t++)
+        kernels->add(weights + shape->bias, shape->n_expert, fit->score + t * score_stride);
+    if (shape->n_hidden == 0)
+        return;
+    kernels->dot(fit->x, shape->stride, n, weights + shape->hidden, shape->stride, shape->n_hidden,
+                 (uint32_t)shape->stride, fit->h, shape->hidden_stride);
+    for (uint32_t t = 0; t < n; t++) {
+        float *row = fit->h + t * shape->hidden_stride;
+        kernels->add(weights + shape->hidden_bias, shape->n_hidden, row);
+        for (uint32_t u = 0; u < shape->n_hidden; u++)
+            row[u] = row[u] > 0 ? row[u] : 0;
+    }
+    kernels->dot(fit->h, shape->hidden_stride, n, weights + shape->out, shape->hidden_stride, shape->n_expert,
+                 (uint32_t)shape->hidden_stride, fit->more, score_stride);
+    kernels->add(fit->more, n * score_stride, fit->score);
+}
+
+/* Logits become what the loss changes by with each. */
+static void differ(struct fit *fit, const uint64_t *tokens, uint32_t n)
+{
+    const struct moec_predictor_examples *examples = fit->examples;
+    const size_t stride = moec_lanes_padded(fit->shape.n_expert);
+    const float part = 1 / (float)n;
+    for (uint32_t t = 0; t < n; t++) {
+        const uint32_t *wanted = examples->wanted + tokens[t] * examples->top_k;
+        float *row = fit->score + t * stride;
+        for (uint32_t e = 0; e < examples->n_expert; e++)
+            row[e] = part / (1 + moec_exp_f32(-row[e]));
+        for (uint32_t i = 0; i < examples->top_k; i++)
+            if (wanted[i] != MOEC_PREDICTOR_NO_EXPERT)
+                row[wanted[i]] -= part;
+    }
+}
+
+static void sum_rows(const float *rows_t, uint32_t n_unit, uint32_t n, float *out)
+{
+    for (uint32_t u = 0; u < n_unit; u++) {
+        float sum = 0;
+        for (uint32_t t = 0; t < n; t++)
+            sum += rows_t[u * BATCH + t];
+        out[u] = sum;
+    }
+}
+
+/* Gradients of a batch whose forward has been, of BATCH tokens. */
+static void backward(struct fit *fit)
+{
+    const struct shape *shape = &fit->shape;
+    const struct moec_kernels *kernels = fit->kernels;
+    const size_t score_stride = moec_lanes_padded(shape->n_expert);
+    transpose(fit->x, shape->stride, BATCH, (uint32_t)shape->stride, fit->x_t, BATCH);
+    transpose(fit->score, score_stride, BATCH, shape->n_expert, fit->score_t, BATCH);
+    kernels->dot(fit->score_t, BATCH, shape->n_expert, fit->x_t, BATCH, (uint32_t)shape->stride, BATCH,
+                 fit->gradient, shape->stride);
+    sum_rows(fit->score_t, shape->n_expert, BATCH, fit->gradient + shape->bias);
+    if (shape->n_hidden == 0)
+        return;
+    transpose(fit->h, shape->hidden_stride, BATCH, shape->n_hidden, fit->h_t, BATCH);
+    kernels->dot(fit->score_t, BATCH, shape->n_expert, fit->h_t, BATCH, shape->n_hidden, BATCH,
+                 fit->gradient + shape->out, shape->hidden_stride);
+    transpose(fit->weights + shape->out, shape->hidden_stride, shape->n_expert, shape->n_hidden, fit->out_t,
+              score_stride);
+    kernels->dot(fit->score, score_stride, BATCH, fit->out_t, score_stride, shape->n_hidden,
+                 (uint32_t)score_stride, fit->back, shape->hidden_stride);
+    for (size_t i = 0; i < BATCH * shape->hidden_stride; i++)
+        fit->back[i] = fit->h[i] > 0 ? fit->back[i] : 0;
+    transpose(fit->back, shape->hidden_stride, BATCH, shape->n_hidden, fit->back_t, BATCH);
+    kernels->dot(fit->back_t, BATCH, shape->n_hidden, fit->x_t, BATCH, (uint32_t)shape->stride, BATCH,
+                 fit->gradient + shape->hidden, shape->stride);
+    sum_rows(fit->back_t, shape->n_hidden, BATCH, fit->gradient + shape->hidden_bias);
+}
+
+static void adam(struct fit *fit, float step)
+{
+    fit->power_1 *= BETA_1;
+    fit->power_2 *= BETA_2;
+    const float first_scale = step / (1 - fit->power_1), second_scale = 1 / (1 - fit->power_2);
+    for (size_t i = 0; i < fit->shape.n; i++) {
+        const float g = fit->gradient[i];
+        fit->first[i] = BETA_1 * fit->first[i] + (1 - BETA_1) * g;
+        fit->second[i] = BETA_2 * fit->second[i] + (1 - BETA_2) * g * g;
+        fit->weights[i] -= first_scale * fit->first[i] / (sqrtf(fit->second[i] * second_scale) + EPSILON) +
+                           step * DECAY * fit->weights[i];
+    }
+}
+
+/* ---- turns ---- */
+
+/* Whether `expert` is among the k best of n scores, ties to the lower index. */
+static bool is_among(const float *scores, uint32_t n, uint32_t k, uint32_t expert)
+{
+    uint32_t n_before = 0;
+    for (uint32_t e = 0; e < n; e++)
+        n_before += scores[e] > scores[expert] || (scores[e] == scores[expert] && e < expert);
+    return n_before < k;
+}
+
+static double recall_of(struct fit *fit, const float *weights)
+{
+    const struct moec_predictor_examples *examples = fit->examples;
+    const size_t stride = moec_lanes_padded(examples->n_expert);
+    uint64_t n_hit = 0, n_wanted = 0, tokens[BATCH];
+    for (uint32_t first = examples->n_train; first < examples->n_token; first += BATCH) {
+        const uint32_t n = examples->n_token - first < BATCH ? examples->n_token - first : BATCH;
+        for (uint32_t t = 0; t < n; t++)
+            tokens[t] = first + t;
+        load(fit, tokens, n);
+        forward(fit, weights, n);
+        for (uint32_t t = 0; t < n; t++) {
+            const uint32_t *wanted = examples->wanted + tokens[t] * examples->top_k;
+            for (uint32_t i = 0; i < examples->top_k; i++) {
+                if (wanted[i] == MOEC_PREDICTOR_NO_EXPERT)
+                    continue;
+                n_wanted++;
+                n_hit += is_among(fit->score + t * stride, examples->n_expert, examples->top_k, wanted[i]);
+            }
+        }
+    }
+    return n_wanted > 0 ? (double)n_hit / (double)n_wanted : 0;
+}
+
+static void turn(struct fit *fit, struct moec_random *random, float step)
+{
+    const uint32_t n = fit->examples->n_train;
+    moec_random_draw(random, fit->order, n, n);
+    for (uint32_t first = 0; first + BATCH <= n; first += BATCH) {
+        load(fit, fit->order + first, BATCH);
+        forward(fit, fit->weights, BATCH);
+        differ(fit, fit->order + first, BATCH);
+        backward(fit);
+        adam(fit, step);
+    }
+}
+
+static void learn(struct fit *fit, struct moec_random *random, struct moec_predictor_fit *out)
+{
+    out->recall = recall_of(fit, fit->weights);
+    memcpy(fit->best, fit->weights, fit->shape.n * sizeof *fit->best);
+    for (uint32_t i = 0; i < fit->examples->n_train; i++)
+        fit->order[i] = i;
+    for (uint32_t i = 1; i <= MAX_TURNS && i <= out->n_turn + PATIENCE; i++) {
+        const float rest = 1 - (float)(i - 1) / MAX_TURNS;
+        turn(fit, random, STEP * rest * rest);
+        const double recall = recall_of(fit, fit->weights);
+        if (recall <= out->recall)
+            continue;
+        out->recall = recall;
+        out->n_turn = i;
+        memcpy(fit->best, fit->weights, fit->shape.n * sizeof *fit->best);
+    }
+}
+
+/* ---- the result ---- */
+
+/* Weights of inputs as they are: w (x - mean) / std = (w / std) x - w mean / std. */
+static void undo(const struct fit *fit, uint32_t n_row, float *rows, float *bias)
+{
+    const size_t stride = fit->shape.stride;
+    for (uint32_t r = 0; r < n_row; r++) {
+        double shift = 0;
+        for (uint32_t i = 0; i < fit->examples->n_input; i++) {
+            rows[r * stride + i] *= fit->inverse[i];
+            shift += (double)rows[r * stride + i] * (double)fit->mean[i];
+        }
+        bias[r] = (float)((double)bias[r] - shift);
+    }
+}
+
+static void hand_over(struct fit *fit, struct moec_predictor_fit *out)
+{
+    const struct shape *shape = &fit->shape;
+    undo(fit, shape->n_expert, fit->best, fit->best + shape->bias);
+    undo(fit, shape->n_hidden, fit->best + shape->hidden, fit->best + shape->hidden_bias);
+    out->weights = out->direct = fit->best;
+    out->hidden = fit->best + shape->hidden;
+    out->out = fit->best + shape->out;
+    out->hidden_bias = fit->best + shape->hidden_bias;
+    out->bias = fit->best + shape->bias;
+    fit->best = NULL;
+}
+
+enum moec_status moec_predictor_fit_make(const struct moec_predictor_examples *examples,
+                                         const struct moec_kernels *kernels, uint32_t n_hidden, uint64_t seed,
+                                         struct moec_predictor_fit *out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_random random = {seed};
+    struct fit fit = {.examples = examples,
+                      .kernels = kernels,
+                      .shape = shape_of(examples->n_input, examples->n_expert, n_hidden),
+                      .power_1 = 1,
+                      .power_2 = 1};
+    *out = (struct moec_predictor_fit){.n_hidden = n_hidden};
+    MOEC_TRY_OUT(allocate(&fit, err));
+    measure_inputs(&fit);
+    begin_direct(&fit);
+    begin_hidden(&fit, &random);
+    learn(&fit, &random, out);
+    hand_over(&fit, out);
+out:
+    release(&fit);
+    return status;
+}
+
+void moec_predictor_fit_release(struct moec_predictor_fit *fit)
+{
+    free(fit->weights);
+    *fit = (struct moec_predictor_fit){0};
+}
