@@ -9,8 +9,9 @@
 # The model is that of datasets/sample, or a Hugging Face folder with two texts: one to calibrate on, one to measure on.
 #
 # Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("studies kernels levels
-# plans decoding"), BITS (of Fig. 9b), LEVELS (of sparsity), TARGET (of the plans) and HALF_TARGET (of bits that leave room
-# for a plan), TUNE_SAMPLES, KINDS (of plans), BENCH_SAMPLES, TOKENS.
+# plans decoding predictors"), BITS (of Fig. 9b), LEVELS (of sparsity), TARGET (of the plans) and HALF_TARGET (of bits that leave room
+# for a plan), TUNE_SAMPLES, KINDS (of plans), BENCH_SAMPLES, TOKENS, TAUGHT (windows that
+# predictors learn from and are chosen by).
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -110,12 +111,20 @@ decoding() {
     done
 }
 
+# Fig. 4: the predictors, taught on one text and judged on the other.
+predictors() {
+    json "$here/taught-compile.json" "$moec" compile "$model" --policy uniform --bits 4 --force -o "$here/taught.moec"
+    # shellcheck disable=SC2086 # an option and its number
+    json "$here/predictors.json" "$moec" predict "$here/taught.moec" --data "$calibration" --test "$test" --study neurons \
+        ${TAUGHT:+--samples $TAUGHT} $seq_len
+}
+
 windows=
 [ "${WINDOWS:-0}" -eq 0 ] || windows="--samples $WINDOWS"
 seq_len=
 [ -z "${SEQ_LEN:-}" ] || seq_len="--seq-len $SEQ_LEN"
 mkdir -p "$here"
-for part in ${PARTS:-studies kernels levels plans decoding}; do
+for part in ${PARTS:-studies kernels levels plans decoding predictors}; do
     say "$name: $part"
     "$part"
 done

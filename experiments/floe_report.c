@@ -16,6 +16,8 @@
 #define N_BUNDLE   5
 #define N_KIND     3
 #define N_MEMORY   2
+#define MAX_LAYER  64
+#define GAIN       0.03 /* of recall, that what was learned must add to the gate */
 #define PATH_BYTES 1024
 
 static const char *const levels[N_LEVEL] = {"0.5", "0.6", "0.7", "0.8", "0.9"};
@@ -34,6 +36,14 @@ struct plan {
     struct evaluated test;
 };
 
+/* Fig. 4: of each MoE layer, and means. NaN where it was not measured. */
+struct predictors {
+    uint32_t n_layer;
+    double layers[MAX_LAYER], cosine[MAX_LAYER], gate[MAX_LAYER], learned[MAX_LAYER]; /* precision at k */
+    double neurons[N_LEVEL][MAX_LAYER];                                               /* recall */
+    double gate_precision, learned_precision, gain, gain_low, gain_high, recall[N_LEVEL];
+};
+
 struct results {
     struct experiment_page page;
     char folder[PATH_BYTES]; /* of the model's results */
@@ -44,6 +54,7 @@ struct results {
     struct plan fixed_certificate; /* of the bundle of bits alone: loss, low and high */
     struct plan plans[N_KIND];
     double tpot_ms[2][N_MEMORY]; /* with the plan, with all neurons */
+    struct predictors predictors;
 };
 
 /* ---- reading ---- */
@@ -114,6 +125,63 @@ static enum moec_status read_decoding(struct results *results, struct moec_error
     return MOEC_OK;
 }
 
+static double number_at(const struct moec_json *array, size_t i)
+{
+    const struct moec_json *item = array != NULL ? moec_json_at(array, i) : NULL;
+    double value = NAN;
+    struct moec_error ignored = {0};
+    return item != NULL && moec_json_as_double(item, "a figure", -1e300, 1e300, &value, &ignored) == MOEC_OK
+               ? value
+               : (double)NAN;
+}
+
+static void read_shares(const struct moec_json *predictor, uint32_t n_layer, double *mean, double *layers)
+{
+    *mean = experiment_number(moec_json_at(moec_json_find(predictor, "precision"), 0), "value");
+    for (uint32_t s = 0; s < n_layer; s++)
+        layers[s] = number_at(moec_json_at(moec_json_find(predictor, "layer_precision"), s), 0);
+}
+
+static enum moec_status read_predictors(struct results *results, struct moec_error *err)
+{
+    struct predictors *out = &results->predictors;
+    struct moec_json *root = NULL;
+    char name[32];
+    MOEC_TRY(experiment_load(results->folder, "predictors", &root, err));
+    if (root == NULL)
+        return MOEC_OK;
+    const struct moec_json *list = moec_json_find(root, "predictors"),
+                           *layers = moec_json_find(root, "layers"),
+                           *gain = moec_json_at(moec_json_find(root, "gain"), 0),
+                           *neurons = moec_json_find(root, "neurons");
+    out->n_layer = (uint32_t)moec_json_length(layers);
+    out->n_layer = out->n_layer < MAX_LAYER ? out->n_layer : MAX_LAYER;
+    for (uint32_t s = 0; s < out->n_layer; s++) {
+        out->layers[s] = number_at(layers, s);
+        out->cosine[s] = number_at(moec_json_find(root, "cosine"), s);
+    }
+    for (size_t i = 0; i < moec_json_length(list); i++) {
+        const struct moec_json *predictor = moec_json_at(list, i);
+        experiment_text(predictor, "name", name, sizeof name);
+        if (strcmp(name, "gate") == 0)
+            read_shares(predictor, out->n_layer, &out->gate_precision, out->gate);
+        if (strcmp(name, "learned") == 0)
+            read_shares(predictor, out->n_layer, &out->learned_precision, out->learned);
+    }
+    out->gain = experiment_number(gain, "value");
+    out->gain_low = experiment_number(gain, "low");
+    out->gain_high = experiment_number(gain, "high");
+    for (size_t l = 0; l < N_LEVEL; l++) {
+        const struct moec_json *same =
+            moec_json_find(neurons != NULL ? moec_json_at(neurons, l) : NULL, "same_thresholds");
+        out->recall[l] = experiment_number(moec_json_at(moec_json_find(same, "recall"), 0), "value");
+        for (uint32_t s = 0; s < out->n_layer; s++)
+            out->neurons[l][s] = number_at(moec_json_find(same, "layer_recall"), s);
+    }
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
 static enum moec_status read_profile(struct results *results, struct moec_error *err)
 {
     char path[PATH_BYTES + 16];
@@ -141,6 +209,7 @@ static enum moec_status read_all(struct results *results, struct moec_error *err
     moec_json_free(root);
     for (size_t k = 0; k < N_KIND; k++)
         MOEC_TRY(read_plan(results, kinds[k], &results->plans[k], err));
+    MOEC_TRY(read_predictors(results, err));
     return read_decoding(results, err);
 }
 
@@ -308,6 +377,43 @@ static enum moec_status put_decoding(const struct results *results, struct moec_
     return experiment_page_end(&results->page, &table, err);
 }
 
+static enum moec_status put_predictors(const struct results *results, struct moec_error *err)
+{
+    static const char *const headings[] = {"layer",
+                                           "similarity of the inputs",
+                                           "precision of the gate, %",
+                                           "of what was learned, %",
+                                           "recall at 0.5, %",
+                                           "at 0.6, %",
+                                           "at 0.7, %",
+                                           "at 0.8, %",
+                                           "at 0.9, %"};
+    const struct predictors *predictors = &results->predictors;
+    struct experiment_table table;
+    char name[64];
+    if (predictors->n_layer == 0)
+        return MOEC_OK;
+    experiment_page_heading(&results->page, "Fig. 4: what a layer's input tells of the next layer");
+    experiment_page_paragraph(&results->page,
+                              "Experts of this layer, as many as a token takes, by the input of the layer "
+                              "before: its router's choice, and a learned predictor's. Active neurons of "
+                              "these experts at a sparsity, by their up projections on that input.");
+    MOEC_TRY(experiment_page_begin(&results->page, &table, name, "predictors", headings,
+                                   sizeof headings / sizeof *headings, err));
+    for (uint32_t s = 0; s < predictors->n_layer; s++) {
+        if (!isfinite(predictors->cosine[s]))
+            continue;
+        experiment_table_number(&table, predictors->layers[s], 1, 0);
+        experiment_table_number(&table, predictors->cosine[s], 1, 3);
+        experiment_table_number(&table, predictors->gate[s], 100, 1);
+        experiment_table_number(&table, predictors->learned[s], 100, 1);
+        for (size_t l = 0; l < N_LEVEL; l++)
+            experiment_table_number(&table, predictors->neurons[l][s], 100, 1);
+        experiment_table_end_row(&table);
+    }
+    return experiment_page_end(&results->page, &table, err);
+}
+
 /* ---- claims ---- */
 
 static void claim_speed(const struct results *results, double sparsity, double wanted,
@@ -358,6 +464,19 @@ static void make_goals(const struct results *results, struct experiment_claims *
         if (saved < 0.1)
             experiment_claim_explain(claim, "the loss that is left for the plan takes out few neurons");
     }
+    claim =
+        experiment_claim_add(goals, "Fig. 4",
+                             "a learned predictor names at least 3 points more of the next layer's experts "
+                             "than its router asked early");
+    if (results->predictors.n_layer > 0 && isfinite(results->predictors.gain)) {
+        const struct predictors *predictors = &results->predictors;
+        experiment_claim_say(claim, "%.1f points more (%.1f to %.1f)", 100 * predictors->gain,
+                             100 * predictors->gain_low, 100 * predictors->gain_high);
+        experiment_claim_decide(claim, predictors->gain >= GAIN);
+        if (predictors->gain < GAIN)
+            experiment_claim_explain(claim,
+                                     "the router's own choice leaves less to learn, or the text is short");
+    }
     claim_speed(results, 0.6, 1.35, goals);
     claim_speed(results, 0.9, 2, goals);
 }
@@ -398,6 +517,45 @@ static void find_additive(const struct results *results, struct experiment_claim
         experiment_claim_explain(claim, "what few bits leave of an expert bears less");
 }
 
+/* The paper's three averages. */
+static void find_predictors(const struct results *results, struct experiment_claims *findings)
+{
+    const struct predictors *predictors = &results->predictors;
+    struct experiment_claim *
+        cosine = experiment_claim_add(
+           findings, "Fig. 4",
+           "inputs of neighbouring layers have a similarity above 0.95, but for the first"),
+       *precision = experiment_claim_add(findings, "Fig. 4",
+                                         "the learned predictor of experts has an average precision of 0.88"),
+       *recall = experiment_claim_add(
+           findings, "Fig. 4", "reused up projections name active neurons with an average recall of 0.95");
+    double least = NAN;
+    if (predictors->n_layer == 0)
+        return;
+    for (uint32_t s = 2; s < predictors->n_layer; s++)
+        least = fmin(least, predictors->cosine[s]);
+    if (isfinite(least)) {
+        experiment_claim_say(cosine, "at least %.3f behind the first layer", least);
+        experiment_claim_decide(cosine, least > 0.95);
+        if (least <= 0.95)
+            experiment_claim_explain(cosine, "a layer changes the hidden state of so small a model more");
+    }
+    if (isfinite(predictors->learned_precision)) {
+        experiment_claim_say(precision, "%.3f with as many guesses as experts, %.3f by the gate",
+                             predictors->learned_precision, predictors->gate_precision);
+        experiment_claim_decide(precision, predictors->learned_precision >= 0.88);
+        if (predictors->learned_precision < 0.88)
+            experiment_claim_explain(precision, "more experts are to be named than the paper's two of eight");
+    }
+    if (isfinite(predictors->recall[0])) {
+        experiment_claim_say(recall, "%.3f at sparsity 0.5, %.3f at 0.7, %.3f at 0.9", predictors->recall[0],
+                             predictors->recall[2], predictors->recall[4]);
+        experiment_claim_decide(recall, predictors->recall[2] >= 0.95);
+        if (predictors->recall[2] < 0.95)
+            experiment_claim_explain(recall, "inputs of neighbouring layers are less alike here");
+    }
+}
+
 static void make_findings(const struct results *results, struct experiment_claims *findings)
 {
     findings->n = 0;
@@ -410,6 +568,7 @@ static void make_findings(const struct results *results, struct experiment_claim
     find_order(results, "projection/loss", 2, "Fig. 3b", "at INT2 up loses least of the three projections",
                true, findings);
     find_additive(results, findings);
+    find_predictors(results, findings);
 }
 
 /* ---- the page ---- */
@@ -456,6 +615,7 @@ static enum moec_status put_page(const struct experiment_page *page, void *conte
     MOEC_TRY(experiment_page_claims(page, &findings, false, err));
     MOEC_TRY(put_charts(results, err));
     MOEC_TRY(put_kernels(results, err));
+    MOEC_TRY(put_predictors(results, err));
     MOEC_TRY(put_levels(results, err));
     MOEC_TRY(put_plans(results, err));
     MOEC_TRY(put_decoding(results, err));

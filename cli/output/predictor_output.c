@@ -129,3 +129,48 @@ struct moec_json_out *cli_json_predictors(const struct moec_predictor_study *stu
     json_shares(root, "gain", study->gain);
     return root;
 }
+
+/* ---- neurons ---- */
+
+void cli_print_neurons(const struct moec_neuron_study *study)
+{
+    if (study->n_layer == 0)
+        return;
+    cli_print(stdout,
+              "active neurons of the next layer's experts, named by their up projections on this layer's "
+              "input:\n"
+              "  left out    recall, same thresholds  precision               recall of as many\n");
+    for (uint32_t l = 0; l < MOEC_NEURON_LEVELS; l++) {
+        cli_print(stdout, "  %3.0f%%      ", 100 * study->levels[l]);
+        print_share(&study->recall[MOEC_NEURON_SAME][l]);
+        cli_print(stdout, " ");
+        print_share(&study->precision[MOEC_NEURON_SAME][l]);
+        print_share(&study->recall[MOEC_NEURON_OWN][l]);
+        cli_print(stdout, "\n");
+    }
+}
+
+struct moec_json_out *cli_json_neurons(const struct moec_neuron_study *study)
+{
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t l = 0; study->n_layer > 0 && l < MOEC_NEURON_LEVELS; l++) {
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_double(node, "sparsity", study->levels[l]);
+        for (uint32_t i = 0; i < MOEC_NEURON_THRESHOLDS; i++) {
+            struct moec_json_out *of = moec_json_out_object(), *layers = moec_json_out_array();
+            struct moec_json_out *recall = moec_json_out_array(), *precision = moec_json_out_array();
+            json_share(recall, &study->recall[i][l]);
+            json_share(precision, &study->precision[i][l]);
+            moec_json_out_node(of, "recall", recall);
+            moec_json_out_node(of, "precision", precision);
+            for (uint32_t s = 0; s < study->n_layer; s++)
+                moec_json_out_double(
+                    layers, NULL,
+                    study->layer_recall[(s * MOEC_NEURON_THRESHOLDS + i) * MOEC_NEURON_LEVELS + l]);
+            moec_json_out_node(of, "layer_recall", layers);
+            moec_json_out_node(node, i == MOEC_NEURON_SAME ? "same_thresholds" : "as_many", of);
+        }
+        moec_json_out_node(list, NULL, node);
+    }
+    return list;
+}

@@ -6,6 +6,7 @@
 #include "cli/verbs/commands.h"
 #include "compiler/predictor/predictor_train.h"
 #include "formats/bundle/bundle_predictor.h"
+#include "formats/model/sparsity_table.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,6 +17,9 @@ static const struct cli_option options[] = {
     {"test", 0, "FILE", NULL,
      "Text to judge predictors on (default: the windows of --data that certify, which none learned from).",
      CLI_INPUT},
+    {"study", 0, "WHAT", "neurons",
+     "Also study:\nneurons\twhich active neurons of the next layer's experts this layer's input tells (FloE)",
+     CLI_RARE},
     {"max-share", 0, "SHARE", NULL, "Of the bundle that the predictor may take (default 2%).", 0},
     {"samples", 0, "N", NULL,
      "Windows to draw of --data (default: all up to 768; at least 32): half judge, the others teach.", 0},
@@ -39,6 +43,7 @@ struct predict_job {
     struct moec_windows teaching, judging;
     struct moec_expert_predictor predictor;
     struct moec_predictor_study study;
+    struct moec_neuron_study neurons;
     size_t n_bytes; /* of the section */
     struct cli_progress progress;
 };
@@ -131,12 +136,15 @@ static enum moec_status print_result(const struct predict_job *job, bool is_writ
 {
     if (cli_has(job->args, "json")) {
         struct moec_json_out *root = cli_json_predictors(&job->study, job->source.config);
+        if (cli_has(job->args, "study"))
+            moec_json_out_node(root, "neurons", cli_json_neurons(&job->neurons));
         if (is_written)
             json_learned(job, root);
         return cli_print_json(root, err);
     }
     cli_print_predictors(&job->study);
     cli_print_predictor_verdict(&job->study);
+    cli_print_neurons(&job->neurons);
     if (is_written)
         cli_print(stdout,
                   "wrote '%s' with a predictor of %zu bytes, learned from %" PRIu64 " tokens\n"
@@ -178,6 +186,19 @@ static enum moec_status judge(struct predict_job *job, const struct moec_progres
     return moec_predictor_study_run(&study, progress, &job->study, err);
 }
 
+static enum moec_status study_neurons(struct predict_job *job, const struct moec_progress *progress,
+                                      struct moec_error *err)
+{
+    const struct moec_neuron_study_job study = {.model = job->source.model,
+                                                .experts = job->source.experts,
+                                                .kernels = job->measure.kernels,
+                                                .n_threads = job->measure.n_threads,
+                                                .windows = &job->judging,
+                                                .work_bytes = job->measure.work_bytes};
+    MOEC_TRY(moec_sparsity_check_config(job->source.config, err));
+    return moec_neuron_study_run(&study, progress, &job->neurons, err);
+}
+
 /* A predictor that guesses no better than what needs no bytes stays out of the bundle. */
 static enum moec_status keep(struct predict_job *job, struct moec_error *err)
 {
@@ -208,6 +229,8 @@ static enum moec_status predict(struct predict_job *job, struct moec_error *err)
     else
         MOEC_TRY(moec_bundle_load_predictor(job->source.bundle, &job->predictor, err));
     MOEC_TRY(judge(job, &progress, err));
+    if (cli_has(job->args, "study"))
+        MOEC_TRY(study_neurons(job, &progress, err));
     if (job->output != NULL)
         status = keep(job, err);
     cli_progress_end(&job->progress);
@@ -226,6 +249,7 @@ static int run_predict(const struct cli_args *args)
     const enum moec_status status = predict(&job, &err);
     cli_progress_end(&job.progress);
     moec_predictor_study_release(&job.study);
+    moec_neuron_study_release(&job.neurons);
     moec_expert_predictor_release(&job.predictor);
     moec_windows_release(&job.teaching);
     moec_windows_release(&job.judging);

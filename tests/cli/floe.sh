@@ -13,8 +13,8 @@ cell() {
 
 folder=$work/experiment
 report=$build/tools/floe_report
-export WINDOWS=4 SEQ_LEN=48 TUNE_SAMPLES=32 PARTS='studies levels plans decoding' BITS=4 LEVELS='0.5 0.9' \
-    KINDS='neuron model' TARGET=40% HALF_TARGET=20% BENCH_SAMPLES=1 TOKENS=4
+export WINDOWS=4 SEQ_LEN=48 TUNE_SAMPLES=32 PARTS='studies levels plans decoding predictors' BITS=4 LEVELS='0.5 0.9' \
+    KINDS='neuron model' TARGET=40% HALF_TARGET=20% BENCH_SAMPLES=1 TOKENS=4 TAUGHT=64
 
 try 0 "the experiment" experiments/floe.sh "$folder"
 says stdout "$folder/report.html" "names the page"
@@ -31,13 +31,15 @@ check "two bits of up read less than four" "$(cell "$rows" '^up INT2, gate and d
 plans=$folder/sample_plans.tsv
 check "a plan reads less than all neurons" "$(cell "$plans" "^by each neuron" 6) < $(cell "$plans" "^by each neuron" 7)"
 check "and is beside the bundle of bits alone" "$(cell "$plans" "^none" 6) > 0"
+check "experts are predicted" "$(cell "$folder/sample_predictors.tsv" "^1.0" 4) > $(cell "$folder/sample_predictors.tsv" "^1.0" 3)"
+check "and active neurons" "$(cell "$folder/sample_predictors.tsv" "^1.0" 5) > 50"
 check "times are told" "$(cell "$folder/sample_decoding.tsv" "^25%" 2) > 0"
 goals=$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l)
-check "two of the goals were measured" "$goals == 2"
+check "three of the goals were measured" "$goals == 3"
 awk -F'\t' '$4 == "not reached" && $5 == ""' "$folder/sample_goals.tsv" >"$work/stdout"
 check "what is not reached says why" "$(wc -l <"$work/stdout") == 0"
 says_of_paper=$(awk -F'\t' 'NR > 1' "$folder/sample_findings.tsv" | wc -l)
-check "three sentences of the paper were measured" "$says_of_paper >= 3"
+check "six sentences of the paper were measured" "$says_of_paper >= 6"
 
 cp "$folder/report.html" "$work/first.html"
 try 0 "a second run" experiments/floe.sh "$folder"

@@ -35,6 +35,12 @@ check "with both recalls" "$(number recall) > $(number gate_recall) + 0.03"
 
 # ---- judging alone ----
 
+try 0 "a study of neurons" "$moec" predict "$work/m.moec" --test $text --certificate-samples 16 --seq-len 64 --study neurons -q
+recall=$(sed -n 's/^ *50% *\([0-9.]*\)%.*/\1/p' "$work/stdout")
+check "more than half of the active neurons are named" "${recall:-0} > 55 && ${recall:-0} < 100"
+recall_9=$(sed -n 's/^ *90% *\([0-9.]*\)%.*/\1/p' "$work/stdout")
+check "of few active ones fewer, but more than by lot" "${recall_9:-0} > 20 && ${recall_9:-0} < ${recall:-0}"
+
 cp "$work/m.moec" "$work/kept.moec"
 try 0 "judged on other text" "$moec" predict "$work/m.moec" --test $text --certificate-samples 16 --seq-len 128 -q
 says stdout 'learned names [0-9.]+ points more' "it is better there too"
