@@ -90,6 +90,17 @@ struct moert_decisions {
 MOERT_API void moert_decisions_text(const struct moert_decisions *decisions,
                                     char text[MOERT_DECISIONS_TEXT_BYTES]);
 
+/* How experts come to a device, and what that takes; all zero: measured. */
+struct moert_transfer {
+    /* With a sparsity, a decoded token's experts are copied whole too, not their up projections and the
+     * active neurons alone (FloE, arXiv:2505.05950). The output is the same. */
+    bool copies_whole;
+    double copy_byte_ns;     /* of a copy to the device from pinned memory */
+    double cpu_byte_ns;      /* of an expert's weights that the processor computes with, for each token */
+    double gathered_byte_ns; /* of neurons that are gathered and copied, in chunks of as many bytes: */
+    uint64_t chunk_bytes;
+};
+
 struct moert_options {
     uint64_t memory_bytes; /* limit on the peak resident size of the whole process; 0 = no limit, experts
                               stay resident */
@@ -111,6 +122,7 @@ struct moert_options {
     /* With a device: the processor computes a missed expert where it is done before the device would have it
      * (Fiddler, arXiv:2402.07033), by times that are measured; for one session. The output stays the same. */
     bool cooperates;
+    struct moert_transfer transfer;
     /* "canonical", or "int8": activations are rounded to INT8 and products with integer codes are sums of
      * integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on every
      * instruction set too. NULL: the one that the bundle's certificate means (moec compile --arithmetic),
@@ -293,7 +305,10 @@ struct moert_pool_stats {
     uint64_t misses;          /* in the process's memory, or in storage */
     uint64_t computed_by_cpu; /* of these, with options.cooperates */
     uint64_t evictions;
-    uint64_t copied_bytes;   /* to the device, guesses included: */
+    uint64_t copied_bytes; /* to the device, guesses included: */
+    uint64_t
+        record_bytes; /* of the whole records of what was copied, where neurons are copied alone; else 0 */
+    uint64_t chunk_bytes;    /* that are gathered at once then */
     uint64_t guessed_bytes;  /* of what options.predict names, copied before it was asked for */
     uint64_t useful_guesses; /* experts that were asked for then */
     uint64_t wasted_guesses; /* evicted before, or given up on their way */

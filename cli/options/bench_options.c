@@ -127,7 +127,8 @@ enum moec_status cli_read_bench_options(const struct cli_args *args, struct cli_
             .path = args->positional[0], .n_sample = 8, .prompt_tokens = 64, .n_tokens = 32, .cpu = "auto"}};
     struct moec_bench_options *bench = &out->bench;
     MOEC_TRY(read_policies(args, out, err));
-    MOEC_TRY(cli_read_device(args, &bench->device, &bench->vram_bytes, &bench->cooperates, err));
+    MOEC_TRY(
+        cli_read_device(args, &bench->device, &bench->vram_bytes, &bench->cooperates, &bench->transfer, err));
     MOEC_TRY(read_memories(args, bench, err));
     MOEC_TRY(read_storages(args, bench, err));
     MOEC_TRY(cli_u32(args, "samples", 1, 1u << 16, &bench->n_sample, err));

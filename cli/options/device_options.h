@@ -5,6 +5,7 @@
 
 #include "cli/options/options.h"
 #include "runtime/cuda/gpu_place.h"
+#include "runtime/moert.h"
 
 /* clang-format off */
 #define CLI_DEVICE_OPTIONS(flags)                                                                             \
@@ -14,6 +15,8 @@
     {"cooperate", 0, NULL, NULL,                                                                             \
      "With --device: the processor computes an expert that the GPU misses where it is done first.",           \
      CLI_RARE},                                                                                               \
+    {"whole-records", 0, NULL, NULL,                                                                         \
+     "With --device and a sparsity: copy whole experts to the GPU, not active neurons alone.", CLI_RARE},    \
     {"vram", 0, "SIZE", NULL,                                                                                 \
      "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
 #define CLI_OFFLINE_DEVICE_OPTIONS(flags)                                                                     \
@@ -22,10 +25,11 @@
      "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
 /* clang-format on */
 
-/* The device's name, NULL without one, the limit, 0 without one, and --cooperate. Errors: MOEC_ERR_USAGE. */
+/* The device's name, NULL without one, the limit, 0 without one, --cooperate, and how experts come there.
+ * Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_read_device(const struct cli_args *args, const char **device,
                                                   uint64_t *vram_bytes, bool *cooperates,
-                                                  struct moec_error *err);
+                                                  struct moert_transfer *transfer, struct moec_error *err);
 
 /* The device of CLI_OFFLINE_DEVICE_OPTIONS, opened; NULL without one. The caller frees it. Errors:
  * MOEC_ERR_UNSUPPORTED with the int8 arithmetic and with --kv f16 too. */

@@ -63,9 +63,9 @@ static void print_pools(const struct moec_bench *bench)
     const double n_token = (double)bench->tokens.n_sample * bench->tokens.n_tokens;
     if (bench->options.device == NULL || bench->n_failed == bench->n_row)
         return;
-    cli_print(stdout, "\n%-*s %9s %6s %6s %9s\n", width, "pool on the device", "pool", "hits", "late",
-              "copied");
-    cli_print(stdout, "%-*s %9s %6s %6s %9s\n", width, "", "MiB", "%", "%", "KB/token");
+    cli_print(stdout, "\n%-*s %9s %6s %6s %9s %9s\n", width, "pool on the device", "pool", "hits", "late",
+              "copied", "whole");
+    cli_print(stdout, "%-*s %9s %6s %6s %9s %9s\n", width, "", "MiB", "%", "%", "KB/token", "KB/token");
     for (uint32_t r = 0; r < bench->n_row; r++) {
         const struct moec_bench_row *row = &bench->rows[r];
         if (row->error.status != MOEC_OK)
@@ -77,6 +77,7 @@ static void print_pools(const struct moec_bench *bench)
         print_number(6, 1, 100 * (double)c.pool_hits / asked);
         print_number(6, 1, 100 * (double)c.pool_late / asked);
         print_number(9, 1, (double)c.copied_bytes / n_token / 1000);
+        print_number(9, 1, (double)(c.record_bytes > 0 ? c.record_bytes : c.copied_bytes) / n_token / 1000);
         cli_print(stdout, "\n");
     }
 }

@@ -82,6 +82,10 @@ static void print_device(FILE *out, const struct moert_engine *engine, const str
             " evicted there; %s copied to it\n",
             stats.hits, stats.late, stats.misses, 100 * rate((double)stats.hits, (double)n_asked),
             stats.evictions, cli_memory_text(a, stats.copied_bytes));
+    if (stats.record_bytes > 0)
+        fprintf(out,
+                "          of neurons alone, gathered %s at a time; whole records of these experts: %s\n",
+                cli_memory_text(a, stats.chunk_bytes), cli_memory_text(b, stats.record_bytes));
     if (stats.computed_by_cpu > 0)
         fprintf(out, "          %" PRIu64 " of the misses were computed by the processor\n",
                 stats.computed_by_cpu);
@@ -319,6 +323,10 @@ static void put_device(struct node *root, const struct moert_engine *engine, con
     put_u64(&device, "computed_by_cpu", stats.computed_by_cpu);
     put_u64(&device, "evictions", stats.evictions);
     put_u64(&device, "copied_bytes", stats.copied_bytes);
+    if (stats.record_bytes > 0) {
+        put_u64(&device, "record_bytes", stats.record_bytes);
+        put_u64(&device, "chunk_bytes", stats.chunk_bytes);
+    }
     put_u64(&device, "guessed_bytes", stats.guessed_bytes);
     put_u64(&device, "useful_guesses", stats.useful_guesses);
     put_u64(&device, "wasted_guesses", stats.wasted_guesses);

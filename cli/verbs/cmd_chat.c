@@ -97,7 +97,7 @@ static enum moec_status read_options(struct chat *chat, struct moec_error *err)
     MOEC_TRY(cli_u32(args, "tokens", 1, 1u << 30, &chat->n_answer, err));
     MOEC_TRY(cli_bytes(args, "memory", &chat->engine_options.memory_bytes, err));
     MOEC_TRY(cli_read_device(args, &chat->engine_options.device, &chat->engine_options.vram_bytes,
-                             &chat->engine_options.cooperates, err));
+                             &chat->engine_options.cooperates, &chat->engine_options.transfer, err));
     MOEC_TRY(cli_read_decisions(args, &chat->engine_options.decisions, err));
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &chat->engine_options.n_context, err));
     MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));

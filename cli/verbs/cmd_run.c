@@ -145,8 +145,8 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->sampler.state, err));
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &out->engine.n_context, err));
     MOEC_TRY(cli_bytes(args, "memory", &out->engine.memory_bytes, err));
-    MOEC_TRY(
-        cli_read_device(args, &out->engine.device, &out->engine.vram_bytes, &out->engine.cooperates, err));
+    MOEC_TRY(cli_read_device(args, &out->engine.device, &out->engine.vram_bytes, &out->engine.cooperates,
+                             &out->engine.transfer, err));
     MOEC_TRY(cli_u32(args, "copy", 0, 7, &out->engine.copy, err));
     out->engine.mode = cli_text(args, "mode");
     out->engine.evict = cli_text(args, "evict");

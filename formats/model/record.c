@@ -88,6 +88,7 @@ void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *re
     mlp->activation = layout->activation;
     memset(mlp->biases, 0, sizeof mlp->biases);
     mlp->filter = (struct moec_mlp_filter){0};
+    mlp->places = NULL;
 }
 
 /* ---- parts ---- */

@@ -93,6 +93,9 @@ struct moec_mlp {
      * not hold them: moec_layer_expert_biases in runtime/forward/layer_weights.h adds them. */
     struct moec_matrix biases[MOEC_PROJECTION_COUNT];
     struct moec_mlp_filter filter; /* off unless the expert source sets it */
+    /* Of a device that has some neurons' pairs alone (runtime/cuda/gpu_neurons.h): (n_ff) in its memory,
+     * which row of gate and down neuron i has; NULL = row i. */
+    const uint32_t *places;
 };
 
 static inline bool moec_mlp_has_gate(const struct moec_mlp *mlp)

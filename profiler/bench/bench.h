@@ -66,13 +66,14 @@ struct moec_bench_options {
     bool against_none; /* beside each row that preloads the same one without */
     bool ablation;     /* rows for EdgeMoE's Fig. 18 */
     uint32_t n_sample, prompt_tokens, n_tokens;
-    int n_threads;                /* 0 = all cores that this process may use */
-    const char *cpu;              /* NULL: "auto" */
-    const char *arithmetic;       /* NULL: as certified, else "canonical" */
-    const char *kv;               /* of all rows: "f16"; NULL: "f32" */
-    const char *device;           /* of all rows, one at a time: "cuda:1"; NULL: none */
-    uint64_t vram_bytes;          /* of it, but of rows with everything resident; 0: most of what is free */
-    bool cooperates;              /* on it: the processor computes missed experts too */
+    int n_threads;          /* 0 = all cores that this process may use */
+    const char *cpu;        /* NULL: "auto" */
+    const char *arithmetic; /* NULL: as certified, else "canonical" */
+    const char *kv;         /* of all rows: "f16"; NULL: "f32" */
+    const char *device;     /* of all rows, one at a time: "cuda:1"; NULL: none */
+    uint64_t vram_bytes;    /* of it, but of rows with everything resident; 0: most of what is free */
+    bool cooperates;        /* on it: the processor computes missed experts too */
+    struct moert_transfer transfer;
     const struct moec_rows *rows; /* data, borrowed; NULL: a text that moec brings */
 };
 

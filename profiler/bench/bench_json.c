@@ -38,6 +38,8 @@ static struct moec_json_out *counters_node(struct moec_bench_counters c, bool ha
     moec_json_out_u64(node, "pool_late", c.pool_late);
     moec_json_out_u64(node, "pool_misses", c.pool_misses);
     moec_json_out_u64(node, "copied_bytes", c.copied_bytes);
+    if (c.record_bytes > 0)
+        moec_json_out_u64(node, "record_bytes", c.record_bytes);
     return node;
 }
 

@@ -110,6 +110,7 @@ static struct moec_bench_row start_row(const struct plan *plan, const char *mode
                    .device = options->device,
                    .vram_bytes = options->vram_bytes,
                    .cooperates = options->cooperates,
+                   .transfer = options->transfer,
                    .n_threads = options->n_threads},
     };
 }

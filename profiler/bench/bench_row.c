@@ -55,6 +55,7 @@ struct moec_bench_counters moec_bench_count(const struct moec_bench *bench, cons
         sum.pool_late += c->pool_late;
         sum.pool_misses += c->pool_misses;
         sum.copied_bytes += c->copied_bytes;
+        sum.record_bytes += c->record_bytes;
     }
     return sum;
 }

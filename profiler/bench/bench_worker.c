@@ -70,6 +70,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.device = engine->device;
     options.vram_bytes = engine->vram_bytes;
     options.cooperates = engine->cooperates;
+    options.transfer = engine->transfer;
     return options;
 }
 
@@ -142,6 +143,7 @@ static struct moec_bench_counters count(const struct server *server)
         .pool_late = pool.late,
         .pool_misses = pool.misses,
         .copied_bytes = pool.copied_bytes,
+        .record_bytes = pool.record_bytes,
     };
 }
 
@@ -160,6 +162,7 @@ static struct moec_bench_counters subtract(struct moec_bench_counters end, struc
         .pool_late = end.pool_late - begin.pool_late,
         .pool_misses = end.pool_misses - begin.pool_misses,
         .copied_bytes = end.copied_bytes - begin.copied_bytes,
+        .record_bytes = end.record_bytes - begin.record_bytes,
     };
 }
 

@@ -39,6 +39,7 @@ struct moec_bench_engine {
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */
     const char *device;                         /* NULL: none */
     bool cooperates;
+    struct moert_transfer transfer;
     uint64_t vram_bytes;
     uint64_t emulate_bytes_per_second, emulate_latency_ns, emulate_request_ns;
     int n_threads;
@@ -62,7 +63,7 @@ struct moec_bench_counters {
     uint64_t hits, late, misses;
     uint64_t useful_preloads, wasted_preloads;
     uint64_t read_bytes, stall_ns, compute_ns;
-    uint64_t pool_hits, pool_late, pool_misses, copied_bytes; /* of a device */
+    uint64_t pool_hits, pool_late, pool_misses, copied_bytes, record_bytes; /* of a device */
 };
 
 struct moec_bench_sample {

@@ -26,7 +26,7 @@ static uint64_t given_bytes(const struct moec_config *config)
 static uint64_t answer_bytes(const struct moec_config *config, uint32_t max_tokens)
 {
     return (moec_gpu_answer_floats(config, max_tokens) + MOEC_GPU_COUNTED +
-            MOEC_COOPERATION_TOKENS * moec_forward_stride(config)) *
+            MOEC_COOPERATION_TOKENS * moec_forward_stride(config) + moec_gpu_mark_words(config, max_tokens)) *
            sizeof(float);
 }
 
@@ -196,6 +196,7 @@ enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
                                                 .score = moec_gpu_score,
                                                 .scale = moec_gpu_scale,
                                                 .experts = moec_gpu_run_experts,
+                                                .mark = moec_gpu_mark,
                                                 .give = moec_gpu_give,
                                                 .shared = moec_gpu_shared,
                                                 .combine = moec_gpu_combine,

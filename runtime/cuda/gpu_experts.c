@@ -145,7 +145,17 @@ static enum moec_status give_copy(struct moec_gpu_experts *experts, uint32_t key
     MOEC_TRY(ops->record(gpu, experts->stream, moec_gpu_landed(experts, experts->n_copy + 1), err));
     entry->copy = ++experts->n_copy;
     experts->counters.copied_bytes += n_bytes;
+    experts->counters.record_bytes += n_bytes;
     return MOEC_OK;
+}
+
+void moec_gpu_experts_settle(struct moec_gpu_experts *experts)
+{
+    (void)pthread_mutex_lock(&experts->lock);
+    if (land(experts, 0, NULL) != MOEC_OK)
+        while (experts->n_landed < experts->n_copy)
+            moec_gpu_end_flight(experts);
+    (void)pthread_mutex_unlock(&experts->lock);
 }
 
 bool moec_gpu_is_ready_behind(const struct moec_gpu_experts *experts, struct moec_expert_request request)

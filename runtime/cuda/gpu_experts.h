@@ -75,6 +75,10 @@ void moec_gpu_experts_free(struct moec_gpu_experts *experts);
 /* The source to give to a forward pass; borrowed until freed. */
 struct moec_experts *moec_gpu_experts_source(struct moec_gpu_experts *experts);
 
+/* Gives back every record behind, when copies under way have landed: another user of the source behind goes
+ * on with it. Nothing is held. */
+void moec_gpu_experts_settle(struct moec_gpu_experts *experts);
+
 uint64_t moec_gpu_experts_pool_bytes(const struct moec_gpu_experts *experts);
 
 /* Since creation: each expert that is asked for counts once. */
@@ -86,6 +90,7 @@ struct moec_gpu_experts_counters {
     uint64_t evictions;
     uint64_t copied_bytes; /* guesses included: */
     uint64_t guessed_bytes;
+    uint64_t record_bytes;   /* of the records of experts that were copied, in whole or in part */
     uint64_t useful_guesses; /* asked for before they left */
     uint64_t wasted_guesses; /* evicted before, or given up on their way */
 };

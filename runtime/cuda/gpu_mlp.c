@@ -29,13 +29,14 @@ struct batch {
     const uint32_t *pairs;
     const float *limits; /* of rows, where filters have scales */
     uint32_t *n_active;  /* of jobs, where neurons are counted */
+    const float *ups;    /* of rows, where they were computed already */
     uint32_t pairs_per_row;
     const float *x;
     float *out;
 };
 
-static enum moec_status run_mlps(struct moec_gpu_backend *b, const struct batch *batch,
-                                 struct moec_error *err)
+static enum moec_status send_mlps(struct moec_gpu_backend *b, const struct batch *batch,
+                                  struct moec_cuda_mlp *step, struct moec_error *err)
 {
     const struct moec_cuda_mlp_job *piece = batch->piece, *last = &piece[batch->n_jobs - 1];
     const void *jobs = NULL;
@@ -44,23 +45,32 @@ static enum moec_status run_mlps(struct moec_gpu_backend *b, const struct batch 
         most = piece[j].n > most ? piece[j].n : most;
     const bool is_few = last->first + last->n <= moec_gpu_partial_rows(b->config, b->max_tokens);
     MOEC_TRY(moec_gpu_staging_send(&b->staging, piece, batch->n_jobs * sizeof *piece, &jobs, err));
-    const struct moec_cuda_mlp step = {.jobs = jobs,
-                                       .pairs = batch->pairs,
-                                       .n_jobs = batch->n_jobs,
-                                       .most = most,
-                                       .limits = batch->limits,
-                                       .n_active = batch->n_active,
-                                       .n_ff = batch->mlp->up.rows,
-                                       .n_embd = b->config->n_embd,
-                                       .pairs_per_row = batch->pairs_per_row,
-                                       .activation = batch->mlp->activation,
-                                       .x = batch->x,
-                                       .x_stride = b->stride,
-                                       .h = b->room.h,
-                                       .h_stride = b->h_stride,
-                                       .partials = is_few ? b->room.partials : NULL,
-                                       .out = batch->out,
-                                       .out_stride = b->stride};
+    *step = (struct moec_cuda_mlp){.jobs = jobs,
+                                   .pairs = batch->pairs,
+                                   .n_jobs = batch->n_jobs,
+                                   .most = most,
+                                   .limits = batch->limits,
+                                   .n_active = batch->n_active,
+                                   .ups = batch->ups,
+                                   .n_ff = batch->mlp->up.rows,
+                                   .n_embd = b->config->n_embd,
+                                   .pairs_per_row = batch->pairs_per_row,
+                                   .activation = batch->mlp->activation,
+                                   .x = batch->x,
+                                   .x_stride = b->stride,
+                                   .h = b->room.h,
+                                   .h_stride = b->h_stride,
+                                   .partials = is_few ? b->room.partials : NULL,
+                                   .out = batch->out,
+                                   .out_stride = b->stride};
+    return MOEC_OK;
+}
+
+static enum moec_status run_mlps(struct moec_gpu_backend *b, const struct batch *batch,
+                                 struct moec_error *err)
+{
+    struct moec_cuda_mlp step;
+    MOEC_TRY(send_mlps(b, batch, &step, err));
     b->kernels->mlp(b->stream, &step);
     return moec_gpu_check(b, err);
 }
@@ -70,6 +80,7 @@ static struct moec_cuda_mlp_job job_of(const struct moec_mlp *mlp, uint32_t firs
     return (struct moec_cuda_mlp_job){.gate = moec_gpu_matrix(&mlp->gate),
                                       .up = moec_gpu_matrix(&mlp->up),
                                       .down = moec_gpu_matrix(&mlp->down),
+                                      .places = mlp->places,
                                       .first = first,
                                       .n = n};
 }
@@ -247,23 +258,15 @@ static enum moec_status begin_count(struct moec_gpu_backend *b, const struct moe
     return MOEC_OK;
 }
 
-enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct moec_mlp_job *jobs,
-                                      uint32_t n_jobs, struct moec_error *err)
+/* A batch of routed experts, whose pairs and limits are on their way: n_pairs > 0. */
+static enum moec_status begin_experts(struct moec_gpu_backend *b, const struct moec_mlp_job *jobs,
+                                      uint32_t n_jobs, uint32_t n_pairs, struct batch *batch,
+                                      struct moec_error *err)
 {
-    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
-    struct batch batch = {.mlp = &jobs->mlp,
-                          .n_jobs = n_jobs,
-                          .pairs_per_row = jobs->pairs_per_row,
-                          .x = b->room.expert_input,
-                          .out = b->room.ranks};
-    uint32_t n_pairs = 0, first = 0;
-    for (uint32_t j = 0; j < n_jobs; j++)
-        n_pairs += jobs[j].n;
-    if (n_pairs == 0)
-        return MOEC_OK;
     const uint64_t pair_bytes = n_pairs * sizeof(uint32_t),
                    job_bytes = n_jobs * sizeof(struct moec_cuda_mlp_job);
-    MOEC_TRY(begin_count(b, jobs, n_jobs, &batch.n_active, err));
+    const void *device_pairs = NULL;
+    uint32_t first = 0;
     MOEC_TRY(moec_gpu_staging_begin(
         &b->staging, 2 * moec_gpu_staging_piece_bytes(pair_bytes) + moec_gpu_staging_piece_bytes(job_bytes),
         err));
@@ -276,12 +279,78 @@ enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct mo
         memcpy(pairs + first, jobs[j].pairs, jobs[j].n * sizeof *pairs);
         first += jobs[j].n;
     }
-    const void *device_pairs = NULL;
     MOEC_TRY(moec_gpu_staging_send(&b->staging, pairs, pair_bytes, &device_pairs, err));
-    MOEC_TRY(send_limits(b, jobs, n_jobs, n_pairs, &batch.limits, err));
-    batch.pairs = device_pairs;
-    batch.piece = piece;
+    *batch = (struct batch){.mlp = &jobs->mlp,
+                            .piece = piece,
+                            .n_jobs = n_jobs,
+                            .pairs = device_pairs,
+                            .pairs_per_row = jobs->pairs_per_row,
+                            .x = b->room.expert_input,
+                            .out = b->room.ranks};
+    return send_limits(b, jobs, n_jobs, n_pairs, &batch->limits, err);
+}
+
+static uint32_t pairs_of(const struct moec_mlp_job *jobs, uint32_t n_jobs)
+{
+    uint32_t n_pairs = 0;
+    for (uint32_t j = 0; j < n_jobs; j++)
+        n_pairs += jobs[j].n;
+    return n_pairs;
+}
+
+enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct moec_mlp_job *jobs,
+                                      uint32_t n_jobs, struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    const uint32_t n_pairs = pairs_of(jobs, n_jobs);
+    uint32_t *n_active = NULL;
+    struct batch batch;
+    if (n_pairs == 0)
+        return MOEC_OK;
+    MOEC_TRY(begin_count(b, jobs, n_jobs, &n_active, err));
+    MOEC_TRY(begin_experts(b, jobs, n_jobs, n_pairs, &batch, err));
+    batch.n_active = n_active;
+    if (b->n_marked == n_jobs && b->marked == jobs->pairs)
+        batch.ups = b->room.ups;
+    b->n_marked = 0;
     return run_mlps(b, &batch, err);
+}
+
+/* Whether neurons of these jobs can be left out before they are read (MOEC_CUDA_FEW). */
+static bool are_marked(const struct moec_mlp_job *jobs, uint32_t n_jobs)
+{
+    bool are = n_jobs > 0;
+    for (uint32_t j = 0; j < n_jobs; j++)
+        are = are && jobs[j].n > 0 && jobs[j].n <= MOEC_CUDA_FEW && moec_mlp_leaves_out(&jobs[j].mlp);
+    return are;
+}
+
+enum moec_status moec_gpu_mark(struct moec_backend *self, const struct moec_mlp_job *jobs, uint32_t n_jobs,
+                               uint64_t *neurons, uint32_t n_words, struct moec_error *err)
+{
+    struct moec_gpu_backend *b = moec_gpu_backend_self(self);
+    const uint32_t n_pairs = pairs_of(jobs, n_jobs), n_used = (jobs->mlp.up.rows + 63) / 64;
+    const uint64_t n_bytes = (uint64_t)n_jobs * n_used * sizeof *neurons;
+    struct batch batch;
+    b->n_marked = 0;
+    memset(neurons, 0xff, (size_t)n_jobs * n_words * sizeof *neurons);
+    if (!are_marked(jobs, n_jobs) || n_pairs > moec_gpu_marked_rows(b->config, b->max_tokens))
+        return MOEC_OK;
+    struct moec_cuda_marking step = {.ups = b->room.ups, .marks = b->room.marks, .n_words = 2 * n_used};
+    float *answer = b->answers + moec_gpu_answer_floats(b->config, b->max_tokens) + MOEC_GPU_COUNTED +
+                    MOEC_COOPERATION_TOKENS * b->stride;
+    MOEC_TRY(begin_experts(b, jobs, n_jobs, n_pairs, &batch, err));
+    MOEC_TRY(send_mlps(b, &batch, &step.mlp, err));
+    MOEC_TRY(b->ops->clear(b->gpu, b->stream, b->room.marks, n_bytes, err));
+    b->kernels->marking(b->stream, &step);
+    MOEC_TRY(moec_gpu_check(b, err));
+    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, answer, b->room.marks, n_bytes, err));
+    MOEC_TRY(moec_gpu_answer(b, 0, err));
+    for (uint32_t j = 0; j < n_jobs; j++)
+        memcpy(neurons + (size_t)j * n_words, answer + (size_t)j * 2 * n_used, n_used * sizeof *neurons);
+    b->n_marked = n_jobs;
+    b->marked = jobs->pairs;
+    return MOEC_OK;
 }
 
 enum moec_status moec_gpu_give(struct moec_backend *self, const uint32_t *pairs, uint32_t n,

@@ -31,10 +31,12 @@ struct moec_gpu_backend {
     uint64_t memory_bytes, answer_bytes;
     struct moec_gpu_room room;
     /* owned, pinned: logits from the device, then (MOEC_GPU_COUNTED) numbers of neurons, then
-     * (MOEC_COOPERATION_TOKENS, S) inputs of experts. */
+     * (MOEC_COOPERATION_TOKENS, S) inputs of experts, then (moec_gpu_mark_words) marks of neurons. */
     float *answers;
-    bool cooperates; /* the process computes some experts */
-    float *given;    /* owned, pinned, (MOEC_COOPERATION_TOKENS x k, S): rows that it computed, by pair */
+    uint32_t n_marked;      /* jobs whose up products stand in room.ups */
+    const uint32_t *marked; /* the pairs of the first of them, of which nothing is read */
+    bool cooperates;        /* the process computes some experts */
+    float *given; /* owned, pinned, (MOEC_COOPERATION_TOKENS x k, S): rows that it computed, by pair */
     struct moec_gpu_counted counted[MOEC_GPU_COUNTED];
     uint32_t n_counted;
     struct moec_gpu_staging staging;
@@ -129,6 +131,8 @@ enum moec_status moec_gpu_run_experts(struct moec_backend *self, const struct mo
 enum moec_status moec_gpu_run_expert(struct moec_gpu_backend *b, struct moec_expert_request request,
                                      const struct moec_mlp *mlp, uint32_t n_tok, const float *x,
                                      struct moec_error *err);
+enum moec_status moec_gpu_mark(struct moec_backend *self, const struct moec_mlp_job *jobs, uint32_t n_jobs,
+                               uint64_t *neurons, uint32_t n_words, struct moec_error *err);
 enum moec_status moec_gpu_give(struct moec_backend *self, const uint32_t *pairs, uint32_t n,
                                const float *rows, struct moec_error *err);
 enum moec_status moec_gpu_shared(struct moec_backend *self, uint32_t layer, uint32_t n_tok,

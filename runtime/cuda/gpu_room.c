@@ -1,6 +1,7 @@
 #include "runtime/cuda/gpu_room.h"
 
 #include "runtime/cuda/gpu_staging.h"
+#include "runtime/cuda/kernels/cuda_kernels.h"
 #include "runtime/forward/context.h"
 #include "runtime/forward/running.h"
 #include "runtime/kernels/kernels.h"
@@ -57,6 +58,17 @@ uint64_t moec_gpu_partial_rows(const struct moec_config *config, uint32_t max_to
     return pairs < FEW_PAIRS ? pairs : FEW_PAIRS;
 }
 
+uint32_t moec_gpu_marked_rows(const struct moec_config *config, uint32_t max_tokens)
+{
+    return (max_tokens < MOEC_CUDA_FEW ? max_tokens : MOEC_CUDA_FEW) * config->top_k;
+}
+
+uint64_t moec_gpu_mark_words(const struct moec_config *config, uint32_t max_tokens)
+{
+    return (uint64_t)moec_gpu_marked_rows(config, max_tokens) * 2 *
+           ((moec_gpu_most_neurons(config) + 63u) / 64);
+}
+
 /* Floats of the chunks of a row of experts. */
 static uint64_t partial_floats(const struct moec_config *config)
 {
@@ -87,6 +99,10 @@ uint64_t moec_gpu_room_carve(const struct moec_config *config, uint32_t max_toke
     room->partials = carve(base, &used, moec_gpu_partial_rows(config, max_tokens) * partial_floats(config));
     room->logits = carve(base, &used, moec_gpu_answer_floats(config, max_tokens));
     room->n_active = (uint32_t *)carve(base, &used, MOEC_GPU_COUNTED);
+    room->ups =
+        carve(base, &used,
+              moec_gpu_marked_rows(config, max_tokens) * moec_lanes_padded(moec_gpu_most_neurons(config)));
+    room->marks = (uint32_t *)carve(base, &used, moec_gpu_mark_words(config, max_tokens));
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const uint32_t first = moec_config_rope_kind(config, i);
         if (config->kinds[i].rope_theta <= 0)

@@ -19,6 +19,8 @@ struct moec_gpu_room {
     float *partials;     /* (moec_gpu_partial_rows, chunks of F, n_embd): sums of chunks */
     float *logits;      /* (M, E padded) of the router, then (M) of the shared expert's gate; or the head's */
     uint32_t *n_active; /* (MOEC_GPU_COUNTED) */
+    float *ups;         /* (moec_gpu_marked_rows, F): up . x of neurons that were marked */
+    uint32_t *marks;    /* (moec_gpu_mark_words) of experts, as bits */
     float *rope[MOEC_MAX_LAYER_KINDS]; /* (M, rotary_dim) by kind, shared by kinds that rotate alike */
 };
 
@@ -38,6 +40,10 @@ uint32_t moec_gpu_most_neurons(const struct moec_config *config); /* F, not padd
 uint64_t moec_gpu_answer_floats(const struct moec_config *config, uint32_t max_tokens);
 /* Rows of experts whose chunks there is room for. */
 uint64_t moec_gpu_partial_rows(const struct moec_config *config, uint32_t max_tokens);
+
+/* Rows of experts whose neurons are marked, and words of 32 bits for the marks. */
+uint32_t moec_gpu_marked_rows(const struct moec_config *config, uint32_t max_tokens);
+uint64_t moec_gpu_mark_words(const struct moec_config *config, uint32_t max_tokens);
 
 /* Runs of experts whose active neurons are counted before the process looks. */
 #define MOEC_GPU_COUNTED 128u

@@ -39,19 +39,48 @@ enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct 
         .bundle = bundle,
         .policy = options->policy,
         .cooperates = gpu->cooperates,
+        .cpu_byte_ns = gpu->cpu_byte_ns,
+        .copy_byte_ns = gpu->copy_byte_ns,
         .predictor = options->predictor,
         .preload_count = options->preload_count,
         .evict_weights = options->evict_weights,
         .n_form = 1 + options->n_beside,
         .copies = {options->copy, options->n_beside > 0 ? options->beside->form.copy : 0},
         .pool_bytes = gpu->plan.pool_bytes};
-    return moec_gpu_experts_create(&setup, &gpu->experts, err);
+    struct moec_gpu_neurons_setup neurons = {.experts = setup,
+                                             .kernels = gpu->kernels,
+                                             .threads = moec_pool_make(gpu->n_threads),
+                                             .memory = memory,
+                                             .memory_bytes = moec_expert_cache_buffer_bytes(cache),
+                                             .speed = gpu->gather_speed};
+    if (gpu->copies_neurons)
+        neurons.plan = moec_gpu_neurons_plan_of(bundle, moec_sparsity_share(sparsity), setup.pool_bytes);
+    return neurons.plan.n_slot > 0 ? moec_gpu_neurons_create(&neurons, &gpu->neurons, err)
+                                   : moec_gpu_experts_create(&setup, &gpu->experts, err);
+}
+
+struct moec_experts *moec_engine_gpu_source(const struct moec_engine_gpu *gpu)
+{
+    return gpu->neurons != NULL ? moec_gpu_neurons_source(gpu->neurons)
+                                : moec_gpu_experts_source(gpu->experts);
+}
+
+uint64_t moec_engine_gpu_pool_bytes(const struct moec_engine_gpu *gpu)
+{
+    return gpu->neurons != NULL ? gpu->plan.pool_bytes : moec_gpu_experts_pool_bytes(gpu->experts);
+}
+
+struct moec_gpu_experts_counters moec_engine_gpu_counters(const struct moec_engine_gpu *gpu)
+{
+    return gpu->neurons != NULL ? moec_gpu_neurons_counters(gpu->neurons)
+                                : moec_gpu_experts_counters(gpu->experts);
 }
 
 void moec_engine_gpu_free(struct moec_engine_gpu *gpu)
 {
     if (gpu == NULL)
         return;
+    moec_gpu_neurons_free(gpu->neurons);
     moec_gpu_experts_free(gpu->experts);
     moec_gpu_model_free(gpu->model);
     if (gpu->gpu != NULL) {

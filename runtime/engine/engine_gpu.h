@@ -7,6 +7,7 @@
 #include "runtime/cuda/gpu_backend.h"
 #include "runtime/cuda/gpu_experts.h"
 #include "runtime/cuda/gpu_library.h"
+#include "runtime/cuda/gpu_neurons.h"
 #include "runtime/engine/vram_plan.h"
 #include "runtime/experts/expert_cache.h"
 
@@ -16,9 +17,14 @@ struct moec_engine_gpu {
     struct moec_gpu_info info; /* as it was opened */
     struct moec_vram_plan plan;
     struct moec_gpu_model *model;
-    struct moec_gpu_experts *experts;
-    void *pinned;    /* the cache's memory */
-    bool cooperates; /* the processor computes missed experts too */
+    struct moec_gpu_experts *experts; /* one of these two serves the experts */
+    struct moec_gpu_neurons *neurons;
+    void *pinned;        /* the cache's memory */
+    bool cooperates;     /* the processor computes missed experts too */
+    bool copies_neurons; /* where there is room for it, with a sparsity: alone, gathered by so many threads */
+    int n_threads;
+    double copy_byte_ns, cpu_byte_ns; /* 0: measured */
+    struct moec_gpu_gather_speed gather_speed;
 };
 
 /* Opens the device of this name ("cuda:1") by an entry, or NULL: that of libmoert-cuda.so. */
@@ -32,6 +38,9 @@ moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct moec_model *model
                      const struct moec_bundle *bundle, struct moec_sparsity *sparsity,
                      const struct moec_expert_cache_options *options, struct moec_expert_cache *cache,
                      struct moec_error *err);
+struct moec_experts *moec_engine_gpu_source(const struct moec_engine_gpu *gpu);
+uint64_t moec_engine_gpu_pool_bytes(const struct moec_engine_gpu *gpu);
+struct moec_gpu_experts_counters moec_engine_gpu_counters(const struct moec_engine_gpu *gpu);
 void moec_engine_gpu_free(struct moec_engine_gpu *gpu); /* NULL-safe */
 
 #endif

@@ -227,6 +227,11 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
     if (options->cooperates && (options->device == NULL || engine->n_sessions > 1))
         return moec_fail(err, MOEC_ERR_USAGE, "the processor helps a device, and one session alone");
+    if (options->transfer.copies_whole && (options->device == NULL || engine->sparsity == NULL))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "experts are copied whole to a device without a sparsity, and without a device not at "
+            "all");
     if (options->device == NULL)
         return MOEC_OK;
     if (options->cooperates && engine->bundle->config.router_scales_input)
@@ -234,6 +239,14 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     if (what != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
     return MOEC_OK;
+}
+
+/* Whether a device is given the active neurons of experts alone, where its memory has room for that. */
+static bool copies_neurons(const struct moert_engine *engine, const struct moert_options *options)
+{
+    return options->device != NULL && engine->sparsity != NULL && !options->transfer.copies_whole &&
+           !options->cooperates && engine->n_sessions == 1 && engine->choice.mode->keeps &&
+           engine->choice.copy == 0 && !moec_route_takes_low(&engine->route);
 }
 
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
@@ -359,6 +372,8 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
             MOEC_GPU_TRANSFER_BYTES +
             moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict, engine->choice.predict,
                                          moec_route_takes_low(&engine->route) ? 2 : 1);
+    if (copies_neurons(engine, options))
+        request.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict);
     if (moec_route_is_on(&engine->route))
         request.table_bytes += (uint64_t)(1 + moec_route_takes_low(&engine->route)) *
                                moec_config_moe_count(&engine->bundle->config) *
@@ -433,7 +448,7 @@ static enum moec_status create_experts(struct moert_engine *engine, struct moec_
 struct moec_experts *moert_engine_experts(const struct moert_engine *engine)
 {
     if (engine->gpu != NULL)
-        return moec_gpu_experts_source(engine->gpu->experts);
+        return moec_engine_gpu_source(engine->gpu);
     return engine->stream != NULL ? moec_expert_stream_experts(engine->stream)
                                   : moec_expert_cache_experts(engine->cache);
 }
@@ -462,6 +477,20 @@ static enum moec_status load_dense(struct moert_engine *engine, struct moec_dens
     return moec_bundle_load_dense(engine->bundle, dense, err);
 }
 
+static void set_transfer(struct moec_engine_gpu *gpu, const struct moert_engine *engine,
+                         const struct moert_options *options)
+{
+    const struct moert_transfer *transfer = &options->transfer;
+    gpu->cooperates = options->cooperates;
+    gpu->copies_neurons = copies_neurons(engine, options);
+    gpu->n_threads = engine->n_threads;
+    gpu->copy_byte_ns = transfer->copy_byte_ns;
+    gpu->cpu_byte_ns = transfer->cpu_byte_ns;
+    gpu->gather_speed = (struct moec_gpu_gather_speed){.chunk_bytes = transfer->chunk_bytes,
+                                                       .gathered_byte_ns = transfer->gathered_byte_ns,
+                                                       .copied_byte_ns = transfer->copy_byte_ns};
+}
+
 static enum moec_status load_engine(struct moert_engine *engine, const char *path,
                                     const struct moert_options *options, const struct moec_gpu_entry *entry,
                                     struct moec_error *err)
@@ -472,7 +501,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     if (options->device != NULL)
         MOEC_TRY(moec_engine_gpu_open(options->device, entry, &engine->gpu, err));
     if (engine->gpu != NULL)
-        engine->gpu->cooperates = options->cooperates;
+        set_transfer(engine->gpu, engine, options);
     MOEC_TRY(make_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(load_dense(engine, &dense, err));
@@ -648,7 +677,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .rope_context = engine->model->config.rope_context,
         .device = engine->gpu != NULL ? engine->gpu->info.name : NULL,
         .vram_bytes = engine->gpu != NULL ? engine->gpu->plan.total_bytes : 0,
-        .vram_pool_bytes = engine->gpu != NULL ? moec_gpu_experts_pool_bytes(engine->gpu->experts) : 0,
+        .vram_pool_bytes = engine->gpu != NULL ? moec_engine_gpu_pool_bytes(engine->gpu) : 0,
         .certified_arithmetic = engine->certified[0] != '\0' ? engine->certified : NULL,
     };
 }
@@ -707,13 +736,17 @@ struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engin
 {
     if (engine->gpu == NULL)
         return (struct moert_pool_stats){0};
-    const struct moec_gpu_experts_counters counters = moec_gpu_experts_counters(engine->gpu->experts);
+    const struct moec_gpu_experts_counters counters = moec_engine_gpu_counters(engine->gpu);
+    const struct moec_gpu_neurons *neurons = engine->gpu->neurons;
     return (struct moert_pool_stats){.hits = counters.hits,
                                      .late = counters.late,
                                      .misses = counters.misses,
                                      .computed_by_cpu = counters.computed_here,
                                      .evictions = counters.evictions,
                                      .copied_bytes = counters.copied_bytes,
+                                     .record_bytes = neurons != NULL ? counters.record_bytes : 0,
+                                     .chunk_bytes =
+                                         neurons != NULL ? moec_gpu_neurons_speed(neurons).chunk_bytes : 0,
                                      .guessed_bytes = counters.guessed_bytes,
                                      .useful_guesses = counters.useful_guesses,
                                      .wasted_guesses = counters.wasted_guesses};

@@ -104,6 +104,10 @@ struct moec_backend_ops {
                                   struct moec_error *err);
     enum moec_status (*experts)(struct moec_backend *self, const struct moec_mlp_job *jobs, uint32_t n_jobs,
                                 struct moec_error *err);
+    /* As moec_mlp_mark, for jobs of which only up projections are there: bits of the neurons that job j needs
+     * at neurons + j * n_words. The same jobs run next. */
+    enum moec_status (*mark)(struct moec_backend *self, const struct moec_mlp_job *jobs, uint32_t n_jobs,
+                             uint64_t *neurons, uint32_t n_words, struct moec_error *err);
     /* Outputs that the process computed: of pair pairs[i], i < n, the row pairs[i] of `rows` (T x k,
      * moec_forward_stride). Of backends that gave it inputs. */
     enum moec_status (*give)(struct moec_backend *self, const uint32_t *pairs, uint32_t n, const float *rows,

@@ -470,18 +470,26 @@ static enum moec_status combine_block(struct moe *moe, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* A held expert's job with all of its tokens. */
+static struct moec_mlp_job whole_job(const struct moe *moe, uint32_t active, uint32_t j)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    struct moec_mlp_job job = scratch->jobs[j];
+    job.n = scratch->expert_start[active + 1] - scratch->expert_start[active];
+    job.pairs_per_row = moe->forward->model->config.top_k;
+    job.weights = moe->routing.weights;
+    job.input = moe->inputs.experts;
+    return job;
+}
+
 /* Asks a source that gives parts for the neurons that the tokens of a held expert need; *n_kept counts the
  * rows whose up products are kept. */
 static void need_neurons(const struct moe *moe, uint32_t active, uint32_t j, uint32_t *n_kept)
 {
     struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
     struct moec_experts *source = moe->forward->experts;
-    struct moec_mlp_job job = scratch->jobs[j];
+    const struct moec_mlp_job job = whole_job(moe, active, j);
     uint64_t *neurons = scratch->marks + (size_t)j * scratch->mark_words;
-    job.n = scratch->expert_start[active + 1] - scratch->expert_start[active];
-    job.pairs_per_row = moe->forward->model->config.top_k;
-    job.weights = moe->routing.weights;
-    job.input = moe->inputs.experts;
     float *up = NULL;
     if (moec_mlp_leaves_out(&job.mlp) && moec_mlp_mark_keeps(&job) && *n_kept + job.n <= scratch->n_kept_up) {
         up = scratch->kept_up + (size_t)*n_kept * job.mlp.up.rows;
@@ -490,6 +498,32 @@ static void need_neurons(const struct moe *moe, uint32_t active, uint32_t j, uin
     scratch->jobs[j].up = up;
     scratch->jobs[j].touches_all = moec_mlp_mark(moe->forward, &job, neurons, up);
     source->ops->need(source, request_of(moe, active), neurons, scratch->jobs[j].touches_all);
+}
+
+/* The same of all held experts of a backend, which is asked once. */
+static enum moec_status need_on_backend(const struct moe *moe, const uint32_t *active, uint32_t n_held,
+                                        struct moec_error *err)
+{
+    struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    struct moec_backend *backend = moe->forward->backend;
+    struct moec_experts *source = moe->forward->experts;
+    if (backend == NULL || !source->gives_parts)
+        return MOEC_OK;
+    for (uint32_t j = 0; j < n_held; j++) {
+        const struct moec_mlp_job job = whole_job(moe, active[j], j);
+        scratch->jobs[j].n = job.n;
+        scratch->jobs[j].pairs_per_row = job.pairs_per_row;
+        scratch->jobs[j].weights = job.weights;
+    }
+    const enum moec_status status =
+        backend->ops->mark(backend, scratch->jobs, n_held, scratch->marks, scratch->mark_words, err);
+    for (uint32_t j = 0; j < n_held; j++) {
+        scratch->jobs[j].n = 0; /* as before: blocks follow */
+        if (status == MOEC_OK)
+            source->ops->need(source, request_of(moe, active[j]),
+                              scratch->marks + (size_t)j * scratch->mark_words, false);
+    }
+    return status;
 }
 
 /* Acquires experts in the source's order from active[0] on, as many as may be held; `n_held` counts them in
@@ -513,7 +547,7 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
         moec_layer_expert_biases(moe->weights, request.expert, &job->mlp);
         if (moe->forward->sparsity != NULL)
             moec_sparsity_filter(moe->forward->sparsity, moe->layer, request.expert, &job->mlp);
-        if (source->gives_parts)
+        if (source->gives_parts && moe->forward->backend == NULL)
             need_neurons(moe, active[*n_held], *n_held, &n_kept);
         ++*n_held;
     }
@@ -574,6 +608,8 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
         uint32_t n_held = 0;
         enum moec_status status = acquire_group(moe, active + next, n_active - next, &n_held, err);
         const bool was_acquired = status == MOEC_OK;
+        if (status == MOEC_OK)
+            status = need_on_backend(moe, active + next, n_held, err);
         if (status == MOEC_OK)
             status = await_neurons(moe, active + next, n_held, err);
         if (status == MOEC_OK && n_held == n_active)

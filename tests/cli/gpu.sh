@@ -12,6 +12,8 @@ try 2 "a device that is not CUDA's" on_device --device vulkan
 says stderr "device 'vulkan' is unknown, expected 'cuda' or 'cuda:N'" "is refused by name"
 try 2 "a limit without a device" on_device --vram 1GiB
 says stderr "give --device too" "is refused"
+try 2 "whole copies without a device" on_device --whole-records
+says stderr "give --device too" "are refused"
 try 2 "a limit of a bench without a device" "$moec" bench "$work/int4.moec" --vram 1GiB --memory 50%
 says stderr "give --device too" "is refused too"
 

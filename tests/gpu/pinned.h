@@ -49,6 +49,8 @@ int moec_pinned_main(void);          /* the test's main */
 #define moec_cuda_gating_run(...)      (moec_cuda_gating_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_router_run(...)      (moec_cuda_router_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_combination_run(...) (moec_cuda_combination_run(__VA_ARGS__), moec_pinned_finish())
+#define moec_cuda_marking_run(...)     (moec_cuda_marking_run(__VA_ARGS__), moec_pinned_finish())
+#define moec_cuda_scatter_run(...)     (moec_cuda_scatter_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_mlp_run(...)         (moec_cuda_mlp_run(__VA_ARGS__), moec_pinned_finish())
 
 #endif

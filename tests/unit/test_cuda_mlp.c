@@ -225,6 +225,118 @@ static void test_cuda_mlp__filters_leave_neurons_out(void **state)
             }
 }
 
+/* Rows of gate and down of the marked neurons of a job, side by side in an order of their own, put into rows
+ * that nothing else has. */
+struct compact {
+    uint8_t *pairs, *rows;
+    uint32_t *list, *places;
+};
+
+static void compact_job(const struct moec_mlp *mlp, const uint32_t *marks, struct compact *to,
+                        struct moec_cuda_mlp_job *job)
+{
+    const size_t gate_bytes = mlp->gate.stride_bytes, step = gate_bytes + mlp->down.stride_bytes,
+                 to_step = (step + 15) / 16 * 16;
+    const uint32_t n_ff = mlp->up.rows, first = random_below(n_ff);
+    uint32_t n = 0;
+    *to = (struct compact){calloc(n_ff, step), malloc(n_ff * to_step), calloc(2 * (n_ff + 1), 4),
+                           malloc(4 * n_ff)};
+    memset(to->rows, 0xff, n_ff * to_step);
+    memset(to->places, 0xff, 4 * n_ff);
+    for (uint32_t i = 0; i < n_ff; i++) {
+        const uint32_t neuron =
+            (first + 37 * i) % n_ff; /* each once: 37 and n_ff have no divisor in common */
+        if ((marks[neuron / 32] >> (neuron % 32) & 1) == 0)
+            continue;
+        memcpy(to->pairs + n * step, mlp->gate.data + neuron * gate_bytes, gate_bytes);
+        memcpy(to->pairs + n * step + gate_bytes, mlp->down.data + neuron * mlp->down.stride_bytes,
+               mlp->down.stride_bytes);
+        to->list[2 * n] = neuron;
+        to->list[2 * n + 1] = n_ff - 1 - n;
+        n++;
+    }
+    to->list[2 * n] = 0; /* one that is not wanted */
+    to->list[2 * n + 1] = MOEC_CUDA_NOWHERE;
+    const struct moec_cuda_scatter scatter = {.list = to->list,
+                                              .from = to->pairs,
+                                              .to = to->rows,
+                                              .from_step = step,
+                                              .to_step = to_step,
+                                              .n = n < n_ff ? n + 1 : n,
+                                              .n_bytes = (uint32_t)step,
+                                              .places = to->places};
+    moec_cuda_scatter_run(NULL, &scatter);
+    job->gate.data = to->rows;
+    job->down.data = to->rows + gate_bytes;
+    job->gate.stride_bytes = job->down.stride_bytes = to_step;
+    job->gate.is_aligned = job->down.is_aligned = (gate_bytes | (uintptr_t)to->rows) % 2 == 0;
+    job->places = to->places;
+}
+
+static void test_cuda_mlp__marked_neurons_are_all_that_is_read(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 12; turn++) {
+        const struct mlp_case of = {.n_ff = 100,
+                                    .has_gate = true,
+                                    .has_partials = true,
+                                    .has_filter = true,
+                                    .filter_at = MOEC_PROJECTION_UP,
+                                    .n_rows = {1, 2, 1, 2}};
+        const uint32_t n_words = 4;
+        struct layer layer;
+        struct compact compacts[MAX_JOBS];
+        make_layer(&of, &layer);
+        const size_t n_out = (size_t)layer.n_pairs * STRIDE, n_h = (size_t)layer.n_pairs * of.n_ff;
+        float *want = guarded(n_out), *got = guarded(n_out), *h = guarded(n_h), *ups = guarded(n_h);
+        float *partials = guarded((size_t)layer.n_pairs * 2 * N_EMBD);
+        uint32_t *marks = calloc(MAX_JOBS * n_words, sizeof *marks);
+        struct moec_cuda_marking marking = {.mlp = {.jobs = layer.jobs,
+                                                    .pairs = layer.pairs,
+                                                    .n_jobs = MAX_JOBS,
+                                                    .most = 2,
+                                                    .n_ff = of.n_ff,
+                                                    .n_embd = N_EMBD,
+                                                    .pairs_per_row = TOP_K,
+                                                    .x = layer.x,
+                                                    .x_stride = STRIDE,
+                                                    .h = h,
+                                                    .h_stride = of.n_ff,
+                                                    .partials = partials,
+                                                    .out = got,
+                                                    .out_stride = STRIDE},
+                                            .ups = ups,
+                                            .marks = marks,
+                                            .n_words = n_words};
+        moec_cuda_marking_run(NULL, &marking);
+        for (uint32_t j = 0; j < MAX_JOBS; j++) {
+            for (uint32_t i = 0; i < layer.jobs[j].n; i++) {
+                const uint32_t pair = layer.pairs[layer.jobs[j].first + i];
+                run_scalar(&layer.mlps[j], layer.x + pair / TOP_K * STRIDE, want + pair * STRIDE);
+            }
+            compact_job(&layer.mlps[j], marks + j * n_words, &compacts[j], &layer.jobs[j]);
+        }
+        marking.mlp.ups = ups;
+        moec_cuda_mlp_run(NULL, &marking.mlp);
+        drop_signs_of_zero(want, n_out);
+        drop_signs_of_zero(got, n_out);
+        expect_same(want, got, n_out, "the GPU", "marked neurons");
+        for (uint32_t j = 0; j < MAX_JOBS; j++) {
+            free(compacts[j].pairs);
+            free(compacts[j].rows);
+            free(compacts[j].list);
+            free(compacts[j].places);
+        }
+        free(marks);
+        release_guarded(want, n_out);
+        release_guarded(got, n_out);
+        release_guarded(h, n_h);
+        release_guarded(ups, n_h);
+        release_guarded(partials, (size_t)layer.n_pairs * 2 * N_EMBD);
+        release_layer(&layer);
+    }
+}
+
 static void test_cuda_mlp__no_jobs_and_no_rows_launch_nothing(void **state)
 {
     (void)state;
@@ -241,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_cuda_mlp__activations_have_same_bits),
         cmocka_unit_test(test_cuda_mlp__chunks_are_added_in_order),
         cmocka_unit_test(test_cuda_mlp__filters_leave_neurons_out),
+        cmocka_unit_test(test_cuda_mlp__marked_neurons_are_all_that_is_read),
         cmocka_unit_test(test_cuda_mlp__no_jobs_and_no_rows_launch_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,22 +114,27 @@ static void assert_expected(const struct fixture *f, const float *logits)
     assert_memory_equal(logits, f->expected, (size_t)N_TOK * f->n_vocab * sizeof(float));
 }
 
-/* The floor that a budget of a kibibyte is refused with. */
-static double floor_mib(const struct fixture *f)
+/* The least budget of the device's memory that is not refused. */
+static uint64_t floor_bytes(const struct fixture *f)
 {
-    const struct moert_options options = options_of("cuda", KIB);
-    struct moert_engine *engine = NULL;
-    struct moert_error wrong = {0};
-    assert_int_equal(open_engine(f, &options, &engine, &wrong), MOERT_ERR_BUDGET);
-    const char *equals = strstr(wrong.message, "= ");
-    assert_non_null(equals);
-    return strtod(equals + 2, NULL);
+    uint64_t refused = KIB, taken = 64 * KIB * KIB;
+    while (taken - refused > 64) {
+        struct moert_options options = options_of("cuda", refused + (taken - refused) / 2);
+        struct moert_engine *engine = NULL;
+        struct moert_error wrong = {0};
+        const enum moert_status status = open_engine(f, &options, &engine, &wrong);
+        if (status != MOERT_OK)
+            assert_int_equal(status, MOERT_ERR_BUDGET);
+        *(status == MOERT_OK ? &taken : &refused) = options.vram_bytes;
+        moert_engine_close(engine);
+    }
+    return taken;
 }
 
 static void a_device_gives_the_same_bits_within_its_limit(void **state)
 {
     const struct fixture *f = *state;
-    const uint64_t floor = (uint64_t)(floor_mib(f) * 1048576) + 16 * KIB;
+    const uint64_t floor = floor_bytes(f) + 16 * KIB;
     const uint64_t limits[] = {0, floor, floor + 300 * KIB};
     float *logits = calloc((size_t)N_TOK * f->n_vocab, sizeof *logits);
     for (size_t i = 0; i < 3; i++) {
@@ -195,7 +200,7 @@ static struct decided assert_decided(const struct fixture *f, struct moert_optio
     options.vram_bytes = 0;
     const struct decided cpu = run_decided(f, &options, N_TOK);
     options.device = "cuda";
-    options.vram_bytes = (uint64_t)(floor_mib(f) * 1048576) + 64 * KIB;
+    options.vram_bytes = floor_bytes(f) + 64 * KIB;
     for (uint32_t chunk = 1; chunk <= N_TOK; chunk += 6) {
         const struct decided gpu = run_decided(f, &options, chunk);
         assert_memory_equal(gpu.logits, cpu.logits, (size_t)N_TOK * f->n_vocab * sizeof(float));
@@ -282,6 +287,50 @@ static void sparsity_is_that_of_the_cpu(void **state)
     }
 }
 
+/* The sample, whose records are large beside what gathering takes: neurons come alone, within the limit, and
+ * the device says what whole records would have been. */
+static void neurons_come_alone_to_a_device(void **state)
+{
+    const struct fixture *f = *state;
+    struct fixture sample = *f, sparse = *f;
+    struct moert_options options = options_of(NULL, 0);
+    sample.path = temporary_path(f->folder, "sample.moec");
+    sparse.path = temporary_path(f->folder, "sample-sparse.moec");
+    fixture_bundle_write("datasets/sample/model", sample.path, 4, true);
+    put_thresholds(&sample, sparse.path, 0.5f, false);
+    options.n_sessions = 1;
+    options.decisions.sparsity = 0.5;
+    struct moert_engine *engine = NULL;
+    struct moert_error wrong = {0};
+    assert_int_equal(open_engine(&sparse, &options, &engine, &wrong), MOERT_OK);
+    sparse.n_vocab = moert_engine_info(engine).n_vocab;
+    moert_engine_close(engine);
+    const struct decided cpu = run_decided(&sparse, &options, 1);
+    options.device = "cuda";
+    options.vram_bytes = floor_bytes(&sparse) + 1500 * KIB;
+    for (int whole = 0; whole < 2; whole++) {
+        struct moert_session *session = NULL;
+        options.transfer.copies_whole = whole;
+        const struct decided gpu = run_decided(&sparse, &options, 1);
+        assert_memory_equal(gpu.logits, cpu.logits, (size_t)N_TOK * sparse.n_vocab * sizeof(float));
+        assert_int_equal(gpu.neurons.n_active, cpu.neurons.n_active);
+        assert_int_equal(gpu.neurons.active_bytes, cpu.neurons.active_bytes);
+        assert_int_equal(open_engine(&sparse, &options, &engine, &wrong), MOERT_OK);
+        assert_int_equal(moert_session_create(engine, &session, &wrong), MOERT_OK);
+        assert_int_equal(read_all(session, 1, sparse.n_vocab, gpu.logits, &wrong), MOERT_OK);
+        const struct moert_pool_stats stats = moert_engine_pool_stats(engine);
+        assert_true(stats.misses > 0 && (stats.record_bytes > 0) == !whole);
+        assert_true(whole || (stats.chunk_bytes > 0 && stats.copied_bytes < 2 * stats.record_bytes));
+        assert_true(moec_host_gpu_counts(opened).peak_bytes <= moert_engine_info(engine).vram_bytes);
+        moert_session_free(session);
+        moert_engine_close(engine);
+        free(gpu.logits);
+    }
+    free(cpu.logits);
+    free(sample.path);
+    free(sparse.path);
+}
+
 /* --memory and --vram at once: what is pinned is within the one, what the device has within the other, while
  * guesses come and go. */
 static void both_limits_hold(void **state)
@@ -298,7 +347,7 @@ static void both_limits_hold(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         struct moert_engine *engine = NULL;
         struct moert_session *session = NULL;
-        options.vram_bytes = (uint64_t)(floor_mib(f) * 1048576) + (16 + 60 * i) * KIB;
+        options.vram_bytes = floor_bytes(f) + (16 + 60 * i) * KIB;
         options.memory_bytes = 0;
         assert_int_equal(moert_engine_floor(f->path, &options, &least, &wrong), MOERT_OK);
         options.memory_bytes = least.memory_bytes + 300 * KIB; /* what opening adds to the process so far */
@@ -324,7 +373,7 @@ static void both_limits_hold(void **state)
 static void the_processor_helps_a_session(void **state)
 {
     const struct fixture *f = *state;
-    struct moert_options options = options_of("cuda", (uint64_t)(floor_mib(f) * 1048576) + 16 * KIB);
+    struct moert_options options = options_of("cuda", floor_bytes(f) + 16 * KIB);
     struct moert_engine *engine = NULL;
     struct moert_session *session = NULL;
     struct moert_error wrong = {0};
@@ -448,6 +497,7 @@ int main(void)
         cmocka_unit_test(a_device_gives_the_same_bits_within_its_limit),
         cmocka_unit_test(decisions_are_those_of_the_cpu),
         cmocka_unit_test(sparsity_is_that_of_the_cpu),
+        cmocka_unit_test(neurons_come_alone_to_a_device),
         cmocka_unit_test(both_limits_hold),
         cmocka_unit_test(the_processor_helps_a_session),
         cmocka_unit_test(what_cannot_be_is_refused_in_words),

@@ -5,7 +5,7 @@
  *
  *   __global__ __device__ threadIdx blockIdx blockDim gridDim __syncthreads __syncwarp
  *   __shfl_sync __shfl_xor_sync __ballot_sync (of 32 bits: float, uint32_t, int)
- *   atomicAdd (of whole numbers)
+ *   atomicAdd atomicOr (of whole numbers)
  *
  * On the processor an index outside of shared memory ends the program, and a block begins with shared memory
  * full of NaN. Blocks have one dimension and MOEC_CUDA_BLOCK threads. */
@@ -70,6 +70,11 @@ static inline uint32_t __ballot_sync(uint32_t mask, int value)
 static inline uint32_t atomicAdd(uint32_t *address, uint32_t value)
 {
     return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t atomicOr(uint32_t *address, uint32_t value)
+{
+    return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
 }
 
 template <typename T> static inline T __shfl_sync(uint32_t mask, T value, int lane)

@@ -368,6 +368,8 @@ struct moec_cuda_mlp_job {
     struct moec_cuda_matrix gate, up, down;       /* gate: no rows without a gate */
     const float *gate_bias, *up_bias, *down_bias; /* F32 or NULL */
     uint32_t first, n;
+    const uint32_t *places; /* (n_ff) the row of gate and down that neuron i has; NULL = row i. Only where
+                               neurons that a filter leaves out are not read (below) */
     float threshold;        /* of a filter (struct moec_mlp_filter) */
     const uint16_t *scales; /* (n_ff) BF16 of one at the up product, or NULL */
     uint8_t filter_at;      /* enum moec_projection */
@@ -383,6 +385,7 @@ struct moec_cuda_mlp {
      * place, or NULL; and (n_jobs) counts that products which stay are added to, or NULL. */
     const float *limits;
     uint32_t *n_active;
+    const float *ups; /* (rows of all jobs, h_stride): up . x, where it was computed already; or NULL */
     uint32_t n_ff, n_embd, pairs_per_row, first_pair;
     uint8_t activation; /* enum moec_activation */
     const float *x;     /* (rows, x_stride), zero from n_embd to a multiple of 16 */
@@ -399,6 +402,30 @@ struct moec_cuda_mlp {
  * rows, nor down rows where chunks are summed side by side. */
 #define MOEC_CUDA_FEW 2
 void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct moec_cuda_mlp *mlp);
+
+/* The neurons that stay in some row of each job, none of which has more than MOEC_CUDA_FEW rows: bit i % 32
+ * of word i / 32 of a job's, 0 on entry. Only up is read; up . x is left at mlp.ups, of the same job in the
+ * same place, for a run that follows. */
+struct moec_cuda_marking {
+    struct moec_cuda_mlp mlp; /* h, partials, out and n_active are not looked at */
+    float *ups;               /* (rows of all jobs, mlp.h_stride) */
+    uint32_t *marks;          /* (n_jobs, n_words) */
+    uint32_t n_words;
+};
+void moec_cuda_marking_run(struct moec_gpu_stream *stream, const struct moec_cuda_marking *marking);
+
+/* Rows of n_bytes that came side by side go to their places: row i, of neuron list[2 i], to row list[2 i + 1]
+ * of `to`, where MOEC_CUDA_NOWHERE means that it is not wanted; and places[neuron] says so. */
+struct moec_cuda_scatter {
+    const uint32_t *list; /* (n, 2) in the device's memory, as the following */
+    const uint8_t *from;
+    uint8_t *to;
+    size_t from_step, to_step; /* from row to row */
+    uint32_t n, n_bytes;
+    uint32_t *places;
+};
+#define MOEC_CUDA_NOWHERE 0xffffffffu
+void moec_cuda_scatter_run(struct moec_gpu_stream *stream, const struct moec_cuda_scatter *scatter);
 
 #ifdef __cplusplus
 }

@@ -117,6 +117,12 @@ __device__ static __forceinline__ const float *input_of(const struct moec_cuda_m
     return mlp.x + pair_of(mlp, job, row) / mlp.pairs_per_row * mlp.x_stride;
 }
 
+/* The row of gate and down that a neuron has. */
+__device__ static __forceinline__ uint32_t place_of(const struct moec_cuda_mlp_job &job, uint32_t neuron)
+{
+    return job.places != NULL ? job.places[neuron] : neuron;
+}
+
 /* One neuron and one row, four threads. */
 __global__ static void activate_few_kernel(struct moec_cuda_mlp mlp)
 {
@@ -125,11 +131,28 @@ __global__ static void activate_few_kernel(struct moec_cuda_mlp mlp)
     if (neuron >= mlp.n_ff || row >= job.n)
         return;
     const float *x = input_of(mlp, job, row);
-    const float up = dot_quad(job.up, neuron, x);
+    const float up =
+        mlp.ups != NULL ? mlp.ups[(job.first + row) * mlp.h_stride + neuron] : dot_quad(job.up, neuron, x);
     const bool is_idle = skips_neurons(job, mlp.activation) && leaves_up(mlp, job, row, neuron, up);
-    const float gate = job.gate.rows > 0 && !is_idle ? dot_quad(job.gate, neuron, x) : 0;
+    const float gate = job.gate.rows > 0 && !is_idle ? dot_quad(job.gate, place_of(job, neuron), x) : 0;
     if (lane_of_quad() == 0)
         put_neuron(mlp, job, row, neuron, is_idle, up, gate);
+}
+
+/* Likewise, of the up product alone. */
+__global__ static void mark_kernel(struct moec_cuda_marking marking)
+{
+    const struct moec_cuda_mlp &mlp = marking.mlp;
+    const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
+    const uint32_t neuron = blockIdx.x * MOEC_CUDA_QUADS + quad_of_block(), row = blockIdx.y;
+    if (neuron >= mlp.n_ff || row >= job.n)
+        return;
+    const float up = dot_quad(job.up, neuron, input_of(mlp, job, row));
+    if (lane_of_quad() != 0)
+        return;
+    marking.ups[(job.first + row) * mlp.h_stride + neuron] = up;
+    if (!leaves_up(mlp, job, row, neuron, up))
+        atomicOr(&marking.marks[blockIdx.z * marking.n_words + neuron / 32], 1u << (neuron % 32));
 }
 
 /* Several of both, a half warp. */
@@ -217,7 +240,8 @@ __global__ static void chunk_kernel(struct moec_cuda_mlp mlp)
     const float *h = mlp.h + (job.first + row) * mlp.h_stride + first;
     float *partial = mlp.partials + ((size_t)(job.first + row) * n_chunk + chunk) * mlp.n_embd;
     struct quad_sums sums;
-    sum_quad(job.down, first, n, skips_neurons(job, mlp.activation), block, h, sums);
+    const uint32_t *places = job.places != NULL ? job.places + first : NULL;
+    sum_quad(job.down, {first, n, places, skips_neurons(job, mlp.activation)}, block, h, sums);
 #pragma unroll
     for (uint32_t i = 0; i < 2 * MOEC_CUDA_QUAD; i++) {
         const uint32_t half = i / MOEC_CUDA_QUAD, at = i % MOEC_CUDA_QUAD;
@@ -244,6 +268,37 @@ __global__ static void fold_kernel(struct moec_cuda_mlp mlp)
             sum = sum + partial[(size_t)chunk * mlp.n_embd];
     }
     output_of(mlp, job, row)[column] = sum;
+}
+
+/* ---- rows that came side by side ---- */
+
+/* Bytes at multiples of one word's size. */
+template <typename WORD>
+__device__ static __forceinline__ void copy_words(const uint8_t *from, uint8_t *to, uint32_t n_bytes)
+{
+    for (uint32_t i = threadIdx.x; i < n_bytes / (uint32_t)sizeof(WORD); i += MOEC_CUDA_BLOCK)
+        ((WORD *)to)[i] = ((const WORD *)from)[i];
+}
+
+/* One row, a block. */
+__global__ static void scatter_kernel(struct moec_cuda_scatter scatter)
+{
+    const uint32_t row = scatter.list[2 * blockIdx.x + 1];
+    const uint8_t *from = scatter.from + blockIdx.x * scatter.from_step;
+    uint8_t *to = scatter.to + row * scatter.to_step;
+    if (row == MOEC_CUDA_NOWHERE)
+        return;
+    const uint32_t low = (uint32_t)((uintptr_t)from | (uintptr_t)to | scatter.n_bytes) & 7u;
+    if (low == 0)
+        copy_words<uint64_t>(from, to, scatter.n_bytes);
+    else if (low % 4 == 0)
+        copy_words<uint32_t>(from, to, scatter.n_bytes);
+    else if (low % 2 == 0)
+        copy_words<uint16_t>(from, to, scatter.n_bytes);
+    else
+        copy_words<uint8_t>(from, to, scatter.n_bytes);
+    if (threadIdx.x == 0)
+        scatter.places[scatter.list[2 * blockIdx.x]] = row;
 }
 
 /* ---- launches ---- */
@@ -280,4 +335,19 @@ extern "C" void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct m
         return;
     activate(stream, *mlp);
     add_up(stream, *mlp);
+}
+
+extern "C" void moec_cuda_marking_run(struct moec_gpu_stream *stream, const struct moec_cuda_marking *marking)
+{
+    const struct moec_cuda_mlp *mlp = &marking->mlp;
+    if (mlp->n_jobs == 0 || mlp->most == 0)
+        return;
+    const dim3 grid(moec_cuda_blocks(mlp->n_ff, MOEC_CUDA_QUADS), mlp->most, mlp->n_jobs);
+    MOEC_CUDA_LAUNCH(mark_kernel, grid, stream, *marking);
+}
+
+extern "C" void moec_cuda_scatter_run(struct moec_gpu_stream *stream, const struct moec_cuda_scatter *scatter)
+{
+    if (scatter->n > 0)
+        MOEC_CUDA_LAUNCH(scatter_kernel, dim3(scatter->n), stream, *scatter);
 }

@@ -399,11 +399,24 @@ __device__ static __forceinline__ uint32_t lowest_bit(uint32_t bits)
 #endif
 }
 
-/* Rows of which `bits` has a bit, MOEC_CUDA_AHEAD at a time, of a whole block. */
+/* Which rows of a matrix a sum is over: n from `first` on, or those that stand at places[0 .. n - 1]. With
+ * `skips`, rows whose factor is 0 are not read, without which there are no places. */
+struct quad_rows {
+    uint32_t first, n;
+    const uint32_t *places;
+    bool skips;
+};
+
+__device__ static __forceinline__ uint32_t row_of(const struct quad_rows &rows, uint32_t r)
+{
+    return rows.places != NULL ? rows.places[r] : rows.first + r;
+}
+
+/* Rows of which `bits` has a bit, from `from` on, MOEC_CUDA_AHEAD at a time, of a whole block. */
 template <int CODEC, int ALIGNMENT>
-__device__ static __forceinline__ void sum_found_rows(const struct moec_cuda_matrix &matrix, uint32_t first,
-                                                      uint32_t bits, uint32_t block, const float *h,
-                                                      struct quad_sums &sums)
+__device__ static __forceinline__ void
+sum_found_rows(const struct moec_cuda_matrix &matrix, const struct quad_rows &rows, uint32_t from,
+               uint32_t bits, uint32_t block, const float *h, struct quad_sums &sums)
 {
     while (bits != 0) {
         struct quad_block<CODEC> quads[MOEC_CUDA_AHEAD];
@@ -414,10 +427,10 @@ __device__ static __forceinline__ void sum_found_rows(const struct moec_cuda_mat
             is_there[i] = bits != 0;
             if (!is_there[i])
                 continue;
-            const uint32_t r = lowest_bit(bits);
+            const uint32_t r = from + lowest_bit(bits);
             bits &= bits - 1;
             factors[i] = h[r];
-            load_quad<CODEC, ALIGNMENT>(matrix, first + r, block, lane_of_quad(), quads[i]);
+            load_quad<CODEC, ALIGNMENT>(matrix, row_of(rows, r), block, lane_of_quad(), quads[i]);
         }
 #pragma unroll
         for (uint32_t i = 0; i < MOEC_CUDA_AHEAD; i++) {
@@ -433,22 +446,21 @@ __device__ static __forceinline__ void sum_found_rows(const struct moec_cuda_mat
 /* A whole block's columns, as far as they are summed by words; returns the row behind. */
 template <int CODEC, int ALIGNMENT>
 __device__ static __forceinline__ uint32_t sum_aligned_rows(const struct moec_cuda_matrix &matrix,
-                                                            uint32_t first, uint32_t n_rows, bool skips,
-                                                            uint32_t block, const float *h,
-                                                            struct quad_sums &sums)
+                                                            const struct quad_rows &rows, uint32_t block,
+                                                            const float *h, struct quad_sums &sums)
 {
     uint32_t bits[2];
-    if (!skips)
-        return sum_rows_ahead<CODEC, ALIGNMENT>(matrix, first, n_rows, block, h, sums);
-    find_rows(h, n_rows, bits);
-    sum_found_rows<CODEC, ALIGNMENT>(matrix, first, bits[0], block, h, sums);
-    sum_found_rows<CODEC, ALIGNMENT>(matrix, first + 32, bits[1], block, h + 32, sums);
-    return n_rows;
+    if (!rows.skips)
+        return sum_rows_ahead<CODEC, ALIGNMENT>(matrix, rows.first, rows.n, block, h, sums);
+    find_rows(h, rows.n, bits);
+    sum_found_rows<CODEC, ALIGNMENT>(matrix, rows, 0, bits[0], block, h, sums);
+    sum_found_rows<CODEC, ALIGNMENT>(matrix, rows, 32, bits[1], block, h, sums);
+    return rows.n;
 }
 
 template <int CODEC>
-__device__ static __forceinline__ void sum_quad_of(const struct moec_cuda_matrix &matrix, uint32_t first,
-                                                   uint32_t n_rows, bool skips, uint32_t block,
+__device__ static __forceinline__ void sum_quad_of(const struct moec_cuda_matrix &matrix,
+                                                   const struct quad_rows &rows, uint32_t block,
                                                    const float *h, struct quad_sums &sums)
 {
     const uint32_t left = matrix.columns - block * MOEC_CUDA_WEIGHTS, lane = lane_of_quad();
@@ -460,27 +472,26 @@ __device__ static __forceinline__ void sum_quad_of(const struct moec_cuda_matrix
     if constexpr (quad_traits<CODEC>::has_words) {
         const uint32_t alignment = n == MOEC_CUDA_WEIGHTS ? alignment_of(matrix) : 1;
         if (alignment == 4)
-            r = sum_aligned_rows<CODEC, 4>(matrix, first, n_rows, skips, block, h, sums);
+            r = sum_aligned_rows<CODEC, 4>(matrix, rows, block, h, sums);
         else if (alignment == 2)
-            r = sum_aligned_rows<CODEC, 2>(matrix, first, n_rows, skips, block, h, sums);
+            r = sum_aligned_rows<CODEC, 2>(matrix, rows, block, h, sums);
     }
-    for (; r < n_rows; r++) {
+    for (; r < rows.n; r++) {
         float w[2][MOEC_CUDA_QUAD];
-        if (skips && h[r] == 0)
+        if (rows.skips && h[r] == 0)
             continue;
-        struct coded_row row = row_begin<CODEC>(matrix, first + r);
+        struct coded_row row = row_begin<CODEC>(matrix, row_of(rows, r));
         decode_lanes<CODEC>(matrix, row, block, n, lane, w);
         add_weighted(h[r], w, sums);
     }
 }
 
-/* One chunk of a block's columns: the sum over n_rows of h[r] times row first + r. With `skips`, rows whose
- * factor is 0 are not read. */
-__device__ static __forceinline__ void sum_quad(const struct moec_cuda_matrix &matrix, uint32_t first,
-                                                uint32_t n_rows, bool skips, uint32_t block, const float *h,
+/* One chunk of a block's columns: the sum over r < rows.n of h[r] times a row. */
+__device__ static __forceinline__ void sum_quad(const struct moec_cuda_matrix &matrix,
+                                                const struct quad_rows &rows, uint32_t block, const float *h,
                                                 struct quad_sums &sums)
 {
-    FOR_CODEC(matrix.codec, (sum_quad_of<CODEC>(matrix, first, n_rows, skips, block, h, sums)))
+    FOR_CODEC(matrix.codec, (sum_quad_of<CODEC>(matrix, rows, block, h, sums)))
 }
 
 #endif
