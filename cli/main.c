@@ -1,5 +1,6 @@
 /* moec: finds the verb and runs it. */
 #include "cli/options/completion.h"
+#include "cli/options/device_options.h"
 #include "cli/options/inputs.h"
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
@@ -165,6 +166,7 @@ static int dispatch(int argc, char **argv, struct cli_outputs *outputs)
 
 int main(int argc, char **argv)
 {
+    cli_device_file = cli_read_device_file;
     struct cli_outputs outputs = {0};
     cli_open_standard_files();
     return cli_finish("moec", &outputs, dispatch(argc, argv, &outputs));

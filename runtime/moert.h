@@ -90,15 +90,15 @@ struct moert_decisions {
 MOERT_API void moert_decisions_text(const struct moert_decisions *decisions,
                                     char text[MOERT_DECISIONS_TEXT_BYTES]);
 
-/* How experts come to a device, and what that takes; all zero: measured. */
+/* How experts come to a device, and what decides with options.cooperates: times of a byte of an expert, all
+ * zero: measured, the processor's while it runs. */
 struct moert_transfer {
     /* With a sparsity, a decoded token's experts are copied whole too, not their up projections and the
      * active neurons alone (FloE, arXiv:2505.05950). The output is the same. */
     bool copies_whole;
-    double copy_byte_ns;     /* of a copy to the device from pinned memory */
-    double cpu_byte_ns;      /* of an expert's weights that the processor computes with, for each token */
-    double gathered_byte_ns; /* of neurons that are gathered and copied, in chunks of as many bytes: */
-    uint64_t chunk_bytes;
+    double cpu_byte_ns;  /* computed with by the processor, for each token */
+    double copy_byte_ns; /* copied to the device */
+    double gpu_byte_ns;  /* computed with there; not measured, and small */
 };
 
 struct moert_options {
@@ -308,10 +308,11 @@ struct moert_pool_stats {
     uint64_t copied_bytes; /* to the device, guesses included: */
     uint64_t
         record_bytes; /* of the whole records of what was copied, where neurons are copied alone; else 0 */
-    uint64_t chunk_bytes;    /* that are gathered at once then */
-    uint64_t guessed_bytes;  /* of what options.predict names, copied before it was asked for */
-    uint64_t useful_guesses; /* experts that were asked for then */
-    uint64_t wasted_guesses; /* evicted before, or given up on their way */
+    double gathered_bytes_per_second; /* what gathering and copying them reached when it was measured */
+    uint64_t chunk_bytes;             /* that are gathered at once then */
+    uint64_t guessed_bytes;           /* of what options.predict names, copied before it was asked for */
+    uint64_t useful_guesses;          /* experts that were asked for then */
+    uint64_t wasted_guesses;          /* evicted before, or given up on their way */
 };
 MOERT_API struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engine);
 

@@ -2,6 +2,8 @@
 
 #include "runtime/forward/kv_state.h"
 
+cli_device_file_reader *cli_device_file;
+
 static enum moec_status read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
                                     struct moec_error *err)
 {
@@ -17,12 +19,20 @@ static enum moec_status read_device(const struct cli_args *args, const char **de
 enum moec_status cli_read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
                                  bool *cooperates, struct moert_transfer *transfer, struct moec_error *err)
 {
+    const char *path = cli_text(args, "device-file");
     MOEC_TRY(read_device(args, device, vram_bytes, err));
     *cooperates = cli_has(args, "cooperate");
     *transfer = (struct moert_transfer){.copies_whole = cli_has(args, "whole-records")};
     if (*cooperates && *device == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--cooperate lets the processor help a device: give --device too");
+    if (path != NULL && !*cooperates)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--device-file says by which times --cooperate decides: give --cooperate too");
+    if (path != NULL && cli_device_file == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "moec-run reads no device files: give it to 'moec run'");
+    if (path != NULL)
+        MOEC_TRY(cli_device_file(path, transfer, err));
     if (transfer->copies_whole && *device == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--whole-records is about copies to a device: give --device too");

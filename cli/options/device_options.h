@@ -15,6 +15,8 @@
     {"cooperate", 0, NULL, NULL,                                                                             \
      "With --device: the processor computes an expert that the GPU misses where it is done first.",           \
      CLI_RARE},                                                                                               \
+    {"device-file", 0, "DEVICE.json", NULL,                                                                  \
+     "With --cooperate: its times from this file of moec device (default: measured).", CLI_RARE},            \
     {"whole-records", 0, NULL, NULL,                                                                         \
      "With --device and a sparsity: copy whole experts to the GPU, not active neurons alone.", CLI_RARE},    \
     {"vram", 0, "SIZE", NULL,                                                                                 \
@@ -24,6 +26,14 @@
     {"vram", 0, "SIZE", NULL,                                                                                 \
      "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
 /* clang-format on */
+
+/* Reads what --cooperate decides by from a file of moec device. Set by programs that can, as moec can; NULL:
+ * the option is refused. Errors: those of moec_device_load and moec_device_expert_costs_of. */
+typedef enum moec_status cli_device_file_reader(const char *path, struct moert_transfer *transfer,
+                                                struct moec_error *err);
+extern cli_device_file_reader *cli_device_file;
+enum moec_status cli_read_device_file(const char *path, struct moert_transfer *transfer,
+                                      struct moec_error *err); /* device_file.c */
 
 /* The device's name, NULL without one, the limit, 0 without one, --cooperate, and how experts come there.
  * Errors: MOEC_ERR_USAGE. */

@@ -326,6 +326,7 @@ static void put_device(struct node *root, const struct moert_engine *engine, con
     if (stats.record_bytes > 0) {
         put_u64(&device, "record_bytes", stats.record_bytes);
         put_u64(&device, "chunk_bytes", stats.chunk_bytes);
+        put_double(&device, "gathered_bytes_per_second", stats.gathered_bytes_per_second);
     }
     put_u64(&device, "guessed_bytes", stats.guessed_bytes);
     put_u64(&device, "useful_guesses", stats.useful_guesses);

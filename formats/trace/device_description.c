@@ -341,3 +341,29 @@ enum moec_status moec_device_load(const char *path, struct moec_device *device, 
     free(text);
     return status;
 }
+
+/* ---- costs ---- */
+
+enum moec_status moec_device_expert_costs_of(const struct moec_device *device, const char *subject,
+                                             struct moec_device_expert_costs *out, struct moec_error *err)
+{
+    const struct moec_gpu_description *gpu = &device->gpu;
+    double cpu_ns = 0, cpu_bytes = 0, copy_ns = 0, gpu_ns = 0, gpu_bytes = 0;
+    for (uint32_t i = 0; i < device->n_expert_widths; i++) {
+        cpu_ns += (double)device->experts[i].compute_ns;
+        cpu_bytes += (double)device->experts[i].record_bytes;
+    }
+    for (uint32_t i = 0; i < gpu->n_experts; i++) {
+        copy_ns += moec_gpu_copy_ns(gpu, true, gpu->experts[i].record_bytes);
+        gpu_ns += (double)gpu->experts[i].compute_ns;
+        gpu_bytes += (double)gpu->experts[i].record_bytes;
+    }
+    if (gpu->name[0] == '\0')
+        return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no GPU: measure one with moec device --device cuda",
+                         subject);
+    if (!(cpu_ns > 0) || !(copy_ns > 0)) /* NaN without copies from pinned memory */
+        return moec_fail(err, MOEC_ERR_USAGE, "'%s' says nothing of %s: measure it again with moec device",
+                         subject, cpu_ns > 0 ? "copies of experts to the GPU" : "experts on the processor");
+    *out = (struct moec_device_expert_costs){cpu_ns / cpu_bytes, copy_ns / gpu_bytes, gpu_ns / gpu_bytes};
+    return MOEC_OK;
+}

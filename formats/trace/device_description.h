@@ -100,6 +100,18 @@ struct moec_device {
     struct moec_gpu_description gpu;                  /* its name is empty where none was measured */
 };
 
+/* What a byte of an expert takes on average over the described bitwidths, one token: to compute with by the
+ * processor, to copy to the GPU from pinned memory, and to compute with there. */
+struct moec_device_expert_costs {
+    double cpu_byte_ns, copy_byte_ns, gpu_byte_ns;
+};
+/* `subject` names the description in messages. Errors: MOEC_ERR_USAGE without a GPU, or without what is asked
+ * for. */
+MOEC_WARN_UNUSED enum moec_status moec_device_expert_costs_of(const struct moec_device *device,
+                                                              const char *subject,
+                                                              struct moec_device_expert_costs *out,
+                                                              struct moec_error *err);
+
 /* Frees what the description owns; idempotent. */
 void moec_device_release(struct moec_device *device);
 

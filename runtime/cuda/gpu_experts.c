@@ -305,6 +305,7 @@ static void share_missing(struct moec_gpu_experts *experts, const struct moec_ro
         const double n_bytes = (double)moec_gpu_layout(experts, key)->n_bytes;
         at.cpu_ns = experts->cpu_byte_ns * n_bytes * answer->n_tok;
         at.copy_ns = experts->copy_byte_ns * n_bytes;
+        at.gpu_ns = experts->setup.gpu_byte_ns * n_bytes;
         experts->entries[key].is_here = moec_cooperation_takes_cpu(&at);
         experts->counters.computed_here += experts->entries[key].is_here;
         if (experts->entries[key].is_here)

@@ -48,9 +48,9 @@ struct moec_gpu_experts_setup {
     uint64_t piece_bytes; /* of a guess, between which it may be given up; 0: a mebibyte */
     /* A missed expert is computed by the processor where that is faster (runtime/policy/cooperation.h): for
      * one session, with a backend that cooperates. Times of a byte; 0: measured, of the processor while it
-     * runs. */
+     * runs, but for the device's own, which is small. */
     bool cooperates;
-    double cpu_byte_ns, copy_byte_ns;
+    double cpu_byte_ns, copy_byte_ns, gpu_byte_ns;
     uint64_t pool_bytes; /* at least the largest record; more than all need is not allocated */
 };
 

@@ -41,6 +41,7 @@ enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct 
         .cooperates = gpu->cooperates,
         .cpu_byte_ns = gpu->cpu_byte_ns,
         .copy_byte_ns = gpu->copy_byte_ns,
+        .gpu_byte_ns = gpu->gpu_byte_ns,
         .predictor = options->predictor,
         .preload_count = options->preload_count,
         .evict_weights = options->evict_weights,
@@ -51,8 +52,7 @@ enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct 
                                              .kernels = gpu->kernels,
                                              .threads = moec_pool_make(gpu->n_threads),
                                              .memory = memory,
-                                             .memory_bytes = moec_expert_cache_buffer_bytes(cache),
-                                             .speed = gpu->gather_speed};
+                                             .memory_bytes = moec_expert_cache_buffer_bytes(cache)};
     if (gpu->copies_neurons)
         neurons.plan = moec_gpu_neurons_plan_of(bundle, moec_sparsity_share(sparsity), setup.pool_bytes);
     return neurons.plan.n_slot > 0 ? moec_gpu_neurons_create(&neurons, &gpu->neurons, err)

@@ -23,8 +23,7 @@ struct moec_engine_gpu {
     bool cooperates;     /* the processor computes missed experts too */
     bool copies_neurons; /* where there is room for it, with a sparsity: alone, gathered by so many threads */
     int n_threads;
-    double copy_byte_ns, cpu_byte_ns; /* 0: measured */
-    struct moec_gpu_gather_speed gather_speed;
+    double copy_byte_ns, cpu_byte_ns, gpu_byte_ns; /* of struct moec_gpu_experts_setup */
 };
 
 /* Opens the device of this name ("cuda:1") by an entry, or NULL: that of libmoert-cuda.so. */

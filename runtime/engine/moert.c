@@ -486,9 +486,7 @@ static void set_transfer(struct moec_engine_gpu *gpu, const struct moert_engine 
     gpu->n_threads = engine->n_threads;
     gpu->copy_byte_ns = transfer->copy_byte_ns;
     gpu->cpu_byte_ns = transfer->cpu_byte_ns;
-    gpu->gather_speed = (struct moec_gpu_gather_speed){.chunk_bytes = transfer->chunk_bytes,
-                                                       .gathered_byte_ns = transfer->gathered_byte_ns,
-                                                       .copied_byte_ns = transfer->copy_byte_ns};
+    gpu->gpu_byte_ns = transfer->gpu_byte_ns;
 }
 
 static enum moec_status load_engine(struct moert_engine *engine, const char *path,
@@ -737,19 +735,23 @@ struct moert_pool_stats moert_engine_pool_stats(const struct moert_engine *engin
     if (engine->gpu == NULL)
         return (struct moert_pool_stats){0};
     const struct moec_gpu_experts_counters counters = moec_engine_gpu_counters(engine->gpu);
-    const struct moec_gpu_neurons *neurons = engine->gpu->neurons;
-    return (struct moert_pool_stats){.hits = counters.hits,
+    struct moert_pool_stats stats = {.hits = counters.hits,
                                      .late = counters.late,
                                      .misses = counters.misses,
                                      .computed_by_cpu = counters.computed_here,
                                      .evictions = counters.evictions,
                                      .copied_bytes = counters.copied_bytes,
-                                     .record_bytes = neurons != NULL ? counters.record_bytes : 0,
-                                     .chunk_bytes =
-                                         neurons != NULL ? moec_gpu_neurons_speed(neurons).chunk_bytes : 0,
                                      .guessed_bytes = counters.guessed_bytes,
                                      .useful_guesses = counters.useful_guesses,
                                      .wasted_guesses = counters.wasted_guesses};
+    if (engine->gpu->neurons == NULL)
+        return stats;
+    const struct moec_gpu_gather_speed speed = moec_gpu_neurons_speed(engine->gpu->neurons);
+    stats.record_bytes = counters.record_bytes;
+    stats.chunk_bytes = speed.chunk_bytes;
+    if (speed.gathered_byte_ns > 0)
+        stats.gathered_bytes_per_second = 1e9 / speed.gathered_byte_ns;
+    return stats;
 }
 
 struct moert_neurons moert_engine_neurons(const struct moert_engine *engine)

@@ -14,6 +14,14 @@ try 2 "a limit without a device" on_device --vram 1GiB
 says stderr "give --device too" "is refused"
 try 2 "whole copies without a device" on_device --whole-records
 says stderr "give --device too" "are refused"
+try 2 "times of nothing" on_device --device cuda --device-file "$work/none.json"
+says stderr "give --cooperate too" "are refused"
+try 1 "times that are not there" on_device --device cuda --cooperate --device-file "$work/none.json"
+says stderr "none.json" "are missed by name"
+try 0 "a device file without a GPU" "$moec" device "$work/int4.moec" --emulate-storage 550MB/s,80us -o "$work/cpu.json" \
+    --quiet
+try 2 "times of no GPU" on_device --device cuda --cooperate --device-file "$work/cpu.json"
+says stderr "cpu.json' has no GPU" "are refused"
 try 2 "a limit of a bench without a device" "$moec" bench "$work/int4.moec" --vram 1GiB --memory 50%
 says stderr "give --device too" "is refused too"
 

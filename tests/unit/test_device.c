@@ -193,6 +193,32 @@ static void test_device__what_cannot_be_is_refused(void **state)
     moec_device_release(&device);
 }
 
+static void test_device__says_what_a_byte_of_an_expert_takes(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_device_expert_costs costs = {0};
+    struct moec_device device = sample(true);
+    const double cpu_ns = (double)device.experts[0].compute_ns + (double)device.experts[1].compute_ns,
+                 cpu_bytes = (double)device.experts[0].record_bytes + (double)device.experts[1].record_bytes;
+    assert_int_equal(device.n_expert_widths, 2);
+    assert_status(moec_device_expert_costs_of(&device, "d.json", &costs, &err), MOEC_OK, err);
+    assert_true(costs.cpu_byte_ns == cpu_ns / cpu_bytes);
+    assert_true(costs.gpu_byte_ns == 12000.0 / 5000);
+    const double copies_ns =
+        moec_gpu_copy_ns(&device.gpu, true, 1000) + moec_gpu_copy_ns(&device.gpu, true, 4000);
+    assert_true(costs.copy_byte_ns == copies_ns / 5000);
+    device.gpu.n_copies = 0;
+    assert_status(moec_device_expert_costs_of(&device, "d.json", &costs, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "'d.json' says nothing of copies");
+    moec_device_release(&device);
+    device = sample(false);
+    err = (struct moec_error){0};
+    assert_status(moec_device_expert_costs_of(&device, "d.json", &costs, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "'d.json' has no GPU");
+    moec_device_release(&device);
+}
+
 static void test_device__a_gpu_that_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -266,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_device__comes_back_as_it_was_written),
         cmocka_unit_test(test_device__what_cannot_be_is_refused),
+        cmocka_unit_test(test_device__says_what_a_byte_of_an_expert_takes),
         cmocka_unit_test(test_device__a_gpu_that_cannot_be_is_refused),
         cmocka_unit_test(test_device__unknown_members_are_left_alone),
         cmocka_unit_test(test_device__is_loaded_from_a_file),
