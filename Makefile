@@ -143,7 +143,7 @@ $(BUILD)/cuda/%.o: %.cu
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC_FOUND)))
 CUDART    := -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
 GPU_KERNEL_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/unit/test_cuda_*.c))
-GPU_MODEL_TESTS  := $(addprefix $(BUILD)/gpu/,test_engine_gpu test_gpu_forward test_gpu_place)
+GPU_MODEL_TESTS  := $(addprefix $(BUILD)/gpu/,test_engine_gpu test_gpu_forward test_gpu_neurons test_gpu_place)
 $(BUILD)/obj/tests/gpu/pinned/%.o: tests/unit/%.c tests/gpu/pinned.h
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -include tests/gpu/pinned.h -MMD -MP -c $< -o $@

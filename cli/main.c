@@ -166,8 +166,8 @@ static int dispatch(int argc, char **argv, struct cli_outputs *outputs)
 
 int main(int argc, char **argv)
 {
-    cli_device_file = cli_read_device_file;
     struct cli_outputs outputs = {0};
+    cli_device_file = cli_read_device_file;
     cli_open_standard_files();
     return cli_finish("moec", &outputs, dispatch(argc, argv, &outputs));
 }

@@ -109,4 +109,70 @@ says stdout '^\| good \| passed \| [0-9]+ \| [0-9T:Z-]+ \|' "has the verdicts"
 says stdout '^\| good \| reached \| 0.9 share \| >= 0.85 \| held \|$' "and the figures with their goals"
 says stdout '^\| cannot \| impossible \|.*there is no tool' "and why"
 try 1 "no results" tests/gpu/collect.sh "$work/programs" "$steps"
+# The steps of a Mixtral's shape, with a program that answers for the device and has the real one read each run's
+# options: they are right where all that is wrong is that there is no device.
+programs=$work/stubs results=$work/mixtral
+mkdir -p "$programs" "$results"
+try 0 "a bundle" "$moec" compile datasets/sample/model --policy uniform --bits 4 --copies 2 -o "$work/s.moec" --quiet
+try 0 "with thresholds" "$moec" sparsify "$work/s.moec" --data README.md --samples 32 --seq-len 32
+try 0 "a device file" "$moec" device "$work/s.moec" --emulate-storage 550MB/s,80us -o "$work/cpu.description" --quiet
+# A GPU's section, of which only costs are read.
+sed 's/^{/{"gpu": {"version": 1, "name": "a GPU", "memory_bytes": 1, "launch_ns": 1, "answer_ns": 1, "token_ns": 1,\
+    "ns_per_position": 0, "copies": [{"to_device": true, "pinned": true, "bytes": 4096, "ns": 900}], "products": [],\
+    "gathers": [], "experts": [{"bits": 4, "record_bytes": 4096, "compute_ns": 10}]},/' "$work/cpu.description" \
+    >"$work/gpu.description"
+cat >"$programs/moec" <<'END'
+#!/bin/sh
+case $1 in
+--tokenizer)
+    for checkpoint; do :; done
+    mkdir "$checkpoint"
+    ;;
+compile) head -c 100000000 /dev/zero >"$work/mixtral.moec" ;;
+sparsify) ;;
+device) cp "$stub_description" "$results/mixtral-device.description" ;;
+run)
+    case $* in
+    *"--vram 1 "*)
+        echo "largest expert 3.00 = 5.00 MiB, of which 9 MiB are free there" >&2
+        exit 1
+        ;;
+    esac
+    shift 2
+    "$stub_moec" run "$stub_bundle" "$@" 2>"$work/refused" && exit 1
+    grep -Eq 'libmoert-cuda.so|CUDA' "$work/refused" || { cat "$work/refused" >&2 && exit 1; }
+    echo "a text"
+    ms=10 copied=650000
+    case $* in *--vram*) ms=12 ;; esac
+    case $* in *--sparsity*) ms=4 ;; esac
+    case $* in *--vram\ 1[0-9]MiB*) ms=100 copied=58500000000 ;; esac # on demand
+    echo "{\"tpot_ms\": $ms, \"pool_bytes\": 7, \"copied_bytes\": $copied, \"record_bytes\": 6500000, \"chunk_bytes\": 9," \
+        "\"gathered_bytes_per_second\": 9.1e9}" >&2
+    ;;
+esac
+END
+chmod +x "$programs/moec"
+cp "$programs/moec" "$programs/make_random_checkpoint"
+steps=$work/shape
+mkdir "$steps"
+cp tests/gpu/steps/mixtral.sh "$steps"
+printf '#!/bin/sh\necho "no device: a stub"\n' >"$steps/device.sh"
+printf '#!/bin/sh\n. tests/gpu/steps/step.inc\nfigure "copy to the device" 10 GB/s\n' >"$steps/speeds.sh"
+chmod +x "$steps/device.sh" "$steps/speeds.sh"
+{ echo "speeds-experts 1 speeds.sh" && grep '^mixtral-' tests/gpu/steps/steps.tab; } >"$steps/steps.tab"
+stub_moec=$moec stub_bundle=$work/s.moec stub_description=$work/gpu.description
+export stub_moec stub_bundle stub_description
+if command -v nvidia-smi >/dev/null; then
+    skip "all modes of a Mixtral's shape" "this machine has a GPU"
+else
+    try 0 "all modes of a Mixtral's shape" tests/gpu/all.sh --programs "$programs" --results "$results" --steps "$steps"
+    for mode in resident on-demand lru edgemoe gate hobbit cooperate floe-80 floe-90; do
+        holds "mixtral-$mode.json" '"verdict": "passed"' "mode $mode passes"
+    done
+    holds mixtral-hobbit.json '"name": "beside on-demand", "value": 8.33333, .*">= 2", "holds": true' "beside loading on demand"
+    holds mixtral-floe-90.json '"name": "beside on-demand", "value": 25, .*">= 3", "holds": true' "with neurons alone too"
+    holds mixtral-floe-90.json '"name": "copied beside whole records", "value": 0.1,' "with the bytes that are saved"
+    holds mixtral-floe-90.json '"name": "share of the bus.s peak", "value": 0.91, .*">= 0.80", "holds": true' \
+        "and how fast they are gathered"
+fi
 done_testing
