@@ -130,6 +130,14 @@ case $1 in
     ;;
 compile) head -c 100000000 /dev/zero >"$work/mixtral.moec" ;;
 sparsify) ;;
+profile)
+    [ "$2" != --show ] || exit 0
+    model=$2
+    shift 2
+    "$stub_moec" profile "$stub_model" "$@" 2>"$work/refused" && exit 1
+    grep -Eq 'libmoert-cuda.so|CUDA' "$work/refused" || { cat "$work/refused" >&2 && exit 1; }
+    echo "$model" >"$work/profile.h5"
+    ;;
 device) cp "$stub_description" "$results/mixtral-device.description" ;;
 run)
     case $* in
@@ -155,13 +163,13 @@ chmod +x "$programs/moec"
 cp "$programs/moec" "$programs/make_random_checkpoint"
 steps=$work/shape
 mkdir "$steps"
-cp tests/gpu/steps/mixtral.sh "$steps"
+cp tests/gpu/steps/mixtral.sh tests/gpu/steps/profile.sh "$steps"
 printf '#!/bin/sh\necho "no device: a stub"\n' >"$steps/device.sh"
 printf '#!/bin/sh\n. tests/gpu/steps/step.inc\nfigure "copy to the device" 10 GB/s\n' >"$steps/speeds.sh"
 chmod +x "$steps/device.sh" "$steps/speeds.sh"
-{ echo "speeds-experts 1 speeds.sh" && grep '^mixtral-' tests/gpu/steps/steps.tab; } >"$steps/steps.tab"
-stub_moec=$moec stub_bundle=$work/s.moec stub_description=$work/gpu.description
-export stub_moec stub_bundle stub_description
+{ echo "speeds-experts 1 speeds.sh" && grep -E '^(mixtral|profile)-' tests/gpu/steps/steps.tab; } >"$steps/steps.tab"
+stub_moec=$moec stub_bundle=$work/s.moec stub_description=$work/gpu.description stub_model=datasets/sample/model
+export stub_moec stub_bundle stub_description stub_model
 if command -v nvidia-smi >/dev/null; then
     skip "all modes of a Mixtral's shape" "this machine has a GPU"
 else
@@ -174,5 +182,12 @@ else
     holds mixtral-floe-90.json '"name": "copied beside whole records", "value": 0.1,' "with the bytes that are saved"
     holds mixtral-floe-90.json '"name": "share of the bus.s peak", "value": 0.91, .*">= 0.80", "holds": true' \
         "and how fast they are gathered"
+    holds profile-quill.json '"verdict": "impossible"' "a checkpoint that nobody names is not profiled"
+    holds profile-olmoe.json '"name": "profile", .*"<= 300", "holds": true' "a random one is"
+    rm "$results/profile-quill.json"
+    mkdir "$work/quill" && cp README.md "$work/quill/calibration.txt"
+    try 0 "a checkpoint that is named" env MOEC_QUILL="$work/quill" tests/gpu/all.sh --programs "$programs" \
+        --results "$results" --steps "$steps" profile-quill
+    holds profile-quill.json '"name": "profile", .*"<= 60", "holds": true' "is profiled"
 fi
 done_testing
