@@ -95,11 +95,15 @@ both "a sparsity" eval "$work/sparse.moec" --data "$work/text.txt" --seq-len 12 
 lost() {
     name=$1 file=$work/lost.$2
     shift 2
-    try 1 "a device that is lost in $name" env MOEC_STANDIN_LOSE_AT=1500 "$there" "$@" --device cuda -o "$file"
+    try 1 "a device that is lost in $name" env MOEC_STANDIN_LOSE_AT=1300 "$there" "$@" --device cuda -o "$file"
     says stderr "the device is lost" "is told"
     absent "$file" "and nothing is written"
 }
-lost "a profile" h5 profile "$tiny" --data "$work/text.txt" --seq-len 6 --samples 33 --bits 2,4 --sensitivity exact
+lost "a profile" h5 profile "$tiny" --data "$work/text.txt" --seq-len 6 --samples 33 --bits 2 --sensitivity exact
+try 0 "the CPU goes on with it" "$moec" profile "$tiny" --data "$work/text.txt" --seq-len 6 --samples 33 --bits 2 \
+    --sensitivity exact --resume --quiet -o "$work/lost.h5"
+cp "$work/exact.h5" "$work/lost.h5.cpu"
+same "to the same bytes" "$work/lost.h5"
 lost "a compile" moec compile "$tiny" --data "$work/text.txt" --seq-len 6 --samples 48 --max-loss 20%
 try 2 "a device without data" "$there" compile "$tiny" --policy uniform --bits 4 --device cuda -o "$work/no.moec"
 says stderr "device" "is refused"
