@@ -241,12 +241,13 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     return MOEC_OK;
 }
 
-/* Whether a device is given the active neurons of experts alone, where its memory has room for that. */
+/* Whether a device is given the active neurons of experts alone, where its memory has room for that: in the
+ * canonical arithmetic, whose kernels read rows by a table. */
 static bool copies_neurons(const struct moert_engine *engine, const struct moert_options *options)
 {
-    return options->device != NULL && engine->sparsity != NULL && !options->transfer.copies_whole &&
-           !options->cooperates && engine->n_sessions == 1 && engine->choice.mode->keeps &&
-           engine->choice.copy == 0 && !moec_route_takes_low(&engine->route);
+    return options->device != NULL && !engine->int8 && engine->sparsity != NULL &&
+           !options->transfer.copies_whole && !options->cooperates && engine->n_sessions == 1 &&
+           engine->choice.mode->keeps && engine->choice.copy == 0 && !moec_route_takes_low(&engine->route);
 }
 
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
