@@ -80,7 +80,7 @@ enum moec_status moec_compile_dense_model(const struct moec_compile_run *run, co
     MOEC_TRY(status);
     MOEC_TRY(moec_load_dense_model(moec_checkpoint_config(run->checkpoint), &dense, run->memory.dense_bytes,
                                    model, err));
-    return moec_offload_if_room(run->options->place, *model, err);
+    return moec_offload_if_room(run->options->place, *model, &run->stopper, err);
 }
 
 /* Room for what is kept between plans. */

@@ -23,11 +23,17 @@ enum moec_status moec_load_dense_model(const struct moec_config *config, struct 
 }
 
 enum moec_status moec_offload_if_room(struct moec_gpu_place *place, struct moec_model *model,
-                                      struct moec_error *err)
+                                      const struct moec_progress *progress, struct moec_error *err)
 {
     struct moec_error why = {0};
     const enum moec_status status = place != NULL ? moec_gpu_place_load(place, model, 0, &why) : MOEC_OK;
-    if (status == MOEC_OK || status == MOEC_ERR_BUDGET || status == MOEC_ERR_UNSUPPORTED)
+    if (status == MOEC_OK)
         return MOEC_OK;
+    if (status == MOEC_ERR_BUDGET || status == MOEC_ERR_UNSUPPORTED) {
+        if (!moec_gpu_place_has_told(place))
+            moec_progress_note(progress, "models with other dense weights are computed on the processor: %s",
+                               why.message);
+        return MOEC_OK;
+    }
     return moec_fail(err, status, "%s", why.message);
 }

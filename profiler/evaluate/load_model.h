@@ -3,6 +3,7 @@
 #define MOEC_PROFILER_LOAD_MODEL_H
 
 #include "formats/checkpoint/checkpoint.h"
+#include "profiler/common/progress.h"
 #include "runtime/cuda/gpu_place.h"
 #include "runtime/forward/model.h"
 
@@ -19,8 +20,10 @@ MOEC_WARN_UNUSED enum moec_status moec_load_dense_model(const struct moec_config
                                                         struct moec_model **out, struct moec_error *err);
 
 /* Passes over one more model compute on a device (NULL: there is none) that has room for its weights; else in
- * the process's memory. Errors: the device's. */
+ * the process's memory, of which the progress (or NULL) gets a note, once for each device. Errors: the
+ * device's. */
 MOEC_WARN_UNUSED enum moec_status moec_offload_if_room(struct moec_gpu_place *place, struct moec_model *model,
+                                                       const struct moec_progress *progress,
                                                        struct moec_error *err);
 
 #endif

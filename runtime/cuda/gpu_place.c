@@ -309,6 +309,13 @@ uint32_t moec_gpu_place_batch_tokens(const struct moec_gpu_place *place, const s
 
 /* ---- the place ---- */
 
+bool moec_gpu_place_has_told(struct moec_gpu_place *place)
+{
+    const bool had = place->has_told;
+    place->has_told = true;
+    return had;
+}
+
 static enum moec_status prepare(struct moec_gpu_place *place, uint64_t vram_bytes, struct moec_error *err)
 {
     MOEC_TRY(place->gpu->ops->info(place->gpu, &place->info, err));

@@ -38,4 +38,7 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_place_load(struct moec_gpu_place *pla
  * beside weights and the largest expert; at least 1. */
 uint32_t moec_gpu_place_batch_tokens(const struct moec_gpu_place *place, const struct moec_model *model);
 
+/* Whether this was asked before: what goes for all models on a device is told once. */
+bool moec_gpu_place_has_told(struct moec_gpu_place *place);
+
 #endif

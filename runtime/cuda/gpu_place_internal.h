@@ -22,6 +22,7 @@ struct moec_gpu_place_past {
 struct moec_gpu_place {
     struct moec_gpu *gpu;
     bool owns_gpu;
+    bool has_told;
     const struct moec_gpu_kernels *kernels;
     struct moec_gpu_info info;
     struct moec_gpu_transfer transfer;

@@ -5,6 +5,7 @@
 #include "tests/unit/random_windows.h"
 
 #include "formats/base/memory.h"
+#include "profiler/evaluate/load_model.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/sweep.h"
 #include "runtime/cuda/blocks/blocks.h"
@@ -417,11 +418,46 @@ static void every_failure_is_told_and_leaves_nothing(void **state)
     assert_true(n_failed > 20);
 }
 
+static void count_note(void *context, const char *line)
+{
+    uint32_t *n = context;
+    assert_non_null(strstr(line, "are computed on the processor"));
+    ++*n;
+}
+
+/* A second model computes on the device where it fits, and else on the processor, which is told once. */
+static void models_without_room_are_told_of(void **state)
+{
+    (void)state;
+    for (int fits = 0; fits < 2; fits++) {
+        struct bench there;
+        struct device device;
+        struct moec_dense dense;
+        struct moec_model *others[2] = {NULL, NULL};
+        uint32_t n_note = 0;
+        const struct moec_progress progress = {.note = count_note, .context = &n_note};
+        const uint64_t limit = fits ? 0 : floor_of("qwen3_moe");
+        open_family("qwen3_moe", 12, &there);
+        MUST(enter(&there, 3, limit, NULL, &device, &err));
+        for (int i = 0; i < 2; i++) {
+            MUST(moec_checkpoint_load_dense(there.checkpoint, 16, 0, &dense, &err));
+            MUST(moec_model_create(&there.model->config, &dense, &others[i], &err));
+            MUST(moec_offload_if_room(device.place, others[i], &progress, &err));
+            assert_int_equal(others[i]->offload != NULL, fits);
+        }
+        assert_int_equal(n_note, fits ? 0 : 1);
+        moec_model_free(others[0]);
+        moec_model_free(others[1]);
+        leave(&there, &device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_are_those_of_the_cpu),
         cmocka_unit_test(little_room_makes_the_same_bits),
+        cmocka_unit_test(models_without_room_are_told_of),
         cmocka_unit_test(sweeps_keep_what_the_cpu_keeps),
         cmocka_unit_test(traces_are_those_of_the_cpu),
         cmocka_unit_test(sensitivities_are_those_of_the_cpu),
