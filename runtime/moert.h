@@ -112,8 +112,8 @@ struct moert_options {
                               MOERT_DRAFT_TOKENS more positions */
     int n_threads;         /* 0 = all cores that this process may use */
     const char *cpu;       /* "auto", "scalar", "avx2", "avx512", "neon": same bits, different speed */
-    /* NULL = the CPU alone, or "cuda" or "cuda:N": the pass runs on that GPU, in the canonical arithmetic and
-     * with the same bits, its experts in a pool in front of the expert buffer, which becomes pinned memory.
+    /* NULL = the CPU alone, or "cuda" or "cuda:N": the pass runs on that GPU, with the same bits in the
+     * canonical arithmetic, its experts in a pool in front of the expert buffer, which becomes pinned memory.
      * Errors: MOERT_ERR_UNSUPPORTED without libmoert-cuda.so or such a device, and for the int8
      * arithmetic. */
     const char *device;
@@ -125,8 +125,12 @@ struct moert_options {
     struct moert_transfer transfer;
     /* "canonical", or "int8": activations are rounded to INT8 and products with integer codes are sums of
      * integers (runtime/kernels/int8.h), which is faster and changes the output a little. One result on every
-     * instruction set too. NULL: the one that the bundle's certificate means (moec compile --arithmetic),
-     * canonical without one. */
+     * instruction set too. Or "bf16", of a device alone: activations and weights are rounded to BF16 and
+     * multiplied by tensor cores (runtime/cuda/kernels/bf16.h), which is faster for many tokens and changes
+     * the output a little; one result on one kind of device. Errors: MOERT_ERR_UNSUPPORTED without a device,
+     * on one of a compute capability below 8.0, and with `cooperates`. NULL: the one that the bundle's
+     * certificate means (moec compile --arithmetic), canonical without one; where that is bf16 and there is
+     * no device, canonical too. */
     const char *arithmetic;
     /* How attention keeps keys and values: "f32" (NULL), or "f16", in half the memory and for less time at
      * long contexts, which changes the output a little: each is rounded to the nearest F16. One result on
@@ -210,7 +214,7 @@ struct moert_info {
     uint32_t top_k;
     uint32_t n_threads;
     const char *cpu;        /* instruction set in use */
-    const char *arithmetic; /* "canonical" or "int8" */
+    const char *arithmetic; /* "canonical", "int8" or "bf16" */
     const char *kv;         /* "f32" or "f16" */
     const char *mode;       /* run mode in use */
     const char *evict;      /* eviction policy in use, "none" if nothing is evicted */

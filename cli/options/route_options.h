@@ -62,6 +62,17 @@
             flags                                                                                            \
     }
 
+/* --arithmetic, where a GPU may compute. */
+#define CLI_DEVICE_ARITHMETIC_OPTION(flags)                                                                  \
+    {                                                                                                        \
+        "arithmetic", 0, "HOW", "canonical|int8|bf16",                                                       \
+            "How products with weights are computed (default: as the bundle was certified, else canonical):" \
+            "\ncanonical\twith activations in full\nint8\twith activations rounded to INT8: faster, "        \
+            "changes the output a little\nbf16\twith both rounded to BF16, on a GPU's tensor cores: for "    \
+            "long prompts, changes the output a little",                                                     \
+            flags                                                                                            \
+    }
+
 /* --kv (runtime/forward/kv_state.h). */
 #define CLI_KV_OPTION(flags)                                                                                 \
     {                                                                                                        \

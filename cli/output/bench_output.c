@@ -145,12 +145,16 @@ void cli_print_bench(const struct moec_bench *bench)
               "%s: all experts %s; %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens from '%s'\n",
               bench->options.path, cli_size_text(total, bench->expert_total_bytes), bench->tokens.n_sample,
               bench->tokens.prompt_tokens, bench->tokens.n_tokens, bench->tokens.name);
-    if (opened != NULL)
-        cli_print(
-            stdout, "kernels %s%s%s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
-            opened->opened.cpu, strcmp(opened->opened.arithmetic, "int8") == 0 ? ", int8 arithmetic" : "",
-            strcmp(opened->opened.kv, "f16") == 0 ? ", keys and values as F16" : "",
-            opened->opened.n_threads);
+    if (opened != NULL) {
+        const char *arithmetic = opened->opened.arithmetic;
+        const bool is_usual = strcmp(arithmetic, "canonical") == 0;
+        cli_print(stdout,
+                  "kernels %s%s%s%s%s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
+                  opened->opened.cpu, is_usual ? "" : ", ", is_usual ? "" : arithmetic,
+                  is_usual ? "" : " arithmetic",
+                  strcmp(opened->opened.kv, "f16") == 0 ? ", keys and values as F16" : "",
+                  opened->opened.n_threads);
+    }
     if (bench->options.device != NULL)
         cli_print(stdout, "on %s, one row at a time\n",
                   opened != NULL ? opened->opened.device : bench->options.device);

@@ -15,6 +15,7 @@
 #include "profiler/bench/bench_figures.h"
 #include "profiler/bench/bench_json.h"
 #include "profiler/bench/kernel_bench.h"
+#include "runtime/kernels/arithmetic.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -67,7 +68,7 @@ static const struct cli_option options[] = {
     CLI_ROUTE_OPTIONS(CLI_RARE),
     CLI_DECIDE_NONE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
-    CLI_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_DEVICE_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
     {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.", CLI_RARE},
     {"ablation", 0, NULL, NULL,
@@ -222,14 +223,19 @@ static enum moec_status bench_kernels(struct bench_job *job, struct moec_error *
     const struct moec_progress progress = {.report = show_progress, .note = show_note, .context = job};
     struct moec_mlp_kernels set = {0};
     uint32_t n_threads = 0;
-    bool int8 = false;
+    enum moec_arithmetic arithmetic = MOEC_ARITHMETIC_CANONICAL;
     struct moec_kernel_bench bench;
     MOEC_TRY(check_kernels(job->args, err));
     MOEC_TRY(cli_u32(job->args, "threads", 1, 256, &n_threads, err));
     MOEC_TRY(
         moec_kernels_find(cli_has(job->args, "cpu") ? cli_text(job->args, "cpu") : "auto", &set.all, err));
-    MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &int8, err));
-    set.int8 = int8 ? moec_int8_kernels_of(set.all) : NULL;
+    MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &arithmetic, err));
+    if (arithmetic == MOEC_ARITHMETIC_BF16)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--kernels measures the processor, whose arithmetics are 'canonical' and 'int8', got "
+            "'bf16'");
+    set.int8 = arithmetic == MOEC_ARITHMETIC_INT8 ? moec_int8_kernels_of(set.all) : NULL;
     cli_progress_init(&job->progress, "bench", "codecs", cli_has(job->args, "quiet"));
     cli_interrupt_catch();
     enum moec_status status = moec_kernel_bench_run(&set, (int)n_threads, &progress, &bench, err);

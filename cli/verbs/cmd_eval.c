@@ -17,7 +17,7 @@
 #include "profiler/tasks/rows.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/sparsity.h"
-#include "runtime/kernels/int8.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/route_settings.h"
 #include "runtime/text/tokenizer.h"
 
@@ -388,7 +388,9 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
     if (job->sparsity != NULL)
         put_sparsity(job, root);
     if (job->int8 || cli_has(job->args, "arithmetic"))
-        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->int8));
+        moec_json_out_string(
+            root, "arithmetic",
+            moec_arithmetic_name(job->int8 ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source.config));
     return cli_print_json(root, err);
@@ -411,7 +413,8 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
     if (job->sparsity != NULL)
         print_sparsity(job);
     if (job->int8 || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(job->int8));
+        cli_print(stdout, "arithmetic %s\n",
+                  moec_arithmetic_name(job->int8 ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL));
     if (cli_has(job->args, "kv"))
         cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source.config));
 }

@@ -9,7 +9,7 @@
 #include "profiler/evaluate/row_scores.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/generate/generate.h"
-#include "runtime/kernels/int8.h"
+#include "runtime/kernels/arithmetic.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -170,7 +170,9 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
     if (takes_int8(job) || cli_has(job->args, "arithmetic"))
-        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(takes_int8(job)));
+        moec_json_out_string(
+            root, "arithmetic",
+            moec_arithmetic_name(takes_int8(job) ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source->config));
     if (loss != NULL) {
@@ -203,7 +205,8 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
                       moec_row_scores_mean(&job->scores, other));
     }
     if (takes_int8(job) || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(takes_int8(job)));
+        cli_print(stdout, "arithmetic %s\n",
+                  moec_arithmetic_name(takes_int8(job) ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL));
     if (cli_has(job->args, "kv"))
         cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source->config));
     if (job->scores.n_cut > 0)

@@ -41,11 +41,12 @@ struct moec_sequence_step {
 };
 
 /* Arithmetics as certificates name them. A bundle runs in its certificate's unless told otherwise; in the
- * canonical one where this version does not know the name, or where it is the former int8, in which trellises
- * were computed canonically. */
+ * canonical one where this version does not know the name, where it is the former int8, in which trellises
+ * were computed canonically, and where it is bf16 and no device computes. */
 #define MOEC_CERTIFICATE_CANONICAL   "canonical-f32"
 #define MOEC_CERTIFICATE_INT8        "int8-2"
 #define MOEC_CERTIFICATE_FORMER_INT8 "int8"
+#define MOEC_CERTIFICATE_BF16        "bf16"
 
 /* The loss that the bundle promises, as measured (D6): reference and compiled are perplexities on the
  * certificate part, or mean scores of another metric on its rows. */

@@ -2,7 +2,7 @@
 
 #include "profiler/bench/bench_row.h"
 #include "profiler/common/machine.h"
-#include "runtime/kernels/int8.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/moert.h"
 
 #include <math.h>
@@ -84,9 +84,9 @@ static void put_figures(struct moec_json_out *node, const struct moec_bench *ben
 }
 
 /* Rows tell when they compute otherwise than usual. */
-static bool is_int8(const struct moec_bench_row *row)
+static bool is_faster(const struct moec_bench_row *row)
 {
-    return strcmp(row->opened.arithmetic, moec_arithmetic_name(true)) == 0;
+    return strcmp(row->opened.arithmetic, moec_arithmetic_name(MOEC_ARITHMETIC_CANONICAL)) != 0;
 }
 
 static struct moec_json_out *row_node(const struct moec_bench *bench, const struct moec_bench_row *row)
@@ -106,7 +106,7 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     moec_json_out_double(node, "bandwidth_bytes_per_second",
                          row->storage < options->n_storage ? bench->bandwidth[row->storage][row->copy] : NAN);
     moec_json_out_u64(node, "copy", row->copy);
-    if (is_int8(row))
+    if (is_faster(row))
         moec_json_out_string(node, "arithmetic", row->opened.arithmetic);
     put_string_or_null(node, "evict", row->opened.evict);
     put_string_or_null(node, "predict", row->opened.predict);
@@ -166,7 +166,7 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     moec_json_out_node(root, "device", device);
     moec_json_out_u64(root, "threads", first->opened.n_threads);
     put_string_or_null(root, "cpu", first->opened.cpu);
-    if (bench->options.arithmetic != NULL || is_int8(first))
+    if (bench->options.arithmetic != NULL || is_faster(first))
         moec_json_out_string(root, "arithmetic", first->opened.arithmetic);
     if (bench->options.kv != NULL)
         moec_json_out_string(root, "kv", first->opened.kv);

@@ -2,6 +2,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/threads/parallel.h"
 
 #include <stdatomic.h>
@@ -257,9 +258,10 @@ enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, i
                                        struct moec_error *err)
 {
     const bool int8 = kernels->int8 != NULL;
-    *bench = (struct moec_kernel_bench){.set = int8 ? kernels->int8->name : kernels->all->name,
-                                        .arithmetic = moec_arithmetic_name(int8),
-                                        .n_threads = moec_pool_make(n_threads).n_threads};
+    *bench = (struct moec_kernel_bench){
+        .set = int8 ? kernels->int8->name : kernels->all->name,
+        .arithmetic = moec_arithmetic_name(int8 ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL),
+        .n_threads = moec_pool_make(n_threads).n_threads};
     bench->cache_bytes = last_cache_bytes();
     bench->matrix_bytes = 4 * bench->cache_bytes > LEAST_BYTES ? 4 * bench->cache_bytes : LEAST_BYTES;
     if (kernels->all == &moec_kernels_scalar)

@@ -45,6 +45,7 @@ enum moec_gpu_copy {
 
 struct moec_gpu_info {
     char name[256];
+    uint32_t capability;              /* CUDA's compute capability, 80 for 8.0 */
     uint64_t total_bytes, free_bytes; /* of the device's memory */
 };
 

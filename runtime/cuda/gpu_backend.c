@@ -113,7 +113,8 @@ static enum moec_status head_rows(struct moec_gpu_backend *b, uint32_t first, ui
                                            .bias = b->model->head_bias,
                                            .y = moec_gpu_rows(b->room.logits, n_vocab),
                                            .sink = b->config->logit_cap > 0 ? MOEC_CUDA_CAP : MOEC_CUDA_STORE,
-                                           .cap = b->config->logit_cap};
+                                           .cap = b->config->logit_cap,
+                                           .rounded = b->rounded};
     b->kernels->product(b->stream, &step);
     MOEC_TRY(moec_gpu_answer(b, n * n_vocab, err));
     for (uint32_t i = 0; i < n; i++)
@@ -224,10 +225,12 @@ static void release(struct moec_gpu_backend *b)
     b->ops->free_pinned(b->gpu, b->answers);
     b->ops->free_pinned(b->gpu, b->given);
     b->ops->free(b->gpu, b->memory);
+    b->ops->free(b->gpu, b->rounded_room);
     free(b->positions);
     b->answers = NULL;
     b->given = NULL;
     b->memory = NULL;
+    b->rounded_room = NULL;
     b->positions = NULL;
 }
 
@@ -247,6 +250,7 @@ enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *b, const struct 
     if (model == b->model && max_tokens <= b->max_tokens)
         return MOEC_OK;
     MOEC_TRY(moec_gpu_answer(b, 0, err));
+    b->rounded = NULL;
     if (max_tokens > b->max_tokens || !has_room(b, model)) {
         release(b);
         set_model(b, model, max_tokens);
@@ -257,6 +261,25 @@ enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *b, const struct 
     (void)moec_gpu_room_carve(b->config, b->max_tokens, b->memory, &b->room);
     b->staging.stream = b->stream;
     return b->ops->clear(b->gpu, b->stream, b->room.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err);
+}
+
+uint64_t moec_gpu_backend_bf16_bytes(const struct moec_config *config, uint32_t max_tokens)
+{
+    return moec_cuda_rounded((uint32_t)moec_gpu_mixer_stride(config), max_tokens) * sizeof(uint16_t);
+}
+
+enum moec_status moec_gpu_backend_use_bf16(struct moec_gpu_backend *b, struct moec_error *err)
+{
+    const uint64_t n_bytes = moec_gpu_backend_bf16_bytes(b->config, b->max_tokens);
+    if (b->rounded_room == NULL || b->rounded_bytes < n_bytes) {
+        b->ops->free(b->gpu, b->rounded_room);
+        b->rounded_room = NULL;
+        MOEC_TRY(
+            b->ops->alloc(b->gpu, n_bytes, "inputs in the arithmetic bf16", (void **)&b->rounded_room, err));
+        b->rounded_bytes = n_bytes;
+    }
+    b->rounded = b->rounded_room;
+    return MOEC_OK;
 }
 
 void moec_gpu_backend_free(struct moec_gpu_backend *b)

@@ -35,6 +35,15 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_backend_create(const struct moec_gpu_
 MOEC_WARN_UNUSED enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *backend,
                                                         const struct moec_gpu_model *model,
                                                         uint32_t max_tokens, struct moec_error *err);
+
+/* Products from here on, until the backend turns to another model, in the arithmetic bf16
+ * (runtime/cuda/kernels/bf16.h), with so many bytes of the device's memory more. The device's capability is
+ * at least MOEC_GPU_BF16_CAPABILITY. Errors: the device's. */
+uint64_t moec_gpu_backend_bf16_bytes(const struct moec_config *config, uint32_t max_tokens);
+MOEC_WARN_UNUSED enum moec_status moec_gpu_backend_use_bf16(struct moec_gpu_backend *backend,
+                                                            struct moec_error *err);
+#define MOEC_GPU_BF16_CAPABILITY 80u
+
 /* NULL-safe. What was allocated by it has been freed. */
 void moec_gpu_backend_free(struct moec_gpu_backend *backend);
 

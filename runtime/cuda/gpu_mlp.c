@@ -32,6 +32,7 @@ struct batch {
     const float *ups;    /* of rows, where they were computed already */
     uint32_t pairs_per_row;
     const float *x;
+    uint32_t n_x; /* rows of x that pairs read, or more */
     float *out;
 };
 
@@ -62,7 +63,9 @@ static enum moec_status send_mlps(struct moec_gpu_backend *b, const struct batch
                                    .h_stride = b->h_stride,
                                    .partials = is_few ? b->room.partials : NULL,
                                    .out = batch->out,
-                                   .out_stride = b->stride};
+                                   .out_stride = b->stride,
+                                   .rounded = b->rounded,
+                                   .n_x = batch->n_x};
     return MOEC_OK;
 }
 
@@ -108,8 +111,13 @@ static enum moec_status run_one(struct moec_gpu_backend *b, const struct moec_ml
     *piece = job_of(mlp, 0, n_tok);
     if (request != NULL)
         add_biases(b, request->layer, request->expert, piece);
-    const struct batch batch = {
-        .mlp = mlp, .piece = piece, .n_jobs = 1, .pairs_per_row = 1, .x = x, .out = b->room.shared};
+    const struct batch batch = {.mlp = mlp,
+                                .piece = piece,
+                                .n_jobs = 1,
+                                .pairs_per_row = 1,
+                                .x = x,
+                                .n_x = n_tok,
+                                .out = b->room.shared};
     return run_mlps(b, &batch, err);
 }
 
@@ -163,8 +171,7 @@ static void multiply_vector(const struct moec_gpu_backend *b, const float *vecto
                                        .columns = b->config->n_embd,
                                        .stride_bytes = b->config->n_embd * sizeof(float),
                                        .data = (const uint8_t *)vector};
-    moec_gpu_multiply(b, &matrix, NULL, n_tok, moec_gpu_rows(x, b->stride), moec_gpu_rows(out, 1),
-                      MOEC_CUDA_STORE);
+    moec_gpu_multiply_canonical(b, &matrix, n_tok, moec_gpu_rows(x, b->stride), moec_gpu_rows(out, 1));
 }
 
 enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint32_t n_tok,
@@ -175,8 +182,8 @@ enum moec_status moec_gpu_score(struct moec_backend *self, uint32_t layer, uint3
     float *shared = b->room.logits + n_tok * b->logits_stride;
     const bool has_gate = weights->shared_expert_gate != NULL;
     const uint64_t n_floats = n_tok * b->logits_stride + (has_gate ? n_tok : 0);
-    moec_gpu_multiply(b, &weights->router, NULL, n_tok, moec_gpu_rows(b->room.normed, b->stride),
-                      moec_gpu_rows(b->room.logits, b->logits_stride), MOEC_CUDA_STORE);
+    moec_gpu_multiply_canonical(b, &weights->router, n_tok, moec_gpu_rows(b->room.normed, b->stride),
+                                moec_gpu_rows(b->room.logits, b->logits_stride));
     if (has_gate)
         multiply_vector(b, weights->shared_expert_gate, n_tok, b->room.shared_input, shared);
     const bool gives_inputs = b->cooperates && n_tok <= MOEC_COOPERATION_TOKENS;
@@ -266,7 +273,7 @@ static enum moec_status begin_experts(struct moec_gpu_backend *b, const struct m
     const uint64_t pair_bytes = n_pairs * sizeof(uint32_t),
                    job_bytes = n_jobs * sizeof(struct moec_cuda_mlp_job);
     const void *device_pairs = NULL;
-    uint32_t first = 0;
+    uint32_t first = 0, n_x = 0;
     MOEC_TRY(moec_gpu_staging_begin(
         &b->staging, 2 * moec_gpu_staging_piece_bytes(pair_bytes) + moec_gpu_staging_piece_bytes(job_bytes),
         err));
@@ -277,6 +284,10 @@ static enum moec_status begin_experts(struct moec_gpu_backend *b, const struct m
         add_biases(b, jobs[j].request.layer, jobs[j].request.expert, &piece[j]);
         add_filter(b, &jobs[j].mlp.filter, &piece[j]);
         memcpy(pairs + first, jobs[j].pairs, jobs[j].n * sizeof *pairs);
+        for (uint32_t i = 0; i < jobs[j].n; i++) {
+            const uint32_t row = jobs[j].pairs[i] / jobs->pairs_per_row;
+            n_x = row < n_x ? n_x : row + 1;
+        }
         first += jobs[j].n;
     }
     MOEC_TRY(moec_gpu_staging_send(&b->staging, pairs, pair_bytes, &device_pairs, err));
@@ -286,6 +297,7 @@ static enum moec_status begin_experts(struct moec_gpu_backend *b, const struct m
                             .pairs = device_pairs,
                             .pairs_per_row = jobs->pairs_per_row,
                             .x = b->room.expert_input,
+                            .n_x = n_x,
                             .out = b->room.ranks};
     return send_limits(b, jobs, n_jobs, n_pairs, &batch->limits, err);
 }

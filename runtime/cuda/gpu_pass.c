@@ -61,7 +61,21 @@ void moec_gpu_multiply(const struct moec_gpu_backend *b, const struct moec_matri
                                            .bias = bias,
                                            .y = y,
                                            .sink = (uint8_t)sink,
-                                           .cap = 1};
+                                           .cap = 1,
+                                           .rounded = b->rounded};
+    b->kernels->product(b->stream, &step);
+}
+
+void moec_gpu_multiply_canonical(const struct moec_gpu_backend *b, const struct moec_matrix *matrix,
+                                 uint32_t n_tok, struct moec_cuda_rows x, struct moec_cuda_rows y)
+{
+    const struct moec_cuda_product step = {.matrix = moec_gpu_matrix(matrix),
+                                           .n_rows = matrix->rows,
+                                           .n_tok = n_tok,
+                                           .x = x.first,
+                                           .x_stride = x.stride,
+                                           .y = y,
+                                           .sink = MOEC_CUDA_STORE};
     b->kernels->product(b->stream, &step);
 }
 

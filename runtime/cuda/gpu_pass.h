@@ -30,6 +30,9 @@ struct moec_gpu_backend {
     uint8_t *memory; /* owned, the device's: what `room` is carved from */
     uint64_t memory_bytes, answer_bytes;
     struct moec_gpu_room room;
+    uint16_t *rounded;      /* room for (M, D) inputs in the arithmetic bf16, that below; NULL: canonical */
+    uint16_t *rounded_room; /* owned, the device's */
+    uint64_t rounded_bytes; /* its size */
     /* owned, pinned: logits from the device, then (MOEC_GPU_COUNTED) numbers of neurons, then
      * (MOEC_COOPERATION_TOKENS, S) inputs of experts, then (moec_gpu_mark_words) marks of neurons. */
     float *answers;
@@ -74,10 +77,13 @@ void moec_gpu_norm_parts(const struct moec_gpu_backend *b, const float *weight, 
 /* Zeros behind the n floats of rows, up to whole lanes. */
 void moec_gpu_pad(const struct moec_gpu_backend *b, uint32_t n_tok, uint32_t n, struct moec_cuda_rows x);
 
-/* All rows of a matrix with rows `x`, or none without rows. */
+/* All rows of a matrix with rows `x`, or none without rows, in the backend's arithmetic. */
 void moec_gpu_multiply(const struct moec_gpu_backend *b, const struct moec_matrix *matrix, const float *bias,
                        uint32_t n_tok, struct moec_cuda_rows x, struct moec_cuda_rows y,
                        enum moec_cuda_sink sink);
+/* The same in the canonical one, whichever the backend's is. */
+void moec_gpu_multiply_canonical(const struct moec_gpu_backend *b, const struct moec_matrix *matrix,
+                                 uint32_t n_tok, struct moec_cuda_rows x, struct moec_cuda_rows y);
 
 /* y += x, and as moec_forward_add_batch: x is normed where there is a norm, and scaled as the model says. */
 void moec_gpu_add(const struct moec_gpu_backend *b, uint32_t n_tok, const float *x, float scale, float *y);

@@ -25,6 +25,13 @@ static void multiply(const struct running *r, const struct moec_matrix *matrix, 
                       rows_at(r, to), sink);
 }
 
+/* What rates are made of. */
+static void multiply_canonical(const struct running *r, const struct moec_matrix *matrix, size_t to)
+{
+    moec_gpu_multiply_canonical(r->b, matrix, r->n_tok, moec_gpu_rows(r->b->room.normed, r->b->stride),
+                                rows_at(r, to));
+}
+
 /* The product of a latent, which the normed rows give first. */
 static void multiply_latent(const struct running *r, const struct moec_matrix *down, size_t latent,
                             const struct moec_matrix *matrix, size_t to)
@@ -32,6 +39,14 @@ static void multiply_latent(const struct running *r, const struct moec_matrix *d
     multiply(r, down, latent, MOEC_CUDA_STORE);
     moec_gpu_pad(r->b, r->n_tok, r->kind->head_dim, rows_at(r, latent));
     moec_gpu_multiply(r->b, matrix, NULL, r->n_tok, rows_at(r, latent), rows_at(r, to), MOEC_CUDA_STORE);
+}
+
+static void multiply_latent_canonical(const struct running *r, const struct moec_matrix *down, size_t latent,
+                                      const struct moec_matrix *matrix, size_t to)
+{
+    multiply_canonical(r, down, latent);
+    moec_gpu_pad(r->b, r->n_tok, r->kind->head_dim, rows_at(r, latent));
+    moec_gpu_multiply_canonical(r->b, matrix, r->n_tok, rows_at(r, latent), rows_at(r, to));
 }
 
 static void convolve(const struct running *r)
@@ -67,15 +82,15 @@ static void project(const struct running *r)
     multiply(r, &weights->k, r->row.keys, MOEC_CUDA_STORE);
     multiply(r, &weights->v, r->row.values, MOEC_CUDA_STORE);
     if (moec_layer_is_delta(r->kind))
-        multiply(r, &weights->delta_rate, r->row.rate, MOEC_CUDA_STORE);
+        multiply_canonical(r, &weights->delta_rate, r->row.rate);
     if (r->kind->mixer == MOEC_MIXER_CHANNEL_DELTA) {
         multiply_latent(r, &weights->output_gate_down, r->row.gate_latent, &weights->output_gate,
                         r->row.gate);
-        multiply_latent(r, &weights->delta_decay_down, r->row.decay_latent, &weights->delta_decay,
-                        r->row.decay);
+        multiply_latent_canonical(r, &weights->delta_decay_down, r->row.decay_latent, &weights->delta_decay,
+                                  r->row.decay);
     } else {
         multiply(r, &weights->output_gate, r->row.gate, MOEC_CUDA_STORE);
-        multiply(r, &weights->delta_decay, r->row.decay, MOEC_CUDA_STORE);
+        multiply_canonical(r, &weights->delta_decay, r->row.decay);
     }
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/experts/low_copy.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/sparsity.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/trace/trace.h"
 
@@ -31,7 +32,8 @@ struct moert_engine {
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
     struct moec_engine_chat *chat;
     const struct moec_kernels *kernels;
-    bool int8;          /* the arithmetic */
+    bool on_device; /* as the options say */
+    enum moec_arithmetic arithmetic;
     char certified[32]; /* what the certificate of what runs means; "" = there is none */
     struct moec_mode_choice choice;
     struct moec_record_io io;

@@ -15,7 +15,8 @@ MOEC_WARN_UNUSED enum moec_status moec_engine_decide(struct moert_engine *engine
                                                      const struct moec_config *config,
                                                      struct moec_error *err);
 
-/* Runs in the certificate's arithmetic, unless options say otherwise. */
+/* Runs in the certificate's arithmetic, unless options say otherwise: in the canonical one where that is
+ * bf16 and the engine is not on a device. */
 void moec_engine_take_arithmetic(struct moert_engine *engine, const struct moec_certificate *certificate);
 
 #endif

@@ -161,6 +161,7 @@ static enum moec_status open_predictor(struct moert_engine *engine, const struct
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
+    engine->on_device = options->device != NULL;
     moec_engine_take_arithmetic(engine, &engine->bundle->certificate);
     engine->n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
     engine->n_context = options->n_context;
@@ -209,7 +210,7 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (options->evict_weights != NULL)
         MOEC_TRY(moec_evict_read_weights(options->evict_weights, engine->evict_weights, err));
     MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
-    return options->arithmetic != NULL ? moec_arithmetic_read(options->arithmetic, &engine->int8, err)
+    return options->arithmetic != NULL ? moec_arithmetic_read(options->arithmetic, &engine->arithmetic, err)
                                        : MOEC_OK;
 }
 
@@ -218,11 +219,17 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                                      struct moec_error *err)
 {
     const struct moec_mode *mode = engine->choice.mode;
-    const char *what = engine->int8 ? "the int8 arithmetic; choose the canonical one"
+    const bool is_int8 = engine->arithmetic == MOEC_ARITHMETIC_INT8,
+               is_bf16 = engine->arithmetic == MOEC_ARITHMETIC_BF16;
+    const char *what = is_int8 ? "the int8 arithmetic; choose the canonical one or bf16"
                        : engine->choice.predict->needs_learned
                            ? "predictions by what a bundle was taught; choose gate"
                        : mode->streams_all ? "a mode that reads every expert in order"
                                            : NULL;
+    if (options->device == NULL && is_bf16)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the arithmetic 'bf16' is that of a device's tensor cores, and no device is given: "
+                         "choose one, or 'canonical' or 'int8', in which the processor computes");
     if (options->device == NULL && options->vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
     if (options->cooperates && (options->device == NULL || engine->n_sessions > 1))
@@ -236,6 +243,8 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
         return MOEC_OK;
     if (options->cooperates && engine->bundle->config.router_scales_input)
         what = "experts on the processor too where the router scales what they read";
+    if (options->cooperates && is_bf16)
+        what = "experts on the processor too in the arithmetic bf16, which the processor has not";
     if (what != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
     return MOEC_OK;
@@ -245,9 +254,10 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
  * canonical arithmetic, whose kernels read rows by a table. */
 static bool copies_neurons(const struct moert_engine *engine, const struct moert_options *options)
 {
-    return options->device != NULL && !engine->int8 && engine->sparsity != NULL &&
-           !options->transfer.copies_whole && !options->cooperates && engine->n_sessions == 1 &&
-           engine->choice.mode->keeps && engine->choice.copy == 0 && !moec_route_takes_low(&engine->route);
+    return options->device != NULL && engine->arithmetic == MOEC_ARITHMETIC_CANONICAL &&
+           engine->sparsity != NULL && !options->transfer.copies_whole && !options->cooperates &&
+           engine->n_sessions == 1 && engine->choice.mode->keeps && engine->choice.copy == 0 &&
+           !moec_route_takes_low(&engine->route);
 }
 
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
@@ -346,7 +356,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
     struct moec_memory_request request = {
         .budget_bytes = options->memory_bytes,
         .n_context = engine->n_context,
-        .int8 = engine->int8,
+        .int8 = engine->arithmetic == MOEC_ARITHMETIC_INT8,
         .on_device = options->device != NULL,
         .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
         .n_sessions = engine->n_sessions,
@@ -403,6 +413,7 @@ static enum moec_status make_vram_plan(struct moert_engine *engine, const struct
                                               .n_context = engine->n_context,
                                               .n_sessions = engine->n_sessions,
                                               .n_beams = engine->n_beams,
+                                              .rounds_inputs = engine->arithmetic == MOEC_ARITHMETIC_BF16,
                                               .max_tokens = engine->plan.max_tokens};
     MOEC_TRY(moec_vram_plan_make(&request, &engine->gpu->plan, err));
     engine->plan.max_tokens = engine->gpu->plan.max_tokens;
@@ -499,8 +510,10 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     MOEC_TRY(check_device(engine, options, err));
     if (options->device != NULL)
         MOEC_TRY(moec_engine_gpu_open(options->device, entry, &engine->gpu, err));
-    if (engine->gpu != NULL)
+    if (engine->gpu != NULL) {
+        MOEC_TRY(moec_engine_gpu_check(engine->gpu, options->device, engine->arithmetic, err));
         set_transfer(engine->gpu, engine, options);
+    }
     MOEC_TRY(make_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(load_dense(engine, &dense, err));
@@ -648,7 +661,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .top_k = config->top_k,
         .n_threads = (uint32_t)engine->n_threads,
         .cpu = engine->kernels->name,
-        .arithmetic = moec_arithmetic_name(engine->int8),
+        .arithmetic = moec_arithmetic_name(engine->arithmetic),
         .kv = moec_kv_name(&engine->bundle->config),
         .mode = engine->choice.mode->name,
         .evict = evict_name(engine),

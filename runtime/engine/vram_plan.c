@@ -12,7 +12,8 @@
 static uint64_t scratch_bytes(const struct moec_vram_request *request, uint32_t max_tokens)
 {
     const struct moec_config *config = &request->bundle->config;
-    return request->n_sessions * (moec_gpu_backend_sizes_of(config, max_tokens).device_bytes +
+    const uint64_t rounded = request->rounds_inputs ? moec_gpu_backend_bf16_bytes(config, max_tokens) : 0;
+    return request->n_sessions * (moec_gpu_backend_sizes_of(config, max_tokens).device_bytes + rounded +
                                   (uint64_t)max_tokens * moec_forward_stride(config) * sizeof(float));
 }
 

@@ -16,6 +16,7 @@ struct moec_vram_request {
     uint64_t budget_bytes;                   /* 0 = what is free on the device, less a sixteenth */
     uint64_t free_bytes;                     /* on the device */
     uint32_t n_context, n_sessions, n_beams; /* at least 1 */
+    bool rounds_inputs;                      /* the arithmetic bf16 */
     uint32_t max_tokens;                     /* the largest chunk that is wanted */
 };
 

@@ -19,19 +19,6 @@ static bool cpu_has_dot(void)
 }
 #endif
 
-enum moec_status moec_arithmetic_read(const char *name, bool *int8, struct moec_error *err)
-{
-    *int8 = name != NULL && strcmp(name, moec_arithmetic_name(true)) == 0;
-    if (name == NULL || *int8 || strcmp(name, moec_arithmetic_name(false)) == 0)
-        return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE, "unknown arithmetic '%s', expected 'canonical' or 'int8'", name);
-}
-
-const char *moec_arithmetic_name(bool int8)
-{
-    return int8 ? "int8" : "canonical";
-}
-
 bool moec_int8_serves(struct moec_codec codec)
 {
     const bool is_even = codec.scheme == MOEC_SCHEME_SYMMETRIC || codec.scheme == MOEC_SCHEME_ASYMMETRIC ||

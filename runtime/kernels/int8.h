@@ -75,10 +75,6 @@ const struct moec_int8_kernels *moec_int8_kernels_neon_dot(void);
 /* The set that goes with `kernels` on this CPU. */
 const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *kernels);
 
-/* "canonical" (also NULL) or "int8". Errors: MOEC_ERR_USAGE. */
-MOEC_WARN_UNUSED enum moec_status moec_arithmetic_read(const char *name, bool *int8, struct moec_error *err);
-const char *moec_arithmetic_name(bool int8);
-
 /* Whether products with rows of this codec are those above. */
 bool moec_int8_serves(struct moec_codec codec);
 

@@ -43,7 +43,11 @@ check_same "canonical is the default"
 try 0 "in words" "$moec" run "$work/m.moec" -p "Once" -n 8 --arithmetic int8 --stats
 says stderr 'kernels .* int8 arithmetic' "stats name it"
 try 2 "another" "$moec" run "$work/m.moec" -p "Once" --arithmetic int4
-says stderr "canonical|int8|arithmetic" "is refused"
+says stderr "canonical|int8|bf16|arithmetic" "is refused"
+try 1 "that of tensor cores without a GPU" "$moec" run "$work/m.moec" -p "Once" --arithmetic bf16
+says stderr "no device is given: choose one, or 'canonical' or 'int8'" "is refused with the reason"
+try 2 "and by a bench of the processor" "$moec" bench --kernels --arithmetic bf16
+says stderr "--kernels measures the processor" "too"
 
 # ---- eval, bench, an encoder ----
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # What nvcc makes of the kernels keeps the canonical arithmetic: every addition, multiplication, fused multiply-add,
 # division and root rounds to nearest, nothing is approximated or flushed to zero, nothing is fused that the source has
-# apart, no float is added in an order of chance. Reads the PTX that the build keeps.
+# apart, no float is added in an order of chance. Tensor cores multiply in the arithmetic bf16 alone. Reads the PTX that
+# the build keeps.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
@@ -11,9 +12,14 @@ if [ ! -d "$ptx" ]; then
     done_testing
 fi
 
+# instructions_of FILE...: one a line, without predicates.
+instructions_of() {
+    cat "$@" | sed 's/^[[:space:]]*//; s/^@[^ ]* //'
+}
+
 # holds NAME PATTERN [ALLOWED]: no instruction matches the pattern, but those that are allowed.
 holds() {
-    cat "$ptx"/*.ptx | sed 's/^[[:space:]]*//; s/^@[^ ]* //' | grep -E "^$2" | grep -Ev "${3:-^$}" | sort | uniq -c |
+    instructions_of "$ptx"/*.ptx | grep -E "^$2" | grep -Ev "${3:-^$}" | sort | uniq -c |
         head -n 20 >"$work/stdout"
     if [ -s "$work/stdout" ]; then
         fail "$1"
@@ -48,7 +54,22 @@ holds "arithmetic rounds to nearest" '(add|sub|mul|fma|mad|div|sqrt|rcp|rsqrt)\.
     '^(add|sub|mul|fma|div|sqrt|rcp)\.rn\.f(32|64)'
 holds "nothing is approximated or flushed" '[a-z0-9_.]+\.(approx|ftz|full)'
 holds "no float is added in an order of chance" '(atom|red)\.[a-z0-9_.:]*f(16|32|64)'
-holds "no tensor core takes part" '(wmma|mma|wgmma)'
+tensor='^(wmma|mma|wgmma|tcgen05)\.'
+for kernels in "$ptx"/*.ptx; do
+    name=$(basename "$kernels" .ptx)
+    n=$(instructions_of "$kernels" | grep -Ec "$tensor")
+    case $name in
+    bf16) n_allowed=$(instructions_of "$kernels" | grep -Ec '^mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32') ;;
+    peak) n_allowed=$n ;; # of tests/gpu, which measures them
+    *) n_allowed=0 ;;
+    esac
+    if [ "$n" -eq "$n_allowed" ]; then
+        pass "$name: tensor cores take part in the arithmetic bf16 alone"
+    else
+        fail "$name: tensor cores take part in the arithmetic bf16 alone"
+    fi
+done
+counts "the arithmetic bf16 is the tensor cores'" 'mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32'
 # Of a number and minus infinity the larger is the same either way.
 holds "the largest is found by comparison" '(max|min)\.[a-z0-9.]*f(32|64)' '0fFF800000;$'
 done_testing

@@ -110,6 +110,39 @@ static void test_blocks__lanes_of_a_mask_exchange_values(void **state)
     }
 }
 
+/* ---- work together ---- */
+
+/* Lanes of a mask are given the sum of what they have. */
+static void add_up(void *const own[MOEC_BLOCKS_WARP])
+{
+    uint32_t sum = 0;
+    for (uint32_t lane = 0; lane < MOEC_BLOCKS_WARP; lane++)
+        sum += own[lane] != NULL ? *(const uint32_t *)own[lane] : 0;
+    for (uint32_t lane = 0; lane < MOEC_BLOCKS_WARP; lane++)
+        if (own[lane] != NULL)
+            *(uint32_t *)own[lane] = sum;
+}
+
+static void work_in_halves(const void *arguments)
+{
+    const uint32_t own = moec_blocks_here->thread.x, lane = own % MOEC_BLOCKS_WARP;
+    uint32_t value = own;
+    for (uint32_t i = 0; i < 1 + lane / 16; i++)
+        moec_blocks_together(0xffffu << (lane & 16), add_up, &value);
+    ((const struct output *)arguments)->values[own] = value;
+}
+
+static void test_blocks__lanes_of_a_mask_work_together(void **state)
+{
+    (void)state;
+    uint32_t values[64];
+    run((struct moec_blocks_size){1, 1, 1}, 64, work_in_halves, values);
+    for (uint32_t i = 0; i < 64; i++) {
+        const uint32_t sum = 16 * (i / 16 * 16) + 120;
+        assert_int_equal(values[i], i / 16 % 2 == 0 ? sum : 16 * sum);
+    }
+}
+
 /* ---- two operating system threads ---- */
 
 static void *run_alone(void *context)
@@ -275,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_blocks__every_thread_of_a_grid_runs_once),
         cmocka_unit_test(test_blocks__barriers_part_what_is_before_from_what_is_after),
         cmocka_unit_test(test_blocks__lanes_of_a_mask_exchange_values),
+        cmocka_unit_test(test_blocks__lanes_of_a_mask_work_together),
         cmocka_unit_test(test_blocks__operating_system_threads_have_blocks_of_their_own),
         cmocka_unit_test(test_blocks__diverted_launches_run_when_they_are_called),
         cmocka_unit_test(test_blocks__what_a_gpu_leaves_undefined_ends_the_program),

@@ -404,6 +404,57 @@ static void the_processor_helps_a_session(void **state)
     free(logits);
 }
 
+/* With neurons left out: outputs and counts are the same at any chunk, as experts come whole. */
+static void bf16_leaves_neurons_out_at_any_chunk(void **state)
+{
+    const struct fixture *f = *state;
+    struct fixture sparse = *f;
+    struct moert_options options = options_of("cuda", 0);
+    sparse.path = temporary_path(f->folder, "sparse-bf16.moec");
+    put_thresholds(f, sparse.path, 0.1f, false);
+    options.n_sessions = 1;
+    options.arithmetic = "bf16";
+    options.decisions.sparsity = 0.5;
+    const struct decided all = run_decided(&sparse, &options, N_TOK);
+    assert_true(all.neurons.n_active > 0 && all.neurons.n_active < all.neurons.n_neuron);
+    for (uint32_t chunk = 1; chunk < N_TOK; chunk += 6) {
+        const struct decided cut = run_decided(&sparse, &options, chunk);
+        assert_memory_equal(cut.logits, all.logits, (size_t)N_TOK * f->n_vocab * sizeof(float));
+        assert_int_equal(cut.neurons.n_active, all.neurons.n_active);
+        free(cut.logits);
+    }
+    free(all.logits);
+    free(sparse.path);
+}
+
+/* The same within any limit and by any chunk, and not the canonical bits. */
+static void bf16_is_the_devices_own(void **state)
+{
+    const struct fixture *f = *state;
+    const size_t n = (size_t)N_TOK * f->n_vocab;
+    float *first = calloc(n, sizeof *first), *logits = calloc(n, sizeof *logits);
+    const uint64_t least = floor_bytes(f) + 256 * KIB;
+    for (uint32_t chunk = 1; chunk <= N_TOK; chunk += 6) {
+        struct moert_options options = options_of("cuda", chunk == 1 ? 0 : least);
+        struct moert_engine *engine = NULL;
+        struct moert_session *session = NULL;
+        struct moert_error wrong = {0};
+        options.arithmetic = "bf16";
+        assert_int_equal(open_engine(f, &options, &engine, &wrong), MOERT_OK);
+        assert_string_equal(moert_engine_info(engine).arithmetic, "bf16");
+        assert_int_equal(moert_session_create(engine, &session, &wrong), MOERT_OK);
+        assert_int_equal(read_all(session, chunk, f->n_vocab, chunk == 1 ? first : logits, &wrong), MOERT_OK);
+        assert_true(moec_host_gpu_counts(opened).peak_bytes <= moert_engine_info(engine).vram_bytes);
+        if (chunk > 1)
+            assert_memory_equal(logits, first, n * sizeof *logits);
+        moert_session_free(session);
+        moert_engine_close(engine);
+    }
+    assert_memory_not_equal(first, f->expected, n * sizeof *first);
+    free(first);
+    free(logits);
+}
+
 static void assert_refused(const struct fixture *f, const struct moert_options *options,
                            enum moert_status status, const char *words)
 {
@@ -439,6 +490,19 @@ static void what_cannot_be_is_refused_in_words(void **state)
     options.mode = "sti";
     options.n_sessions = 1;
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "in order");
+    options = options_of(NULL, 0);
+    options.arithmetic = "bf16";
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "'bf16' is that of a device's tensor cores");
+    options = options_of("cuda", 0);
+    options.arithmetic = "bf16";
+    options.n_sessions = 1;
+    options.cooperates = true;
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "bf16, which the processor has not");
+    options.cooperates = false;
+    faults.capability = 75;
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED,
+                   "'stand-in for tests' of compute capability 7.5, the arithmetic 'bf16' needs 8.0");
+    faults.capability = 0;
 }
 
 /* Without the library the engine says where it would have to be. */
@@ -512,6 +576,8 @@ int main(void)
         cmocka_unit_test(neurons_come_alone_to_a_device),
         cmocka_unit_test(both_limits_hold),
         cmocka_unit_test(the_processor_helps_a_session),
+        cmocka_unit_test(bf16_is_the_devices_own),
+        cmocka_unit_test(bf16_leaves_neurons_out_at_any_chunk),
         cmocka_unit_test(what_cannot_be_is_refused_in_words),
         cmocka_unit_test(a_missing_library_is_one_sentence),
         cmocka_unit_test(memory_that_runs_out_leaves_nothing),

@@ -12,6 +12,8 @@
 #include "runtime/cuda/host/host_gpu.h"
 #include "runtime/experts/expert_cache.h"
 
+#include <math.h>
+
 #define MAX_TOKENS 80u
 
 static const struct moec_gpu_kernels kernels = MOEC_GPU_KERNELS;
@@ -106,6 +108,7 @@ struct shape {
     uint32_t n_pool, n_cache, max_tokens;
     uint32_t n_guess;   /* after each answer, by the gate; 0 = none */
     double cpu_byte_ns; /* against 1 of a copy, where the processor computes experts too; 0 = not */
+    bool is_bf16;       /* in that arithmetic */
 };
 
 struct rig {
@@ -140,6 +143,8 @@ static enum moec_status make_rig(struct rig *rig, const struct shape *shape, str
     MOEC_TRY(moec_gpu_experts_create(&setup, &rig->experts, wrong));
     MOEC_TRY(moec_gpu_backend_create(rig->model, &kernels, shape->max_tokens, shape->cpu_byte_ns > 0,
                                      &rig->backend, wrong));
+    if (shape->is_bf16)
+        MOEC_TRY(moec_gpu_backend_use_bf16(rig->backend, wrong));
     MOEC_TRY(moec_forward_init(&rig->forward, rig->m->model, moec_kernels_best(), 1,
                                moec_gpu_experts_source(rig->experts), shape->max_tokens, wrong));
     rig->forward.backend = moec_gpu_backend_of(rig->backend);
@@ -191,8 +196,9 @@ static void assert_run(const struct model *m, uint64_t seed, const struct shape 
 
 static void assert_families(const char *const *names, size_t n)
 {
-    static const struct shape whole = {200, 200, MAX_TOKENS, 0, 0}, small = {3, 4, 7, 2, 0},
-                              single = {1, 1, 1, 0, 0};
+    static const struct shape whole = {.n_pool = 200, .n_cache = 200, .max_tokens = MAX_TOKENS},
+                              small = {.n_pool = 3, .n_cache = 4, .max_tokens = 7, .n_guess = 2},
+                              single = {.n_pool = 1, .n_cache = 1, .max_tokens = 1};
     for (size_t f = 0; f < n; f++) {
         struct model m;
         open_model(&m, names[f], f % 2 == 0 ? 16 : 4, true, f % 3 == 0 ? 70 : 19);
@@ -266,6 +272,63 @@ static void encoders_are_those_of_the_cpu(void **state)
     assert_families(names, sizeof names / sizeof *names);
 }
 
+static float *bf16_logits(const struct model *m, uint64_t seed, struct shape shape, uint32_t chunk)
+{
+    struct rig rig;
+    float *logits = make_logits(m);
+    shape.is_bf16 = true;
+    MUST(open_rig(&rig, m, seed, &shape, NULL, &err));
+    MUST(read_tokens(m, rig.session, chunk, logits, &err));
+    close_rig(&rig);
+    return logits;
+}
+
+/* The mean difference of logits as a share of how far they spread, over all tokens. */
+static double mean_difference(const struct model *m, const float *logits)
+{
+    const size_t n_vocab = m->bundle->config.n_vocab;
+    double sum = 0;
+    for (uint32_t t = 0; t < m->n_tok; t++) {
+        const float *want = m->expected + t * n_vocab, *got = logits + t * n_vocab;
+        double least = (double)want[0], most = (double)want[0], difference = 0;
+        for (size_t i = 0; i < n_vocab; i++) {
+            least = fmin(least, (double)want[i]);
+            most = fmax(most, (double)want[i]);
+            difference += fabs((double)want[i] - (double)got[i]);
+        }
+        sum += difference / (double)n_vocab / (most - least);
+    }
+    return sum / m->n_tok;
+}
+
+/* In bf16 tokens alone, a few and many together have the same logits, with any pool; they are near the
+ * canonical ones and are not these. */
+static void bf16_is_the_same_at_every_chunking(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"olmoe",  "qwen2_moe",   "mixtral-window", "gpt_oss-mxfp4", "gemma4",
+                                        "llama4", "deepseek_v3", "qwen3_next",     "nemotron_h",    "switch"};
+    static const struct shape whole = {.n_pool = 200, .n_cache = 200, .max_tokens = MAX_TOKENS},
+                              small = {.n_pool = 3, .n_cache = 4, .max_tokens = 7, .n_guess = 2},
+                              single = {.n_pool = 1, .n_cache = 1, .max_tokens = 1};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        struct model m;
+        open_model(&m, names[f], f % 2 == 0 ? 16 : 4, true, f == 0 ? MAX_TOKENS : 20);
+        float *all = bf16_logits(&m, f, whole, MAX_TOKENS), *few = bf16_logits(&m, f + 100, small, 7),
+              *one = bf16_logits(&m, f + 200, single, 1);
+        const size_t n = (size_t)m.n_tok * m.bundle->config.n_vocab;
+        assert_same_bits(few, all, n, names[f]);
+        assert_same_bits(one, all, n, names[f]);
+        const double difference = mean_difference(&m, all);
+        if (!(difference > 0 && difference < 0.02))
+            fail_msg("%s: logits differ from the canonical ones by %g of their spread", names[f], difference);
+        free(all);
+        free(few);
+        free(one);
+        close_model(&m);
+    }
+}
+
 /* What is missed in VRAM and in memory, evicted while it is computed with, read while it is guessed. */
 static void any_order_makes_the_same_bits(void **state)
 {
@@ -273,7 +336,8 @@ static void any_order_makes_the_same_bits(void **state)
     struct model m;
     open_model(&m, "olmoe", 4, true, 9);
     for (uint32_t seed = 0; seed < 12; seed++) {
-        const struct shape shape = {1 + seed % 5, 1 + seed % 3, 1 + seed % 4, seed % 2, 0};
+        const struct shape shape = {
+            .n_pool = 1 + seed % 5, .n_cache = 1 + seed % 3, .max_tokens = 1 + seed % 4, .n_guess = seed % 2};
         assert_run(&m, seed, &shape, 1 + seed % 6);
     }
     close_model(&m);
@@ -347,7 +411,7 @@ static void the_processor_helps_with_the_same_bits(void **state)
 static void sequences_are_copied_on_the_device(void **state)
 {
     (void)state;
-    static const struct shape shape = {4, 8, 8, 1, 0};
+    static const struct shape shape = {.n_pool = 4, .n_cache = 8, .max_tokens = 8, .n_guess = 1};
     static const char *const families[] = {"qwen2_moe", "deepseek_v3", "qwen3_next", "granitemoehybrid"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         struct model m;
@@ -380,7 +444,7 @@ static void sequences_are_copied_on_the_device(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 2, 4, 1, 0};
+    static const struct shape shape = {.n_pool = 2, .n_cache = 2, .max_tokens = 4, .n_guess = 1};
     struct model m;
     enum moec_status status = MOEC_ERR_MEMORY;
     open_model(&m, "olmoe", 4, true, 4);
@@ -404,7 +468,7 @@ static void every_allocation_may_fail(void **state)
 static void a_step_fails_and_the_session_goes_on(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 3, 4, 1, 0};
+    static const struct shape shape = {.n_pool = 2, .n_cache = 3, .max_tokens = 4, .n_guess = 1};
     struct model m;
     uint32_t n_failed = 0;
     open_model(&m, "qwen2_moe", 4, true, 4);
@@ -435,7 +499,7 @@ static void a_step_fails_and_the_session_goes_on(void **state)
 static void a_lost_device_ends_the_session(void **state)
 {
     (void)state;
-    static const struct shape shape = {2, 3, 4, 1, 0};
+    static const struct shape shape = {.n_pool = 2, .n_cache = 3, .max_tokens = 4, .n_guess = 1};
     struct model m;
     open_model(&m, "qwen2_moe", 4, true, 4);
     float *logits = make_logits(&m);
@@ -466,6 +530,7 @@ int main(void)
         cmocka_unit_test(latents_are_those_of_the_cpu),
         cmocka_unit_test(running_states_are_those_of_the_cpu),
         cmocka_unit_test(encoders_are_those_of_the_cpu),
+        cmocka_unit_test(bf16_is_the_same_at_every_chunking),
         cmocka_unit_test(any_order_makes_the_same_bits),
         cmocka_unit_test(guesses_change_nothing),
         cmocka_unit_test(the_processor_helps_with_the_same_bits),

@@ -105,12 +105,27 @@ static void change(struct context *from, struct context *to)
 
 enum state { READY, AT_BARRIER, AT_EXCHANGE, ENDED };
 
+/* What a thread asks of the others of its mask: a value, a ballot, or work together. */
+struct request {
+    bool is_ballot;
+    uint32_t value, from;   /* value is the answer afterwards */
+    moec_blocks_work *work; /* NULL without */
+    void *own;
+};
+
 struct thread {
     struct context context;
     struct moec_blocks_place place;
     enum state state;
-    bool is_ballot;
-    uint32_t mask, value, from; /* of an exchange; value is the answer afterwards */
+    uint32_t mask; /* of an exchange */
+    struct request request;
+};
+
+/* Memory that kernels share by key. */
+struct shared {
+    struct shared *next;
+    const void *key;
+    _Alignas(max_align_t) uint8_t bytes[];
 };
 
 /* The blocks of one operating system thread. */
@@ -123,6 +138,7 @@ struct runner {
     moec_blocks_body *body;
     const void *arguments;
     uint8_t *stacks;
+    struct shared *shared; /* owned */
 };
 
 static MOEC_BLOCKS_LOCAL struct runner *own_runner;
@@ -202,6 +218,11 @@ static void free_runner(void *memory)
         __tsan_destroy_fiber(runner->threads[t].context.fiber);
 #endif
     (void)munmap(runner->stacks, (size_t)MOEC_BLOCKS_MAX_THREADS * STACK_BYTES);
+    while (runner->shared != NULL) {
+        struct shared *next = runner->shared->next;
+        free(runner->shared);
+        runner->shared = next;
+    }
     free(runner);
 }
 
@@ -245,51 +266,86 @@ void moec_blocks_barrier(void)
     wait_as(AT_BARRIER);
 }
 
-static uint32_t exchange(bool is_ballot, uint32_t mask, uint32_t value, uint32_t from)
+static uint32_t exchange(uint32_t mask, struct request request)
 {
     struct thread *self = own_runner->current;
     if ((mask >> self->place.thread.x % MOEC_BLOCKS_WARP & 1) == 0)
         refuse("a thread exchanges values with a mask that leaves it out");
-    self->is_ballot = is_ballot;
     self->mask = mask;
-    self->value = value;
-    self->from = from;
+    self->request = request;
     wait_as(AT_EXCHANGE);
-    return self->value;
+    return self->request.value;
 }
 
 uint32_t moec_blocks_exchange(uint32_t mask, uint32_t value, uint32_t from)
 {
-    return exchange(false, mask, value, from);
+    return exchange(mask, (struct request){.value = value, .from = from});
 }
 
 uint32_t moec_blocks_ballot(uint32_t mask, uint32_t value)
 {
-    return exchange(true, mask, value != 0, 0);
+    return exchange(mask, (struct request){.is_ballot = true, .value = value != 0});
+}
+
+void moec_blocks_together(uint32_t mask, moec_blocks_work *work, void *own)
+{
+    (void)exchange(mask, (struct request){.work = work, .own = own});
+}
+
+void *moec_blocks_shared(const void *key, size_t n_bytes)
+{
+    for (struct shared *shared = own_runner->shared; shared != NULL; shared = shared->next)
+        if (shared->key == key)
+            return shared->bytes;
+    struct shared *made = calloc(1, sizeof *made + n_bytes);
+    if (made == NULL)
+        refuse("no memory that a block's threads share");
+    made->next = own_runner->shared;
+    made->key = key;
+    own_runner->shared = made;
+    return made->bytes;
+}
+
+/* Whether all lanes of a mask have come to the same exchange. */
+static bool have_come(const struct runner *runner, uint32_t first, uint32_t mask)
+{
+    const struct request *asked = &runner->threads[first + (uint32_t)__builtin_ctz(mask)].request;
+    for (uint32_t lane = 0; lane < MOEC_BLOCKS_WARP; lane++) {
+        const struct thread *thread = &runner->threads[first + lane];
+        if ((mask >> lane & 1) != 0 &&
+            (first + lane >= runner->n_threads || thread->state != AT_EXCHANGE || thread->mask != mask ||
+             thread->request.is_ballot != asked->is_ballot || thread->request.work != asked->work))
+            return false;
+    }
+    return true;
 }
 
 /* Ends the exchange of a mask if all its lanes have come. */
 static bool end_exchange(struct runner *runner, uint32_t first, uint32_t mask)
 {
     uint32_t values[MOEC_BLOCKS_WARP] = {0}, ballot = 0;
-    const bool is_ballot = runner->threads[first + (uint32_t)__builtin_ctz(mask)].is_ballot;
+    void *own[MOEC_BLOCKS_WARP] = {NULL};
+    const struct request asked = runner->threads[first + (uint32_t)__builtin_ctz(mask)].request;
+    if (!have_come(runner, first, mask))
+        return false;
     for (uint32_t lane = 0; lane < MOEC_BLOCKS_WARP; lane++) {
         if ((mask >> lane & 1) == 0)
             continue;
-        const struct thread *thread = &runner->threads[first + lane];
-        if (first + lane >= runner->n_threads || thread->state != AT_EXCHANGE || thread->mask != mask ||
-            thread->is_ballot != is_ballot)
-            return false;
-        values[lane] = thread->value;
-        ballot |= thread->value << lane;
+        const struct request *request = &runner->threads[first + lane].request;
+        values[lane] = request->value;
+        own[lane] = request->own;
+        ballot |= request->value << lane;
     }
+    if (asked.work != NULL)
+        asked.work(own);
     for (uint32_t lane = 0; lane < MOEC_BLOCKS_WARP; lane++) {
         struct thread *thread = &runner->threads[first + lane];
+        const uint32_t from = thread->request.from;
         if ((mask >> lane & 1) == 0)
             continue;
-        if (!is_ballot && (thread->from >= MOEC_BLOCKS_WARP || (mask >> thread->from & 1) == 0))
+        if (!asked.is_ballot && asked.work == NULL && (from >= MOEC_BLOCKS_WARP || (mask >> from & 1) == 0))
             refuse("a thread asks for the value of one that its mask leaves out");
-        thread->value = is_ballot ? ballot : values[thread->from];
+        thread->request.value = asked.is_ballot ? ballot : values[asked.work == NULL ? from : lane];
         thread->state = READY;
     }
     return true;

@@ -66,6 +66,15 @@ uint32_t moec_blocks_exchange(uint32_t mask, uint32_t value, uint32_t from);
 /* Bit i: lane i is in the mask and gave something other than 0. */
 uint32_t moec_blocks_ballot(uint32_t mask, uint32_t value);
 
+/* Returns when all lanes of `mask` have called it and work(own) was called once, with what each of them gave;
+ * NULL for lanes that are not of the mask. */
+typedef void moec_blocks_work(void *const own[MOEC_BLOCKS_WARP]);
+void moec_blocks_together(uint32_t mask, moec_blocks_work *work, void *own);
+
+/* n_bytes for the key, the same for all threads of the blocks of one operating system thread, zero at first.
+ */
+void *moec_blocks_shared(const void *key, size_t n_bytes);
+
 /* End the program: an index past an array's end, and memory that `other` has used since the last barrier. */
 __attribute__((noreturn)) void moec_blocks_refuse_index(uint64_t index, uint64_t length);
 __attribute__((noreturn)) void moec_blocks_refuse_race(uint32_t other);

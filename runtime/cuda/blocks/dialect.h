@@ -6,6 +6,7 @@
  *   __global__ __device__ threadIdx blockIdx blockDim gridDim __syncthreads __syncwarp
  *   __shfl_sync __shfl_xor_sync __ballot_sync (of 32 bits: float, uint32_t, int)
  *   atomicAdd atomicOr (of whole numbers)
+ *   __launch_bounds__ (without effect)
  *
  * On the processor an index outside of shared memory ends the program, and a block begins with shared memory
  * full of NaN. Blocks have one dimension and MOEC_CUDA_BLOCK threads. */
@@ -37,6 +38,7 @@
 #define __host__
 #define __constant__
 #define __forceinline__ inline
+#define __launch_bounds__(...)
 
 #define threadIdx (moec_blocks_here->thread)
 #define blockIdx  (moec_blocks_here->block)
@@ -152,7 +154,11 @@ template <typename T, uint32_t N> struct moec_cuda_shared_array {
     }
 };
 
-#define MOEC_CUDA_SHARED(type, name, n) static thread_local moec_cuda_shared_array<type, n> name
+/* Of the operating system's thread, but not thread-local: small stacks have no room for that. */
+#define MOEC_CUDA_SHARED(type, name, n)                                                                      \
+    static char name##_key;                                                                                  \
+    moec_cuda_shared_array<type, n> &name = *static_cast<moec_cuda_shared_array<type, n> *>(                 \
+        moec_blocks_shared(&name##_key, sizeof(moec_cuda_shared_array<type, n>)))
 
 template <typename T> struct moec_cuda_call {
     void (*kernel)(T);

@@ -58,6 +58,7 @@ static enum moec_status gpu_info(struct moec_gpu *gpu, struct moec_gpu_info *inf
                     "say what it is"));
     MOEC_TRY(answer(err, cudaMemGetInfo(&free_bytes, &total_bytes), "say how much memory it has"));
     (void)snprintf(info->name, sizeof info->name, "%s", properties.name);
+    info->capability = (uint32_t)(10 * properties.major + properties.minor);
     info->total_bytes = total_bytes;
     info->free_bytes = free_bytes;
     return MOEC_OK;

@@ -606,7 +606,8 @@ static enum moec_status host_info(struct moec_gpu *gpu, struct moec_gpu_info *in
 {
     struct host_gpu *host = host_of(gpu);
     MOEC_TRY(enter(host, err));
-    *info = (struct moec_gpu_info){.total_bytes = capacity_of(host),
+    *info = (struct moec_gpu_info){.capability = host->faults.capability > 0 ? host->faults.capability : 80,
+                                   .total_bytes = capacity_of(host),
                                    .free_bytes = capacity_of(host) - host->counts.bytes};
     (void)snprintf(info->name, sizeof info->name, "stand-in for tests");
     return leave(host, MOEC_OK);

@@ -23,6 +23,7 @@ extern "C" {
 
 /* What goes wrong; all zero: nothing. Numbers count from 1 and from the call that sets them. */
 struct moec_host_gpu_faults {
+    uint32_t capability;     /* that it says it has (struct moec_gpu_info); 0 = 80 */
     uint64_t capacity_bytes; /* of the device's memory; 0 = as much as the machine has */
     uint64_t fail_alloc_at;  /* this allocation, of whatever memory, finds none */
     uint64_t fail_copy_at;   /* this copy is refused */

@@ -1,4 +1,5 @@
-/* Launches of the kernels of a GPU, for C: the operations of a forward pass in the canonical arithmetic (D1).
+/* Launches of the kernels of a GPU, for C: the operations of a forward pass in the canonical arithmetic (D1),
+ * and dense products and MLPs in the arithmetic bf16 too (runtime/cuda/kernels/bf16.cuh).
  *
  * Letters: T tokens (rows), N columns of a row. Pointers are of the device's memory, structs are read during
  * the call, and the work is done when the stream comes to it. Rows are F32. Sizes of 0 launch nothing. A
@@ -12,6 +13,8 @@
  * Thread rule: any thread, with a stream of its own. */
 #ifndef MOEC_RUNTIME_CUDA_KERNELS_H
 #define MOEC_RUNTIME_CUDA_KERNELS_H
+
+#include "formats/base/both.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,6 +92,16 @@ struct moec_cuda_rows {
 
 /* ---- products ---- */
 
+/* Inputs in the arithmetic bf16: rows of n, each at a multiple of 16 bytes. */
+MOEC_BOTH size_t moec_cuda_rounded_stride(uint32_t n)
+{
+    return ((size_t)n + 7) / 8 * 8;
+}
+MOEC_BOTH size_t moec_cuda_rounded(uint32_t n, uint32_t n_tok)
+{
+    return moec_cuda_rounded_stride(n) * n_tok;
+}
+
 /* What becomes of an output, its bias added. */
 enum moec_cuda_sink {
     MOEC_CUDA_STORE,
@@ -115,6 +128,9 @@ struct moec_cuda_product {
     uint32_t n_batch; /* 0 counts as 1 */
     uint32_t row_step;
     size_t x_step, y_step;
+    /* Room for moec_cuda_rounded(columns, n_tok) inputs at a multiple of 16 bytes: the product is in the
+     * arithmetic bf16, and no batch. NULL: canonical. */
+    uint16_t *rounded;
 };
 void moec_cuda_product_run(struct moec_gpu_stream *stream, const struct moec_cuda_product *product);
 
@@ -396,6 +412,10 @@ struct moec_cuda_mlp {
                         MOEC_CUDA_FEW rows, chunks are summed side by side; or NULL */
     float *out;      /* (pairs, out_stride), zero from n_embd to a multiple of 16, which fits */
     size_t out_stride;
+    /* Room for moec_cuda_rounded(n_embd, n_x) inputs, as of a product: the arithmetic bf16, in which h has
+     * room at a multiple of 16 bytes, and so has each of its rows. NULL: canonical. */
+    uint16_t *rounded;
+    uint32_t n_x; /* rows of x; needed for that alone */
 };
 /* h = activation(gate . x, up . x), then out = sum over neurons of h times their rows of down. Of neurons
  * that a filter of the up product leaves out gate rows are not read where no job has more than MOEC_CUDA_FEW

@@ -2,113 +2,20 @@
  * the down projections read, a half warp for some neurons and rows; then their weighted sums, a half warp for
  * a block of columns. With few rows chunks of neurons are summed side by side, and added in order afterwards.
  */
-#include "runtime/cuda/kernels/quads.cuh"
-#include "runtime/kernels/kernels_exp.h"
+#include "runtime/cuda/kernels/bf16.h"
+#include "runtime/cuda/kernels/neurons.cuh"
 
 #define MANY_ROWS    8 /* tokens of a half warp, with more than MOEC_CUDA_FEW */
 #define MANY_NEURONS 2
 
 /* ---- activations ---- */
 
-/* activation(v), as runtime/forward/mlp.c's activate_alone. */
-__device__ static float activate_alone(uint8_t activation, float v)
-{
-    if (activation == MOEC_CUDA_ACTIVATION_RELU || activation == MOEC_CUDA_ACTIVATION_RELU_SQUARED) {
-        v = v < 0 ? 0 : v;
-        return activation == MOEC_CUDA_ACTIVATION_RELU ? v : v * v;
-    }
-    const float z = activation == MOEC_CUDA_ACTIVATION_SILU
-                        ? -v
-                        : -1.59576912160573f * (0.044715f * v * v * v + v); /* GELU by tanh */
-    return v / (1.0f + moec_canonical_exp(z));
-}
-
-__device__ static __forceinline__ float clamped(float value, float low, float high)
-{
-    return value > high ? high : value < low ? low : value;
-}
-
-/* Whether a filter leaves out what it compares at a projection; at the up product, see leaves_up. */
-__device__ static __forceinline__ bool leaves_out(const struct moec_cuda_mlp_job &job, uint8_t at,
-                                                  float value)
-{
-    return job.has_filter && job.filter_at == at && fabsf(value) < job.threshold;
-}
-
-__device__ static float activate_gated(const struct moec_cuda_mlp_job &job, uint8_t activation, float gate,
-                                       float up)
-{
-    const bool is_clamped = activation == MOEC_CUDA_ACTIVATION_CLAMPED_SILU;
-    if (is_clamped) {
-        gate = clamped(gate, -INFINITY, 10.0f);
-        up = clamped(up, -10.0f, 10.0f);
-    }
-    float value;
-    if (is_clamped || activation == MOEC_CUDA_ACTIVATION_SILU) {
-        const float silu = moec_canonical_silu(gate);
-        if (leaves_out(job, MOEC_CUDA_GATE, silu))
-            up = 0;
-        value = silu * up;
-    } else if (activation == MOEC_CUDA_ACTIVATION_CLAMPED_GLU) {
-        gate = gate > 7.0f ? 7.0f : gate;
-        const float e = moec_canonical_exp(-(1.702f * gate));
-        value = (clamped(up, -7.0f, 7.0f) + 1.0f) * (gate / (1.0f + e));
-    } else {
-        value = activate_alone(activation, gate);
-        value = leaves_out(job, MOEC_CUDA_GATE, value) ? 0 : value;
-        value = value * up;
-    }
-    return leaves_out(job, MOEC_CUDA_DOWN, value) ? 0 : value;
-}
-
-__device__ static float activate_plain(const struct moec_cuda_mlp_job &job, uint8_t activation, float up)
-{
-    const float value = activate_alone(activation, up);
-    return leaves_out(job, MOEC_CUDA_DOWN, value) ? 0 : value;
-}
-
-/* Whether a filter of the up product leaves out neuron n of row i of a job. */
-__device__ static __forceinline__ bool leaves_up(const struct moec_cuda_mlp &mlp,
-                                                 const struct moec_cuda_mlp_job &job, uint32_t i, uint32_t n,
-                                                 float up)
-{
-    if (!job.has_filter || job.filter_at != MOEC_CUDA_UP)
-        return false;
-    const float scale = job.scales != NULL ? moec_bf16_to_f32(job.scales[n]) : 1;
-    return fabsf(up) * scale < (mlp.limits != NULL ? mlp.limits[job.first + i] : job.threshold);
-}
-
-/* Whether neurons that the up product leaves out need no other product. */
-__device__ static __forceinline__ bool skips_neurons(const struct moec_cuda_mlp_job &job, uint8_t activation)
-{
-    return job.has_filter && job.filter_at == MOEC_CUDA_UP && job.gate.rows > 0 && job.up_bias == NULL &&
-           activation != MOEC_CUDA_ACTIVATION_CLAMPED_GLU;
-}
-
-__device__ static __forceinline__ uint32_t pair_of(const struct moec_cuda_mlp &mlp,
-                                                   const struct moec_cuda_mlp_job &job, uint32_t i)
-{
-    return mlp.pairs != NULL ? mlp.pairs[job.first + i] : job.first + i;
-}
-
-/* Leaves what the down projection reads of one neuron and row. With is_idle its gate was not computed. */
+/* Leaves what the down projection reads of one neuron and row. */
 __device__ static __forceinline__ void put_neuron(const struct moec_cuda_mlp &mlp,
                                                   const struct moec_cuda_mlp_job &job, uint32_t row,
                                                   uint32_t neuron, bool is_idle, float up, float gate)
 {
-    const bool has_gate = job.gate.rows > 0;
-    if (job.up_bias != NULL)
-        up = up + job.up_bias[neuron];
-    if (has_gate && job.gate_bias != NULL)
-        gate = gate + job.gate_bias[neuron];
-    if (leaves_up(mlp, job, row, neuron, up))
-        up = 0;
-    else if (mlp.n_active != NULL)
-        atomicAdd(&mlp.n_active[blockIdx.z], 1);
-    mlp.h[(job.first + row) * mlp.h_stride + neuron] = is_idle ? 0
-                                                       : has_gate
-                                                           ? activate_gated(job, mlp.activation, gate, up)
-                                                           : activate_plain(job, mlp.activation, up);
+    mlp.h[(job.first + row) * mlp.h_stride + neuron] = neuron_of(mlp, job, row, neuron, is_idle, up, gate);
 }
 
 __device__ static __forceinline__ const float *input_of(const struct moec_cuda_mlp &mlp,
@@ -189,12 +96,6 @@ __global__ static void activate_kernel(struct moec_cuda_mlp mlp)
 __host__ __device__ static inline uint32_t chunks_of(const struct moec_cuda_mlp &mlp)
 {
     return moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_CHUNK);
-}
-
-__device__ static __forceinline__ float *output_of(const struct moec_cuda_mlp &mlp,
-                                                   const struct moec_cuda_mlp_job &job, uint32_t i)
-{
-    return mlp.out + (pair_of(mlp, job, i) - mlp.first_pair) * mlp.out_stride;
 }
 
 template <uint32_t ROWS>
@@ -333,6 +234,10 @@ extern "C" void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct m
 {
     if (mlp->n_jobs == 0 || mlp->most == 0)
         return;
+    if (mlp->rounded != NULL) {
+        moec_cuda_bf16_mlp(stream, mlp);
+        return;
+    }
     activate(stream, *mlp);
     add_up(stream, *mlp);
 }

@@ -1,8 +1,9 @@
 /* Products with dense matrices: dots, weighted sums, rows looked up. A few tokens go with a row four
  * threads; more share decoded weights, several rows and tokens a half warp. */
+#include "runtime/cuda/kernels/bf16.h"
 #include "runtime/cuda/kernels/quads.cuh"
+#include "runtime/cuda/kernels/sinks.cuh"
 #include "runtime/cuda/kernels/tiles.cuh"
-#include "runtime/kernels/kernels_exp.h"
 
 #define FEW_TOKENS  2  /* up to which four threads have one token and one row */
 #define SOME_TOKENS 16 /* up to which a half warp has several of both, without shared memory */
@@ -10,26 +11,6 @@
 #define MANY_ROWS   4
 
 /* ---- dots ---- */
-
-__device__ static void sink_output(const struct moec_cuda_product &product, float value, float *to)
-{
-    if (product.sink == MOEC_CUDA_STORE)
-        *to = value;
-    else if (product.sink == MOEC_CUDA_ADD)
-        *to = *to + value;
-    else if (product.sink == MOEC_CUDA_MULTIPLY)
-        *to = *to * value;
-    else if (product.sink == MOEC_CUDA_MULTIPLY_SIGMOID)
-        *to = *to * (1.0f / (1.0f + moec_canonical_exp(-value)));
-    else if (product.sink == MOEC_CUDA_SIGMOID)
-        *to = 1.0f / (1.0f + moec_canonical_exp(-value));
-    else if (product.sink == MOEC_CUDA_SILU)
-        *to = moec_canonical_silu(value);
-    else { /* tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)) */
-        const float e = moec_canonical_exp(-2 * fabsf(value / product.cap));
-        *to = copysignf(product.cap * ((1 - e) / (1 + e)), value);
-    }
-}
 
 template <uint32_t ROWS, uint32_t TOKENS>
 __global__ static void product_kernel(struct moec_cuda_product product)
@@ -123,6 +104,10 @@ extern "C" void moec_cuda_product_run(struct moec_gpu_stream *stream, const stru
 {
     if (product->n_rows == 0 || product->n_tok == 0)
         return;
+    if (product->rounded != NULL) {
+        moec_cuda_bf16_product(stream, product);
+        return;
+    }
     const uint32_t n_batch = batches(product->n_batch);
     if (product->n_tok <= FEW_TOKENS) {
         const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_QUADS), product->n_tok, n_batch);

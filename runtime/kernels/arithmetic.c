@@ -1,0 +1,24 @@
+#include "runtime/kernels/arithmetic.h"
+
+#include <string.h>
+
+const char *moec_arithmetic_name(enum moec_arithmetic arithmetic)
+{
+    static const char *const names[MOEC_ARITHMETIC_COUNT] = {"canonical", "int8", "bf16"};
+    return names[arithmetic];
+}
+
+enum moec_status moec_arithmetic_read(const char *name, enum moec_arithmetic *arithmetic,
+                                      struct moec_error *err)
+{
+    *arithmetic = MOEC_ARITHMETIC_CANONICAL;
+    if (name == NULL)
+        return MOEC_OK;
+    for (int i = 0; i < MOEC_ARITHMETIC_COUNT; i++) {
+        *arithmetic = (enum moec_arithmetic)i;
+        if (strcmp(name, moec_arithmetic_name(*arithmetic)) == 0)
+            return MOEC_OK;
+    }
+    return moec_fail(err, MOEC_ERR_USAGE, "unknown arithmetic '%s', expected 'canonical', 'int8' or 'bf16'",
+                     name);
+}
