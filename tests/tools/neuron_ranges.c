@@ -133,7 +133,7 @@ static enum moec_status count_share(struct tool *tool, struct moec_scorer *score
     tool->n_token = tool->n_active = 0;
     memset(tool->real, 0, sizeof tool->real);
     memset(tool->lot, 0, sizeof tool->lot);
-    moec_scorer_set_sparsity(scorer, sparsity);
+    MOEC_TRY_OUT(moec_scorer_set_sparsity(scorer, sparsity, err));
     MOEC_TRY_OUT(moec_alloc((void **)&nll, tool->windows.n_window, sizeof *nll, "losses", err));
     MOEC_TRY_OUT(moec_scorer_run_varied(scorer, &variation, &(struct moec_measure){.nll = nll}, NULL, err));
     for (int p = 0; p < tool->n_pair; p++) {
@@ -144,7 +144,8 @@ static enum moec_status count_share(struct tool *tool, struct moec_scorer *score
                tool->lot[p].n_reads / tool->n_token);
     }
 out:
-    moec_scorer_set_sparsity(scorer, NULL);
+    if (moec_scorer_set_sparsity(scorer, NULL, err) != MOEC_OK && status == MOEC_OK)
+        status = MOEC_ERR_IO;
     moec_sparsity_free(sparsity);
     free(nll);
     return status;
