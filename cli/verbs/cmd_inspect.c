@@ -248,8 +248,8 @@ static void print_predictor(const struct moec_expert_predictor *predictor)
     cli_print(
         stdout,
         "\nPredictor (moec predict)\n  %s in memory, learned from %" PRIu64
-        " tokens; of others' experts it names\n  %.1f%% with as many guesses as a token takes, the next "
-        "layer's router %.1f%%\n",
+        " tokens; on other text it names\n  %.1f%% of the experts with as many guesses as a token takes, the "
+        "next layer's router %.1f%%\n",
         cli_size_text(size, moec_expert_predictor_bytes(predictor)), predictor->n_token,
         100 * predictor->recall, 100 * predictor->gate_recall);
 }

@@ -271,10 +271,10 @@ const struct cli_command cli_command_predict = {
         "It also shows which share of the experts each predictor names, on text that none learned from. With "
         "--test alone nothing is learned or written: what the bundle has is judged.",
     .details =
-        "A perceptron of one layer, or of one beside two where that is worth its bytes, is fitted for each "
-        "layer with the bundle's own weights, on the windows of --data that do not certify; an eighth of "
-        "them "
-        "says when to stop. The rest of --data, or --test, judges. Where what was learned is no better than "
+        "For each layer a perceptron of one layer is fitted, and one of two layers beside it where that is "
+        "worth its bytes, with the bundle's own weights, on the windows of --data that do not certify; an "
+        "eighth of them says when to stop. The rest of --data, or --test, judges. Where what was learned is "
+        "no better than "
         "the next layer's router asked early (--predict gate), nothing is written and the exit status is 1. "
         "The result depends on --seed, not on --threads or --cpu.",
     .examples = "moec predict model.moec --data calibration.txt\n"
