@@ -106,19 +106,22 @@ floor=$(floor_bytes "$moec" run "$work/m.moec" -p "The old miller had three sons
     --route cache-prior:0.2)
 tight=$((floor + 1200000))
 generate --memory $tight && cp "$work/text" "$work/plain"
-plain_read=$(number read_bytes)
 generate --memory $tight --precision hobbit:0.3:1 && cp "$work/text" "$work/precise"
-if takes_memory; then
-    skip "run reads fewer bytes" "a sanitizer takes another part of the budget in each run"
-else
-    check "run reads fewer bytes" "$(number read_bytes) < 0.9 * $plain_read && $(number experts_low) > 0"
-fi
+check "run takes low copies" "$(number experts_low) > 0"
 check "and counts them" "$(number missed_bytes_per_token) > 0 && $(number experts_skipped) == 0"
 generate --memory $tight --precision hobbit:1
 same "$work/plain" "a threshold of 1 changes no word"
+# In an expert buffer of one size, as a budget of the whole process leaves another one in each run.
+timed() {
+    "$moec" bench "$work/m.moec" --memory 50% --modes cache --samples 2 --prompt-tokens 8 --tokens 60 --json -q "$@" \
+        >"$work/stdout" 2>"$work/stderr"
+}
+timed && plain_read=$(number bytes_per_token)
+timed --precision hobbit:0.3:1
+check "and reads fewer bytes" "$(number bytes_per_token) < 0.8 * $plain_read && $(number bytes_per_token) > 0"
 generate --precision hobbit:0.3:0.6 --route cache-prior:0.2 && cp "$work/text" "$work/both"
-for how in "" "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 400000))" "--memory $((floor + 1000000)) --evict fifo --predict gate" \
-    "--memory $((floor + 500000)) --evict hobbit --evict-weights 2:3:4:1" "--draft lookup"; do
+for how in "" "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 700000))" "--memory $((floor + 1000000)) --evict fifo --predict gate" \
+    "--memory $((floor + 800000)) --evict hobbit --evict-weights 2:3:4:1" "--draft lookup"; do
     # shellcheck disable=SC2086 # words
     generate --precision hobbit:0.3:1 $how
     same "$work/precise" "the same text with ${how:-all in memory}"
