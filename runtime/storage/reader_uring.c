@@ -138,9 +138,12 @@ static struct moec_read *uring_wait(struct moec_reader *base)
     struct uring_reader *self = (struct uring_reader *)base;
     /* Set before the counter is raised, looked at after the counter is lowered: no wake is lost. */
     while (!atomic_exchange(&self->is_woken, false)) {
+        const bool was_polled = self->is_polled;
         struct moec_read *read = uring_take(base);
         if (read != NULL)
             return read;
+        if (was_polled && !self->is_polled)
+            continue;
         poll_for_wake(self);
         const uint32_t n = base->n_needed < self->load.n_reads ? base->n_needed : self->load.n_reads;
         int answer = io_uring_submit_and_wait(&self->ring, n > 1 ? n : 1);
