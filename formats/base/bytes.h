@@ -21,6 +21,14 @@ static inline uint64_t moec_get_u64(const uint8_t *at)
     return (uint64_t)moec_get_u32(at) | (uint64_t)moec_get_u32(at + 4) << 32;
 }
 
+static inline float moec_get_f32(const uint8_t *at)
+{
+    uint32_t bits = moec_get_u32(at);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 static inline double moec_get_f64(const uint8_t *at)
 {
     uint64_t bits = moec_get_u64(at);
@@ -45,6 +53,13 @@ static inline void moec_put_u64(uint8_t *at, uint64_t value)
 {
     moec_put_u32(at, (uint32_t)(value & 0xffffffffu));
     moec_put_u32(at + 4, (uint32_t)(value >> 32));
+}
+
+static inline void moec_put_f32(uint8_t *at, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    moec_put_u32(at, bits);
 }
 
 static inline void moec_put_f64(uint8_t *at, double value)

@@ -76,7 +76,6 @@ enum moec_status moec_sparsity_plan_encode(const struct moec_sparsity_plan *plan
     const uint64_t n = scale_count(plan);
     enum moec_status status = MOEC_OK;
     uint8_t *made = NULL;
-    uint32_t threshold;
     MOEC_TRY(check_figures(plan, err));
     MOEC_TRY(moec_alloc((void **)&made, SCALES_AT + 2 * n, 1, "a plan of sparsity", err));
     moec_put_u32(made, VERSION);
@@ -84,8 +83,7 @@ enum moec_status moec_sparsity_plan_encode(const struct moec_sparsity_plan *plan
     moec_put_u32(made + 8, plan->n_layer);
     moec_put_u32(made + 12, plan->n_expert);
     moec_put_u32(made + 16, plan->n_scale);
-    memcpy(&threshold, &plan->threshold, sizeof threshold);
-    moec_put_u32(made + 20, threshold);
+    moec_put_f32(made + 20, plan->threshold);
     for (size_t i = 0; i < N_FIGURE; i++)
         moec_put_f64(made + FIGURES_AT + 8 * i, figures[i]);
     MOEC_TRY_OUT(moec_certificate_encode(&plan->certificate, made + CERTIFICATE_AT, err));
@@ -133,8 +131,7 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
 static enum moec_status decode_scales(const uint8_t *bytes, struct moec_sparsity_plan *plan,
                                       struct moec_error *err)
 {
-    const uint32_t bits = moec_get_u32(bytes + 20);
-    memcpy(&plan->threshold, &bits, sizeof bits);
+    plan->threshold = moec_get_f32(bytes + 20);
     if (!isfinite(plan->threshold) || signbit(plan->threshold))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "the threshold of the plan of sparsity is %g, expected a finite number from 0 on",

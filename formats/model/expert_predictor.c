@@ -141,11 +141,8 @@ enum moec_status moec_expert_predictor_encode(const struct moec_expert_predictor
     for (uint32_t s = 0; s < predictor->n_layer; s++)
         moec_put_u32(made + HEADER_BYTES + 4 * s,
                      predictor->layers[s].is_known ? predictor->layers[s].n_hidden : NO_LAYER);
-    for (uint64_t i = 0; i < n_bias; i++) {
-        uint32_t bits;
-        memcpy(&bits, &predictor->biases[i], sizeof bits);
-        moec_put_u32(made + biases_at + 4 * i, bits);
-    }
+    for (uint64_t i = 0; i < n_bias; i++)
+        moec_put_f32(made + biases_at + 4 * i, predictor->biases[i]);
     memcpy(made + rows_at, predictor->rows, n_row);
     *bytes = made;
     *n_bytes = (size_t)total;
@@ -229,8 +226,7 @@ static enum moec_status read_layers(const uint8_t *bytes, size_t n_bytes, struct
         return moec_fail(err, MOEC_ERR_FORMAT, "the learned predictor has %zu bytes, expected %" PRIu64,
                          n_bytes, rows_at + n_row);
     for (uint64_t i = 0; i < n_bias; i++) {
-        const uint32_t bits = moec_get_u32(bytes + biases_at + 4 * i);
-        memcpy(&out->biases[i], &bits, sizeof bits);
+        out->biases[i] = moec_get_f32(bytes + biases_at + 4 * i);
         if (!isfinite(out->biases[i]))
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "bias %" PRIu64 " of the learned predictor is %g, expected a finite number", i,

@@ -121,11 +121,8 @@ enum moec_status moec_sparsity_table_encode(const struct moec_sparsity_table *ta
     at += HEADER_BYTES;
     for (uint32_t i = 0; i < table->n_share; i++, at += 2)
         moec_put_u16(at, table->shares[i]);
-    for (uint64_t i = 0; i < n; i++, at += 4) {
-        uint32_t bits;
-        memcpy(&bits, &table->thresholds[i], sizeof bits);
-        moec_put_u32(at, bits);
-    }
+    for (uint64_t i = 0; i < n; i++, at += 4)
+        moec_put_f32(at, table->thresholds[i]);
     *n_bytes = (size_t)total;
     return MOEC_OK;
 }
@@ -135,9 +132,7 @@ static enum moec_status decode_thresholds(const uint8_t *at, struct moec_sparsit
 {
     const uint64_t n = threshold_count(table);
     for (uint64_t i = 0; i < n; i++, at += 4) {
-        const uint32_t bits = moec_get_u32(at);
-        float value;
-        memcpy(&value, &bits, sizeof value);
+        const float value = moec_get_f32(at);
         const float least = i % table->n_share > 0 ? table->thresholds[i - 1] : 0;
         if (!isfinite(value) || signbit(value) || value < least)
             return moec_fail(err, MOEC_ERR_FORMAT,

@@ -494,9 +494,7 @@ static enum moec_status put_pieces(const struct reader *r, struct message *model
         const enum token_type type = type_of(r, id);
         uint8_t score[5] = {2 << 3 | 5};
         const float value = (float)moec_gguf_number(r->scores, id);
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        moec_put_u32(score + 1, bits);
+        moec_put_f32(score + 1, value);
         piece.n = 0;
         status = check_text(r, id, text);
         put_piece_text(&piece, text, type == USER_DEFINED);
