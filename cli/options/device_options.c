@@ -47,14 +47,14 @@ enum moec_status cli_refuse_int8(struct moec_error *err)
         "--device out");
 }
 
-enum moec_status cli_open_place(const struct cli_args *args, bool int8, struct moec_gpu_place **out,
-                                struct moec_error *err)
+enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,
+                                struct moec_gpu_place **out, struct moec_error *err)
 {
     const char *device = NULL;
     uint64_t vram_bytes = 0;
     *out = NULL;
     MOEC_TRY(read_device(args, &device, &vram_bytes, err));
-    if (device != NULL && int8)
+    if (device != NULL && arithmetic == MOEC_ARITHMETIC_INT8)
         return cli_refuse_int8(err);
     bool kv_f16 = false;
     if (device != NULL && cli_offers(args, "kv"))

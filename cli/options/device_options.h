@@ -5,6 +5,7 @@
 
 #include "cli/options/options.h"
 #include "runtime/cuda/gpu_place.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/moert.h"
 
 /* clang-format off */
@@ -43,7 +44,7 @@ MOEC_WARN_UNUSED enum moec_status cli_read_device(const struct cli_args *args, c
 
 /* The device of CLI_OFFLINE_DEVICE_OPTIONS, opened; NULL without one. The caller frees it. Errors:
  * MOEC_ERR_UNSUPPORTED with the int8 arithmetic and with --kv f16 too. */
-MOEC_WARN_UNUSED enum moec_status cli_open_place(const struct cli_args *args, bool int8,
+MOEC_WARN_UNUSED enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,
                                                  struct moec_gpu_place **out, struct moec_error *err);
 /* What is wrong with a device where int8 is found to be the arithmetic later. */
 MOEC_WARN_UNUSED enum moec_status cli_refuse_int8(struct moec_error *err);

@@ -16,12 +16,13 @@ static enum moec_status check_idle(const struct cli_args *args, const char *opti
     return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without %s", option, others);
 }
 
-bool cli_takes_int8(const struct cli_args *args, const struct moec_certificate *certificate)
+enum moec_arithmetic cli_arithmetic(const struct cli_args *args, const struct moec_certificate *certificate)
 {
-    const char *given = cli_text(args, "arithmetic"); /* the table allows only two names */
-    if (given != NULL)
-        return strcmp(given, "int8") == 0;
-    return certificate != NULL && moec_certificate_is_int8(certificate);
+    const char *given = cli_text(args, "arithmetic");
+    enum moec_arithmetic arithmetic = MOEC_ARITHMETIC_CANONICAL;
+    if (given == NULL)
+        return certificate != NULL ? moec_arithmetic_certified(certificate) : arithmetic;
+    return moec_arithmetic_read(given, &arithmetic, NULL) == MOEC_OK ? arithmetic : MOEC_ARITHMETIC_CANONICAL;
 }
 
 static bool is_set(const struct cli_args *args, const char *option, const char *value)

@@ -5,6 +5,7 @@
 
 #include "cli/options/options.h"
 #include "formats/bundle/bundle.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/moert.h"
 #include "runtime/policy/route.h"
 
@@ -111,8 +112,8 @@
             flags                                                                                            \
     }
 
-/* Whether --arithmetic asks for int8, or without it the certificate means that; NULL = there is none. */
-bool cli_takes_int8(const struct cli_args *args, const struct moec_certificate *certificate);
+/* What --arithmetic asks for, or without it the certificate means; NULL = there is none. */
+enum moec_arithmetic cli_arithmetic(const struct cli_args *args, const struct moec_certificate *certificate);
 
 /* *share is 0 without --sparsity and with --sparsity none, of which *is_none tells. Errors: MOEC_ERR_USAGE.
  */

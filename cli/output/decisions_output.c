@@ -2,6 +2,7 @@
 
 #include "cli/output/json_output.h"
 #include "cli/print/print.h"
+#include "runtime/kernels/arithmetic.h"
 
 #include <inttypes.h>
 
@@ -56,6 +57,7 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
 {
     const struct moec_decision_settings *settings = &decisions->settings;
     const struct moec_certificate *certificate = &decisions->certificate;
+    const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
     if (settings->route[0] != '\0' && settings->keep_top > 0)
         cli_print(stdout, "  route      %s, the best %" PRIu32 " in any case\n", settings->route,
                   settings->keep_top);
@@ -86,6 +88,6 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
               100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
               100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
               100 * decisions->plain_high, certificate->n_window, certificate->data_name);
-    if (moec_certificate_is_int8(certificate))
-        cli_print(stdout, "             in int8 arithmetic\n");
+    if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
+        cli_print(stdout, "             in %s arithmetic\n", moec_arithmetic_name(arithmetic));
 }

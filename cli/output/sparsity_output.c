@@ -3,6 +3,7 @@
 #include "cli/output/json_output.h"
 #include "cli/print/print.h"
 #include "runtime/experts/expert_cache.h"
+#include "runtime/kernels/arithmetic.h"
 
 #include <inttypes.h>
 
@@ -27,6 +28,7 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
         "by |up . x|, one share for all experts", "by |up . x|, a threshold for each expert",
         "by |up . x|, weighed by each neuron's harm and the token's gate weight"};
     const struct moec_certificate *certificate = &plan->certificate;
+    const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
     cli_print(stdout,
               "  left out   %s\n"
               "  active     %.1f%% of neurons\n"
@@ -40,8 +42,8 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
               100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
               100 * certificate->target, 100 * plan->plain_loss, 100 * plan->plain_low,
               100 * plan->plain_high, certificate->n_window, certificate->data_name);
-    if (moec_certificate_is_int8(certificate))
-        cli_print(stdout, "             in int8 arithmetic\n");
+    if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
+        cli_print(stdout, "             in %s arithmetic\n", moec_arithmetic_name(arithmetic));
 }
 
 static const double shares[] = {0.5, 0.7, 0.9};

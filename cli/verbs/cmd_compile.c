@@ -173,6 +173,10 @@ static void spell_quantizer(const struct compile_job *job, char *text, size_t ca
 static void spell_options(struct compile_job *job)
 {
     const struct moec_compile_options *compile = &job->compile;
+    char arithmetic[32] = "";
+    if (compile->arithmetic != MOEC_ARITHMETIC_CANONICAL)
+        (void)snprintf(arithmetic, sizeof arithmetic, " arithmetic=%s",
+                       moec_arithmetic_name(compile->arithmetic));
     char loss[32] = "none", size[32] = "none", bits[32] = "", copies[64] = "none", quantizer[192],
          dense[40] = "auto";
     if (!isnan(compile->max_loss))
@@ -201,8 +205,7 @@ static void spell_options(struct compile_job *job)
                    "max-loss=%s%s max-size=%s%s dense-bits=%s copies=%s confidence=%g %s group=%" PRIu32
                    "%s%s",
                    loss, metric, size, bits, dense, copies, compile->confidence, quantizer, compile->group,
-                   compile->int8 ? " arithmetic=int8" : "",
-                   compile->orders_neurons ? " " MOEC_OPTION_ORDER_NEURONS : "");
+                   arithmetic, compile->orders_neurons ? " " MOEC_OPTION_ORDER_NEURONS : "");
 }
 
 static const char *policy_of(const struct cli_args *args)
@@ -288,7 +291,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         .accept_miss = cli_has(args, "accept-miss"),
         .orders_neurons = cli_has(args, "order-neurons"),
         .measure_uniform = cli_has(args, "report"),
-        .int8 = cli_takes_int8(args, NULL),
+        .arithmetic = cli_arithmetic(args, NULL),
     };
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
@@ -313,7 +316,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--quantizer auto needs data to measure on: give --data, or a --profile that was "
                          "made with --quantizer auto");
-    MOEC_TRY(cli_open_place(args, compile->int8, &job->measure.place, err));
+    MOEC_TRY(cli_open_place(args, compile->arithmetic, &job->measure.place, err));
     compile->place = job->measure.place;
     compile->quantizer = job->measure.quantizer;
     compile->scheme = job->measure.scheme;
@@ -510,6 +513,7 @@ static void print_report(const struct compile_job *job)
 {
     const struct moec_compile_report *report = &job->report;
     const struct moec_certificate *certificate = &report->certificate;
+    const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
     char size[24], source[24];
     cli_print(stdout, "%s: %s, %.1f%% of the %s of weights it came from\n",
               report->is_written ? cli_text(job->args, "output") : "plan (nothing written)",
@@ -539,8 +543,9 @@ static void print_report(const struct compile_job *job)
     if (!isnan(certificate->target))
         cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
                   certificate->missed ? ": MISSED" : "");
-    if (moec_certificate_is_int8(certificate))
-        cli_print(stdout, "\n             in int8 arithmetic, with which moec run computes this bundle");
+    if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
+        cli_print(stdout, "\n             in %s arithmetic, with which moec run computes this bundle",
+                  moec_arithmetic_name(arithmetic));
     if (certificate->confidence == MOEC_CONFIDENCE_POINT)
         cli_print(stdout, "\n             one evaluation, a point estimate: no interval is promised");
     else if (!isnan(certificate->target) && certificate->n_sequence > 0)
@@ -638,7 +643,7 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
         moec_json_out_string(root, "warning", report->warning);
     if (certificate->present) {
         moec_json_out_string(root, "metric", certificate->metric);
-        if (moec_certificate_is_int8(certificate))
+        if (moec_arithmetic_certified(certificate) != MOEC_ARITHMETIC_CANONICAL)
             moec_json_out_string(root, "arithmetic", certificate->arithmetic);
         moec_json_out_double(root, "reference", certificate->reference);
         moec_json_out_double(root, "compiled", certificate->compiled);

@@ -60,7 +60,7 @@ struct eval_job {
     struct cli_measure_options measure;
     struct moec_route route;
     struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
-    bool int8;                           /* the arithmetic: asked for, or certified */
+    enum moec_arithmetic arithmetic;     /* asked for, or certified */
     struct moec_sparsity *sparsity;      /* NULL = none */
     bool is_planned;                     /* it is that of the bundle's plan */
     struct moec_gpu_place *place;        /* NULL without a device */
@@ -110,7 +110,7 @@ static enum moec_status read_tuned(struct eval_job *job, uint32_t *n_prompt, str
 {
     const struct moec_bundle *bundle = job->source.bundle;
     struct moec_bundle_decisions decisions;
-    job->int8 = cli_takes_int8(job->args, bundle != NULL ? &bundle->certificate : NULL);
+    job->arithmetic = cli_arithmetic(job->args, bundle != NULL ? &bundle->certificate : NULL);
     if (bundle == NULL || cli_decisions_given(job->args) || cli_decides_nothing(job->args))
         return MOEC_OK;
     MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
@@ -118,7 +118,7 @@ static enum moec_status read_tuned(struct eval_job *job, uint32_t *n_prompt, str
         return MOEC_OK;
     job->tuned = decisions.settings;
     *n_prompt = decisions.prompt_tokens;
-    job->int8 = cli_takes_int8(job->args, &decisions.certificate);
+    job->arithmetic = cli_arithmetic(job->args, &decisions.certificate);
     return moec_route_from_settings(&job->tuned, &job->source.model->config, &bundle->paths, job->source.path,
                                     &job->route, err);
 }
@@ -203,7 +203,7 @@ static enum moec_status enter_device(struct eval_job *job, struct moec_error *er
 {
     if (job->place == NULL)
         return MOEC_OK;
-    if (job->int8)
+    if (job->arithmetic == MOEC_ARITHMETIC_INT8)
         return cli_refuse_int8(err);
     MOEC_TRY(moec_source_offload(&job->source, job->place, err));
     job->work.batch_tokens = moec_gpu_place_batch_tokens(job->place, job->source.model);
@@ -227,7 +227,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         .replays_route = job->route.prefill.kind == MOEC_PREFILL_SAME,
         .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
         .sparsity = job->sparsity,
-        .int8 = job->int8,
+        .arithmetic = job->arithmetic,
     };
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;
@@ -387,10 +387,8 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         put_decisions(job, root);
     if (job->sparsity != NULL)
         put_sparsity(job, root);
-    if (job->int8 || cli_has(job->args, "arithmetic"))
-        moec_json_out_string(
-            root, "arithmetic",
-            moec_arithmetic_name(job->int8 ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL));
+    if (job->arithmetic != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->arithmetic));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source.config));
     return cli_print_json(root, err);
@@ -412,9 +410,8 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
         print_decisions(job);
     if (job->sparsity != NULL)
         print_sparsity(job);
-    if (job->int8 || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s\n",
-                  moec_arithmetic_name(job->int8 ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL));
+    if (job->arithmetic != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(job->arithmetic));
     if (cli_has(job->args, "kv"))
         cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source.config));
 }
@@ -488,7 +485,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--route, --precision and --prefill apply to perplexity, but task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
-    MOEC_TRY(cli_open_place(job->args, cli_takes_int8(job->args, NULL), &job->place, err));
+    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     bool kv_f16 = false;

@@ -516,7 +516,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
-    MOEC_TRY(cli_open_place(args, false, &job->measure.place, err));
+    MOEC_TRY(cli_open_place(args, MOEC_ARITHMETIC_CANONICAL, &job->measure.place, err));
     if (cli_has(args, "dry-run"))
         return foresee(job, bits, n_bits, err);
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_has(args, "table") &&

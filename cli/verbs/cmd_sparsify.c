@@ -161,7 +161,7 @@ static enum moec_status open_models(struct sparsify_job *job, struct moec_error 
     if (!job->has_target)
         return MOEC_OK;
     /* As the bundle runs. */
-    job->sparsify.trial.int8 = moec_certificate_is_int8(&job->source.bundle->certificate);
+    job->sparsify.trial.arithmetic = moec_arithmetic_certified(&job->source.bundle->certificate);
     MOEC_TRY(check_decisions(job, err));
     return cli_open_original(measure, &job->source, cli_text(job->args, "reference"), &job->original, err);
 }
@@ -171,7 +171,7 @@ static enum moec_status enter_device(struct sparsify_job *job, struct moec_error
     struct moec_gpu_place *place = job->measure.place;
     if (place == NULL)
         return MOEC_OK;
-    if (job->sparsify.trial.int8)
+    if (job->sparsify.trial.arithmetic == MOEC_ARITHMETIC_INT8)
         return cli_refuse_int8(err);
     MOEC_TRY(moec_source_offload(&job->source, place, err));
     if (job->has_target)
@@ -309,7 +309,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
     cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
-    MOEC_TRY(cli_open_place(job->args, false, &job->measure.place, err));
+    MOEC_TRY(cli_open_place(job->args, MOEC_ARITHMETIC_CANONICAL, &job->measure.place, err));
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
     MOEC_TRY(enter_device(job, err));

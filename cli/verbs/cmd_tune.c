@@ -230,8 +230,8 @@ static enum moec_status open_models(struct tune_job *job, struct moec_error *err
                          "'%s' is a checkpoint, expected a bundle: compile it first, with less than the loss "
                          "that bundle and decisions may have together",
                          path);
-    job->tune.trial.int8 = cli_takes_int8(job->args, &job->bundle.bundle->certificate);
-    if (job->tune.trial.int8 && measure->place != NULL)
+    job->tune.trial.arithmetic = cli_arithmetic(job->args, &job->bundle.bundle->certificate);
+    if (job->tune.trial.arithmetic == MOEC_ARITHMETIC_INT8 && measure->place != NULL)
         return cli_refuse_int8(err);
     MOEC_TRY(read_settings(job, err));
     MOEC_TRY(cli_open_original(measure, &job->bundle, cli_text(job->args, "reference"), &job->original, err));
@@ -303,7 +303,7 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
     job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
     cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
-    MOEC_TRY(cli_open_place(job->args, cli_takes_int8(job->args, NULL), &job->measure.place, err));
+    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err));
     if (job->measure.place != NULL) {

@@ -77,9 +77,9 @@ static enum moec_status row_done(void *context, uint32_t n_done, uint32_t n_row,
     return job->writes_answers ? write_answer(job, result, err) : MOEC_OK;
 }
 
-static bool takes_int8(const struct rows_job *job)
+static enum moec_arithmetic arithmetic_of(const struct rows_job *job)
 {
-    return cli_takes_int8(job->args, job->source->bundle != NULL ? &job->source->bundle->certificate : NULL);
+    return cli_arithmetic(job->args, job->source->bundle != NULL ? &job->source->bundle->certificate : NULL);
 }
 
 static enum moec_status score(struct rows_job *job, const struct moec_source *source, const char *phase,
@@ -89,13 +89,14 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     struct moec_generation generation = *source->generation;
     struct moert_generation asked = moec_generation_to_public(&generation);
     const uint64_t text_bytes = moec_rows_left_bytes(&job->rows, moec_rows_budget(job->measure->work_bytes));
-    struct moec_continuation_options options = {.kernels = job->measure->kernels,
-                                                .n_threads = job->measure->n_threads,
-                                                .n_context = job->n_context,
-                                                .text_bytes = text_bytes,
-                                                /* A reference stays canonical. */
-                                                .int8 = source == job->source && takes_int8(job),
-                                                .generation = &generation};
+    struct moec_continuation_options options = {
+        .kernels = job->measure->kernels,
+        .n_threads = job->measure->n_threads,
+        .n_context = job->n_context,
+        .text_bytes = text_bytes,
+        /* A reference stays canonical. */
+        .arithmetic = source == job->source ? arithmetic_of(job) : MOEC_ARITHMETIC_CANONICAL,
+        .generation = &generation};
     const struct moec_row_scores_options rows = {
         .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};
     if (source->tokenizer == NULL)
@@ -169,10 +170,8 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_u64(root, "tokens", job->scores.n_tokens);
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
-    if (takes_int8(job) || cli_has(job->args, "arithmetic"))
-        moec_json_out_string(
-            root, "arithmetic",
-            moec_arithmetic_name(takes_int8(job) ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL));
+    if (arithmetic_of(job) != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(arithmetic_of(job)));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source->config));
     if (loss != NULL) {
@@ -204,9 +203,8 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
             cli_print(stdout, "%s %.4f\n", moec_task_metric_name(other),
                       moec_row_scores_mean(&job->scores, other));
     }
-    if (takes_int8(job) || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s\n",
-                  moec_arithmetic_name(takes_int8(job) ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL));
+    if (arithmetic_of(job) != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(arithmetic_of(job)));
     if (cli_has(job->args, "kv"))
         cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source->config));
     if (job->scores.n_cut > 0)

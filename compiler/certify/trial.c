@@ -68,7 +68,7 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
         .kernels = trial->options->kernels,
         .n_threads = trial->options->n_threads,
         .reference_limit_bytes = trial->options->reference_bytes,
-        .int8 = trial->options->int8,
+        .arithmetic = trial->options->arithmetic,
         .record_bytes = {bundle->record_bytes[0], bundle->record_bytes[1]},
         .sparsity = trial->options->sparsity,
         .n_prompt = trial->options->n_prompt,
@@ -137,7 +137,7 @@ static void fill_certificate(const struct moec_trial *trial, const struct moec_l
     memcpy(certificate->data_digest, trial->inputs->data_digest, MOEC_SHA256_BYTES);
     (void)snprintf(certificate->data_name, sizeof certificate->data_name, "%s", trial->inputs->data_name);
     (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, "%s",
-                   trial->options->int8 ? MOEC_CERTIFICATE_INT8 : MOEC_CERTIFICATE_CANONICAL);
+                   moec_arithmetic_certificate_name(trial->options->arithmetic));
     digest_part(trial, certificate->part_digest);
 }
 

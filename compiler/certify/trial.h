@@ -9,6 +9,7 @@
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/source.h"
+#include "runtime/kernels/arithmetic.h"
 
 struct moec_trial_inputs {
     const struct moec_source *bundle; /* serves low copies where they are searched with (serve_low) */
@@ -20,13 +21,13 @@ struct moec_trial_inputs {
 
 struct moec_trial_options {
     const struct moec_kernels *kernels;
-    int n_threads;                  /* as moec_pool_make */
-    uint64_t reference_bytes;       /* that the original's probabilities may take */
-    bool int8;                      /* the bundle is measured in the int8 arithmetic; the original never is */
-    uint32_t n_prompt;              /* tokens of a window that are a prompt's, for decisions */
-    double max_loss;                /* 0.02 is 2 % */
-    double confidence;              /* 0.5 < c < 1 */
-    struct moec_sparsity *sparsity; /* of every measurement, not of the original's; borrowed, NULL = none */
+    int n_threads;                   /* as moec_pool_make */
+    uint64_t reference_bytes;        /* that the original's probabilities may take */
+    enum moec_arithmetic arithmetic; /* that the bundle is measured in; the original's is canonical */
+    uint32_t n_prompt;               /* tokens of a window that are a prompt's, for decisions */
+    double max_loss;                 /* 0.02 is 2 % */
+    double confidence;               /* 0.5 < c < 1 */
+    struct moec_sparsity *sparsity;  /* of every measurement, not of the original's; borrowed, NULL = none */
 };
 
 /* Progress is in windows; a phase has a name of its own. */

@@ -79,7 +79,7 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
 {
     static const enum moec_part parts[] = {MOEC_PART_SEARCH, MOEC_PART_CERTIFICATE};
     const struct moec_compile_options *options = run->options;
-    const struct moec_row_metric_means means = {options->kernels, options->n_threads, options->int8};
+    const struct moec_row_metric_means means = {options->kernels, options->n_threads, options->arithmetic};
     struct moec_windows windows[2] = {0};
     struct moec_work_request request = {.checkpoint = run->checkpoint,
                                         .work_bytes = options->work_bytes > 0 ? options->work_bytes
@@ -88,7 +88,7 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
                                         .dense_bits = 16,
                                         .n_models = 1,
                                         .n_passes = 1,
-                                        .int8 = options->int8,
+                                        .arithmetic = options->arithmetic,
                                         .folder = options->spill_folder};
     enum moec_status status = MOEC_OK;
     MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));

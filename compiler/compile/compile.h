@@ -17,6 +17,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/metrics.h"
 #include "runtime/cuda/gpu_place.h"
+#include "runtime/kernels/arithmetic.h"
 
 struct moec_kernels;
 
@@ -57,9 +58,9 @@ struct moec_compile_options {
     uint32_t group;
     /* The metric of losses, measured on rows; needs a profile. NULL: perplexity, on the profile's windows */
     const struct moec_row_metric_options *rows;
-    bool int8; /* losses of plans are measured in the int8 arithmetic; the original's stay canonical */
-    double confidence;    /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
-    bool accept_miss;     /* write and mark a bundle that misses its target */
+    enum moec_arithmetic arithmetic; /* of plans' losses; the original's are canonical */
+    double confidence;               /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
+    bool accept_miss;                /* write and mark a bundle that misses its target */
     bool measure_uniform; /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
     uint64_t seed;        /* of the policy's random numbers */
     int n_threads;

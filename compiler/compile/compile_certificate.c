@@ -45,10 +45,8 @@ static void fill_certificate(struct moec_compile_run *run, const struct moec_los
         memcpy(certificate->data_digest, rows->digest, sizeof certificate->data_digest);
         memcpy(certificate->data_name, rows->name, sizeof certificate->data_name);
     }
-    if (run->options->int8)
-        (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, MOEC_CERTIFICATE_INT8);
-    else
-        memcpy(certificate->arithmetic, profile->arithmetic, sizeof certificate->arithmetic);
+    (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, "%s",
+                   moec_arithmetic_certificate_name(run->options->arithmetic));
 }
 
 /* ---- the tests ---- */

@@ -49,14 +49,15 @@ static enum moec_status make_room(struct moec_compile_run *run, enum moec_part w
     return moec_alloc((void **)&part->measured.kl, n, sizeof(double), "window losses", err);
 }
 
-static enum moec_status make_scorer(struct moec_compile_run *run, const struct moec_model *model, bool int8,
-                                    struct moec_compile_part *part, struct moec_error *err)
+static enum moec_status make_scorer(struct moec_compile_run *run, const struct moec_model *model,
+                                    enum moec_arithmetic arithmetic, struct moec_compile_part *part,
+                                    struct moec_error *err)
 {
     struct moec_scorer_options options = {
         .kernels = run->options->kernels,
         .n_threads = run->options->n_threads,
         .reference_limit_bytes = run->memory.reference_bytes,
-        .int8 = int8,
+        .arithmetic = arithmetic,
     };
     MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants), &part->windows, &options,
                                 &part->scorer, err));
@@ -68,14 +69,14 @@ enum moec_status moec_compile_part_make(struct moec_compile_run *run, enum moec_
                                         struct moec_error *err)
 {
     MOEC_TRY(make_room(run, which, part, err));
-    return make_scorer(run, model, false, part, err);
+    return make_scorer(run, model, MOEC_ARITHMETIC_CANONICAL, part, err);
 }
 
 static enum moec_status score_rows(struct moec_compile_run *run, const struct moec_compile_part *part,
-                                   const struct moec_model *model, bool int8, double *scores,
-                                   struct moec_error *err)
+                                   const struct moec_model *model, enum moec_arithmetic arithmetic,
+                                   double *scores, struct moec_error *err)
 {
-    const struct moec_row_metric_means means = {run->options->kernels, run->options->n_threads, int8};
+    const struct moec_row_metric_means means = {run->options->kernels, run->options->n_threads, arithmetic};
     return moec_row_metric_measure(run->rows, part->which, model, moec_variants_experts(run->variants),
                                    &means, &run->stopper, scores, err);
 }
@@ -98,7 +99,8 @@ static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part w
         return MOEC_OK;
     MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
     moec_compile_order_leave(run);
-    const enum moec_status status = score_rows(run, part, run->original, false, part->reference_scores, err);
+    const enum moec_status status =
+        score_rows(run, part, run->original, MOEC_ARITHMETIC_CANONICAL, part->reference_scores, err);
     moec_compile_order_return(run);
     if (status != MOEC_OK)
         return status;
@@ -125,7 +127,7 @@ static enum moec_status get_ready(struct moec_compile_run *run, struct moec_comp
 {
     if (run->rows != NULL || part->scorer != NULL)
         return MOEC_OK;
-    MOEC_TRY(make_scorer(run, run->compiled, run->options->int8, part, err));
+    MOEC_TRY(make_scorer(run, run->compiled, run->options->arithmetic, part, err));
     moec_compile_order_leave(run);
     const enum moec_status status =
         moec_scorer_set_reference(part->scorer, run->original, moec_variants_experts(run->variants),
@@ -157,7 +159,7 @@ static enum moec_status measure(struct moec_compile_run *run, struct moec_compil
     MOEC_TRY(moec_variants_assign_plan(run->variants, plan, err));
     MOEC_TRY(moec_compile_dense_take(run, plan, &variation.model, err));
     if (run->rows != NULL)
-        return score_rows(run, part, variation.model, run->options->int8, part->scores, err);
+        return score_rows(run, part, variation.model, run->options->arithmetic, part->scores, err);
     return moec_scorer_run_varied(part->scorer, &variation, &part->measured, &run->stopper, err);
 }
 

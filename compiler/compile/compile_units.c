@@ -129,7 +129,7 @@ uint32_t moec_compile_units_crc(const struct moec_compile_run *run)
         bytes[number][3] = run->offer.fitted[number];
         moec_put_u16(bytes[number] + 4, codec.group);
     }
-    return moec_crc32c((run->fit != NULL ? 1u : 0) + (run->options->int8 ? 4u : 0), bytes, sizeof bytes);
+    return moec_crc32c((run->fit != NULL ? 1u : 0) + 4u * run->options->arithmetic, bytes, sizeof bytes);
 }
 
 void moec_compile_units_name(const struct moec_compile_run *run, enum moec_part part,

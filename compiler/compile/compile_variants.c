@@ -214,7 +214,7 @@ static enum moec_status measure_harm(struct moec_compile_run *run, struct moec_e
         .windows = &windows,
         .kernels = run->options->kernels,
         .n_threads = run->options->n_threads,
-        .int8 = run->options->int8,
+        .arithmetic = run->options->arithmetic,
         .numbers = offer->numbers,
         .bits = offer->bits,
         .n_number = offer->n_number,

@@ -181,7 +181,7 @@ static struct moec_continuation_options continuation_options(const struct moec_r
 {
     const uint64_t memory_bytes = moec_rows_budget(metric->options->memory_bytes);
     return (struct moec_continuation_options){.kernels = means->kernels,
-                                              .int8 = means->int8,
+                                              .arithmetic = means->arithmetic,
                                               .text_bytes = moec_rows_left_bytes(&metric->rows, memory_bytes),
                                               .n_threads = means->n_threads,
                                               .n_context = metric->options->n_context,

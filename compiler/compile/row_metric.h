@@ -11,6 +11,7 @@
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/row_scores.h"
 #include "profiler/evaluate/windows.h"
+#include "runtime/kernels/arithmetic.h"
 
 /* What is asked for. */
 struct moec_row_metric_options {
@@ -37,7 +38,7 @@ void moec_row_metric_free(struct moec_row_metric *metric);
 struct moec_row_metric_means {
     const struct moec_kernels *kernels;
     int n_threads;
-    bool int8; /* the arithmetic (runtime/kernels/int8.h) */
+    enum moec_arithmetic arithmetic;
 };
 
 /* Rows of a part, their data's name and digest, and bytes that a measurement takes. */

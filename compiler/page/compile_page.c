@@ -399,7 +399,7 @@ static void put_settings(FILE *stream, const struct moec_compile_page *page)
                        clean(profile->data_name).text, clean(profile->task).text, profile->n_window,
                        profile->n_window_available, profile->seq_len_tokens, profile->seed, digest);
         moec_html_fact(stream, "Losses measured in", "%s arithmetic",
-                       options->int8 ? MOEC_CERTIFICATE_INT8 : clean(profile->arithmetic).text);
+                       moec_arithmetic_certificate_name(options->arithmetic));
         moec_html_fact(stream, "Profile made by", "moec %s, %s arithmetic", clean(profile->moec_version).text,
                        clean(profile->arithmetic).text);
     } else {

@@ -26,6 +26,7 @@
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/model.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/kernels/kernels.h"
 
 /* Squared error of a matrix encoded at `number` on its inputs, relative to its outputs; negative where it is
@@ -53,11 +54,11 @@ struct moec_harm_request {
     const struct moec_windows *windows;
     const struct moec_kernels *kernels;
     int n_threads;
-    bool int8; /* the arithmetic of whole models (runtime/kernels/int8.h); the original's is canonical */
-    const uint8_t *numbers;      /* (n_number) codecs that projections may take, the lowest bits first */
-    const uint32_t *bits;        /* (n_number) bits of each */
-    uint32_t n_number;           /* 2.. */
-    const uint64_t *activations; /* (S, E): tokens that chose each expert */
+    enum moec_arithmetic arithmetic; /* of whole models; the original's is canonical */
+    const uint8_t *numbers;          /* (n_number) codecs that projections may take, the lowest bits first */
+    const uint32_t *bits;            /* (n_number) bits of each */
+    uint32_t n_number;               /* 2.. */
+    const uint64_t *activations;     /* (S, E): tokens that chose each expert */
     const struct moec_harm_matrix *dense; /* (n_dense), in the order of plans */
     uint32_t n_dense;
     const uint32_t

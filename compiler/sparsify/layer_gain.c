@@ -88,7 +88,7 @@ enum moec_status moec_layer_gain_measure(const struct moec_trial_inputs *inputs,
     const struct moec_scorer_options scorer = {.kernels = options->kernels,
                                                .n_threads = options->n_threads,
                                                .reference_limit_bytes = options->reference_bytes,
-                                               .int8 = options->int8};
+                                               .arithmetic = options->arithmetic};
     MOEC_TRY_OUT(moec_alloc((void **)&only, moec_config_moe_count(bundle->config), sizeof *only,
                             "factors of layers", err));
     MOEC_TRY_OUT(moec_alloc((void **)&m.measured.nll, n, sizeof(double), "window losses", err));

@@ -79,9 +79,6 @@ struct moec_certificate {
     uint8_t part_digest[MOEC_SHA256_BYTES];
 };
 
-/* Whether losses were measured in the int8 arithmetic; false without a certificate. */
-bool moec_certificate_is_int8(const struct moec_certificate *certificate);
-
 #define MOEC_OPTION_ORDER_NEURONS "order-neurons" /* a word of the options below */
 
 /* What the bundle was made from. */

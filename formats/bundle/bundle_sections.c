@@ -207,11 +207,6 @@ bool moec_provenance_orders_neurons(const struct moec_provenance *provenance)
     return found != NULL && (found[sizeof word - 1] == '\0' || found[sizeof word - 1] == ' ');
 }
 
-bool moec_certificate_is_int8(const struct moec_certificate *certificate)
-{
-    return certificate->present && strcmp(certificate->arithmetic, MOEC_CERTIFICATE_INT8) == 0;
-}
-
 enum moec_status moec_certificate_encode(const struct moec_certificate *certificate, uint8_t *bytes,
                                          struct moec_error *err)
 {

@@ -48,7 +48,7 @@ uint64_t moec_continuation_bytes(const struct moec_config *config,
     const uint64_t n_beam =
         options->generation != NULL && options->generation->n_beam > 1 ? options->generation->n_beam : 1;
     return moec_forward_scratch_bytes(config, n_batch, options->n_threads) +
-           (options->int8 ? moec_forward_int8_bytes(config, n_batch) : 0) +
+           moec_forward_arithmetic_bytes(config, n_batch, options->arithmetic) +
            moec_session_bytes(config, n_context, n_batch) +
            (n_beam - 1) * moec_session_bytes(config, n_context, 0) +
            (TILE_TOKENS + 2 * n_beam) * (uint64_t)config->n_vocab * sizeof(float);
@@ -77,8 +77,7 @@ enum moec_status moec_continuation_create(const struct moec_model *model, struct
     MOEC_TRY_OUT(moec_tokenizer_create(tokenizer, &made->tokenizer, err));
     MOEC_TRY_OUT(moec_forward_init(&made->forward, model, options->kernels, options->n_threads, experts,
                                    n_batch, err));
-    if (options->int8)
-        MOEC_TRY_OUT(moec_forward_use_int8(&made->forward, err));
+    MOEC_TRY_OUT(moec_forward_use_arithmetic(&made->forward, options->arithmetic, err));
     MOEC_TRY_OUT(moec_session_create(&made->forward, n_context, &made->session, err));
     const struct moec_generator_options generator = {.generation = options->generation,
                                                      .sampler = moert_sampler_greedy()};

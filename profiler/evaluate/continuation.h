@@ -12,6 +12,7 @@
 #include "formats/model/generation.h"
 #include "profiler/tasks/task.h"
 #include "runtime/forward/forward.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/text/tokenizer.h"
 
 #define MOEC_CONTINUATION_CONTEXT 2048 /* default, in tokens */
@@ -24,8 +25,8 @@ struct moec_continuation_options {
     /* Tokens of prompt and answer; 0 = MOEC_CONTINUATION_CONTEXT, or what the model allows. */
     uint32_t n_context;
     const struct moec_generation *generation; /* but for its greatest length; copied */
-    bool int8;                                /* the arithmetic (runtime/kernels/int8.h) */
-    uint64_t text_bytes;                      /* that tokenising a text may take; 0 = no bound */
+    enum moec_arithmetic arithmetic;
+    uint64_t text_bytes; /* that tokenising a text may take; 0 = no bound */
 };
 
 /* Borrows model, experts and tokenizer until free. Errors: MOEC_ERR_LIMIT (a context beyond the model's),

@@ -134,8 +134,7 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->kernels, options->n_threads, experts,
                                    max_tokens, err));
     scorer->canonical = scorer->forward;
-    if (options->int8)
-        MOEC_TRY_OUT(moec_forward_use_int8(&scorer->forward, err));
+    MOEC_TRY_OUT(moec_forward_use_arithmetic(&scorer->forward, options->arithmetic, err));
     MOEC_TRY_OUT(moec_forward_leave_out(&scorer->forward, options->sparsity, err));
     MOEC_TRY_OUT(moec_scorer_set_route(scorer, options->route, err));
     MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, &scorer->tokens, err));

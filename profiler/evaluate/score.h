@@ -12,6 +12,7 @@
 #include "profiler/evaluate/cache_replay.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/route_state.h"
 
 struct moec_scorer;
@@ -28,7 +29,7 @@ struct moec_scorer_options {
     uint32_t n_prompt;
     bool replays_route;              /* for moec_scorer_replayed */
     struct moec_sparsity *sparsity;  /* likewise of every run, not of the reference */
-    bool int8;                       /* the arithmetic (runtime/kernels/int8.h), likewise */
+    enum moec_arithmetic arithmetic; /* likewise */
     const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
 };
 

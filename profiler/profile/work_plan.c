@@ -109,8 +109,7 @@ static uint64_t batch_bytes(const struct moec_work_request *request, const struc
     uint64_t n_bytes =
         request->n_passes *
         (moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + n_kv * n * sizes->kv_bytes);
-    if (request->int8)
-        n_bytes += moec_forward_int8_bytes(config, (uint32_t)n);
+    n_bytes += moec_forward_arithmetic_bytes(config, (uint32_t)n, request->arithmetic);
     if (request->traces)
         n_bytes += n * ((config->top_k + 5) * sizes->row_bytes + sizes->kv_bytes);
     return n_bytes;

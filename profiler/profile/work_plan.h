@@ -14,6 +14,7 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/windows.h"
+#include "runtime/kernels/arithmetic.h"
 
 struct moec_work_request {
     const struct moec_checkpoint *checkpoint;
@@ -29,8 +30,8 @@ struct moec_work_request {
     uint32_t n_reference; /* scorers that would rather keep the reference's probabilities */
     bool traces;          /* what layers do is traced, with the outputs of each rank */
     bool sweeps;          /* exact sensitivities are measured */
-    bool int8;            /* one of the passes rounds activations (runtime/kernels/int8.h) */
-    const char *folder;   /* where states spill; NULL: they do not */
+    enum moec_arithmetic arithmetic; /* of one of the passes; the others are canonical */
+    const char *folder;              /* where states spill; NULL: they do not */
 };
 
 struct moec_work_plan {

@@ -59,7 +59,7 @@ static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_
                        moec_session_bytes(config, request->n_context, 0);
     return n_sessions(request) *
            (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session +
-            (request->int8 ? moec_forward_int8_bytes(config, max_tokens) : 0) +
+            moec_forward_arithmetic_bytes(config, max_tokens, request->arithmetic) +
             (request->on_device ? moec_gpu_backend_sizes_of(config, max_tokens).host_bytes : 0) +
             (request->route != NULL ? moec_decider_bytes(config, request->route, max_tokens) : 0));
 }
@@ -104,7 +104,7 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
     uint64_t one = moec_session_bytes(config, request->n_context, MOEC_PLAN_MAX_TOKENS) +
                    (n_beams(request) - 1) * moec_session_beside_bytes(config, request->n_context) +
                    moec_forward_scratch_bytes(config, MOEC_PLAN_MAX_TOKENS, request->n_threads) +
-                   moec_forward_int8_bytes(config, MOEC_PLAN_MAX_TOKENS);
+                   moec_forward_arithmetic_bytes(config, MOEC_PLAN_MAX_TOKENS, MOEC_ARITHMETIC_INT8);
     if (n_beams(request) > MOEC_MAX_BEAMS || request->generator_bytes > limit ||
         __builtin_mul_overflow(one, (uint64_t)n_sessions(request), &session) || session > limit ||
         request->base_bytes > limit || request->dense_bytes > limit || request->all_record_bytes > limit ||

@@ -22,6 +22,7 @@
 #define MOEC_RUNTIME_MEMORY_PLAN_H
 
 #include "formats/bundle/bundle.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/evict.h"
 #include "runtime/policy/route.h"
 
@@ -47,10 +48,10 @@ struct moec_memory_request {
     int n_threads;
     uint64_t buffer_bytes; /* of the expert buffer, as a user fixes it (no less than the largest record is
                               taken, no more than all of them); 0 = what the budget leaves */
-    bool int8;             /* the arithmetic of forward passes */
-    bool on_device;        /* they run on a device (runtime/cuda/gpu_backend.h) */
-    const struct moec_route *route; /* of sessions that decide; NULL = none */
-    bool keeps_all;                 /* chunks take nothing that would hold an expert */
+    enum moec_arithmetic arithmetic; /* of forward passes */
+    bool on_device;                  /* they run on a device (runtime/cuda/gpu_backend.h) */
+    const struct moec_route *route;  /* of sessions that decide; NULL = none */
+    bool keeps_all;                  /* chunks take nothing that would hold an expert */
 };
 
 /* Fills what a bundle knows: config, dense_bytes, table and record bytes of a copy level (policy NULL = LRU).

@@ -356,7 +356,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
     struct moec_memory_request request = {
         .budget_bytes = options->memory_bytes,
         .n_context = engine->n_context,
-        .int8 = engine->arithmetic == MOEC_ARITHMETIC_INT8,
+        .arithmetic = engine->arithmetic,
         .on_device = options->device != NULL,
         .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
         .n_sessions = engine->n_sessions,

@@ -34,8 +34,8 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
                               engine->compute_ns);
     MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
                                &session->experts.experts, engine->plan.max_tokens, err));
-    if (engine->arithmetic == MOEC_ARITHMETIC_INT8)
-        MOEC_TRY(moec_forward_use_int8(&session->forward, err));
+    if (engine->gpu == NULL)
+        MOEC_TRY(moec_forward_use_arithmetic(&session->forward, engine->arithmetic, err));
     if (engine->predictor.n_layer > 0)
         MOEC_TRY(moec_forward_use_predictor(&session->forward, &engine->predictor, err));
     if (engine->gpu != NULL) {

@@ -131,13 +131,20 @@ void moec_forward_release(struct moec_forward *forward)
     forward->scratch_bytes = 0;
 }
 
-uint64_t moec_forward_int8_bytes(const struct moec_config *config, uint32_t max_tokens)
+uint64_t moec_forward_arithmetic_bytes(const struct moec_config *config, uint32_t max_tokens,
+                                       enum moec_arithmetic arithmetic)
 {
-    return moec_rounded_bytes(config, max_tokens);
+    return arithmetic == MOEC_ARITHMETIC_INT8 ? moec_rounded_bytes(config, max_tokens) : 0;
 }
 
-enum moec_status moec_forward_use_int8(struct moec_forward *forward, struct moec_error *err)
+enum moec_status moec_forward_use_arithmetic(struct moec_forward *forward, enum moec_arithmetic arithmetic,
+                                             struct moec_error *err)
 {
+    if (arithmetic == MOEC_ARITHMETIC_CANONICAL)
+        return MOEC_OK;
+    if (arithmetic != MOEC_ARITHMETIC_INT8)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "passes in the arithmetic '%s' need a device",
+                         moec_arithmetic_name(arithmetic));
     if (forward->experts_here != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the int8 arithmetic does not run on a device yet");
     return moec_rounded_create(&forward->model->config, forward->max_tokens, forward->kernels,

@@ -4,6 +4,7 @@
 #define MOEC_RUNTIME_CONTEXT_H
 
 #include "runtime/forward/model.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/kernels/int8.h"
 #include "runtime/policy/choice.h"
 #include "runtime/policy/experts.h"
@@ -107,10 +108,13 @@ MOEC_WARN_UNUSED enum moec_status
 moec_forward_take_experts(struct moec_forward *forward, struct moec_experts *experts, struct moec_error *err);
 void moec_forward_return_experts(struct moec_forward *forward);
 
-/* Products from here on in the int8 arithmetic (runtime/kernels/int8.h), for which it allocates
- * moec_forward_int8_bytes more. Before the forward pass is copied. */
-uint64_t moec_forward_int8_bytes(const struct moec_config *config, uint32_t max_tokens);
-MOEC_WARN_UNUSED enum moec_status moec_forward_use_int8(struct moec_forward *forward, struct moec_error *err);
+/* Products from here on in this arithmetic, for which it allocates moec_forward_arithmetic_bytes more. Before
+ * the forward pass is copied. Errors: MOEC_ERR_UNSUPPORTED for one that is not computed there. */
+uint64_t moec_forward_arithmetic_bytes(const struct moec_config *config, uint32_t max_tokens,
+                                       enum moec_arithmetic arithmetic);
+MOEC_WARN_UNUSED enum moec_status moec_forward_use_arithmetic(struct moec_forward *forward,
+                                                              enum moec_arithmetic arithmetic,
+                                                              struct moec_error *err);
 
 /* Answers of routers from here on carry what a learned predictor, which is borrowed, makes of their inputs,
  * for sources that want it and for the trace. Not with a backend, whose inputs are in its own memory. Before

@@ -1,5 +1,7 @@
 #include "runtime/kernels/arithmetic.h"
 
+#include "formats/bundle/bundle.h"
+
 #include <string.h>
 
 const char *moec_arithmetic_name(enum moec_arithmetic arithmetic)
@@ -21,4 +23,19 @@ enum moec_status moec_arithmetic_read(const char *name, enum moec_arithmetic *ar
     }
     return moec_fail(err, MOEC_ERR_USAGE, "unknown arithmetic '%s', expected 'canonical', 'int8' or 'bf16'",
                      name);
+}
+
+const char *moec_arithmetic_certificate_name(enum moec_arithmetic arithmetic)
+{
+    static const char *const names[MOEC_ARITHMETIC_COUNT] = {MOEC_CERTIFICATE_CANONICAL,
+                                                             MOEC_CERTIFICATE_INT8, MOEC_CERTIFICATE_BF16};
+    return names[arithmetic];
+}
+
+enum moec_arithmetic moec_arithmetic_certified(const struct moec_certificate *certificate)
+{
+    for (int i = 0; i < MOEC_ARITHMETIC_COUNT && certificate->present; i++)
+        if (strcmp(certificate->arithmetic, moec_arithmetic_certificate_name((enum moec_arithmetic)i)) == 0)
+            return (enum moec_arithmetic)i;
+    return MOEC_ARITHMETIC_CANONICAL;
 }

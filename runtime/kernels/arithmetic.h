@@ -6,6 +6,8 @@
 
 #include "formats/base/error.h"
 
+struct moec_certificate;
+
 enum moec_arithmetic {
     MOEC_ARITHMETIC_CANONICAL,
     MOEC_ARITHMETIC_INT8,
@@ -17,5 +19,10 @@ enum moec_arithmetic {
 MOEC_WARN_UNUSED enum moec_status moec_arithmetic_read(const char *name, enum moec_arithmetic *arithmetic,
                                                        struct moec_error *err);
 const char *moec_arithmetic_name(enum moec_arithmetic arithmetic);
+
+/* What a certificate's losses were measured in: the canonical one without a certificate, and where this
+ * version does not know the name; and the name of an arithmetic there. */
+enum moec_arithmetic moec_arithmetic_certified(const struct moec_certificate *certificate);
+const char *moec_arithmetic_certificate_name(enum moec_arithmetic arithmetic);
 
 #endif

@@ -7,6 +7,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_format.h"
+#include "runtime/kernels/arithmetic.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -102,9 +103,13 @@ static void test_certificate__names_its_arithmetic(void **state)
     (void)state;
     static const struct {
         const char *name;
-        bool is_int8;
-    } names[] = {{"int8-2", true},     {"int8", false},       {"canonical-f32", false},
-                 {"canonical", false}, {"int8-other", false}, {"", false}};
+        enum moec_arithmetic means;
+    } names[] = {{"int8-2", MOEC_ARITHMETIC_INT8},
+                 {"bf16", MOEC_ARITHMETIC_BF16},
+                 {"canonical-f32", MOEC_ARITHMETIC_CANONICAL},
+                 {"int8", MOEC_ARITHMETIC_CANONICAL},
+                 {"bf16-other", MOEC_ARITHMETIC_CANONICAL},
+                 {"", MOEC_ARITHMETIC_CANONICAL}};
     uint8_t bytes[MOEC_CERTIFICATE_BYTES];
     struct moec_error err = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -113,9 +118,9 @@ static void test_certificate__names_its_arithmetic(void **state)
         assert_status(moec_certificate_encode(&written, bytes, &err), MOEC_OK, err);
         assert_status(moec_certificate_decode(bytes, sizeof bytes, &read, &err), MOEC_OK, err);
         assert_string_equal(read.arithmetic, names[i].name);
-        assert_true(moec_certificate_is_int8(&read) == names[i].is_int8);
+        assert_int_equal(moec_arithmetic_certified(&read), names[i].means);
         read.present = false;
-        assert_false(moec_certificate_is_int8(&read));
+        assert_int_equal(moec_arithmetic_certified(&read), MOEC_ARITHMETIC_CANONICAL);
     }
 }
 

@@ -27,7 +27,7 @@ struct bench {
     struct moec_harm_matrix *dense;
     uint32_t n_dense;
     uint32_t dense_bits[MOEC_CODEC_TABLE];
-    bool int8; /* the arithmetic of what is measured */
+    enum moec_arithmetic arithmetic; /* of what is measured */
 };
 
 static void bench_open(struct bench *bench, const char *name)
@@ -112,7 +112,7 @@ static struct moec_harm_request request_of(struct bench *bench)
         .windows = &bench->windows,
         .kernels = moec_kernels_best(),
         .n_threads = 2,
-        .int8 = bench->int8,
+        .arithmetic = bench->arithmetic,
         .numbers = numbers,
         .bits = bits,
         .n_number = N_NUMBER,
@@ -128,7 +128,7 @@ static struct moec_harm_request request_of(struct bench *bench)
 static double kl_of(struct bench *bench, uint32_t code, const struct moec_model *model)
 {
     const struct moec_scorer_options options = {
-        .kernels = moec_kernels_best(), .n_threads = 1, .int8 = bench->int8};
+        .kernels = moec_kernels_best(), .n_threads = 1, .arithmetic = bench->arithmetic};
     struct moec_experts *experts = moec_variants_experts(bench->fixture.variants);
     struct moec_scorer *scorer = NULL;
     double nll[N_WINDOW], kl[N_WINDOW], sum = 0;
@@ -161,7 +161,7 @@ static void test_harm__classes_of_experts_add_up(void **state)
         struct bench bench;
         struct moec_harm harm;
         bench_open(&bench, families[f / 2]);
-        bench.int8 = f % 2 == 1;
+        bench.arithmetic = f % 2 == 1 ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL;
         const struct moec_config *config = &bench.fixture.model->config;
         const struct moec_harm_request request = request_of(&bench);
         MUST(moec_harm_measure(&request, &harm, &err));
@@ -203,7 +203,7 @@ static void test_harm__roles_of_dense_matrices_add_up(void **state)
         struct bench bench;
         struct moec_harm harm;
         bench_open(&bench, families[f / 2]);
-        bench.int8 = f % 2 == 1;
+        bench.arithmetic = f % 2 == 1 ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL;
         const struct moec_harm_request request = request_of(&bench);
         uint8_t *chosen = calloc(bench.n_dense, 1);
         MUST(moec_harm_measure(&request, &harm, &err));
