@@ -497,6 +497,31 @@ static void find_order(const struct results *results, const char *study, double 
         experiment_claim_explain(claim, "in these experts the three differ otherwise");
 }
 
+/* Table 3 has averages of tasks at sparsities 0.8 and 0.9: CATS 0.657 and 0.559, CHESS 0.657 and 0.568, up of
+ * FloE 0.693 and 0.656. */
+static void find_chess(const struct results *results, double level, struct experiment_claims *findings)
+{
+    char words[160];
+    (void)snprintf(
+        words, sizeof words,
+        "at sparsity %g the choice by up loses least, that of CHESS (a threshold for each neuron) no "
+        "more than that of CATS",
+        level);
+    struct experiment_claim *claim = experiment_claim_add(findings, "Table 3", words);
+    const double up = study_loss(results, "sparsity/loss", "up", level),
+                 chess = study_loss(results, "sparsity/loss", "gate by neuron", level),
+                 cats = study_loss(results, "sparsity/loss", "gate", level);
+    if (!isfinite(up) || !isfinite(chess) || !isfinite(cats))
+        return;
+    const bool is_so = up <= chess && chess <= cats;
+    experiment_claim_say(claim, "up %.2f %%, CHESS %.2f %%, CATS %.2f %%", 100 * up, 100 * chess, 100 * cats);
+    experiment_claim_decide(claim, is_so);
+    if (!is_so)
+        experiment_claim_explain(
+            claim, up > chess ? "in these experts the gate tells more than up of what a neuron adds"
+                              : "means of up say little of the token's own here");
+}
+
 /* What a sparsity adds, at each bitwidth beside INT8. */
 static void find_additive(const struct results *results, struct experiment_claims *findings)
 {
@@ -565,6 +590,8 @@ static void make_findings(const struct results *results, struct experiment_claim
         "compares",
         false, findings);
     find_order(results, "sparsity/loss", 0.9, "Fig. 3a", "the same at sparsity 0.9", false, findings);
+    find_chess(results, 0.8, findings);
+    find_chess(results, 0.9, findings);
     find_order(results, "projection/loss", 2, "Fig. 3b", "at INT2 up loses least of the three projections",
                true, findings);
     find_additive(results, findings);

@@ -75,8 +75,9 @@ struct moec_mlp_filter {
      * its DOWN is activation(up . x). */
     enum moec_projection at;
     float threshold; /* 0 zeroes nothing */
-    /* Of UP: (n_ff) BF16 from +0 on, borrowed; |up . x| times a neuron's, and times the weight of a job's
-     * pair where it has them, is compared. NULL = |up . x| is. */
+    /* Of UP and GATE: (n_ff) BF16 from +0 on, borrowed; what is compared is the magnitude times the neuron's,
+     * and of UP times the weight of a job's pair where it has them. NULL = the magnitude alone. At the GATE
+     * the CPU alone knows them. */
     const uint16_t *scales;
 };
 

@@ -1,9 +1,11 @@
 #include "profiler/profile/activations.h"
 
+#include "formats/base/half.h"
 #include "formats/base/memory.h"
 #include "profiler/evaluate/batch_sequences.h"
 #include "runtime/forward/mlp.h"
 
+#include <math.h>
 #include <string.h>
 
 #define BIN_SHIFT   16 /* a bin is what F32 magnitudes share but for their last bits */
@@ -15,14 +17,16 @@ struct moec_activations {
     struct moec_experts *experts;
     const struct moec_config *config;
     size_t stride;
-    uint64_t *counts;  /* (E, projections, N_BIN) */
-    uint64_t *n_count; /* (E): activations of each kind */
-    uint32_t *start;   /* (E + 2) */
-    uint32_t *members; /* (max_tokens of the forward, k): tokens by expert */
-    float *input;      /* (TILE_TOKENS, stride) gathered */
-    float *gate, *up;  /* (TILE_TOKENS, n_ff) */
-    float *down;       /* likewise */
-    float *weights;    /* (n_threads, MOEC_SUM_CHUNK, stride) */
+    uint64_t *counts;            /* (E, projections, N_BIN) */
+    uint64_t *n_count;           /* (E): activations of each kind */
+    double *up_sums;             /* (E, n_ff) of |up . x| */
+    const uint16_t *gate_scales; /* (E, n_ff), borrowed, or NULL */
+    uint32_t *start;             /* (E + 2) */
+    uint32_t *members;           /* (max_tokens of the forward, k): tokens by expert */
+    float *input;                /* (TILE_TOKENS, stride) gathered */
+    float *gate, *up;            /* (TILE_TOKENS, n_ff) */
+    float *down;                 /* likewise */
+    float *weights;              /* (n_threads, MOEC_SUM_CHUNK, stride) */
     uint64_t multiply_adds;
 };
 
@@ -43,6 +47,8 @@ enum moec_status moec_activations_create(const struct moec_forward *forward, str
     MOEC_TRY_OUT(moec_alloc((void **)&a->counts, n_expert * MOEC_PROJECTION_COUNT, N_BIN * sizeof *a->counts,
                             what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&a->n_count, n_expert, sizeof *a->n_count, what, err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&a->up_sums, n_expert * config->n_ff_expert, sizeof *a->up_sums, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&a->start, n_expert + 2, sizeof *a->start, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&a->members, n_member, sizeof *a->members, what, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->input, TILE_TOKENS, row, what, err));
@@ -63,6 +69,7 @@ void moec_activations_free(struct moec_activations *activations)
         return;
     free(activations->counts);
     free(activations->n_count);
+    free(activations->up_sums);
     free(activations->start);
     free(activations->members);
     free(activations->input);
@@ -84,6 +91,13 @@ void moec_activations_clear(struct moec_activations *activations)
     const size_t n_expert = activations->config->n_expert;
     memset(activations->counts, 0, n_expert * MOEC_PROJECTION_COUNT * N_BIN * sizeof *activations->counts);
     memset(activations->n_count, 0, n_expert * sizeof *activations->n_count);
+    memset(activations->up_sums, 0,
+           n_expert * activations->config->n_ff_expert * sizeof *activations->up_sums);
+}
+
+void moec_activations_scale_gate(struct moec_activations *activations, const uint16_t *scales)
+{
+    activations->gate_scales = scales;
 }
 
 /* Tokens by expert, increasing, choices that reach none left out: those of expert e are members[start[e]] ..
@@ -140,12 +154,17 @@ static uint32_t bin_of(float value)
 
 static void count_tile(struct moec_activations *activations, uint32_t expert, uint32_t n_tok)
 {
-    const size_t n = (size_t)n_tok * activations->config->n_ff_expert;
+    const size_t n_ff = activations->config->n_ff_expert, n = n_tok * n_ff;
+    const uint16_t *scales = activations->gate_scales;
+    double *up_sums = activations->up_sums + expert * n_ff;
     uint64_t *gate = counts_of(activations, expert, MOEC_PROJECTION_GATE);
     uint64_t *up = counts_of(activations, expert, MOEC_PROJECTION_UP);
     uint64_t *down = counts_of(activations, expert, MOEC_PROJECTION_DOWN);
     for (size_t i = 0; i < n; i++) {
-        gate[bin_of(activations->gate[i])]++;
+        const size_t neuron = i % n_ff;
+        const float scale = scales == NULL ? 1 : moec_bf16_to_f32(scales[expert * n_ff + neuron]);
+        gate[bin_of(activations->gate[i] * scale)]++;
+        up_sums[neuron] += fabs((double)activations->up[i]);
         up[bin_of(activations->up[i])]++;
         down[bin_of(activations->down[i])]++;
     }
@@ -232,9 +251,19 @@ uint64_t moec_activations_tokens(const struct moec_activations *activations, uin
     return activations->n_count[expert] / activations->config->n_ff_expert;
 }
 
+void moec_activations_up_means(const struct moec_activations *activations, uint32_t expert, double *out)
+{
+    const size_t n_ff = activations->config->n_ff_expert;
+    const uint64_t n_token = moec_activations_tokens(activations, expert);
+    for (size_t i = 0; i < n_ff; i++)
+        out[i] = n_token == 0 ? 0 : activations->up_sums[expert * n_ff + i] / (double)n_token;
+}
+
 uint64_t moec_activations_bytes(const struct moec_config *config)
 {
-    return (uint64_t)config->n_expert * MOEC_PROJECTION_COUNT * N_BIN * sizeof(uint64_t);
+    const uint64_t of_expert =
+        MOEC_PROJECTION_COUNT * N_BIN * sizeof(uint64_t) + config->n_ff_expert * sizeof(double);
+    return config->n_expert * of_expert;
 }
 
 uint64_t moec_activations_multiply_adds(const struct moec_activations *activations)

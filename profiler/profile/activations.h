@@ -3,8 +3,8 @@
  *
  * Three kinds, named by the projection: act(gate . x) with the model's own activation, up . x, and what the
  * down projection reads. Magnitudes are counted in 128 bins an octave, so that one layer's experts fit in
- * memory whatever the number of tokens; counts do not depend on order or threads. Thread rule: one thread at
- * a time; it parallelises inside. */
+ * memory whatever the number of tokens; counts and means do not depend on threads, counts not on order.
+ * Thread rule: one thread at a time; it parallelises inside. */
 #ifndef MOEC_PROFILER_ACTIVATIONS_H
 #define MOEC_PROFILER_ACTIVATIONS_H
 
@@ -31,6 +31,14 @@ MOEC_WARN_UNUSED enum moec_status moec_activations_add(struct moec_activations *
                                                        const uint32_t *chosen, const float *weights,
                                                        struct moec_error *err);
 
+/* From now on activations of the gate are counted times these: (E, n_ff) BF16 from +0 on, borrowed; NULL: as
+ * they are, as in the beginning. */
+void moec_activations_scale_gate(struct moec_activations *activations, const uint16_t *scales);
+
+/* Means of |up . x| of an expert's neurons over its tokens, (n_ff) into `out`; 0 for an expert without
+ * tokens. Tokens are added in order. */
+void moec_activations_up_means(const struct moec_activations *activations, uint32_t expert, double *out);
+
 /* Magnitude that the share `q` (0..1) of the expert's activations stays under, to within a bin; 0 for an
  * expert without tokens. */
 double moec_activations_quantile(const struct moec_activations *activations, uint32_t expert,
@@ -43,7 +51,7 @@ double moec_activations_layer_quantile(const struct moec_activations *activation
 /* Tokens that an expert was given. */
 uint64_t moec_activations_tokens(const struct moec_activations *activations, uint32_t expert);
 
-/* Bytes of the counts of a layer. */
+/* Bytes of the counts and means of a layer. */
 uint64_t moec_activations_bytes(const struct moec_config *config);
 
 /* All that was done so far. */

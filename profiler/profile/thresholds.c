@@ -21,13 +21,23 @@ static void close_layer(struct sweeping *sweeping)
     moec_activations_clear(sweeping->activations);
 }
 
+static void open_layer(struct sweeping *sweeping, uint32_t ordinal)
+{
+    const struct moec_config *config = sweeping->config;
+    const uint16_t *scales = sweeping->job->gate_scales;
+    sweeping->ordinal = ordinal;
+    if (scales != NULL)
+        moec_activations_scale_gate(sweeping->activations,
+                                    scales + (size_t)ordinal * config->n_expert * config->n_ff_expert);
+}
+
 static enum moec_status traced(void *context, uint32_t ordinal, const struct moec_sweep_batch *batch,
                                struct moec_error *err)
 {
     struct sweeping *sweeping = context;
     if (ordinal != sweeping->ordinal)
         close_layer(sweeping);
-    sweeping->ordinal = ordinal;
+    open_layer(sweeping, ordinal);
     return moec_activations_add(sweeping->activations, moec_config_moe_layer(sweeping->config, ordinal),
                                 batch->n_rows, sweeping->input, sweeping->experts, sweeping->weights, err);
 }

@@ -18,6 +18,8 @@ struct moec_thresholds_job {
     const struct moec_kernels *kernels;
     int n_threads; /* as moec_pool_make */
     const struct moec_windows *windows;
+    const uint16_t
+        *gate_scales; /* (MoE layers, E, n_ff) BF16: the gate's activations count times these; NULL */
     /* All tokens have passed the MoE layer of this ordinal. */
     void (*layer_done)(void *context, uint32_t ordinal, const struct moec_activations *activations);
     /* Called with the multiply-adds so far; other than MOEC_OK stops. NULL allowed. */

@@ -117,6 +117,7 @@ double moec_weight_study_passes(enum moec_weight_study study, const struct moec_
     price.pass = (double)cost_from(&price, 0);
     const double one = price_from(&price, 0), n_bits = options->n_bits;
     const uint32_t k = config->top_k, n_replaced = k < config->n_expert ? k : 0;
+    const uint32_t n_kind = moec_sparsity_study_kinds(options);
     switch (study) {
     case MOEC_WEIGHT_STUDY_PROJECTIONS:
         return MOEC_PROJECTION_COUNT * n_bits * one;
@@ -129,7 +130,7 @@ double moec_weight_study_passes(enum moec_weight_study study, const struct moec_
     case MOEC_WEIGHT_STUDY_RANKS:
         return (2.0 * k - 1 + 2.0 * n_replaced) * one;
     case MOEC_WEIGHT_STUDY_SPARSITY:
-        return 1 + MOEC_PROJECTION_COUNT * MOEC_STUDY_SPARSITY_LEVELS * one;
+        return 1 + (double)(n_kind - MOEC_PROJECTION_COUNT) + n_kind * MOEC_STUDY_SPARSITY_LEVELS * one;
     case MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS:
         return price_of_expert_projections(&price, options);
     case MOEC_WEIGHT_STUDY_COUNT:
@@ -144,9 +145,10 @@ uint64_t moec_weight_studies_bytes(const struct moec_profile *profile,
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     uint64_t bytes = 0;
     if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_SPARSITY, options))
-        bytes = moec_activations_bytes(&profile->config) + n_expert * MOEC_PROJECTION_COUNT *
-                                                               MOEC_STUDY_SPARSITY_LEVELS *
-                                                               sizeof(struct moec_mlp_filter);
+        bytes = moec_activations_bytes(&profile->config) +
+                n_expert * MOEC_STUDY_SPARSITY_KINDS * MOEC_STUDY_SPARSITY_LEVELS *
+                    sizeof(struct moec_mlp_filter) +
+                n_expert * profile->config.n_ff_expert * sizeof(uint16_t);
     if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS, options)) {
         const uint64_t sums = 2 * n_expert * MOEC_PROJECTION_COUNT * profile->n_bits *
                               profile->n_sensitivity_window * sizeof(double);
@@ -237,6 +239,9 @@ static const char *reason_to_omit(const struct moec_config *config, enum moec_we
 
 void moec_weight_studies_limit(const struct moec_config *config, struct moec_profile_options *options)
 {
+    if (options->place != NULL && moec_weight_study_wanted(MOEC_WEIGHT_STUDY_SPARSITY, options))
+        moec_progress_note(options->progress, "study 'sparsity' is without CHESS's thresholds of neurons, "
+                                              "which the CPU alone compares");
     for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
         const char *reason = reason_to_omit(config, (enum moec_weight_study)s);
         if (reason == NULL || !moec_weight_study_wanted((enum moec_weight_study)s, options))

@@ -7,7 +7,7 @@
  *   dense        experts alone against all weights at each bitwidth (EdgeMoE, Fig. 6)
  *   quantizers   linear and HQQ, both schemes, group sizes, for the whole model at each bitwidth
  *   ranks        the expert at each rank dropped or replaced (cache-conditional experts, Fig. 2)
- *   sparsity     small activations taken as zero (FloE, Fig. 3(a))
+ *   sparsity     small activations taken as zero (FloE, Fig. 3(a); CATS, CHESS)
  * and, as moec_profile_options.projections asks, one projection of one expert against the baseline. All add
  * studies to the profile (formats/profile/PROFILE.md) and count into its cost. */
 #ifndef MOEC_PROFILER_WEIGHT_STUDIES_H

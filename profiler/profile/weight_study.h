@@ -9,6 +9,7 @@
 #define MOEC_STUDY_RANK_ACTIONS    4
 #define MOEC_STUDY_QUANTIZERS      30 /* quantizers x (group sizes, and all weights) */
 #define MOEC_STUDY_SPARSITY_LEVELS 5
+#define MOEC_STUDY_SPARSITY_KINDS  4 /* the projections, and the gate with a threshold for each neuron */
 
 struct moec_weight_run {
     struct moec_profile_job *job;
@@ -40,6 +41,9 @@ void moec_weight_run_ended(struct moec_weight_run *run);
 /* Every expert as in the checkpoint. */
 MOEC_WARN_UNUSED enum moec_status moec_weight_run_restore(struct moec_weight_run *run,
                                                           struct moec_error *err);
+
+/* Kinds that the study of sparsity measures: on a GPU there are no thresholds of neurons at the gate. */
+uint32_t moec_sparsity_study_kinds(const struct moec_profile_options *options);
 
 /* One function for each study: measures and adds. */
 typedef enum moec_status moec_weight_study_fn(struct moec_weight_run *run, struct moec_error *err);

@@ -227,7 +227,7 @@ static void add_filter(const struct moec_gpu_backend *b, const struct moec_mlp_f
     job->has_filter = filter->is_on;
     job->filter_at = (uint8_t)filter->at;
     job->threshold = filter->threshold;
-    if (filter->scales != NULL)
+    if (filter->scales != NULL) /* of UP: filters at the gate that have scales stay on the CPU */
         job->scales =
             b->model->scales + (filter->scales - moec_sparsity_scales(b->model->sparsity, &n_scale));
 }

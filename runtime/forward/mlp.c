@@ -60,6 +60,23 @@ static void zero_small(float *values, size_t n, float threshold)
     }
 }
 
+static float scale_of(const struct moec_mlp_filter *filter, uint32_t neuron)
+{
+    return filter->scales == NULL ? 1 : moec_bf16_to_f32(filter->scales[neuron]);
+}
+
+/* The neurons whose products stand in a chunk's rows: `n_row` from `first` on in each. */
+struct neurons {
+    uint32_t first, n_row;
+};
+
+/* Whether a filter at the gate leaves out the activation that stands at `at` of the rows. */
+static bool leaves_gate(const struct moec_mlp_filter *filter, struct neurons neurons, size_t at, float value)
+{
+    const uint32_t neuron = neurons.first + (uint32_t)(at % neurons.n_row);
+    return fabsf(value) * scale_of(filter, neuron) < filter->threshold;
+}
+
 float moec_mlp_limit(const struct moec_mlp_filter *filter, float weight)
 {
     return filter->scales == NULL ? filter->threshold : filter->threshold / fabsf(weight);
@@ -68,8 +85,7 @@ float moec_mlp_limit(const struct moec_mlp_filter *filter, float weight)
 /* Whether the filter leaves a neuron of this up product to a token of this limit. */
 static bool stays(const struct moec_mlp_filter *filter, uint32_t neuron, float up, float limit)
 {
-    const float scale = filter->scales == NULL ? 1 : moec_bf16_to_f32(filter->scales[neuron]);
-    return !(fabsf(up) * scale < limit);
+    return !(fabsf(up) * scale_of(filter, neuron) < limit);
 }
 
 /* Up products of neurons first .. first + n - 1 of a token that do not stay become 0; returns how many stay.
@@ -165,12 +181,13 @@ static void add_chunk_bias(const struct moec_kernels *kernels, const struct moec
 }
 
 /* gate = what the down projection reads of n neurons, from both products, of which those of up have been
- * filtered. Zero in either factor makes the
- * product zero, except where the activation is clamped. */
+ * filtered. Zero in either factor makes the product zero, except where the activation is clamped. `neurons`
+ * are looked at by filters at the gate. */
 static void activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                           const struct moec_mlp_scratch *scratch, size_t n)
+                           const struct moec_mlp_scratch *scratch, struct neurons neurons, size_t n)
 {
     const struct moec_mlp_filter *filter = &mlp->filter;
+    const bool is_at_gate = filter->is_on && filter->at == MOEC_PROJECTION_GATE;
     float *gate = scratch->gate, *up = scratch->up;
     const bool is_clamped = mlp->activation == MOEC_ACTIVATION_CLAMPED_SILU;
     if (is_clamped) {
@@ -178,19 +195,15 @@ static void activate_gated(const struct moec_kernels *kernels, const struct moec
         clamp(up, n, -SILU_LIMIT, SILU_LIMIT);
     }
     if (is_clamped || mlp->activation == MOEC_ACTIVATION_SILU) {
-        if (filter->is_on && filter->at == MOEC_PROJECTION_GATE) {
-            for (size_t i = 0; i < n; i++) {
-                if (fabsf(moec_silu_f32(gate[i])) < filter->threshold)
-                    up[i] = 0;
-            }
-        }
+        for (size_t i = 0; is_at_gate && i < n; i++)
+            up[i] = leaves_gate(filter, neurons, i, moec_silu_f32(gate[i])) ? 0 : up[i];
         kernels->silu_mul(gate, up, n, gate);
     } else if (mlp->activation == MOEC_ACTIVATION_CLAMPED_GLU) {
         activate_clamped(kernels, scratch, n);
     } else {
         activate_alone(kernels, mlp->activation, gate, scratch->exponents, n);
-        if (filter->is_on && filter->at == MOEC_PROJECTION_GATE)
-            zero_small(gate, n, filter->threshold);
+        for (size_t i = 0; is_at_gate && i < n; i++)
+            gate[i] = leaves_gate(filter, neurons, i, gate[i]) ? 0 : gate[i];
         multiply(up, n, gate);
     }
     if (filter->is_on && filter->at == MOEC_PROJECTION_DOWN)
@@ -245,7 +258,7 @@ static uint32_t activate(const struct moec_kernels *kernels, const struct moec_m
             n_left += zero_left_out(&mlp->filter, neuron, limits[t], n, up + (size_t)t * n);
     }
     if (has_gate)
-        activate_gated(kernels, mlp, scratch, (size_t)n_tok * n);
+        activate_gated(kernels, mlp, scratch, (struct neurons){neuron, n}, (size_t)n_tok * n);
     else
         activate_plain(kernels, mlp, scratch, (size_t)n_tok * n);
     return n_left;
@@ -320,7 +333,7 @@ static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struc
     take_up(kernels, mlp, neuron, n, x, rounded, up, scratch->up);
     const uint32_t n_active = find_active(&mlp->filter, neuron, limit, n, scratch->up, active);
     dot_one(kernels, &mlp->gate, neuron, active, n_active, x, rounded, scratch->gate);
-    activate_gated(kernels->all, mlp, scratch, n_active);
+    activate_gated(kernels->all, mlp, scratch, (struct neurons){neuron, n_active}, n_active);
     sum_one(kernels, &mlp->down, neuron, active, n_active, scratch->gate, y);
     return n_active;
 }

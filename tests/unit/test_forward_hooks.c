@@ -1,6 +1,8 @@
 /* What may be changed on the way through a MoE layer: the choice of experts, and small activations. */
 #include "tests/unit/fixture_model.h"
 
+#include "formats/base/half.h"
+
 #include <math.h>
 
 #define N_TOK 9
@@ -234,7 +236,8 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
     fixture_close(&fixture);
 }
 
-/* silu(gate . x), up . x or their product, of which those under the threshold are 0. */
+/* silu(gate . x), up . x or their product, of which those under the threshold are 0; of the first, times the
+ * neuron's scale where it has one. */
 static void filtered_by_hand(const struct moec_mlp *mlp, const struct moec_mlp_filter *filter, const float *x,
                              size_t stride, float *out, uint32_t *n_zeroed)
 {
@@ -251,7 +254,8 @@ static void filtered_by_hand(const struct moec_mlp *mlp, const struct moec_mlp_f
             gate = moec_silu_f32(gate);
             float *const of[] = {&gate, &up, &h[i]};
             h[i] = gate * up;
-            if (fabsf(*of[filter->at]) < filter->threshold) {
+            const float scale = filter->scales != NULL ? moec_bf16_to_f32(filter->scales[first + i]) : 1;
+            if (fabsf(*of[filter->at]) * scale < filter->threshold) {
                 h[i] = 0;
                 ++*n_zeroed;
             }
@@ -283,8 +287,15 @@ static void test_forward_hooks__small_activations_count_as_zero(void **state)
               err);
     assert_false(mlp.filter.is_on);
     moec_forward_expert(&forward, &mlp, N_TOK, x, plain);
-    for (int at = 0; at < MOEC_PROJECTION_COUNT; at++) {
-        mlp.filter = (struct moec_mlp_filter){.is_on = true, .at = (enum moec_projection)at};
+    uint16_t *scales = calloc(config->n_ff_expert, sizeof *scales);
+    for (uint32_t i = 0; i < config->n_ff_expert; i++)
+        scales[i] = moec_f32_to_bf16((float)(i % 7)); /* those of scale 0 are left out first */
+    for (int kind = 0; kind <= MOEC_PROJECTION_COUNT; kind++) {
+        const bool has_scales = kind == MOEC_PROJECTION_COUNT;
+        mlp.filter =
+            (struct moec_mlp_filter){.is_on = true,
+                                     .at = has_scales ? MOEC_PROJECTION_GATE : (enum moec_projection)kind,
+                                     .scales = has_scales ? scales : NULL};
         moec_forward_expert(&forward, &mlp, N_TOK, x, out);
         assert_same_bits(out, plain, N_TOK * stride, "a threshold of 0");
         mlp.filter.threshold = 1e-6f; /* grows until it zeroes a quarter of a row */
@@ -304,6 +315,7 @@ static void test_forward_hooks__small_activations_count_as_zero(void **state)
         }
     }
     moec_variants_give_back(fixture.variants, moec_config_moe_layer(config, 0), 1, 4);
+    free(scales);
     free(x);
     free(plain);
     free(out);

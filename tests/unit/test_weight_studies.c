@@ -1,6 +1,7 @@
 /* Studies of weights and ranks: what they report is what evaluating each changed model alone gives. */
 #include "tests/unit/fixture_model.h"
 
+#include "formats/base/half.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/profile/activations.h"
 #include "profiler/profile/weight_studies.h"
@@ -164,7 +165,15 @@ static void test_weight_studies__do_not_depend_on_threads_and_cost_what_was_said
     /* A random expert in place of the first is worse than the best of the others. */
     assert_string_equal(ranks->axes[0].labels[3], "random swap");
     assert_true(ranks->values[3 * k] > ranks->values[k]);
-    assert_int_equal(study_of(&one, "sparsity/loss_high")->axes[1].n, 5);
+    /* Kinds of small activations: three by expert, and one by neuron, which differs from its kind by expert.
+     */
+    const struct moec_study *sparsity = study_of(&one, "sparsity/loss_high");
+    assert_int_equal(sparsity->axes[0].n, 4);
+    assert_string_equal(sparsity->axes[0].labels[3], "gate by neuron");
+    assert_int_equal(sparsity->axes[1].n, 5);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_true(isfinite(sparsity->values[i]));
+    assert_true(sparsity->values[15] != sparsity->values[0]);
     profile_free(&bare);
     profile_free(&one);
     profile_free(&three);
@@ -246,6 +255,17 @@ static void reactivated_release(struct moec_experts *self, struct moec_expert_re
     source->inner->ops->release(source->inner, request);
 }
 
+static void check_sorted(const struct moec_activations *activations, enum moec_projection projection,
+                         float *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_size);
+    for (double q = 0.1; q < 1; q += 0.2) {
+        const double found = moec_activations_quantile(activations, 1, projection, q);
+        const size_t at = (size_t)(q * (double)n);
+        assert_true(found > 0.99 * values[at - 2] && found < 1.01 * values[at + 2]);
+    }
+}
+
 /* Quantiles of counted activations are those of sorted ones, to the width of a bin. */
 static void check_quantiles(uint8_t activation)
 {
@@ -277,20 +297,33 @@ static void check_quantiles(uint8_t activation)
                                    &err),
               err);
     struct moec_mlp mlp;
+    double *means = calloc(n_ff, sizeof *means), *by_hand = calloc(n_ff, sizeof *by_hand);
+    float *scaled = calloc(N_TOK * n_ff, sizeof *scaled);
+    uint16_t *scales = calloc(config->n_expert * n_ff, sizeof *scales);
+    for (size_t i = 0; i < n_ff; i++)
+        scales[n_ff + i] = moec_f32_to_bf16((float)(1 + i % 5)); /* of expert 1 */
     assert_ok(experts->ops->acquire(experts, moec_expert_request_of(0, 1), &mlp, &err), err);
     for (size_t i = 0; i < N_TOK * n_ff; i++) {
         float gate = 0, up = 0;
         moec_kernels_scalar.dot_encoded(&mlp.gate, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &gate);
         moec_kernels_scalar.dot_encoded(&mlp.up, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &up);
         sorted[i] = (float)fabs(down_input(activation, gate, up));
+        scaled[i] = (float)fabs(down_input(activation, gate, 1)) * (float)(1 + i % n_ff % 5);
+        by_hand[i % n_ff] += fabs((double)up) / N_TOK;
     }
     experts->ops->release(experts, moec_expert_request_of(0, 1));
-    qsort(sorted, N_TOK * n_ff, sizeof *sorted, by_size);
-    for (double q = 0.1; q < 1; q += 0.2) {
-        const double found = moec_activations_quantile(activations, 1, MOEC_PROJECTION_DOWN, q);
-        const size_t at = (size_t)(q * N_TOK * (double)n_ff);
-        assert_true(found > 0.99 * sorted[at - 2] && found < 1.01 * sorted[at + 2]);
-    }
+    check_sorted(activations, MOEC_PROJECTION_DOWN, sorted, N_TOK * n_ff);
+    moec_activations_up_means(activations, 1, means);
+    for (size_t i = 0; i < n_ff; i++)
+        assert_true(fabs(means[i] - by_hand[i]) < 1e-6 * by_hand[i]);
+    moec_activations_clear(activations);
+    moec_activations_scale_gate(activations, scales);
+    assert_ok(moec_activations_add(activations, 0, N_TOK, input, chosen, weights, &err), err);
+    check_sorted(activations, MOEC_PROJECTION_GATE, scaled, N_TOK * n_ff);
+    free(scales);
+    free(scaled);
+    free(by_hand);
+    free(means);
     assert_true(moec_activations_quantile(activations, 3, MOEC_PROJECTION_UP, 0.9) == 0);
     moec_activations_free(activations);
     free(weights);
