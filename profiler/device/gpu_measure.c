@@ -103,7 +103,8 @@ static enum moec_status measure_expert(struct job *job, uint32_t index, struct m
     enum moec_status status = moec_bundle_read_record(bundle, copy, ordinal, expert, record, err);
     if (status == MOEC_OK) {
         moec_record_bind(moec_bundle_layout(bundle, copy, ordinal, expert), record, &mlp);
-        status = moec_gpu_speed_experts(&job->speed, &mlp, record, n_bytes, 1, &time->compute_ns, err);
+        const struct moec_gpu_speed_batch batch = {&mlp, record, n_bytes, 1, 1, 1};
+        status = moec_gpu_speed_experts(&job->speed, &batch, &time->compute_ns, err);
     }
     free(record);
     return status;

@@ -296,21 +296,52 @@ enum moec_status moec_gpu_speed_launch(const struct moec_gpu_speed *speed, uint6
     return status;
 }
 
+float moec_gpu_speed_input(uint32_t i)
+{
+    return (float)(i * 2654435761u >> 8) * 0x1p-23f - 1.0f; /* Knuth's multiplicative hash, in [-1, 1) */
+}
+
+/* Rows of n numbers each, zeros up to a multiple of 16. */
+static enum moec_status send_inputs(const struct work *work, uint32_t n_tok, uint32_t n, float *x,
+                                    struct moec_error *err)
+{
+    const uint64_t stride = moec_lanes_padded(n);
+    float *values = NULL;
+    MOEC_TRY(moec_alloc((void **)&values, n_tok * stride, sizeof *values, "inputs", err));
+    for (uint64_t i = 0; i < n_tok * stride; i++)
+        values[i] = i % stride < n ? moec_gpu_speed_input((uint32_t)i) : 0;
+    const enum moec_status status = send(work->speed, x, values, n_tok * stride * sizeof *values, err);
+    free(values);
+    return status;
+}
+
+/* Room for inputs in the arithmetic bf16: none in the canonical one. */
+static uint64_t rounded_bytes(const struct moec_gpu_speed *speed, uint32_t n, uint32_t n_tok)
+{
+    const bool rounds = speed->arithmetic == MOEC_ARITHMETIC_BF16;
+    return rounds ? moec_cuda_rounded(n, n_tok) * sizeof(uint16_t) : 0;
+}
+
 static enum moec_status prepare_products(struct work *work, const struct moec_matrix *shape, uint32_t n_tok,
                                          struct moec_error *err)
 {
     const uint64_t n_bytes = (uint64_t)shape->rows * shape->stride_bytes;
     const uint64_t x_stride = moec_lanes_padded(shape->columns);
     const uint64_t x_bytes = n_tok * x_stride * sizeof(float),
-                   y_bytes = (uint64_t)n_tok * shape->rows * sizeof(float);
+                   y_bytes = (uint64_t)n_tok * shape->rows * sizeof(float),
+                   round_bytes = rounded_bytes(work->speed, shape->columns, n_tok);
     uint8_t *bytes = NULL;
     enum moec_status status = MOEC_OK;
     work->n_launches = sets_of(work->speed, n_bytes);
     MOEC_TRY(moec_alloc((void **)&bytes, n_bytes, 1, "weights to measure with", err));
     fill(bytes, n_bytes);
-    MOEC_TRY_OUT(allocate(
-        work, work->n_launches * piece_bytes(n_bytes) + piece_bytes(x_bytes) + piece_bytes(y_bytes), err));
+    MOEC_TRY_OUT(allocate(work,
+                          work->n_launches * piece_bytes(n_bytes) + piece_bytes(x_bytes) +
+                              piece_bytes(y_bytes) + piece_bytes(round_bytes),
+                          err));
     float *const x = take(work, x_bytes), *const y = take(work, y_bytes);
+    uint16_t *const rounded = round_bytes > 0 ? take(work, round_bytes) : NULL;
+    MOEC_TRY_OUT(send_inputs(work, n_tok, shape->columns, x, err));
     for (uint32_t i = 0; i < work->n_launches; i++) {
         uint8_t *data = take(work, n_bytes);
         MOEC_TRY_OUT(send(work->speed, data, bytes, n_bytes, err));
@@ -319,7 +350,8 @@ static enum moec_status prepare_products(struct work *work, const struct moec_ma
                                                        .n_tok = n_tok,
                                                        .x = x,
                                                        .x_stride = x_stride,
-                                                       .y = {y, shape->rows, NULL}};
+                                                       .y = {y, shape->rows, NULL},
+                                                       .rounded = rounded};
     }
 out:
     free(bytes);
@@ -352,95 +384,111 @@ static struct moec_cuda_matrix moved(const struct moec_matrix *matrix, const uin
     return moec_cuda_matrix_make(matrix, matrix->rows > 0 ? data + (matrix->data - record) : data);
 }
 
-float moec_gpu_speed_input(uint32_t i)
+/* Pair p goes to expert p % n_jobs: the rows of a job are of tokens that stand apart, as a router's. */
+static enum moec_status send_pairs(struct work *work, const struct moec_gpu_speed_batch *batch,
+                                   const uint32_t **out, struct moec_error *err)
 {
-    return (float)(i * 2654435761u >> 8) * 0x1p-23f - 1.0f; /* Knuth's multiplicative hash, in [-1, 1) */
-}
-
-static enum moec_status send_input(const struct work *work, uint32_t n, float *x, struct moec_error *err)
-{
-    float *values = NULL;
-    MOEC_TRY(moec_alloc((void **)&values, n, sizeof *values, "an input", err));
-    for (uint32_t i = 0; i < n; i++)
-        values[i] = moec_gpu_speed_input(i);
-    const enum moec_status status = send(work->speed, x, values, n * sizeof *values, err);
-    free(values);
+    const uint32_t n_pairs = batch->n_tok * batch->top_k, n = n_pairs / batch->n_jobs;
+    uint32_t *pairs = NULL;
+    MOEC_TRY(moec_alloc((void **)&pairs, n_pairs, sizeof *pairs, "pairs", err));
+    for (uint32_t i = 0; i < n_pairs; i++)
+        pairs[i] = i / n + i % n * batch->n_jobs;
+    uint32_t *const place = take(work, n_pairs * sizeof *pairs);
+    const enum moec_status status = send(work->speed, place, pairs, n_pairs * sizeof *pairs, err);
+    free(pairs);
+    *out = place;
     return status;
 }
 
 /* Sends jobs with a record each; `piece` is room for the jobs. */
-static enum moec_status send_jobs(struct work *work, const struct moec_mlp *mlp, const uint8_t *record,
-                                  uint64_t n_bytes, struct moec_cuda_mlp_job *piece, uint32_t n_jobs,
-                                  const void **jobs, struct moec_error *err)
+static enum moec_status send_jobs(struct work *work, const struct moec_gpu_speed_batch *batch,
+                                  struct moec_cuda_mlp_job *piece, const void **jobs, struct moec_error *err)
 {
+    const struct moec_mlp *mlp = batch->mlp;
+    const uint32_t n_jobs = batch->n_jobs, n = batch->n_tok * batch->top_k / n_jobs;
     void *place = take(work, n_jobs * sizeof *piece);
     for (uint32_t j = 0; j < n_jobs; j++) {
-        uint8_t *data = take(work, n_bytes);
-        piece[j] = (struct moec_cuda_mlp_job){.gate = moved(&mlp->gate, record, data),
-                                              .up = moved(&mlp->up, record, data),
-                                              .down = moved(&mlp->down, record, data),
-                                              .first = j,
-                                              .n = 1,
+        uint8_t *data = take(work, batch->n_bytes);
+        piece[j] = (struct moec_cuda_mlp_job){.gate = moved(&mlp->gate, batch->record, data),
+                                              .up = moved(&mlp->up, batch->record, data),
+                                              .down = moved(&mlp->down, batch->record, data),
+                                              .first = j * n,
+                                              .n = n,
                                               .threshold = mlp->filter.threshold,
                                               .filter_at = (uint8_t)mlp->filter.at,
                                               .has_filter = mlp->filter.is_on};
-        MOEC_TRY(send(work->speed, data, record, n_bytes, err));
+        MOEC_TRY(send(work->speed, data, batch->record, batch->n_bytes, err));
     }
     *jobs = place;
     return send(work->speed, place, piece, n_jobs * sizeof *piece, err);
 }
 
-static enum moec_status prepare_mlps(struct work *work, const struct moec_mlp *mlp, const uint8_t *record,
-                                     uint64_t n_bytes, uint32_t n_jobs, struct moec_error *err)
+/* Rows that all launches share. */
+static enum moec_status prepare_rows(struct work *work, const struct moec_gpu_speed_batch *batch,
+                                     struct moec_cuda_mlp *rows, struct moec_error *err)
 {
-    const uint32_t n_ff = mlp->up.rows, n_embd = mlp->up.columns;
+    const uint32_t n_ff = batch->mlp->up.rows, n_embd = batch->mlp->up.columns,
+                   n_pairs = batch->n_tok * batch->top_k;
     const uint64_t stride = moec_lanes_padded(n_embd), h_stride = moec_lanes_padded(n_ff);
-    const uint64_t row_bytes = stride * sizeof(float), rows_bytes = n_jobs * row_bytes,
-                   h_bytes = n_jobs * h_stride * sizeof(float),
-                   partial_bytes = (uint64_t)n_jobs * (n_ff / MOEC_SUM_CHUNK + 1) * n_embd * sizeof(float);
+    const uint64_t x_bytes = batch->n_tok * stride * sizeof(float),
+                   out_bytes = n_pairs * stride * sizeof(float), h_bytes = n_pairs * h_stride * sizeof(float),
+                   partial_bytes =
+                       rows->most <= MOEC_CUDA_FEW
+                           ? (uint64_t)n_pairs * (n_ff / MOEC_SUM_CHUNK + 1) * n_embd * sizeof(float)
+                           : 0,
+                   round_bytes = rounded_bytes(work->speed, n_embd, batch->n_tok);
+    const uint64_t set_bytes = batch->n_jobs * piece_bytes(batch->n_bytes) +
+                               piece_bytes(batch->n_jobs * sizeof(struct moec_cuda_mlp_job));
+    MOEC_TRY(allocate(work,
+                      work->n_launches * set_bytes + piece_bytes(x_bytes) + piece_bytes(out_bytes) +
+                          piece_bytes(h_bytes) + piece_bytes(partial_bytes) + piece_bytes(round_bytes) +
+                          piece_bytes(n_pairs * sizeof(uint32_t)),
+                      err));
+    float *const x = take(work, x_bytes);
+    MOEC_TRY(send_inputs(work, batch->n_tok, n_embd, x, err));
+    rows->x = x;
+    rows->x_stride = rows->out_stride = stride;
+    rows->h_stride = h_stride;
+    rows->out = take(work, out_bytes);
+    rows->h = take(work, h_bytes);
+    rows->partials = partial_bytes > 0 ? take(work, partial_bytes) : NULL;
+    rows->rounded = round_bytes > 0 ? take(work, round_bytes) : NULL;
+    return send_pairs(work, batch, &rows->pairs, err);
+}
+
+static enum moec_status prepare_mlps(struct work *work, const struct moec_gpu_speed_batch *batch,
+                                     struct moec_error *err)
+{
+    struct moec_cuda_mlp mlp = {.n_jobs = batch->n_jobs,
+                                .most = batch->n_tok * batch->top_k / batch->n_jobs,
+                                .n_ff = batch->mlp->up.rows,
+                                .n_embd = batch->mlp->up.columns,
+                                .pairs_per_row = batch->top_k,
+                                .activation = batch->mlp->activation,
+                                .n_x = batch->n_tok};
     struct moec_cuda_mlp_job *piece = NULL;
     enum moec_status status = MOEC_OK;
-    work->n_launches = sets_of(work->speed, n_jobs * n_bytes);
-    MOEC_TRY(moec_alloc((void **)&piece, n_jobs, sizeof *piece, "jobs", err));
-    MOEC_TRY_OUT(
-        allocate(work,
-                 work->n_launches * (n_jobs * piece_bytes(n_bytes) + piece_bytes(n_jobs * sizeof *piece)) +
-                     piece_bytes(row_bytes) + piece_bytes(rows_bytes) + piece_bytes(h_bytes) +
-                     piece_bytes(partial_bytes),
-                 err));
-    float *const x = take(work, row_bytes), *const out = take(work, rows_bytes),
-                 *const h = take(work, h_bytes), *const partials = take(work, partial_bytes);
-    MOEC_TRY_OUT(send_input(work, n_embd, x, err));
+    work->n_launches = sets_of(work->speed, batch->n_jobs * batch->n_bytes);
+    MOEC_TRY(moec_alloc((void **)&piece, batch->n_jobs, sizeof *piece, "jobs", err));
+    MOEC_TRY_OUT(prepare_rows(work, batch, &mlp, err));
     for (uint32_t i = 0; i < work->n_launches; i++) {
         const void *jobs = NULL;
-        MOEC_TRY_OUT(send_jobs(work, mlp, record, n_bytes, piece, n_jobs, &jobs, err));
-        work->mlps[i] = (struct moec_cuda_mlp){.jobs = jobs,
-                                               .n_jobs = n_jobs,
-                                               .most = 1,
-                                               .n_ff = n_ff,
-                                               .n_embd = n_embd,
-                                               .pairs_per_row = n_jobs,
-                                               .activation = mlp->activation,
-                                               .x = x,
-                                               .x_stride = stride,
-                                               .h = h,
-                                               .h_stride = h_stride,
-                                               .partials = partials,
-                                               .out = out,
-                                               .out_stride = stride};
+        MOEC_TRY_OUT(send_jobs(work, batch, piece, &jobs, err));
+        mlp.jobs = jobs;
+        work->mlps[i] = mlp;
     }
 out:
     free(piece);
     return status;
 }
 
-enum moec_status moec_gpu_speed_experts(const struct moec_gpu_speed *speed, const struct moec_mlp *mlp,
-                                        const uint8_t *record, uint64_t n_bytes, uint32_t n_jobs,
-                                        uint64_t *ns, struct moec_error *err)
+enum moec_status moec_gpu_speed_experts(const struct moec_gpu_speed *speed,
+                                        const struct moec_gpu_speed_batch *batch, uint64_t *ns,
+                                        struct moec_error *err)
 {
     struct work work = {.speed = speed};
     double all = 0;
-    enum moec_status status = prepare_mlps(&work, mlp, record, n_bytes, n_jobs, err);
+    enum moec_status status = prepare_mlps(&work, batch, err);
     if (status == MOEC_OK)
         status = measure(speed, launch_mlps, &work, &all, err);
     speed->gpu->ops->free(speed->gpu, work.memory);

@@ -8,6 +8,7 @@
 #include "formats/model/record.h"
 #include "runtime/cuda/gpu.h"
 #include "runtime/cuda/gpu_kernels.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/threads/parallel.h"
 
 struct moec_gpu_speed {
@@ -15,7 +16,8 @@ struct moec_gpu_speed {
     const struct moec_gpu_kernels *kernels;
     struct moec_gpu_stream *stream;
     uint64_t limit_ns;
-    uint64_t cache_bytes; /* of the device's: weights are taken in turn from more than that */
+    uint64_t cache_bytes;            /* of the device's: weights are taken in turn from more than that */
+    enum moec_arithmetic arithmetic; /* of products and experts: canonical or bf16 */
 };
 
 /* One copy of n_bytes, from the call until it has landed: from or to pinned memory, or memory that is not,
@@ -39,15 +41,21 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_product(const struct moec_gpu_s
                                                          uint32_t columns, uint32_t n_tok, uint64_t *n_bytes,
                                                          uint64_t *ns, struct moec_error *err);
 
-/* Number i of the row that experts are measured with. */
+/* Number i of the rows that products and experts are measured with. */
 float moec_gpu_speed_input(uint32_t i);
 
-/* n_jobs experts with one token, in one launch. Each has the matrices of `mlp`, which lie in `record`
- * (n_bytes, of the process's memory); it is copied to the device, once for each. */
+/* Experts that are in one launch: n_jobs with the matrices of `mlp`, which lie in `record` (n_bytes, of the
+ * process's memory). The record is copied to the device once for each. The n_tok tokens choose top_k of them
+ * each, all equally often: n_tok * top_k is a multiple of n_jobs. */
+struct moec_gpu_speed_batch {
+    const struct moec_mlp *mlp;
+    const uint8_t *record;
+    uint64_t n_bytes;
+    uint32_t n_jobs, n_tok, top_k;
+};
 MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_experts(const struct moec_gpu_speed *speed,
-                                                         const struct moec_mlp *mlp, const uint8_t *record,
-                                                         uint64_t n_bytes, uint32_t n_jobs, uint64_t *ns,
-                                                         struct moec_error *err);
+                                                         const struct moec_gpu_speed_batch *batch,
+                                                         uint64_t *ns, struct moec_error *err);
 
 /* n_bytes in pieces that lie a piece apart, put side by side into pinned memory. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_speed_gather(const struct moec_gpu_speed *speed,

@@ -3,7 +3,9 @@
  * value, unit and goal between tabs.
  *
  *     speeds experts        16, 8, 4 and 2 bits, one token; and with neurons left out
- *     speeds prefill PEAK   a product with 4,096 tokens, beside PEAK TFLOP/s (build/gpu/peak)
+ *     speeds prefill PEAK   4,096 tokens, beside PEAK TFLOP/s of F32 (build/gpu/peak f32): a product with a
+ *                           dense matrix, and the experts of a layer, to which all tokens go equally often
+ *     speeds bf16 PEAK      the same in the arithmetic bf16, beside that of tensor cores (peak bf16)
  *
  * The library of GPUs is looked for beside the program. Ends with 77 where there is no device. */
 #include "formats/base/memory.h"
@@ -23,10 +25,10 @@
 
 struct shape {
     const char *name;
-    uint32_t n_ff, n_embd, n_jobs; /* of an expert; experts of a token */
+    uint32_t n_ff, n_embd, top_k, n_expert;
 };
 
-static const struct shape shapes[] = {{"OLMoE", 1024, 2048, 8}, {"Mixtral", 14336, 4096, 2}};
+static const struct shape shapes[] = {{"OLMoE", 1024, 2048, 8, 64}, {"Mixtral", 14336, 4096, 2, 8}};
 
 /* Goals: the share of copy bandwidth that a product with one token reads its weights with. */
 static const struct {
@@ -38,6 +40,8 @@ static const struct {
     {"4 bits", ">= 0.60", {.dtype = MOEC_DTYPE_INT4, .group = 64}},
     {"2 bits", "", {.dtype = MOEC_DTYPE_INT2, .group = 64}},
 };
+
+enum { TOKENS = 4096 }; /* of a prompt */
 
 static void figure(const char *shape, const char *name, const char *what, double value, const char *unit,
                    const char *goal)
@@ -97,9 +101,9 @@ out:
     return status;
 }
 
-/* The same experts with neurons left out, beside all of them. */
+/* The same experts with neurons left out, beside all of them; `mlp` is the batch's. */
 static enum moec_status measure_sparse(const struct moec_gpu_speed *speed, const struct shape *shape,
-                                       struct moec_mlp *mlp, const uint8_t *record, uint64_t n_bytes,
+                                       const struct moec_gpu_speed_batch *batch, struct moec_mlp *mlp,
                                        uint64_t dense_ns, struct moec_error *err)
 {
     static const struct {
@@ -111,7 +115,7 @@ static enum moec_status measure_sparse(const struct moec_gpu_speed *speed, const
         uint64_t ns = 0;
         mlp->filter = (struct moec_mlp_filter){.is_on = true, .at = MOEC_PROJECTION_UP};
         MOEC_TRY(find_threshold(mlp, cases[i].share, &mlp->filter.threshold, err));
-        MOEC_TRY(moec_gpu_speed_experts(speed, mlp, record, n_bytes, shape->n_jobs, &ns, err));
+        MOEC_TRY(moec_gpu_speed_experts(speed, batch, &ns, err));
         figure(shape->name, "4 bits", cases[i].what, (double)dense_ns / (double)ns, "times", cases[i].goal);
     }
     return MOEC_OK;
@@ -126,17 +130,18 @@ static enum moec_status measure_shape(const struct moec_gpu_speed *speed, const 
         uint8_t *record = NULL;
         uint64_t n_bytes = 0, ns = 0;
         enum moec_status status = make_expert(shape, codecs[c].codec, &mlp, &record, &n_bytes, err);
+        const struct moec_gpu_speed_batch batch = {&mlp, record, n_bytes, shape->top_k, 1, shape->top_k};
         if (status == MOEC_OK)
-            status = moec_gpu_speed_experts(speed, &mlp, record, n_bytes, shape->n_jobs, &ns, err);
+            status = moec_gpu_speed_experts(speed, &batch, &ns, err);
         if (status == MOEC_OK) {
-            const double rate = (double)n_bytes * shape->n_jobs / (double)ns;
-            weight_ns[c] = (double)ns / (3.0 * shape->n_ff * shape->n_embd * shape->n_jobs);
+            const double rate = (double)n_bytes * shape->top_k / (double)ns;
+            weight_ns[c] = (double)ns / (3.0 * shape->n_ff * shape->n_embd * shape->top_k);
             figure(shape->name, codecs[c].name, "", (double)ns / 1e3, "us", "");
             figure(shape->name, codecs[c].name, "weights read", rate, "GB/s", "");
             figure(shape->name, codecs[c].name, "share of copy bandwidth", rate / copied, "", codecs[c].goal);
         }
         if (status == MOEC_OK && codecs[c].codec.dtype == MOEC_DTYPE_INT4)
-            status = measure_sparse(speed, shape, &mlp, record, n_bytes, ns, err);
+            status = measure_sparse(speed, shape, &batch, &mlp, ns, err);
         free(record);
         MOEC_TRY(status);
     }
@@ -159,17 +164,47 @@ static enum moec_status measure_experts(const struct moec_gpu_speed *speed, stru
     return MOEC_OK;
 }
 
+static void prefill_figures(const struct shape *shape, const char *codec, const char *what, double n_flop,
+                            uint64_t ns, const char *peak_name, double peak)
+{
+    char rate_name[64], share_name[96];
+    const double rate = n_flop / ((double)ns * 1e3);
+    (void)snprintf(rate_name, sizeof rate_name, "%s with %d tokens", what, TOKENS);
+    (void)snprintf(share_name, sizeof share_name, "%s, share of %s peak", rate_name, peak_name);
+    figure(shape->name, codec, rate_name, rate, "TFLOP/s", "");
+    figure(shape->name, codec, share_name, rate / peak, "", ">= 0.50");
+}
+
+static enum moec_status measure_prefill_of(const struct moec_gpu_speed *speed, const struct shape *shape,
+                                           size_t c, const char *peak_name, double peak,
+                                           struct moec_error *err)
+{
+    struct moec_mlp mlp = {.activation = MOEC_ACTIVATION_SILU};
+    uint8_t *record = NULL;
+    uint64_t n_bytes = 0, ns = 0;
+    enum moec_status status = MOEC_OK;
+    const double n_weight = (double)shape->n_embd * shape->n_embd;
+    const double n_expert_weight = 3.0 * shape->n_ff * shape->n_embd * shape->top_k;
+    MOEC_TRY(moec_gpu_speed_product(speed, codecs[c].codec, shape->n_embd, shape->n_embd, TOKENS, &n_bytes,
+                                    &ns, err));
+    prefill_figures(shape, codecs[c].name, "product", 2 * TOKENS * n_weight, ns, peak_name, peak);
+    MOEC_TRY(make_expert(shape, codecs[c].codec, &mlp, &record, &n_bytes, err));
+    MOEC_TRY_OUT(moec_gpu_speed_experts(
+        speed, &(struct moec_gpu_speed_batch){&mlp, record, n_bytes, shape->n_expert, TOKENS, shape->top_k},
+        &ns, err));
+    prefill_figures(shape, codecs[c].name, "experts", 2 * TOKENS * n_expert_weight, ns, peak_name, peak);
+out:
+    free(record);
+    return status;
+}
+
 static enum moec_status measure_prefill(const struct moec_gpu_speed *speed, double peak,
                                         struct moec_error *err)
 {
-    enum { TOKENS = 4096, ROWS = 4096, COLUMNS = 4096 };
-    for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
-        uint64_t n_bytes = 0, ns = 0;
-        MOEC_TRY(moec_gpu_speed_product(speed, codecs[c].codec, ROWS, COLUMNS, TOKENS, &n_bytes, &ns, err));
-        const double rate = 2.0 * TOKENS * ROWS * COLUMNS / ((double)ns * 1e3);
-        figure("prefill", codecs[c].name, "", rate, "TFLOP/s", "");
-        figure("prefill", codecs[c].name, "share of F32 peak", rate / peak, "", ">= 0.50");
-    }
+    const char *const peak_name = speed->arithmetic == MOEC_ARITHMETIC_BF16 ? "BF16" : "F32";
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++)
+            MOEC_TRY(measure_prefill_of(speed, &shapes[s], c, peak_name, peak, err));
     return MOEC_OK;
 }
 
@@ -178,10 +213,12 @@ int main(int argc, char **argv)
     const struct moec_gpu_entry *entry = NULL;
     struct moec_gpu_speed speed = {.limit_ns = LIMIT_NS, .cache_bytes = CACHE_BYTES};
     struct moec_error err = {0};
-    const double peak = argc == 3 && strcmp(argv[1], "prefill") == 0 ? strtod(argv[2], NULL) : 0;
+    const bool is_bf16 = argc == 3 && strcmp(argv[1], "bf16") == 0;
+    const bool is_prefill = argc == 3 && strcmp(argv[1], "prefill") == 0;
+    const double peak = is_bf16 || is_prefill ? strtod(argv[2], NULL) : 0;
     const bool is_experts = argc == 2 && strcmp(argv[1], "experts") == 0;
     if (!is_experts && !(peak > 0)) {
-        fprintf(stderr, "usage: speeds experts | speeds prefill PEAK\n");
+        fprintf(stderr, "usage: speeds experts | speeds prefill PEAK | speeds bf16 PEAK\n");
         return 2;
     }
     enum moec_status status = moec_gpu_library_open(&entry, &err);
@@ -189,6 +226,7 @@ int main(int argc, char **argv)
         status = entry->open(0, &speed.gpu, &err);
     if (status == MOEC_OK) {
         speed.kernels = entry->kernels;
+        speed.arithmetic = is_bf16 ? MOEC_ARITHMETIC_BF16 : MOEC_ARITHMETIC_CANONICAL;
         status = speed.gpu->ops->stream_create(speed.gpu, &speed.stream, &err);
         if (status == MOEC_OK)
             status = is_experts ? measure_experts(&speed, &err) : measure_prefill(&speed, peak, &err);

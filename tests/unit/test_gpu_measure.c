@@ -161,10 +161,24 @@ static void parts_are_measured_by_themselves(void **state)
     MUST(speed.gpu->ops->stream_create(speed.gpu, &speed.stream, &err));
     MUST(moec_gpu_speed_within(&speed, 100000, &ns, &err));
     assert_true(ns > 0);
-    MUST(moec_gpu_speed_experts(&speed, &mlp, record, n_bytes, 3, &ns, &err));
+    struct moec_gpu_speed_batch batch = {&mlp, record, n_bytes, 3, 1, 3};
+    MUST(moec_gpu_speed_experts(&speed, &batch, &ns, &err));
     assert_true(ns > 0);
+    batch = (struct moec_gpu_speed_batch){&mlp, record, n_bytes, 2, 9, 2};
+    for (enum moec_arithmetic arithmetic = 0; arithmetic < MOEC_ARITHMETIC_COUNT; arithmetic++) {
+        uint64_t product_bytes = 0;
+        if (arithmetic == MOEC_ARITHMETIC_INT8)
+            continue;
+        speed.arithmetic = arithmetic;
+        MUST(moec_gpu_speed_experts(&speed, &batch, &ns, &err));
+        assert_true(ns > 0);
+        MUST(moec_gpu_speed_product(&speed, mlp.up.codec, 20, 33, 5, &product_bytes, &ns, &err));
+        assert_true(ns > 0);
+    }
+    speed.arithmetic = MOEC_ARITHMETIC_CANONICAL;
     mlp.filter = (struct moec_mlp_filter){.is_on = true, .at = MOEC_PROJECTION_UP, .threshold = INFINITY};
-    MUST(moec_gpu_speed_experts(&speed, &mlp, record, n_bytes, 2, &ns, &err));
+    batch = (struct moec_gpu_speed_batch){&mlp, record, n_bytes, 2, 1, 2};
+    MUST(moec_gpu_speed_experts(&speed, &batch, &ns, &err));
     assert_true(ns > 0);
     for (uint32_t i = 0; i < 1000; i++)
         assert_true(fabsf(moec_gpu_speed_input(i)) <= 1);
