@@ -178,4 +178,15 @@ static inline struct moec_matrix random_matrix(struct moec_codec codec, uint32_t
         .codec = codec, .rows = rows, .columns = columns, .stride_bytes = stride, .data = data};
 }
 
+static inline struct moec_matrix mxfp4_matrix(struct moec_codec codec, uint32_t rows, uint32_t columns)
+{
+    const size_t stride = moec_codec_row_bytes(codec, columns) + random_below(4);
+    uint8_t *data = malloc(rows * stride);
+    assert_non_null(data);
+    for (size_t i = 0; i < rows * stride; i++)
+        data[i] = (uint8_t)random_below(256);
+    return (struct moec_matrix){
+        .codec = codec, .rows = rows, .columns = columns, .stride_bytes = stride, .data = data};
+}
+
 #endif

@@ -15,17 +15,6 @@ static const char *name_of(struct moec_codec codec)
     return moec_codec_name(codec, text);
 }
 
-static struct moec_matrix mxfp4_matrix(struct moec_codec codec, uint32_t rows, uint32_t columns)
-{
-    const size_t stride = moec_codec_row_bytes(codec, columns) + random_below(4);
-    uint8_t *data = malloc(rows * stride);
-    assert_non_null(data);
-    for (size_t i = 0; i < rows * stride; i++)
-        data[i] = (uint8_t)random_below(256);
-    return (struct moec_matrix){
-        .codec = codec, .rows = rows, .columns = columns, .stride_bytes = stride, .data = data};
-}
-
 /* What a kernel reads and what it is checked with. */
 struct inputs {
     struct moec_matrix matrix;

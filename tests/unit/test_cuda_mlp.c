@@ -4,15 +4,16 @@
 #include "runtime/forward/mlp.h"
 #include "tests/unit/kernel_inputs.h"
 
-enum { N_EMBD = 70, STRIDE = 80, MAX_JOBS = 4, MAX_PAIRS = 32, TOP_K = 3 };
+enum { N_EMBD = 70, STRIDE = 80, MAX_EMBD = 300, MAX_JOBS = 4, MAX_PAIRS = 160, TOP_K = 3 };
 
 struct mlp_case {
     uint8_t activation;
-    uint32_t n_ff;
+    uint32_t n_ff, n_embd; /* n_embd 0: N_EMBD */
     bool has_gate, has_biases, has_partials;
-    bool has_filter;
+    bool has_filter, has_limits; /* limits: one for each row, at the up product */
     enum moec_projection filter_at;
     uint32_t n_rows[MAX_JOBS];
+    const struct moec_codec *codec; /* of all matrices; NULL: any */
 };
 
 /* A layer's experts at work, for both. */
@@ -21,12 +22,16 @@ struct layer {
     struct moec_cuda_mlp_job jobs[MAX_JOBS];
     float *biases[MAX_JOBS][MOEC_PROJECTION_COUNT];
     uint32_t pairs[MAX_PAIRS];
-    uint32_t n_pairs;
-    float *x; /* (MAX_PAIRS, STRIDE) */
+    uint32_t n_pairs, n_embd;
+    size_t stride;
+    float *x;      /* (MAX_PAIRS, stride) */
+    float *limits; /* (MAX_PAIRS), or NULL */
 };
 
-static struct moec_codec random_codec(void)
+static struct moec_codec codec_of(const struct mlp_case *of)
 {
+    if (of->codec != NULL)
+        return *of->codec;
     static const struct moec_codec codecs[] = {
         {.dtype = MOEC_DTYPE_INT4, .group = 32},
         {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_ASYMMETRIC, .group = 16},
@@ -47,18 +52,26 @@ static struct moec_matrix make_bias(uint32_t n, float **values)
                                 .data = (const uint8_t *)*values};
 }
 
+static struct moec_matrix make_matrix(const struct mlp_case *of, uint32_t n_embd)
+{
+    const struct moec_codec codec = codec_of(of);
+    return moec_codec_is_mxfp4(codec) ? mxfp4_matrix(codec, of->n_ff, n_embd)
+                                      : random_matrix(codec, of->n_ff, n_embd, SCALES_ORDINARY);
+}
+
 static void make_job(const struct mlp_case *of, struct layer *layer, uint32_t j)
 {
     struct moec_mlp *mlp = &layer->mlps[j];
     struct moec_cuda_mlp_job *job = &layer->jobs[j];
     *mlp = (struct moec_mlp){.activation = of->activation};
     mlp->filter = (struct moec_mlp_filter){.is_on = of->has_filter, .at = of->filter_at, .threshold = 0.4f};
-    mlp->up = random_matrix(random_codec(), of->n_ff, N_EMBD, SCALES_ORDINARY);
-    mlp->down = random_matrix(random_codec(), of->n_ff, N_EMBD, SCALES_ORDINARY);
+    mlp->up = make_matrix(of, layer->n_embd);
+    mlp->down = make_matrix(of, layer->n_embd);
     if (of->has_gate)
-        mlp->gate = random_matrix(random_codec(), of->n_ff, N_EMBD, SCALES_ORDINARY);
+        mlp->gate = make_matrix(of, layer->n_embd);
     for (int p = 0; p < MOEC_PROJECTION_COUNT && of->has_biases; p++)
-        mlp->biases[p] = make_bias(p == MOEC_PROJECTION_DOWN ? N_EMBD : of->n_ff, &layer->biases[j][p]);
+        mlp->biases[p] =
+            make_bias(p == MOEC_PROJECTION_DOWN ? layer->n_embd : of->n_ff, &layer->biases[j][p]);
     *job = (struct moec_cuda_mlp_job){.gate = moec_cuda_matrix_make(&mlp->gate, mlp->gate.data),
                                       .up = moec_cuda_matrix_make(&mlp->up, mlp->up.data),
                                       .down = moec_cuda_matrix_make(&mlp->down, mlp->down.data),
@@ -76,7 +89,11 @@ static void make_job(const struct mlp_case *of, struct layer *layer, uint32_t j)
 /* Jobs share out pairs in an order of their own. */
 static void make_layer(const struct mlp_case *of, struct layer *layer)
 {
-    *layer = (struct layer){.x = random_rows(MAX_PAIRS, N_EMBD, STRIDE, KIND_ORDINARY)};
+    *layer = (struct layer){.n_embd = of->n_embd > 0 ? of->n_embd : N_EMBD};
+    layer->stride = moec_lanes_padded(layer->n_embd);
+    layer->x = random_rows(MAX_PAIRS, layer->n_embd, layer->stride, KIND_ORDINARY);
+    if (of->has_limits)
+        layer->limits = random_floats(MAX_PAIRS, KIND_ORDINARY);
     for (uint32_t j = 0; j < MAX_JOBS; j++)
         make_job(of, layer, j);
     assert_true(layer->n_pairs <= MAX_PAIRS);
@@ -99,26 +116,31 @@ static void release_layer(struct layer *layer)
             free(layer->biases[j][p]);
     }
     free(layer->x);
+    free(layer->limits);
 }
 
-/* One row of one MLP by the scalar set: chunks in order, the bias after the first. */
-static void run_scalar(const struct moec_mlp *mlp, const float *x, float *out)
+/* One row of one MLP by the scalar set: chunks in order, the bias after the first. Returns how many neurons a
+ * filter leaves. */
+static uint32_t run_scalar(const struct moec_mlp *mlp, const float *x, float limit, float *out)
 {
-    float gate[MOEC_SUM_CHUNK], up[MOEC_SUM_CHUNK], exponents[MOEC_SUM_CHUNK], sum[N_EMBD];
+    const uint32_t n_embd = mlp->down.columns;
+    float gate[MOEC_SUM_CHUNK], up[MOEC_SUM_CHUNK], exponents[MOEC_SUM_CHUNK], sum[MAX_EMBD];
     const struct moec_mlp_scratch scratch = {.gate = gate, .up = up, .exponents = exponents};
     const struct moec_mlp_kernels kernels = {&moec_kernels_scalar, NULL};
     const struct moec_matrix *bias = &mlp->biases[MOEC_PROJECTION_DOWN];
+    uint32_t n_active = 0;
     for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
-        (void)moec_mlp_chunk(&kernels, mlp, neuron, x, NULL, mlp->filter.threshold, NULL, &scratch, sum);
+        n_active += moec_mlp_chunk(&kernels, mlp, neuron, x, NULL, limit, NULL, &scratch, sum);
         if (neuron > 0) {
-            moec_kernels_scalar.add(sum, N_EMBD, out);
+            moec_kernels_scalar.add(sum, n_embd, out);
             continue;
         }
-        memcpy(out, sum, sizeof sum);
+        memcpy(out, sum, n_embd * sizeof *sum);
         if (bias->rows > 0)
-            moec_kernels_scalar.add((const float *)(const void *)bias->data, N_EMBD, out);
+            moec_kernels_scalar.add((const float *)(const void *)bias->data, n_embd, out);
     }
-    memset(out + N_EMBD, 0, (STRIDE - N_EMBD) * sizeof *out);
+    memset(out + n_embd, 0, (moec_lanes_padded(n_embd) - n_embd) * sizeof *out);
+    return n_active;
 }
 
 /* The sign of a sum that is 0 may be another where neurons are left out (runtime/forward/mlp.h). */
@@ -132,42 +154,48 @@ static void check_mlp(struct mlp_case of)
 {
     struct layer layer;
     make_layer(&of, &layer);
-    const size_t n_out = (size_t)layer.n_pairs * STRIDE, h_stride = of.n_ff + 1;
-    const uint32_t n_chunk = (of.n_ff - 1) / MOEC_SUM_CHUNK + 1;
-    float *want = guarded(n_out), *got = guarded(n_out), *h = guarded(layer.n_pairs * h_stride);
-    float *partials = guarded((size_t)layer.n_pairs * n_chunk * N_EMBD);
-    uint32_t most = 0;
+    const size_t stride = layer.stride, n_out = layer.n_pairs * stride, h_stride = of.n_ff + 1;
+    const size_t n_partial = (size_t)layer.n_pairs * ((of.n_ff - 1) / MOEC_SUM_CHUNK + 1) * layer.n_embd;
+    float *want = guarded(n_out), *got = guarded(n_out), *h = guarded(layer.n_pairs * h_stride),
+          *partials = guarded(n_partial);
+    uint32_t most = 0, want_active[MAX_JOBS] = {0}, active[MAX_JOBS] = {0};
     for (uint32_t j = 0; j < MAX_JOBS; j++) {
         most = layer.jobs[j].n > most ? layer.jobs[j].n : most;
         for (uint32_t i = 0; i < layer.jobs[j].n; i++) {
-            const uint32_t pair = layer.pairs[layer.jobs[j].first + i];
-            run_scalar(&layer.mlps[j], layer.x + pair / TOP_K * STRIDE, want + pair * STRIDE);
+            const uint32_t row = layer.jobs[j].first + i, pair = layer.pairs[row];
+            const float limit = of.has_limits ? layer.limits[row] : layer.mlps[j].filter.threshold;
+            want_active[j] +=
+                run_scalar(&layer.mlps[j], layer.x + pair / TOP_K * stride, limit, want + pair * stride);
         }
     }
     moec_cuda_mlp_run(NULL, &(struct moec_cuda_mlp){.jobs = layer.jobs,
                                                     .pairs = layer.pairs,
                                                     .n_jobs = MAX_JOBS,
                                                     .most = most,
+                                                    .limits = layer.limits,
+                                                    .n_active = of.has_limits ? active : NULL,
                                                     .n_ff = of.n_ff,
-                                                    .n_embd = N_EMBD,
+                                                    .n_embd = layer.n_embd,
                                                     .pairs_per_row = TOP_K,
                                                     .activation = of.activation,
                                                     .x = layer.x,
-                                                    .x_stride = STRIDE,
+                                                    .x_stride = stride,
                                                     .h = h,
                                                     .h_stride = h_stride,
                                                     .partials = of.has_partials ? partials : NULL,
                                                     .out = got,
-                                                    .out_stride = STRIDE});
+                                                    .out_stride = stride});
     if (of.has_filter) {
         drop_signs_of_zero(want, n_out);
         drop_signs_of_zero(got, n_out);
     }
     expect_same(want, got, n_out, "the GPU", "an MLP");
+    if (of.has_limits)
+        assert_memory_equal(want_active, active, sizeof active);
     release_guarded(want, n_out);
     release_guarded(got, n_out);
     release_guarded(h, layer.n_pairs * h_stride);
-    release_guarded(partials, (size_t)layer.n_pairs * n_chunk * N_EMBD);
+    release_guarded(partials, n_partial);
     release_layer(&layer);
 }
 
@@ -223,6 +251,57 @@ static void test_cuda_mlp__filters_leave_neurons_out(void **state)
                 of.n_rows[0] = 3;
                 check_mlp(of);
             }
+}
+
+/* Tiles of many rows, beside jobs of few and of none: all codecs, with rows, neurons and columns left over.
+ */
+static void test_cuda_mlp__tiles_have_same_bits_in_all_codecs(void **state)
+{
+    (void)state;
+    static const uint32_t n_embd[] = {1, 16, 33, 64, 70, 127, 160, 300}, n_ff[] = {1, 15, 64, 65, 130};
+    static const uint32_t n_rows[][MAX_JOBS] = {{17, 0, 2, 16}, {32, 1, 0, 33}, {5, 71, 0, 9}};
+    uint32_t n = 0;
+    for (int dtype = 0; dtype < MOEC_DTYPE_COUNT; dtype++)
+        for (int scheme = MOEC_SCHEME_SYMMETRIC; scheme < MOEC_SCHEME_COUNT; scheme++) {
+            const struct moec_codec codec = {
+                .dtype = (uint8_t)dtype, .scheme = (uint8_t)scheme, .group = n % 2 == 0 ? 32 : 16};
+            struct moec_error err = {0};
+            if (moec_codec_is_mxfp4(codec) || moec_codec_check(codec, "a codec", &err) != MOEC_OK)
+                continue;
+            for (uint32_t i = 0; i < 3; i++, n++) {
+                struct mlp_case of = {.n_ff = n_ff[n % 5],
+                                      .n_embd = n_embd[n % 8],
+                                      .activation = (uint8_t)(n % MOEC_ACTIVATION_COUNT),
+                                      .has_gate = true,
+                                      .has_biases = i == 1,
+                                      .codec = &codec};
+                memcpy(of.n_rows, n_rows[n % 3], sizeof of.n_rows);
+                check_mlp(of);
+            }
+        }
+    assert_true(n > 50);
+    for (int is_down = 0; is_down < 2; is_down++) {
+        const struct moec_codec codec = {
+            .dtype = (uint8_t)(is_down != 0 ? MOEC_DTYPE_MXFP4_DOWN : MOEC_DTYPE_MXFP4)};
+        check_mlp((struct mlp_case){
+            .n_ff = 96, .n_embd = 160, .has_gate = true, .n_rows = {40, 0, 3, 17}, .codec = &codec});
+    }
+}
+
+static void test_cuda_mlp__tiles_filter_and_gate_as_few_rows_do(void **state)
+{
+    (void)state;
+    for (int at = MOEC_PROJECTION_GATE; at < MOEC_PROJECTION_COUNT; at++)
+        for (int form = 0; form < 8; form++)
+            check_mlp(
+                (struct mlp_case){.activation = form % 2 == 0 ? MOEC_ACTIVATION_SILU : MOEC_ACTIVATION_RELU,
+                                  .n_ff = 100,
+                                  .has_gate = form % 4 < 2 || at == MOEC_PROJECTION_GATE,
+                                  .has_biases = form > 3,
+                                  .has_filter = true,
+                                  .has_limits = at == MOEC_PROJECTION_UP && form < 2,
+                                  .filter_at = (enum moec_projection)at,
+                                  .n_rows = {33, 0, 1, 20}});
 }
 
 /* Rows of gate and down of the marked neurons of a job, side by side in an order of their own, put into rows
@@ -312,7 +391,8 @@ static void test_cuda_mlp__marked_neurons_are_all_that_is_read(void **state)
         for (uint32_t j = 0; j < MAX_JOBS; j++) {
             for (uint32_t i = 0; i < layer.jobs[j].n; i++) {
                 const uint32_t pair = layer.pairs[layer.jobs[j].first + i];
-                run_scalar(&layer.mlps[j], layer.x + pair / TOP_K * STRIDE, want + pair * STRIDE);
+                (void)run_scalar(&layer.mlps[j], layer.x + pair / TOP_K * STRIDE,
+                                 layer.mlps[j].filter.threshold, want + pair * STRIDE);
             }
             compact_job(&layer.mlps[j], marks + j * n_words, &compacts[j], &layer.jobs[j]);
         }
@@ -353,6 +433,8 @@ int main(void)
         cmocka_unit_test(test_cuda_mlp__activations_have_same_bits),
         cmocka_unit_test(test_cuda_mlp__chunks_are_added_in_order),
         cmocka_unit_test(test_cuda_mlp__filters_leave_neurons_out),
+        cmocka_unit_test(test_cuda_mlp__tiles_have_same_bits_in_all_codecs),
+        cmocka_unit_test(test_cuda_mlp__tiles_filter_and_gate_as_few_rows_do),
         cmocka_unit_test(test_cuda_mlp__marked_neurons_are_all_that_is_read),
         cmocka_unit_test(test_cuda_mlp__no_jobs_and_no_rows_launch_nothing),
     };

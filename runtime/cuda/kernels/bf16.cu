@@ -47,7 +47,7 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE)
     MOEC_CUDA_SHARED(uint32_t, weight_words, 2 * SHAPE::weight_words);
     const uint32_t row = blockIdx.x * SHAPE::rows, token = blockIdx.y * SHAPE::tokens;
     struct bf16_inputs<SHAPE> inputs;
-    struct bf16_weights<bf16_rows<SHAPE, 1>> weights;
+    struct coded_pieces<bf16_rows<SHAPE, 1>> weights;
     struct bf16_sums<SHAPE> sums;
 #pragma unroll
     for (uint32_t i = 0; i < SHAPE::n_copy; i++) {
@@ -119,7 +119,7 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE)
     if (first >= job.n)
         return;
     struct bf16_inputs<SHAPE> inputs;
-    struct bf16_weights<bf16_rows<SHAPE, 2>> weights;
+    struct coded_pieces<bf16_rows<SHAPE, 2>> weights;
     struct bf16_sums<SHAPE> sums;
 #pragma unroll
     for (uint32_t i = 0; i < SHAPE::n_copy; i++) {
@@ -160,7 +160,7 @@ __global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, BLOCKS_AT_ONCE) sum_ke
     if (first >= job.n)
         return;
     struct bf16_inputs<SHAPE> inputs;
-    struct bf16_weights<bf16_columns<SHAPE>> weights;
+    struct coded_pieces<bf16_columns<SHAPE>> weights;
     struct bf16_sums<SHAPE> sums;
 #pragma unroll
     for (uint32_t i = 0; i < SHAPE::n_copy; i++) {

@@ -9,7 +9,7 @@
 #define MOEC_RUNTIME_CUDA_BF16_CUH
 
 #include "runtime/cuda/kernels/mma.cuh"
-#include "runtime/cuda/kernels/quads.cuh"
+#include "runtime/cuda/kernels/pieces.cuh"
 
 #define MOEC_CUDA_BF16_STEP  MOEC_CUDA_WEIGHTS             /* places of k */
 #define MOEC_CUDA_BF16_PITCH (MOEC_CUDA_BF16_STEP / 2 + 4) /* words of a row of them */
@@ -120,102 +120,9 @@ __device__ static __forceinline__ void copy_inputs(const struct bf16_inputs<SHAP
 
 /* ---- weights ---- */
 
-/* Eight weights of a thread, of one block of a row: those of its quad (quads.cuh). */
-struct bf16_piece {
-    uint32_t row, block;
-    uint32_t at; /* where the block stands in shared memory */
-    bool is_there;
-};
-
-/* Their codes as memory has them, of any codec that is read by words. */
-struct bf16_codes {
-    uint32_t words[4];
-};
-
-/* Rows side by side, for dots: step after step a block further. Of two matrices, each has every other 8 rows
- * of the tile. */
-template <class SHAPE, uint32_t MATRICES> struct bf16_rows {
-    static constexpr uint32_t n_own = SHAPE::n_own, n_matrix = MATRICES;
-    uint32_t first; /* row of a matrix */
-
-    __device__ __forceinline__ struct bf16_piece piece(uint32_t i, uint32_t step,
-                                                       const struct moec_cuda_matrix &matrix) const
-    {
-        const uint32_t which = i / (n_own / MATRICES), at = i % (n_own / MATRICES);
-        const uint32_t own = (at * MOEC_CUDA_BLOCK + threadIdx.x) / MOEC_CUDA_QUAD;
-        const uint32_t row = (own / 8 * MATRICES + which) * 8 + own % 8;
-        return {first + own, step, row * MOEC_CUDA_BF16_PITCH, first + own < matrix.rows};
-    }
-};
-
-/* Columns side by side, for weighted sums: step after step 32 rows further. */
-template <class SHAPE> struct bf16_columns {
-    static constexpr uint32_t n_own = SHAPE::n_own, n_matrix = 1;
-    uint32_t first_block;
-
-    __device__ __forceinline__ struct bf16_piece piece(uint32_t i, uint32_t step,
-                                                       const struct moec_cuda_matrix &matrix) const
-    {
-        constexpr uint32_t n_blocks = SHAPE::rows / MOEC_CUDA_WEIGHTS;
-        const uint32_t own = (i * MOEC_CUDA_BLOCK + threadIdx.x) / MOEC_CUDA_QUAD;
-        const uint32_t k = own / n_blocks, row = step * MOEC_CUDA_BF16_STEP + k,
-                       block = first_block + own % n_blocks;
-        return {row, block, k * SHAPE::column_pitch + own % n_blocks * (MOEC_CUDA_WEIGHTS / 2),
-                row < matrix.rows && block * MOEC_CUDA_WEIGHTS < matrix.columns};
-    }
-};
-
-/* What a block of threads reads: one matrix, or two of as many rows. */
-template <class LAYOUT> struct bf16_weights {
-    const struct moec_cuda_matrix *matrices[LAYOUT::n_matrix];
-    LAYOUT layout;
-    struct bf16_codes codes[LAYOUT::n_own];
-};
-
-template <class LAYOUT>
-__device__ static __forceinline__ const struct moec_cuda_matrix &
-matrix_of(const struct bf16_weights<LAYOUT> &weights, uint32_t i)
-{
-    if (LAYOUT::n_matrix == 1 || i < LAYOUT::n_own / LAYOUT::n_matrix)
-        return *weights.matrices[0];
-    return *weights.matrices[LAYOUT::n_matrix - 1];
-}
-
-/* Whether a block's codes are read by words, ahead of time. */
-template <int CODEC>
-__device__ static __forceinline__ bool is_ahead(const struct moec_cuda_matrix &matrix, uint32_t block)
-{
-    return quad_traits<CODEC>::has_words && alignment_of(matrix) != 1 &&
-           (block + 1) * MOEC_CUDA_WEIGHTS <= matrix.columns;
-}
-
-template <int CODEC, class LAYOUT>
-__device__ static __forceinline__ void load_pieces_of(struct bf16_weights<LAYOUT> &weights, uint32_t step)
-{
-    if constexpr (quad_traits<CODEC>::has_words) {
-#pragma unroll
-        for (uint32_t i = 0; i < LAYOUT::n_own; i++) {
-            const struct moec_cuda_matrix &matrix = matrix_of(weights, i);
-            const struct bf16_piece piece = weights.layout.piece(i, step, matrix);
-            const uint8_t *at =
-                matrix.data + piece.row * matrix.stride_bytes + (size_t)piece.block * block_bytes<CODEC>();
-            struct quad_block<CODEC> quad;
-            if (matrix.codec != CODEC || !piece.is_there || !is_ahead<CODEC>(matrix, piece.block))
-                continue;
-            if (alignment_of(matrix) == 4)
-                load_codes_of_quad<CODEC, 4>(at, lane_of_quad(), quad);
-            else
-                load_codes_of_quad<CODEC, 2>(at, lane_of_quad(), quad);
-#pragma unroll
-            for (int word = 0; word < quad_traits<CODEC>::n_words; word++)
-                weights.codes[i].words[word] = quad.words[word];
-        }
-    }
-}
-
 /* Weights of a quad, rounded, to their places of a block. */
 template <typename WORDS>
-__device__ static __forceinline__ void put_weights(const float w[2][MOEC_CUDA_QUAD], uint32_t at,
+__device__ static __forceinline__ void put_rounded(const float w[2][MOEC_CUDA_QUAD], uint32_t at,
                                                    WORDS &words)
 {
 #pragma unroll
@@ -231,99 +138,72 @@ __device__ static __forceinline__ void put_weights(const float w[2][MOEC_CUDA_QU
     }
 }
 
-template <typename WORDS> __device__ static __forceinline__ void put_zeros(uint32_t at, WORDS &words)
+template <typename WORDS>
+__device__ static __forceinline__ void put_two_rounded(const float low[2], const float high[2], uint32_t lane,
+                                                       uint32_t at, WORDS &words)
 {
-    const float w[2][MOEC_CUDA_QUAD] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
-    put_weights(w, at, words);
-}
-
-/* Four weights of any codec, of a block that ends after n: of a lane and the next, of both halves. */
-template <int CODEC, typename WORDS>
-__device__ static __forceinline__ void put_lanes(const struct moec_cuda_matrix &matrix, struct coded_row &row,
-                                                 uint32_t block, uint32_t n, uint32_t lane, uint32_t at,
-                                                 WORDS &words)
-{
-    float low[2], high[2];
-    decode_pair<CODEC>(matrix, row, block, n, lane, low);
-    decode_pair<CODEC>(matrix, row, block, n, lane + 1, high);
     words[at + lane / 2] = bf16_word(low[0], high[0]);
     words[at + MOEC_CUDA_LANES / 2 + lane / 2] = bf16_word(low[1], high[1]);
 }
 
-/* Blocks that were not read ahead: of codecs without words, and at ends of rows. */
-template <int CODEC, class LAYOUT, typename WORDS>
-__device__ static __forceinline__ void put_others(const struct bf16_weights<LAYOUT> &weights, uint32_t step,
-                                                  uint32_t base, WORDS &words)
-{
-#pragma unroll 1
-    for (uint32_t i = 0; i < LAYOUT::n_own; i++) {
-        const struct moec_cuda_matrix &matrix = matrix_of(weights, i);
-        const struct bf16_piece piece = weights.layout.piece(i, step, matrix);
-        if (matrix.codec != CODEC || (piece.is_there && is_ahead<CODEC>(matrix, piece.block)))
-            continue;
-        if (!piece.is_there) {
-            put_zeros(base + piece.at, words);
-            continue;
-        }
-        const uint32_t left = matrix.columns - piece.block * MOEC_CUDA_WEIGHTS;
-        struct coded_row row = row_begin<CODEC>(matrix, piece.row);
-#pragma unroll 1
-        for (uint32_t lane = lane_of_quad(); lane < lane_of_quad() + MOEC_CUDA_QUAD; lane += 2)
-            put_lanes<CODEC>(matrix, row, piece.block, left < MOEC_CUDA_WEIGHTS ? left : MOEC_CUDA_WEIGHTS,
-                             lane, base + piece.at, words);
+/* Rows side by side, for dots: step after step a block further. Of two matrices, each has every other 8 rows
+ * of the tile. */
+template <class SHAPE, uint32_t MATRICES> struct bf16_rows {
+    static constexpr uint32_t n_own = SHAPE::n_own, n_matrix = MATRICES;
+    uint32_t first; /* row of a matrix */
+
+    template <typename WORDS>
+    __device__ static __forceinline__ void put(const float w[2][MOEC_CUDA_QUAD], uint32_t at, WORDS &words)
+    {
+        put_rounded(w, at, words);
     }
-}
 
-template <int CODEC, class LAYOUT, typename WORDS>
-__device__ static __forceinline__ void put_pieces_of(const struct bf16_weights<LAYOUT> &weights,
-                                                     uint32_t step, uint32_t base, WORDS &words)
-{
-    if constexpr (quad_traits<CODEC>::has_words) {
-#pragma unroll
-        for (uint32_t i = 0; i < LAYOUT::n_own; i++) {
-            const struct moec_cuda_matrix &matrix = matrix_of(weights, i);
-            const struct bf16_piece piece = weights.layout.piece(i, step, matrix);
-            struct quad_block<CODEC> quad;
-            float w[2][MOEC_CUDA_QUAD];
-            if (matrix.codec != CODEC || !piece.is_there || !is_ahead<CODEC>(matrix, piece.block))
-                continue;
-#pragma unroll
-            for (int word = 0; word < quad_traits<CODEC>::n_words; word++)
-                quad.words[word] = weights.codes[i].words[word];
-            if (quad_traits<CODEC>::is_int)
-                load_scales<CODEC>(matrix, row_begin<CODEC>(matrix, piece.row), piece.block, quad);
-            decode_quad<CODEC>(quad, w);
-            put_weights(w, base + piece.at, words);
-        }
+    template <typename WORDS>
+    __device__ static __forceinline__ void put_two(const float low[2], const float high[2], uint32_t lane,
+                                                   uint32_t at, WORDS &words)
+    {
+        put_two_rounded(low, high, lane, at, words);
     }
-    put_others<CODEC>(weights, step, base, words);
-}
 
-/* The codec of a matrix, or NO_CODEC where another one before has it. */
-#define NO_CODEC 0xffu
-template <class LAYOUT>
-__device__ static __forceinline__ uint8_t codec_of(const struct bf16_weights<LAYOUT> &weights, uint32_t m)
-{
-    const uint8_t codec = weights.matrices[0]->codec, last = weights.matrices[LAYOUT::n_matrix - 1]->codec;
-    return m == 0 ? codec : last != codec ? last : NO_CODEC;
-}
+    __device__ __forceinline__ struct coded_piece piece(uint32_t i, uint32_t step,
+                                                        const struct moec_cuda_matrix &matrix) const
+    {
+        const uint32_t which = i / (n_own / MATRICES), at = i % (n_own / MATRICES);
+        const uint32_t own = (at * MOEC_CUDA_BLOCK + threadIdx.x) / MOEC_CUDA_QUAD;
+        const uint32_t row = (own / 8 * MATRICES + which) * 8 + own % 8;
+        return {first + own, step, row * MOEC_CUDA_BF16_PITCH, first + own < matrix.rows};
+    }
+};
 
-template <class LAYOUT>
-__device__ static __forceinline__ void load_weights(struct bf16_weights<LAYOUT> &weights, uint32_t step)
-{
-#pragma unroll 1
-    for (uint32_t m = 0; m < LAYOUT::n_matrix; m++)
-        FOR_CODEC(codec_of(weights, m), (load_pieces_of<CODEC>(weights, step)))
-}
+/* Columns side by side, for weighted sums: step after step 32 rows further. */
+template <class SHAPE> struct bf16_columns {
+    static constexpr uint32_t n_own = SHAPE::n_own, n_matrix = 1;
+    uint32_t first_block;
 
-template <class LAYOUT, typename WORDS>
-__device__ static __forceinline__ void put_weights_of(const struct bf16_weights<LAYOUT> &weights,
-                                                      uint32_t step, uint32_t base, WORDS &words)
-{
-#pragma unroll 1
-    for (uint32_t m = 0; m < LAYOUT::n_matrix; m++)
-        FOR_CODEC(codec_of(weights, m), (put_pieces_of<CODEC>(weights, step, base, words)))
-}
+    template <typename WORDS>
+    __device__ static __forceinline__ void put(const float w[2][MOEC_CUDA_QUAD], uint32_t at, WORDS &words)
+    {
+        put_rounded(w, at, words);
+    }
+
+    template <typename WORDS>
+    __device__ static __forceinline__ void put_two(const float low[2], const float high[2], uint32_t lane,
+                                                   uint32_t at, WORDS &words)
+    {
+        put_two_rounded(low, high, lane, at, words);
+    }
+
+    __device__ __forceinline__ struct coded_piece piece(uint32_t i, uint32_t step,
+                                                        const struct moec_cuda_matrix &matrix) const
+    {
+        constexpr uint32_t n_blocks = SHAPE::rows / MOEC_CUDA_WEIGHTS;
+        const uint32_t own = (i * MOEC_CUDA_BLOCK + threadIdx.x) / MOEC_CUDA_QUAD;
+        const uint32_t k = own / n_blocks, row = step * MOEC_CUDA_BF16_STEP + k,
+                       block = first_block + own % n_blocks;
+        return {row, block, k * SHAPE::column_pitch + own % n_blocks * (MOEC_CUDA_WEIGHTS / 2),
+                row < matrix.rows && block * MOEC_CUDA_WEIGHTS < matrix.columns};
+    }
+};
 
 /* ---- tiles ---- */
 
@@ -362,7 +242,7 @@ __device__ static __forceinline__ void multiply_step(INPUTS &inputs, WEIGHTS &we
 /* Sums over the places of the inputs. Shared memory: twice the shape's words of inputs and of weights. */
 template <class SHAPE, bool BY_COLUMNS, class LAYOUT, typename INPUT_WORDS, typename WEIGHT_WORDS>
 __device__ static __forceinline__ void
-multiply(struct bf16_weights<LAYOUT> &weights, const struct bf16_inputs<SHAPE> &inputs,
+multiply(struct coded_pieces<LAYOUT> &weights, const struct bf16_inputs<SHAPE> &inputs,
          INPUT_WORDS &input_words, WEIGHT_WORDS &weight_words, struct bf16_sums<SHAPE> &sums)
 {
     const uint32_t n_steps = moec_cuda_blocks(inputs.n, MOEC_CUDA_BF16_STEP);
@@ -371,12 +251,12 @@ multiply(struct bf16_weights<LAYOUT> &weights, const struct bf16_inputs<SHAPE> &
     for (uint32_t next = 0; next <= n_steps; next++) { /* the step that comes, behind the one at work */
         if (next < n_steps) {
             copy_inputs<SHAPE>(inputs, next, input_words);
-            load_weights(weights, next);
+            load_pieces(weights, next);
         }
         if (next > 0)
             multiply_step<SHAPE, BY_COLUMNS>(input_words, weight_words, (next - 1) % 2, sums);
         if (next < n_steps)
-            put_weights_of(weights, next, next % 2 * SHAPE::weight_words, weight_words);
+            put_pieces(weights, next, next % 2 * SHAPE::weight_words, weight_words);
         copies_finish();
         __syncthreads();
     }

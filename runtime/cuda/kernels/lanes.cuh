@@ -37,7 +37,24 @@ __device__ static __forceinline__ float lanes_sum(float lane)
     return lane;
 }
 
-/* The same of the largest, as the scalar set compares: the later one only where it is greater. */
+/* The sums of N values of each lane, a share of them in each: lane l has those of values l N / 16 .. (l + 1)
+ * N / 16 - 1, as its first ones. */
+template <uint32_t N, uint32_t WIDTH = MOEC_CUDA_LANES / 2>
+__device__ static __forceinline__ void lanes_sums(float *values)
+{
+    const uint32_t mask = half_mask();
+    const bool is_upper = (lane_of_half() & WIDTH) != 0;
+#pragma unroll
+    for (uint32_t i = 0; i < N / 2; i++) {
+        const float own = is_upper ? values[N / 2 + i] : values[i],
+                    other = is_upper ? values[i] : values[N / 2 + i];
+        values[i] = own + __shfl_xor_sync(mask, other, (int)WIDTH);
+    }
+    if constexpr (WIDTH > 1)
+        lanes_sums<N / 2, WIDTH / 2>(values);
+}
+
+/* The same tree of the largest, as the scalar set compares: the later one only where it is greater. */
 __device__ static __forceinline__ float lanes_max(float lane)
 {
     const uint32_t mask = half_mask();

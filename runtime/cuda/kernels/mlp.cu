@@ -1,9 +1,10 @@
 /* MLPs over the rows that are given to each: routed experts at work, shared experts, dense MLPs. First what
  * the down projections read, a half warp for some neurons and rows; then their weighted sums, a half warp for
- * a block of columns. With few rows chunks of neurons are summed side by side, and added in order afterwards.
- */
+ * a block of columns. With few rows chunks of neurons are summed side by side, and added in order afterwards;
+ * jobs of many rows are computed by tiles (tiles.cuh). */
 #include "runtime/cuda/kernels/bf16.h"
 #include "runtime/cuda/kernels/neurons.cuh"
+#include "runtime/cuda/kernels/tiles.cuh"
 
 #define MANY_ROWS    8 /* tokens of a half warp, with more than MOEC_CUDA_FEW */
 #define MANY_NEURONS 2
@@ -68,7 +69,7 @@ __global__ static void activate_kernel(struct moec_cuda_mlp mlp)
     const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
     const uint32_t neuron = (blockIdx.x * MOEC_CUDA_HALVES + half_of_block()) * MANY_NEURONS,
                    first = blockIdx.y * MANY_ROWS;
-    if (neuron >= mlp.n_ff || first >= job.n)
+    if (neuron >= mlp.n_ff || first >= job.n || job.n > MOEC_CUDA_MLP_SOME)
         return;
     uint32_t neurons[MANY_NEURONS];
     struct token_rows<MANY_ROWS> x;
@@ -114,7 +115,7 @@ sum_kernel(struct moec_cuda_mlp mlp)
 {
     const struct moec_cuda_mlp_job &job = mlp.jobs[blockIdx.z];
     const uint32_t block = blockIdx.x * MOEC_CUDA_HALVES + half_of_block(), first = blockIdx.y * MANY_ROWS;
-    if (block * MOEC_CUDA_WEIGHTS >= mlp.n_embd || first >= job.n)
+    if (block * MOEC_CUDA_WEIGHTS >= mlp.n_embd || first >= job.n || job.n > MOEC_CUDA_MLP_SOME)
         return;
     const struct summed_rows neurons = {0, mlp.n_ff, job.down_bias};
     const uint32_t padded = (mlp.n_embd + MOEC_CUDA_LANES - 1) / MOEC_CUDA_LANES * MOEC_CUDA_LANES;
@@ -204,6 +205,12 @@ __global__ static void scatter_kernel(struct moec_cuda_scatter scatter)
 
 /* ---- launches ---- */
 
+/* Blocks of MANY_ROWS that a job has at most which is not computed by tiles. */
+static uint32_t blocks_of_rows(const struct moec_cuda_mlp &mlp)
+{
+    return moec_cuda_blocks(mlp.most < MOEC_CUDA_MLP_SOME ? mlp.most : MOEC_CUDA_MLP_SOME, MANY_ROWS);
+}
+
 static void activate(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &mlp)
 {
     if (mlp.most <= MOEC_CUDA_FEW) {
@@ -211,8 +218,8 @@ static void activate(struct moec_gpu_stream *stream, const struct moec_cuda_mlp 
         MOEC_CUDA_LAUNCH(activate_few_kernel, grid, stream, mlp);
         return;
     }
-    const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_HALVES * MANY_NEURONS),
-                    moec_cuda_blocks(mlp.most, MANY_ROWS), mlp.n_jobs);
+    const dim3 grid(moec_cuda_blocks(mlp.n_ff, MOEC_CUDA_HALVES * MANY_NEURONS), blocks_of_rows(mlp),
+                    mlp.n_jobs);
     MOEC_CUDA_LAUNCH(activate_kernel, grid, stream, mlp);
 }
 
@@ -220,7 +227,7 @@ static void add_up(struct moec_gpu_stream *stream, const struct moec_cuda_mlp &m
 {
     const uint32_t n_blocks = moec_cuda_blocks(mlp.n_embd, MOEC_CUDA_WEIGHTS * MOEC_CUDA_HALVES);
     if (mlp.most > MOEC_CUDA_FEW || mlp.partials == NULL) {
-        const dim3 grid(n_blocks, moec_cuda_blocks(mlp.most, MANY_ROWS), mlp.n_jobs);
+        const dim3 grid(n_blocks, blocks_of_rows(mlp), mlp.n_jobs);
         MOEC_CUDA_LAUNCH(sum_kernel, grid, stream, mlp);
         return;
     }
@@ -240,6 +247,8 @@ extern "C" void moec_cuda_mlp_run(struct moec_gpu_stream *stream, const struct m
     }
     activate(stream, *mlp);
     add_up(stream, *mlp);
+    if (mlp->most > MOEC_CUDA_MLP_SOME)
+        moec_cuda_mlp_tiles(stream, *mlp);
 }
 
 extern "C" void moec_cuda_marking_run(struct moec_gpu_stream *stream, const struct moec_cuda_marking *marking)

@@ -63,36 +63,32 @@ __global__ static void vector_kernel(struct moec_cuda_product product)
 }
 
 /* A tile of rows and tokens, a block. */
-__global__ static void tile_kernel(struct moec_cuda_product product)
+__global__ static void __launch_bounds__(MOEC_CUDA_BLOCK, MOEC_CUDA_TILES_AT_ONCE)
+    tile_kernel(struct moec_cuda_product product)
 {
     MOEC_CUDA_SHARED(float, weights, 2 * MOEC_CUDA_TILE_FLOATS);
     const uint32_t row = blockIdx.x * MOEC_CUDA_TILE_ROWS,
-                   token = (blockIdx.y * MOEC_CUDA_HALVES + half_of_block()) * MOEC_CUDA_TILE_TOKENS;
+                   token = blockIdx.y * MOEC_CUDA_TILE_TOKENS + half_of_block() * MOEC_CUDA_TILE_OWN;
     const uint32_t first_row = product.first_row + blockIdx.z * product.row_step;
     const size_t batch = blockIdx.z;
-    struct token_rows<MOEC_CUDA_TILE_TOKENS> x;
-    float acc[MOEC_CUDA_TILE_ROWS][MOEC_CUDA_TILE_TOKENS];
+    struct token_rows<MOEC_CUDA_TILE_OWN> x;
+    float sums[MOEC_CUDA_TILE_OWN];
 #pragma unroll
-    for (uint32_t t = 0; t < MOEC_CUDA_TILE_TOKENS; t++) {
+    for (uint32_t t = 0; t < MOEC_CUDA_TILE_OWN; t++) {
         const uint32_t at = token + t < product.n_tok ? token + t : product.n_tok - 1;
         x.at[t] = product.x + batch * product.x_step + at * product.x_stride;
-#pragma unroll
-        for (uint32_t r = 0; r < MOEC_CUDA_TILE_ROWS; r++)
-            acc[r][t] = 0;
     }
-    FOR_CODEC(product.matrix.codec, (dot_tile<CODEC>(product.matrix, first_row + row,
-                                                     first_row + product.n_rows - 1, x, weights, acc)))
+    dot_tile(product.matrix, first_row + row, x, token < product.n_tok, weights, sums);
+    const uint32_t r = row + lane_of_half();
+    const size_t at = batch * product.y_step + r;
+    if (r >= product.n_rows)
+        return;
+    const float bias = product.bias != NULL ? product.bias[at] : 0;
 #pragma unroll
-    for (uint32_t i = 0; i < MOEC_CUDA_TILE_ROWS * MOEC_CUDA_TILE_TOKENS; i++) {
-        const uint32_t r = row + i / MOEC_CUDA_TILE_TOKENS, t = token + i % MOEC_CUDA_TILE_TOKENS;
-        if (i % MOEC_CUDA_LANES != lane_of_half() || r >= product.n_rows || t >= product.n_tok)
-            continue;
-        const size_t at = batch * product.y_step + r;
-        float value = acc[i / MOEC_CUDA_TILE_TOKENS][i % MOEC_CUDA_TILE_TOKENS];
-        if (product.bias != NULL)
-            value = value + product.bias[at];
-        sink_output(product, value, row_of(product.y, t) + at);
-    }
+    for (uint32_t t = 0; t < MOEC_CUDA_TILE_OWN; t++)
+        if (token + t < product.n_tok)
+            sink_output(product, product.bias != NULL ? sums[t] + bias : sums[t],
+                        row_of(product.y, token + t) + at);
 }
 
 static uint32_t batches(uint32_t n)
@@ -121,7 +117,7 @@ extern "C" void moec_cuda_product_run(struct moec_gpu_stream *stream, const stru
         return;
     }
     const dim3 grid(moec_cuda_blocks(product->n_rows, MOEC_CUDA_TILE_ROWS),
-                    moec_cuda_blocks(product->n_tok, MOEC_CUDA_HALVES * MOEC_CUDA_TILE_TOKENS), n_batch);
+                    moec_cuda_blocks(product->n_tok, MOEC_CUDA_TILE_TOKENS), n_batch);
     MOEC_CUDA_LAUNCH(tile_kernel, grid, stream, *product);
 }
 
