@@ -13,7 +13,8 @@
 #define CLI_ROUTE_OPTIONS(flags)                                                                              \
     {"route", 0, "HOW", NULL,                                                                                 \
      "Let tokens take other experts than the router's, which changes the output:\n"                           \
-     "cache-prior:L\tprefer those in a logical cache, by L of the router's range\n"                           \
+     "cache-prior:L\tprefer those in a logical cache, by L of the router's range: the text's average, or "        \
+     "with :calibrated or :own calibration's or the token's\n"                                                 \
      "max-rank:M\tthose in the cache among the router's M best come first\n"                                  \
      "cumsum:P\tthe same among as many as make up the share P\n"                                              \
      "prune:N\tthe router's N best alone\n"                                                                   \

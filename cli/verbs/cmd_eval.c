@@ -136,12 +136,11 @@ static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, str
     if (job->route.prefill.kind != MOEC_PREFILL_SAME)
         *n_prompt = moec_prefill_window(config);
     MOEC_TRY(read_tuned(job, n_prompt, err));
-    if (job->source.bundle != NULL)
-        moec_route_know_frequency(&job->route, config, &job->source.bundle->paths);
+    const struct moec_path_table *paths = job->source.bundle != NULL ? &job->source.bundle->paths : NULL;
+    moec_route_know_frequency(&job->route, config, paths);
+    MOEC_TRY(moec_route_know_ranges(&job->route, config, paths, job->source.path, err));
     if (cli_has(job->args, "cache-start") && strcmp(cli_text(job->args, "cache-start"), "frequency") == 0)
-        MOEC_TRY(moec_route_start_frequent(&job->route, config,
-                                           job->source.bundle != NULL ? &job->source.bundle->paths : NULL,
-                                           job->source.path, err));
+        MOEC_TRY(moec_route_start_frequent(&job->route, config, paths, job->source.path, err));
     MOEC_TRY(cli_u32(job->args, "low-bits", 1, 16, &low_bits, err));
     if (moec_route_takes_low(&job->route))
         MOEC_TRY(moec_source_serve_low(&job->source, are_tuned(job) ? job->tuned.low_bits : low_bits, err));

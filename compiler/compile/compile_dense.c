@@ -3,7 +3,9 @@
 #include "formats/checkpoint/checkpoint_chat.h"
 #include "profiler/evaluate/load_model.h"
 #include "profiler/routing/paths.h"
+#include "profiler/routing/router_study.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -43,6 +45,30 @@ static enum moec_status load_compiled(struct moec_compile_run *run, uint32_t bit
     return MOEC_OK;
 }
 
+/* Float ranges of a profile's study; nothing where it has none of this model's shape. */
+static enum moec_status take_ranges(const struct moec_profile *profile, struct moec_path_table *paths,
+                                    struct moec_error *err)
+{
+    const struct moec_study *study = moec_studies_find(&profile->studies, MOEC_ROUTER_RANGE_STUDY);
+    if (study == NULL || moec_study_count(study) != paths->n_layer)
+        return MOEC_OK;
+    for (uint32_t layer = 0; layer < paths->n_layer; layer++)
+        if (!(study->values[layer] >= 0 && study->values[layer] <= FLT_MAX))
+            return MOEC_OK;
+    MOEC_TRY(
+        moec_alloc((void **)&paths->ranges, paths->n_layer, sizeof *paths->ranges, "router ranges", err));
+    for (uint32_t layer = 0; layer < paths->n_layer; layer++)
+        paths->ranges[layer] = (float)study->values[layer];
+    return MOEC_OK;
+}
+
+enum moec_status moec_compile_take_paths(const struct moec_compile_run *run, uint64_t least_bytes,
+                                         struct moec_path_table *paths, struct moec_error *err)
+{
+    MOEC_TRY(moec_paths_prune(&run->profile->paths, least_bytes / 100, paths, err));
+    return take_ranges(run->profile, paths, err);
+}
+
 /* The path table may take 1 % of the bundle. What the bundle will weigh is not known before the search, but
  * never less than dense weights and every expert at 2 bits. */
 static enum moec_status prune_paths(struct moec_compile_run *run, struct moec_error *err)
@@ -51,7 +77,7 @@ static enum moec_status prune_paths(struct moec_compile_run *run, struct moec_er
     uint64_t least =
         run->compiled->dense.blob_bytes + (uint64_t)moec_config_moe_count(config) * config->n_expert *
                                               moec_record_layout_make(config, run->codecs[2]).n_bytes;
-    return moec_paths_prune(&run->profile->paths, least / 100, &run->paths, err);
+    return moec_compile_take_paths(run, least, &run->paths, err);
 }
 
 enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const struct moec_path_table *paths,
@@ -68,6 +94,7 @@ enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const st
     parts->tokenizer = moec_checkpoint_tokenizer(run->checkpoint);
     parts->chat = moec_checkpoint_chat(run->checkpoint);
     parts->paths = profile != NULL ? paths : NULL;
+    parts->router_ranges = profile != NULL ? paths->ranges : NULL;
     parts->has_sequence = profile != NULL;
     parts->routing = &routing;
     parts->codecs = run->codecs;

@@ -2,7 +2,6 @@
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_dense.h"
 #include "profiler/evaluate/load_model.h"
-#include "profiler/routing/paths.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -163,7 +162,7 @@ static enum moec_status prune_paths(struct moec_compile_run *run, struct moec_er
     const uint64_t n_experts = (uint64_t)moec_config_moe_count(config) * config->n_expert;
     const uint64_t least = smallest.blob_bytes + n_experts * moec_record_layout_make(config, codec).n_bytes;
     moec_dense_release(&smallest);
-    return moec_paths_prune(&run->profile->paths, least / 100, &run->own_dense.paths, err);
+    return moec_compile_take_paths(run, least, &run->own_dense.paths, err);
 }
 
 static enum moec_status make_bundle(struct moec_compile_run *run, uint64_t stored_bytes,

@@ -238,6 +238,12 @@ void moec_compile_dense_unbind(struct moec_compile_run *run);
 MOEC_WARN_UNUSED enum moec_status moec_compile_dense_choose(struct moec_compile_run *run,
                                                             struct moec_error *err);
 
+/* What a bundle of least_bytes or more keeps of the profile's paths, 1 % of it at most, and of its router
+ * ranges. Released with moec_path_table_release. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_take_paths(const struct moec_compile_run *run,
+                                                          uint64_t least_bytes, struct moec_path_table *paths,
+                                                          struct moec_error *err);
+
 /* Makes a bundle plan for parts whose dense weights, their cut and their size are given: the rest is the
  * run's. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_bundle_make(struct moec_compile_run *run,

@@ -55,6 +55,8 @@ void moec_section_set_name(struct moec_section *section)
         (void)snprintf(section->name, capacity, "record parts");
     else if (section->kind == MOEC_SECTION_PREDICTOR)
         (void)snprintf(section->name, capacity, "predictor");
+    else if (section->kind == MOEC_SECTION_ROUTER_RANGES)
+        (void)snprintf(section->name, capacity, "router ranges");
     else if (section->kind == MOEC_SECTION_DECISIONS)
         (void)snprintf(section->name, capacity, "decisions");
     else if (is_known_kind(section->kind))
@@ -451,6 +453,19 @@ static enum moec_status open_paths(struct moec_bundle *bundle, struct moec_error
     return MOEC_OK;
 }
 
+static enum moec_status open_ranges(struct moec_bundle *bundle, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_ROUTER_RANGES, false, &bytes, &n, err));
+    if (bytes == NULL)
+        return MOEC_OK;
+    const enum moec_status status = moec_router_ranges_decode(
+        bytes, n, moec_config_moe_count(&bundle->config), &bundle->paths.ranges, err);
+    free(bytes);
+    return status;
+}
+
 static enum moec_status open_routing(struct moec_bundle *bundle, struct moec_error *err)
 {
     uint8_t *bytes = NULL;
@@ -644,6 +659,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(check_predictor(bundle, err));
     MOEC_TRY_OUT(open_tokenizer(bundle, err));
     MOEC_TRY_OUT(open_paths(bundle, err));
+    MOEC_TRY_OUT(open_ranges(bundle, err));
     MOEC_TRY_OUT(open_routing(bundle, err));
     MOEC_TRY_OUT(open_dense_table(bundle, err));
     MOEC_TRY_OUT(open_levels(bundle, err));

@@ -18,7 +18,7 @@ struct planned_section {
     uint64_t stored_bytes;
 };
 
-#define MAX_PLANNED 10 /* kinds before the record sections */
+#define MAX_PLANNED 12 /* kinds before the record sections */
 
 struct moec_bundle_plan {
     struct moec_config config;
@@ -162,6 +162,12 @@ static enum moec_status plan_statistics(struct moec_bundle_plan *plan, const str
                 config->top_k);
         MOEC_TRY(moec_path_table_encode(paths, &content, &n, err));
         MOEC_TRY(plan_compressed(plan, MOEC_SECTION_PATHS, content, n, err));
+    }
+    if (parts->router_ranges != NULL) {
+        void *content = NULL;
+        MOEC_TRY(moec_alloc(&content, moec_router_ranges_bytes(plan->n_layer), 1, "router ranges", err));
+        moec_router_ranges_encode(parts->router_ranges, plan->n_layer, content);
+        plan_plain(plan, MOEC_SECTION_ROUTER_RANGES, content, moec_router_ranges_bytes(plan->n_layer));
     }
     if (parts->routing != NULL && parts->routing->activations != NULL) {
         void *content = NULL;

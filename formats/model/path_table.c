@@ -4,6 +4,7 @@
 #include "formats/base/memory.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #define PROBABILITY_ONE 65535.0f
@@ -19,6 +20,7 @@ void moec_path_table_release(struct moec_path_table *table)
     free(table->keys);
     free(table->values);
     free(table->frequency);
+    free(table->ranges);
     *table = (struct moec_path_table){0};
 }
 
@@ -276,4 +278,40 @@ enum moec_status moec_path_table_decode(const uint8_t *bytes, size_t n_bytes, st
 out:
     moec_path_table_release(&t);
     return status;
+}
+
+/* ---- router ranges ---- */
+
+#define RANGES_VERSION 1u
+
+void moec_router_ranges_encode(const float *ranges, uint32_t n_layer, uint8_t *bytes)
+{
+    moec_put_u32(bytes, RANGES_VERSION);
+    moec_put_u32(bytes + 4, n_layer);
+    for (uint32_t layer = 0; layer < n_layer; layer++)
+        moec_put_f32(bytes + moec_router_ranges_bytes(layer), ranges[layer]);
+}
+
+enum moec_status moec_router_ranges_decode(const uint8_t *bytes, size_t n_bytes, uint32_t n_layer,
+                                           float **ranges, struct moec_error *err)
+{
+    float *read = NULL;
+    if (n_bytes >= 4 && moec_get_u32(bytes) != RANGES_VERSION)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "router ranges are of version %u, expected %u",
+                         moec_get_u32(bytes), RANGES_VERSION);
+    if (n_bytes != moec_router_ranges_bytes(n_layer) || moec_get_u32(bytes + 4) != n_layer)
+        return moec_fail(err, MOEC_ERR_FORMAT, "router ranges have %zu bytes, expected %zu for %u MoE layers",
+                         n_bytes, moec_router_ranges_bytes(n_layer), n_layer);
+    MOEC_TRY(moec_alloc((void **)&read, n_layer, sizeof *read, "router ranges", err));
+    for (uint32_t layer = 0; layer < n_layer; layer++) {
+        read[layer] = moec_get_f32(bytes + moec_router_ranges_bytes(layer));
+        if (isfinite(read[layer]) && read[layer] >= 0)
+            continue;
+        const double wrong = read[layer];
+        free(read);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the router range of MoE layer %u is %g, expected 0 or more",
+                         layer, wrong);
+    }
+    *ranges = read;
+    return MOEC_OK;
 }

@@ -45,6 +45,10 @@ struct moec_path_table {
     /* (n_key, n_value), owned; by falling probability, ties to the lower index */
     struct moec_path_value *values;
     struct moec_path_value *frequency; /* (n_layer, n_expert), owned; by falling probability */
+    /* (n_layer), owned, not in the section "paths" but in one of its own: by how much the largest of what the
+     * router compares (runtime/policy/route.h) exceeds the smallest, mean over calibration (eq. 10 of
+     * arXiv:2412.00099). NULL = not measured. */
+    float *ranges;
 };
 
 void moec_path_table_release(struct moec_path_table *table);
@@ -72,4 +76,16 @@ MOEC_WARN_UNUSED enum moec_status moec_path_table_encode(const struct moec_path_
 MOEC_WARN_UNUSED enum moec_status moec_path_table_decode(const uint8_t *bytes, size_t n_bytes,
                                                          struct moec_path_table *table,
                                                          struct moec_error *err);
+
+/* The section "router ranges" of n_layer MoE layers: encode writes moec_router_ranges_bytes; what decode
+ * gives is owned by the caller. Errors: MOEC_ERR_FORMAT for another number of layers and for ranges below 0
+ * or not finite, MOEC_ERR_UNSUPPORTED for another version. */
+static inline size_t moec_router_ranges_bytes(uint32_t n_layer)
+{
+    return 8 + (size_t)n_layer * 4;
+}
+void moec_router_ranges_encode(const float *ranges, uint32_t n_layer, uint8_t *bytes);
+MOEC_WARN_UNUSED enum moec_status moec_router_ranges_decode(const uint8_t *bytes, size_t n_bytes,
+                                                            uint32_t n_layer, float **ranges,
+                                                            struct moec_error *err);
 #endif

@@ -34,7 +34,7 @@ struct moec_router_study {
     uint64_t n_token, n_layer_token; /* in all, and those that the layer at work reads */
     uint32_t n_moe, n_listed;        /* S, experts kept of a prediction */
 
-    float *input, *margins, *norms; /* traces of one batch */
+    float *input, *margins, *ranges, *norms; /* traces of one batch */
     float *gate_input; /* what the router reads: `input`, or own_gate_input where that is not NULL */
     float *own_gate_input;
     float *layer_margins, *sorted; /* (T) of one layer, and room to sort them */
@@ -45,7 +45,7 @@ struct moec_router_study {
     uint64_t sample_step; /* tokens in a stretch that gives one to the cosine */
     float *sample_input;  /* (tokens of the sample, stride): gate inputs of the layer before */
     struct moec_position_sample *samples; /* (tokens of the sample): those of the batch at work */
-    double cosine_sum;                    /* of one layer */
+    double cosine_sum, range_sum;         /* of one layer */
     uint64_t n_cosine;
 
     uint32_t next_window;
@@ -71,6 +71,7 @@ static enum moec_status allocate(struct moec_router_study *study, uint32_t max_t
         size_t item_bytes;
     } arrays[] = {
         {(void **)&study->margins, max_tokens, sizeof(float)},
+        {(void **)&study->ranges, max_tokens, sizeof(float)},
         {(void **)&study->norms, (uint64_t)max_tokens * study->config->top_k, sizeof(float)},
         {(void **)&study->layer_margins, study->n_token, sizeof(float)},
         {(void **)&study->sorted, study->n_token, sizeof(float)},
@@ -108,7 +109,7 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
     const uint64_t n_sample = n_token < MOEC_COSINE_TOKENS ? n_token : MOEC_COSINE_TOKENS;
     const uint64_t n_float =
         max_tokens *
-            ((config->own_norms || config->router_scales_input ? 2 : 1) * stride + config->top_k + 1) +
+            ((config->own_norms || config->router_scales_input ? 2 : 1) * stride + config->top_k + 2) +
         2 * n_token + n_sample * stride + moec_config_choices(config) * stride +
         n_thread * TILE_TOKENS * moec_lanes_padded(moec_config_choices(config));
     return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +
@@ -158,10 +159,10 @@ void moec_router_study_free(struct moec_router_study *study)
 {
     if (study == NULL)
         return;
-    void *const owned[] = {study->own_gate_input, study->input,  study->margins,      study->norms,
-                           study->layer_margins,  study->sorted, study->router,       study->scores,
-                           study->hits,           study->gate,   study->sample_input, study->predicted,
-                           study->samples};
+    void *const owned[] = {study->own_gate_input, study->input,         study->margins, study->norms,
+                           study->ranges,         study->layer_margins, study->sorted,  study->router,
+                           study->scores,         study->hits,          study->gate,    study->sample_input,
+                           study->predicted,      study->samples};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     moec_up_study_free(study->up);
@@ -179,6 +180,7 @@ void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_tr
     trace->input = study->input;
     trace->gate_input = study->own_gate_input;
     trace->margins = study->margins;
+    trace->ranges = study->ranges;
     trace->rank_norms = study->norms;
 }
 
@@ -374,7 +376,7 @@ static void start_layer(struct moec_router_study *study, uint32_t ordinal)
     study->next_window = 0;
     study->n_layer_token = stack_tokens(study, ordinal);
     study->n_counted = study->n_top1 = study->n_counted_choice = 0;
-    study->cosine_sum = 0;
+    study->cosine_sum = study->range_sum = 0;
     study->n_cosine = 0;
 }
 
@@ -383,6 +385,7 @@ static void finish_layer(struct moec_router_study *study, uint32_t ordinal)
     const uint32_t n_expert = study->config->n_expert;
     moec_quantiles(study->layer_margins, study->sorted, study->n_layer_token, margin_quantiles, N_MARGIN,
                    study->results->margin + ordinal * N_MARGIN);
+    study->results->range[ordinal] = study->range_sum / (double)study->n_layer_token;
     if (ordinal + 1 == study->n_moe)
         finish_gate(study);
     moec_position_study_finish(study->positions, ordinal,
@@ -420,6 +423,8 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
                     add_choice(&study->gate[ordinal], weights[choice], study->norms[choice]);
         }
     }
+    for (uint32_t row = 0; row < n_rows; row++)
+        study->range_sum += study->ranges[row];
     memcpy(study->layer_margins + first_row, study->margins, n_rows * sizeof *study->margins);
     study->multiply_adds += (uint64_t)n_rows * k * study->config->n_embd;
     const uint32_t n_sample = compare_inputs(study, ordinal, first_row, n_rows);
@@ -444,6 +449,7 @@ enum moec_status moec_router_results_create(const struct moec_config *config,
         double **array;
         uint64_t n;
     } parts[] = {
+        {&results->range, n_moe},
         {&results->margin, n_moe * N_MARGIN},
         {&results->cosine, n_moe},
         {&results->gate_top1, n_moe},
@@ -488,6 +494,14 @@ enum moec_status moec_router_results_add(const struct moec_router_results *resul
     const struct moec_study_axis expert = {.name = "expert", .n = results->n_expert};
     const struct moec_study_axis weight = {.name = "gate_weight", .n = MOEC_GATE_BINS, .values = centres};
     const struct moec_study studies[] = {
+        {.name = MOEC_ROUTER_RANGE_STUDY,
+         .description =
+             "largest of what the router compares (logits of a softmax, else scores and bias) minus "
+             "the smallest, mean over tokens",
+         .source = "cache-conditional experts, eq. 10",
+         .n_axis = 1,
+         .axes = {layer},
+         .values = results->range},
         {.name = "routing/margin",
          .description = "router probability of rank k minus that of rank k + 1, quantiles over tokens",
          .n_axis = 2,

@@ -1,20 +1,25 @@
 /* What routers do on the windows of a profile: a study that listens to the sweep which traces routing.
  *
  * Measured for every MoE layer, on the original weights:
- *   routing/margin     router probability (softmax over all experts) of rank k minus that of rank k + 1,
- *                      quantiles over all tokens (profiler/common/quantiles.h): where it is small, a
- * perturbation of the router's input changes the choice next-layer gate    the experts that this layer's
- * router prefers when it is fed with the gate input (the normed hidden state) of the MoE layer before; recall
- * of the activated experts among the first k, k + 1, 2k, over the tokens of the certificate part, as the path
- * table's (HOBBIT III-C, Fig. 7(b); Fate 3.1, Table 1). Ties go to the lower index predict/gate_top1  share
- * of those tokens whose rank-1 expert is the first predicted predict/cosine     cosine similarity of the gate
- * inputs of this MoE layer and the next, mean over at most MOEC_COSINE_TOKENS tokens, one from each of equal
- * stretches (HOBBIT Fig. 7(a), "Next 1"; Fate Table 1, position 2) gate/output_norm   Euclidean norm of an
- * expert's unweighted output, relative to the layer's mean, by gate weight; gate/weighted_norm: the norm of
- * what it adds, weight times output (HOBBIT III-B, Fig. 5(a)) gate/correlation   Pearson's correlation of
- * gate weight and weighted norm over all choices of a layer; gate/output_correlation: of gate weight and
- * unweighted norm neurons/up_quantiles profiler/routing/up_study.h predict/positions
- * profiler/routing/position_study.h
+ *
+ * - routing/range: by how much the largest of what the router compares (runtime/policy/route.h) exceeds the
+ *   smallest, mean over all tokens (cache-conditional experts, eq. 10).
+ * - routing/margin: router probability (softmax over all experts) of rank k minus that of rank k + 1,
+ *   quantiles over all tokens (profiler/common/quantiles.h): where it is small, a perturbation of the
+ *   input changes the choice.
+ * - next-layer gate: the experts that this layer's router prefers when it is fed with the gate input (the
+ *   normed hidden state) of the MoE layer before; recall of the activated experts among the first k, k + 1,
+ *   2k, over the tokens of the certificate part, as the path table's (HOBBIT III-C, Fig. 7(b); Fate 3.1 and
+ *   Table 1). Ties go to the lower index.
+ * - predict/gate_top1: share of those tokens whose rank-1 expert is the first predicted.
+ * - predict/cosine: cosine similarity of the gate inputs of this MoE layer and the next, mean over at most
+ *   MOEC_COSINE_TOKENS tokens, one from each of equal stretches (HOBBIT Fig. 7(a), "Next 1"; Fate Table 1,
+ *   position 2).
+ * - gate/output_norm: Euclidean norm of an expert's unweighted output, relative to the layer's mean, by gate
+ *   weight; gate/weighted_norm: the norm of what it adds, weight times output (HOBBIT III-B, Fig. 5(a)).
+ * - gate/correlation: Pearson's correlation of gate weight and weighted norm over all choices of a layer;
+ *   gate/output_correlation: of gate weight and unweighted norm.
+ * - neurons/up_quantiles: profiler/routing/up_study.h; predict/positions: profiler/routing/position_study.h.
  *
  * Of an encoder-decoder model each stack is on its own: its first MoE layer has no gate before it, its last
  * none after it, and what is counted for each token is counted for those that the stack reads.
@@ -29,6 +34,8 @@
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 
+#define MOEC_ROUTER_RANGE_STUDY "routing/range" /* (S) */
+
 #define MOEC_COSINE_TOKENS  2048u
 #define MOEC_GATE_BINS      20 /* of gate weight, 0..1 */
 #define MOEC_GATE_BIN_WIDTH 0.05
@@ -38,6 +45,7 @@ struct moec_router_results {
     uint32_t n_moe, n_expert;
     double *values; /* (n_value), owned; the others point into it */
     uint64_t n_value;
+    double *range;              /* (S) */
     double *margin;             /* (S, quantile) */
     double *cosine, *gate_top1; /* (S) */
     /* (S, 3) for k, k + 1, 2k; NaN in the first row of a stack, which has no gate before it. */

@@ -64,26 +64,6 @@ static bool view_has(const struct moec_residents *self, uint32_t layer, uint32_t
     return expert >= view->state->n_expert || moec_route_state_has(view->state, view->layer, expert, false);
 }
 
-/* Fills what the router compares, and returns its range over the experts that may be chosen. */
-static float compare(const struct moec_config *config, const struct moec_decider *decider,
-                     const float *logits, const float *bias)
-{
-    const bool by_logits = bias == NULL && config->router_kind != MOEC_ROUTER_SIGMOID &&
-                           config->router_kind != MOEC_ROUTER_ROOT_SOFTPLUS;
-    float least = INFINITY, most = -INFINITY;
-    for (uint32_t e = 0; e < moec_config_choices(config); e++) {
-        float value = by_logits ? logits[e] : decider->scores[e] + (bias != NULL ? bias[e] : 0);
-        if (isnan(value))
-            value = -INFINITY;
-        decider->compared[e] = value;
-        if (!isfinite(value))
-            continue;
-        least = value < least ? value : least;
-        most = value > most ? value : most;
-    }
-    return most > least ? most - least : 0;
-}
-
 /* The layer's row of a table of records. */
 static const uint64_t *bytes_of_layer(const struct moec_config *config, const uint64_t *record_bytes,
                                       uint32_t layer)
@@ -102,6 +82,18 @@ struct row {
     struct moec_scored_token token;
 };
 
+/* What a prior is a share of. */
+static float range_of(const struct moec_route *route, const struct moec_config *config, uint32_t layer,
+                      const struct row *row)
+{
+    const int32_t ordinal = moec_config_moe_ordinal(config, layer);
+    if (route->range == MOEC_ROUTE_RANGE_OWN)
+        return row->range;
+    if (route->range == MOEC_ROUTE_RANGE_CALIBRATED && ordinal >= 0)
+        return route->ranges[ordinal];
+    return moec_route_state_range(row->span->route, row->span->route_layer, row->range);
+}
+
 /* Scores the token; row->token borrows the decider's arrays. */
 static void score_row(const struct moec_forward *forward, uint32_t layer, struct row *row)
 {
@@ -109,29 +101,31 @@ static void score_row(const struct moec_forward *forward, uint32_t layer, struct
     const struct moec_decider *decider = forward->decider;
     const struct moec_sequence_rows *span = row->span;
     const float *logits = decider->logits + row->row * decider->stride;
-    const float *bias = forward->model->layers[layer].router_choice_bias;
+    const struct moec_layer *weigher = &forward->model->layers[layer];
+    const float *bias = weigher->router_choice_bias;
     memcpy(decider->scores, logits, moec_config_choices(config) * sizeof(float));
     moec_router_score(config, forward->kernels, decider->scores);
     if (config->n_group > 0) {
         moec_router_group(config, decider->scores, bias, decider->bias);
         bias = decider->bias;
     }
-    row->range = compare(config, decider, logits, bias);
+    row->range = moec_router_compares_logits(config, weigher)
+                     ? moec_router_compare(config, logits, NULL, decider->compared)
+                     : moec_router_compare(config, decider->scores, bias, decider->compared);
     if (decider->route->kind == MOEC_ROUTE_CUMSUM) {
         memcpy(decider->shares, logits, moec_config_choices(config) * sizeof(float));
         moec_router_shares(config, forward->kernels, bias, decider->shares);
     }
     row->view = (struct view){{view_has}, span->route, span->route_layer};
-    row->token = (struct moec_scored_token){
-        .layer = layer,
-        .n_expert = moec_config_choices(config),
-        .top_k = config->top_k,
-        .scores = decider->scores,
-        .bias = bias,
-        .residents = &row->view.residents,
-        .compared = decider->compared,
-        .shares = decider->shares,
-        .range = moec_route_state_range(span->route, span->route_layer, row->range)};
+    row->token = (struct moec_scored_token){.layer = layer,
+                                            .n_expert = moec_config_choices(config),
+                                            .top_k = config->top_k,
+                                            .scores = decider->scores,
+                                            .bias = bias,
+                                            .residents = &row->view.residents,
+                                            .compared = decider->compared,
+                                            .shares = decider->shares,
+                                            .range = range_of(decider->route, config, layer, row)};
 }
 
 static void choose(const struct moec_forward *forward, const struct moec_choice *choice,
@@ -214,6 +208,8 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     struct row row = {.span = span, .at = at, .row = row_of_batch};
     score_row(forward, layer, &row);
     memset(skips, 0, config->top_k * sizeof *skips);
+    if (routing->ranges != NULL)
+        routing->ranges[row.row] = row.range;
     if (routing->margins != NULL)
         routing->margins[row.row] = moec_router_margin(&row.token);
     choose(forward, &choice, &row, experts, skips);

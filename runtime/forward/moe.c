@@ -111,6 +111,7 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
         .routing = {.experts = t->experts != NULL ? t->experts : scratch->experts,
                     .weights = t->weights != NULL ? t->weights : scratch->weights,
                     .margins = t->margins,
+                    .ranges = t->ranges,
                     .shared_gate = scratch->shared_gate},
         .inputs = inputs_of(forward, t),
         .hidden = hidden,

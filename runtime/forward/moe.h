@@ -17,6 +17,7 @@ struct moec_mlp_trace {
     uint32_t *experts;    /* (T, k): chosen experts in order of choice */
     float *weights;       /* (T, k): gate weights as applied; 0 or less of a choice that asks for none */
     float *margins;       /* (T): what the router compares (its probability), of rank k minus rank k + 1 */
+    float *ranges;        /* (T): the largest of what the router compares minus the smallest */
     float *input;         /* (T, stride): normed input of router and experts, or of experts alone where the
                              model has own_norms or router_scales_input */
     float *gate_input;    /* (T, stride): that of the router, only looked at where it is another */

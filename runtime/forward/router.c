@@ -106,6 +106,30 @@ void moec_router_by_token(const struct moec_forward *forward, const struct moec_
     }
 }
 
+bool moec_router_compares_logits(const struct moec_config *config, const struct moec_layer *layer)
+{
+    return layer->router_choice_bias == NULL && config->n_group == 0 &&
+           config->router_kind != MOEC_ROUTER_SIGMOID && config->router_kind != MOEC_ROUTER_ROOT_SOFTPLUS;
+}
+
+float moec_router_compare(const struct moec_config *config, const float *values, const float *bias,
+                          float *compared)
+{
+    float least = INFINITY, most = -INFINITY;
+    for (uint32_t e = 0; e < moec_config_choices(config); e++) {
+        float value = values[e] + (bias != NULL ? bias[e] : 0);
+        if (isnan(value))
+            value = -INFINITY;
+        if (compared != NULL)
+            compared[e] = value;
+        if (!isfinite(value))
+            continue;
+        least = value < least ? value : least;
+        most = value > most ? value : most;
+    }
+    return most > least ? most - least : 0;
+}
+
 static uint32_t token_of(const struct moec_sequences *sequences, uint32_t row)
 {
     const struct moec_sequence_rows *span = sequences->spans;
@@ -126,6 +150,9 @@ static void route(const struct router *router, const struct moec_router_scratch 
     uint32_t *experts = routing->experts + (size_t)token * k;
     bool skips[MOEC_MAX_TOP_K] = {false};
 
+    const bool by_logits = moec_router_compares_logits(config, router->layer);
+    if (routing->ranges != NULL && by_logits)
+        routing->ranges[token] = moec_router_compare(config, logits, NULL, NULL);
     moec_router_score(config, forward->kernels, logits);
     const float *bias = router->layer->router_choice_bias;
     if (config->n_group > 0) {
@@ -138,6 +165,8 @@ static void route(const struct router *router, const struct moec_router_scratch 
                                              .scores = logits,
                                              .bias = bias,
                                              .residents = forward->residents};
+    if (routing->ranges != NULL && !by_logits)
+        routing->ranges[token] = moec_router_compare(config, logits, bias, NULL);
     if (routing->margins != NULL)
         routing->margins[token] = moec_router_margin(&scored);
     if (router->layer->router_table.rows > 0)

@@ -29,7 +29,7 @@ struct moec_scored_token {
     const float
         *compared;       /* (n_expert): what the router ranks by, -INFINITY for experts that it leaves out */
     const float *shares; /* (n_expert): how much it leans to each; they sum to 1 */
-    float range;         /* of `compared`, averaged over the sequence so far */
+    float range;         /* of `compared`, by the route's way of averaging it */
 };
 
 struct moec_choice {

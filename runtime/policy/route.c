@@ -18,6 +18,23 @@ static const struct {
     [MOEC_ROUTE_PRUNE] = {"prune", "a number of experts", true},
 };
 
+static const char *const range_names[MOEC_ROUTE_RANGE_COUNT] = {
+    [MOEC_ROUTE_RANGE_RUNNING] = "running",
+    [MOEC_ROUTE_RANGE_CALIBRATED] = "calibrated",
+    [MOEC_ROUTE_RANGE_OWN] = "own",
+};
+
+static enum moec_status read_range(const char *text, struct moec_route *route, struct moec_error *err)
+{
+    for (uint8_t range = 0; range < MOEC_ROUTE_RANGE_COUNT; range++)
+        if (strcmp(text, range_names[range]) == 0) {
+            route->range = range;
+            return MOEC_OK;
+        }
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "route 'cache-prior' has the range '%s', expected running, calibrated or own", text);
+}
+
 static enum moec_status read_parameter(const char *text, uint8_t kind, struct moec_route *route,
                                        struct moec_error *err)
 {
@@ -25,7 +42,8 @@ static enum moec_status read_parameter(const char *text, uint8_t kind, struct mo
     const double value = *text != '\0' ? strtod(text, &end) : 0;
     const double most = kinds[kind].is_count ? MOEC_MAX_EXPERTS : 1;
     const double least = kinds[kind].is_count ? 1 : 0;
-    if (end == NULL || *end != '\0' || !(value >= least && value <= most) ||
+    const bool has_range = kind == MOEC_ROUTE_CACHE_PRIOR && end != NULL && *end == ':';
+    if (end == NULL || end == text || (*end != '\0' && !has_range) || !(value >= least && value <= most) ||
         (kinds[kind].is_count && value != floor(value)))
         return moec_fail(err, MOEC_ERR_USAGE, "route '%s' has the parameter '%s', expected %s",
                          kinds[kind].name, text, kinds[kind].parameter);
@@ -34,7 +52,7 @@ static enum moec_status read_parameter(const char *text, uint8_t kind, struct mo
     else
         route->share = (float)value;
     route->kind = kind;
-    return MOEC_OK;
+    return has_range ? read_range(end + 1, route, err) : MOEC_OK;
 }
 
 enum moec_status moec_route_read(const char *text, struct moec_route *route, struct moec_error *err)
@@ -50,10 +68,11 @@ enum moec_status moec_route_read(const char *text, struct moec_route *route, str
         if (kinds[kind].parameter != NULL && (text[length] == ':' || text[length] == '\0'))
             return read_parameter(text + length + (text[length] == ':'), (uint8_t)kind, route, err);
     }
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "there is no route '%s', expected cache-prior:SHARE, max-rank:EXPERTS, cumsum:SHARE, "
-                     "prune:EXPERTS or top-k",
-                     text);
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "there is no route '%s', expected cache-prior:SHARE[:RANGE], max-rank:EXPERTS, cumsum:SHARE, "
+        "prune:EXPERTS or top-k",
+        text);
 }
 
 enum moec_status moec_route_read_slots(const char *text, const struct moec_config *config, uint32_t *n_slots,
@@ -149,6 +168,21 @@ enum moec_status moec_route_start_frequent(struct moec_route *route, const struc
                          "the logical cache be empty at first",
                          path);
     route->initial = paths->frequency;
+    return MOEC_OK;
+}
+
+enum moec_status moec_route_know_ranges(struct moec_route *route, const struct moec_config *config,
+                                        const struct moec_path_table *paths, const char *path,
+                                        struct moec_error *err)
+{
+    if (route->kind != MOEC_ROUTE_CACHE_PRIOR || route->range != MOEC_ROUTE_RANGE_CALIBRATED)
+        return MOEC_OK;
+    if (!is_of_model(paths, config) || paths->ranges == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' does not know the ranges of its routers: compile it with a profile, or take "
+                         "cache-prior:%g:running",
+                         path, (double)route->share);
+    route->ranges = paths->ranges;
     return MOEC_OK;
 }
 

@@ -1,7 +1,8 @@
 /* Routing that prefers what is in memory (cache-conditional experts, arXiv:2412.00099): which experts a token
  * takes when the router's own choice may be changed for one that needs less reading.
  *
- *   cache-prior:L   experts in the cache get L times the router's range on top of what it compares (eq. 9)
+ *   cache-prior:L   experts in the cache get L times the router's range on top of what it compares (eq. 9);
+ *                   which range: cache-prior:L:running (also without), :calibrated, :own
  *   max-rank:M      experts in the cache come first among the router's M best (eq. 6, Algorithm 1)
  *   cumsum:P        the same with as many as it takes to make up the share P (eq. 8, Algorithm 2)
  *   prune:N         the router's N best alone; the others are skipped
@@ -10,9 +11,9 @@
  * The cache is a logical one (runtime/policy/route_state.h), so a choice is a function of bundle, settings
  * and tokens alone (D15). What stands for the paper's logits z is what the router compares: its logits where
  * it compares by softmax alone, else score plus choice bias; experts of groups that are left out never come
- * in. The range is max(z) - min(z), averaged over the sequence's tokens so far (eq. 10). Weights come from
- * the unmodified scores of the experts taken; a skipped expert's weight is lost, the others' stay as they
- * are. */
+ * in. The range is max(z) - min(z) (eq. 10), averaged over the sequence's tokens so far; or, as appendix D
+ * compares (Fig. 15), over calibration, layer by layer; or the token's own. Weights come from the unmodified
+ * scores of the experts taken; a skipped expert's weight is lost, the others' stay as they are. */
 #ifndef MOEC_RUNTIME_ROUTE_H
 #define MOEC_RUNTIME_ROUTE_H
 
@@ -31,15 +32,25 @@ enum moec_route_kind {
     MOEC_ROUTE_COUNT
 };
 
+/* Over what the router's range is averaged. */
+enum moec_route_range {
+    MOEC_ROUTE_RANGE_RUNNING = 0, /* the sequence's tokens so far, in each layer */
+    MOEC_ROUTE_RANGE_CALIBRATED,  /* calibration's, as a path table has it */
+    MOEC_ROUTE_RANGE_OWN,         /* nothing: the token's own */
+    MOEC_ROUTE_RANGE_COUNT
+};
+
 /* What a pass decides about each token. Zero-initialised: the router's own, without a cache. */
 struct moec_route {
-    uint8_t kind; /* enum moec_route_kind */
+    uint8_t kind;  /* enum moec_route_kind */
+    uint8_t range; /* enum moec_route_range, of cache-prior */
     bool
         decode_only; /* tokens of a prompt take the router's choice at one precision, and advance the cache */
-    uint32_t n_slots;  /* experts of a layer that the logical cache holds; 0 = there is none */
-    uint32_t keep_top; /* J: the router's best so many are taken whatever the cache holds */
-    uint32_t n_expert; /* M of max-rank, N of prune */
-    float share;       /* L of cache-prior, P of cumsum */
+    uint32_t n_slots;    /* experts of a layer that the logical cache holds; 0 = there is none */
+    uint32_t keep_top;   /* J: the router's best so many are taken whatever the cache holds */
+    uint32_t n_expert;   /* M of max-rank, N of prune */
+    float share;         /* L of cache-prior, P of cumsum */
+    const float *ranges; /* (MoE layers) of MOEC_ROUTE_RANGE_CALIBRATED. Borrowed. */
     /* (MoE layers, n_expert) by falling frequency in calibration: the first ones fill the slots of a sequence
      * that begins, the most frequent as the most recent. NULL: empty at first. Borrowed. */
     const struct moec_path_value *initial;
@@ -64,7 +75,7 @@ static inline bool moec_route_takes_low(const struct moec_route *route)
     return route->precision.kind != MOEC_PRECISION_ONE || route->prefill.kind != MOEC_PREFILL_SAME;
 }
 
-/* Reads "cache-prior:0.2" and its like into kind, n_expert and share. Errors: MOEC_ERR_USAGE. */
+/* Reads "cache-prior:0.2" and its like into kind, range, n_expert and share. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_route_read(const char *text, struct moec_route *route,
                                                   struct moec_error *err);
 
@@ -83,6 +94,13 @@ MOEC_WARN_UNUSED enum moec_status moec_route_start_frequent(struct moec_route *r
                                                             const struct moec_config *config,
                                                             const struct moec_path_table *paths,
                                                             const char *path, struct moec_error *err);
+
+/* Lets a route that wants calibrated ranges have a path table's; others are left as they are. Errors:
+ * MOEC_ERR_USAGE where the table (or NULL) has none of this model; `path` names who should have them. */
+MOEC_WARN_UNUSED enum moec_status moec_route_know_ranges(struct moec_route *route,
+                                                         const struct moec_config *config,
+                                                         const struct moec_path_table *paths,
+                                                         const char *path, struct moec_error *err);
 
 /* Lets a prefill know what calibration used, where the table is of this model; else nothing changes. */
 void moec_route_know_frequency(struct moec_route *route, const struct moec_config *config,

@@ -113,6 +113,16 @@ begin cache-prior:0.4
 empty=$missed plain=$value
 begin cache-prior:0.4 --cache-start frequency
 check "which a prior notices" "$missed < $empty && $value != $plain"
+# What the prior is a share of.
+begin cache-prior:0.4:running
+check "is the running average by itself" "$missed == $empty && $value == $plain"
+begin cache-prior:0.4:calibrated
+check "calibration's range is another, and not far" "$missed != $empty && $missed < 1.2 * $empty && $missed > 0.8 * $empty"
+calibrated=$missed
+begin cache-prior:0.4:own
+check "and a token's own another" "$missed != $empty && $missed != $calibrated"
+refused "does not know the ranges of its routers: compile it with a profile" --route cache-prior:0.2:calibrated
+refused "has the range 'mean', expected running, calibrated or own" --route cache-prior:0.2:mean
 refused "does not know how often experts are used: compile it with a profile" --route top-k --cache-start frequency
 refused "cache-start does nothing without --route" --cache-start frequency
 start() {

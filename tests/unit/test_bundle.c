@@ -216,6 +216,11 @@ static void test_bundle__round_trip(void **state)
     struct fixture *f = *state;
     struct moec_error err = {0};
     struct moec_bundle *bundle = NULL;
+    struct moec_chat_source chat = {0};
+    static const float ranges[SAMPLE_MOE] = {1.5f};
+    assert_status(moec_chat_source_add(&chat, "template", "{{ x }}", 7, &err), MOEC_OK, err);
+    f->sample.parts.chat = &chat; /* so that every section that there can be is in one bundle */
+    f->sample.parts.router_ranges = ranges;
     uint64_t predicted = sample_write(&f->sample, f->path);
     assert_int_equal(temporary_count(f->folder), 1);
     assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_OK, err);
@@ -223,6 +228,11 @@ static void test_bundle__round_trip(void **state)
     check_parts(&f->sample, bundle);
     check_dense(&f->sample, bundle);
     check_records(&f->sample, bundle);
+    assert_memory_equal(bundle->paths.ranges, ranges, sizeof ranges);
+    assert_false(moec_generation_is_default(&bundle->generation));
+    f->sample.parts.chat = NULL;
+    f->sample.parts.router_ranges = NULL;
+    moec_chat_source_release(&chat);
     assert_int_equal(bundle->copy_bits[0], 0);
     assert_int_equal(bundle->copy_bits[1], 2);
     assert_int_equal(bundle->copy_bits[2], 8);

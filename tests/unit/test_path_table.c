@@ -229,6 +229,39 @@ static void test_path_table__wrong_tables_are_not_written(void **state)
     moec_path_table_release(&t);
 }
 
+static void test_router_ranges__round_trip_and_damage(void **state)
+{
+    (void)state;
+    static const float ranges[] = {0, 2.5f, 17};
+    struct moec_error err = {0};
+    uint8_t bytes[8 + 3 * 4], damaged[sizeof bytes];
+    float *read = NULL;
+    assert_int_equal(moec_router_ranges_bytes(3), sizeof bytes);
+    moec_router_ranges_encode(ranges, 3, bytes);
+    assert_status(moec_router_ranges_decode(bytes, sizeof bytes, 3, &read, &err), MOEC_OK, err);
+    assert_memory_equal(read, ranges, sizeof ranges);
+    free(read);
+    read = NULL;
+    for (size_t n = 0; n < sizeof bytes; n++)
+        assert_status(moec_router_ranges_decode(bytes, n, 3, &read, &err), MOEC_ERR_FORMAT, err);
+    err = (struct moec_error){0};
+    assert_status(moec_router_ranges_decode(bytes, sizeof bytes, 2, &read, &err), MOEC_ERR_FORMAT, err);
+    assert_message(err, "for 2 MoE layers");
+    static const float wrong[] = {-1, INFINITY, NAN};
+    for (size_t i = 0; i < 3; i++) {
+        err = (struct moec_error){0};
+        moec_router_ranges_encode((const float[]){1, wrong[i], 1}, 3, damaged);
+        assert_status(moec_router_ranges_decode(damaged, sizeof damaged, 3, &read, &err), MOEC_ERR_FORMAT,
+                      err);
+        assert_message(err, "of MoE layer 1");
+    }
+    memcpy(damaged, bytes, sizeof bytes);
+    damaged[0] = 2;
+    assert_status(moec_router_ranges_decode(damaged, sizeof damaged, 3, &read, &err), MOEC_ERR_UNSUPPORTED,
+                  err);
+    assert_null(read);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_path_table__round_trip),
         cmocka_unit_test(test_path_table__hostile_bytes_are_refused),
         cmocka_unit_test(test_path_table__wrong_tables_are_not_written),
+        cmocka_unit_test(test_router_ranges__round_trip_and_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,13 +83,60 @@ static void test_route__chooses_as_the_paper_says(void **state)
     expect_choice(&route, 3, (const uint32_t[]){0, 1, 2}, 2);
 }
 
+static void test_route__reads_ranges(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum moec_route_range range;
+    } cases[] = {{"cache-prior:0.25", MOEC_ROUTE_RANGE_RUNNING},
+                 {"cache-prior:0.25:running", MOEC_ROUTE_RANGE_RUNNING},
+                 {"cache-prior:0.25:calibrated", MOEC_ROUTE_RANGE_CALIBRATED},
+                 {"cache-prior:0.25:own", MOEC_ROUTE_RANGE_OWN}};
+    const struct moec_config config = {.n_layer = 1, .n_expert = 12, .top_k = 4};
+    float ranges[] = {3};
+    struct moec_path_table paths = {
+        .n_layer = moec_config_moe_count(&config), .n_expert = 12, .ranges = ranges};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct moec_error err = {0};
+        struct moec_route route = {0};
+        assert_ok(moec_route_read(cases[i].text, &route, &err), err);
+        assert_true(route.kind == MOEC_ROUTE_CACHE_PRIOR && route.share == 0.25f);
+        assert_int_equal(route.range, cases[i].range);
+        const bool is_calibrated = cases[i].range == MOEC_ROUTE_RANGE_CALIBRATED;
+        const enum moec_status unknown = is_calibrated ? MOEC_ERR_USAGE : MOEC_OK;
+        assert_status(moec_route_know_ranges(&route, &config, NULL, "m.moec", &err), unknown, err);
+        paths.ranges = NULL;
+        assert_status(moec_route_know_ranges(&route, &config, &paths, "m.moec", &err), unknown, err);
+        if (is_calibrated)
+            assert_message(err, "'m.moec' does not know the ranges of its routers");
+        paths.ranges = ranges;
+        assert_ok(moec_route_know_ranges(&route, &config, &paths, "m.moec", &err), err);
+        assert_ptr_equal(route.ranges, is_calibrated ? ranges : NULL);
+    }
+}
+
 static void test_route__refuses_settings(void **state)
 {
     (void)state;
-    static const char *const texts[] = {
-        "",          "prior",    "cache-prior", "cache-prior:",   "cache-prior:1.5",
-        "cumsum:-1", "prune:0",  "prune:1.5",   "max-rank:nan",   "max-rank:5000",
-        "top-k:2",   "cumsum:x", "prune:2x",    "cache-prior:nan"};
+    static const char *const texts[] = {"",
+                                        "prior",
+                                        "cache-prior",
+                                        "cache-prior:",
+                                        "cache-prior:1.5",
+                                        "cumsum:-1",
+                                        "prune:0",
+                                        "prune:1.5",
+                                        "max-rank:nan",
+                                        "max-rank:5000",
+                                        "top-k:2",
+                                        "cumsum:x",
+                                        "prune:2x",
+                                        "cache-prior:nan",
+                                        "cache-prior:0.2:",
+                                        "cumsum:0.5:own",
+                                        "cache-prior:0.2:calibrate",
+                                        "cache-prior::own"};
     static const char *const slots[] = {"", "0", "-1", "101%", "1.5", "7x", "nan%", "%"};
     const struct moec_config config = {.n_expert = 12, .top_k = 4};
     uint32_t n_slots = 0;
@@ -782,6 +829,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_route__chooses_as_the_paper_says),
+        cmocka_unit_test(test_route__reads_ranges),
         cmocka_unit_test(test_route__refuses_settings),
         cmocka_unit_test(test_route__the_cache_is_lru_within_a_sequence),
         cmocka_unit_test(test_route__precision_goes_by_the_weight_before),
