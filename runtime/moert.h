@@ -130,7 +130,7 @@ struct moert_options {
      * the output a little; one result on one kind of device. Errors: MOERT_ERR_UNSUPPORTED without a device,
      * on one of a compute capability below 8.0, and with `cooperates`. NULL: the one that the bundle's
      * certificate means (moec compile --arithmetic), canonical without one; where that is bf16 and there is
-     * no device, canonical too. */
+     * no device that has it, canonical too, of which moert_engine_warning tells. */
     const char *arithmetic;
     /* How attention keeps keys and values: "f32" (NULL), or "f16", in half the memory and for less time at
      * long contexts, which changes the output a little: each is rounded to the nearest F16. One result on
@@ -241,8 +241,8 @@ struct moert_info {
     uint32_t rope_limit;   /* the trained context where rotary angles depend on whether the context is longer
                               (LongRoPE, dynamic NTK), else 0 */
     uint32_t rope_context; /* the angles are for contexts of up to this; 0 = up to rope_limit */
-    /* The arithmetic that the certificate of the bundle, or of its settings where they are in use, means;
-     * NULL without one. */
+    /* The arithmetic that the certificate of the bundle, or of its settings or its plan of sparsity where
+     * they are in use, means; NULL without one. */
     const char *certified_arithmetic;
     /* Of the device, NULL and 0 without one: its name, and what is planned of its memory; in the pool of
      * experts. */
@@ -294,8 +294,8 @@ MOERT_API struct moert_info moert_engine_info(const struct moert_engine *engine)
 /* The bundle's own decisions where they are in use, all zero otherwise; strings live as long as the engine.
  */
 MOERT_API struct moert_decisions moert_engine_tuned(const struct moert_engine *engine);
-/* Writes a warning about the budget, such as an expert buffer below one token's working set, and returns
- * true; returns false if there is nothing to warn of. */
+/* Writes a warning, such as of an expert buffer below one token's working set or of a certificate's
+ * arithmetic that is not computed here, and returns true; returns false if there is nothing to warn of. */
 MOERT_API bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity);
 /* Counters of all MoE layers, and of one: ordinal 0 .. n_moe_layer - 1. */
 MOERT_API struct moert_stats moert_engine_stats(const struct moert_engine *engine);

@@ -39,12 +39,17 @@ enum moec_status cli_read_device(const struct cli_args *args, const char **devic
     return MOEC_OK;
 }
 
-enum moec_status cli_refuse_int8(struct moec_error *err)
+enum moec_status cli_use_arithmetic(struct moec_gpu_place *place, enum moec_arithmetic arithmetic,
+                                    struct moec_error *err)
 {
-    return moec_fail(
-        err, MOEC_ERR_UNSUPPORTED,
-        "the int8 arithmetic does not run on a device yet: give --arithmetic canonical, or leave "
-        "--device out");
+    if (place != NULL)
+        return moec_gpu_place_take_arithmetic(place, arithmetic, err);
+    if (arithmetic != MOEC_ARITHMETIC_BF16)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                     "the arithmetic 'bf16', which is asked for or certified, is that of a GPU's tensor "
+                     "cores: give --device cuda, or choose another "
+                     "with --arithmetic");
 }
 
 enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,
@@ -54,13 +59,13 @@ enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmeti
     uint64_t vram_bytes = 0;
     *out = NULL;
     MOEC_TRY(read_device(args, &device, &vram_bytes, err));
-    if (device != NULL && arithmetic == MOEC_ARITHMETIC_INT8)
-        return cli_refuse_int8(err);
     bool kv_f16 = false;
     if (device != NULL && cli_offers(args, "kv"))
         MOEC_TRY(moec_kv_read(cli_text(args, "kv"), &kv_f16, err));
     if (kv_f16)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "device '%s' keeps keys and values as F32 alone: choose '--kv f32'", device);
-    return device != NULL ? moec_gpu_place_open(device, NULL, vram_bytes, out, err) : MOEC_OK;
+    if (device != NULL)
+        MOEC_TRY(moec_gpu_place_open(device, NULL, vram_bytes, out, err));
+    return cli_use_arithmetic(*out, arithmetic, err);
 }

@@ -23,7 +23,7 @@
     {"vram", 0, "SIZE", NULL,                                                                                 \
      "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
 #define CLI_OFFLINE_DEVICE_OPTIONS(flags)                                                                     \
-    {"device", 0, "cuda[:N]", NULL, "Compute on this GPU; results and files stay the same.", flags},          \
+    {"device", 0, "cuda[:N]", NULL, "Compute on this GPU; in the canonical arithmetic results and files stay the same.", flags},          \
     {"vram", 0, "SIZE", NULL,                                                                                 \
      "With --device: limit on what is allocated of the GPU's memory (default: most of what is free).", flags}
 /* clang-format on */
@@ -42,11 +42,13 @@ MOEC_WARN_UNUSED enum moec_status cli_read_device(const struct cli_args *args, c
                                                   uint64_t *vram_bytes, bool *cooperates,
                                                   struct moert_transfer *transfer, struct moec_error *err);
 
-/* The device of CLI_OFFLINE_DEVICE_OPTIONS, opened; NULL without one. The caller frees it. Errors:
- * MOEC_ERR_UNSUPPORTED with the int8 arithmetic and with --kv f16 too. */
+/* The device of CLI_OFFLINE_DEVICE_OPTIONS, opened; NULL without one. The caller frees it. Errors: those of
+ * cli_use_arithmetic, MOEC_ERR_UNSUPPORTED with --kv f16 too. */
 MOEC_WARN_UNUSED enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,
                                                  struct moec_gpu_place **out, struct moec_error *err);
-/* What is wrong with a device where int8 is found to be the arithmetic later. */
-MOEC_WARN_UNUSED enum moec_status cli_refuse_int8(struct moec_error *err);
+/* Measurements are in this arithmetic too, on this device or without one. Errors: MOEC_ERR_UNSUPPORTED where
+ * it is not computed there. */
+MOEC_WARN_UNUSED enum moec_status cli_use_arithmetic(struct moec_gpu_place *place,
+                                                     enum moec_arithmetic arithmetic, struct moec_error *err);
 
 #endif

@@ -25,6 +25,14 @@ enum moec_arithmetic cli_arithmetic(const struct cli_args *args, const struct mo
     return moec_arithmetic_read(given, &arithmetic, NULL) == MOEC_OK ? arithmetic : MOEC_ARITHMETIC_CANONICAL;
 }
 
+enum moec_arithmetic cli_run_arithmetic(const struct cli_args *args,
+                                        const struct moec_certificate *certificate)
+{
+    const enum moec_arithmetic arithmetic = cli_arithmetic(args, certificate);
+    const bool falls_back = arithmetic == MOEC_ARITHMETIC_BF16 && !cli_has(args, "arithmetic");
+    return falls_back && !cli_has(args, "device") ? MOEC_ARITHMETIC_CANONICAL : arithmetic;
+}
+
 static bool is_set(const struct cli_args *args, const char *option, const char *value)
 {
     return cli_has(args, option) && strcmp(cli_text(args, option), value) == 0;

@@ -53,19 +53,8 @@
             flags                                                                                            \
     }
 
-/* --arithmetic (runtime/kernels/int8.h). */
+/* --arithmetic (runtime/kernels/arithmetic.h). */
 #define CLI_ARITHMETIC_OPTION(flags)                                                                         \
-    {                                                                                                        \
-        "arithmetic", 0, "HOW", "canonical|int8",                                                            \
-            "How products with weights are computed (default: as the bundle was certified, else canonical):" \
-            "\ncanonical\twith activations in full\nint8\twith activations rounded to INT8: faster, "        \
-            "changes "                                                                                       \
-            "the output a little",                                                                           \
-            flags                                                                                            \
-    }
-
-/* --arithmetic, where a GPU may compute. */
-#define CLI_DEVICE_ARITHMETIC_OPTION(flags)                                                                  \
     {                                                                                                        \
         "arithmetic", 0, "HOW", "canonical|int8|bf16",                                                       \
             "How products with weights are computed (default: as the bundle was certified, else canonical):" \
@@ -87,10 +76,11 @@
 /* The same as --arithmetic, where a bundle is made: what its loss is measured in. */
 #define CLI_CERTIFIED_ARITHMETIC_OPTION(flags)                                                               \
     {                                                                                                        \
-        "arithmetic", 0, "HOW", "canonical|int8",                                                            \
+        "arithmetic", 0, "HOW", "canonical|int8|bf16",                                                       \
             "How the products are computed whose loss is measured and promised, and with which the bundle "  \
-            "then runs:\ncanonical\twith activations in full (default)\nint8\twith activations rounded to "  \
-            "INT8: faster; the original is measured in full all the same",                                   \
+            "then runs; the original is measured in full all the same. Default: as the bundle was "          \
+            "certified, else canonical:\ncanonical\twith activations in full\nint8\twith activations "       \
+            "rounded to INT8: faster\nbf16\twith both rounded to BF16, on a GPU's tensor cores",             \
             flags                                                                                            \
     }
 
@@ -113,8 +103,11 @@
             flags                                                                                            \
     }
 
-/* What --arithmetic asks for, or without it the certificate means; NULL = there is none. */
+/* What --arithmetic asks for, or without it the certificate means; NULL = there is none. And the same as
+ * moec run takes it: canonical where a certificate means bf16 and no device is given. */
 enum moec_arithmetic cli_arithmetic(const struct cli_args *args, const struct moec_certificate *certificate);
+enum moec_arithmetic cli_run_arithmetic(const struct cli_args *args,
+                                        const struct moec_certificate *certificate);
 
 /* *share is 0 without --sparsity and with --sparsity none, of which *is_none tells. Errors: MOEC_ERR_USAGE.
  */

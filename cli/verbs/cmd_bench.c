@@ -68,7 +68,7 @@ static const struct cli_option options[] = {
     CLI_ROUTE_OPTIONS(CLI_RARE),
     CLI_DECIDE_NONE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
-    CLI_DEVICE_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
     {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.", CLI_RARE},
     {"ablation", 0, NULL, NULL,

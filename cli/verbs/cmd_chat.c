@@ -47,7 +47,7 @@ static const struct cli_option options[] = {
     CLI_ROUTE_OPTIONS(CLI_RARE),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
-    CLI_DEVICE_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
     {"stats", 0, NULL, NULL, "After each answer, print to standard error how many tokens were kept and read.",
      0},

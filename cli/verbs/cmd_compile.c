@@ -544,8 +544,9 @@ static void print_report(const struct compile_job *job)
         cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
                   certificate->missed ? ": MISSED" : "");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
-        cli_print(stdout, "\n             in %s arithmetic, with which moec run computes this bundle",
-                  moec_arithmetic_name(arithmetic));
+        cli_print(stdout, "\n             in %s arithmetic, with which moec run%s computes this bundle",
+                  moec_arithmetic_name(arithmetic),
+                  arithmetic == MOEC_ARITHMETIC_BF16 ? " --device cuda" : "");
     if (certificate->confidence == MOEC_CONFIDENCE_POINT)
         cli_print(stdout, "\n             one evaluation, a point estimate: no interval is promised");
     else if (!isnan(certificate->target) && certificate->n_sequence > 0)

@@ -61,6 +61,7 @@ struct eval_job {
     struct moec_route route;
     struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
     enum moec_arithmetic arithmetic;     /* asked for, or certified */
+    enum moec_arithmetic meant;          /* the same before a device was found missing */
     struct moec_sparsity *sparsity;      /* NULL = none */
     bool is_planned;                     /* it is that of the bundle's plan */
     struct moec_gpu_place *place;        /* NULL without a device */
@@ -105,12 +106,18 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
     return MOEC_OK;
 }
 
+static void take_certificate(struct eval_job *job, const struct moec_certificate *certificate)
+{
+    job->arithmetic = cli_run_arithmetic(job->args, certificate);
+    job->meant = cli_arithmetic(job->args, certificate);
+}
+
 /* The bundle's own settings and arithmetic, unless options say otherwise. */
 static enum moec_status read_tuned(struct eval_job *job, uint32_t *n_prompt, struct moec_error *err)
 {
     const struct moec_bundle *bundle = job->source.bundle;
     struct moec_bundle_decisions decisions;
-    job->arithmetic = cli_arithmetic(job->args, bundle != NULL ? &bundle->certificate : NULL);
+    take_certificate(job, bundle != NULL ? &bundle->certificate : NULL);
     if (bundle == NULL || cli_decisions_given(job->args) || cli_decides_nothing(job->args))
         return MOEC_OK;
     MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
@@ -118,7 +125,7 @@ static enum moec_status read_tuned(struct eval_job *job, uint32_t *n_prompt, str
         return MOEC_OK;
     job->tuned = decisions.settings;
     *n_prompt = decisions.prompt_tokens;
-    job->arithmetic = cli_arithmetic(job->args, &decisions.certificate);
+    take_certificate(job, &decisions.certificate);
     return moec_route_from_settings(&job->tuned, &job->source.model->config, &bundle->paths, job->source.path,
                                     &job->route, err);
 }
@@ -172,14 +179,17 @@ static const char *prefill_word(const struct eval_job *job)
 static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *err)
 {
     const struct moec_bundle *bundle = job->source.bundle;
+    struct moec_certificate certificate;
     double wanted = 0;
     bool is_none = false;
     MOEC_TRY(cli_read_sparsity(job->args, &wanted, &is_none, err));
     if (is_none)
         return MOEC_OK;
     if (wanted == 0 && bundle != NULL)
-        MOEC_TRY(moec_sparsity_open_planned(bundle, &job->sparsity, err));
+        MOEC_TRY(moec_sparsity_open_planned(bundle, &job->sparsity, &certificate, err));
     job->is_planned = job->sparsity != NULL;
+    if (job->is_planned && !are_tuned(job))
+        take_certificate(job, &certificate);
     if (wanted == 0 && !job->is_planned)
         return MOEC_OK;
     const bool is_precision = job->route.precision.kind != MOEC_PRECISION_ONE;
@@ -200,10 +210,9 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
 
 static enum moec_status enter_device(struct eval_job *job, struct moec_error *err)
 {
+    MOEC_TRY(cli_use_arithmetic(job->place, job->arithmetic, err));
     if (job->place == NULL)
         return MOEC_OK;
-    if (job->arithmetic == MOEC_ARITHMETIC_INT8)
-        return cli_refuse_int8(err);
     MOEC_TRY(moec_source_offload(&job->source, job->place, err));
     job->work.batch_tokens = moec_gpu_place_batch_tokens(job->place, job->source.model);
     job->windows.work = &job->work;
@@ -386,7 +395,7 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         put_decisions(job, root);
     if (job->sparsity != NULL)
         put_sparsity(job, root);
-    if (job->arithmetic != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+    if (job->meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
         moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->arithmetic));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source.config));
@@ -409,8 +418,9 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
         print_decisions(job);
     if (job->sparsity != NULL)
         print_sparsity(job);
-    if (job->arithmetic != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(job->arithmetic));
+    if (job->meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s%s\n", moec_arithmetic_name(job->arithmetic),
+                  job->meant != job->arithmetic ? " (certified: bf16, which takes --device)" : "");
     if (cli_has(job->args, "kv"))
         cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source.config));
 }

@@ -85,7 +85,7 @@ static const struct cli_option options[] = {
     CLI_ROUTE_OPTIONS(CLI_RARE),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
-    CLI_DEVICE_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),
     {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
      CLI_RARE | CLI_OUTPUT},

@@ -1,6 +1,7 @@
 #include "cli/options/device_options.h"
 #include "cli/options/original.h"
 #include "cli/options/part_windows.h"
+#include "cli/options/route_options.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/sparsity_output.h"
@@ -35,6 +36,7 @@ static const struct cli_option options[] = {
      0},
     {"confidence", 0, "C", NULL,
      "With --max-loss: confidence of the interval whose upper end must meet it (default 0.95).", CLI_RARE},
+    CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_SAMPLES_OPTIONS,
     {"output", 'o', "OUT.moec", NULL, "The bundle with thresholds; may be MODEL.moec itself, as by default.",
      CLI_OUTPUT | CLI_IN_PLACE},
@@ -113,7 +115,7 @@ static enum moec_status read_by(struct sparsify_job *job, struct moec_error *err
 
 static enum moec_status read_target(struct sparsify_job *job, struct moec_error *err)
 {
-    static const char *const idle[] = {"reference", "by", "confidence"};
+    static const char *const idle[] = {"reference", "by", "confidence", "arithmetic"};
     const struct cli_args *args = job->args;
     job->has_target = cli_has(args, "max-loss");
     for (size_t i = 0; i < sizeof idle / sizeof *idle && !job->has_target; i++)
@@ -160,8 +162,8 @@ static enum moec_status open_models(struct sparsify_job *job, struct moec_error 
     MOEC_TRY(moec_sparsity_table_create(job->source.config, shares, N_SHARE, &job->table, err));
     if (!job->has_target)
         return MOEC_OK;
-    /* As the bundle runs. */
-    job->sparsify.trial.arithmetic = moec_arithmetic_certified(&job->source.bundle->certificate);
+    job->sparsify.trial.arithmetic = cli_arithmetic(job->args, &job->source.bundle->certificate);
+    MOEC_TRY(cli_use_arithmetic(measure->place, job->sparsify.trial.arithmetic, err));
     MOEC_TRY(check_decisions(job, err));
     return cli_open_original(measure, &job->source, cli_text(job->args, "reference"), &job->original, err);
 }
@@ -171,8 +173,6 @@ static enum moec_status enter_device(struct sparsify_job *job, struct moec_error
     struct moec_gpu_place *place = job->measure.place;
     if (place == NULL)
         return MOEC_OK;
-    if (job->sparsify.trial.arithmetic == MOEC_ARITHMETIC_INT8)
-        return cli_refuse_int8(err);
     MOEC_TRY(moec_source_offload(&job->source, place, err));
     if (job->has_target)
         MOEC_TRY(moec_source_offload(&job->original, place, err));
@@ -309,7 +309,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
     cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
-    MOEC_TRY(cli_open_place(job->args, MOEC_ARITHMETIC_CANONICAL, &job->measure.place, err));
+    MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
     MOEC_TRY(enter_device(job, err));

@@ -152,8 +152,10 @@ static enum moec_status read_low(struct tune_job *job, struct moec_error *err)
 /* A bundle that leaves out neurons does so in every candidate, and takes its experts in one precision. */
 static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 {
-    MOEC_TRY(moec_sparsity_open_planned(job->bundle.bundle, &job->sparsity, err));
+    struct moec_certificate certificate = job->bundle.bundle->certificate;
+    MOEC_TRY(moec_sparsity_open_planned(job->bundle.bundle, &job->sparsity, &certificate, err));
     job->tune.trial.sparsity = job->sparsity;
+    job->tune.trial.arithmetic = cli_arithmetic(job->args, &certificate);
     if (job->sparsity == NULL || !takes_low(job))
         return MOEC_OK;
     if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
@@ -230,10 +232,8 @@ static enum moec_status open_models(struct tune_job *job, struct moec_error *err
                          "'%s' is a checkpoint, expected a bundle: compile it first, with less than the loss "
                          "that bundle and decisions may have together",
                          path);
-    job->tune.trial.arithmetic = cli_arithmetic(job->args, &job->bundle.bundle->certificate);
-    if (job->tune.trial.arithmetic == MOEC_ARITHMETIC_INT8 && measure->place != NULL)
-        return cli_refuse_int8(err);
     MOEC_TRY(read_settings(job, err));
+    MOEC_TRY(cli_use_arithmetic(measure->place, job->tune.trial.arithmetic, err));
     MOEC_TRY(cli_open_original(measure, &job->bundle, cli_text(job->args, "reference"), &job->original, err));
     if (measure->place == NULL)
         return MOEC_OK;

@@ -77,9 +77,20 @@ static enum moec_status row_done(void *context, uint32_t n_done, uint32_t n_row,
     return job->writes_answers ? write_answer(job, result, err) : MOEC_OK;
 }
 
+static const struct moec_certificate *certificate_of(const struct rows_job *job)
+{
+    return job->source->bundle != NULL ? &job->source->bundle->certificate : NULL;
+}
+
+/* Before a device was found missing. */
+static enum moec_arithmetic meant_by(const struct rows_job *job)
+{
+    return cli_arithmetic(job->args, certificate_of(job));
+}
+
 static enum moec_arithmetic arithmetic_of(const struct rows_job *job)
 {
-    return cli_arithmetic(job->args, job->source->bundle != NULL ? &job->source->bundle->certificate : NULL);
+    return cli_run_arithmetic(job->args, certificate_of(job));
 }
 
 static enum moec_status score(struct rows_job *job, const struct moec_source *source, const char *phase,
@@ -170,7 +181,7 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_u64(root, "tokens", job->scores.n_tokens);
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
-    if (arithmetic_of(job) != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+    if (meant_by(job) != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
         moec_json_out_string(root, "arithmetic", moec_arithmetic_name(arithmetic_of(job)));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source->config));
@@ -203,8 +214,9 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
             cli_print(stdout, "%s %.4f\n", moec_task_metric_name(other),
                       moec_row_scores_mean(&job->scores, other));
     }
-    if (arithmetic_of(job) != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s\n", moec_arithmetic_name(arithmetic_of(job)));
+    if (meant_by(job) != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s%s\n", moec_arithmetic_name(arithmetic_of(job)),
+                  meant_by(job) != arithmetic_of(job) ? " (certified: bf16, which takes --device)" : "");
     if (cli_has(job->args, "kv"))
         cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source->config));
     if (job->scores.n_cut > 0)

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- the job ---- */
 
@@ -129,7 +130,13 @@ uint32_t moec_compile_units_crc(const struct moec_compile_run *run)
         bytes[number][3] = run->offer.fitted[number];
         moec_put_u16(bytes[number] + 4, codec.group);
     }
-    return moec_crc32c((run->fit != NULL ? 1u : 0) + 4u * run->options->arithmetic, bytes, sizeof bytes);
+    uint32_t crc =
+        moec_crc32c((run->fit != NULL ? 1u : 0) + 4u * run->options->arithmetic, bytes, sizeof bytes);
+    if (run->options->arithmetic == MOEC_ARITHMETIC_BF16) { /* the order of its sums is the device's own */
+        const struct moec_gpu_info *device = moec_gpu_place_info(run->options->place);
+        crc = moec_crc32c(crc, device->name, strlen(device->name));
+    }
+    return crc;
 }
 
 void moec_compile_units_name(const struct moec_compile_run *run, enum moec_part part,

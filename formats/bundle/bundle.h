@@ -42,7 +42,7 @@ struct moec_sequence_step {
 
 /* Arithmetics as certificates name them. A bundle runs in its certificate's unless told otherwise; in the
  * canonical one where this version does not know the name, where it is the former int8, in which trellises
- * were computed canonically, and where it is bf16 and no device computes. */
+ * were computed canonically, and where it is bf16 and no device computes that has it. */
 #define MOEC_CERTIFICATE_CANONICAL   "canonical-f32"
 #define MOEC_CERTIFICATE_INT8        "int8-2"
 #define MOEC_CERTIFICATE_FORMER_INT8 "int8"

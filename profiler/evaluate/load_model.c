@@ -29,7 +29,7 @@ enum moec_status moec_offload_if_room(struct moec_gpu_place *place, struct moec_
     const enum moec_status status = place != NULL ? moec_gpu_place_load(place, model, 0, &why) : MOEC_OK;
     if (status == MOEC_OK)
         return MOEC_OK;
-    if (status == MOEC_ERR_BUDGET || status == MOEC_ERR_UNSUPPORTED) {
+    if ((status == MOEC_ERR_BUDGET || status == MOEC_ERR_UNSUPPORTED) && !moec_gpu_place_rounds(place)) {
         if (!moec_gpu_place_has_told(place))
             moec_progress_note(progress, "models with other dense weights are computed on the processor: %s",
                                why.message);

@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -9,6 +10,8 @@ static struct moec_gpu_backend *of(struct moec_backend *self)
 {
     return moec_gpu_backend_self(self);
 }
+
+#define BF16_CAPABILITY 80u /* mma of m16n8k16 on BF16 */
 
 /* ---- sizes ---- */
 
@@ -263,6 +266,22 @@ enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend *b, const struct 
     return b->ops->clear(b->gpu, b->stream, b->room.n_active, MOEC_GPU_COUNTED * sizeof(uint32_t), err);
 }
 
+enum moec_status moec_gpu_check_arithmetic(const struct moec_gpu_info *info, enum moec_arithmetic arithmetic,
+                                           struct moec_error *err)
+{
+    const uint32_t has = info->capability;
+    if (arithmetic == MOEC_ARITHMETIC_INT8)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "the int8 arithmetic does not run on a device yet: choose 'canonical' or 'bf16', or no device");
+    if (arithmetic != MOEC_ARITHMETIC_BF16 || has >= BF16_CAPABILITY)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                     "the device is '%s' of compute capability %" PRIu32 ".%" PRIu32
+                     ", the arithmetic 'bf16' needs %u.%u: choose 'canonical'",
+                     info->name, has / 10, has % 10, BF16_CAPABILITY / 10, BF16_CAPABILITY % 10);
+}
+
 uint64_t moec_gpu_backend_bf16_bytes(const struct moec_config *config, uint32_t max_tokens)
 {
     return moec_cuda_rounded((uint32_t)moec_gpu_mixer_stride(config), max_tokens) * sizeof(uint16_t);
@@ -280,6 +299,11 @@ enum moec_status moec_gpu_backend_use_bf16(struct moec_gpu_backend *b, struct mo
     }
     b->rounded = b->rounded_room;
     return MOEC_OK;
+}
+
+void moec_gpu_backend_use_canonical(struct moec_gpu_backend *b)
+{
+    b->rounded = NULL;
 }
 
 void moec_gpu_backend_free(struct moec_gpu_backend *b)

@@ -11,6 +11,7 @@
 #include "runtime/cuda/gpu_kernels.h"
 #include "runtime/cuda/gpu_model.h"
 #include "runtime/forward/backend.h"
+#include "runtime/kernels/arithmetic.h"
 
 struct moec_gpu_backend;
 
@@ -36,13 +37,17 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_backend_turn(struct moec_gpu_backend 
                                                         const struct moec_gpu_model *model,
                                                         uint32_t max_tokens, struct moec_error *err);
 
+/* Whether such a device computes in this arithmetic. Errors: MOEC_ERR_UNSUPPORTED. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_check_arithmetic(const struct moec_gpu_info *info,
+                                                            enum moec_arithmetic arithmetic,
+                                                            struct moec_error *err);
 /* Products from here on, until the backend turns to another model, in the arithmetic bf16
- * (runtime/cuda/kernels/bf16.h), with so many bytes of the device's memory more. The device's capability is
- * at least MOEC_GPU_BF16_CAPABILITY. Errors: the device's. */
+ * (runtime/cuda/kernels/bf16.h), with so many bytes of the device's memory more; or canonical again. The
+ * device computes in it (moec_gpu_check_arithmetic). Errors: the device's. */
 uint64_t moec_gpu_backend_bf16_bytes(const struct moec_config *config, uint32_t max_tokens);
 MOEC_WARN_UNUSED enum moec_status moec_gpu_backend_use_bf16(struct moec_gpu_backend *backend,
                                                             struct moec_error *err);
-#define MOEC_GPU_BF16_CAPABILITY 80u
+void moec_gpu_backend_use_canonical(struct moec_gpu_backend *backend);
 
 /* NULL-safe. What was allocated by it has been freed. */
 void moec_gpu_backend_free(struct moec_gpu_backend *backend);

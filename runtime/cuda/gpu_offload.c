@@ -6,9 +6,14 @@
 
 #include <string.h>
 
-static struct moec_gpu_offload *of(struct moec_backend *self)
+static const struct moec_gpu_offload_backend *in(const struct moec_backend *self)
 {
-    return (struct moec_gpu_offload *)((uint8_t *)self - offsetof(struct moec_gpu_offload, backend));
+    return (const struct moec_gpu_offload_backend *)self;
+}
+
+static struct moec_gpu_offload *of(const struct moec_backend *self)
+{
+    return in(self)->offload;
 }
 
 static const struct moec_config *config_of(const struct moec_gpu_offload *o)
@@ -16,11 +21,12 @@ static const struct moec_config *config_of(const struct moec_gpu_offload *o)
     return &o->model->model->config;
 }
 
-/* The backend behind, turned to the model. */
-static enum moec_status turn(struct moec_gpu_offload *o, struct moec_backend **inner, struct moec_error *err)
+/* The backend behind, turned to the model and the arithmetic. */
+static enum moec_status turn(const struct moec_backend *self, struct moec_backend **inner,
+                             struct moec_error *err)
 {
-    MOEC_TRY(moec_gpu_place_turn(o, err));
-    *inner = moec_gpu_backend_of(o->place->backend);
+    MOEC_TRY(moec_gpu_place_turn(in(self), err));
+    *inner = moec_gpu_backend_of(of(self)->place->backend);
     return MOEC_OK;
 }
 
@@ -98,7 +104,7 @@ static void offload_hold(struct moec_backend *self, float *rows, uint32_t n_tok)
 
 static enum moec_status offload_update(struct moec_backend *self, struct moec_error *err)
 {
-    MOEC_TRY(moec_gpu_place_turn(of(self), err));
+    MOEC_TRY(moec_gpu_place_turn(in(self), err));
     return update(of(self), err);
 }
 
@@ -122,7 +128,7 @@ static void offload_free(struct moec_backend *self, void *memory)
 static void offload_copy(struct moec_backend *self, void *to, const void *from, uint64_t n_bytes)
 {
     struct moec_backend *inner = NULL;
-    if (turn(of(self), &inner, NULL) == MOEC_OK)
+    if (turn(self, &inner, NULL) == MOEC_OK)
         inner->ops->copy(inner, to, from, n_bytes);
 }
 
@@ -132,7 +138,7 @@ static enum moec_status offload_embed(struct moec_backend *self, const uint32_t 
     struct moec_gpu_offload *o = of(self);
     struct moec_backend *inner = NULL;
     float *rows = place_of(o, hidden);
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(leave_place(o, err));
     MOEC_TRY(inner->ops->embed(inner, tokens, n_tok, rows, err));
     return take_down(o, n_tok, rows, hidden, err);
@@ -144,7 +150,7 @@ static enum moec_status offload_encoded(struct moec_backend *self, uint32_t n_to
     struct moec_gpu_offload *o = of(self);
     struct moec_backend *inner = NULL;
     float *rows = NULL, *out = place_of(o, encoded);
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
     if (encoded != hidden)
         MOEC_TRY(leave_place(o, err));
@@ -282,10 +288,11 @@ static enum moec_status take_own(const struct batch *batch, struct moec_error *e
     return MOEC_OK;
 }
 
-static enum moec_status attend(struct moec_gpu_offload *o, uint32_t layer, bool is_cross,
+static enum moec_status attend(struct moec_backend *self, uint32_t layer, bool is_cross,
                                const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden,
                                struct moec_error *err)
 {
+    struct moec_gpu_offload *o = of(self);
     struct moec_gpu_place *place = o->place;
     struct moec_backend *inner = NULL;
     float *rows = NULL;
@@ -296,7 +303,7 @@ static enum moec_status attend(struct moec_gpu_offload *o, uint32_t layer, bool 
         batch.own[i] = place->kv + (size_t)i * part;
         batch.past[i] = place->kv + (size_t)(2 + i) * part;
     }
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
     for (uint32_t done = 0; done < n_spans; done += batch.n) {
         batch.spans = spans + done;
@@ -320,14 +327,14 @@ static enum moec_status offload_attention(struct moec_backend *self, uint32_t la
                                           const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
                                           float *hidden, struct moec_error *err)
 {
-    return attend(of(self), layer, false, spans, n_spans, n_tok, hidden, err);
+    return attend(self, layer, false, spans, n_spans, n_tok, hidden, err);
 }
 
 static enum moec_status offload_cross(struct moec_backend *self, uint32_t layer,
                                       const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
                                       float *hidden, struct moec_error *err)
 {
-    return attend(of(self), layer, true, spans, n_spans, n_tok, hidden, err);
+    return attend(self, layer, true, spans, n_spans, n_tok, hidden, err);
 }
 
 /* Keys and values of n_tok rows, which go to either memory. */
@@ -362,7 +369,7 @@ static enum moec_status offload_keys(struct moec_backend *self, uint32_t layer, 
     struct moec_backend *inner = NULL;
     const struct made made = made_of(o, layer, n_tok, keys, values);
     float *rows = NULL;
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
     MOEC_TRY(inner->ops->keys(inner, layer, n_tok, rows, made.keys, made.values, err));
     return take_made(o, &made, keys, values, err);
@@ -376,7 +383,7 @@ static enum moec_status offload_cross_keys(struct moec_backend *self, uint32_t l
     struct moec_backend *inner = NULL;
     const struct made made = made_of(o, layer, n_tok, keys, values);
     float *rows = NULL;
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, encoded, &rows, err));
     MOEC_TRY(inner->ops->cross_keys(inner, layer, n_tok, rows, made.keys, made.values, err));
     return take_made(o, &made, keys, values, err);
@@ -390,7 +397,7 @@ static enum moec_status offload_dense(struct moec_backend *self, uint32_t layer,
     struct moec_gpu_offload *o = of(self);
     struct moec_backend *inner = NULL;
     float *rows = NULL;
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
     MOEC_TRY(inner->ops->dense(inner, layer, n_tok, rows, err));
     return take_down(o, n_tok, rows, hidden, err);
@@ -403,7 +410,7 @@ static enum moec_status offload_norm(struct moec_backend *self, uint32_t layer, 
     struct moec_gpu_offload *o = of(self);
     struct moec_backend *inner = NULL;
     float *rows = NULL;
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
     return inner->ops->norm(inner, layer, n_tok, rows, err);
 }
@@ -412,7 +419,7 @@ static enum moec_status offload_score(struct moec_backend *self, uint32_t layer,
                                       struct moec_backend_scores *out, struct moec_error *err)
 {
     struct moec_backend *inner = NULL;
-    MOEC_TRY(turn(of(self), &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     return inner->ops->score(inner, layer, n_tok, out, err);
 }
 
@@ -420,7 +427,7 @@ static enum moec_status offload_scale(struct moec_backend *self, uint32_t n_tok,
                                       struct moec_error *err)
 {
     struct moec_backend *inner = NULL;
-    MOEC_TRY(turn(of(self), &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     return inner->ops->scale(inner, n_tok, factors, err);
 }
 
@@ -435,7 +442,7 @@ static enum moec_status offload_run_experts(struct moec_backend *self, const str
                                             uint32_t n_jobs, struct moec_error *err)
 {
     struct moec_backend *inner = NULL;
-    MOEC_TRY(turn(of(self), &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     return inner->ops->experts(inner, jobs, n_jobs, err);
 }
 
@@ -443,7 +450,7 @@ static enum moec_status offload_give(struct moec_backend *self, const uint32_t *
                                      const float *rows, struct moec_error *err)
 {
     struct moec_backend *inner = NULL;
-    MOEC_TRY(turn(of(self), &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     return inner->ops->give(inner, pairs, n, rows, err);
 }
 
@@ -451,7 +458,7 @@ static enum moec_status offload_shared(struct moec_backend *self, uint32_t layer
                                        struct moec_error *err)
 {
     struct moec_backend *inner = NULL;
-    MOEC_TRY(turn(of(self), &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     return inner->ops->shared(inner, layer, n_tok, err);
 }
 
@@ -466,7 +473,7 @@ static enum moec_status offload_show(struct moec_backend *self, uint32_t n_tok,
                                      const struct moec_backend_rows *rows, struct moec_error *err)
 {
     struct moec_gpu_offload *o = of(self);
-    MOEC_TRY(moec_gpu_place_turn(o, err));
+    MOEC_TRY(moec_gpu_place_turn(in(self), err));
     const struct moec_gpu_room *room = &o->place->backend->room;
     MOEC_TRY(show_rows(o, rows->router_input, room->normed, n_tok, err));
     MOEC_TRY(show_rows(o, rows->expert_input, room->expert_input, n_tok, err));
@@ -480,7 +487,7 @@ static enum moec_status offload_expert(struct moec_backend *self, struct moec_ex
 {
     struct moec_gpu_offload *o = of(self);
     float *rows = NULL;
-    MOEC_TRY(moec_gpu_place_turn(o, err));
+    MOEC_TRY(moec_gpu_place_turn(in(self), err));
     struct moec_gpu_backend *b = o->place->backend;
     MOEC_TRY(bring(o, n_tok, input, &rows, err));
     MOEC_TRY(moec_gpu_run_expert(b, request, mlp, n_tok, rows, err));
@@ -494,7 +501,7 @@ static enum moec_status offload_combine(struct moec_backend *self, uint32_t laye
     struct moec_gpu_offload *o = of(self);
     struct moec_backend *inner = NULL;
     float *rows = place_of(o, hidden);
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(inner->ops->combine(inner, layer, sum, rows, err));
     return take_down(o, sum->n_tok, rows, hidden, err);
 }
@@ -505,7 +512,7 @@ static enum moec_status offload_head(struct moec_backend *self, uint32_t n_tok, 
     struct moec_gpu_offload *o = of(self);
     struct moec_backend *inner = NULL;
     float *rows = NULL;
-    MOEC_TRY(turn(o, &inner, err));
+    MOEC_TRY(turn(self, &inner, err));
     MOEC_TRY(bring(o, n_tok, hidden, &rows, err));
     return inner->ops->head(inner, n_tok, rows, logits, logits_stride, err);
 }

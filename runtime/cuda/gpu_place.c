@@ -42,10 +42,12 @@ static uint64_t state_bytes_of(const struct moec_config *config, uint32_t max_to
     return most * (n_state < max_tokens ? n_state : max_tokens);
 }
 
-static uint64_t work_bytes_of(const struct moec_config *config, uint32_t max_tokens)
+static uint64_t work_bytes_of(const struct moec_gpu_place *place, const struct moec_config *config,
+                              uint32_t max_tokens)
 {
     return moec_gpu_backend_sizes_of(config, max_tokens).device_bytes + row_bytes_of(config, max_tokens) +
-           kv_bytes_of(config, max_tokens) + state_bytes_of(config, max_tokens);
+           kv_bytes_of(config, max_tokens) + state_bytes_of(config, max_tokens) +
+           (place->rounds ? moec_gpu_backend_bf16_bytes(config, max_tokens) : 0);
 }
 
 /* ---- the limit ---- */
@@ -121,15 +123,26 @@ void moec_gpu_place_free_memory(struct moec_gpu_place *place, void *memory)
 
 /* ---- models ---- */
 
-enum moec_status moec_gpu_place_turn(struct moec_gpu_offload *offload, struct moec_error *err)
+static enum moec_status turn(struct moec_gpu_place *place, const struct moec_gpu_offload_backend *to,
+                             struct moec_error *err)
 {
-    struct moec_gpu_place *place = offload->place;
-    place->transfer.stream = offload->model->stream;
+    const struct moec_gpu_model *model = to->offload->model;
     if (place->backend == NULL)
-        return moec_gpu_backend_create(offload->model, place->kernels, place->max_tokens, false,
-                                       &place->backend, err);
-    const enum moec_status status =
-        moec_gpu_backend_turn(place->backend, offload->model, place->max_tokens, err);
+        MOEC_TRY(
+            moec_gpu_backend_create(model, place->kernels, place->max_tokens, false, &place->backend, err));
+    else
+        MOEC_TRY(moec_gpu_backend_turn(place->backend, model, place->max_tokens, err));
+    if (to->arithmetic == MOEC_ARITHMETIC_BF16)
+        return moec_gpu_backend_use_bf16(place->backend, err);
+    moec_gpu_backend_use_canonical(place->backend);
+    return MOEC_OK;
+}
+
+enum moec_status moec_gpu_place_turn(const struct moec_gpu_offload_backend *to, struct moec_error *err)
+{
+    struct moec_gpu_place *place = to->offload->place;
+    place->transfer.stream = to->offload->model->stream;
+    const enum moec_status status = turn(place, to, err);
     if (status != MOEC_OK) {
         moec_gpu_backend_free(place->backend);
         place->backend = NULL;
@@ -177,13 +190,17 @@ static enum moec_status make_tables(struct moec_gpu_place *place, struct moec_er
 }
 
 static enum moec_status offload_open(struct moec_offload *self, uint32_t max_tokens,
-                                     struct moec_backend **out, struct moec_error *err)
+                                     enum moec_arithmetic arithmetic, struct moec_backend **out,
+                                     struct moec_error *err)
 {
     struct moec_gpu_offload *offload = offload_of(self);
+    struct moec_gpu_offload_backend *opened =
+        arithmetic == MOEC_ARITHMETIC_BF16 ? &offload->bf16 : &offload->canonical;
     struct moec_gpu_place *place = offload->place;
+    MOEC_TRY(moec_gpu_place_take_arithmetic(place, arithmetic, err));
     const struct moec_config *config = &offload->model->model->config;
     const uint32_t before = place->max_tokens, most = max_tokens > before ? max_tokens : before;
-    const uint64_t work = work_bytes_of(config, most);
+    const uint64_t work = work_bytes_of(place, config, most);
     place->max_tokens = most;
     const enum moec_status status =
         set_aside(place, place->dense_bytes, work > place->work_bytes ? work : place->work_bytes,
@@ -200,8 +217,8 @@ static enum moec_status offload_open(struct moec_offload *self, uint32_t max_tok
                   &place->kv_bytes, err));
     MOEC_TRY(grow(place, state_bytes_of(config, most), "states of a batch", &place->states,
                   &place->state_bytes, err));
-    MOEC_TRY(moec_gpu_place_turn(offload, err));
-    *out = &offload->backend;
+    MOEC_TRY(moec_gpu_place_turn(opened, err));
+    *out = &opened->backend;
     return MOEC_OK;
 }
 
@@ -227,7 +244,7 @@ static enum moec_status offload_leave_out(struct moec_offload *self, struct moec
     struct moec_gpu_model *model = offload->model;
     if (model->sparsity == sparsity)
         return MOEC_OK;
-    enum moec_status status = moec_gpu_place_turn(offload, err);
+    enum moec_status status = moec_gpu_place_turn(&offload->canonical, err);
     if (status == MOEC_OK)
         status = moec_gpu_answer(place->backend, 0, err);
     if (place->backend != NULL)
@@ -268,6 +285,13 @@ static const struct moec_offload_ops offload_ops = {.open = offload_open,
                                                     .leave_out = offload_leave_out,
                                                     .free = offload_free};
 
+static struct moec_gpu_offload_backend backend_in(struct moec_gpu_offload *offload,
+                                                  enum moec_arithmetic arithmetic)
+{
+    return (struct moec_gpu_offload_backend){
+        .backend = {.ops = &moec_gpu_offload_ops}, .offload = offload, .arithmetic = arithmetic};
+}
+
 enum moec_status moec_gpu_place_load(struct moec_gpu_place *place, struct moec_model *model,
                                      uint64_t largest_bytes, struct moec_error *err)
 {
@@ -283,7 +307,8 @@ enum moec_status moec_gpu_place_load(struct moec_gpu_place *place, struct moec_m
     enum moec_status status = moec_alloc((void **)&offload, 1, sizeof *offload, "a model on a device", err);
     if (status == MOEC_OK) {
         *offload = (struct moec_gpu_offload){.offload = {&offload_ops},
-                                             .backend = {.ops = &moec_gpu_offload_ops},
+                                             .canonical = backend_in(offload, MOEC_ARITHMETIC_CANONICAL),
+                                             .bf16 = backend_in(offload, MOEC_ARITHMETIC_BF16),
                                              .place = place,
                                              .dense_bytes = dense};
         status = moec_gpu_model_create(place->gpu, model, NULL, &offload->model, err);
@@ -302,12 +327,30 @@ uint32_t moec_gpu_place_batch_tokens(const struct moec_gpu_place *place, const s
     const uint64_t taken = place->dense_bytes + place->memory_bytes + place->largest_bytes;
     const uint64_t most = (place->limit_bytes > taken ? place->limit_bytes - taken : 0) / 2;
     uint32_t n = 1;
-    while (n < MOST_TOKENS && work_bytes_of(&model->config, 2 * n) <= most)
+    while (n < MOST_TOKENS && work_bytes_of(place, &model->config, 2 * n) <= most)
         n *= 2;
     return n;
 }
 
 /* ---- the place ---- */
+
+enum moec_status moec_gpu_place_take_arithmetic(struct moec_gpu_place *place, enum moec_arithmetic arithmetic,
+                                                struct moec_error *err)
+{
+    MOEC_TRY(moec_gpu_check_arithmetic(&place->info, arithmetic, err));
+    place->rounds = place->rounds || arithmetic == MOEC_ARITHMETIC_BF16;
+    return MOEC_OK;
+}
+
+bool moec_gpu_place_rounds(const struct moec_gpu_place *place)
+{
+    return place->rounds;
+}
+
+const struct moec_gpu_info *moec_gpu_place_info(const struct moec_gpu_place *place)
+{
+    return &place->info;
+}
 
 bool moec_gpu_place_has_told(struct moec_gpu_place *place)
 {

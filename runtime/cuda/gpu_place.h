@@ -34,6 +34,16 @@ void moec_gpu_place_free(struct moec_gpu_place *place);
 MOEC_WARN_UNUSED enum moec_status moec_gpu_place_load(struct moec_gpu_place *place, struct moec_model *model,
                                                       uint64_t largest_bytes, struct moec_error *err);
 
+/* From now on passes may be in this arithmetic too, for which room is planned. Before models are loaded, so
+ * that they find what is left. Errors: those of moec_gpu_check_arithmetic. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_place_take_arithmetic(struct moec_gpu_place *place,
+                                                                 enum moec_arithmetic arithmetic,
+                                                                 struct moec_error *err);
+/* Whether passes may be in an arithmetic that the device alone has. */
+bool moec_gpu_place_rounds(const struct moec_gpu_place *place);
+/* The device's name and capability, as it was opened. */
+const struct moec_gpu_info *moec_gpu_place_info(const struct moec_gpu_place *place);
+
 /* Tokens that a batch over a loaded model may have for working memory to take half of the budget at most
  * beside weights and the largest expert; at least 1. */
 uint32_t moec_gpu_place_batch_tokens(const struct moec_gpu_place *place, const struct moec_model *model);

@@ -23,6 +23,7 @@ struct moec_gpu_place {
     struct moec_gpu *gpu;
     bool owns_gpu;
     bool has_told;
+    bool rounds; /* passes in bf16 have room too */
     const struct moec_gpu_kernels *kernels;
     struct moec_gpu_info info;
     struct moec_gpu_transfer transfer;
@@ -51,10 +52,17 @@ struct moec_gpu_place {
     uint32_t *past_of; /* by span */
 };
 
+/* A model's backend in one arithmetic, on rows of either memory. */
+struct moec_gpu_offload_backend {
+    struct moec_backend backend; /* first */
+    struct moec_gpu_offload *offload;
+    enum moec_arithmetic arithmetic;
+};
+
 /* What a model has there. */
 struct moec_gpu_offload {
     struct moec_offload offload; /* first */
-    struct moec_backend backend; /* on rows of either memory */
+    struct moec_gpu_offload_backend canonical, bf16;
     struct moec_gpu_place *place;
     struct moec_gpu_model *model; /* owned */
     uint64_t dense_bytes;
@@ -67,8 +75,8 @@ MOEC_WARN_UNUSED enum moec_status moec_gpu_place_alloc(struct moec_gpu_place *pl
                                                        const char *what, void **out, struct moec_error *err);
 void moec_gpu_place_free_memory(struct moec_gpu_place *place, void *memory);
 
-/* Working memory and streams serve this model from here on. */
-MOEC_WARN_UNUSED enum moec_status moec_gpu_place_turn(struct moec_gpu_offload *offload,
+/* Working memory and streams serve this backend's model and arithmetic from here on. */
+MOEC_WARN_UNUSED enum moec_status moec_gpu_place_turn(const struct moec_gpu_offload_backend *backend,
                                                       struct moec_error *err);
 
 /* gpu_offload.c */

@@ -35,6 +35,7 @@ struct moert_engine {
     bool on_device; /* as the options say */
     enum moec_arithmetic arithmetic;
     char certified[32]; /* what the certificate of what runs means; "" = there is none */
+    bool falls_back;    /* it means bf16, nothing else was asked for, and nothing here computes in that */
     struct moec_mode_choice choice;
     struct moec_record_io io;
     struct moec_memory_plan plan;

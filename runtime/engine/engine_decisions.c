@@ -126,8 +126,8 @@ void moec_engine_take_arithmetic(struct moert_engine *engine, const struct moec_
     const bool is_canonical = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_CANONICAL) == 0;
     const bool is_former = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_FORMER_INT8) == 0;
     const enum moec_arithmetic certified = moec_arithmetic_certified(certificate);
-    engine->arithmetic =
-        certified == MOEC_ARITHMETIC_BF16 && !engine->on_device ? MOEC_ARITHMETIC_CANONICAL : certified;
+    engine->falls_back = certified == MOEC_ARITHMETIC_BF16 && !engine->on_device;
+    engine->arithmetic = engine->falls_back ? MOEC_ARITHMETIC_CANONICAL : certified;
     (void)snprintf(engine->certified, sizeof engine->certified, "%s",
                    !certificate->present                                    ? ""
                    : is_canonical || certified != MOEC_ARITHMETIC_CANONICAL ? moec_arithmetic_name(certified)

@@ -22,19 +22,6 @@ out:
     return status;
 }
 
-enum moec_status moec_engine_gpu_check(const struct moec_engine_gpu *gpu, const char *device,
-                                       enum moec_arithmetic arithmetic, struct moec_error *err)
-{
-    const uint32_t has = gpu->info.capability, needs = MOEC_GPU_BF16_CAPABILITY;
-    if (arithmetic != MOEC_ARITHMETIC_BF16 || has >= needs)
-        return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_UNSUPPORTED,
-        "device '%s' is '%s' of compute capability %u.%u, the arithmetic 'bf16' needs %u.%u: choose "
-        "'canonical'",
-        device, gpu->info.name, has / 10, has % 10, needs / 10, needs % 10);
-}
-
 enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct moec_model *model,
                                       const struct moec_bundle *bundle, struct moec_sparsity *sparsity,
                                       const struct moec_expert_cache_options *options,

@@ -31,11 +31,6 @@ struct moec_engine_gpu {
 MOEC_WARN_UNUSED enum moec_status moec_engine_gpu_open(const char *device, const struct moec_gpu_entry *entry,
                                                        struct moec_engine_gpu **out, struct moec_error *err);
 
-/* Whether the opened device computes in this arithmetic. Errors: MOEC_ERR_UNSUPPORTED. */
-MOEC_WARN_UNUSED enum moec_status moec_engine_gpu_check(const struct moec_engine_gpu *gpu, const char *device,
-                                                        enum moec_arithmetic arithmetic,
-                                                        struct moec_error *err);
-
 /* Copies the dense weights, and what a sparsity needs, and makes the pool; all are borrowed until it is
  * freed. With `plan` made. */
 MOEC_WARN_UNUSED enum moec_status

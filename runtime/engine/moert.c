@@ -91,8 +91,11 @@ static enum moec_status use_plan(struct moert_engine *engine, struct moec_error 
 {
     if (engine->choice.copy != 0 || engine->choice.mode->bits > 0)
         return MOEC_OK;
-    MOEC_TRY(moec_sparsity_open_planned(engine->bundle, &engine->sparsity, err));
+    struct moec_certificate certificate;
+    MOEC_TRY(moec_sparsity_open_planned(engine->bundle, &engine->sparsity, &certificate, err));
     engine->is_planned = engine->sparsity != NULL;
+    if (engine->is_planned && !moec_decision_settings_are_on(&engine->tuned))
+        moec_engine_take_arithmetic(engine, &certificate);
     if (!engine->is_planned || !moec_route_takes_low(&engine->route))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
@@ -210,8 +213,10 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (options->evict_weights != NULL)
         MOEC_TRY(moec_evict_read_weights(options->evict_weights, engine->evict_weights, err));
     MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
-    return options->arithmetic != NULL ? moec_arithmetic_read(options->arithmetic, &engine->arithmetic, err)
-                                       : MOEC_OK;
+    if (options->arithmetic == NULL)
+        return MOEC_OK;
+    engine->falls_back = false;
+    return moec_arithmetic_read(options->arithmetic, &engine->arithmetic, err);
 }
 
 /* What a device does not do is refused before anything is opened there. */
@@ -501,6 +506,21 @@ static void set_transfer(struct moec_engine_gpu *gpu, const struct moert_engine 
     gpu->gpu_byte_ns = transfer->gpu_byte_ns;
 }
 
+/* A certificate's arithmetic is no reason to refuse a device that lacks it; that of the options is. */
+static enum moec_status take_device(struct moert_engine *engine, const struct moert_options *options,
+                                    struct moec_error *err)
+{
+    struct moec_error ignored = {0};
+    const bool is_asked = options->arithmetic != NULL;
+    const enum moec_status status =
+        moec_gpu_check_arithmetic(&engine->gpu->info, engine->arithmetic, is_asked ? err : &ignored);
+    if (status == MOEC_OK || is_asked)
+        return status;
+    engine->arithmetic = MOEC_ARITHMETIC_CANONICAL;
+    engine->falls_back = true;
+    return MOEC_OK;
+}
+
 static enum moec_status load_engine(struct moert_engine *engine, const char *path,
                                     const struct moert_options *options, const struct moec_gpu_entry *entry,
                                     struct moec_error *err)
@@ -511,7 +531,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     if (options->device != NULL)
         MOEC_TRY(moec_engine_gpu_open(options->device, entry, &engine->gpu, err));
     if (engine->gpu != NULL) {
-        MOEC_TRY(moec_engine_gpu_check(engine->gpu, options->device, engine->arithmetic, err));
+        MOEC_TRY(take_device(engine, options, err));
         set_transfer(engine->gpu, engine, options);
     }
     MOEC_TRY(make_plan(engine, options, err));
@@ -698,6 +718,14 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
 {
     const struct moec_mode_choice *choice = &engine->choice;
     const bool is_plain = choice->evict == &moec_evict_lru || choice->evict == &moec_evict_fifo;
+    if (engine->falls_back) {
+        (void)snprintf(
+            text, capacity,
+            "the loss of '%.200s' is certified in the arithmetic 'bf16', which takes a GPU of compute "
+            "capability 8.0 or more: it runs canonically, and may lose a little more or less",
+            engine->bundle->file.path);
+        return true;
+    }
     if (choice->lacks_paths) {
         (void)snprintf(text, capacity,
                        "mode '%s' predicts by a path table, but '%.200s' has none (it was compiled without a "

@@ -20,7 +20,8 @@ static enum moec_status enter_device(struct moec_forward *forward, struct moec_e
     struct moec_offload *offload = forward->model->offload;
     if (offload == NULL)
         return MOEC_OK;
-    MOEC_TRY(offload->ops->open(offload, forward->max_tokens, &forward->backend, err));
+    MOEC_TRY(
+        offload->ops->open(offload, forward->max_tokens, MOEC_ARITHMETIC_CANONICAL, &forward->backend, err));
     MOEC_TRY(offload->ops->experts(offload, experts, &forward->experts, err));
     forward->experts_here = experts;
     return MOEC_OK;
@@ -80,6 +81,7 @@ void moec_forward_stay(struct moec_forward *forward)
     forward->backend = NULL;
     forward->experts = forward->experts_here;
     forward->experts_here = NULL;
+    forward->arithmetic = MOEC_ARITHMETIC_CANONICAL;
 }
 
 enum moec_status moec_forward_take_model(struct moec_forward *forward, const struct moec_model *model,
@@ -89,7 +91,14 @@ enum moec_status moec_forward_take_model(struct moec_forward *forward, const str
     if (forward->experts_here == NULL)
         return MOEC_OK;
     if (model->offload != NULL)
-        return model->offload->ops->open(model->offload, forward->max_tokens, &forward->backend, err);
+        return model->offload->ops->open(model->offload, forward->max_tokens, forward->arithmetic,
+                                         &forward->backend, err);
+    if (forward->arithmetic != MOEC_ARITHMETIC_CANONICAL)
+        return moec_fail(
+            err, MOEC_ERR_BUDGET,
+            "the device has no room for the weights of a second model, which the arithmetic '%s' "
+            "computes there: allow it more memory",
+            moec_arithmetic_name(forward->arithmetic));
     moec_forward_stay(forward);
     return MOEC_OK;
 }
@@ -140,13 +149,16 @@ uint64_t moec_forward_arithmetic_bytes(const struct moec_config *config, uint32_
 enum moec_status moec_forward_use_arithmetic(struct moec_forward *forward, enum moec_arithmetic arithmetic,
                                              struct moec_error *err)
 {
+    struct moec_offload *offload = offload_of(forward);
+    forward->arithmetic = arithmetic;
+    if (offload != NULL)
+        return offload->ops->open(offload, forward->max_tokens, arithmetic, &forward->backend, err);
     if (arithmetic == MOEC_ARITHMETIC_CANONICAL)
         return MOEC_OK;
     if (arithmetic != MOEC_ARITHMETIC_INT8)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "passes in the arithmetic '%s' need a device",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the arithmetic '%s' is that of a device's tensor cores, and no device computes",
                          moec_arithmetic_name(arithmetic));
-    if (forward->experts_here != NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the int8 arithmetic does not run on a device yet");
     return moec_rounded_create(&forward->model->config, forward->max_tokens, forward->kernels,
                                &forward->rounded, err);
 }

@@ -78,7 +78,8 @@ struct moec_forward {
     uint32_t max_tokens;          /* largest batch, given at init */
     struct moec_scratch *scratch; /* the working memory, owned: see above */
     uint64_t scratch_bytes;
-    struct moec_rounded *rounded; /* owned as the scratch; NULL = the canonical arithmetic */
+    enum moec_arithmetic arithmetic; /* of moec_forward_use_arithmetic */
+    struct moec_rounded *rounded;    /* owned as the scratch; NULL where no inputs are rounded to INT8 */
     struct moec_guesser *guesser; /* likewise (runtime/forward/guesser.h); NULL = nothing learned predicts */
 };
 
@@ -98,10 +99,12 @@ void moec_forward_keep_all(struct moec_forward *forward);
 MOEC_WARN_UNUSED enum moec_status
 moec_forward_leave_out(struct moec_forward *forward, struct moec_sparsity *sparsity, struct moec_error *err);
 
-/* Of a copy: the pass computes in the process's memory, as an inputs hook needs it, with rows there. */
+/* Of a copy: the pass computes in the process's memory, as an inputs hook needs it, with rows there; where it
+ * was in an arithmetic of the device, canonically. */
 void moec_forward_stay(struct moec_forward *forward);
 /* Of a copy: the pass has another model of the same config and offload, or another source of experts until
- * moec_forward_return_experts of the copy. */
+ * moec_forward_return_experts of the copy. Errors: MOEC_ERR_BUDGET for a model that found no room on a device
+ * whose arithmetic the pass has; the device's. */
 MOEC_WARN_UNUSED enum moec_status
 moec_forward_take_model(struct moec_forward *forward, const struct moec_model *model, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status

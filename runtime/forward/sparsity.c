@@ -79,7 +79,7 @@ out:
 }
 
 enum moec_status moec_sparsity_open_planned(const struct moec_bundle *bundle, struct moec_sparsity **out,
-                                            struct moec_error *err)
+                                            struct moec_certificate *certificate, struct moec_error *err)
 {
     struct moec_sparsity_plan plan;
     *out = NULL;
@@ -87,6 +87,7 @@ enum moec_status moec_sparsity_open_planned(const struct moec_bundle *bundle, st
     if (plan.n_layer == 0)
         return MOEC_OK;
     const enum moec_status status = moec_sparsity_create_planned(&plan, &bundle->config, out, err);
+    *certificate = plan.certificate;
     moec_sparsity_plan_release(&plan);
     return status;
 }

@@ -30,10 +30,11 @@ MOEC_WARN_UNUSED enum moec_status moec_sparsity_create_planned(const struct moec
                                                                const struct moec_config *config,
                                                                struct moec_sparsity **out,
                                                                struct moec_error *err);
-/* By the bundle's plan, for its compiled assignment; *out is NULL where it has none. The bundle is borrowed.
- * Errors: those of the section. */
+/* By the bundle's plan, for its compiled assignment, with the plan's certificate; *out is NULL where it has
+ * none, and the certificate stays what it was. The bundle is borrowed. Errors: those of the section. */
 MOEC_WARN_UNUSED enum moec_status moec_sparsity_open_planned(const struct moec_bundle *bundle,
                                                              struct moec_sparsity **out,
+                                                             struct moec_certificate *certificate,
                                                              struct moec_error *err);
 /* By the bundle's table, for a share such as 0.6, rounded to thousandths; the bundle is borrowed. Errors:
  * MOEC_ERR_USAGE for a share out of range and for copies other than 0, whose weights the table is not of;

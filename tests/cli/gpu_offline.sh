@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measuring on a GPU, on machines without one: a program beside the stand-in's library prints and writes what the CPU
 # does, byte for byte; what cannot run there is refused by name, and a device that is lost ends the command with a
-# message and no file.
+# message and no file. In the arithmetic of tensor cores numbers are the device's own, and certificates say so.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
@@ -107,5 +107,90 @@ same "to the same bytes" "$work/lost.h5"
 lost "a compile" moec compile "$tiny" --data "$work/text.txt" --seq-len 6 --samples 48 --max-loss 20%
 try 2 "a device without data" "$there" compile "$tiny" --policy uniform --bits 4 --device cuda -o "$work/no.moec"
 says stderr "device" "is refused"
+
+# ---- bf16: numbers of the device's own, with a certificate that says so ----
+
+# holds NAME FILE PATTERN: the file has such a line.
+holds() {
+    if grep -Eq "$3" "$2"; then pass "$1"; else fail "$1"; fi
+}
+member() { sed -n 's/.*"'"$1"'": \([-0-9.e]*\).*/\1/p' "$2" | head -n 1; }
+set -- --data "$work/text.txt" --seq-len 6
+"$moec" eval "$tiny" "$@" --samples 8 --reference "$tiny" --json -q >"$work/canonical.json" 2>"$work/stderr"
+try 0 "perplexity in bf16" "$there" eval "$tiny" "$@" --samples 8 --reference "$tiny" --json -q --device cuda --arithmetic bf16
+cp "$work/stdout" "$work/bf16.json"
+holds "names it" "$work/bf16.json" '"arithmetic": "bf16"'
+if [ "$(member reference "$work/bf16.json")" = "$(member reference "$work/canonical.json")" ] &&
+    [ "$(member value "$work/bf16.json")" != "$(member value "$work/canonical.json")" ]; then
+    pass "against the canonical original, with other numbers"
+else
+    fail "against the canonical original, with other numbers"
+fi
+try 0 "in batches of few tokens" "$there" eval "$tiny" "$@" --samples 8 --reference "$tiny" --json -q --device cuda \
+    --vram 256KiB --arithmetic bf16
+cp "$work/stdout" "$work/bf16.json.cpu"
+same "the same" "$work/bf16.json"
+for verb in "eval $tiny --samples 4" "compile $tiny --samples 48 --max-loss 20% -o $work/no.moec" \
+    "tune $work/found.moec --samples 48 --reference $tiny --max-loss 30% -o $work/no.moec" \
+    "sparsify $work/found.moec --samples 48 --reference $tiny --max-loss 40% -o $work/no.moec"; do
+    # shellcheck disable=SC2086 # words
+    try 1 "${verb%% *} in bf16 without a device" "$moec" $verb "$@" --arithmetic bf16
+    says stderr "tensor cores: give --device cuda" "is refused"
+done
+try 1 "bf16 on an older device" env MOEC_STANDIN_CAPABILITY=75 "$there" eval "$tiny" "$@" --samples 4 --device cuda --arithmetic bf16
+says stderr "compute capability 7.5, the arithmetic 'bf16' needs 8.0" "is refused with the reason"
+
+try 0 "a bundle certified in bf16" "$there" compile "$tiny" "$@" --samples 48 --max-loss 20% --device cuda --arithmetic bf16 \
+    -o "$work/bf16.moec" --journal "$work/journal"
+says stdout "in bf16 arithmetic, with which moec run --device cuda computes" "says so"
+try 0 "the same once more, from its journal" "$there" compile "$tiny" "$@" --samples 48 --max-loss 20% --device cuda \
+    --arithmetic bf16 -o "$work/bf16.moec.cpu" --journal "$work/journal"
+same "has the same bytes" "$work/bf16.moec"
+try 0 "inspect" "$moec" inspect "$work/bf16.moec"
+says stdout "arithmetic  *bf16" "shows it"
+
+# runs_in NAME ARITHMETIC OPTION...: what it computes in, and for what.
+runs_in() {
+    name=$1 arithmetic=$2
+    shift 2
+    "$there" run "$work/bf16.moec" -p "ab" -n 6 --stats --ignore-eos "$@" >"$work/stdout" 2>"$work/stderr"
+    holds "$name" "$work/stderr" "kernels .* $arithmetic arithmetic"
+}
+runs_in "it runs in bf16 on a device" bf16 --device cuda
+says stderr "as certified" "as certified"
+if grep -q "^note" "$work/stderr"; then fail "without a note"; else pass "without a note"; fi
+runs_in "canonically on the processor" canonical
+says stderr "note: the loss of .* is certified in the arithmetic 'bf16', which takes a GPU" "with a note"
+cp "$work/stdout" "$work/words"
+older=$(MOEC_STANDIN_CAPABILITY=75 "$there" run "$work/bf16.moec" -p "ab" -n 6 --ignore-eos --device cuda 2>"$work/stderr")
+says stderr "note: the loss of .* is certified in the arithmetic 'bf16'" "and on an older device"
+if [ "$older" = "$(cat "$work/words")" ]; then pass "in the same words"; else fail "in the same words"; fi
+runs_in "and where that is asked for" canonical --arithmetic canonical
+if grep -q "^note" "$work/stderr"; then fail "without one"; else pass "without one"; fi
+
+try 0 "eval goes by the certificate" "$there" eval "$work/bf16.moec" "$@" --samples 4 --device cuda
+says stdout "^arithmetic bf16$" "on a device"
+try 0 "and on the processor" "$there" eval "$work/bf16.moec" "$@" --samples 4
+says stdout "^arithmetic canonical .certified: bf16, which takes --device.$" "tells that it cannot"
+try 0 "decisions are tuned in it" "$there" tune "$work/bf16.moec" "$@" --samples 48 --reference "$tiny" --max-loss 30% --slots 2 \
+    --with route --device cuda -o "$work/tuned-bf16.moec"
+says stdout "in bf16 arithmetic" "as their certificate says"
+try 0 "a plan of sparsity is proven in it" "$there" sparsify "$work/bf16.moec" "$@" --samples 48 --reference "$tiny" --max-loss 40% \
+    --device cuda -o "$work/sparse-bf16.moec"
+says stdout "in bf16 arithmetic" "as its certificate says"
+try 0 "or canonically" "$there" sparsify "$work/bf16.moec" "$@" --samples 48 --reference "$tiny" --max-loss 40% \
+    --arithmetic canonical -o "$work/sparse-canonical.moec"
+try 0 "by which it runs" "$there" run "$work/sparse-canonical.moec" -p "ab" -n 4 --stats --device cuda
+says stderr "kernels .* canonical arithmetic, " "on a device too"
+try 0 "but with all neurons" "$there" run "$work/sparse-canonical.moec" -p "ab" -n 4 --stats --device cuda --sparsity none
+says stderr "kernels .* bf16 arithmetic as certified" "it is the bundle's own"
+cat >"$work/letters.lua" <<'END'
+return {
+  name = "letters", metric = "exact-match", prompt = "{text}", reference = "{summary}", answer = { tokens = 2 },
+}
+END
+echo '{"text": "ab", "summary": "c"}' >"$work/letters.jsonl"
+try 0 "answers in bf16" "$there" eval "$work/bf16.moec" --task "$work/letters.lua" --data "$work/letters.jsonl" --device cuda
+says stdout "^arithmetic bf16$" "are told"
 
 done_testing

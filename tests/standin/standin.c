@@ -1,7 +1,7 @@
 /* libmoert-cuda.so for tests of the command line on machines without a GPU: the stand-in of runtime/cuda/host
  * with the kernels compiled for the processor. A program finds it beside itself, as it finds the real one;
  * the environment says what goes wrong: MOEC_STANDIN_LOSE_AT, the piece of work by which the device is lost,
- * and MOEC_STANDIN_CAPACITY, bytes of its memory. */
+ * MOEC_STANDIN_CAPACITY, bytes of its memory, and MOEC_STANDIN_CAPABILITY, such as 75. */
 #include "runtime/cuda/blocks/blocks.h"
 #include "runtime/cuda/gpu_kernels.h"
 #include "runtime/cuda/gpu_library.h"
@@ -20,7 +20,8 @@ static uint64_t number_of(const char *name)
 static enum moec_status standin_open(uint32_t number, struct moec_gpu **out, struct moec_error *err)
 {
     const struct moec_host_gpu_faults faults = {.capacity_bytes = number_of("MOEC_STANDIN_CAPACITY"),
-                                                .lose_at = number_of("MOEC_STANDIN_LOSE_AT")};
+                                                .lose_at = number_of("MOEC_STANDIN_LOSE_AT"),
+                                                .capability = (uint32_t)number_of("MOEC_STANDIN_CAPABILITY")};
     moec_blocks_divert(moec_host_gpu_launch);
     MOEC_TRY(moec_host_gpu_open(1 + number, out, err));
     moec_host_gpu_set_faults(*out, &faults);

@@ -9,6 +9,7 @@
 #include "runtime/cuda/blocks/blocks.h"
 #include "runtime/cuda/gpu_backend.h"
 #include "runtime/cuda/gpu_experts.h"
+#include "runtime/cuda/gpu_place.h"
 #include "runtime/cuda/host/host_gpu.h"
 #include "runtime/experts/expert_cache.h"
 
@@ -329,6 +330,56 @@ static void bf16_is_the_same_at_every_chunking(void **state)
     }
 }
 
+/* Two passes over a model on a device for measuring, one canonical and one in bf16, that take steps in turn:
+ * the one's logits stay the CPU's, the other's are those of running in bf16. */
+static void measuring_in_bf16_is_running_in_it(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_moe", "deepseek_v2", "qwen3_next", "switch-full"};
+    static const struct shape whole = {.n_pool = 200, .n_cache = 200, .max_tokens = MAX_TOKENS};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        struct model m;
+        struct moec_gpu *gpu = NULL;
+        struct moec_gpu_place *place = NULL;
+        struct moec_forward forwards[2] = {{0}};
+        struct moec_session *sessions[2] = {NULL};
+        open_model(&m, names[f], f % 2 == 0 ? 16 : 4, true, 20);
+        const struct moec_record_sizes sizes = moec_record_sizes_of(m.bundle, 0);
+        struct moec_expert_cache *cache = make_cache(&m, sizes.all_bytes);
+        float *run = bf16_logits(&m, f, whole, MAX_TOKENS), *logits[2] = {make_logits(&m), make_logits(&m)};
+        moec_blocks_divert(moec_host_gpu_launch);
+        MUST(moec_host_gpu_open(f, &gpu, &err));
+        MUST(moec_gpu_place_create(gpu, &kernels, 0, &place, &err));
+        MUST(moec_gpu_place_load(place, m.model, sizes.largest_bytes, &err));
+        MUST(moec_forward_init(&forwards[0], m.model, moec_kernels_best(), 1,
+                               moec_expert_cache_experts(cache), MAX_TOKENS, &err));
+        forwards[1] = forwards[0];
+        MUST(moec_forward_use_arithmetic(&forwards[1], MOEC_ARITHMETIC_BF16, &err));
+        for (int i = 0; i < 2; i++)
+            MUST(moec_session_create(&forwards[i], m.n_tok, &sessions[i], &err));
+        for (int i = 0; i < 2 && m.n_source > 0; i++)
+            MUST(moec_session_encode(sessions[i], m.tokens, m.n_source, &err));
+        for (uint32_t t = 0; t < m.n_tok; t++)
+            for (int i = 0; i < 2; i++)
+                MUST(moec_session_step(sessions[i], m.tokens + t, 1, &(uint32_t){0}, 1,
+                                       logits[i] + t * m.bundle->config.n_vocab, &err));
+        const size_t n = (size_t)m.n_tok * m.bundle->config.n_vocab;
+        assert_same_bits(logits[0], m.expected, n, names[f]);
+        assert_same_bits(logits[1], run, n, names[f]);
+        assert_memory_not_equal(run, m.expected, n * sizeof *run);
+        for (int i = 0; i < 2; i++) {
+            moec_session_free(sessions[i]);
+            free(logits[i]);
+        }
+        free(run);
+        moec_forward_release(&forwards[0]);
+        moec_expert_cache_free(cache);
+        close_model(&m);
+        moec_gpu_place_free(place);
+        gpu->ops->close(gpu);
+    }
+}
+
 /* What is missed in VRAM and in memory, evicted while it is computed with, read while it is guessed. */
 static void any_order_makes_the_same_bits(void **state)
 {
@@ -531,6 +582,7 @@ int main(void)
         cmocka_unit_test(running_states_are_those_of_the_cpu),
         cmocka_unit_test(encoders_are_those_of_the_cpu),
         cmocka_unit_test(bf16_is_the_same_at_every_chunking),
+        cmocka_unit_test(measuring_in_bf16_is_running_in_it),
         cmocka_unit_test(any_order_makes_the_same_bits),
         cmocka_unit_test(guesses_change_nothing),
         cmocka_unit_test(the_processor_helps_with_the_same_bits),

@@ -12,6 +12,8 @@
 #include "runtime/cuda/gpu_place.h"
 #include "runtime/cuda/host/host_gpu.h"
 
+#include <math.h>
+
 static const struct moec_gpu_kernels kernels = MOEC_GPU_KERNELS;
 
 /* ---- a device ---- */
@@ -62,12 +64,14 @@ struct scores {
 };
 
 /* The original as reference, then all experts at 4 bits. */
-static enum moec_status score(struct bench *bench, struct scores *scores, struct moec_error *wrong)
+static enum moec_status score_in(struct bench *bench, enum moec_arithmetic arithmetic, struct scores *scores,
+                                 struct moec_error *wrong)
 {
     enum moec_status status = MOEC_OK;
     struct moec_scorer *scorer = NULL;
     struct moec_experts *experts = moec_variants_experts(bench->variants);
-    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 1};
+    const struct moec_scorer_options options = {
+        .kernels = moec_kernels_best(), .n_threads = 1, .arithmetic = arithmetic};
     const struct moec_measure measure = {scores->nll, scores->kl};
     scores->n_float = moec_windows_scored_count(&bench->windows) * moec_forward_stride(&bench->model->config);
     MUST(moec_variants_assign_all(bench->variants, moec_variants_source_bits(bench->variants), &err));
@@ -84,6 +88,11 @@ static enum moec_status score(struct bench *bench, struct scores *scores, struct
     }
     moec_scorer_free(scorer);
     return status;
+}
+
+static enum moec_status score(struct bench *bench, struct scores *scores, struct moec_error *wrong)
+{
+    return score_in(bench, MOEC_ARITHMETIC_CANONICAL, scores, wrong);
 }
 
 static void assert_same_scores(const struct scores *a, const struct scores *b, const char *what)
@@ -186,6 +195,76 @@ static void little_room_makes_the_same_bits(void **state)
         bench_close(&here);
         leave(&there, &device);
     }
+}
+
+/* ---- bf16 ---- */
+
+/* The original stays canonical, whatever the model is measured in; numbers are the same with any room; and
+ * what is measured canonically afterwards is the CPU's. */
+static void bf16_is_measured_against_the_canonical_original(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_moe", "deepseek_v2", "switch-gated"};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        const uint64_t limits[] = {0, floor_of(names[f]) * 9 / 8};
+        struct scores expected = {0}, scores[2];
+        memset(scores, 0, sizeof scores);
+        struct bench here;
+        open_family(names[f], 6, &here);
+        MUST(score(&here, &expected, &err));
+        bench_close(&here);
+        for (int i = 0; i < 2; i++) {
+            struct scores again = {0};
+            struct bench there;
+            struct device device;
+            open_family(names[f], 6, &there);
+            MUST(enter(&there, f, limits[i], NULL, &device, &err));
+            MUST(score_in(&there, MOEC_ARITHMETIC_BF16, &scores[i], &err));
+            assert_memory_equal(scores[i].reference, expected.reference, sizeof expected.reference);
+            assert_same_bits(scores[i].hidden, expected.hidden, expected.n_float, names[f]);
+            assert_memory_not_equal(scores[i].nll, expected.nll, sizeof expected.nll);
+            for (uint32_t w = 0; w < N_WINDOW; w++)
+                assert_true(fabs(scores[i].nll[w] - expected.nll[w]) < 0.1 * expected.nll[w]);
+            MUST(score(&there, &again, &err));
+            assert_same_scores(&again, &expected, names[f]);
+            if (limits[i] > 0)
+                assert_true(moec_host_gpu_counts(device.gpu).peak_bytes <= limits[i]);
+            free(again.hidden);
+            leave(&there, &device);
+        }
+        assert_same_scores(&scores[1], &scores[0], names[f]);
+        for (int i = 0; i < 2; i++)
+            free(scores[i].hidden);
+        free(expected.hidden);
+    }
+}
+
+/* Measures in an arithmetic with a device that lacks it, or none. */
+static void assert_lacks(enum moec_arithmetic arithmetic, uint32_t capability, const char *words)
+{
+    const struct moec_host_gpu_faults faults = {.capability = capability};
+    struct bench there;
+    struct device device;
+    struct scores scores = {0};
+    struct moec_error wrong = {0};
+    open_family("qwen2_moe", 4, &there);
+    if (capability > 0)
+        MUST(enter(&there, 1, 0, &faults, &device, &err));
+    const enum moec_status status = score_in(&there, arithmetic, &scores, &wrong);
+    assert_status(status, MOEC_ERR_UNSUPPORTED, wrong);
+    assert_message(wrong, words);
+    if (capability > 0)
+        leave(&there, &device);
+    else
+        bench_close(&there);
+}
+
+static void an_arithmetic_that_a_device_lacks_is_refused(void **state)
+{
+    (void)state;
+    assert_lacks(MOEC_ARITHMETIC_BF16, 75, "compute capability 7.5, the arithmetic 'bf16' needs 8.0");
+    assert_lacks(MOEC_ARITHMETIC_BF16, 0, "no device computes");
+    assert_lacks(MOEC_ARITHMETIC_INT8, 80, "int8 arithmetic does not run on a device");
 }
 
 /* ---- what a sweep keeps ---- */
@@ -425,7 +504,8 @@ static void count_note(void *context, const char *line)
     ++*n;
 }
 
-/* A second model computes on the device where it fits, and else on the processor, which is told once. */
+/* A second model computes on the device where it fits, and else on the processor, which is told once; in an
+ * arithmetic of the device's own it is refused. */
 static void models_without_room_are_told_of(void **state)
 {
     (void)state;
@@ -447,6 +527,13 @@ static void models_without_room_are_told_of(void **state)
         }
         assert_int_equal(n_note, fits ? 0 : 1);
         moec_model_free(others[0]);
+        struct moec_error wrong = {0};
+        MUST(moec_gpu_place_take_arithmetic(device.place, MOEC_ARITHMETIC_BF16, &err));
+        MUST(moec_checkpoint_load_dense(there.checkpoint, 16, 0, &dense, &err));
+        MUST(moec_model_create(&there.model->config, &dense, &others[0], &err));
+        const enum moec_status status = moec_offload_if_room(device.place, others[0], &progress, &wrong);
+        assert_int_equal(status, fits ? MOEC_OK : MOEC_ERR_BUDGET);
+        moec_model_free(others[0]);
         moec_model_free(others[1]);
         leave(&there, &device);
     }
@@ -457,6 +544,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_are_those_of_the_cpu),
         cmocka_unit_test(little_room_makes_the_same_bits),
+        cmocka_unit_test(bf16_is_measured_against_the_canonical_original),
+        cmocka_unit_test(an_arithmetic_that_a_device_lacks_is_refused),
         cmocka_unit_test(models_without_room_are_told_of),
         cmocka_unit_test(sweeps_keep_what_the_cpu_keeps),
         cmocka_unit_test(traces_are_those_of_the_cpu),

@@ -235,11 +235,13 @@ static void test_sparsity__a_bundle_takes_a_plan(void **state)
     char *folder = temporary_folder(), *path = temporary_path(folder, "a.moec");
     struct moec_bundle *bundle = NULL;
     struct moec_sparsity *sparsity = NULL;
+    struct moec_certificate certificate = {0};
     sample_make(&sample, 3, 8, 4, 1);
     (void)sample_write(&sample, path);
     assert_ok(moec_bundle_open(path, &bundle, &err), err);
-    assert_ok(moec_sparsity_open_planned(bundle, &sparsity, &err), err);
+    assert_ok(moec_sparsity_open_planned(bundle, &sparsity, &certificate, &err), err);
     assert_null(sparsity);
+    assert_false(certificate.present);
     moec_bundle_close(bundle);
     struct moec_sparsity_table table = sample_table(&sample.config);
     struct moec_sparsity_plan plan = sample_plan(&sample.config, MOEC_SPARSITY_BY_NEURON), read;
@@ -250,8 +252,9 @@ static void test_sparsity__a_bundle_takes_a_plan(void **state)
     assert_ok(moec_bundle_open(path, &bundle, &err), err);
     assert_ok(moec_bundle_load_plan(bundle, &read, &err), err);
     assert_int_equal(read.scales[3], plan.scales[3]);
-    assert_ok(moec_sparsity_open_planned(bundle, &sparsity, &err), err);
+    assert_ok(moec_sparsity_open_planned(bundle, &sparsity, &certificate, &err), err);
     assert_non_null(sparsity);
+    assert_memory_equal(&certificate, &read.certificate, sizeof certificate);
     moec_sparsity_free(sparsity);
     moec_sparsity_plan_release(&read);
     moec_bundle_close(bundle);
