@@ -8,8 +8,8 @@
 #
 # The model is that of datasets/sample, or a Hugging Face folder with two texts: one to tune on, one to measure on.
 #
-# Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("routes starts pairs
-# tunings decoding"), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of
+# Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("routes starts ranges
+# pairs tunings decoding"), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of
 # a token), SHARES, KEEPS, PAIRS (bits:low bits), SCORES, ALWAYS, PRIORS_MIXED, SCORES_MIXED, TARGET (of the tunings) and
 # HALF_TARGET (of bits that leave room for decisions), TUNE_SAMPLES, TUNINGS, PREDICTORS, BENCH_SAMPLES, TOKENS.
 set -eu
@@ -89,6 +89,17 @@ starts() {
         for prior in ${PRIORS:-0.2 0.5 0.8}; do
             measure "starts/prior-$prior-$start" "$here/int8.moec" "$model" --route "cache-prior:$prior" \
                 --keep-top 1 --cache-start $start
+        done
+    done
+}
+
+# Fig. 15 of the same: the range that a prior is a share of.
+ranges() {
+    mkdir -p "$here/ranges"
+    [ "$top_k" -gt 1 ] || return 0
+    for range in running calibrated own; do
+        for prior in ${PRIORS:-0.1 0.2 0.3 0.5}; do
+            measure "ranges/prior-$prior-$range" "$here/int8.moec" "$model" --route "cache-prior:$prior:$range"
         done
     done
 }
@@ -217,7 +228,7 @@ seq_len=
 [ -z "${SEQ_LEN:-}" ] || seq_len="--seq-len $SEQ_LEN"
 tune_samples=${TUNE_SAMPLES:-96}
 prepare
-for part in ${PARTS:-routes starts pairs tunings decoding}; do
+for part in ${PARTS:-routes starts ranges pairs tunings decoding}; do
     say "$name: $part"
     $part
 done

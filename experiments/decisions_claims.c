@@ -447,6 +447,45 @@ static void find_start(const struct decisions_sample *sample, struct experiment_
     claim->verdict = EXPERIMENT_SHOWN;
 }
 
+/* The same share of two ranges, one file each: "prior-0.2-running". */
+static const struct decisions_point *with_range(const struct decisions_group *group,
+                                                const struct decisions_point *running, const char *range)
+{
+    char name[64];
+    const size_t n = strlen(running->name) - strlen("running");
+    (void)snprintf(name, sizeof name, "%.*s%s", (int)n, running->name, range);
+    return decisions_find(group, name);
+}
+
+static void find_ranges(const struct decisions_sample *sample, struct experiment_claims *claims)
+{
+    struct experiment_claim *claim =
+        experiment_claim_add(claims, "Fig. 15",
+                             "the running average of the range performs comparably to that of calibration "
+                             "(intervals of the losses overlap, misses differ by less than a tenth)");
+    char text[sizeof claim->ours] = "";
+    size_t used = 0;
+    bool is_close = true;
+    for (uint32_t i = 0; i < sample->ranges.n; i++) {
+        const struct decisions_point *running = &sample->ranges.points[i], *calibrated;
+        if (strstr(running->name, "-running") == NULL ||
+            (calibrated = with_range(&sample->ranges, running, "calibrated")) == NULL)
+            continue;
+        const double misses = decisions_miss_rate(running), theirs = decisions_miss_rate(calibrated);
+        if (used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used,
+                                     "%sL = %g: loss %.2f and %.2f %%, misses %.1f and %.1f %%",
+                                     used > 0 ? "; " : "", running->strength, percent(running->loss),
+                                     percent(calibrated->loss), percent(misses), percent(theirs));
+        is_close = is_close && running->low <= calibrated->high && calibrated->low <= running->high &&
+                   fabs(misses - theirs) < theirs / 10;
+    }
+    if (used == 0)
+        return;
+    experiment_claim_say(claim, "%s", text);
+    experiment_claim_decide(claim, is_close);
+}
+
 /* ---- HOBBIT ---- */
 
 static double low_share(const struct decisions_point *point)
@@ -603,6 +642,7 @@ void decisions_findings(const struct decisions_sample *sample, struct experiment
     find_stays(sample, claims);
     find_keep(sample, claims);
     find_start(sample, claims);
+    find_ranges(sample, claims);
     if (sample->n_pair > 0)
         find_shares(sample, &sample->pairs[0], claims);
     for (uint32_t p = 0; p < sample->n_pair; p++) {

@@ -297,6 +297,7 @@ enum moec_status decisions_read(const char *folder, const char *name, struct dec
     MOEC_TRY(read_model(sample, err));
     MOEC_TRY(read_group(sample, "routes", &sample->routes, err));
     MOEC_TRY(read_group(sample, "starts", &sample->starts, err));
+    MOEC_TRY(read_group(sample, "ranges", &sample->ranges, err));
     for (uint32_t p = 0; p < DECISIONS_MAX_PAIRS; p++) {
         struct decisions_pair *pair = &sample->pairs[sample->n_pair++];
         char group[32];
@@ -316,6 +317,7 @@ void decisions_release(struct decisions_sample *sample)
 {
     free(sample->routes.points);
     free(sample->starts.points);
+    free(sample->ranges.points);
     for (uint32_t p = 0; p < sample->n_pair; p++)
         free(sample->pairs[p].group.points);
     free(sample->tunings);

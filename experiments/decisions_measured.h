@@ -88,7 +88,7 @@ struct decisions_sample {
     char name[32], folder[512];
     char family[32];
     uint32_t n_layer, n_expert, top_k;
-    struct decisions_group routes, starts;
+    struct decisions_group routes, starts, ranges;
     uint32_t n_pair;
     struct decisions_pair pairs[DECISIONS_MAX_PAIRS];
     uint32_t n_tuning;                /* first those of the combinations, then seeds */

@@ -129,6 +129,25 @@ static enum moec_status put_starts(const struct experiment_page *page, const str
     return experiment_page_end(page, &table, err);
 }
 
+static enum moec_status put_ranges(const struct experiment_page *page, const struct decisions_sample *sample,
+                                   struct moec_error *err)
+{
+    static const char *const headings[] = {"routing", "misses, %", "loss, %", "its interval, %"};
+    struct experiment_table table;
+    char name[64];
+    MOEC_TRY(experiment_page_begin(page, &table, name, "ranges", headings, sizeof headings / sizeof *headings,
+                                   err));
+    for (uint32_t i = 0; i < sample->ranges.n; i++) {
+        const struct decisions_point *point = &sample->ranges.points[i];
+        experiment_table_cell(&table, "%s", point->setting);
+        experiment_table_number(&table, decisions_miss_rate(point), 100, 1);
+        experiment_table_number(&table, point->loss, 100, 2);
+        put_interval(&table, point->low, point->high);
+        experiment_table_end_row(&table);
+    }
+    return experiment_page_end(page, &table, err);
+}
+
 /* ---- HOBBIT ---- */
 
 static enum moec_status put_pair(const struct experiment_page *page, const struct decisions_pair *pair,
@@ -322,6 +341,10 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
     if (sample->starts.n > 0) {
         experiment_page_heading(page, "Fig. 18: what the cache holds at first");
         MOEC_TRY(put_starts(page, sample, err));
+    }
+    if (sample->ranges.n > 0) {
+        experiment_page_heading(page, "Fig. 15: the range that a prior is a share of");
+        MOEC_TRY(put_ranges(page, sample, err));
     }
     MOEC_TRY(put_pairs(page, sample, err));
     if (sample->n_tuning > 0) {

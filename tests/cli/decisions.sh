@@ -37,6 +37,7 @@ pair=$folder/sample_pair_4_2.tsv
 check "a precision reads less" "$(cell "$pair" '^hobbit:0.6:1.8.' 7) < $(cell "$pair" '^none.8.' 7)"
 check "a cache filled at first misses less" \
     "$(cell "$folder/sample_starts.tsv" "own.by frequency" 3) < $(cell "$folder/sample_starts.tsv" "own.empty" 3)"
+check "a prior takes three ranges" "$(awk -F'\t' 'NR > 1 && $2 > 0' "$folder/sample_ranges.tsv" | wc -l) == 6"
 check "fifteen tunings have certificates and losses" \
     "$(awk -F'\t' 'NR > 1 && $3 ~ /^-?[0-9]/ && $5 ~ /^-?[0-9]/' "$folder/sample_tunings.tsv" | wc -l) == 15"
 check "decoding was timed on two storages with two sizes of memory, in four ways" \
