@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define N_LEVEL    5
-#define N_BUNDLE   5
+#define N_BUNDLE   6
 #define N_KIND     3
 #define N_MEMORY   2
 #define MAX_LAYER  64
@@ -21,7 +21,7 @@
 #define PATH_BYTES 1024
 
 static const char *const levels[N_LEVEL] = {"0.5", "0.6", "0.7", "0.8", "0.9"};
-static const char *const bundles[N_BUNDLE] = {"int8", "int4", "int3", "int2", "mixed"};
+static const char *const bundles[N_BUNDLE] = {"int8", "int4", "int3", "int2", "mixed", "signs"};
 static const char *const kinds[N_KIND] = {"neuron", "expert", "model"};
 static const char *const memories[N_MEMORY] = {"25%", "100%"};
 
@@ -288,6 +288,57 @@ static enum moec_status put_kernels(const struct results *results, struct moec_e
     return experiment_page_end(&results->page, &table, err);
 }
 
+/* A loss of projection/loss and its interval as a cell; "–" where it was not measured. */
+static void put_projection_loss(const struct results *results, struct experiment_table *table,
+                                const char *projection, double bits)
+{
+    const double loss = study_loss(results, "projection/loss", projection, bits),
+                 low = study_loss(results, "projection/loss_low", projection, bits),
+                 high = study_loss(results, "projection/loss_high", projection, bits);
+    if (isfinite(loss))
+        experiment_table_cell(table, "%.2f (%.2f to %.2f)", 100 * loss, 100 * low, 100 * high);
+    else
+        experiment_table_cell(table, "–");
+}
+
+/* Table 7 has perplexities, of which those at INT8 stand for the original's. */
+static enum moec_status put_projections(const struct results *results, struct moec_error *err)
+{
+    static const char *const headings[] = {"model", "projection", "INT1, %", "INT2, %", "INT3, %", "INT4, %"};
+    static const char *const projections[] = {"gate", "down", "up"};
+    static const struct {
+        const char *model, *projection;
+        double perplexity[5]; /* INT8, INT4, INT3, INT2, INT1 */
+    } paper[] = {{"Mixtral-8x7B, the paper's", "gate", {5.119, 5.158, 5.310, 6.245, 1130}},
+                 {"", "down", {5.121, 5.270, 5.968, 14.36, 1910}},
+                 {"", "up", {5.119, 5.151, 5.281, 6.177, 520.1}},
+                 {"Qwen1.5-MoE-A2.7B, the paper's", "gate", {9.227, 9.258, 9.364, 10.72, 102.0}},
+                 {"", "down", {9.224, 9.419, 9.655, 12.53, 138.4}},
+                 {"", "up", {9.226, 9.270, 9.426, 10.19, 71.06}}};
+    struct experiment_table table;
+    char name[64];
+    if (!isfinite(study_loss(results, "projection/loss", "up", 2)))
+        return MOEC_OK;
+    experiment_page_heading(&results->page, "Fig. 3b: bits, one projection at a time");
+    MOEC_TRY(experiment_page_begin(&results->page, &table, name, "projections", headings,
+                                   sizeof headings / sizeof *headings, err));
+    for (size_t p = 0; p < sizeof projections / sizeof *projections; p++) {
+        experiment_table_cell(&table, "%s", p == 0 ? results->page.sample : "");
+        experiment_table_cell(&table, "%s", projections[p]);
+        for (int bits = 1; bits <= 4; bits++)
+            put_projection_loss(results, &table, projections[p], bits);
+        experiment_table_end_row(&table);
+    }
+    for (size_t p = 0; p < sizeof paper / sizeof *paper; p++) {
+        experiment_table_cell(&table, "%s", paper[p].model);
+        experiment_table_cell(&table, "%s", paper[p].projection);
+        for (int i = 4; i >= 1; i--)
+            experiment_table_number(&table, paper[p].perplexity[i] / paper[p].perplexity[0] - 1, 100, 1);
+        experiment_table_end_row(&table);
+    }
+    return experiment_page_end(&results->page, &table, err);
+}
+
 static enum moec_status put_levels(const struct results *results, struct moec_error *err)
 {
     static const char *const headings[] = {"experts",         "sparsity",          "loss on the test text, %",
@@ -302,8 +353,10 @@ static enum moec_status put_levels(const struct results *results, struct moec_er
             const struct evaluated *e = l == 0 ? &results->plain[b] : &results->sparse[b][l - 1];
             if (!isfinite(e->loss))
                 continue;
-            experiment_table_cell(
-                &table, "%s", strcmp(bundles[b], "mixed") == 0 ? "up INT2, gate and down INT4" : bundles[b]);
+            experiment_table_cell(&table, "%s",
+                                  strcmp(bundles[b], "mixed") == 0   ? "up INT2, gate and down INT4"
+                                  : strcmp(bundles[b], "signs") == 0 ? "up INT1, gate and down INT4"
+                                                                     : bundles[b]);
             experiment_table_cell(&table, "%s", l == 0 ? "none" : levels[l - 1]);
             experiment_table_number(&table, e->loss, 100, 2);
             put_interval(&table, e->low, e->high);
@@ -594,6 +647,7 @@ static void make_findings(const struct results *results, struct experiment_claim
     find_chess(results, 0.9, findings);
     find_order(results, "projection/loss", 2, "Fig. 3b", "at INT2 up loses least of the three projections",
                true, findings);
+    find_order(results, "projection/loss", 1, "Fig. 3b", "at INT1 too", true, findings);
     find_additive(results, findings);
     find_predictors(results, findings);
 }
@@ -641,6 +695,7 @@ static enum moec_status put_page(const struct experiment_page *page, void *conte
     experiment_page_heading(page, "What the paper shows, and what is seen here");
     MOEC_TRY(experiment_page_claims(page, &findings, false, err));
     MOEC_TRY(put_charts(results, err));
+    MOEC_TRY(put_projections(results, err));
     MOEC_TRY(put_kernels(results, err));
     MOEC_TRY(put_predictors(results, err));
     MOEC_TRY(put_levels(results, err));

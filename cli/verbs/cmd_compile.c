@@ -45,7 +45,7 @@ static const struct cli_option options[] = {
      "--group channel, --dense-bits 16 and --confidence point: the certificate is one evaluation, whose "
      "measured loss itself must meet --max-loss, without an interval.",
      CLI_RARE},
-    {"bits", 0, "BITS", "2|3|4|5|6|8|16", "For --policy uniform: 2, 3, 4, 5, 6, 8 or 16.", 0},
+    {"bits", 0, "BITS", "1|2|3|4|5|6|8|16", "For --policy uniform: 1, 2, 3, 4, 5, 6, 8 or 16.", 0},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
      "Bits of weights outside experts; hull finds them:\n"
      "16\tthe default of other policies; F32 weights become BF16\n"
@@ -143,7 +143,7 @@ static enum moec_status read_confidence(const struct cli_args *args, double *con
 /* "quantizer=hqq scheme=asymmetric", or what auto chose: "quantizer=auto 2=hqq-asymmetric 3=..." */
 static void spell_quantizer(const struct compile_job *job, char *text, size_t capacity)
 {
-    static const uint32_t widths[] = {2, 3, 4, 5, 6, 8};
+    static const uint32_t widths[] = {1, 2, 3, 4, 5, 6, 8};
     const struct moec_profile *profile = &job->profile;
     enum moec_quantizer quantizer = job->compile.quantizer;
     enum moec_scheme scheme = job->compile.scheme;
@@ -158,7 +158,7 @@ static void spell_quantizer(const struct compile_job *job, char *text, size_t ca
     }
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         const struct moec_quantizer_choice choice = profile->choices[widths[i]];
-        bool is_measured = widths[i] != 5 && widths[i] != 6;
+        bool is_measured = widths[i] != 1 && widths[i] != 5 && widths[i] != 6;
         for (uint32_t u = 0; u < profile->n_uniform; u++)
             is_measured = is_measured || profile->uniform_bits[u] == widths[i];
         if (!is_measured)
@@ -296,7 +296,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
     MOEC_TRY(cli_bytes(args, "max-size", &compile->max_bytes, err));
-    MOEC_TRY(cli_u32(args, "bits", 2, 16, &compile->bits, err));
+    MOEC_TRY(cli_u32(args, "bits", 1, 16, &compile->bits, err));
     MOEC_TRY(read_dense(args, compile, err));
     MOEC_TRY(cli_u32_list(args, "copies", allowed, copies, MOEC_MAX_COPIES - 1, &compile->n_copy_bits, err));
     for (uint32_t i = 0; i < compile->n_copy_bits; i++)
@@ -434,7 +434,8 @@ static void print_experts(const struct moec_compile_report *report)
         char text[40];
         if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER &&
             !moec_codec_is_mxfp4(report->codecs[number]))
-            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bits", count[number], number);
+            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bit%s", count[number], number,
+                      number == 1 ? "" : "s");
         else if (count[number] > 0)
             cli_print(stdout, "  %" PRIu32 " in %s", count[number],
                       moec_codec_name(report->codecs[number], text));
@@ -459,7 +460,7 @@ static bool print_dense_matrices(const struct moec_compile_report *report)
     printf("\ndense weights:");
     for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
         if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER)
-            printf("  %" PRIu32 " at %" PRIu32 " bits", count[number], number);
+            printf("  %" PRIu32 " at %" PRIu32 " bit%s", count[number], number, number == 1 ? "" : "s");
         else if (count[number] > 0)
             printf("  %" PRIu32 " in %s", count[number], moec_codec_name(report->codecs[number], text));
     }

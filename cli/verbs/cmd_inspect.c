@@ -23,7 +23,7 @@ static const struct cli_option options[] = {
     {0},
 };
 
-static const uint8_t widths[] = {2, 3, 4, 5, 6, 8, 16};
+static const uint8_t widths[] = {1, 2, 3, 4, 5, 6, 8, 16};
 #define N_WIDTHS (sizeof widths / sizeof *widths)
 
 struct copy_summary {
@@ -110,8 +110,8 @@ static void print_mixed(const struct moec_bundle *bundle)
  */
 static void print_map(const struct moec_bundle *bundle, const struct cli_terminal *terminal)
 {
-    static const int colours[N_WIDTHS] = {54, 61, 31, 30, 37, 36, 226};
-    static const char glyphs[] = "234568F";
+    static const int colours[N_WIDTHS] = {53, 54, 61, 31, 30, 37, 36, 226};
+    static const char glyphs[] = "1234568F";
     uint32_t n_layer = moec_config_moe_count(&bundle->config);
     uint32_t n_expert = bundle->config.n_expert;
     uint32_t band = (uint32_t)(terminal->columns > 90 ? 80 : 64);
@@ -146,7 +146,8 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
         if (summary.count[i] > 0 && widths[i] == 16 && is_mxfp4)
             printf("MXFP4, as in the checkpoint: %" PRIu32 " experts   ", summary.count[i]);
         else if (summary.count[i] > 0)
-            printf("%u bits: %" PRIu32 " experts   ", widths[i], summary.count[i]);
+            printf("%u bit%s: %" PRIu32 " experts   ", widths[i], widths[i] == 1 ? "" : "s",
+                   summary.count[i]);
     if (summary.n_mixed > 0)
         cli_print(stdout, "*, projections differ: %" PRIu32 " experts", summary.n_mixed);
     putchar('\n');

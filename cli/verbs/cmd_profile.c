@@ -34,8 +34,7 @@ static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTIONS,
     CLI_SENSITIVITY_SAMPLES_OPTION,
-    {"bits", 0, CLI_LIST, "2|3|4|5|6|8", "Bitwidths to measure: of 2, 3, 4, 5, 6 and 8 (default 2,3,4,8).",
-     0},
+    {"bits", 0, CLI_LIST, "1|2|3|4|5|6|8", "Bitwidths to measure: of 1 to 6 and 8 (default 2,3,4,8).", 0},
     CLI_QUANTISER_OPTIONS(0),
     CLI_SENSITIVITY_OPTIONS(0),
     {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", CLI_OUTPUT},
@@ -66,8 +65,8 @@ static const struct cli_option options[] = {
     {"projections", 0, NULL, NULL,
      "Also measure each projection of every expert alone, at up to three times the cost of the experts.",
      CLI_RARE},
-    {"show-bits", 0, "BITS", "2|3|4|5|6|8",
-     "Bitwidth for --show and --heatmap: 2, 3, 4, 5, 6 or 8 (default: the lowest profiled).", CLI_RARE},
+    {"show-bits", 0, "BITS", "1|2|3|4|5|6|8",
+     "Bitwidth for --show and --heatmap: 1 to 6 or 8 (default: the lowest profiled).", CLI_RARE},
     {"color", 0, "WHEN", "auto|always|never", "Colour on the terminal: auto (default), always or never.",
      CLI_RARE},
     {"trust-profile", 0, NULL, NULL,
@@ -79,7 +78,7 @@ static const struct cli_option options[] = {
     {0},
 };
 
-static const uint32_t profiled_bits[] = {2, 3, 4, 5, 6, 8, 0};
+static const uint32_t profiled_bits[] = {1, 2, 3, 4, 5, 6, 8, 0};
 
 #define STUDY_LIST_BYTES 1024
 
@@ -544,7 +543,7 @@ static int run_profile(const struct cli_args *args)
 {
     struct profile_job job = {.args = args};
     struct moec_error err = {0};
-    enum moec_status status = cli_u32(args, "show-bits", 2, 8, &job.show_bits, &err);
+    enum moec_status status = cli_u32(args, "show-bits", 1, 8, &job.show_bits, &err);
     if (status == MOEC_OK)
         status = cli_check_figures(args, &err);
     if (status == MOEC_OK)

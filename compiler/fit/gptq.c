@@ -381,6 +381,11 @@ static void encode_linear(void *context, size_t item, int thread)
 
 static uint8_t round_code(double u, float scale, uint8_t zero, double highest, double *decoded)
 {
+    if (highest == 1) { /* signs */
+        const uint8_t sign = u < 0 && scale != 0 ? 0 : 2;
+        *decoded = (sign - zero) * (double)scale;
+        return sign;
+    }
     if (scale == 0) {
         *decoded = 0;
         return zero;
@@ -468,7 +473,9 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
                          .rows = rows};
     const uint64_t n_group = (uint64_t)e.n_row * e.groups, n_threads = (uint64_t)pool->n_threads;
     const uint32_t n_input = e.by_input ? e.n_row : e.columns;
-    const bool is_fitted = codec.quantizer == MOEC_QUANTIZER_GPTQ, has_factor = gptq->factor != NULL;
+    const bool is_sign = codec.dtype == MOEC_DTYPE_INT1; /* has no range to search */
+    const bool is_fitted = codec.quantizer == MOEC_QUANTIZER_GPTQ && !is_sign,
+               has_factor = gptq->factor != NULL;
     const bool is_trellis = codec.scheme == MOEC_SCHEME_TRELLIS;
     if (n_input != gptq->n)
         return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix of %" PRIu32 " inputs, expected %" PRIu32, n_input,

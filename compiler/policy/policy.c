@@ -244,15 +244,15 @@ static bool was_measured(const struct moec_profile *profile, uint32_t bits)
     return false;
 }
 
-/* A search that enumerates them measures a whole model for each: 5 and 6 only where the user asked for them.
- */
+/* A search that enumerates them measures a whole model for each: 1, 5 and 6 only where the user asked for
+ * them. */
 static void push_bitwidths(lua_State *lua, const struct moec_profile *profile)
 {
     lua_Integer n = 0;
     lua_createtable(lua, MOEC_N_ASSIGNABLE, 0);
     for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++) {
         const uint32_t bits = assignable_bits[i];
-        if ((bits == 5 || bits == 6) && !was_measured(profile, bits))
+        if ((bits == 1 || bits == 5 || bits == 6) && !was_measured(profile, bits))
             continue;
         lua_pushinteger(lua, bits);
         lua_rawseti(lua, -2, ++n);

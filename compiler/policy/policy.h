@@ -13,12 +13,12 @@
 #include "formats/profile/profile.h"
 
 /* Bitwidths that an assignment may have, increasing. Policies are offered 5 and 6 in moec.bitwidths where
- * they were measured. */
+ * they were measured, and 1 too. */
 #define MOEC_ASSIGNABLE_BITS                                                                                 \
     {                                                                                                        \
-        2, 3, 4, 5, 6, 8, 16                                                                                 \
+        1, 2, 3, 4, 5, 6, 8, 16                                                                              \
     }
-#define MOEC_N_ASSIGNABLE 7
+#define MOEC_N_ASSIGNABLE 8
 
 /* Different assignments that a policy may measure. */
 #define MOEC_POLICY_MAX_EVALUATIONS 4096

@@ -38,7 +38,7 @@ static bool is_assignable(lua_Integer bits)
     return false;
 }
 
-/* "2, 3, 4, 5, 6, 8, 16" */
+/* "1, 2, 3, 4, 5, 6, 8, 16" */
 static const char *list_bits(char text[static 64])
 {
     size_t used = 0;

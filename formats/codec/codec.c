@@ -7,7 +7,7 @@
 /* ---- description ---- */
 
 /* Bitwidths that codes have, and floats. */
-static const uint8_t all_widths[] = {2, 3, 4, 5, 6, 8, 16};
+static const uint8_t all_widths[] = {1, 2, 3, 4, 5, 6, 8, 16};
 
 static bool group_is_known(uint32_t group)
 {
@@ -25,6 +25,8 @@ static const char *misfit_of(uint32_t bits, enum moec_scheme scheme, uint32_t gr
         return "levels of a dictionary at 5 or 6 bits, expected 2, 3, 4 or 8";
     if (scheme == MOEC_SCHEME_TRELLIS && (bits != 2 || group != 0))
         return "a trellis that is not of 2 bits with one scale a row, the only one there is";
+    if (bits == 1 && scheme != MOEC_SCHEME_SYMMETRIC && scheme != MOEC_SCHEME_SYMMETRIC_NESTED)
+        return "1 bit that is not symmetric, expected scheme symmetric or symmetric-nested";
     return NULL;
 }
 
@@ -32,6 +34,8 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
                                      enum moec_dtype source_dtype, struct moec_codec *codec,
                                      struct moec_error *err)
 {
+    if (bits == 1 && moec_scheme_has_zeros(scheme))
+        scheme = moec_scheme_is_nested(scheme) ? MOEC_SCHEME_SYMMETRIC_NESTED : MOEC_SCHEME_SYMMETRIC;
     if (!group_is_known(group))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "group of %u weights, expected 16, 32, 64, 128 or 0 for channels", group);
@@ -42,6 +46,9 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         return moec_fail(err, MOEC_ERR_USAGE, "%s", misfit);
     struct moec_codec made = {.scheme = (uint8_t)scheme, .group = (uint16_t)group};
     switch (bits) {
+    case 1:
+        made.dtype = MOEC_DTYPE_INT1;
+        break;
     case 2:
         made.dtype = MOEC_DTYPE_INT2;
         break;
@@ -68,7 +75,7 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         made.group = 0;
         break;
     default:
-        return moec_fail(err, MOEC_ERR_USAGE, "bitwidth %u, expected 2, 3, 4, 5, 6, 8 or 16", bits);
+        return moec_fail(err, MOEC_ERR_USAGE, "bitwidth %u, expected 1, 2, 3, 4, 5, 6, 8 or 16", bits);
     }
     *codec = made;
     return MOEC_OK;
@@ -85,13 +92,13 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
     for (size_t i = 0; i < sizeof all_widths; i++) {
         const uint32_t bits = all_widths[i];
         struct moec_codec *codec = &codecs[bits];
-        if (moec_scheme_is_dictionary(scheme) && (bits == 5 || bits == 6))
+        if (moec_scheme_is_dictionary(scheme) && (bits == 1 || bits == 5 || bits == 6))
             continue;
         const bool is_trellis = quantizer == MOEC_QUANTIZER_TRELLIS && bits == 2;
         MOEC_TRY(moec_codec_for_bits(bits, is_trellis ? MOEC_SCHEME_TRELLIS : scheme, is_trellis ? 0 : group,
                                      source_dtype, codec, err));
         codec->quantizer = dtype_is_float(codec->dtype) ? 0 : (uint8_t)quantizer;
-        if (quantizer == MOEC_QUANTIZER_TRELLIS && bits > 2 && bits < 16)
+        if (quantizer == MOEC_QUANTIZER_TRELLIS && !is_trellis && bits < 16)
             codec->quantizer = MOEC_QUANTIZER_HQQ;
     }
     return MOEC_OK;
@@ -99,9 +106,9 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
 
 enum moec_status moec_codec_check(struct moec_codec codec, const char *subject, struct moec_error *err)
 {
-    if (codec.dtype > MOEC_DTYPE_MXFP4)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has unknown codec dtype %u, expected 0..%d", subject,
-                         codec.dtype, MOEC_DTYPE_MXFP4);
+    if (codec.dtype >= MOEC_DTYPE_COUNT || codec.dtype == MOEC_DTYPE_MXFP4_DOWN)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has unknown codec dtype %u, expected 0..%d or %d", subject,
+                         codec.dtype, MOEC_DTYPE_MXFP4, MOEC_DTYPE_INT1);
     if ((dtype_is_float(codec.dtype) || codec.dtype == MOEC_DTYPE_MXFP4) &&
         (codec.scheme != 0 || codec.group != 0))
         return moec_fail(err, MOEC_ERR_FORMAT,

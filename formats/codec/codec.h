@@ -1,4 +1,4 @@
-/* How a row of weights is stored: 16- and 32-bit floats as they are, or INT2 to INT8 codes with scales.
+/* How a row of weights is stored: 16- and 32-bit floats as they are, or INT1 to INT8 codes with scales.
  *
  * A *row* is the unit of encoding: n consecutive weights that share a channel scale or are cut into groups.
  * Matrices are arrays of rows with a fixed stride. Decoding gives F32(code - zero) * F32(scale), rounded once
@@ -13,6 +13,8 @@
  *           of code[i]
  *           INT5: 16 bytes as INT4 with the low four bits, then such a u32
  *           INT6: 16 bytes as INT4 with the low four bits, then 8 bytes as INT2 with the high two
+ *           INT1: a little-endian u32 whose bit i is half of code[i], which is 0 or 2: on either side of the
+ *           zero 1, so that weights are -scale and +scale
  *   scales  one F16 (little-endian) for each group; group 0 ("channel") means one for the row
  *           nested: one F16 for the row, then one byte for each group
  *   zeros   asymmetric: one byte for each group, 0..2^b - 1
@@ -21,11 +23,11 @@
  *   outliers, places
  *           gaussian only: for every 128 weights of the row, begun or whole, the F16 of one of them, and then
  *           for every 128 one byte, its place among them
- * Codes are unsigned. Trellis: a block of INT2 is two little-endian u32 instead, bit i of the first the coded
- * bit of weight i, of the second its free bit (formats/codec/trellis.h). MXFP4: codes as INT4, then one byte
- * for each 32 weights (formats/codec/mxfp4.h). Symmetric: code = q + 2^(b-1), zero = 2^(b-1) implied.
- * Gaussian and logarithmic: codes stand for levels (formats/codec/dictionary.h), codes past n are 0. There is
- * no padding.
+ * Codes are unsigned; those of INT1 past n are 2. Trellis: a block of INT2 is two little-endian u32 instead,
+ * bit i of the first the coded bit of weight i, of the second its free bit (formats/codec/trellis.h). MXFP4:
+ * codes as INT4, then one byte for each 32 weights (formats/codec/mxfp4.h). Symmetric: code = q + 2^(b-1),
+ * zero = 2^(b-1) implied. Gaussian and logarithmic: codes stand for levels (formats/codec/dictionary.h),
+ * codes past n are 0. There is no padding.
  *
  * The nested schemes keep scales of scales (Dettmers, Pagnoni, Holtzman & Zettlemoyer, "QLoRA", 2023, double
  * quantization; llama.cpp's k-quants): a group's scale is F32(byte) * F32(scale of the row) * 2^-8, which F32
@@ -53,6 +55,7 @@ enum moec_dtype {
     MOEC_DTYPE_INT6 = 8,
     MOEC_DTYPE_MXFP4 = 9,       /* formats/codec/mxfp4.h; of experts that their checkpoint has so, alone */
     MOEC_DTYPE_MXFP4_DOWN = 10, /* the same of a down projection's rows; files say MXFP4 */
+    MOEC_DTYPE_INT1 = 11,
     MOEC_DTYPE_COUNT
 };
 
@@ -85,7 +88,7 @@ enum moec_quantizer {
 
 /* group: weights that share a scale, 0 (the whole row), 16, 32, 64 or 128. scheme, group and quantizer are 0
  * for float dtypes. Nested schemes have groups; dictionaries have 2, 3, 4 or 8 bits and no groups of 16; the
- * trellis has 2 bits and no groups.
+ * trellis has 2 bits and no groups; 1 bit is symmetric, nested or not.
  * Files do not store the quantizer, for bytes do not tell it: a codec read from one has 0. */
 struct moec_codec {
     uint8_t dtype;  /* enum moec_dtype */
@@ -101,16 +104,17 @@ struct moec_codec {
 #define MOEC_CODEC_TABLE       64
 #define MOEC_CODEC_FIRST_OTHER 33
 
-/* Linear codec of 2, 3, 4, 5, 6, 8 or 16 bits; 16 is what holds the source's weights as they are, and takes
- * `source_dtype` (F32 sources become BF16, MXFP4 stays). */
+/* Linear codec of 1, 2, 3, 4, 5, 6, 8 or 16 bits; 16 is what holds the source's weights as they are, and
+ * takes `source_dtype` (F32 sources become BF16, MXFP4 stays). 1 bit takes the symmetric scheme in place of
+ * the asymmetric, nested or not. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uint32_t group,
                                                       enum moec_dtype source_dtype, struct moec_codec *codec,
                                                       struct moec_error *err);
 
-/* Codecs of one quantizer (not AUTO), scheme and group at every bitwidth that they have: entries 2, 3, 4, 5,
- * 6, 8 and 16 of `codecs`, for dictionaries not 5 and 6; there are no others. Of quantizer TRELLIS scheme and
- * group are those of bitwidths above 2, whose quantizer is HQQ. Errors as moec_codec_for_bits,
- * MOEC_ERR_USAGE for AUTO. */
+/* Codecs of one quantizer (not AUTO), scheme and group at every bitwidth that they have: entries 1, 2, 3, 4,
+ * 5, 6, 8 and 16 of `codecs`, for dictionaries not 1, 5 and 6; there are no others. Of quantizer TRELLIS
+ * scheme and group are those of bitwidths other than 2, whose quantizer is HQQ. Errors as
+ * moec_codec_for_bits, MOEC_ERR_USAGE for AUTO. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_scheme scheme,
                                                    uint32_t group, enum moec_dtype source_dtype,
                                                    struct moec_codec codecs[static MOEC_CODEC_TABLE],
@@ -120,7 +124,7 @@ MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer
 MOEC_WARN_UNUSED enum moec_status moec_codec_check(struct moec_codec codec, const char *subject,
                                                    struct moec_error *err);
 
-/* 2, 3, 4, 5, 6, 8, 16 or 32. MXFP4 counts as 16, in whose place it stands: the source's own weights. */
+/* 1, 2, 3, 4, 5, 6, 8, 16 or 32. MXFP4 counts as 16, in whose place it stands: the source's own weights. */
 uint32_t moec_codec_bits(struct moec_codec codec);
 
 /* Whether rows are MXFP4, of a down projection or another. */
@@ -178,17 +182,18 @@ size_t moec_codec_scales_bytes(struct moec_codec codec, size_t n);
  *   symmetric   s = F16(absmax / (2^(b-1) - 1)),  q = clamp(round-half-even(w / s), -2^(b-1), 2^(b-1) - 1)
  *   asymmetric  s = F16((max - min) / (2^b - 1)), zero = clamp(round-half-even(-min / s), 0, 2^b - 1),
  *               code = clamp(round-half-even(w / s) + zero, 0, 2^b - 1)
+ *   1 bit       s = F16(mean of |w|), the least squared error; code 0 where w < 0, else 2
  * with the rounded s (nested: moec_codec_round_scales of the quotients); w / s is one F32 division. max and
  * min are taken over the weights and 0: a row of positive weights would otherwise need a zero point below 0,
  * and 0 stays representable. s = 0 encodes zeros (symmetric: the implied zero code; asymmetric: code 0, zero
- * 0); that happens when all weights are 0 and, where F16 rounds a group's scale, also when the quotient is
- * below 2^-25. HQQ chooses scale and zero its own way (formats/codec/hqq.h), and so does GPTQ here, which has
- * only the weights. Float dtypes convert with round to nearest even; gaussian and logarithmic:
- * formats/codec/dictionary.h. Trellis: the path of least squared error and the scale of least squared error
- * for its levels in turn, from the root mean square of the weights; a scale that F16 rounds to 0 encodes
- * zeros. `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_FORMAT when a weight
- * is NaN or infinite, or a scale or a 16-bit float overflows (the message gives the index); MOEC_ERR_LIMIT
- * and MOEC_ERR_MEMORY when there is no memory for the groups or the path of a very long row. */
+ * 0; 1 bit: code 2); that happens when all weights are 0 and, where F16 rounds a group's scale, also when the
+ * quotient is below 2^-25. HQQ chooses scale and zero its own way (formats/codec/hqq.h), and so does GPTQ
+ * here, which has only the weights. Float dtypes convert with round to nearest even; gaussian and
+ * logarithmic: formats/codec/dictionary.h. Trellis: the path of least squared error and the scale of least
+ * squared error for its levels in turn, from the root mean square of the weights; a scale that F16 rounds to
+ * 0 encodes zeros. `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_FORMAT when a weight is NaN or
+ * infinite, or a scale or a 16-bit float overflows (the message gives the index); MOEC_ERR_LIMIT and
+ * MOEC_ERR_MEMORY when there is no memory for the groups or the path of a very long row. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights,
                                                         size_t n, uint8_t *row, struct moec_error *err);
 

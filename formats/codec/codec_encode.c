@@ -116,19 +116,36 @@ static uint8_t linear_zero(struct moec_codec codec, float min, float scale)
     return (uint8_t)(moec_f32_bits(place + 0x1.8p23f) & 0xff);
 }
 
-/* The scale of the extremes; that of a row whose scales are F16 is rounded at once. */
-static enum moec_status fit_linear(struct moec_codec codec, struct range range, struct group_fit *fit,
-                                   struct moec_error *err)
+/* Of signs: the scale of least squared error, and for HQQ that of the weights' own length along the signs, as
+ * its last step gives other bitwidths (formats/codec/hqq.h). Finite weights. */
+static float scale_of_signs(struct moec_codec codec, const float *w, size_t n)
+{
+    double sum = 0, square = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += fabs((double)w[i]);
+        square += (double)w[i] * (double)w[i];
+    }
+    return (float)(codec.quantizer == MOEC_QUANTIZER_LINEAR || sum == 0 ? sum / (double)n : square / sum);
+}
+
+/* The scale that weights of this range are divided by, for codes from end to end. */
+static float scale_of_extremes(struct moec_codec codec, struct range range)
 {
     const uint32_t bits = code_bits(codec.dtype);
     const bool has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
     const float levels = (float)((1 << (has_zeros ? bits : bits - 1)) - 1);
-    const float width = has_zeros ? range.max - range.min : moec_f32_from_bits(range.top_bits);
-    const uint16_t half = moec_f32_to_f16(width / levels);
+    return (has_zeros ? range.max - range.min : moec_f32_from_bits(range.top_bits)) / levels;
+}
+
+/* That of a row whose scales are F16 is rounded at once. */
+static enum moec_status fit_linear(struct moec_codec codec, struct range range, float scale,
+                                   struct group_fit *fit, struct moec_error *err)
+{
+    const uint16_t half = moec_f32_to_f16(scale);
     if (half >= F16_INF)
-        return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows F16: its weights reach %g", width / levels,
+        return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows F16: its weights reach %g", scale,
                          moec_f32_from_bits(range.top_bits));
-    *fit = (struct group_fit){.scale = width / levels, .min = range.min, .is_linear = true};
+    *fit = (struct group_fit){.scale = scale, .min = range.min, .is_linear = true};
     if (!moec_scheme_is_nested((enum moec_scheme)codec.scheme))
         fit->scale = moec_f16_to_f32(half);
     fit->divisor = fit->scale;
@@ -163,8 +180,11 @@ static enum moec_status fit_groups(struct moec_codec codec, const float *weights
         const struct range range = range_with_tail(weights + at, left);
         if (range.top_bits >= F32_INF)
             return fail_not_finite(weights, n, err);
-        MOEC_TRY(fit_linear(codec, range, fits, err));
-        if (codec.quantizer == MOEC_QUANTIZER_HQQ || codec.quantizer == MOEC_QUANTIZER_GPTQ)
+        const bool is_sign = codec.dtype == MOEC_DTYPE_INT1;
+        const float scale =
+            is_sign ? scale_of_signs(codec, weights + at, left) : scale_of_extremes(codec, range);
+        MOEC_TRY(fit_linear(codec, range, scale, fits, err));
+        if (!is_sign && (codec.quantizer == MOEC_QUANTIZER_HQQ || codec.quantizer == MOEC_QUANTIZER_GPTQ))
             fit_hqq(codec, weights + at, left, fits);
     }
     return MOEC_OK;
@@ -189,7 +209,10 @@ static void quantise_block(struct moec_codec codec, const float w[static BLOCK],
     const uint32_t bits = code_bits(codec.dtype);
     const bool has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
     const uint8_t zero = (uint8_t)(has_zeros ? fit->zero : 1u << (bits - 1));
-    if (fit->scale == 0)
+    if (bits == 1)
+        for (int i = 0; i < BLOCK; i++)
+            codes[i] = fit->scale != 0 && w[i] < 0 ? 0 : 2;
+    else if (fit->scale == 0)
         memset(codes, zero, BLOCK);
     else
         quantise_blocks(w, BLOCK, fit->divisor, -(float)zero, (float)((1 << bits) - 1 - zero), zero, codes);

@@ -20,8 +20,9 @@ static inline bool dtype_is_float(uint8_t dtype)
 static inline uint32_t code_bits(uint8_t dtype)
 {
     static const uint8_t bits[MOEC_DTYPE_COUNT] = {
-        [MOEC_DTYPE_INT2] = 2, [MOEC_DTYPE_INT3] = 3, [MOEC_DTYPE_INT4] = 4,  [MOEC_DTYPE_INT5] = 5,
-        [MOEC_DTYPE_INT6] = 6, [MOEC_DTYPE_INT8] = 8, [MOEC_DTYPE_MXFP4] = 4, [MOEC_DTYPE_MXFP4_DOWN] = 4,
+        [MOEC_DTYPE_INT1] = 1, [MOEC_DTYPE_INT2] = 2,  [MOEC_DTYPE_INT3] = 3,
+        [MOEC_DTYPE_INT4] = 4, [MOEC_DTYPE_INT5] = 5,  [MOEC_DTYPE_INT6] = 6,
+        [MOEC_DTYPE_INT8] = 8, [MOEC_DTYPE_MXFP4] = 4, [MOEC_DTYPE_MXFP4_DOWN] = 4,
     };
     return bits[dtype];
 }

@@ -56,6 +56,9 @@ void moec_codec_pack_block(uint32_t bits, const uint8_t codes[static BLOCK], uin
 {
     uint8_t high[BLOCK];
     switch (bits) {
+    case 1:
+        store_u32(out, gather_bit(codes, 1));
+        break;
     case 2:
         pack_two_bits(codes, out);
         break;
@@ -86,6 +89,10 @@ void moec_codec_unpack_block(uint32_t bits, const uint8_t *in, uint8_t codes[sta
 {
     uint8_t high[BLOCK];
     switch (bits) {
+    case 1:
+        memset(codes, 0, BLOCK);
+        scatter_bit(load_u32(in), 1, codes);
+        break;
     case 2:
         unpack_two_bits(in, codes);
         break;
@@ -225,7 +232,7 @@ static void pack_codes(struct moec_codec codec, const uint8_t *codes, size_t n, 
         const uint8_t *block = codes + i;
         uint8_t last[BLOCK];
         if (n - i < BLOCK) {
-            memset(last, zero_at(codec, zeros, groups - 1), sizeof last);
+            memset(last, bits == 1 ? 2 : zero_at(codec, zeros, groups - 1), sizeof last);
             memcpy(last, block, n - i);
             block = last;
         }

@@ -138,7 +138,7 @@ enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec
 
 bool moec_profile_has_bits(uint32_t bits)
 {
-    return (bits >= 2 && bits <= 6) || bits == 8 || bits == 16;
+    return (bits >= 1 && bits <= 6) || bits == 8 || bits == 16;
 }
 
 static bool is_bitwidth(uint32_t bits)
@@ -164,7 +164,7 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
     MOEC_TRY(check_text(p->data_name, sizeof p->data_name, "the name of the data", subject, err));
     if (!is_bitwidth(p->baseline_bits))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: baseline of %" PRIu32 " bits, expected 2, 3, 4, 5, 6, 8, 16 or 32", subject,
+                         "%s: baseline of %" PRIu32 " bits, expected 1, 2, 3, 4, 5, 6, 8, 16 or 32", subject,
                          p->baseline_bits);
     const uint8_t quantizer = p->quantizer == MOEC_QUANTIZER_AUTO ? MOEC_QUANTIZER_LINEAR : p->quantizer;
     if (p->quantizer >= MOEC_QUANTIZER_COUNT || p->scheme >= MOEC_SCHEME_COUNT ||
@@ -203,7 +203,7 @@ static enum moec_status check_bits(const uint32_t *bits, uint32_t n, const char 
     for (uint32_t b = 0; b < n; b++) {
         if (!is_bitwidth(bits[b]))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: %s %" PRIu32 " is %" PRIu32 ", expected 2, 3, 4, 5, 6, 8, 16 or 32",
+                             "%s: %s %" PRIu32 " is %" PRIu32 ", expected 1, 2, 3, 4, 5, 6, 8, 16 or 32",
                              subject, what, b, bits[b]);
         if (b > 0 && bits[b] <= bits[b - 1])
             return moec_fail(err, MOEC_ERR_FORMAT,
@@ -535,12 +535,12 @@ enum moec_status moec_profile_codecs(const struct moec_profile *profile,
         profile->quantizer == MOEC_QUANTIZER_AUTO ? MOEC_QUANTIZER_LINEAR : profile->quantizer;
     MOEC_TRY(moec_codec_table((enum moec_quantizer)quantizer, (enum moec_scheme)profile->scheme,
                               profile->group, (enum moec_dtype)profile->config.expert_dtype, codecs, err));
-    for (uint32_t bits = 2; bits < 16; bits++) {
+    for (uint32_t bits = 1; bits < 16; bits++) {
         if (codecs[bits].dtype == MOEC_DTYPE_F32) /* no such bitwidth */
             continue;
         const struct moec_quantizer_choice choice = moec_profile_quantizer(profile, bits);
         codecs[bits].quantizer = choice.quantizer;
-        codecs[bits].scheme = choice.scheme;
+        codecs[bits].scheme = bits == 1 ? codecs[bits].scheme : choice.scheme;
     }
     return MOEC_OK;
 }

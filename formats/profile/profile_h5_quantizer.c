@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint32_t widths[] = {2, 3, 4, 5, 6, 8};
+static const uint32_t widths[] = {1, 2, 3, 4, 5, 6, 8};
 
-/* Files have the choice for 5 and 6 bits where those were measured. */
+/* Files have the choice for 1, 5 and 6 bits where those were measured. */
 static bool is_optional(uint32_t bits)
 {
-    return bits == 5 || bits == 6;
+    return bits == 1 || bits == 5 || bits == 6;
 }
 
 static bool was_measured(const struct moec_profile *profile, uint32_t bits)

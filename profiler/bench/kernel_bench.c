@@ -21,6 +21,7 @@
 #define ITEMS_A_THREAD 16
 
 static const struct moec_codec codecs[] = {
+    {.dtype = MOEC_DTYPE_INT1, .group = 64},
     {.dtype = MOEC_DTYPE_INT2},
     {.dtype = MOEC_DTYPE_INT2, .group = 32},
     {.dtype = MOEC_DTYPE_INT2, .group = 64},

@@ -515,7 +515,7 @@ static enum moec_status add_bitwidths(struct moec_variants *variants, enum moec_
     struct moec_codec codec = {.dtype = MOEC_DTYPE_F32};
     MOEC_TRY(add_number(variants, 32, codec, err));
     MOEC_TRY(moec_codec_for_bits(2, scheme, group, source, &codec, err));
-    for (uint32_t bits = 2; bits <= 16; bits++)
+    for (uint32_t bits = 1; bits <= 16; bits++)
         if (moec_codec_for_bits(bits, scheme, group, source, &codec, NULL) == MOEC_OK)
             MOEC_TRY(add_number(variants, bits, codec, err));
     uint64_t one = moec_variants_record_bytes(variants, moec_variants_source_bits(variants));

@@ -28,7 +28,7 @@ static enum moec_status check_dictionaries(const struct moec_profile_options *op
     const char *subject = is_one ? moec_quantizer_name(options->quantizer) : "the study 'quantizers'";
     bool has_others = options->group == 16;
     for (uint32_t i = 0; i < options->n_bits; i++)
-        has_others = has_others || options->bits[i] == 5 || options->bits[i] == 6;
+        has_others = has_others || options->bits[i] == 1 || options->bits[i] == 5 || options->bits[i] == 6;
     if (has_others && (is_one || is_studied))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "%s: dictionaries have 2, 3, 4 or 8 bits and no groups of 16; leave out other "
@@ -67,7 +67,7 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
         const uint32_t bits = options->bits[i];
         if (!moec_profile_has_bits(bits))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "a bitwidth of %" PRIu32 ", expected 2, 3, 4, 5, 6, 8 or 16", bits);
+                             "a bitwidth of %" PRIu32 ", expected 1, 2, 3, 4, 5, 6, 8 or 16", bits);
         for (uint32_t j = 0; j < i; j++) {
             if (options->bits[j] == bits)
                 return moec_fail(err, MOEC_ERR_USAGE, "the bitwidth %" PRIu32 " is given twice", bits);
@@ -121,7 +121,7 @@ static void copy_text(char *to, size_t room, const char *from)
 /* Bitwidths in increasing order, with and without the baseline's. */
 static void sort_bits(const struct moec_profile_options *options, struct moec_profile *profile)
 {
-    for (uint32_t bits = 2; bits <= 16; bits++) {
+    for (uint32_t bits = 1; bits <= 16; bits++) {
         bool asked = false;
         for (uint32_t b = 0; b < options->n_bits; b++)
             asked = asked || options->bits[b] == bits;

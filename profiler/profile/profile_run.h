@@ -27,7 +27,7 @@ struct moec_profile_options {
     uint32_t seq_len_tokens;
     struct moec_part_request parts; /* windows to draw; min_part_windows is MOEC_MIN_PART_WINDOWS */
     uint64_t seed;
-    /* (n_bits) of 2, 3, 4, 5, 6, 8, 16, in any order, each once; the baseline's may be among them. */
+    /* (n_bits) of 1, 2, 3, 4, 5, 6, 8, 16, in any order, each once; the baseline's may be among them. */
     const uint32_t *bits;
     uint32_t n_bits;
     uint32_t baseline_bits; /* 4 or 16 */

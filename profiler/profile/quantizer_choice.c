@@ -43,7 +43,7 @@ static enum moec_status tell(void *context, const char *phase, double done, doub
 
 static void list_widths(struct choice *choice, const struct moec_profile *profile)
 {
-    static const uint32_t known[] = {2, 3, 4, 5, 6, 8};
+    static const uint32_t known[] = {1, 2, 3, 4, 5, 6, 8};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         bool wanted = known[i] == profile->baseline_bits;
         for (uint32_t u = 0; u < profile->n_uniform; u++)

@@ -718,7 +718,8 @@ static enum moec_status check_options(const struct moec_sensitivity_options *opt
                              "%" PRIu32 " bits are the baseline, expected other bitwidths", options->bits[b]);
         if (moec_variants_record_bytes(options->variants, options->bits[b]) == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "a bitwidth of %" PRIu32 ", expected 2, 3, 4, 5, 6, 8 or 16", options->bits[b]);
+                             "a bitwidth of %" PRIu32 ", expected 1, 2, 3, 4, 5, 6, 8 or 16",
+                             options->bits[b]);
     }
     return MOEC_OK;
 }

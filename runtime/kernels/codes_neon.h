@@ -42,6 +42,10 @@ INLINE void codes_of(const int dtype, const uint8_t *bytes, uint8x16_t codes[2])
 {
     uint8x16_t upper[2];
     switch (PLAIN(dtype)) {
+    case MOEC_DTYPE_INT1:
+        codes[0] = codes[1] = vdupq_n_u8(0);
+        add_bit(bytes, 2, codes);
+        break;
     case MOEC_DTYPE_INT2:
         two_bit_codes(bytes, codes);
         break;

@@ -14,8 +14,9 @@ typedef __m256 trellis_table;
 /* Fused (INT4, INT5, INT6, INT8): weight = code * first + second with first = scale, second = -zero * scale.
  * A code less its zero has 9 bits and an F16 scale 11, so products are exact and one fused operation gives
  * what the definition gives in two. Scales of scales have 19 bits, so there first = scale, second = zero, and
- * the definition is followed. INT2: first is the table of the four weights; INT3: first that of codes 0..3,
- * second that of 4..7. Dictionaries of INT4: first is the table of codes 0..7, second that of 8..15. */
+ * the definition is followed. INT1: first is the weight of code 0, second that of code 2. INT2: first is the
+ * table of the four weights; INT3: first that of codes 0..3, second that of 4..7. Dictionaries of INT4: first
+ * is the table of codes 0..7, second that of 8..15. */
 struct decoder {
     __m256 first;
     __m256 second;
@@ -24,7 +25,8 @@ struct decoder {
 
 INLINE bool dtype_has_table(const int dtype)
 {
-    return PLAIN(dtype) == MOEC_DTYPE_INT2 || PLAIN(dtype) == MOEC_DTYPE_INT3;
+    return PLAIN(dtype) == MOEC_DTYPE_INT1 || PLAIN(dtype) == MOEC_DTYPE_INT2 ||
+           PLAIN(dtype) == MOEC_DTYPE_INT3;
 }
 
 INLINE bool decoder_needs_regular(const int dtype)
@@ -42,6 +44,9 @@ INLINE struct decoder decoder_make(const int dtype, float scale, float zero)
                                 .second = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(origin, factor))};
     if (!dtype_has_table(dtype))
         return (struct decoder){.first = factor, .second = origin};
+    if (PLAIN(dtype) == MOEC_DTYPE_INT1)
+        return (struct decoder){.first = _mm256_mul_ps(_mm256_sub_ps(_mm256_setzero_ps(), origin), factor),
+                                .second = _mm256_mul_ps(_mm256_sub_ps(_mm256_set1_ps(2), origin), factor)};
     const __m256 codes = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3), upper = _mm256_set1_ps(4.0f);
     return (struct decoder){.first = _mm256_mul_ps(_mm256_sub_ps(codes, origin), factor),
                             .second =
@@ -90,6 +95,18 @@ INLINE __m256 choose(__m256 a, __m256 b, __m256i bits, const int from)
     __m256i shifts =
         _mm256_sub_epi32(_mm256_set1_epi32(31 - from), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_sllv_epi32(bits, shifts)));
+}
+
+INLINE void decode_int1(const uint8_t *bytes, const struct decoder *lower, const struct decoder *upper,
+                        lanes out[2])
+{
+    int32_t all;
+    memcpy(&all, bytes, sizeof all);
+    const __m256i bits = _mm256_set1_epi32(all);
+    out[0] =
+        (lanes){choose(lower->first, lower->second, bits, 0), choose(lower->first, lower->second, bits, 8)};
+    out[1] =
+        (lanes){choose(upper->first, upper->second, bits, 16), choose(upper->first, upper->second, bits, 24)};
 }
 
 INLINE void decode_int3(const uint8_t *bytes, const struct decoder *lower, const struct decoder *upper,
@@ -209,7 +226,9 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
         out[1] = (lanes){gathered(bytes + 16, decoder), gathered(bytes + 24, decoder)};
         break;
     default:
-        if (PLAIN(dtype) == MOEC_DTYPE_INT2)
+        if (PLAIN(dtype) == MOEC_DTYPE_INT1)
+            decode_int1(bytes, decoder, upper, out);
+        else if (PLAIN(dtype) == MOEC_DTYPE_INT2)
             decode_int2(bytes, decoder->first, upper->first, out);
         else if (PLAIN(dtype) == MOEC_DTYPE_INT3)
             decode_int3(bytes, decoder, upper, out);

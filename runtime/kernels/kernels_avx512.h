@@ -18,7 +18,8 @@ typedef __m512 trellis_table;
  * its zero has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the
  * definition gives in two. Scales of scales have 19 bits, so there table = scale, offset = zero, and the
  * definition is followed. INT2, INT3, INT4: the table holds all weights; 4 or 8 of them repeat, because a
- * lookup takes four bits of a lane. INT5: table has those of codes 0..15, offset the others. */
+ * lookup takes four bits of a lane. INT5: table has those of codes 0..15, offset the others. INT1: table is
+ * the weight of code 0, offset that of code 2. */
 struct decoder {
     __m512 table;
     __m512 offset;
@@ -36,6 +37,10 @@ INLINE struct decoder decoder_make(const int dtype, float scale, float zero)
     __m512 factor = _mm512_set1_ps(scale);
     __m512 origin = _mm512_set1_ps(zero), codes, more;
     switch (PLAIN(dtype)) {
+    case MOEC_DTYPE_INT1:
+        more = _mm512_sub_ps(_mm512_set1_ps(2), origin);
+        return (struct decoder){.table = _mm512_mul_ps(_mm512_sub_ps(_mm512_setzero_ps(), origin), factor),
+                                .offset = _mm512_mul_ps(more, factor)};
     case MOEC_DTYPE_INT2:
         codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
         break;
@@ -223,6 +228,10 @@ INLINE void decode_integers(const int dtype, const uint8_t *bytes, const struct 
 {
     __m512i codes;
     switch (PLAIN(dtype)) {
+    case MOEC_DTYPE_INT1:
+        out[0] = _mm512_mask_blend_ps((__mmask16)load_u16(bytes), lower->table, lower->offset);
+        out[1] = _mm512_mask_blend_ps((__mmask16)load_u16(bytes + 2), upper->table, upper->offset);
+        break;
     case MOEC_DTYPE_INT2:
         decode_two_bits(bytes, lower, upper, out);
         break;

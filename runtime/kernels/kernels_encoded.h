@@ -22,6 +22,8 @@ INLINE size_t block_bytes(const int dtype)
     case MOEC_DTYPE_F16:
     case MOEC_DTYPE_BF16:
         return 2 * BLOCK;
+    case MOEC_DTYPE_INT1:
+        return 4;
     case MOEC_DTYPE_INT2:
         return 8;
     case MOEC_DTYPE_INT3:
@@ -265,6 +267,7 @@ INLINE int kind_of(struct moec_codec codec)
         function(kind, __VA_ARGS__);                                                                         \
         break;
 #define OF_INTEGERS(flags, function, ...)                                                                    \
+    OF_KIND(MOEC_DTYPE_INT1 | (flags), function, __VA_ARGS__)                                                \
     OF_KIND(MOEC_DTYPE_INT2 | (flags), function, __VA_ARGS__)                                                \
     OF_KIND(MOEC_DTYPE_INT3 | (flags), function, __VA_ARGS__)                                                \
     OF_KIND(MOEC_DTYPE_INT4 | (flags), function, __VA_ARGS__)                                                \

@@ -28,6 +28,10 @@ fi
 rows=$folder/sample_levels.tsv
 check "nine tenths left out read less than half" "$(cell "$rows" '^int4.0.9' 6) < $(cell "$rows" '^int4.0.5' 6)"
 check "two bits of up read less than four" "$(cell "$rows" '^up INT2, gate and down INT4.0.9.' 6) < $(cell "$rows" '^int4.0.9' 6)"
+check "and one bit fewer still" "$(cell "$rows" '^up INT1, gate and down INT4.0.9.' 6) < $(cell "$rows" '^up INT2, gate and down INT4.0.9.' 6)"
+bits=$folder/sample_projections.tsv
+check "one bit of the gate loses more than two" "$(cell "$bits" '^sample.gate' 3 | cut -d' ' -f1) > $(cell "$bits" '^sample.gate' 4 | cut -d' ' -f1)"
+check "beside the paper's models" "$(cell "$bits" '^Mixtral' 4) > 20"
 plans=$folder/sample_plans.tsv
 check "a plan reads less than all neurons" "$(cell "$plans" "^by each neuron" 6) < $(cell "$plans" "^by each neuron" 7)"
 check "and is beside the bundle of bits alone" "$(cell "$plans" "^none" 6) > 0"
@@ -45,6 +49,20 @@ cp "$folder/report.html" "$work/first.html"
 try 0 "a second run" experiments/floe.sh "$folder"
 if grep -q 'build.*moec ' "$work/stderr"; then fail "measures nothing again"; else pass "measures nothing again"; fi
 if cmp -s "$folder/report.html" "$work/first.html"; then pass "and gives the same page"; else fail "and gives the same page"; fi
+
+# A learned predictor without a proven gain is a finding, a failure of the verb is not.
+cat >"$work/unproven" <<EOF
+#!/bin/sh
+"$build/moec" "\$@"
+[ "\$1" != predict ] || exit 1
+EOF
+printf '#!/bin/sh\nexit 1\n' >"$work/failing"
+chmod +x "$work/unproven" "$work/failing"
+rm "$folder/sample/predictors.json"
+MOEC=$work/failing PARTS=predictors try 1 "a predictor that cannot be taught" experiments/floe.sh "$folder"
+MOEC=$work/unproven PARTS=predictors try 0 "one without a proven gain" experiments/floe.sh "$folder"
+says stderr 'no proven gain of the learned predictor' "is told"
+if cmp -s "$folder/report.html" "$work/first.html"; then pass "and reported"; else fail "and reported"; fi
 
 echo '{"plan": [' >"$folder/sample/plan-neuron.json"
 try 1 "a damaged measurement" "$report" "$folder" sample

@@ -158,7 +158,7 @@ try 0 "moec-run --help" "$(dirname "$moec")/moec-run" --help
 says stdout '^  moec-run model.moec -p' "examples name the program"
 # Options whose values are words have them: no word that the help of an option has in a table is left out.
 try 2 "a list with a wrong word" "$moec" profile MODEL --bits 2,7
-says stderr "option '--bits' has '7', expected 2, 3, 4, 5, 6 or 8, separated by commas" "says which"
+says stderr "option '--bits' has '7', expected 1, 2, 3, 4, 5, 6 or 8, separated by commas" "says which"
 
 # ---- choices ----
 

@@ -187,6 +187,42 @@ try 0 "compile from it" "$moec" compile $model --profile "$work/five.h5" --polic
 try 0 "inspect" "$moec" inspect "$work/auto5.moec"
 says stdout "5=(linear|hqq)-" "provenance says what was chosen"
 
+# ---- one bit ----
+
+try 0 "compile experts at 1 bit" "$moec" compile $model --policy uniform --bits 1 --quantizer hqq --group 32 -o "$work/one.moec" --quiet
+try 0 "verify" "$moec" verify "$work/one.moec"
+try 0 "inspect" "$moec" inspect "$work/one.moec"
+says stdout '1 bit: [0-9]+ experts' "inspect counts them"
+try 0 "eval with the scalar kernels" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 --samples 16 --cpu scalar --json --quiet
+cp "$work/stdout" "$work/scalar.json"
+try 0 "and with the best" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 --samples 16 --json --quiet
+if [ "$(number "$work/stdout" perplexity)" = "$(number "$work/scalar.json" perplexity)" ]; then
+    pass "give the same perplexity"
+else
+    fail "give the same perplexity"
+fi
+try 0 "eval in int8, which leaves 1 bit to the floats" "$moec" eval "$work/one.moec" --data datasets/sample/test.txt --seq-len 32 \
+    --samples 16 --arithmetic int8 --json --quiet
+# shellcheck disable=SC2086 # options are words
+try 0 "profile with 1 bit" "$moec" profile $model ${tiny%--bits*} --bits 1,2,4 --quantizer auto --sensitivity fast -o "$work/one.h5" --json --quiet
+cat >"$work/up.lua" <<'EOF'
+return function(moec)
+  local assignment = {}
+  assert(moec.bitwidths[1] == 1, "1 bit was measured, so it is offered")
+  for l = 1, moec.model.layers do
+    assignment[l] = {}
+    for e = 1, moec.model.experts do assignment[l][e] = {gate = 4, up = 1, down = 4} end
+  end
+  return assignment
+end
+EOF
+try 0 "compile up at 1 bit alone" "$moec" compile $model --profile "$work/one.h5" --policy "$work/up.lua" -o "$work/up.moec" --quiet
+try 0 "inspect" "$moec" inspect "$work/up.moec"
+says stdout 'gate 4, up 1, down 4 bits' "inspect names the mixture"
+try 2 "a dictionary at 1 bit" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer log --bits 1,2 \
+    -o "$work/x.h5"
+says stderr "log: dictionaries have 2, 3, 4 or 8 bits" "is explained"
+
 # ---- refused ----
 
 try 2 "scales of scales without groups" "$moec" compile $model --policy uniform --bits 4 --scheme symmetric-nested \

@@ -18,7 +18,9 @@ static void write_codecs(struct sample *s, const char *path)
     s->codecs[34] =
         (struct moec_codec){.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED, .group = 16};
     s->codecs[35] = (struct moec_codec){.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS};
-    s->mixed[0] = (struct moec_variant){{2, 33, 34}};
+    s->codecs[36] = (struct moec_codec){.dtype = MOEC_DTYPE_INT1, .group = 32};
+    s->mixed[0] = (struct moec_variant){{2, 36, 34}};
+    s->mixed[3] = (struct moec_variant){{2, 33, 34}};
     s->mixed[1] = moec_variant_uniform(34);
     s->mixed[2] = (struct moec_variant){{35, 35, 2}};
     s->parts.cuts_dense = true;

@@ -52,7 +52,7 @@ static uint16_t naive_f16(double value)
 
 static int naive_bits(struct moec_codec codec)
 {
-    static const int bits[MOEC_DTYPE_COUNT] = {0, 0, 0, 2, 3, 4, 8, 5, 6};
+    static const int bits[MOEC_DTYPE_COUNT] = {0, 0, 0, 2, 3, 4, 8, 5, 6, 4, 4, 1};
     return bits[codec.dtype];
 }
 
@@ -381,6 +381,12 @@ static void test_codec__check_refuses(void **state)
         {.dtype = MOEC_DTYPE_INT6, .scheme = MOEC_SCHEME_GAUSSIAN},
         {.dtype = MOEC_DTYPE_INT8, .group = 256},
         {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_TRELLIS},
+        {.dtype = MOEC_DTYPE_INT1, .scheme = MOEC_SCHEME_ASYMMETRIC, .group = 64},
+        {.dtype = MOEC_DTYPE_INT1, .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED, .group = 64},
+        {.dtype = MOEC_DTYPE_INT1, .scheme = MOEC_SCHEME_GAUSSIAN},
+        {.dtype = MOEC_DTYPE_INT1, .scheme = MOEC_SCHEME_TRELLIS},
+        {.dtype = MOEC_DTYPE_INT1, .scheme = MOEC_SCHEME_SYMMETRIC_NESTED},
+        {.dtype = MOEC_DTYPE_MXFP4_DOWN},
         {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS, .group = 32},
     };
     for (size_t i = 0; i < COUNT(bad); i++) {

@@ -36,6 +36,7 @@ static struct moec_codec codec_of(const struct mlp_case *of)
         {.dtype = MOEC_DTYPE_INT4, .group = 32},
         {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_ASYMMETRIC, .group = 16},
         {.dtype = MOEC_DTYPE_INT8},
+        {.dtype = MOEC_DTYPE_INT1, .group = 64},
         {.dtype = MOEC_DTYPE_BF16},
         {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS},
         {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED, .group = 64}};

@@ -210,13 +210,14 @@ static void test_kernels__encoded_rows_have_same_bits_in_all_codecs(void **state
     static const uint16_t groups[] = {0, 16, 32, 64, 128};
     for (int dtype = MOEC_DTYPE_F32; dtype <= MOEC_DTYPE_BF16; dtype++)
         check_codec((struct moec_codec){.dtype = (uint8_t)dtype});
-    for (int dtype = MOEC_DTYPE_INT2; dtype <= MOEC_DTYPE_INT6; dtype++) /* MXFP4: test_mxfp4.c */
+    for (int dtype = MOEC_DTYPE_INT2; dtype < MOEC_DTYPE_COUNT; dtype++)
         for (int scheme = MOEC_SCHEME_SYMMETRIC; scheme < MOEC_SCHEME_COUNT; scheme++)
             for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
                 const struct moec_codec codec = {
                     .dtype = (uint8_t)dtype, .scheme = (uint8_t)scheme, .group = groups[g]};
                 struct moec_error err = {0};
-                if (moec_codec_check(codec, "a codec", &err) == MOEC_OK)
+                if (moec_codec_check(codec, "a codec", &err) == MOEC_OK &&
+                    codec.dtype != MOEC_DTYPE_MXFP4) /* test_mxfp4.c */
                     check_codec(codec);
             }
 }

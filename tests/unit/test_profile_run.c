@@ -237,7 +237,7 @@ static void test_profile_run__wrong_options(void **state)
     } wrong[] = {
         {only_baseline, 1, 4, 12, 33, MOEC_ERR_USAGE, "baseline"},
         {twice, 3, 4, 12, 33, MOEC_ERR_USAGE, "twice"},
-        {seven, 2, 4, 12, 33, MOEC_ERR_USAGE, "expected 2, 3, 4, 5, 6, 8 or 16"},
+        {seven, 2, 4, 12, 33, MOEC_ERR_USAGE, "expected 1, 2, 3, 4, 5, 6, 8 or 16"},
         {two_bits, 0, 4, 12, 33, MOEC_ERR_USAGE, "0 bitwidths"},
         {two_bits, 2, 8, 12, 33, MOEC_ERR_USAGE, "expected 4 or 16"},
         {two_bits, 2, 4, 12, 31, MOEC_ERR_USAGE, "at least 16"},

@@ -53,7 +53,8 @@ enum moec_cuda_codec {
     MOEC_CUDA_F32,
     MOEC_CUDA_F16,
     MOEC_CUDA_BF16,
-    MOEC_CUDA_INT2, /* evenly spaced codes: (code - zero) * scale */
+    MOEC_CUDA_INT1, /* evenly spaced codes: (code - zero) * scale */
+    MOEC_CUDA_INT2,
     MOEC_CUDA_INT3,
     MOEC_CUDA_INT4,
     MOEC_CUDA_INT5,

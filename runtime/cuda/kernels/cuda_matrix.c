@@ -39,6 +39,8 @@ static enum moec_cuda_codec codec_of(struct moec_codec codec)
         return MOEC_CUDA_F16;
     case MOEC_DTYPE_BF16:
         return MOEC_CUDA_BF16;
+    case MOEC_DTYPE_INT1:
+        return MOEC_CUDA_INT1;
     case MOEC_DTYPE_INT2:
         return has_levels                            ? MOEC_CUDA_LEVELS2
                : codec.scheme == MOEC_SCHEME_TRELLIS ? MOEC_CUDA_TRELLIS

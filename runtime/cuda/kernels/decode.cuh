@@ -68,7 +68,8 @@ template <int CODEC> struct codec_traits {
         CODEC == MOEC_CUDA_F32 || CODEC == MOEC_CUDA_F16 || CODEC == MOEC_CUDA_BF16;
     static constexpr bool has_levels = CODEC >= MOEC_CUDA_LEVELS2 && CODEC <= MOEC_CUDA_LEVELS8;
     static constexpr bool is_mxfp4 = CODEC == MOEC_CUDA_MXFP4 || CODEC == MOEC_CUDA_MXFP4_DOWN;
-    static constexpr uint32_t bits = CODEC == MOEC_CUDA_INT2 || CODEC == MOEC_CUDA_LEVELS2   ? 2
+    static constexpr uint32_t bits = CODEC == MOEC_CUDA_INT1                                 ? 1
+                                     : CODEC == MOEC_CUDA_INT2 || CODEC == MOEC_CUDA_LEVELS2 ? 2
                                      : CODEC == MOEC_CUDA_INT3 || CODEC == MOEC_CUDA_LEVELS3 ? 3
                                      : CODEC == MOEC_CUDA_INT5                               ? 5
                                      : CODEC == MOEC_CUDA_INT6                               ? 6
@@ -89,6 +90,10 @@ __device__ static __forceinline__ void load_codes(const uint8_t *block, uint32_t
     } else if (BITS >= 4) {
         low = block[lane] & 15u;
         high = block[lane] >> 4;
+    } else if (BITS == 1) {
+        const uint32_t bits = load_u32(block) >> lane;
+        low = (bits & 1u) << 1;
+        high = (bits >> 16 & 1u) << 1;
     } else {
         const uint32_t pairs = (uint32_t)block[lane % 8] >> lane / 8 * 2;
         low = pairs & 3u;
@@ -286,6 +291,7 @@ __device__ static __forceinline__ void decode_pair(const struct moec_cuda_matrix
         CASE_OF_CODEC(MOEC_CUDA_F32, call)                                                                   \
         CASE_OF_CODEC(MOEC_CUDA_F16, call)                                                                   \
         CASE_OF_CODEC(MOEC_CUDA_BF16, call)                                                                  \
+        CASE_OF_CODEC(MOEC_CUDA_INT1, call)                                                                  \
         CASE_OF_CODEC(MOEC_CUDA_INT2, call)                                                                  \
         CASE_OF_CODEC(MOEC_CUDA_INT3, call)                                                                  \
         CASE_OF_CODEC(MOEC_CUDA_INT4, call)                                                                  \

@@ -45,8 +45,9 @@ __device__ static __forceinline__ float quad_sum(const float lanes[MOEC_CUDA_QUA
 
 template <int CODEC> struct quad_traits {
     static constexpr bool is_half = CODEC == MOEC_CUDA_F16 || CODEC == MOEC_CUDA_BF16;
-    static constexpr bool is_int = CODEC == MOEC_CUDA_INT2 || CODEC == MOEC_CUDA_INT3 ||
-                                   CODEC == MOEC_CUDA_INT4 || CODEC == MOEC_CUDA_INT8;
+    static constexpr bool is_int = CODEC == MOEC_CUDA_INT1 || CODEC == MOEC_CUDA_INT2 ||
+                                   CODEC == MOEC_CUDA_INT3 || CODEC == MOEC_CUDA_INT4 ||
+                                   CODEC == MOEC_CUDA_INT8;
     static constexpr bool has_words = is_half || is_int;
     static constexpr int n_words = is_half ? 4 : CODEC == MOEC_CUDA_INT3 || CODEC == MOEC_CUDA_INT8 ? 2 : 1;
 };
@@ -54,7 +55,8 @@ template <int CODEC> struct quad_traits {
 /* A thread's part of a block: what memory has of it, and how it is read. */
 template <int CODEC> struct quad_block {
     uint32_t words[quad_traits<CODEC>::n_words];
-    float origin[2], step[2]; /* of integers: weight = (1 + code / 2^bits - origin) * step */
+    float origin[2], step[2]; /* of integers: weight = (1 + code / 2^bits - origin) * step; of one bit the
+                                 fraction has a code of 0 or 1, half of what it is */
 };
 
 /* Four bytes at a multiple of ALIGNMENT: 4 or 2. */
@@ -86,8 +88,10 @@ __device__ static __forceinline__ void load_scale(const struct moec_cuda_matrix 
     const uint8_t *scales = row.bytes + matrix.scales;
     const float scale = matrix.is_nested ? (float)scales[2 + group] * row.factor
                                          : half_value(*(const uint16_t *)(scales + 2 * (size_t)group));
-    quad.step[half] = scale * unit;
-    quad.origin[half] = matrix.has_zeros ? 1 + (float)zero_of<CODEC>(matrix, row, group) * (1 / unit) : 1.5f;
+    quad.step[half] = scale * (bits == 1 ? 4 : unit);
+    quad.origin[half] = bits == 1          ? 1.25f
+                        : matrix.has_zeros ? 1 + (float)zero_of<CODEC>(matrix, row, group) * (1 / unit)
+                                           : 1.5f;
 }
 
 template <int CODEC>
@@ -126,6 +130,8 @@ __device__ static __forceinline__ void load_codes_of_quad(const uint8_t *at, uin
         quad.words[last] = load_word<ALIGNMENT>(at + lane + MOEC_CUDA_LANES);
     } else if (CODEC == MOEC_CUDA_INT4) {
         quad.words[0] = load_word<ALIGNMENT>(at + lane);
+    } else if (CODEC == MOEC_CUDA_INT1) {
+        quad.words[0] = load_word<ALIGNMENT>(at) >> lane;
     } else {
         quad.words[0] = load_word<ALIGNMENT>(at + lane % 8) >> lane / 8 * 2;
         if (CODEC == MOEC_CUDA_INT3)
@@ -159,6 +165,8 @@ __device__ static __forceinline__ float fraction_of(const struct quad_block<CODE
         return moec_f32_from_bits(put_bits(quad.words[half * last], 8 * i, 8, 23 - bits, one));
     if (CODEC == MOEC_CUDA_INT4)
         return moec_f32_from_bits(put_bits(quad.words[0], 8 * i + 4 * half, 4, 23 - bits, one));
+    if (CODEC == MOEC_CUDA_INT1)
+        return moec_f32_from_bits(put_bits(quad.words[0], i + 16 * half, 1, 22, one));
     const uint32_t low = put_bits(quad.words[0], 8 * i + 4 * half, 2, 23 - bits, one);
     return moec_f32_from_bits(CODEC == MOEC_CUDA_INT3 ? put_bits(quad.words[last], i + 16 * half, 1, 22, low)
                                                       : low);
