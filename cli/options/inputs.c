@@ -45,6 +45,13 @@ static const char *hub_folder(const char *path)
     return strchr(path, '/') + 1;
 }
 
+bool cli_is_checkpoint(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 &&
+           (S_ISDIR(info.st_mode) || (S_ISREG(info.st_mode) && cli_file_begins(path, "GGUF")));
+}
+
 static enum moec_status expect_bundle(const char *path, struct moec_error *err)
 {
     struct stat info;
@@ -58,7 +65,7 @@ static enum moec_status expect_bundle(const char *path, struct moec_error *err)
                          path, path, hub_folder(path), hub_folder(path))
                    : MOEC_OK;
     const bool is_folder = S_ISDIR(info.st_mode);
-    if (!is_folder && !(S_ISREG(info.st_mode) && cli_file_begins(path, "GGUF")))
+    if (!cli_is_checkpoint(path))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "'%s' is a %s, expected a bundle (.moec); a checkpoint is compiled first: "

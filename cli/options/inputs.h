@@ -9,6 +9,9 @@
 /* Whether a file begins with these 4 bytes: "GGUF", "MOEC". */
 bool cli_file_begins(const char *path, const char *magic);
 
+/* Whether a path leads to a folder or a GGUF file, and not to a bundle. */
+bool cli_is_checkpoint(const char *path);
+
 /* The model: a verb that takes a bundle is told that a checkpoint (a folder or a GGUF file) is compiled
  * first; every verb, that a name of the Hugging Face hub is downloaded first. Options
  * that are inputs: the file must be there, but for names of built-in things (CLI_BUILT_IN) and "-". Errors:

@@ -22,19 +22,24 @@ struct moec_json_out *cli_json_plan(const struct moec_sparsity_plan *plan)
     return node;
 }
 
-void cli_print_plan(const struct moec_sparsity_plan *plan)
+void cli_print_left_out(const struct moec_sparsity_plan *plan)
 {
     static const char *const words[MOEC_SPARSITY_BY_COUNT] = {
         "by |up . x|, one share for all experts", "by |up . x|, a threshold for each expert",
         "by |up . x|, weighed by each neuron's harm and the token's gate weight"};
-    const struct moec_certificate *certificate = &plan->certificate;
-    const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
     cli_print(stdout,
               "  left out   %s\n"
               "  active     %.1f%% of neurons\n"
               "  decoded    %.1f KiB of expert weights a token, with all neurons %.1f KiB\n",
               words[plan->by], 100 * plan->traffic.active_share, plan->traffic.token_bytes / 1024,
               plan->traffic.dense_token_bytes / 1024);
+}
+
+void cli_print_plan(const struct moec_sparsity_plan *plan)
+{
+    const struct moec_certificate *certificate = &plan->certificate;
+    const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
+    cli_print_left_out(plan);
     cli_print(stdout,
               "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, asked for at most "
               "%.3f%%\n"

@@ -9,7 +9,8 @@
 
 /* Kind, certificate, and what the bundle reads and loses with it and without. */
 struct moec_json_out *cli_json_plan(const struct moec_sparsity_plan *plan);
-/* Indented lines. */
+/* Indented lines; without the loss. */
+void cli_print_left_out(const struct moec_sparsity_plan *plan);
 void cli_print_plan(const struct moec_sparsity_plan *plan);
 
 /* What can be read of a bundle's records alone, and what that is expected to save where storage reads at 550

@@ -178,11 +178,14 @@ static void print_tests(const struct moec_certificate *certificate)
     }
 }
 
-static void print_certificate(const struct moec_certificate *certificate)
+/* `is_part`: there is one of the bits together with decisions or a plan. */
+static void print_certificate(const struct moec_certificate *certificate, bool is_part)
 {
     cli_print(stdout, "\nCertificate\n");
     if (!certificate->present) {
-        cli_print(stdout, "  none: compiled without data, no loss was measured\n");
+        cli_print(stdout, "  none%s\n",
+                  is_part ? " of the bits alone: what they lose counts in the one below"
+                          : ": compiled without data, no loss was measured");
         return;
     }
     char digest[2 * MOEC_SHA256_BYTES + 1];
@@ -355,7 +358,8 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     cli_print_codecs(bundle);
     cli_print_dense_codecs(dense);
     print_map(bundle, terminal);
-    print_certificate(&bundle->certificate);
+    print_certificate(&bundle->certificate,
+                      additions->plan.certificate.present || additions->decisions.certificate.present);
     print_sparsity(bundle, additions);
     print_decisions(&additions->decisions);
     print_predictor(&additions->predictor);

@@ -9,10 +9,10 @@
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "compiler/sparsify/sparsify.h"
+#include "compiler/sparsify/sparsify_table.h"
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
-#include "profiler/profile/thresholds.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -46,10 +46,6 @@ static const struct cli_option options[] = {
     {0},
 };
 
-/* Thousandths. Between them, thresholds of |up . x| are close to straight lines. */
-static const uint16_t shares[] = {100, 200, 300, 400, 500, 600, 700, 800, 850, 900, 950};
-#define N_SHARE (sizeof shares / sizeof *shares)
-
 struct sparsify_job {
     const struct cli_args *args;
     const char *output;
@@ -59,7 +55,6 @@ struct sparsify_job {
     struct moec_source source, original;
     struct cli_part_windows data;
     struct moec_work_memory work; /* batches that a device has room for */
-    struct moec_windows search;
     struct moec_sparsity_table table;
     struct moec_sparsify_report report;
     struct cli_progress progress;
@@ -71,20 +66,6 @@ static enum moec_status show_progress(void *context, const char *phase, double d
 {
     struct sparsify_job *job = context;
     cli_progress_show(&job->progress, phase, done, total);
-    return MOEC_OK;
-}
-
-/* Thresholds tell shares of 1, what comes after them windows: they count as two runs over theirs. */
-static double threshold_windows(const struct sparsify_job *job)
-{
-    return 2.0 * job->search.n_window;
-}
-
-static enum moec_status show_thresholds(void *context, const char *phase, double done, double total)
-{
-    struct sparsify_job *job = context;
-    const double n = threshold_windows(job);
-    cli_progress_show(&job->progress, phase, done * n, total * n);
     return MOEC_OK;
 }
 
@@ -121,16 +102,16 @@ static enum moec_status read_target(struct sparsify_job *job, struct moec_error 
     for (size_t i = 0; i < sizeof idle / sizeof *idle && !job->has_target; i++)
         if (cli_has(args, idle[i]))
             return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --max-loss", idle[i]);
+    job->sparsify.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
+                                                      .n_threads = job->measure.n_threads,
+                                                      .reference_bytes = job->measure.work_bytes,
+                                                      .confidence = 0.95};
     if (!job->has_target)
         return MOEC_OK;
     if (!cli_has(args, "reference"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "losses are against the original model: name its checkpoint with --reference MODEL");
     job->sparsify.table = &job->table;
-    job->sparsify.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
-                                                      .n_threads = job->measure.n_threads,
-                                                      .reference_bytes = job->measure.work_bytes,
-                                                      .confidence = 0.95};
     MOEC_TRY(cli_fraction(args, "max-loss", &job->sparsify.trial.max_loss, err));
     return read_by(job, err);
 }
@@ -159,7 +140,7 @@ static enum moec_status open_models(struct sparsify_job *job, struct moec_error 
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "'%s' is a checkpoint, expected a bundle, whose thresholds are those of its own weights", path);
-    MOEC_TRY(moec_sparsity_table_create(job->source.config, shares, N_SHARE, &job->table, err));
+    MOEC_TRY(moec_sparsity_check_config(job->source.config, err));
     if (!job->has_target)
         return MOEC_OK;
     job->sparsify.trial.arithmetic = cli_arithmetic(job->args, &job->source.bundle->certificate);
@@ -205,8 +186,8 @@ static enum moec_status print_json(const struct sparsify_job *job, struct moec_e
     struct moec_json_out *root = moec_json_out_object(), *list = moec_json_out_array();
     moec_json_out_string(root, "file", job->output);
     moec_json_out_u64(root, "tokens", job->table.n_token);
-    for (size_t i = 0; i < N_SHARE; i++)
-        moec_json_out_double(list, NULL, shares[i] * 1e-3);
+    for (uint32_t i = 0; i < job->table.n_share; i++)
+        moec_json_out_double(list, NULL, job->table.shares[i] * 1e-3);
     moec_json_out_node(root, "shares", list);
     if (!job->has_target)
         return cli_print_json(root, err);
@@ -255,7 +236,7 @@ static enum moec_status print_parts(const struct sparsify_job *job, struct moec_
 
 static enum moec_status print_result(const struct sparsify_job *job, struct moec_error *err)
 {
-    const uint16_t most = shares[N_SHARE - 1];
+    const uint16_t most = job->table.shares[job->table.n_share - 1];
     if (cli_has(job->args, "json"))
         return print_json(job, err);
     if (job->has_target)
@@ -271,30 +252,20 @@ static enum moec_status print_result(const struct sparsify_job *job, struct moec
 
 /* ---- work ---- */
 
-static enum moec_status fill_table(struct sparsify_job *job, struct moec_error *err)
-{
-    const struct moec_progress progress = {.report = show_thresholds, .context = job};
-    const struct moec_thresholds_job thresholds = {.model = job->source.model,
-                                                   .experts = job->source.experts,
-                                                   .kernels = job->measure.kernels,
-                                                   .n_threads = job->measure.n_threads,
-                                                   .windows = &job->search};
-    /* The certificate's windows stay unseen. */
-    MOEC_TRY(moec_windows_part(&job->data.windows, MOEC_PART_SEARCH, &job->search, err));
-    memcpy(job->table.data_digest, job->data.rows.digest, sizeof job->table.data_digest);
-    cli_progress_expect(&job->progress, threshold_windows(job) * (job->has_target ? 12 : 1));
-    return moec_thresholds_fill(&thresholds, &progress, &job->table, err);
-}
-
-static enum moec_status find_plan(struct sparsify_job *job, const struct moec_progress *progress,
-                                  struct moec_error *err)
+static enum moec_status measure(struct sparsify_job *job, const struct moec_progress *progress,
+                                struct moec_error *err)
 {
     const struct moec_trial_inputs inputs = {.bundle = &job->source,
                                              .original = &job->original,
                                              .windows = &job->data.windows,
                                              .data_digest = job->data.rows.digest,
                                              .data_name = job->data.rows.name};
-    return moec_sparsify(&inputs, &job->sparsify, progress, &job->report, err);
+    double n_search = 0;
+    for (uint32_t w = 0; w < inputs.windows->n_window; w++)
+        n_search += moec_part_has(MOEC_PART_SEARCH, inputs.windows->part, w);
+    cli_progress_expect(&job->progress, MOEC_SPARSIFY_TABLE_RUNS * n_search * (job->has_target ? 12 : 1));
+    MOEC_TRY(moec_sparsify_table_fill(&inputs, &job->sparsify.trial, progress, &job->table, err));
+    return job->has_target ? moec_sparsify(&inputs, &job->sparsify, progress, &job->report, err) : MOEC_OK;
 }
 
 static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *err)
@@ -313,9 +284,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
     MOEC_TRY(enter_device(job, err));
-    MOEC_TRY(fill_table(job, err));
-    if (job->has_target)
-        MOEC_TRY(find_plan(job, &progress, err));
+    MOEC_TRY(measure(job, &progress, err));
     moec_source_close(&job->source);
     MOEC_TRY(moec_bundle_put_sparsity(path, &job->table, job->has_target ? &job->report.plan : NULL,
                                       cli_has(job->args, "parts"), job->output, err));
@@ -331,7 +300,6 @@ static int run_sparsify(const struct cli_args *args)
     cli_progress_end(&job.progress);
     moec_sparsify_report_release(&job.report);
     moec_sparsity_table_release(&job.table);
-    moec_windows_release(&job.search);
     cli_part_windows_release(&job.data);
     moec_source_close(&job.original);
     moec_source_close(&job.source);

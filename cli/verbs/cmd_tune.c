@@ -1,15 +1,21 @@
 #include "cli/options/device_options.h"
+#include "cli/options/inputs.h"
 #include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
 #include "cli/output/decisions_output.h"
+#include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
+#include "cli/output/sparsity_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
+#include "cli/verbs/tune_drafts.h"
+#include "compiler/sparsify/sparsify_table.h"
 #include "compiler/tune/tune.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_sparsity.h"
 #include "runtime/experts/low_copy.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/policy/route.h"
@@ -17,20 +23,25 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
+    {"profile", 0, "PROFILE.h5", NULL,
+     "With a checkpoint, in place of --data: measurements of it, from moec profile.", CLI_INPUT | CLI_RARE},
     {"reference", 0, "MODEL", NULL,
-     "The original: the checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT},
+     "Of a bundle: the checkpoint that it was compiled from. Losses are against it.", CLI_INPUT},
     {"max-loss", 0, "LOSS", NULL,
-     "Accuracy that may be lost in all, by the bundle's bits and the decisions, such as 2% or 0.02.", 0},
-    {"with", 0, CLI_LIST, "route|rank|precision|prefill",
-     "What is searched, alone and together (default: route,precision where moec compile --copies made low "
-     "copies, else route):\nroute\tcache-prior: experts in the cache are preferred\nrank\tmax-rank instead: "
+     "Accuracy that may be lost in all, by bits, decisions and plan, such as 2% or 0.02.", 0},
+    {"with", 0, CLI_LIST, "route|rank|precision|prefill|sparsity",
+     "What is searched (default: of a checkpoint route,sparsity where neurons can be left out; of a bundle "
+     "route,precision where moec compile --copies made low copies; else route):\nroute\tcache-prior: experts "
+     "in the cache are preferred\nrank\tmax-rank instead: "
      "those of the router's best that are in the cache\nprecision\thobbit: "
      "missing experts of little weight are read in a low copy\nprefill\tunpopular: so are experts that few "
      "of "
-     "a prompt's tokens take",
+     "a prompt's tokens take\nsparsity\tneurons that do the least harm for each byte are left out; not with "
+     "low copies",
      0},
     {"block-tokens", 0, "L", NULL,
      "With prefill: tokens of its blocks (default 512): as many as a chunk of a prompt, or more.", CLI_RARE},
@@ -45,7 +56,8 @@ static const struct cli_option options[] = {
     {"low-slots", 0, "N|PERCENT", NULL,
      "With precision or prefill: low copies of each layer beside them (default " MOEC_ROUTE_LOW_SLOTS ").",
      CLI_RARE},
-    {"low-bits", 0, "B", NULL, "With precision or prefill: bitwidth of the low copy (default: the smallest).",
+    {"low-bits", 0, "B", NULL,
+     "With precision or prefill: bitwidth of the low copy (default: the smallest; of a checkpoint 2).",
      CLI_RARE},
     {"keep-top", 0, "J", NULL, "With route or rank: each token takes its J best in any case (default 0).",
      CLI_RARE},
@@ -57,7 +69,10 @@ static const struct cli_option options[] = {
      "Confidence of the interval whose upper end must meet --max-loss (default 0.95).", CLI_RARE},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_SAMPLES_OPTIONS,
-    {"output", 'o', "OUT.moec", NULL, "The bundle with settings; may be MODEL.moec itself, as by default.",
+    {"trust-profile", 0, NULL, NULL,
+     "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
+    {"output", 'o', "OUT.moec", NULL,
+     "The bundle with settings; of a bundle it may be MODEL.moec itself, as by default.",
      CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
@@ -68,12 +83,18 @@ static const struct cli_option options[] = {
 struct tune_job {
     const struct cli_args *args;
     const char *output;
+    bool is_checkpoint; /* its bits are searched too: */
+    struct cli_tune_drafts drafts;
+    struct moec_checkpoint *checkpoint; /* while the drafts are made */
+    const struct moec_config *config;   /* of the bundle or checkpoint */
     struct cli_measure_options measure;
     struct moec_tune_options tune;
     struct moec_source bundle, original;
-    struct moec_sparsity *sparsity; /* by the bundle's plan; NULL = it has none */
-    struct moec_work_memory work;   /* batches that a device has room for */
-    struct cli_part_windows data;
+    struct moec_sparsity *sparsity;   /* by the bundle's plan; NULL = it has none */
+    struct moec_work_memory work;     /* batches that a device has room for */
+    struct cli_part_windows data;     /* of a bundle */
+    struct moec_sparsity_table table; /* of a bundle that gets a plan */
+    char *staging; /* owned: a file beside the output while a plan and decisions are written; NULL = none */
     struct moec_tune_report report;
     struct cli_progress progress;
 };
@@ -84,7 +105,7 @@ static enum moec_status show_progress(void *context, const char *phase, double d
 {
     struct tune_job *job = context;
     cli_progress_show(&job->progress, phase, done, total);
-    return MOEC_OK;
+    return cli_interrupt_status();
 }
 
 static void expect_work(void *context, double work)
@@ -102,6 +123,44 @@ static void show_note(void *context, const char *line)
 
 /* ---- inputs ---- */
 
+/* What a bundle and a checkpoint need, and what means nothing to them. */
+static enum moec_status check_bundle(const struct tune_job *job, struct moec_error *err)
+{
+    static const char *const idle[] = {"profile", "trust-profile"};
+    if (job->measure.data == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
+    if (!cli_has(job->args, "reference"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "losses are against the original model: name its checkpoint with --reference MODEL");
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
+        if (cli_has(job->args, idle[i]))
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s applies to a checkpoint, whose bits are searched; '%s' is a bundle",
+                             idle[i], job->args->positional[0]);
+    return MOEC_OK;
+}
+
+static enum moec_status check_checkpoint(const struct tune_job *job, struct moec_error *err)
+{
+    const char *path = job->args->positional[0];
+    if (!cli_has(job->args, "output"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' is a checkpoint, whose bits are searched too: name the bundle with -o "
+                         "MODEL.moec",
+                         path);
+    if (cli_has(job->args, "reference"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' is a checkpoint: losses are against itself, so leave out --reference", path);
+    if (cli_arithmetic(job->args, NULL) != MOEC_ARITHMETIC_CANONICAL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "bits are searched together with decisions in the canonical arithmetic alone: for "
+                         "another one compile with it and a smaller loss, then tune the bundle");
+    if (cli_has(job->args, "profile") != (job->measure.data != NULL))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "give either --data FILE or --profile, which holds its own windows");
+}
+
 static enum moec_status read_options(struct tune_job *job, struct moec_error *err)
 {
     const struct cli_args *args = job->args;
@@ -110,11 +169,7 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
                                                   .n_threads = job->measure.n_threads,
                                                   .reference_bytes = job->measure.work_bytes,
                                                   .confidence = 0.95};
-    if (job->measure.data == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
-    if (!cli_has(args, "reference"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "losses are against the original model: name its checkpoint with --reference MODEL");
+    MOEC_TRY(job->is_checkpoint ? check_checkpoint(job, err) : check_bundle(job, err));
     if (!cli_has(args, "max-loss"))
         return moec_fail(err, MOEC_ERR_USAGE, "say what may be lost in all with --max-loss, such as 2%%");
     MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.trial.max_loss, err));
@@ -149,6 +204,29 @@ static enum moec_status read_low(struct tune_job *job, struct moec_error *err)
     return moec_source_serve_low(&job->bundle, shared->low_bits, err);
 }
 
+/* The low copy that drafts get. */
+static enum moec_status ask_low(struct tune_job *job, struct moec_error *err)
+{
+    static const uint32_t allowed[] = {2, 3, 4, 8};
+    struct moec_decision_settings *shared = &job->tune.shared;
+    const char *slots = cli_text(job->args, "low-slots");
+    bool is_allowed = false;
+    if (job->tune.with_precision && job->config->top_k == 1)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--with precision changes nothing where a token takes one expert, as in '%s'",
+                         job->args->positional[0]);
+    if (shared->low_bits == 0)
+        shared->low_bits = 2;
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+        is_allowed = is_allowed || shared->low_bits == allowed[i];
+    if (!is_allowed)
+        return moec_fail(err, MOEC_ERR_USAGE, "--low-bits %" PRIu32 ", expected 2, 3, 4 or 8",
+                         shared->low_bits);
+    job->drafts.low_bits = shared->low_bits;
+    return moec_route_read_slots(slots != NULL ? slots : MOEC_ROUTE_LOW_SLOTS, job->config,
+                                 &shared->n_low_slots, err);
+}
+
 /* A bundle that leaves out neurons does so in every candidate, and takes its experts in one precision. */
 static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 {
@@ -156,6 +234,11 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
     MOEC_TRY(moec_sparsity_open_planned(job->bundle.bundle, &job->sparsity, &certificate, err));
     job->tune.trial.sparsity = job->sparsity;
     job->tune.trial.arithmetic = cli_arithmetic(job->args, &certificate);
+    if (job->sparsity != NULL && job->tune.with_sparsity)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' has a plan of sparsity already, which stays in use: leave sparsity out of "
+                         "--with, or tune the bundle from before",
+                         job->bundle.path);
     if (job->sparsity == NULL || !takes_low(job))
         return MOEC_OK;
     if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
@@ -181,11 +264,12 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
     if (!job->tune.with_prefill)
         return MOEC_OK;
     MOEC_TRY(cli_u32(job->args, "block-tokens", 1, MOEC_MAX_POSITIONS, &job->tune.block_tokens, err));
-    if (moec_prefill_window(&job->bundle.bundle->config) == 0)
+    if (moec_prefill_window(job->config) == 0)
         return MOEC_OK;
     job->tune.trial.n_prompt = is_alone ? n : n / 2;
     MOEC_TRY(cli_u32(job->args, "prompt-tokens", 1, n, &job->tune.trial.n_prompt, err));
-    if (job->bundle.bundle->paths.n_layer > 0 || job->tune.block_tokens < job->tune.trial.n_prompt)
+    if (job->is_checkpoint || job->bundle.bundle->paths.n_layer > 0 ||
+        job->tune.block_tokens < job->tune.trial.n_prompt)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "'%s' does not know which experts calibration used, so that of a prompt's first %" PRIu32
@@ -194,51 +278,119 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
                      job->bundle.path, job->tune.block_tokens, job->tune.trial.n_prompt);
 }
 
+/* What is searched. */
+static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
+{
+    struct moec_error ignored = {0};
+    const bool leaves_out = moec_sparsity_check_config(job->config, &ignored) == MOEC_OK;
+    const char *with = cli_has(job->args, "with") ? cli_text(job->args, "with")
+                       : !job->is_checkpoint      ? "route,precision"
+                       : leaves_out               ? "route,sparsity"
+                                                  : "route";
+    struct moec_tune_options *tune = &job->tune;
+    tune->with_route = strstr(with, "route") != NULL;
+    tune->with_rank = strstr(with, "rank") != NULL;
+    tune->with_precision = strstr(with, "precision") != NULL;
+    tune->with_prefill = strstr(with, "prefill") != NULL;
+    tune->with_sparsity = strstr(with, "sparsity") != NULL;
+    if (tune->with_route && tune->with_rank)
+        return moec_fail(err, MOEC_ERR_USAGE, "--with %s has two routes, expected route or rank", with);
+    if (tune->with_sparsity && takes_low(job))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--with %s has low copies and sparsity, but a plan of sparsity is of the compiled "
+                         "assignment alone: leave out one of them",
+                         with);
+    if (tune->with_sparsity)
+        MOEC_TRY(moec_sparsity_check_config(job->config, err));
+    if (!takes_low(job) && (cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits")))
+        return moec_fail(err, MOEC_ERR_USAGE, "--low-slots and --low-bits do nothing with --with %s", with);
+    if (!tune->with_route && !tune->with_rank && cli_has(job->args, "keep-top"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
+    return MOEC_OK;
+}
+
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
 {
     const struct cli_args *args = job->args;
-    const char *with = cli_has(args, "with") ? cli_text(args, "with") : "route,precision";
     const char *slots = cli_has(args, "slots") ? cli_text(args, "slots") : MOEC_ROUTE_SLOTS;
     const char *start = cli_text(args, "cache-start");
     struct moec_decision_settings *shared = &job->tune.shared;
-    job->tune.with_route = strstr(with, "route") != NULL;
-    job->tune.with_rank = strstr(with, "rank") != NULL;
-    job->tune.with_precision = strstr(with, "precision") != NULL;
-    if (job->tune.with_route && job->tune.with_rank)
-        return moec_fail(err, MOEC_ERR_USAGE, "--with %s has two routes, expected route or rank", with);
-    job->tune.with_prefill = strstr(with, "prefill") != NULL;
-    if (!takes_low(job) && (cli_has(args, "low-slots") || cli_has(args, "low-bits")))
-        return moec_fail(err, MOEC_ERR_USAGE, "--low-slots and --low-bits do nothing with --with %s", with);
-    if (!job->tune.with_route && !job->tune.with_rank && cli_has(args, "keep-top"))
-        return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
-    MOEC_TRY(moec_route_read_slots(slots, &job->bundle.bundle->config, &shared->n_slots, err));
+    MOEC_TRY(read_with(job, err));
+    MOEC_TRY(moec_route_read_slots(slots, job->config, &shared->n_slots, err));
     MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &shared->keep_top, err));
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &shared->low_bits, err));
     shared->starts_frequent = start != NULL && strcmp(start, "frequency") == 0;
-    MOEC_TRY(use_plan(job, err));
+    if (!job->is_checkpoint)
+        MOEC_TRY(use_plan(job, err));
     if (takes_low(job))
-        MOEC_TRY(read_low(job, err));
+        MOEC_TRY(job->is_checkpoint ? ask_low(job, err) : read_low(job, err));
     return read_prompt(job, err);
 }
 
-static enum moec_status open_models(struct tune_job *job, struct moec_error *err)
+static enum moec_status offload(struct tune_job *job, struct moec_source *source, struct moec_error *err)
+{
+    return job->measure.place != NULL ? moec_source_offload(source, job->measure.place, err) : MOEC_OK;
+}
+
+static enum moec_status open_source(struct tune_job *job, const char *path, struct moec_source *source,
+                                    struct moec_error *err)
+{
+    const struct cli_measure_options *measure = &job->measure;
+    return moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens, source,
+                            err);
+}
+
+/* The bundle that is tuned, the original, and the windows. */
+static enum moec_status open_bundle(struct tune_job *job, struct moec_error *err)
+{
+    MOEC_TRY(open_source(job, job->args->positional[0], &job->bundle, err));
+    job->config = job->bundle.config;
+    MOEC_TRY(read_settings(job, err));
+    MOEC_TRY(cli_use_arithmetic(job->measure.place, job->tune.trial.arithmetic, err));
+    MOEC_TRY(cli_open_original(&job->measure, &job->bundle, cli_text(job->args, "reference"), &job->original,
+                               err));
+    MOEC_TRY(offload(job, &job->bundle, err));
+    MOEC_TRY(offload(job, &job->original, err));
+    return cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err);
+}
+
+static enum moec_status open_draft(void *context, uint32_t draft, struct moec_error *err)
+{
+    struct tune_job *job = context;
+    moec_source_close(&job->bundle);
+    MOEC_TRY(open_source(job, job->drafts.paths[draft], &job->bundle, err));
+    if (job->drafts.low_bits > 0)
+        MOEC_TRY(moec_source_serve_low(&job->bundle, job->drafts.low_bits, err));
+    return offload(job, &job->bundle, err);
+}
+
+/* Drafts of the checkpoint, their windows, and the original. */
+static enum moec_status make_drafts(struct tune_job *job, struct moec_error *err)
 {
     const char *path = job->args->positional[0];
-    const struct cli_measure_options *measure = &job->measure;
-    MOEC_TRY(moec_source_open(path, measure->work_bytes, measure->n_threads, measure->seq_len_tokens,
-                              &job->bundle, err));
-    if (job->bundle.bundle == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is a checkpoint, expected a bundle: compile it first, with less than the loss "
-                         "that bundle and decisions may have together",
-                         path);
+    struct cli_tune_drafts *drafts = &job->drafts;
+    drafts->output = job->output;
+    drafts->measure = &job->measure;
+    drafts->progress = &job->progress;
+    drafts->max_loss = job->tune.trial.max_loss;
+    drafts->confidence = job->tune.trial.confidence;
+    drafts->profile = cli_text(job->args, "profile");
+    drafts->trusts_profile = cli_has(job->args, "trust-profile");
+    MOEC_TRY(moec_checkpoint_open(path, &job->checkpoint, err));
+    moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
+    job->config = moec_checkpoint_config(job->checkpoint);
     MOEC_TRY(read_settings(job, err));
-    MOEC_TRY(cli_use_arithmetic(measure->place, job->tune.trial.arithmetic, err));
-    MOEC_TRY(cli_open_original(measure, &job->bundle, cli_text(job->args, "reference"), &job->original, err));
-    if (measure->place == NULL)
-        return MOEC_OK;
-    MOEC_TRY(moec_source_offload(&job->bundle, measure->place, err));
-    return moec_source_offload(&job->original, measure->place, err);
+    drafts->leaves_out = job->tune.with_sparsity;
+    MOEC_TRY(cli_tune_drafts_make(drafts, job->checkpoint, err));
+    moec_checkpoint_close(job->checkpoint);
+    job->checkpoint = NULL;
+    job->measure.seq_len_tokens = drafts->windows.seq_len_tokens;
+    MOEC_TRY(open_source(job, path, &job->original, err));
+    job->config = job->original.config;
+    cli_progress_end(&job->progress); /* its amounts were passes */
+    cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
+    return offload(job, &job->original, err);
 }
 
 /* ---- result ---- */
@@ -246,10 +398,13 @@ static enum moec_status open_models(struct tune_job *job, struct moec_error *err
 static struct moec_json_out *json_candidate(const struct moec_tune_candidate *candidate)
 {
     struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "draft", candidate->draft);
     cli_json_settings(node, &candidate->settings);
+    moec_json_out_double(node, "left_out", candidate->share * 1e-3);
     cli_json_loss(node, &candidate->search);
     moec_json_out_double(node, "missed_share", moec_decision_missed_share(&candidate->traffic));
     moec_json_out_double(node, "missed_bytes_per_token", candidate->traffic.token_bytes);
+    moec_json_out_double(node, "read_bytes_per_token", moec_tune_token_bytes(candidate));
     moec_json_out_bool(node, "on_front", candidate->is_on_front);
     return node;
 }
@@ -260,9 +415,17 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
     struct moec_json_out *root = moec_json_out_object(), *list = moec_json_out_array(),
                          *tests = moec_json_out_array();
     moec_json_out_string(root, "file", job->output);
-    moec_json_out_node(root, "decisions", cli_json_decisions(&report->decisions));
+    if (moec_decision_settings_are_on(&report->decisions.settings))
+        moec_json_out_node(root, "decisions", cli_json_decisions(&report->decisions));
+    else
+        moec_json_out_null(root, "decisions");
+    if (report->plan.n_layer > 0)
+        moec_json_out_node(root, "plan", cli_json_plan(&report->plan));
+    else
+        moec_json_out_null(root, "plan");
+    moec_json_out_double(root, "read_bytes_per_token", moec_tune_token_bytes(&report->winner));
     moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
-    moec_json_out_node(root, "without", json_candidate(&report->plain));
+    moec_json_out_node(root, "without", json_candidate(&report->plain[report->winner.draft]));
     for (uint32_t i = 0; i < report->n_candidate; i++)
         moec_json_out_node(list, NULL, json_candidate(&report->candidates[i]));
     moec_json_out_node(root, "candidates", list);
@@ -274,52 +437,108 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
 
 static void print_result(const struct tune_job *job)
 {
-    const struct moec_bundle_decisions *decisions = &job->report.decisions;
-    const struct moec_certificate *certificate = &decisions->certificate;
+    const struct moec_tune_report *report = &job->report;
+    const struct moec_certificate *certificate = &report->certificate;
+    const bool has_decisions = moec_decision_settings_are_on(&report->decisions.settings);
     char name[MOEC_TUNE_NAME_BYTES];
     uint32_t n_passed = 0;
     while (n_passed < certificate->n_sequence &&
            certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
         n_passed++;
     cli_print(stdout, "wrote '%s', which decides by %s; %" PRIu32 " measurements\n", job->output,
-              moec_tune_name(&decisions->settings, name), job->report.n_candidate + 1);
-    cli_print_decisions(decisions);
+              moec_tune_name(&report->winner.settings, report->winner.share, name),
+              report->n_candidate + (job->is_checkpoint ? job->drafts.n : 1));
+    if (report->plan.n_layer > 0 && has_decisions)
+        cli_print_left_out(&report->plan);
+    else if (report->plan.n_layer > 0)
+        cli_print_plan(&report->plan);
+    if (has_decisions)
+        cli_print_decisions(&report->decisions);
+    if (report->plan.n_layer > 0)
+        cli_print(stdout, "  read       %.1f KiB of experts a token, of missed ones what stays\n",
+                  moec_tune_token_bytes(&report->winner) / 1024);
     cli_print(stdout,
               "             setting %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
               n_passed, certificate->n_sequence, 100 * certificate->confidence);
     if (n_passed < certificate->n_sequence)
         cli_print(stdout, "; the next may lose %.3f%%", 100 * certificate->sequence[n_passed].high);
     cli_print(stdout, "\n");
-    if (job->report.is_reused)
+    if (report->is_reused)
         cli_print(stdout,
                   "             the bundle itself was certified on the same windows: each promise holds "
                   "by itself\n             (--seed draws other windows)\n");
 }
 
+/* ---- work ---- */
+
+/* The bundle that won with its plan and decisions; nothing appears under the output's name before all of it
+ * is there. */
+static enum moec_status write_winner(struct tune_job *job, struct moec_error *err)
+{
+    const struct moec_tune_report *report = &job->report;
+    const bool has_decisions = moec_decision_settings_are_on(&report->decisions.settings);
+    const char *path =
+        job->is_checkpoint ? job->drafts.paths[report->winner.draft] : job->args->positional[0];
+    if (report->plan.n_layer > 0) {
+        if (has_decisions && asprintf(&job->staging, "%s.planned", job->output) < 0) {
+            job->staging = NULL;
+            return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a file beside the output");
+        }
+        const char *out = has_decisions ? job->staging : job->output;
+        MOEC_TRY(moec_bundle_put_sparsity(path, &job->table, &report->plan, false, out, err));
+        path = out;
+    }
+    return has_decisions ? moec_bundle_put_decisions(path, &report->decisions, job->output, err) : MOEC_OK;
+}
+
+/* A plan stands beside thresholds for --sparsity, which are the bundle's own where it has some. */
+static enum moec_status fill_table(struct tune_job *job, const struct moec_trial_inputs *inputs,
+                                   const struct moec_progress *progress, struct moec_error *err)
+{
+    if (job->report.plan.n_layer == 0)
+        return MOEC_OK;
+    if (job->is_checkpoint)
+        MOEC_TRY(open_draft(job, job->report.winner.draft, err));
+    MOEC_TRY(moec_bundle_load_sparsity(job->bundle.bundle, &job->table, err));
+    if (job->table.n_layer > 0)
+        return MOEC_OK;
+    return moec_sparsify_table_fill(inputs, &job->tune.trial, progress, &job->table, err);
+}
+
+static enum moec_status tune_models(struct tune_job *job, struct moec_error *err)
+{
+    const struct moec_trial_inputs inputs = {
+        .bundle = &job->bundle,
+        .original = &job->original,
+        .windows = job->is_checkpoint ? &job->drafts.windows : &job->data.windows,
+        .data_digest = job->is_checkpoint ? job->drafts.data_digest : job->data.rows.digest,
+        .data_name = job->is_checkpoint ? job->drafts.data_name : job->data.rows.name};
+    const struct moec_progress progress = {
+        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
+    const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
+    MOEC_TRY(
+        moec_tune(&inputs, &job->tune, job->is_checkpoint ? &drafts : NULL, &progress, &job->report, err));
+    return fill_table(job, &inputs, &progress, err);
+}
+
 static enum moec_status tune(struct tune_job *job, struct moec_error *err)
 {
     const char *path = job->args->positional[0];
+    job->is_checkpoint = cli_is_checkpoint(path);
     MOEC_TRY(read_options(job, err));
     job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
     cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
-    MOEC_TRY(open_models(job, err));
-    MOEC_TRY(cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err));
+    MOEC_TRY(job->is_checkpoint ? make_drafts(job, err) : open_bundle(job, err));
     if (job->measure.place != NULL) {
-        job->work.batch_tokens = moec_gpu_place_batch_tokens(job->measure.place, job->bundle.model);
-        job->data.windows.work = &job->work;
+        job->work.batch_tokens = moec_gpu_place_batch_tokens(
+            job->measure.place, job->is_checkpoint ? job->original.model : job->bundle.model);
+        job->drafts.windows.work = job->data.windows.work = &job->work;
     }
-    const struct moec_trial_inputs inputs = {.bundle = &job->bundle,
-                                             .original = &job->original,
-                                             .windows = &job->data.windows,
-                                             .data_digest = job->data.rows.digest,
-                                             .data_name = job->data.rows.name};
-    const struct moec_progress progress = {
-        .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
-    MOEC_TRY(moec_tune(&inputs, &job->tune, &progress, &job->report, err));
+    MOEC_TRY(tune_models(job, err));
     moec_source_close(&job->bundle);
-    MOEC_TRY(moec_bundle_put_decisions(path, &job->report.decisions, job->output, err));
+    MOEC_TRY(write_winner(job, err));
     cli_progress_end(&job->progress);
     if (cli_has(job->args, "json"))
         return print_json(job, err);
@@ -333,36 +552,46 @@ static int run_tune(const struct cli_args *args)
     struct moec_error err = {0};
     const enum moec_status status = tune(&job, &err);
     cli_progress_end(&job.progress);
+    moec_tune_report_release(&job.report);
+    moec_sparsity_table_release(&job.table);
     cli_part_windows_release(&job.data);
     moec_source_close(&job.original);
     moec_source_close(&job.bundle);
+    moec_checkpoint_close(job.checkpoint);
     moec_sparsity_free(job.sparsity);
+    cli_tune_drafts_release(&job.drafts, status == MOEC_OK);
+    if (job.staging != NULL)
+        (void)unlink(job.staging);
+    free(job.staging);
     moec_gpu_place_free(job.measure.place);
-    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+    return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
 }
 
 const struct cli_command cli_command_tune = {
     .name = "tune",
-    .model = CLI_BUNDLE,
-    .summary = "let a bundle decide about each token within a loss",
-    .usage = "MODEL.moec --data FILE",
-    .about = "Searches for settings of --route, --precision and --prefill with which a token reads the "
-             "fewest bytes of "
-             "experts, proves that bundle and settings together lose no more than --max-loss against the "
-             "original, and writes both into the bundle. moec run, chat, eval and bench use them from then "
-             "on; --decide none turns them off.",
+    .model = CLI_BUNDLE_OR_CHECKPOINT,
+    .summary = "let a model decide about each token within a loss",
+    .usage = "MODEL --data FILE",
+    .about =
+        "Searches for settings of --route, --precision and --prefill, and for plans of sparsity, with which "
+        "a token reads the fewest bytes of experts, proves that bundle and settings together lose no more "
+        "than --max-loss against the original, and writes both into the bundle. Of a checkpoint it finds "
+        "the bits too. moec run, chat, eval and bench use them from then on; --decide none turns "
+        "decisions off, --sparsity none the plan.",
     .details =
         "The data has the three parts that moec compile draws with the same --seed. Settings are measured on "
         "the search part. Up to 8 of those that lose less or read less than all others are then tested on "
         "the certificate part, from the safest to the one that reads least, until one fails; the last that "
         "passed is written. If none passes, nothing is written and the exit status is 1. A bundle that was "
-        "compiled with --max-loss 2% has no loss left for decisions at 2%: compile with less.\n"
-        "Bytes are those that the logical cache of --slots misses. A bundle's plan of sparsity stays in use, "
-        "and "
-        "its loss counts. docs/decisions.md describes it.",
-    .examples = "moec compile MODEL --data calibration.txt --max-loss 1% --copies 2 -o model.moec\n"
-                "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2%\n"
+        "compiled with --max-loss 2% has no loss left for decisions at 2%: compile with less, or give the "
+        "checkpoint, of which several bundles are compiled to choose how the loss is shared out.\n"
+        "Bytes are those that the logical cache of --slots misses, and of these what a plan that is searched "
+        "leaves. A bundle's own plan of sparsity stays in use, and its loss counts. docs/decisions.md "
+        "describes it.",
+    .examples = "moec tune MODEL --data calibration.txt --max-loss 2% -o model.moec\n"
                 "moec run model.moec -p \"Once upon a time\" --memory 64MiB --stats",
+    .more_examples = "moec compile MODEL --data calibration.txt --max-loss 1% --copies 2 -o model.moec\n"
+                     "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2%",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

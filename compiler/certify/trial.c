@@ -14,6 +14,7 @@ void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_t
         .inputs = inputs, .options = options, .progress = progress != NULL ? progress : &silent};
     for (uint32_t w = 0; w < inputs->windows->n_window; w++) {
         trial->n_search += moec_part_has(MOEC_PART_SEARCH, inputs->windows->part, w);
+        trial->n_select += moec_part_has(MOEC_PART_SELECT, inputs->windows->part, w);
         trial->n_certify += moec_part_has(MOEC_PART_CERTIFICATE, inputs->windows->part, w);
     }
 }
@@ -77,7 +78,9 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
         moec_scorer_create(bundle->model, bundle->experts, &trial->windows, &options, &trial->scorer, err));
     MOEC_TRY(moec_scorer_set_reference(trial->scorer, original->model, original->experts,
                                        trial->reference_nll, &progress, err));
-    trial->phase = part == MOEC_PART_SEARCH ? "search" : "certificate";
+    trial->phase = part == MOEC_PART_SEARCH   ? "search"
+                   : part == MOEC_PART_SELECT ? "selection"
+                                              : "certificate";
     return MOEC_OK;
 }
 
@@ -114,8 +117,8 @@ static void digest_part(const struct moec_trial *trial, uint8_t digest[static MO
     moec_sha256_finish(&sha, digest);
 }
 
-static void fill_certificate(const struct moec_trial *trial, const struct moec_loss *loss,
-                             const struct moec_loss *search, struct moec_certificate *certificate)
+void moec_trial_certify(const struct moec_trial *trial, const struct moec_loss *loss,
+                        const struct moec_loss *search, struct moec_certificate *certificate)
 {
     *certificate = (struct moec_certificate){
         .present = true,
@@ -133,6 +136,7 @@ static void fill_certificate(const struct moec_trial *trial, const struct moec_l
         .n_window = loss->n_window,
         .n_token = loss->n_token,
         .seq_len_tokens = trial->windows.seq_len_tokens,
+        .missed = loss->high > trial->options->max_loss,
     };
     memcpy(certificate->data_digest, trial->inputs->data_digest, MOEC_SHA256_BYTES);
     (void)snprintf(certificate->data_name, sizeof certificate->data_name, "%s", trial->inputs->data_name);
@@ -172,7 +176,7 @@ enum moec_status moec_trial_test(struct moec_trial *trial, const struct moec_tri
         if (!has_passed)
             break;
         sequence->passed(sequence->context, at);
-        fill_certificate(trial, &loss, sequence->search[at], certificate);
+        moec_trial_certify(trial, &loss, sequence->search[at], certificate);
     }
     if (*n_passed == 0)
         return MOEC_OK;

@@ -34,8 +34,8 @@ struct moec_trial_options {
 struct moec_trial {
     const struct moec_trial_inputs *inputs; /* all borrowed */
     const struct moec_trial_options *options;
-    const struct moec_progress *progress; /* not NULL */
-    uint32_t n_search, n_certify;         /* windows of these parts */
+    const struct moec_progress *progress;   /* not NULL */
+    uint32_t n_search, n_select, n_certify; /* windows of these parts */
     /* Of the part that is open: */
     struct moec_windows windows;
     struct moec_scorer *scorer;
@@ -62,7 +62,7 @@ MOEC_WARN_UNUSED enum moec_status moec_trial_run(struct moec_trial *trial,
 MOEC_WARN_UNUSED enum moec_status moec_trial_measure(struct moec_trial *trial, struct moec_loss *loss,
                                                      struct moec_error *err);
 
-/* Says what is still to come at most: passes of both parts. And a line for people. */
+/* Says what is still to come at most: passes of search and certificate part. And a line for people. */
 void moec_trial_expect(const struct moec_trial *trial, double n_search, double n_certify);
 void moec_trial_say(const struct moec_trial *trial, const char *line);
 
@@ -82,6 +82,11 @@ struct moec_trial_sequence {
 MOEC_WARN_UNUSED enum moec_status
 moec_trial_test(struct moec_trial *trial, const struct moec_trial_sequence *sequence, struct moec_loss *first,
                 uint32_t *n_passed, struct moec_certificate *certificate, struct moec_error *err);
+
+/* The certificate of one measurement on the open certificate part, without a sequence of tests; `search` is
+ * what another part said before. */
+void moec_trial_certify(const struct moec_trial *trial, const struct moec_loss *loss,
+                        const struct moec_loss *search, struct moec_certificate *certificate);
 
 /* Whether the bundle's own certificate was made on the same windows: each promise then holds by itself. */
 bool moec_trial_is_reused(const struct moec_trial *trial, const struct moec_certificate *certificate);

@@ -170,7 +170,7 @@ static enum moec_status load_original(struct moec_compile_run *run, struct moec_
 
 static void fill_provenance(const struct moec_compile_run *run,
                             const uint8_t profile_digest[static MOEC_SHA256_BYTES],
-                            const uint8_t model_digest[static MOEC_SHA256_BYTES], struct moec_provenance *out)
+                            struct moec_provenance *out)
 {
     *out = (struct moec_provenance){
         .source_bytes = moec_checkpoint_weight_bytes(run->checkpoint),
@@ -186,7 +186,7 @@ static void fill_provenance(const struct moec_compile_run *run,
         (void)snprintf(found, sizeof found, " dense-bits-found=%" PRIu32, run->report->plan.dense_bits);
     (void)snprintf(out->options, sizeof out->options, "%s%s", run->options->options_text, found);
     (void)snprintf(out->source_name, sizeof out->source_name, "%s", run->options->source_name);
-    memcpy(out->model_digest, model_digest, MOEC_SHA256_BYTES);
+    memcpy(out->model_digest, run->model_digest, MOEC_SHA256_BYTES);
     if (run->profile != NULL)
         memcpy(out->profile_digest, profile_digest, MOEC_SHA256_BYTES);
 }
@@ -198,13 +198,16 @@ static bool show_packing(void *context, uint64_t done, uint64_t total)
     return !moec_compile_is_cancelled(run);
 }
 
-static enum moec_status write_bundle(struct moec_compile_run *run, const struct moec_provenance *provenance,
-                                     const char *path, struct moec_error *err)
+enum moec_status moec_compile_write(struct moec_compile_run *run,
+                                    const uint8_t profile_digest[static MOEC_SHA256_BYTES], const char *path,
+                                    struct moec_error *err)
 {
+    struct moec_provenance provenance;
     const struct moec_compile_options *options = run->options;
     struct moec_bundle_writer *writer = NULL;
     struct moec_bundle_plan *bundle = NULL;
     const struct moec_dense *dense = NULL;
+    fill_provenance(run, profile_digest, &provenance);
     MOEC_TRY(moec_compile_bundle_of(run, &run->report->plan, &bundle, &dense, err));
     MOEC_TRY(moec_bundle_writer_open(bundle, path, run->report->plan.experts, options->copy_bits,
                                      options->n_copy_bits, &writer, err));
@@ -215,7 +218,7 @@ static enum moec_status write_bundle(struct moec_compile_run *run, const struct 
         moec_bundle_writer_abort(writer);
         return status;
     }
-    MOEC_TRY(moec_bundle_writer_commit(writer, provenance, &run->report->certificate, err));
+    MOEC_TRY(moec_bundle_writer_commit(writer, &provenance, &run->report->certificate, err));
     run->report->is_written = true;
     return MOEC_OK;
 }
@@ -301,8 +304,9 @@ static void warn_of_loss(struct moec_compile_run *run)
         certificate->present ? "certificate" : "search", 100 * loss, 100 * high, advice);
 }
 
-static void release_run(struct moec_compile_run *run)
+void moec_compile_finish(struct moec_compile_run *run)
 {
+    moec_compile_units_close(run, run->report->is_written);
     moec_compile_variants_release(run);
     moec_compile_dense_unbind(run);
     moec_model_free(run->original);
@@ -311,6 +315,69 @@ static void release_run(struct moec_compile_run *run)
     moec_dense_fit_free(run->fit);
     moec_compile_candidates_release(&run->candidates);
     moec_row_metric_free(run->rows);
+}
+
+enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_error *err)
+{
+    const struct moec_compile_options *options = run->options;
+    const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
+    run->stopper = (struct moec_progress){.report = ask_to_go_on, .note = note, .context = run};
+    *run->report = (struct moec_compile_report){
+        .source_bytes = moec_checkpoint_weight_bytes(run->checkpoint),
+    };
+    MOEC_TRY(check_options(options, run->profile, err));
+    if (options->orders_neurons)
+        MOEC_TRY(moec_compile_order_check(config, options->group, err));
+    /* A bundle whose tokenizer cannot be used cannot be run: known before any work. */
+    MOEC_TRY(moec_model_check(run->checkpoint, false, err));
+    MOEC_TRY(moec_checkpoint_digest(run->checkpoint, NULL, NULL, run->model_digest, err));
+    if (run->profile != NULL)
+        MOEC_TRY(check_profile(run->checkpoint, run->profile, run->model_digest, err));
+    MOEC_TRY(moec_plan_create(&run->report->plan, config, err));
+    if (options->rows != NULL)
+        MOEC_TRY(moec_row_metric_open(options->rows, run->checkpoint, run->profile, &run->rows, err));
+    MOEC_TRY(moec_compile_units_open(run, err));
+    MOEC_TRY(moec_compile_dense_list(run, err));
+    MOEC_TRY(plan_memory(run, err));
+    MOEC_TRY(choose_codecs(run, err));
+    MOEC_TRY(load_original(run, err));
+    MOEC_TRY(moec_compile_order_make(run, err));
+    moec_compile_begin(run, options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS);
+    return moec_compile_dense_fit(run, err);
+}
+
+/* The plan, and with a path its certificate. */
+static enum moec_status choose_plan(struct moec_compile_run *run, struct moec_error *err)
+{
+    const struct moec_compile_options *options = run->options;
+    const bool is_certified = run->profile != NULL && run->path != NULL;
+    if (options->dense_bits == MOEC_DENSE_BITS_AUTO) {
+        MOEC_TRY(moec_compile_dense_choose(run, err));
+    } else {
+        MOEC_TRY(moec_compile_dense_bind(run, options->dense_bits, err));
+        MOEC_TRY(moec_compile_search(run, err));
+    }
+    moec_compile_begin(run, MOEC_STAGE_SEQUENCE);
+    MOEC_TRY(note_choice(run, err));
+    if (is_certified)
+        MOEC_TRY(moec_compile_sequence_make(run, err));
+    moec_compile_part_release(&run->search);
+    moec_compile_begin(run, MOEC_STAGE_CERTIFY);
+    enum moec_status status = is_certified ? moec_compile_certify(run, err) : MOEC_OK;
+    if (status == MOEC_OK && run->profile != NULL) /* the certificate may have chosen another plan */
+        status = moec_compile_note_choice(run, err);
+    if (status == MOEC_OK || status == MOEC_ERR_TARGET) {
+        const enum moec_status noted = make_shares(run, status == MOEC_OK ? err : NULL);
+        status = status == MOEC_OK ? noted : status;
+    }
+    return status;
+}
+
+void moec_compile_pack_begin(struct moec_compile_run *run)
+{
+    moec_variants_free(run->variants); /* packing encodes anew, with memory of its own */
+    run->variants = NULL;
+    moec_compile_begin(run, MOEC_STAGE_PACK);
 }
 
 enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
@@ -325,66 +392,16 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
                                    .hooks = hooks,
                                    .report = report,
                                    .path = path};
-    run.stopper = (struct moec_progress){.report = ask_to_go_on, .note = note, .context = &run};
-    const struct moec_config *config = moec_checkpoint_config(checkpoint);
     enum moec_status status = MOEC_OK;
-    uint8_t model_digest[MOEC_SHA256_BYTES];
-    struct moec_provenance provenance;
-    *report = (struct moec_compile_report){
-        .source_bytes = moec_checkpoint_weight_bytes(checkpoint),
-    };
-    MOEC_TRY_OUT(check_options(options, profile, err));
-    if (options->orders_neurons)
-        MOEC_TRY_OUT(moec_compile_order_check(config, options->group, err));
-    /* A bundle whose tokenizer cannot be used cannot be run: known before any work. */
-    MOEC_TRY_OUT(moec_model_check(checkpoint, false, err));
-    MOEC_TRY_OUT(moec_checkpoint_digest(checkpoint, NULL, NULL, model_digest, err));
-    if (profile != NULL)
-        MOEC_TRY_OUT(check_profile(checkpoint, profile, model_digest, err));
-    MOEC_TRY_OUT(moec_plan_create(&report->plan, config, err));
-    if (options->rows != NULL)
-        MOEC_TRY_OUT(moec_row_metric_open(options->rows, checkpoint, profile, &run.rows, err));
-    MOEC_TRY_OUT(moec_compile_units_open(&run, model_digest, err));
-    MOEC_TRY_OUT(moec_compile_dense_list(&run, err));
-    MOEC_TRY_OUT(plan_memory(&run, err));
-    MOEC_TRY_OUT(choose_codecs(&run, err));
-    MOEC_TRY_OUT(load_original(&run, err));
-    MOEC_TRY_OUT(moec_compile_order_make(&run, err));
-    moec_compile_begin(&run, options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS);
-    MOEC_TRY_OUT(moec_compile_dense_fit(&run, err));
-    if (options->dense_bits == MOEC_DENSE_BITS_AUTO) {
-        MOEC_TRY_OUT(moec_compile_dense_choose(&run, err));
-    } else {
-        MOEC_TRY_OUT(moec_compile_dense_bind(&run, options->dense_bits, err));
-        MOEC_TRY_OUT(moec_compile_search(&run, err));
-    }
-    moec_compile_begin(&run, MOEC_STAGE_SEQUENCE);
-    MOEC_TRY_OUT(note_choice(&run, err));
-    if (profile != NULL && path != NULL)
-        MOEC_TRY_OUT(moec_compile_sequence_make(&run, err));
-    moec_compile_part_release(&run.search);
-    moec_compile_begin(&run, MOEC_STAGE_CERTIFY);
-    if (profile != NULL && path != NULL)
-        status = moec_compile_certify(&run, err);
-    if (status == MOEC_OK && profile != NULL) /* the certificate may have chosen another plan */
-        status = moec_compile_note_choice(&run, err);
-    if (status == MOEC_OK || status == MOEC_ERR_TARGET) {
-        const enum moec_status noted = make_shares(&run, status == MOEC_OK ? err : NULL);
-        status = status == MOEC_OK ? noted : status;
-    }
-    if (status != MOEC_OK)
-        goto out;
+    MOEC_TRY_OUT(moec_compile_start(&run, err));
+    MOEC_TRY_OUT(choose_plan(&run, err));
     warn_of_loss(&run);
     if (path == NULL)
         goto out;
-    moec_variants_free(run.variants); /* packing encodes anew, with memory of its own */
-    run.variants = NULL;
-    moec_compile_begin(&run, MOEC_STAGE_PACK);
-    fill_provenance(&run, profile_digest, model_digest, &provenance);
-    MOEC_TRY_OUT(write_bundle(&run, &provenance, path, err));
+    moec_compile_pack_begin(&run);
+    MOEC_TRY_OUT(moec_compile_write(&run, profile_digest, path, err));
 out:
-    moec_compile_units_close(&run, report->is_written);
-    release_run(&run);
+    moec_compile_finish(&run);
     return status;
 }
 

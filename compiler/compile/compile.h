@@ -44,6 +44,7 @@ struct moec_compile_options {
     const char *policy;   /* built-in name or path */
     double max_loss;      /* NaN without a loss target */
     uint64_t max_bytes;   /* 0 without a size target */
+    double pair_share;    /* of drafts, for the policy (compiler/policy/policy.h); else 0 */
     uint32_t bits;        /* for `uniform`; 0 when not given */
     uint32_t dense_bits;  /* 32 (checkpoints of F32 weights), 16, 8, 4, or MOEC_DENSE_BITS_AUTO */
     bool offers_variants; /* the policy may ask for moec.variants(); needs a profile */
@@ -139,6 +140,29 @@ MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoin
                                                const struct moec_compile_options *options,
                                                const struct moec_compile_hooks *hooks, const char *path,
                                                struct moec_compile_report *report, struct moec_error *err);
+
+/* A bundle that others are compared with before anything is promised, so that it has no certificate. */
+struct moec_compile_draft {
+    double max_loss;       /* that the search spends, on its part */
+    double pair_share;     /* 0: by the bundle's size; else as in struct moec_policy_request */
+    const char *path;      /* that it is written to */
+    struct moec_plan plan; /* owned; moec_compile_draft_release */
+    uint64_t n_bytes;      /* of the bundle */
+    bool is_written;       /* false: no plan loses as little, or an earlier draft has the same one */
+};
+
+/* Searches with each draft's loss, in one run that fits and weighs once, and writes what it finds; the
+ * certificate part stays unseen. Not for MOEC_DENSE_BITS_AUTO or losses of rows. The options' max_loss and
+ * pair_share are not looked at. Errors: as moec_compile; MOEC_ERR_TARGET where no draft is written. Files
+ * that were written stay after an error. */
+MOEC_WARN_UNUSED enum moec_status
+moec_compile_drafts(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
+                    const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+                    const struct moec_compile_options *options, const struct moec_compile_hooks *hooks,
+                    struct moec_compile_draft *drafts, uint32_t n_draft, struct moec_compile_report *report,
+                    struct moec_error *err);
+void moec_compile_draft_release(struct moec_compile_draft *draft);
+
 /* Passes over the windows that a compile from data is expected to take beside its profile; n_window 0 = as
  * usual. */
 double moec_compile_foresee(const struct moec_config *config, const struct moec_compile_options *options,

@@ -11,6 +11,7 @@
  *   compile_sequence.c     the plans that the certificate tests, and their order
  *   compile_certificate.c  the tests, and the loss that is promised
  *   compile.c              drives these, and writes the bundle
+ *   compile_drafts.c       bundles without a certificate, at several losses, from one run
  *
  * Thread rule: one thread, parallel inside. */
 #ifndef MOEC_COMPILER_COMPILE_INTERNAL_H
@@ -106,7 +107,7 @@ enum moec_compile_stage {
 };
 
 struct moec_compile_run {
-    const struct moec_checkpoint *checkpoint;
+    struct moec_checkpoint *checkpoint;
     const struct moec_profile *profile;
     const struct moec_compile_options *options;
     const struct moec_compile_hooks *hooks;
@@ -138,7 +139,21 @@ struct moec_compile_run {
     struct moec_compile_candidates candidates; /* of this search */
     const char *path;                          /* of the bundle; NULL: plans only */
     struct moec_units *units;                  /* finished work; NULL: none is kept */
+    uint8_t model_digest[MOEC_SHA256_BYTES];
 };
+
+/* ---- a run: compile.c ---- */
+
+/* Everything before a search, of a run whose checkpoint, profile, options, hooks and report are set; begins
+ * the report. Whatever it answers, moec_compile_finish ends the run. Errors: as moec_compile. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_error *err);
+/* No plan is measured from here on. */
+void moec_compile_pack_begin(struct moec_compile_run *run);
+/* Writes the bundle of report->plan with report->certificate. Errors: those of the writer. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_write(struct moec_compile_run *run,
+                                                     const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+                                                     const char *path, struct moec_error *err);
+void moec_compile_finish(struct moec_compile_run *run);
 
 /* ---- progress: compile.c, compile_stages.c ---- */
 
@@ -201,9 +216,8 @@ void moec_compile_order_return(struct moec_compile_run *run);
 /* ---- what is kept: compile_units.c ---- */
 
 /* Opens the journal that the options name, if there is one and something will be measured. */
-MOEC_WARN_UNUSED enum moec_status
-moec_compile_units_open(struct moec_compile_run *run, const uint8_t model_digest[static MOEC_SHA256_BYTES],
-                        struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_compile_units_open(struct moec_compile_run *run,
+                                                          struct moec_error *err);
 /* Ends keeping: with the bundle written the journal is removed, unless the options keep it. Fills
  * report->n_resumed. */
 void moec_compile_units_close(struct moec_compile_run *run, bool is_finished);

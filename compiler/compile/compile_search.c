@@ -108,6 +108,7 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .profile = run->profile,
         .max_loss = options->max_loss,
         .max_bytes = options->max_bytes,
+        .pair_share = options->pair_share,
         .bits = options->bits,
         .seed = options->seed,
         .max_evaluations = MOEC_POLICY_MAX_EVALUATIONS,

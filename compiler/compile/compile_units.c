@@ -68,14 +68,13 @@ static void digest_rows(const struct moec_row_metric *rows, char hex[static 2 * 
     moec_sha256_hex(digest, hex);
 }
 
-static void describe_job(const struct moec_compile_run *run, const uint8_t *model_digest,
-                         struct moec_job_text *text)
+static void describe_job(const struct moec_compile_run *run, struct moec_job_text *text)
 {
     char hex[2 * MOEC_SHA256_BYTES + 1];
     const struct moec_row_metric_options *rows = run->options->rows;
     moec_job_line(text, "moec", "%s", MOEC_VERSION);
     moec_job_line(text, "arithmetic", "%s", run->profile->arithmetic);
-    moec_sha256_hex(model_digest, hex);
+    moec_sha256_hex(run->model_digest, hex);
     moec_job_line(text, "model", "%s", hex);
     digest_windows(run->profile, hex);
     moec_job_line(text, "windows", "%s", hex);
@@ -89,16 +88,14 @@ static void describe_job(const struct moec_compile_run *run, const uint8_t *mode
     moec_job_line(text, "context", "%" PRIu32, rows->n_context);
 }
 
-enum moec_status moec_compile_units_open(struct moec_compile_run *run,
-                                         const uint8_t model_digest[static MOEC_SHA256_BYTES],
-                                         struct moec_error *err)
+enum moec_status moec_compile_units_open(struct moec_compile_run *run, struct moec_error *err)
 {
     const char *path = run->options->journal_path;
     struct moec_job_text *text = NULL;
     if (path == NULL || run->profile == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
-    describe_job(run, model_digest, text);
+    describe_job(run, text);
     const enum moec_units_mode mode = !run->options->keeps_journal ? MOEC_UNITS_AUTO
                                       : moec_path_exists(path)     ? MOEC_UNITS_RESUME
                                                                    : MOEC_UNITS_NEW;

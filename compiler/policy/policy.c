@@ -285,6 +285,8 @@ static void push_request(lua_State *lua)
         set_number(lua, "max_loss", request->max_loss);
     if (request->max_bytes > 0)
         set_integer(lua, "max_size", request->max_bytes);
+    if (request->pair_share > 0)
+        set_number(lua, "pair_share", request->pair_share);
     if (request->bits > 0)
         set_integer(lua, "bits", request->bits);
     if (request->profile != NULL) {

@@ -75,9 +75,12 @@ struct moec_policy_ops {
 struct moec_policy_request {
     const char *policy; /* built-in name or path of a .lua file */
     const struct moec_config *config;
-    const struct moec_profile *profile;      /* NULL when compiled without data: evaluate is then an error */
-    double max_loss;                         /* NaN without a loss target */
-    uint64_t max_bytes;                      /* 0 without a size target */
+    const struct moec_profile *profile; /* NULL when compiled without data: evaluate is then an error */
+    double max_loss;                    /* NaN without a loss target */
+    uint64_t max_bytes;                 /* 0 without a size target */
+    /* 0: plans are compared by the bundle's size. Else by what tokens read: experts count by how often they
+     * are taken, and of their gate and down this share, up to 1, as neurons are left out later. */
+    double pair_share;
     uint32_t n_part_window[MOEC_PART_COUNT]; /* windows (or rows) of each part */
     uint32_t bits;                           /* --bits, 0 when not given */
     uint64_t seed;

@@ -1,9 +1,7 @@
 #include "compiler/sparsify/sparsify.h"
 
 #include "compiler/certify/front.h"
-#include "compiler/sparsify/layer_gain.h"
-#include "formats/base/half.h"
-#include "formats/base/memory.h"
+#include "compiler/sparsify/sparsity_fit.h"
 #include "runtime/forward/sparsity.h"
 
 #include <inttypes.h>
@@ -11,9 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Thousandths that the search may leave out at most, and how it halves what is between: to where the loss is
- * spent, then to where its upper end is. */
-#define MOST_SHARE  980
+/* How the search halves what is between two shares: to where the loss is spent, then to where its upper end
+ * is. */
 #define LOSS_TURNS  7
 #define UPPER_TURNS 5
 /* Passes of the certificate part: the original and all neurons too. */
@@ -26,8 +23,7 @@ struct sparsify {
     const struct moec_sparsify_options *options;
     struct moec_sparsify_report *report;
     struct moec_trial trial;
-    struct moec_neuron_harm *harm;  /* not by model */
-    double *factors;                /* (MoE layers) of its scores */
+    struct moec_sparsity_fit *fit;
     struct moec_sparsity *sparsity; /* that the scorer leaves neurons out by */
     char name[40];
 };
@@ -37,29 +33,7 @@ static const struct moec_config *config_of(const struct sparsify *s)
     return s->trial.inputs->bundle->config;
 }
 
-/* ---- plans ---- */
-
-/* One share for all experts, by the table's thresholds. */
-static void plan_by_model(const struct moec_sparsity_table *table, uint32_t share,
-                          struct moec_sparsity_plan *plan)
-{
-    plan->threshold = 1;
-    for (uint32_t l = 0, i = 0; l < plan->n_layer; l++) {
-        for (uint32_t e = 0; e < plan->n_expert; e++, i++) {
-            const float threshold = moec_sparsity_table_threshold(table, l, e, share);
-            plan->scales[i] = threshold > 1e-30f ? moec_f32_to_bf16(1 / threshold) : MOEC_SPARSITY_KEEP;
-        }
-    }
-}
-
-static void set_plan(const struct sparsify *s, uint32_t share, struct moec_sparsity_plan *plan)
-{
-    if (s->options->by == MOEC_SPARSITY_BY_MODEL)
-        plan_by_model(s->options->table, share, plan);
-    else
-        moec_neuron_harm_plan(s->harm, s->factors,
-                              moec_neuron_harm_threshold(s->harm, s->factors, share * 1e-3), plan);
-}
+/* ---- measuring ---- */
 
 /* The scorer leaves out a share from now on. */
 static enum moec_status set_up(struct sparsify *s, uint32_t share, struct moec_error *err)
@@ -68,7 +42,7 @@ static enum moec_status set_up(struct sparsify *s, uint32_t share, struct moec_e
     moec_scorer_keep_all(s->trial.scorer);
     moec_sparsity_free(s->sparsity);
     s->sparsity = NULL;
-    set_plan(s, share, plan);
+    moec_sparsity_fit_plan(s->fit, share, plan);
     MOEC_TRY(moec_sparsity_create_planned(plan, config_of(s), &s->sparsity, err));
     return moec_scorer_set_sparsity(s->trial.scorer, s->sparsity, err);
 }
@@ -81,29 +55,6 @@ static struct moec_sparsity_traffic traffic_of(const struct sparsify *s)
         .active_share = counts.n_neuron > 0 ? (double)counts.n_active / (double)counts.n_neuron : 0,
         .token_bytes = moec_sparsity_token_bytes(&counts, config_of(s), counts.active_bytes),
         .dense_token_bytes = moec_sparsity_token_bytes(&counts, config_of(s), counts.dense_bytes)};
-}
-
-/* ---- calibration ---- */
-
-static enum moec_status calibrate(struct sparsify *s, struct moec_error *err)
-{
-    const struct moec_trial_options *options = &s->options->trial;
-    const enum moec_sparsity_by by = s->options->by;
-    const struct moec_measure measure = {.nll = s->trial.measured.nll, .kl = NULL};
-    if (by == MOEC_SPARSITY_BY_MODEL)
-        return MOEC_OK;
-    MOEC_TRY(moec_neuron_harm_create(config_of(s), by, options->kernels, options->n_threads, &s->harm, err));
-    MOEC_TRY(moec_alloc((void **)&s->factors, moec_config_moe_count(config_of(s)), sizeof *s->factors,
-                        "factors of layers", err));
-    for (int turn = 0; turn < 2; turn++) {
-        const struct moec_scorer_watch watch =
-            turn == 0 ? moec_neuron_harm_measure(s->harm) : moec_neuron_harm_count(s->harm);
-        const struct moec_scorer_variation variation = {.watch = &watch};
-        s->trial.phase = turn == 0 ? "what neurons cost" : "how many cost how much";
-        MOEC_TRY(moec_trial_run(&s->trial, &variation, &measure, err));
-    }
-    s->trial.phase = "search";
-    return moec_layer_gain_measure(s->trial.inputs, options, s->harm, by, s->trial.progress, s->factors, err);
 }
 
 /* ---- the search ---- */
@@ -146,9 +97,7 @@ static void find_between(const struct sparsify *s, bool upper, uint32_t most, ui
 static enum moec_status halve(struct sparsify *s, bool upper, int n_turn, double n_later,
                               struct moec_error *err)
 {
-    const struct moec_sparsity_table *table = s->options->table;
-    const uint32_t most =
-        s->options->by == MOEC_SPARSITY_BY_MODEL ? table->shares[table->n_share - 1] : MOST_SHARE;
+    const uint32_t most = moec_sparsity_fit_most(s->fit);
     for (int turn = 0; turn < n_turn; turn++) {
         uint32_t low = 0, high = 0;
         find_between(s, upper, most, &low, &high);
@@ -168,7 +117,7 @@ static enum moec_status search(struct sparsify *s, struct moec_error *err)
     MOEC_TRY(moec_trial_measure(&s->trial, &report->plain, err));
     if (report->plain.loss > s->options->trial.max_loss)
         return MOEC_OK;
-    MOEC_TRY(calibrate(s, err));
+    MOEC_TRY(moec_sparsity_fit_create(&s->trial, s->options->by, s->options->table, &s->fit, err));
     MOEC_TRY(halve(s, false, LOSS_TURNS, UPPER_TURNS, err));
     return halve(s, true, UPPER_TURNS, 0, err);
 }
@@ -271,7 +220,7 @@ static enum moec_status test_all(struct sparsify *s, struct moec_loss *first, ui
     }
     MOEC_TRY(moec_trial_test(&s->trial, &sequence, first, n_passed, &report->plan.certificate, err));
     if (*n_passed > 0)
-        set_plan(s, candidate_of(s, *n_passed - 1)->share, &report->plan);
+        moec_sparsity_fit_plan(s->fit, candidate_of(s, *n_passed - 1)->share, &report->plan);
     return MOEC_OK;
 }
 
@@ -314,8 +263,7 @@ enum moec_status moec_sparsify(const struct moec_trial_inputs *inputs,
 out:
     moec_trial_close(&s.trial);
     moec_sparsity_free(s.sparsity);
-    moec_neuron_harm_free(s.harm);
-    free(s.factors);
+    moec_sparsity_fit_free(s.fit);
     return status;
 }
 

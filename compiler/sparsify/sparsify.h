@@ -1,12 +1,11 @@
 /* `moec sparsify --max-loss`: the plan of sparsity (formats/bundle/sparsity_plan.h) with which a bundle
  * decodes the fewest bytes a token within a loss target.
  *
- *   calibration       what each neuron costs when it is left out (profiler/profile/neuron_harm.h), and what
- * an error of each layer's output does to the model's search part       thresholds, from mild to strong, to
- * where the loss is spent certificate part  up to 8 of them, from the safest to the smallest, tested until
- * one fails
+ *   search part       what each neuron costs when it is left out (sparsity_fit.h), then thresholds, from mild
+ *                     to strong, to where the loss is spent
+ *   certificate part  up to 8 of them, from the safest to the smallest, tested until one fails
  *
- * Calibration uses the search part too. Losses are against the original model, so the bundle's own bits take
+ * Losses are against the original model, so the bundle's own bits take
  * their share of the target. The certificate is that of fixed-sequence testing
  * (compiler/certify/sequence.h). Thread rule: one thread, parallel inside; results do not depend on threads.
  */

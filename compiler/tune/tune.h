@@ -1,63 +1,96 @@
-/* `moec tune`: settings of decisions about each token (runtime/policy/route.h, precision.h) with which a
- * bundle reads the fewest bytes a token within a loss target.
+/* `moec tune`: settings of decisions about each token (runtime/policy/route.h, precision.h), and where it is
+ * asked for a plan of sparsity, with which a bundle reads the fewest bytes a token within a loss target.
  *
  *   search part       candidates, from mild to strong --> those that lose less or read less than all others
+ *   selection part    of drafts: the same once more of these, since their bits were fitted to the search part
  *   certificate part  up to 8 of them, from the safest to the smallest, tested until one fails
  *
- * Losses are against the original model, so the bundle's own bits take their share of the target. Bytes are
- * those of records that the logical cache misses: a function of bundle, settings and tokens, so that the
- * result is one at every thread count. Where a prefill is searched, the experts that a prompt reads are
- * counted once a block, in all candidates. A sparsity of the trial's options stays on throughout, so that its
- * loss counts too. The certificate is that of fixed-sequence testing (compiler/certify/sequence.h). Thread
- * rule: one thread, parallel inside. */
+ * Bytes are those of records that the logical cache misses, and of these what a plan that is searched leaves:
+ * a function of bundle, settings and tokens, so that the result is one at every thread count. Where a prefill
+ * is searched, the experts that a prompt reads are counted once a block, in all candidates. A sparsity of the
+ * trial's options stays on throughout, so that its loss counts too.
+ *
+ * With drafts, bundles of the same model whose bits lose more or less, the bits are chosen too, and the one
+ * promise is about all of it. Losses are against the original model. The certificate is that of
+ * fixed-sequence testing (compiler/certify/sequence.h). Thread rule: one thread, parallel inside. */
 #ifndef MOEC_COMPILER_TUNE_H
 #define MOEC_COMPILER_TUNE_H
 
 #include "compiler/certify/trial.h"
 #include "formats/bundle/bundle_decisions.h"
+#include "formats/bundle/sparsity_plan.h"
 
-#define MOEC_TUNE_MAX_CANDIDATES 144
+#define MOEC_TUNE_MAX_CANDIDATES 256
+#define MOEC_TUNE_MAX_DRAFTS     8
 
 struct moec_tune_options {
-    struct moec_trial_options trial;
-    bool with_route, with_rank; /* cache-prior, or max-rank: not both */
-    bool with_precision;
-    uint32_t block_tokens; /* of prefills */
-    bool with_prefill;     /* the first n_prompt tokens of the trial's windows are then a prompt's */
+    struct moec_trial_options trial; /* without a sparsity where one is searched */
+    bool with_route, with_rank;      /* cache-prior, or max-rank: not both */
+    bool with_precision;             /* not with a sparsity, as with_prefill */
+    uint32_t block_tokens;           /* of prefills */
+    bool with_prefill;  /* the first n_prompt tokens of the trial's windows are then a prompt's */
+    bool with_sparsity; /* a plan by neuron */
     /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
      * keep-top of those with a route, the start of the cache. */
     struct moec_decision_settings shared;
 };
 
-struct moec_tune_candidate {
-    struct moec_decision_settings settings;
-    struct moec_loss search; /* against the original */
-    struct moec_decision_traffic traffic;
-    bool is_on_front; /* within the target, and no other one loses less and reads no more */
+/* Bundles to choose among. */
+struct moec_tune_drafts {
+    uint32_t n;
+    /* Opens one in place of inputs->bundle, which nothing uses while it does. Called only for another one. */
+    enum moec_status (*open)(void *context, uint32_t draft, struct moec_error *err);
+    void *context;
 };
 
+struct moec_tune_candidate {
+    uint32_t draft; /* 0 without drafts */
+    uint32_t share; /* of the bytes of gate and down that a plan leaves out, in thousandths; 0 = no plan */
+    struct moec_decision_settings settings;
+    struct moec_loss search; /* against the original */
+    struct moec_loss chosen; /* what the sequence goes by: the same, or on the selection part */
+    struct moec_decision_traffic traffic;
+    double kept_share; /* of the bytes of experts: what the plan leaves; 1 without one */
+    bool is_on_front;  /* within the target, and no other one loses less and reads no more */
+};
+
+/* Bytes of experts that a token reads: those of missed records that the plan leaves. */
+static inline double moec_tune_token_bytes(const struct moec_tune_candidate *candidate)
+{
+    return candidate->traffic.token_bytes * candidate->kept_share;
+}
+
 struct moec_tune_report {
-    struct moec_tune_candidate plain; /* without decisions */
+    struct moec_tune_candidate plain[MOEC_TUNE_MAX_DRAFTS]; /* of each draft, without decisions and plan */
     struct moec_tune_candidate candidates[MOEC_TUNE_MAX_CANDIDATES];
     uint32_t n_candidate;
     uint32_t sequence[MOEC_MAX_SEQUENCE]; /* (n_sequence) places in candidates, in the order of the tests */
     uint32_t n_sequence;
-    struct moec_bundle_decisions decisions; /* the last that passed; its certificate has the tests */
+    /* The last that passed, and what the certificate part says of it. */
+    struct moec_tune_candidate winner;
+    struct moec_certificate certificate; /* of all of it, with the tests */
+    /* What is to be written of it. The certificate is that of the decisions where there are some, and the
+     * plan's is then what was measured of it alone, which is no promise; else it is the plan's. */
+    struct moec_bundle_decisions decisions; /* settings that are not on: none */
+    struct moec_sparsity_plan plan;         /* n_layer 0: none */
     bool is_reused; /* the bundle itself was certified on the same windows: each promise holds by itself */
 };
 
-/* Searches and certifies. `note` of the progress receives a line for each measurement. Fills what it has
- * measured in any case. Errors: MOEC_ERR_TARGET when nothing is proven, saying what the bundle itself loses
- * and what could be asked for; MOEC_ERR_USAGE for settings that do not fit the model; those of the scorer and
- * of `progress`. */
+/* Searches and certifies. `drafts` NULL: the one that is inputs->bundle. `note` of the progress receives a
+ * line for each measurement. Fills what it has measured in any case; released with moec_tune_report_release.
+ * Errors: MOEC_ERR_TARGET when nothing is proven, saying what the bundle itself loses and what could be asked
+ * for; MOEC_ERR_USAGE for settings that do not fit the model; those of moec_sparsity_check_config, of the
+ * scorer, of `drafts` and of `progress`. */
 MOEC_WARN_UNUSED enum moec_status moec_tune(const struct moec_trial_inputs *inputs,
                                             const struct moec_tune_options *options,
+                                            const struct moec_tune_drafts *drafts,
                                             const struct moec_progress *progress,
                                             struct moec_tune_report *report, struct moec_error *err);
+void moec_tune_report_release(struct moec_tune_report *report);
 
-/* "cache-prior:0.15 with hobbit:0.8:1 with unpopular:0.25:512" */
-#define MOEC_TUNE_NAME_BYTES 112
-const char *moec_tune_name(const struct moec_decision_settings *settings,
+/* "cache-prior:0.15 with hobbit:0.8:1 with unpopular:0.25:512", "cache-prior:0.15 with 60% left out" */
+#define MOEC_TUNE_NAME_BYTES 128
+const char *moec_tune_name(const struct moec_decision_settings *settings, uint32_t share,
                            char text[static MOEC_TUNE_NAME_BYTES]);
 
 #endif

@@ -23,7 +23,8 @@ struct moec_bundle_decisions {
     uint32_t
         prompt_tokens; /* with a prefill: of each window the first so many were a prompt's; 0 with a source */
     /* Of the bundle with these settings against the original model, so that the loss of its own bits counts.
-     * In the sequence, n_bytes are those of missed records a token, on the search part. */
+     * In the sequence, n_bytes are those of missed records a token, on the search part; of them what a plan
+     * leaves that was searched together with them. */
     struct moec_certificate certificate;
     double plain_loss, plain_low, plain_high; /* of the bundle without decisions, on the same windows */
     struct moec_decision_traffic traffic, plain_traffic;

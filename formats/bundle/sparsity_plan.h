@@ -36,7 +36,9 @@ struct moec_sparsity_plan {
     float threshold;  /* finite, from 0 on */
     uint16_t *scales; /* (n_layer, n_expert, n_scale), owned: BF16 numbers, finite, from +0 on */
     /* Of the bundle with this plan against the original model, so that the loss of its own bits counts. In
-     * the sequence, n_bytes are those decoded for a token, on the search part. */
+     * the sequence, n_bytes are those decoded for a token, on the search part; of moec tune those read by the
+     * logical cache. Without a sequence it is a measurement and no promise: that of the decisions, which the
+     * plan was searched with, is. */
     struct moec_certificate certificate;
     double plain_loss, plain_low, plain_high; /* of the bundle with all neurons, on the same windows */
     struct moec_sparsity_traffic traffic;

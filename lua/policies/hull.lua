@@ -50,6 +50,29 @@ local function dense_bytes(moec, variants, top, index)
   return bytes
 end
 
+-- Where tokens' reads are compared and not bundles (moec.pair_share): how often an expert is taken, 1 on average, and how much of
+-- its gate and down is read.
+local function mean_activations(moec)
+  local sum = 0
+  for layer = 1, moec.model.layers do
+    for expert = 1, moec.model.experts do sum = sum + moec.profile.activations[layer][expert] end
+  end
+  return math.max(sum / (moec.model.layers * moec.model.experts), 1)
+end
+
+local function read_weight(moec, unit, mean)
+  if not moec.pair_share or unit.dense then return 1 end
+  local taken = moec.profile.activations[unit.layer][unit.expert] / mean
+  return math.max(taken, 1e-3) * (unit.projection == "up" and 1 or moec.pair_share)
+end
+
+local function weighted(bytes, weight)
+  if weight == 1 then return bytes end
+  local result = {}
+  for name, size in pairs(bytes) do result[name] = size * weight end
+  return result
+end
+
 -- Steps along the lower convex hull of a unit's points, from the variant with the least harm down.
 local function add_steps(steps, unit, bytes, harm)
   local points = {}
@@ -116,10 +139,10 @@ end
 
 local function all_steps(moec, variants)
   local units, top = all_units(moec, variants)
-  local projections, steps = projection_bytes(moec, variants, top), {}
+  local projections, steps, mean = projection_bytes(moec, variants, top), {}, mean_activations(moec)
   for _, unit in ipairs(units) do
     local bytes = unit.dense and dense_bytes(moec, variants, top, unit.dense) or projections[unit.projection]
-    add_steps(steps, unit, bytes, unit.harm)
+    add_steps(steps, unit, weighted(bytes, read_weight(moec, unit, mean)), unit.harm)
     set(top, unit, unit.first)
   end
   table.sort(steps, by_price)
@@ -326,6 +349,7 @@ return function(moec)
     return nil, string.format("the smallest plan found within the loss target has %d bytes, more than --max-size",
       moec.size(sequence[#sequence]))
   end
+  if moec.pair_share then return {sequence = sequence} end -- what follows compares bundles
   moec.log(string.format("under this model no plan of these variants that loses as little is smaller than %s",
     target.bytes(moec.size(sequence[#sequence]) - (steps[last + 1] and math.ceil(steps[last + 1].bytes) or 0))))
   local alike = compare_alike(moec, variants, steps, top, harm, last, scale)

@@ -76,6 +76,23 @@ try 0 "other windows" "$moec" tune "$work/c.moec" --data "$data" --reference "$s
     --seq-len 48 --max-loss 25% -q --json --seed 3
 says stdout '"bundle_certified_on_same_windows": false' "are others"
 
+# ---- with a plan of sparsity ----
+
+try 0 "a plan of sparsity" tune --max-loss 6% --slots 6 --with sparsity -q --json -o "$work/k.moec"
+says stdout '"decisions": null' "alone"
+check "leaves out neurons" "$(number active_share) < 0.9"
+check "within the loss" "$(number loss_high) <= 0.06"
+check "so that less is read" "$(number read_bytes_per_token) < \
+$(sed -n '/"without": {/,/}/s/.*"missed_bytes_per_token": *\([0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)"
+try 0 "the bundle" "$moec" inspect "$work/k.moec"
+says stdout "weighed by each neuron's harm" "shows it"
+try 0 "with a route" tune --max-loss 8% --slots 6 --with route,sparsity -v -o "$work/both.moec"
+says stderr 'cache-prior:[0-9.]* with [0-9.]*% left out: loss' "are tried together"
+says stdout 'read .* KiB of experts a token|route ' "and what is read is told"
+try 0 "a whole bundle" "$moec" verify "$work/both.moec"
+try 2 "a second plan" "$moec" tune "$work/k.moec" --data "$data" --reference "$sample" --max-loss 9% --with sparsity -q
+says stderr 'has a plan of sparsity already' "is refused"
+
 # ---- used ----
 
 run() {
@@ -152,12 +169,13 @@ refused 'expected the checkpoint' 2 "a bundle as original" \
     "$moec" tune "$work/m.moec" --data "$data" --reference "$work/m.moec" --max-loss 2% -q
 refused 'SHA-256 differ' 1 "another original" \
     "$moec" tune "$work/m.moec" --data "$data" --reference datasets/switch-sample/model --max-loss 2% -q
-refused 'expected a bundle' 2 "a checkpoint" "$moec" tune "$sample" --data "$data" --reference "$sample" --max-loss 2% -q
+refused 'PROFILE|applies to a checkpoint' 2 "a profile" tune --max-loss 2% --profile "$data" -q
+refused 'low copies and sparsity' 2 "a plan with low copies" tune --max-loss 2% --with precision,sparsity -q
 try 0 "a bundle without copies" "$moec" compile "$sample" --policy uniform --bits 8 -q -o "$work/one.moec"
 refused '--copies' 2 "no low copy" \
     "$moec" tune "$work/one.moec" --data "$data" --reference "$sample" --max-loss 2% --with precision -q
 refused 'has two routes' 2 "two routes" tune --max-loss 2% --with route,rank -q
-refused 'expected route, rank, precision or prefill' 2 "another word" tune --max-loss 2% --with route,routes -q
+refused 'expected route, rank, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
 refused 'does not know which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
 refused 'prompt-tokens does nothing without --with prefill' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
 refused 'do nothing with --with route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q

@@ -1,0 +1,231 @@
+#include "cli/verbs/tune_drafts.h"
+
+#include "cli/output/interrupt.h"
+#include "cli/print/print.h"
+#include "cli/verbs/run_profile.h"
+#include "formats/base/file.h"
+#include "formats/profile/profile_h5.h"
+#include "runtime/experts/low_copy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Of the loss in all, what a draft's bits spend, and of gate and down the share that a plan is expected to
+ * leave. */
+static const struct share {
+    double loss, pairs;
+} decided[] = {{0.25, 1}, {0.5, 1}, {0.75, 1}}, left_out[] = {{0.25, 0.4}, {0.45, 0.5}, {0.65, 0.6}};
+#define N_SHARE (sizeof decided / sizeof *decided)
+_Static_assert(sizeof decided == sizeof left_out && N_SHARE <= CLI_MAX_DRAFTS, "there are as many drafts");
+
+/* ---- what compile says ---- */
+
+static void show_log(void *context, const char *line)
+{
+    struct cli_tune_drafts *drafts = context;
+    if (drafts->measure->is_verbose)
+        cli_progress_note(drafts->progress, line);
+}
+
+static void show_note(void *context, const char *line)
+{
+    struct cli_tune_drafts *drafts = context;
+    cli_progress_note(drafts->progress, line);
+}
+
+static void show_progress(void *context, const char *phase, double done, double total)
+{
+    struct cli_tune_drafts *drafts = context;
+    cli_progress_show(drafts->progress, phase, done, total);
+}
+
+static void expect_passes(void *context, double passes)
+{
+    struct cli_tune_drafts *drafts = context;
+    cli_progress_expect(drafts->progress, passes);
+}
+
+static bool is_cancelled(void *context)
+{
+    (void)context;
+    return cli_interrupt_signal() != 0;
+}
+
+/* ---- the profile ---- */
+
+/* hull ranks no experts and measures no whole models of a profile. */
+static enum moec_status get_profile(struct cli_tune_drafts *drafts, struct moec_checkpoint *checkpoint,
+                                    struct moec_profile *profile, uint8_t digest[static MOEC_SHA256_BYTES],
+                                    struct moec_error *err)
+{
+    struct cli_measure_options *measure = drafts->measure;
+    if (drafts->profile != NULL)
+        return moec_profile_read(drafts->profile, drafts->trusts_profile, profile, digest, err);
+    measure->sensitivity = MOEC_SENSITIVITY_NONE;
+    measure->baseline_bits = 16;
+    measure->journal = drafts->profile_journal;
+    measure->journal_mode = MOEC_UNITS_AUTO;
+    memset(digest, 0, MOEC_SHA256_BYTES);
+    return cli_run_profile(checkpoint, measure, NULL, 0, drafts->progress, profile, err);
+}
+
+static enum moec_status name_file(const char *output, const char *suffix, char **path, struct moec_error *err)
+{
+    if (asprintf(path, "%s.%s", output, suffix) >= 0)
+        return MOEC_OK;
+    *path = NULL;
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a file beside the output");
+}
+
+/* ---- the drafts ---- */
+
+static void fill_options(const struct cli_tune_drafts *drafts, const struct moec_profile *profile,
+                         struct moec_compile_options *options)
+{
+    const struct cli_measure_options *measure = drafts->measure;
+    *options = (struct moec_compile_options){.policy = "hull",
+                                             .max_loss = drafts->max_loss,
+                                             .dense_bits = 16,
+                                             .offers_variants = true,
+                                             .plans_dense = true,
+                                             .n_copy_bits = drafts->low_bits > 0,
+                                             .quantizer = measure->quantizer,
+                                             .scheme = measure->scheme,
+                                             .group = profile->group,
+                                             .confidence = drafts->confidence,
+                                             .seed = measure->seed,
+                                             .n_threads = measure->n_threads,
+                                             .kernels = measure->kernels,
+                                             .place = measure->place,
+                                             .work_bytes = measure->work_bytes,
+                                             .spill_folder = measure->spill_folder,
+                                             .journal_path = drafts->journal};
+    options->copy_bits[0] = (uint8_t)drafts->low_bits;
+}
+
+static enum moec_status compile(struct cli_tune_drafts *drafts, struct moec_checkpoint *checkpoint,
+                                const struct moec_profile *profile,
+                                const uint8_t digest[static MOEC_SHA256_BYTES], struct moec_error *err)
+{
+    const struct share *shares = drafts->leaves_out ? left_out : decided;
+    const struct moec_compile_hooks hooks = {.log = show_log,
+                                             .note = show_note,
+                                             .progress = show_progress,
+                                             .expect = expect_passes,
+                                             .cancelled = is_cancelled,
+                                             .context = drafts};
+    struct moec_compile_draft made[N_SHARE] = {0};
+    struct moec_compile_options options;
+    struct moec_compile_report report = {0};
+    char source_name[256], options_text[128], *paths[N_SHARE] = {NULL};
+    enum moec_status status = MOEC_OK;
+    cli_base_name(moec_checkpoint_folder(checkpoint), source_name, sizeof source_name);
+    (void)snprintf(options_text, sizeof options_text, "max-loss=%.9g in all confidence=%g copies=%" PRIu32,
+                   drafts->max_loss, drafts->confidence, drafts->low_bits);
+    fill_options(drafts, profile, &options);
+    options.options_text = options_text;
+    options.source_name = source_name;
+    for (uint32_t i = 0; i < N_SHARE; i++) {
+        char suffix[16];
+        (void)snprintf(suffix, sizeof suffix, "draft-%" PRIu32, i + 1);
+        MOEC_TRY_OUT(name_file(drafts->output, suffix, &paths[i], err));
+        made[i].max_loss = shares[i].loss * drafts->max_loss;
+        made[i].pair_share = shares[i].pairs;
+        made[i].path = paths[i];
+    }
+    status = moec_compile_drafts(checkpoint, profile, digest, &options, &hooks, made, N_SHARE, &report, err);
+out:
+    for (uint32_t i = 0; i < N_SHARE; i++) {
+        if (made[i].is_written)
+            drafts->paths[drafts->n++] = paths[i];
+        else
+            free(paths[i]);
+        moec_compile_draft_release(&made[i]);
+    }
+    moec_compile_report_release(&report);
+    return status;
+}
+
+static bool has_low(const char *path, uint32_t low_bits)
+{
+    struct moec_bundle *bundle = NULL;
+    struct moec_error ignored = {0};
+    uint32_t low = 0;
+    const bool has = moec_bundle_open(path, &bundle, &ignored) == MOEC_OK &&
+                     moec_low_copy_find(bundle, 0, low_bits, &low, &ignored) == MOEC_OK;
+    moec_bundle_close(bundle);
+    return has;
+}
+
+/* Drafts whose experts are no larger than low copies have no use for them. */
+static enum moec_status drop_low(struct cli_tune_drafts *drafts, struct moec_error *err)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < drafts->n; i++) {
+        char *path = drafts->paths[i];
+        if (has_low(path, drafts->low_bits)) {
+            drafts->paths[n++] = path;
+            continue;
+        }
+        (void)unlink(path);
+        free(path);
+    }
+    drafts->n = n;
+    if (n > 0)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "with %.3f%% to lose no plan of bits is larger than low copies of %" PRIu32
+                     " bits, so that these save nothing; nothing was written: leave precision and prefill "
+                     "out of --with, or give fewer --low-bits or a smaller --max-loss",
+                     100 * drafts->max_loss, drafts->low_bits);
+}
+
+enum moec_status cli_tune_drafts_make(struct cli_tune_drafts *drafts, struct moec_checkpoint *checkpoint,
+                                      struct moec_error *err)
+{
+    struct moec_profile profile = {0};
+    uint8_t digest[MOEC_SHA256_BYTES];
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_claim_take(&drafts->claim, drafts->output, err));
+    MOEC_TRY(name_file(drafts->output, "journal", &drafts->journal, err));
+    MOEC_TRY(name_file(drafts->output, "profile.journal", &drafts->profile_journal, err));
+    cli_interrupt_catch();
+    MOEC_TRY_OUT(get_profile(drafts, checkpoint, &profile, digest, err));
+    moec_checkpoint_choose_rope(checkpoint, profile.seq_len_tokens); /* as it was measured */
+    MOEC_TRY_OUT(moec_windows_from_profile(&profile, MOEC_PART_ALL, &drafts->windows, err));
+    memcpy(drafts->data_digest, profile.data_digest, sizeof drafts->data_digest);
+    (void)snprintf(drafts->data_name, sizeof drafts->data_name, "%s", profile.data_name);
+    MOEC_TRY_OUT(compile(drafts, checkpoint, &profile, digest, err));
+    if (drafts->low_bits > 0)
+        status = drop_low(drafts, err);
+out:
+    moec_profile_release(&profile);
+    return status;
+}
+
+void cli_tune_drafts_release(struct cli_tune_drafts *drafts, bool is_finished)
+{
+    for (uint32_t i = 0; i < drafts->n; i++) {
+        (void)unlink(drafts->paths[i]);
+        free(drafts->paths[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *journal = i == 0 ? drafts->journal : drafts->profile_journal;
+        if (journal == NULL || !moec_path_exists(journal))
+            continue;
+        if (is_finished)
+            (void)unlink(journal);
+        else
+            cli_print(stderr,
+                      "finished work is kept in '%s': the same command goes on from there, also with another "
+                      "target; delete it if none will follow\n",
+                      journal);
+    }
+    free(drafts->journal);
+    free(drafts->profile_journal);
+    moec_windows_release(&drafts->windows);
+    moec_claim_release(&drafts->claim);
+}

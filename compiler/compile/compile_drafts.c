@@ -1,0 +1,107 @@
+/* Bundles of one run without certificates: a search over more than bits compares them. */
+#include "compiler/compile/compile_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static bool is_same_plan(const struct moec_plan *a, const struct moec_plan *b)
+{
+    for (size_t i = 0; i < moec_plan_count(a); i++)
+        if (!moec_variant_equal(a->experts[i], b->experts[i]))
+            return false;
+    return memcmp(a->dense, b->dense, a->n_dense) == 0;
+}
+
+static bool is_new(const struct moec_compile_draft *drafts, uint32_t at)
+{
+    for (uint32_t i = 0; i < at; i++)
+        if (drafts[i].n_bytes > 0 && is_same_plan(&drafts[i].plan, &drafts[at].plan))
+            return false;
+    return true;
+}
+
+/* A loss that no plan meets leaves the draft without bytes. */
+static enum moec_status search(struct moec_compile_run *run, const struct moec_compile_options *options,
+                               struct moec_compile_draft *draft, struct moec_error *err)
+{
+    struct moec_compile_options own = *options;
+    struct moec_error missed = {0};
+    own.max_loss = draft->max_loss;
+    own.pair_share = draft->pair_share;
+    run->options = &own;
+    const enum moec_status status = moec_compile_search(run, &missed);
+    moec_compile_part_release(&run->search);
+    run->options = options;
+    if (status == MOEC_ERR_TARGET) {
+        moec_compile_say(run, "no draft that loses %.3f%%: %s", 100 * draft->max_loss, missed.message);
+        return MOEC_OK;
+    }
+    if (status != MOEC_OK)
+        return moec_fail(err, status, "%s", missed.message);
+    MOEC_TRY(moec_plan_create(&draft->plan, moec_checkpoint_config(run->checkpoint), err));
+    moec_plan_copy(&draft->plan, &run->report->plan);
+    draft->plan.dense_bits = run->report->plan.dense_bits;
+    draft->n_bytes = run->report->n_bytes;
+    moec_compile_say(run, "a draft of %" PRIu64 " bytes loses %.3f%% on the search part", draft->n_bytes,
+                     100 * run->search_loss.loss);
+    return MOEC_OK;
+}
+
+static enum moec_status search_all(struct moec_compile_run *run, struct moec_compile_draft *drafts,
+                                   uint32_t n_draft, struct moec_error *err)
+{
+    const struct moec_compile_options *options = run->options;
+    bool is_any = false;
+    for (uint32_t i = 0; i < n_draft; i++) {
+        MOEC_TRY(search(run, options, &drafts[i], err));
+        if (drafts[i].n_bytes > 0 && !is_new(drafts, i))
+            drafts[i].n_bytes = 0;
+        is_any = is_any || drafts[i].n_bytes > 0;
+    }
+    if (is_any)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "no bits of experts lose as little as %.3f%% on the search part, which would leave some "
+                     "of the loss for decisions; nothing was written: ask for a larger --max-loss",
+                     100 * drafts[n_draft - 1].max_loss);
+}
+
+static enum moec_status write_all(struct moec_compile_run *run,
+                                  const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+                                  struct moec_compile_draft *drafts, uint32_t n_draft, struct moec_error *err)
+{
+    moec_compile_pack_begin(run);
+    for (uint32_t i = 0; i < n_draft; i++) {
+        if (drafts[i].n_bytes == 0)
+            continue;
+        moec_plan_copy(&run->report->plan, &drafts[i].plan);
+        MOEC_TRY(moec_compile_write(run, profile_digest, drafts[i].path, err));
+        drafts[i].is_written = true;
+        run->report->is_written = false; /* so that what was measured is kept: no draft is the end */
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_compile_drafts(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
+                                     const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+                                     const struct moec_compile_options *options,
+                                     const struct moec_compile_hooks *hooks,
+                                     struct moec_compile_draft *drafts, uint32_t n_draft,
+                                     struct moec_compile_report *report, struct moec_error *err)
+{
+    struct moec_compile_run run = {
+        .checkpoint = checkpoint, .profile = profile, .options = options, .hooks = hooks, .report = report};
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_compile_start(&run, err));
+    MOEC_TRY_OUT(moec_compile_dense_bind(&run, options->dense_bits, err));
+    MOEC_TRY_OUT(search_all(&run, drafts, n_draft, err));
+    MOEC_TRY_OUT(write_all(&run, profile_digest, drafts, n_draft, err));
+out:
+    moec_compile_finish(&run);
+    return status;
+}
+
+void moec_compile_draft_release(struct moec_compile_draft *draft)
+{
+    moec_plan_release(&draft->plan);
+}

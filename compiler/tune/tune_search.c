@@ -1,0 +1,377 @@
+/* Candidates of a bundle's decisions and sparsity, measured on the search part. */
+#include "compiler/certify/front.h"
+#include "compiler/tune/tune_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Thousandths: L of cache-prior, T1 of hobbit and P of unpopular, from mild to strong; 0 = none of it. Where
+ * a walk along the priors ends, one half way back is tried too. */
+static const uint32_t priors[] = {0, 20, 50, 80, 110, 150, 200, 250, 300, 400};
+static const uint32_t scores[] = {0, 900, 800, 600, 400};
+#define N_PRIOR (sizeof priors / sizeof *priors)
+/* Of max-rank in place of the priors: ranks beyond the experts of a token. */
+static const uint32_t ranks[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24};
+_Static_assert(sizeof ranks == sizeof priors, "one walk serves both");
+#define N_SCORE (sizeof scores / sizeof *scores)
+static const uint32_t prompt_shares[] = {32, 63, 125, 188, 250, 375, 500, 750, 1000};
+#define N_PROMPT_SHARE (sizeof prompt_shares / sizeof *prompt_shares)
+/* Of the bytes of gate and down that a plan leaves out. */
+static const uint32_t left_out[] = {150, 300, 450, 550, 650, 750, 850, 920};
+#define N_LEFT_OUT (sizeof left_out / sizeof *left_out)
+/* With a plan only routes are measured that are expected to spend so much of the target: milder ones read
+ * more than the same routes with a stronger plan. */
+#define WORTH_SPENT 0.5
+/* Settings that shares are tried with: none, and some of the front. */
+#define N_BASE (1 + MOEC_MAX_SEQUENCE)
+/* Of a draft, and in all. */
+#define N_DECIDED ((N_PRIOR + 1) * N_SCORE + N_BASE * N_PROMPT_SHARE)
+_Static_assert(N_DECIDED <= MOEC_TUNE_MAX_CANDIDATES, "there is room for the candidates of one bundle");
+_Static_assert(MOEC_TUNE_MAX_CANDIDATES <= MOEC_FRONT_MAX, "and for their front");
+
+/* ---- settings ---- */
+
+const char *moec_tune_name(const struct moec_decision_settings *settings, uint32_t share,
+                           char text[static MOEC_TUNE_NAME_BYTES])
+{
+    const char *words[] = {settings->route, settings->precision, settings->prefill};
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof words / sizeof *words && n < MOEC_TUNE_NAME_BYTES; i++)
+        if (words[i][0] != '\0')
+            n +=
+                (size_t)snprintf(text + n, MOEC_TUNE_NAME_BYTES - n, "%s%s", n > 0 ? " with " : "", words[i]);
+    if (share > 0 && n < MOEC_TUNE_NAME_BYTES)
+        (void)snprintf(text + n, MOEC_TUNE_NAME_BYTES - n, "%s%g%% left out", n > 0 ? " with " : "",
+                       share / 10.0);
+    return text[0] != '\0' ? text : "none";
+}
+
+/* Of so much of `priors` or `ranks` and so many thousandths; 0 and 0: what counts misses and decides nothing.
+ */
+static struct moec_decision_settings settings_of(const struct tune *tune, uint32_t strength, uint32_t score)
+{
+    const struct moec_tune_options *options = tune->options;
+    struct moec_decision_settings settings = options->shared;
+    if (strength > 0 && options->with_rank)
+        (void)snprintf(settings.route, sizeof settings.route, "max-rank:%" PRIu32,
+                       tune->trial.inputs->bundle->config->top_k + strength);
+    else if (strength > 0)
+        (void)snprintf(settings.route, sizeof settings.route, "cache-prior:%g", strength * 1e-3);
+    else
+        settings.keep_top = 0;
+    if (score > 0)
+        (void)snprintf(settings.precision, sizeof settings.precision, "hobbit:%g:1", score * 1e-3);
+    else
+        settings.n_low_slots = settings.low_bits = 0;
+    return settings;
+}
+
+/* The same with so many thousandths of a prompt's experts in low copies. */
+static struct moec_decision_settings with_share(const struct moec_tune_options *options,
+                                                const struct moec_decision_settings *base, uint32_t share)
+{
+    struct moec_decision_settings settings = *base;
+    (void)snprintf(settings.prefill, sizeof settings.prefill, "unpopular:%g:%u", share * 1e-3,
+                   options->block_tokens);
+    settings.n_low_slots = options->shared.n_low_slots;
+    settings.low_bits = options->shared.low_bits;
+    return settings;
+}
+
+static enum moec_status read_settings(const struct tune *tune, const struct moec_decision_settings *settings,
+                                      struct moec_route *route, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = tune->trial.inputs->bundle->bundle;
+    return moec_route_from_settings(settings, &bundle->config, &bundle->paths, bundle->file.path, route, err);
+}
+
+/* ---- measuring ---- */
+
+/* So many candidates of this draft are still to come, and all of the later ones. */
+static void expect(const struct tune *tune, size_t n_left)
+{
+    const struct moec_tune_options *options = tune->options;
+    const size_t per_draft = options->with_sparsity ? 4 * N_LEFT_OUT : 2 * N_PRIOR;
+    const double n_later = (double)(moec_tune_draft_count(tune) - tune->draft - 1) * (double)per_draft;
+    moec_trial_expect(&tune->trial, (double)n_left + n_later, MOEC_TUNE_MAX_TESTS);
+}
+
+static enum moec_status try_candidate(struct tune *tune, struct moec_tune_candidate *candidate,
+                                      struct moec_error *err)
+{
+    char name[MOEC_TUNE_NAME_BYTES], draft[32] = "", line[256];
+    MOEC_TRY(moec_tune_set_up(tune, candidate, err));
+    MOEC_TRY(moec_tune_measure(tune, candidate, &candidate->search, err));
+    candidate->chosen = candidate->search;
+    if (tune->drafts != NULL)
+        (void)snprintf(draft, sizeof draft, "draft %" PRIu32 ", ", candidate->draft + 1);
+    (void)snprintf(line, sizeof line, "%s%s: loss %.3f%%, at most %.3f%%, %.1f KiB a token", draft,
+                   moec_tune_name(&candidate->settings, candidate->share, name), 100 * candidate->search.loss,
+                   100 * candidate->search.high, moec_tune_token_bytes(candidate) / 1024);
+    moec_trial_say(&tune->trial, line);
+    return MOEC_OK;
+}
+
+/* Where there is no more room the walk ends as if the target were reached. */
+static enum moec_status try_next(struct tune *tune, const struct moec_decision_settings *settings,
+                                 uint32_t share, bool *is_spent, struct moec_error *err)
+{
+    struct moec_tune_report *report = tune->report;
+    struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
+    *is_spent = true;
+    if (report->n_candidate == MOEC_TUNE_MAX_CANDIDATES)
+        return MOEC_OK;
+    *candidate = (struct moec_tune_candidate){.draft = tune->draft, .share = share, .settings = *settings};
+    MOEC_TRY(try_candidate(tune, candidate, err));
+    report->n_candidate++;
+    *is_spent = candidate->search.loss > tune->options->trial.max_loss;
+    return MOEC_OK;
+}
+
+/* ---- walks ---- */
+
+/* Strengths of the route that is searched, from 0 on. */
+static const uint32_t *strengths_of(const struct tune *tune, size_t *n)
+{
+    const struct moec_config *config = tune->trial.inputs->bundle->config;
+    *n = tune->options->with_route || tune->options->with_rank ? N_PRIOR : 1;
+    if (!tune->options->with_rank)
+        return priors;
+    while (*n > 1 && config->top_k + ranks[*n - 1] > config->n_expert)
+        --*n;
+    return ranks;
+}
+
+/* Strengths with one score of hobbit, from none on; with score 0 from the first on. Stronger settings lose
+ * more: the walk ends with the first one beyond the target, and one half way back. `n_later` candidates come
+ * after the walk at most. */
+static enum moec_status walk(struct tune *tune, uint32_t score, size_t n_later, bool *is_spent,
+                             struct moec_error *err)
+{
+    size_t n_prior = 0, p = score == 0 ? 1 : 0;
+    const uint32_t *strengths = strengths_of(tune, &n_prior);
+    *is_spent = false;
+    for (; p < n_prior && !*is_spent; p++) {
+        expect(tune, n_prior - p + 1 + n_later);
+        const struct moec_decision_settings settings = settings_of(tune, strengths[p], score);
+        MOEC_TRY(try_next(tune, &settings, 0, is_spent, err));
+    }
+    bool is_half_spent = false;
+    if (*is_spent && p > 1 && strengths[p - 1] > strengths[p - 2] + 1) {
+        const struct moec_decision_settings settings =
+            settings_of(tune, (strengths[p - 2] + strengths[p - 1]) / 2, score);
+        MOEC_TRY(try_next(tune, &settings, 0, &is_half_spent, err));
+    }
+    /* What even no prior keeps within the target, no stronger score does. */
+    *is_spent = *is_spent && p == 1;
+    return MOEC_OK;
+}
+
+/* Marks the front among the draft's candidates from `first` on, and lists the sequence that they would be. */
+static uint32_t list_front(struct tune *tune, uint32_t first, uint32_t *sequence)
+{
+    struct moec_tune_report *report = tune->report;
+    struct moec_front_point points[MOEC_TUNE_MAX_CANDIDATES];
+    bool is_on_front[MOEC_TUNE_MAX_CANDIDATES] = {false};
+    for (uint32_t i = first; i < report->n_candidate; i++)
+        points[i - first] =
+            (struct moec_front_point){moec_tune_bytes(&report->candidates[i]), &report->candidates[i].search};
+    const struct moec_front_request request = {.points = points,
+                                               .n_point = report->n_candidate - first,
+                                               .max_loss = tune->options->trial.max_loss,
+                                               .confidence = tune->options->trial.confidence,
+                                               .n_search = tune->trial.n_search,
+                                               .n_certify = tune->trial.n_certify};
+    const uint32_t n = moec_front_choose(&request, is_on_front, sequence);
+    for (uint32_t i = 0; i < n; i++)
+        sequence[i] += first;
+    for (uint32_t i = first; i < report->n_candidate; i++)
+        report->candidates[i].is_on_front = is_on_front[i - first];
+    return n;
+}
+
+/* Shares of a prompt's experts in low copies, up to the first beyond the target, with no other decision and
+ * with those of the draft's, from `first` on, that would be tested without a prefill. */
+static enum moec_status walk_prompt_shares(struct tune *tune, uint32_t first, struct moec_error *err)
+{
+    const uint32_t n_expert = tune->trial.inputs->bundle->config->n_expert;
+    struct moec_decision_settings bases[N_BASE];
+    uint32_t sequence[MOEC_MAX_SEQUENCE];
+    const uint32_t n_base = 1 + list_front(tune, first, sequence);
+    bases[0] = tune->report->plain[tune->draft].settings;
+    for (uint32_t b = 1; b < n_base; b++)
+        bases[b] = tune->report->candidates[sequence[b - 1]].settings;
+    for (uint32_t b = 0; b < n_base; b++) {
+        bool is_spent = false;
+        for (size_t s = 0; s < N_PROMPT_SHARE && !is_spent; s++) {
+            if (prompt_shares[s] * n_expert < 1000) /* of no expert */
+                continue;
+            const struct moec_decision_settings settings =
+                with_share(tune->options, &bases[b], prompt_shares[s]);
+            expect(tune, (n_base - b) * N_PROMPT_SHARE - s);
+            MOEC_TRY(try_next(tune, &settings, 0, &is_spent, err));
+        }
+    }
+    return MOEC_OK;
+}
+
+/* Routes with a plan that alone loses `planned`. What each loses without one stands among the candidates from
+ * `first` on, by rising strength. */
+static enum moec_status walk_routes(struct tune *tune, uint32_t first, uint32_t share, double planned,
+                                    struct moec_error *err)
+{
+    struct moec_tune_report *report = tune->report;
+    const double target = tune->options->trial.max_loss, plain = report->plain[tune->draft].search.loss;
+    size_t n_prior = 0;
+    const uint32_t *strengths = strengths_of(tune, &n_prior);
+    bool is_spent = false;
+    for (size_t p = 1; p < n_prior && first + p - 1 < report->n_candidate && !is_spent; p++) {
+        const struct moec_tune_candidate *alone = &report->candidates[first + p - 1];
+        if (planned + alone->search.loss - plain >= WORTH_SPENT * target) {
+            const struct moec_decision_settings settings = settings_of(tune, strengths[p], 0);
+            MOEC_TRY(try_next(tune, &settings, share, &is_spent, err));
+        }
+        is_spent = is_spent || alone->search.loss > target;
+    }
+    return MOEC_OK;
+}
+
+/* Plans from mild to strong, each alone and with routes, until one alone is beyond the target; then one half
+ * way back. */
+static enum moec_status walk_left_out(struct tune *tune, uint32_t first, struct moec_error *err)
+{
+    const struct moec_tune_report *report = tune->report;
+    const struct moec_decision_settings alone = settings_of(tune, 0, 0);
+    bool is_spent = false;
+    uint32_t share = 0, before = 0;
+    for (size_t s = 0; s < N_LEFT_OUT && !is_spent; s++) {
+        before = share;
+        share = left_out[s];
+        expect(tune, 3 * (N_LEFT_OUT - s));
+        MOEC_TRY(try_next(tune, &alone, share, &is_spent, err));
+        if (!is_spent)
+            MOEC_TRY(walk_routes(tune, first, share, report->candidates[report->n_candidate - 1].search.loss,
+                                 err));
+    }
+    if (!is_spent)
+        return MOEC_OK;
+    share = (before + share) / 2;
+    MOEC_TRY(try_next(tune, &alone, share, &is_spent, err));
+    if (is_spent)
+        return MOEC_OK;
+    return walk_routes(tune, first, share, report->candidates[report->n_candidate - 1].search.loss, err);
+}
+
+/* ---- a draft ---- */
+
+static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct moec_error *err)
+{
+    const struct moec_tune_options *options = tune->options;
+    struct moec_tune_report *report = tune->report;
+    struct moec_tune_candidate *plain = &report->plain[draft];
+    const size_t n_score = options->with_precision ? N_SCORE : 1;
+    const uint32_t first = report->n_candidate;
+    size_t n_prior = 0;
+    bool is_spent = false;
+    MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
+    (void)strengths_of(tune, &n_prior);
+    expect(tune, (n_prior + 1) * n_score + 1);
+    *plain = (struct moec_tune_candidate){.draft = draft, .settings = settings_of(tune, 0, 0)};
+    MOEC_TRY(try_candidate(tune, plain, err));
+    if (plain->search.loss > options->trial.max_loss)
+        return MOEC_OK;
+    for (size_t s = 0; s < n_score && !is_spent; s++)
+        MOEC_TRY(walk(tune, scores[s], (n_prior + 1) * (n_score - s - 1), &is_spent, err));
+    if (options->with_prefill)
+        MOEC_TRY(walk_prompt_shares(tune, first, err));
+    if (!options->with_sparsity)
+        return MOEC_OK;
+    MOEC_TRY(moec_sparsity_fit_create(&tune->trial, MOEC_SPARSITY_BY_NEURON, NULL, &tune->fits[draft], err));
+    return walk_left_out(tune, first, err);
+}
+
+enum moec_status moec_tune_search(struct tune *tune, struct moec_error *err)
+{
+    for (uint32_t draft = 0; draft < moec_tune_draft_count(tune); draft++)
+        MOEC_TRY(search_draft(tune, draft, err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_tune_check(const struct tune *tune, struct moec_error *err)
+{
+    const struct moec_tune_options *options = tune->options;
+    struct moec_route route;
+    struct moec_decision_settings settings = settings_of(tune,
+                                                         options->with_rank    ? ranks[1]
+                                                         : options->with_route ? priors[1]
+                                                                               : 0,
+                                                         options->with_precision ? scores[1] : 0);
+    if (options->with_sparsity)
+        MOEC_TRY(moec_sparsity_check_config(tune->trial.inputs->bundle->config, err));
+    if (options->with_prefill)
+        settings = with_share(options, &settings, prompt_shares[0]);
+    return read_settings(tune, &settings, &route, err);
+}
+
+/* ---- the sequence ---- */
+
+static enum moec_status select_front(struct tune *tune, struct moec_error *err)
+{
+    struct moec_tune_report *report = tune->report;
+    char line[256], name[MOEC_TUNE_NAME_BYTES];
+    for (uint32_t draft = 0; draft < moec_tune_draft_count(tune); draft++)
+        for (uint32_t i = 0; i < report->n_candidate; i++) {
+            struct moec_tune_candidate *candidate = &report->candidates[i];
+            struct moec_tune_candidate again = *candidate;
+            if (!candidate->is_on_front || candidate->draft != draft)
+                continue;
+            MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SELECT, err));
+            MOEC_TRY(moec_tune_set_up(tune, candidate, err));
+            MOEC_TRY(moec_tune_measure(tune, &again, &candidate->chosen, err));
+            (void)snprintf(line, sizeof line, "draft %" PRIu32 ", %s: loss %.3f%% on the selection part",
+                           draft + 1, moec_tune_name(&candidate->settings, candidate->share, name),
+                           100 * candidate->chosen.loss);
+            moec_trial_say(&tune->trial, line);
+        }
+    return MOEC_OK;
+}
+
+/* The sequence of those on the front, by what the selection part says of them. */
+static void choose_selected(struct tune *tune)
+{
+    struct moec_tune_report *report = tune->report;
+    struct moec_front_point points[MOEC_TUNE_MAX_CANDIDATES];
+    uint32_t places[MOEC_TUNE_MAX_CANDIDATES], n = 0;
+    bool is_on_front[MOEC_TUNE_MAX_CANDIDATES] = {false};
+    for (uint32_t i = 0; i < report->n_candidate; i++) {
+        if (!report->candidates[i].is_on_front)
+            continue;
+        points[n] =
+            (struct moec_front_point){moec_tune_bytes(&report->candidates[i]), &report->candidates[i].chosen};
+        places[n++] = i;
+    }
+    const struct moec_front_request request = {.points = points,
+                                               .n_point = n,
+                                               .max_loss = tune->options->trial.max_loss,
+                                               .confidence = tune->options->trial.confidence,
+                                               .n_search = tune->trial.n_select,
+                                               .n_certify = tune->trial.n_certify};
+    report->n_sequence = moec_front_choose(&request, is_on_front, report->sequence);
+    for (uint32_t i = 0; i < report->n_sequence; i++)
+        report->sequence[i] = places[report->sequence[i]];
+    for (uint32_t i = 0; i < n; i++)
+        report->candidates[places[i]].is_on_front = is_on_front[i];
+}
+
+enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *err)
+{
+    struct moec_tune_report *report = tune->report;
+    report->n_sequence = list_front(tune, 0, report->sequence);
+    if (tune->drafts == NULL || tune->trial.n_select == 0 || report->n_sequence == 0)
+        return MOEC_OK;
+    MOEC_TRY(select_front(tune, err));
+    choose_selected(tune);
+    return MOEC_OK;
+}
