@@ -103,32 +103,9 @@ static void scale_normed(const struct moec_gpu_backend *b, uint32_t n_tok, float
     b->kernels->scaling(b->stream, &step);
 }
 
-/* Logits of a few rows, which come to the process before they go to their places. */
-static enum moec_status head_rows(struct moec_gpu_backend *b, uint32_t first, uint32_t n, float *logits,
-                                  size_t logits_stride, struct moec_error *err)
+/* What the head multiplies, to room.normed. */
+static void norm_outputs(struct moec_gpu_backend *b, uint32_t n_tok, const float *hidden)
 {
-    const size_t n_vocab = b->config->n_vocab;
-    const struct moec_cuda_product step = {.matrix = moec_gpu_matrix(&b->model->head),
-                                           .n_rows = b->config->n_vocab,
-                                           .n_tok = n,
-                                           .x = b->room.normed + first * b->stride,
-                                           .x_stride = b->stride,
-                                           .bias = b->model->head_bias,
-                                           .y = moec_gpu_rows(b->room.logits, n_vocab),
-                                           .sink = b->config->logit_cap > 0 ? MOEC_CUDA_CAP : MOEC_CUDA_STORE,
-                                           .cap = b->config->logit_cap,
-                                           .rounded = b->rounded};
-    b->kernels->product(b->stream, &step);
-    MOEC_TRY(moec_gpu_answer(b, n * n_vocab, err));
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(logits + (first + i) * logits_stride, b->answers + i * n_vocab, n_vocab * sizeof(float));
-    return MOEC_OK;
-}
-
-static enum moec_status backend_head(struct moec_backend *self, uint32_t n_tok, const float *hidden,
-                                     float *logits, size_t logits_stride, struct moec_error *err)
-{
-    struct moec_gpu_backend *b = of(self);
     const struct moec_config *config = b->config;
     const struct moec_cuda_rows normed = moec_gpu_rows(b->room.normed, b->stride);
     if (config->projects_output) {
@@ -142,9 +119,57 @@ static enum moec_status backend_head(struct moec_backend *self, uint32_t n_tok, 
         scale_normed(b, n_tok, (float)(1 / sqrt((double)config->n_embd)));
     if (config->logit_divisor != 0)
         scale_normed(b, n_tok, 1.0f / config->logit_divisor);
-    for (uint32_t done = 0; done < n_tok; done += MOEC_GPU_HEAD_ROWS)
-        MOEC_TRY(head_rows(b, done, n_tok - done < MOEC_GPU_HEAD_ROWS ? n_tok - done : MOEC_GPU_HEAD_ROWS,
-                           logits, logits_stride, err));
+}
+
+/* Logits of a few rows, to room.logits. */
+static void multiply_head(struct moec_gpu_backend *b, uint32_t first, uint32_t n)
+{
+    const struct moec_cuda_product step = {.matrix = moec_gpu_matrix(&b->model->head),
+                                           .n_rows = b->config->n_vocab,
+                                           .n_tok = n,
+                                           .x = b->room.normed + first * b->stride,
+                                           .x_stride = b->stride,
+                                           .bias = b->model->head_bias,
+                                           .y = moec_gpu_rows(b->room.logits, b->config->n_vocab),
+                                           .sink = b->config->logit_cap > 0 ? MOEC_CUDA_CAP : MOEC_CUDA_STORE,
+                                           .cap = b->config->logit_cap,
+                                           .rounded = b->rounded};
+    b->kernels->product(b->stream, &step);
+}
+
+/* A few rows at a time, which come to the process before they go to their places. */
+static enum moec_status backend_head(struct moec_backend *self, uint32_t n_tok, const float *hidden,
+                                     float *logits, size_t logits_stride, struct moec_error *err)
+{
+    struct moec_gpu_backend *b = of(self);
+    const size_t n_vocab = b->config->n_vocab;
+    uint32_t n = 0;
+    norm_outputs(b, n_tok, hidden);
+    for (uint32_t done = 0; done < n_tok; done += n) {
+        n = n_tok - done < MOEC_GPU_HEAD_ROWS ? n_tok - done : MOEC_GPU_HEAD_ROWS;
+        multiply_head(b, done, n);
+        MOEC_TRY(moec_gpu_answer(b, n * n_vocab, err));
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(logits + (done + i) * logits_stride, b->answers + i * n_vocab, n_vocab * sizeof(float));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status backend_choose(struct moec_backend *self, const float *hidden,
+                                       const struct moec_draw *how, struct moec_chosen *chosen,
+                                       struct moec_error *err)
+{
+    struct moec_gpu_backend *b = of(self);
+    const struct moec_cuda_draw step = {
+        .logits = b->room.logits, .n = b->config->n_vocab, .how = *how, .room = b->room.draw};
+    norm_outputs(b, 1, hidden);
+    multiply_head(b, 0, 1);
+    b->kernels->draw(b->stream, &step);
+    MOEC_TRY(moec_gpu_check(b, err));
+    MOEC_TRY(b->ops->copy(b->gpu, b->stream, MOEC_GPU_TO_HOST, b->answers, &b->room.draw->chosen,
+                          sizeof *chosen, err));
+    MOEC_TRY(moec_gpu_answer(b, 0, err));
+    memcpy(chosen, b->answers, sizeof *chosen);
     return MOEC_OK;
 }
 
@@ -204,7 +229,8 @@ enum moec_status moec_gpu_backend_create(const struct moec_gpu_model *model,
                                                 .give = moec_gpu_give,
                                                 .shared = moec_gpu_shared,
                                                 .combine = moec_gpu_combine,
-                                                .head = backend_head};
+                                                .head = backend_head,
+                                                .choose = backend_choose};
     struct moec_gpu_backend *b = NULL;
     MOEC_TRY(moec_alloc((void **)&b, 1, sizeof *b, "a backend", err));
     *b = (struct moec_gpu_backend){.backend = {.ops = &ops},

@@ -23,6 +23,7 @@ struct moec_gpu_kernels {
     void (*marking)(struct moec_gpu_stream *stream, const struct moec_cuda_marking *marking);
     void (*scatter)(struct moec_gpu_stream *stream, const struct moec_cuda_scatter *scatter);
     void (*combination)(struct moec_gpu_stream *stream, const struct moec_cuda_combination *combination);
+    void (*draw)(struct moec_gpu_stream *stream, const struct moec_cuda_draw *draw);
 };
 
 /* All of them, in the order of the members, for whoever links them. */
@@ -31,7 +32,8 @@ struct moec_gpu_kernels {
         moec_cuda_product_run, moec_cuda_sum_run, moec_cuda_lookup_run, moec_cuda_norm_run,                  \
             moec_cuda_addition_run, moec_cuda_scaling_run, moec_cuda_rotation_run, moec_cuda_attention_run,  \
             moec_cuda_convolution_run, moec_cuda_rates_run, moec_cuda_passage_run, moec_cuda_gating_run,     \
-            moec_cuda_mlp_run, moec_cuda_marking_run, moec_cuda_scatter_run, moec_cuda_combination_run       \
+            moec_cuda_mlp_run, moec_cuda_marking_run, moec_cuda_scatter_run, moec_cuda_combination_run,      \
+            moec_cuda_draw_run                                                                               \
     }
 
 #endif

@@ -103,6 +103,8 @@ uint64_t moec_gpu_room_carve(const struct moec_config *config, uint32_t max_toke
         carve(base, &used,
               moec_gpu_marked_rows(config, max_tokens) * moec_lanes_padded(moec_gpu_most_neurons(config)));
     room->marks = (uint32_t *)carve(base, &used, moec_gpu_mark_words(config, max_tokens));
+    room->draw = (struct moec_cuda_draw_room *)(void *)carve(
+        base, &used, sizeof(struct moec_cuda_draw_room) / sizeof(float));
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const uint32_t first = moec_config_rope_kind(config, i);
         if (config->kinds[i].rope_theta <= 0)

@@ -21,6 +21,7 @@ struct moec_gpu_room {
     uint32_t *n_active; /* (MOEC_GPU_COUNTED) */
     float *ups;         /* (moec_gpu_marked_rows, F): up . x of neurons that were marked */
     uint32_t *marks;    /* (moec_gpu_mark_words) of experts, as bits */
+    struct moec_cuda_draw_room *draw;  /* of the next token */
     float *rope[MOEC_MAX_LAYER_KINDS]; /* (M, rotary_dim) by kind, shared by kinds that rotate alike */
 };
 

@@ -15,6 +15,7 @@
 
 #include "formats/model/record.h"
 #include "runtime/forward/span.h"
+#include "runtime/kernels/draw.h"
 #include "runtime/policy/experts.h"
 
 struct moec_backend;
@@ -129,6 +130,10 @@ struct moec_backend_ops {
     /* As moec_forward_head, to logits in the process's memory. */
     enum moec_status (*head)(struct moec_backend *self, uint32_t n_tok, const float *hidden, float *logits,
                              size_t logits_stride, struct moec_error *err);
+    /* Optional (NULL: tokens are chosen by the process): the head of one row, and the token that
+     * moert_sampler_next chooses of its logits, which stay with the backend. */
+    enum moec_status (*choose)(struct moec_backend *self, const float *hidden, const struct moec_draw *how,
+                               struct moec_chosen *chosen, struct moec_error *err);
 };
 
 /* First member of every implementation. */

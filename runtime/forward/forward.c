@@ -181,6 +181,21 @@ enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t 
     return MOEC_OK;
 }
 
+bool moec_forward_chooses(const struct moec_forward *forward)
+{
+    return forward->backend != NULL && forward->backend->ops->choose != NULL;
+}
+
+enum moec_status moec_forward_choose(const struct moec_forward *forward, const float *hidden,
+                                     const struct moec_draw *how, struct moec_chosen *chosen,
+                                     struct moec_error *err)
+{
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    MOEC_TRY(forward->backend->ops->choose(forward->backend, hidden, how, chosen, err));
+    moec_trace_compute(forward->trace, "head", MOEC_TRACE_NONE, begin_ns);
+    return MOEC_OK;
+}
+
 void moec_forward_expert(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                          const float *input, float *out)
 {

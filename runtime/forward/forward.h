@@ -15,6 +15,7 @@
 #include "runtime/forward/context.h"
 #include "runtime/forward/moe.h"
 #include "runtime/forward/sequences.h"
+#include "runtime/kernels/draw.h"
 
 /* hidden[t] = embedding row of tokens[t]. Errors: MOEC_ERR_LIMIT for an id outside the vocabulary. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_embed(const struct moec_forward *forward,
@@ -67,5 +68,12 @@ void moec_forward_activations(const struct moec_forward *forward, const struct m
 MOEC_WARN_UNUSED enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t n_tok,
                                                     const float *hidden, float *logits, size_t logits_stride,
                                                     struct moec_error *err);
+
+/* Whether the token after a row can be chosen where the forward computes, without its logits: with a backend
+ * that chooses. Then, of one row, the choice that moert_sampler_next makes of its logits. */
+bool moec_forward_chooses(const struct moec_forward *forward);
+MOEC_WARN_UNUSED enum moec_status moec_forward_choose(const struct moec_forward *forward, const float *hidden,
+                                                      const struct moec_draw *how, struct moec_chosen *chosen,
+                                                      struct moec_error *err);
 
 #endif

@@ -606,24 +606,34 @@ static uint32_t begin_step(struct moec_session *session, const uint32_t *tokens,
     return n_again;
 }
 
-enum moec_status moec_session_step(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens,
-                                   const uint32_t *logits_at, uint32_t n_logits, float *logits,
-                                   struct moec_error *err)
+/* What is wanted of a step: logits of some rows, or a choice after the last. */
+struct wanted {
+    const uint32_t *logits_at;
+    uint32_t n_logits;
+    float *logits;
+    const struct moec_draw *how; /* NULL: no choice */
+    struct moec_chosen *chosen;
+};
+
+static enum moec_status step(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens,
+                             const struct wanted *wanted, struct moec_error *err)
 {
-    if (logits_at == NULL)
-        n_logits = 0;
-    MOEC_TRY(check_step(session, n_tokens, logits_at, n_logits, err));
+    MOEC_TRY(check_step(session, n_tokens, wanted->logits_at, wanted->n_logits, err));
     take_memory(session, length_of(session) + n_tokens);
     const uint32_t start = length_of(session), n_again = begin_step(session, tokens, n_tokens);
     const uint32_t *all = session->tokens != NULL ? session->tokens + (start - n_again) : tokens;
     const uint32_t max_tokens = session->forward->max_tokens, n_all = n_again + n_tokens;
+    const size_t stride = moec_forward_stride(&session->forward->model->config);
     uint32_t n_logits_done = 0;
     for (uint32_t done = 0; done < n_all;) {
         uint32_t n = n_all - done < max_tokens ? n_all - done : max_tokens;
         enum moec_status status = run_chunk(session, all + done, n, err);
         if (status == MOEC_OK)
-            status =
-                chunk_logits(session, done, n, n_again, logits_at, n_logits, &n_logits_done, logits, err);
+            status = chunk_logits(session, done, n, n_again, wanted->logits_at, wanted->n_logits,
+                                  &n_logits_done, wanted->logits, err);
+        if (status == MOEC_OK && wanted->how != NULL && done + n == n_all)
+            status = moec_forward_choose(session->forward, session->hidden + (n - 1) * stride, wanted->how,
+                                         wanted->chosen, err);
         if (status != MOEC_OK) {
             moec_kv_state_recover(&session->kv, start);
             forget_routes(session, start);
@@ -634,6 +644,23 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
         done += n;
     }
     return MOEC_OK;
+}
+
+enum moec_status moec_session_step(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens,
+                                   const uint32_t *logits_at, uint32_t n_logits, float *logits,
+                                   struct moec_error *err)
+{
+    const struct wanted wanted = {
+        .logits_at = logits_at, .n_logits = logits_at != NULL ? n_logits : 0, .logits = logits};
+    return step(session, tokens, n_tokens, &wanted, err);
+}
+
+enum moec_status moec_session_step_choose(struct moec_session *session, const uint32_t *tokens,
+                                          uint32_t n_tokens, const struct moec_draw *how,
+                                          struct moec_chosen *chosen, struct moec_error *err)
+{
+    const struct wanted wanted = {.how = how, .chosen = chosen};
+    return step(session, tokens, n_tokens, &wanted, err);
 }
 
 /* The MLP of one layer for one token of each. */

@@ -57,6 +57,12 @@ MOEC_WARN_UNUSED enum moec_status moec_session_step(struct moec_session *session
                                                     uint32_t n_tokens, const uint32_t *logits_at,
                                                     uint32_t n_logits, float *logits, struct moec_error *err);
 
+/* The same of n_tokens > 0, after which the next token is chosen where the forward computes; only where
+ * moec_forward_chooses. */
+MOEC_WARN_UNUSED enum moec_status
+moec_session_step_choose(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens,
+                         const struct moec_draw *how, struct moec_chosen *chosen, struct moec_error *err);
+
 /* Appends one token to each of n sequences that stand beside each other, in one batch: every weight is read
  * once for all. tokens (n), logits (n, n_vocab); by D1 the same as n steps. Errors as above, for all. */
 MOEC_WARN_UNUSED enum moec_status moec_session_step_each(struct moec_session *const *sessions,

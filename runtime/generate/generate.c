@@ -6,6 +6,7 @@
 #include "runtime/forward/decide.h"
 #include "runtime/generate/beam_search.h"
 #include "runtime/generate/draft_pace.h"
+#include "runtime/generate/sampler.h"
 #include "runtime/generate/token_rules.h"
 
 #include <inttypes.h>
@@ -46,7 +47,11 @@ struct moec_generator {
     /* without beams */
     uint32_t *generated; /* (n_context): the last needs no position, and a prompt has one; owned */
     uint32_t n_generated;
-    float *row;            /* of logits: the next token's, NULL where the model has to run first */
+    float *row; /* of logits: the next token's, NULL where there is none */
+    /* The next token, chosen with the step that ran the last one, and the sampler behind it. */
+    bool is_chosen;
+    struct moec_chosen chosen;
+    struct moert_sampler next_sampler;
     struct drafts *drafts; /* owned; NULL without drafts */
 
     /* with beams */
@@ -211,18 +216,49 @@ static void end_step(const struct moec_generator *g)
         g->hooks.end(g->hooks.context);
 }
 
-/* Reads tokens into the session; the first row of logits is that after token `first`, others follow. */
-static enum moec_status read_tokens(struct moec_generator *g, const uint32_t *tokens, uint32_t n,
-                                    uint32_t first, struct moec_error *err)
+/* Whether the next token can be chosen where the model runs: nobody looks at its logits. */
+static bool chooses_with_step(const struct moec_generator *g)
+{
+    const struct moec_text_ids text = {g->prompt, g->n_prompt, g->generated, g->n_generated};
+    return moec_forward_chooses(moec_session_forward(g->session)) && g->beams == NULL &&
+           g->n_generated < g->n_tokens && moec_sampler_is_draw(&g->sampler) &&
+           moec_token_rules_are_idle(&g->rules, &text);
+}
+
+static enum moec_status read_and_choose(struct moec_generator *g, const uint32_t *tokens, uint32_t n,
+                                        struct moec_error *err)
+{
+    g->next_sampler = g->sampler;
+    const struct moec_draw how = moec_sampler_draw(&g->next_sampler);
+    const enum moec_status status = moec_session_step_choose(g->session, tokens, n, &how, &g->chosen, err);
+    g->is_chosen = status == MOEC_OK;
+    return status;
+}
+
+static enum moec_status read_for_logits(struct moec_generator *g, const uint32_t *tokens, uint32_t n,
+                                        uint32_t first, struct moec_error *err)
 {
     uint32_t at[DRAFT_ROWS];
     for (uint32_t i = 0; i < n - first; i++)
         at[i] = first + i;
-    begin_step(g);
     const enum moec_status status = moec_session_step(g->session, tokens, n, at, n - first, g->logits, err);
+    g->row = status == MOEC_OK ? g->logits : NULL;
+    return status;
+}
+
+/* Reads tokens into the session; the first row of logits is that after token `first`, others follow. Or the
+ * token after the only row is chosen at once. */
+static enum moec_status read_tokens(struct moec_generator *g, const uint32_t *tokens, uint32_t n,
+                                    uint32_t first, struct moec_error *err)
+{
+    g->row = NULL;
+    g->is_chosen = false;
+    begin_step(g);
+    const enum moec_status status = first + 1 == n && chooses_with_step(g)
+                                        ? read_and_choose(g, tokens, n, err)
+                                        : read_for_logits(g, tokens, n, first, err);
     end_step(g);
     g->n_run += n;
-    g->row = status == MOEC_OK ? g->logits : NULL;
     return status;
 }
 
@@ -294,6 +330,7 @@ static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, 
     g->score = 0;
     g->n_run = g->n_steps = 0;
     g->row = NULL;
+    g->is_chosen = false;
     moec_session_truncate(g->session, kept);
     if (g->drafts != NULL)
         start_drafts(g, prompt, n_prompt);
@@ -388,6 +425,25 @@ static void find_row(struct moec_generator *g, uint32_t token)
     }
 }
 
+static enum moec_status take_chosen(struct moec_generator *g, uint32_t *token, struct moec_error *err)
+{
+    MOEC_TRY(check_finite(g->chosen.largest, err));
+    g->is_chosen = false;
+    g->sampler = g->next_sampler;
+    *token = g->chosen.token;
+    return MOEC_OK;
+}
+
+static enum moec_status choose_from_row(struct moec_generator *g, uint32_t *token, struct moec_error *err)
+{
+    const struct moec_text_ids text = {g->prompt, g->n_prompt, g->generated, g->n_generated};
+    moec_token_rules_apply(&g->rules, &text, g->row);
+    const float largest = g->kernels->max(g->row, g->config->n_vocab);
+    MOEC_TRY(check_finite(largest, err));
+    *token = moert_sampler_next(&g->sampler, g->row, g->config->n_vocab);
+    return MOEC_OK;
+}
+
 static enum moec_status next_token(struct moec_generator *g, uint32_t *token, enum moec_generated *what,
                                    struct moec_error *err)
 {
@@ -395,13 +451,12 @@ static enum moec_status next_token(struct moec_generator *g, uint32_t *token, en
         *what = why_over(g);
         return MOEC_OK;
     }
-    if (g->row == NULL)
+    if (g->row == NULL && !g->is_chosen)
         MOEC_TRY(run_last(g, err));
-    const struct moec_text_ids text = {g->prompt, g->n_prompt, g->generated, g->n_generated};
-    moec_token_rules_apply(&g->rules, &text, g->row);
-    const float largest = g->kernels->max(g->row, g->config->n_vocab);
-    MOEC_TRY(check_finite(largest, err));
-    *token = moert_sampler_next(&g->sampler, g->row, g->config->n_vocab);
+    if (g->is_chosen)
+        MOEC_TRY(take_chosen(g, token, err));
+    else
+        MOEC_TRY(choose_from_row(g, token, err));
     g->generated[g->n_generated++] = *token;
     *what = moec_token_rules_is_end(&g->rules, *token) ? MOEC_GENERATED_END : MOEC_GENERATED_TOKEN;
     if (*what == MOEC_GENERATED_END)

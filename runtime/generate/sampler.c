@@ -1,7 +1,8 @@
+#include "runtime/generate/sampler.h"
+
 #include "formats/base/elementary.h"
 #include "formats/base/half.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/moert.h"
 
 struct moert_sampler moert_sampler_greedy(void)
 {
@@ -31,8 +32,8 @@ static uint32_t argmax(const float *logits, uint32_t n)
  * like their bit patterns, so halving the patterns needs no sorting and no second buffer; ties at the edge
  * are all kept. */
 static float last_threshold(const float *values, uint32_t n,
-                            bool (*enough)(const float *values, uint32_t n, float least, double wanted),
-                            double wanted)
+                            bool (*enough)(const float *values, uint32_t n, float least, uint64_t wanted),
+                            uint64_t wanted)
 {
     uint32_t low = 0, high = moec_f32_bits(1.0f);
     while (low < high) {
@@ -45,7 +46,7 @@ static float last_threshold(const float *values, uint32_t n,
     return moec_f32_from_bits(low);
 }
 
-static bool enough_values(const float *values, uint32_t n, float least, double wanted)
+static bool enough_values(const float *values, uint32_t n, float least, uint64_t wanted)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -53,21 +54,23 @@ static bool enough_values(const float *values, uint32_t n, float least, double w
     return count >= wanted;
 }
 
-static bool enough_mass(const float *values, uint32_t n, float least, double wanted)
+static bool enough_mass(const float *values, uint32_t n, float least, uint64_t wanted)
 {
-    double mass = 0;
+    const float scale = moec_draw_scale(n);
+    uint64_t mass = 0;
     for (uint32_t i = 0; i < n; i++)
-        mass += values[i] >= least ? values[i] : 0;
+        mass += values[i] >= least ? moec_draw_whole(values[i], scale) : 0;
     return mass >= wanted;
 }
 
-static double drop_below(float *values, uint32_t n, float least)
+static uint64_t drop_below(float *values, uint32_t n, float least)
 {
-    double mass = 0;
+    const float scale = moec_draw_scale(n);
+    uint64_t mass = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (values[i] < least)
             values[i] = 0;
-        mass += values[i];
+        mass += moec_draw_whole(values[i], scale);
     }
     return mass;
 }
@@ -96,9 +99,11 @@ static double mass_within(const float *values, uint32_t n, struct interval kept)
 
 /* Keeps the tokens nearest to the entropy until they have this part of the mass. The distance is found by
  * halving bit patterns, as above: nothing is sorted and no logarithm is taken twice. */
-static double keep_typical(float *values, uint32_t n, double mass, double part)
+static uint64_t keep_typical(float *values, uint32_t n, double part)
 {
-    double entropy = 0, kept_mass = 0;
+    double entropy = 0, mass = 0;
+    for (uint32_t i = 0; i < n; i++)
+        mass += values[i];
     for (uint32_t i = 0; i < n; i++)
         entropy -= values[i] > 0 ? values[i] / mass * moec_log_f64(values[i] / mass) : 0;
     uint32_t low = 0, high = moec_f32_bits(200.0f); /* more information than an F32 probability can have */
@@ -111,39 +116,52 @@ static double keep_typical(float *values, uint32_t n, double mass, double part)
             low = middle + 1;
     }
     const struct interval kept = near_entropy(entropy, moec_f32_from_bits(low), mass);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         if (values[i] < kept.low || values[i] > kept.high)
             values[i] = 0;
-        kept_mass += values[i];
-    }
-    return kept_mass;
+    return drop_below(values, n, 0);
+}
+
+bool moec_sampler_is_draw(const struct moert_sampler *sampler)
+{
+    return !(sampler->temperature > 0 && sampler->typical_p > 0 && sampler->typical_p < 1);
+}
+
+struct moec_draw moec_sampler_draw(struct moert_sampler *sampler)
+{
+    return (struct moec_draw){.temperature = sampler->temperature,
+                              .top_k = sampler->top_k,
+                              .top_p = sampler->top_p,
+                              .min_p = sampler->min_p,
+                              .uniform = sampler->temperature > 0 ? next_uniform(&sampler->state) : 0};
 }
 
 uint32_t moert_sampler_next(struct moert_sampler *sampler, float *logits, uint32_t n_vocab)
 {
-    uint32_t best = argmax(logits, n_vocab);
-    if (!(sampler->temperature > 0))
+    const struct moec_draw draw = moec_sampler_draw(sampler);
+    const uint32_t best = argmax(logits, n_vocab);
+    if (!(draw.temperature > 0))
         return best;
-    float largest = logits[best];
+    const float largest = logits[best], scale = moec_draw_scale(n_vocab);
     for (uint32_t i = 0; i < n_vocab; i++)
-        logits[i] = moec_exp_f32((logits[i] - largest) / sampler->temperature);
+        logits[i] = moec_exp_f32((logits[i] - largest) / draw.temperature);
     float least = 0;
-    if (sampler->top_k > 0 && sampler->top_k < n_vocab)
-        least = last_threshold(logits, n_vocab, enough_values, sampler->top_k);
-    double mass = drop_below(logits, n_vocab, least);
-    if (sampler->top_p < 1) {
-        least = last_threshold(logits, n_vocab, enough_mass, mass * sampler->top_p);
+    if (draw.top_k > 0 && draw.top_k < n_vocab)
+        least = last_threshold(logits, n_vocab, enough_values, draw.top_k);
+    uint64_t mass = drop_below(logits, n_vocab, least);
+    if (draw.top_p < 1) {
+        least = last_threshold(logits, n_vocab, enough_mass, moec_draw_part(mass, draw.top_p));
         mass = drop_below(logits, n_vocab, least);
     }
-    if (sampler->min_p > 0)
-        mass = drop_below(logits, n_vocab, sampler->min_p < 1 ? sampler->min_p : 1);
-    if (sampler->typical_p > 0 && sampler->typical_p < 1)
-        mass = keep_typical(logits, n_vocab, mass, sampler->typical_p);
-    double draw = next_uniform(&sampler->state) * mass;
-    for (uint32_t i = 0; i < n_vocab; i++) {
-        draw -= logits[i];
-        if (draw < 0)
-            return i;
-    }
-    return best; /* rounding left a remainder */
+    if (draw.min_p > 0)
+        mass = drop_below(logits, n_vocab, draw.min_p < 1 ? draw.min_p : 1);
+    if (!moec_sampler_is_draw(sampler))
+        mass = keep_typical(logits, n_vocab, sampler->typical_p);
+    if (mass == 0) /* the logits are not finite */
+        return best;
+    const uint64_t place = moec_draw_place(mass, draw.uniform);
+    uint32_t token = 0;
+    for (uint64_t sum = moec_draw_whole(logits[0], scale); sum <= place;)
+        sum += moec_draw_whole(logits[++token], scale);
+    return token;
 }

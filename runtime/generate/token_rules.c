@@ -67,24 +67,49 @@ static void force(const uint32_t *ids, uint32_t n, uint32_t n_vocab, float *scor
         scores[ids[i]] = 0;
 }
 
-void moec_token_rules_apply(const struct moec_token_rules *rules, const struct moec_text_ids *text,
-                            float *scores)
+/* Rules that say something about the token after a text. */
+struct rules_now {
+    bool penalises, forbids_ngrams, keeps_on, begins, ends, is_first;
+};
+
+static struct rules_now rules_now(const struct moec_token_rules *rules, const struct moec_text_ids *text)
 {
     const struct moec_generation *g = rules->generation;
     const uint32_t length = text_length(text);
     const uint32_t least = g->min_new_tokens > 0 ? text->n_prompt + g->min_new_tokens : g->min_length;
     const bool is_shifted = text->n_prompt <= 1 && g->forced_bos != MOEC_NO_TOKEN;
-    if (g->repetition_penalty != 1)
+    return (struct rules_now){.penalises = g->repetition_penalty != 1,
+                              .forbids_ngrams = g->no_repeat_ngram > 0,
+                              .keeps_on = length < least && rules->n_eos > 0,
+                              .begins = length == 1 && g->forced_bos != MOEC_NO_TOKEN,
+                              .ends = length + 1 == rules->max_length && g->forced_eos.n > 0,
+                              .is_first =
+                                  length == text->n_prompt + (is_shifted ? 1 : 0) && g->begin_suppress.n > 0};
+}
+
+bool moec_token_rules_are_idle(const struct moec_token_rules *rules, const struct moec_text_ids *text)
+{
+    const struct rules_now now = rules_now(rules, text);
+    return !now.penalises && !now.forbids_ngrams && !now.keeps_on && !now.begins && !now.ends &&
+           !now.is_first && rules->generation->suppress.n == 0;
+}
+
+void moec_token_rules_apply(const struct moec_token_rules *rules, const struct moec_text_ids *text,
+                            float *scores)
+{
+    const struct moec_generation *g = rules->generation;
+    const struct rules_now now = rules_now(rules, text);
+    if (now.penalises)
         penalise_repetition(rules, text, scores);
-    if (g->no_repeat_ngram > 0)
+    if (now.forbids_ngrams)
         forbid_ngrams(text, g->no_repeat_ngram, scores);
-    if (length < least)
+    if (now.keeps_on)
         suppress(rules->eos_ids, rules->n_eos, scores);
-    if (length == 1 && g->forced_bos != MOEC_NO_TOKEN)
+    if (now.begins)
         force(&g->forced_bos, 1, rules->n_vocab, scores);
-    if (length + 1 == rules->max_length && g->forced_eos.n > 0)
+    if (now.ends)
         force(g->forced_eos.ids, g->forced_eos.n, rules->n_vocab, scores);
     suppress(g->suppress.ids, g->suppress.n, scores);
-    if (length == text->n_prompt + (is_shifted ? 1 : 0))
+    if (now.is_first)
         suppress(g->begin_suppress.ids, g->begin_suppress.n, scores);
 }

@@ -32,6 +32,9 @@ struct moec_token_rules {
 void moec_token_rules_apply(const struct moec_token_rules *rules, const struct moec_text_ids *text,
                             float *scores);
 
+/* Whether they leave all scores of the token after `text` as they are. */
+bool moec_token_rules_are_idle(const struct moec_token_rules *rules, const struct moec_text_ids *text);
+
 /* Whether the token ends a text. */
 bool moec_token_rules_is_end(const struct moec_token_rules *rules, uint32_t token);
 

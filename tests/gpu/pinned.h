@@ -41,7 +41,7 @@ int moec_pinned_main(void);          /* the test's main */
 #define moec_cuda_scaling_run(...)     (moec_cuda_scaling_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_angles_run(...)      (moec_cuda_angles_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_rotation_run(...)    (moec_cuda_rotation_run(__VA_ARGS__), moec_pinned_finish())
-#define moec_cuda_argmax_run(...)      (moec_cuda_argmax_run(__VA_ARGS__), moec_pinned_finish())
+#define moec_cuda_draw_run(...)        (moec_cuda_draw_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_attention_run(...)   (moec_cuda_attention_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_convolution_run(...) (moec_cuda_convolution_run(__VA_ARGS__), moec_pinned_finish())
 #define moec_cuda_rates_run(...)       (moec_cuda_rates_run(__VA_ARGS__), moec_pinned_finish())

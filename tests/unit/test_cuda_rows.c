@@ -196,30 +196,6 @@ static void test_cuda_rows__positions_rotate_heads_as_the_forward_pass_does(void
     expect_same(want, got, TOKENS * STRIDE, "the GPU", "rotated heads");
 }
 
-/* ---- the largest ---- */
-
-static void test_cuda_rows__the_largest_is_the_first_of_equals(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n < 400; n += 37)
-        for (int form = 0; form < 4; form++) {
-            float *x = random_floats(2 * (size_t)n, form == 1 ? KIND_EXTREME : KIND_ORDINARY);
-            for (uint32_t i = 0; i < 2 * n && form == 2; i++)
-                x[i] = (float)random_below(3);
-            if (form == 3)
-                x[n] = NAN;
-            uint32_t got[2] = {7, 7};
-            moec_cuda_argmax_run(NULL, &(struct moec_cuda_argmax){x, n, 2, n, got});
-            for (uint32_t row = 0; row < 2; row++) {
-                uint32_t best = 0;
-                for (uint32_t i = 1; i < n; i++)
-                    best = x[row * n + i] > x[row * n + best] ? i : best;
-                assert_int_equal(got[row], best);
-            }
-            free(x);
-        }
-}
-
 /* ---- routers ---- */
 
 struct route {
@@ -358,7 +334,6 @@ int main(void)
         cmocka_unit_test(test_cuda_rows__additions_and_scalings_have_same_bits),
         cmocka_unit_test(test_cuda_rows__ranks_are_added_in_order),
         cmocka_unit_test(test_cuda_rows__positions_rotate_heads_as_the_forward_pass_does),
-        cmocka_unit_test(test_cuda_rows__the_largest_is_the_first_of_equals),
         cmocka_unit_test(test_cuda_rows__routers_choose_and_weigh_as_the_forward_pass_does),
         cmocka_unit_test(test_cuda_rows__given_experts_stand_in_the_order_of_their_scores),
     };

@@ -218,6 +218,113 @@ static struct decided assert_decided(const struct fixture *f, struct moert_optio
 }
 
 /* Routes, precisions and eviction policies are the same code on both. */
+/* ---- texts ---- */
+
+enum { N_TEXT = 12, N_PROMPT = 9 };
+
+static struct moert_session *open_session(struct moert_engine *engine)
+{
+    struct moert_session *session = NULL;
+    struct moert_error wrong = {0};
+    assert_int_equal(moert_session_create(engine, &session, &wrong), MOERT_OK);
+    return session;
+}
+
+/* Three texts of one generator, the second of which is left in the middle. */
+static void write_texts(struct moert_engine *engine, const struct moert_generation *generation,
+                        uint32_t texts[3][N_TEXT])
+{
+    struct moert_session *session = open_session(engine);
+    struct moert_generator *generator = NULL;
+    struct moert_error wrong = {0};
+    if (moert_generator_create(session, generation, &generator, &wrong) != MOERT_OK)
+        fail_msg("%s", wrong.message);
+    for (uint32_t text = 0; text < 3; text++) {
+        uint32_t prompt[N_PROMPT];
+        for (uint32_t i = 0; i < N_PROMPT; i++)
+            prompt[i] = token_of(i % 4 + text);
+        assert_int_equal(moert_generator_start(generator, prompt, N_PROMPT, &wrong), MOERT_OK);
+        for (uint32_t i = 0; i < (text == 1 ? N_TEXT / 2 : N_TEXT); i++) {
+            enum moert_generated what = MOERT_GENERATED_LENGTH;
+            if (moert_generator_next(generator, &texts[text][i], &what, &wrong) != MOERT_OK)
+                fail_msg("%s", wrong.message);
+            assert_int_equal(what, MOERT_GENERATED_TOKEN);
+        }
+    }
+    moert_generator_free(generator);
+    moert_session_free(session);
+}
+
+/* Tokens that the device chooses, and those that rules, drafts or typical sets leave to the process. */
+static void texts_are_those_of_the_cpu(void **state)
+{
+    const struct fixture *f = *state;
+    static const struct moert_generation settings[] = {
+        {.sampler = {.top_p = 1}},
+        {.sampler = {.temperature = 1, .top_p = 1, .state = 1}},
+        {.sampler = {.temperature = 2, .top_k = 7, .top_p = 1, .state = 2}},
+        {.sampler = {.temperature = 1.5f, .top_k = 30, .top_p = 0.8f, .state = 3}},
+        {.sampler = {.temperature = 1, .top_p = 0.95f, .min_p = 0.1f, .state = 4}},
+        {.sampler = {.temperature = 1, .top_p = 1, .typical_p = 0.5f, .state = 5}},
+        {.sampler = {.temperature = 1, .top_p = 0.9f, .state = 6}, .repetition_penalty = 1.3},
+        {.sampler = {.temperature = 0.2f, .top_p = 1, .state = 7}, .no_repeat_ngram = 2},
+        {.sampler = {.temperature = 0.1f, .top_p = 1, .state = 8}, .draft = MOERT_DRAFT_LOOKUP},
+        {.sampler = {.top_p = 1}, .draft = MOERT_DRAFT_LOOKUP},
+    };
+    struct moert_options options = options_of("cuda:1", 0);
+    options.drafts = true;
+    struct moert_engine *gpu = NULL, *cpu = NULL;
+    struct moert_error wrong = {0};
+    assert_int_equal(open_engine(f, &options, &gpu, &wrong), MOERT_OK);
+    options.device = NULL;
+    assert_int_equal(open_engine(f, &options, &cpu, &wrong), MOERT_OK);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        uint32_t want[3][N_TEXT] = {0}, got[3][N_TEXT] = {0};
+        struct moert_generation generation = moert_generation_default(cpu);
+        generation.n_tokens = N_TEXT;
+        generation.ignore_end = true;
+        generation.sampler = settings[i].sampler;
+        generation.draft = settings[i].draft;
+        generation.no_repeat_ngram = settings[i].no_repeat_ngram;
+        if (settings[i].repetition_penalty > 0)
+            generation.repetition_penalty = settings[i].repetition_penalty;
+        write_texts(cpu, &generation, want);
+        write_texts(gpu, &generation, got);
+        if (memcmp(want, got, sizeof want) != 0)
+            fail_msg("settings %zu: texts differ", i);
+    }
+    moert_engine_close(gpu);
+    moert_engine_close(cpu);
+}
+
+/* A token that the device chooses comes to the process without its logits. */
+static void chosen_tokens_come_without_logits(void **state)
+{
+    const struct fixture *f = *state;
+    const struct moert_options options = options_of("cuda:1", 0);
+    uint32_t texts[2][3][N_TEXT] = {0};
+    uint64_t n_bytes[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        struct moert_engine *engine = NULL;
+        struct moert_error wrong = {0};
+        assert_int_equal(open_engine(f, &options, &engine, &wrong), MOERT_OK);
+        struct moert_generation generation = moert_generation_default(engine);
+        generation.n_tokens = N_TEXT;
+        generation.ignore_end = true;
+        generation.no_repeat_ngram = i == 0 ? 0 : 1000; /* which no text is long enough for */
+        const uint64_t before = moec_host_gpu_counts(opened).to_host_bytes;
+        write_texts(engine, &generation, texts[i]);
+        n_bytes[i] = moec_host_gpu_counts(opened).to_host_bytes - before;
+        const bool counts = moec_host_gpu_counts(opened).n_copies > 0;
+        moert_engine_close(engine);
+        if (!counts) /* a real device */
+            skip();
+    }
+    assert_memory_equal(texts[0], texts[1], sizeof texts[0]);
+    const uint64_t n_chosen = 2 * N_TEXT + N_TEXT / 2;
+    assert_int_equal(n_bytes[1] - n_bytes[0], n_chosen * (f->n_vocab * sizeof(float) - 2 * sizeof(uint32_t)));
+}
+
 static void decisions_are_those_of_the_cpu(void **state)
 {
     const struct fixture *f = *state;
@@ -571,6 +678,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_gives_the_same_bits_within_its_limit),
+        cmocka_unit_test(texts_are_those_of_the_cpu),
+        cmocka_unit_test(chosen_tokens_come_without_logits),
         cmocka_unit_test(decisions_are_those_of_the_cpu),
         cmocka_unit_test(sparsity_is_that_of_the_cpu),
         cmocka_unit_test(neurons_come_alone_to_a_device),

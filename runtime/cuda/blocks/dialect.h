@@ -74,6 +74,11 @@ static inline uint32_t atomicAdd(uint32_t *address, uint32_t value)
     return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }
 
+static inline unsigned long long atomicAdd(unsigned long long *address, unsigned long long value)
+{
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
 static inline uint32_t atomicOr(uint32_t *address, uint32_t value)
 {
     return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);

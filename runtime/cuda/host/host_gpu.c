@@ -453,6 +453,7 @@ static enum moec_status copy_locked(struct host_gpu *host, struct moec_gpu_strea
     struct work *work = NULL;
     MOEC_TRY(check_copy(host, kind, to, from, n_bytes, err));
     host->counts.n_copies++;
+    host->counts.to_host_bytes += kind == MOEC_GPU_TO_HOST ? n_bytes : 0;
     if (++host->n_copies == host->faults.fail_copy_at)
         return moec_fail(err, MOEC_ERR_IO, "the device refused a copy of %" PRIu64 " bytes", n_bytes);
     MOEC_TRY(make_work(WORK_COPY, 0, &work, err));

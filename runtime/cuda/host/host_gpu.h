@@ -38,6 +38,7 @@ struct moec_host_gpu_counts {
     uint64_t pinned_bytes, peak_pinned_bytes;
     uint64_t pinned, streams, events;
     uint64_t n_allocs, n_copies, n_launches, n_works;
+    uint64_t to_host_bytes; /* copied */
 };
 
 MOEC_WARN_UNUSED enum moec_status moec_host_gpu_open(uint64_t seed, struct moec_gpu **out,

@@ -15,6 +15,7 @@
 #define MOEC_RUNTIME_CUDA_KERNELS_H
 
 #include "formats/base/both.h"
+#include "runtime/kernels/draw.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -214,15 +215,33 @@ struct moec_cuda_rotation {
 };
 void moec_cuda_rotation_run(struct moec_gpu_stream *stream, const struct moec_cuda_rotation *rotation);
 
-/* The number of the largest value of each row, the lowest of those that are equal; 0 where the first value is
- * NaN. */
-struct moec_cuda_argmax {
-    const float *x;
-    size_t x_stride;
-    uint32_t n_tok, n; /* n >= 1 */
-    uint32_t *out;     /* (n_tok) */
+/* ---- choosing a token ---- */
+
+#define MOEC_CUDA_DRAW_PARTS 64u
+#define MOEC_CUDA_DRAW_BINS  1024u
+
+/* What a choice leaves in the device's memory, and what it needs there: undefined before. */
+struct moec_cuda_draw_room {
+    struct moec_chosen chosen; /* the answer */
+    uint32_t least;            /* bits of a weight, below which none counts */
+    uint32_t found;            /* the bits of a threshold, as far as they are found */
+    bool is_found;
+    uint64_t sum, wanted; /* above these bits, and above the threshold */
+    float part_largest[MOEC_CUDA_DRAW_PARTS];
+    uint32_t part_token[MOEC_CUDA_DRAW_PARTS];
+    uint64_t part_mass[MOEC_CUDA_DRAW_PARTS];
+    uint64_t bins[MOEC_CUDA_DRAW_BINS];
 };
-void moec_cuda_argmax_run(struct moec_gpu_stream *stream, const struct moec_cuda_argmax *argmax);
+
+/* The token that moert_sampler_next chooses of n logits, and the largest of them, where it is the first;
+ * logits are lost where one is drawn. */
+struct moec_cuda_draw {
+    float *logits; /* (n) in the device's memory */
+    uint32_t n;
+    struct moec_draw how;
+    struct moec_cuda_draw_room *room; /* in the device's memory, at a multiple of 8 */
+};
+void moec_cuda_draw_run(struct moec_gpu_stream *stream, const struct moec_cuda_draw *draw);
 
 /* ---- attention ---- */
 
