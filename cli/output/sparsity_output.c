@@ -68,6 +68,7 @@ struct moec_json_out *cli_json_parts(const struct moec_bundle *bundle, const str
     moec_json_out_u64(node, "unit_bytes", parts->unit_bytes);
     moec_json_out_u64(node, "pair_bytes", layout->pair_stride_bytes);
     moec_json_out_u64(node, "unit_neurons", moec_parts_unit_neurons(parts, layout));
+    moec_json_out_bool(node, "turnover_measured", parts->turnover.n_share > 0);
     for (size_t i = 0; i < N_SHARE; i++) {
         const struct moec_parts_estimate made = estimate(bundle, parts, shares[i]);
         struct moec_json_out *item = moec_json_out_object();
@@ -102,8 +103,10 @@ void cli_print_parts(const struct moec_bundle *bundle, const struct moec_record_
     cli_print(stdout,
               "  parts      of the up projection, and of up to %" PRIu32
               " neurons, whose pairs take %zu bytes each;\n"
-              "             from storage, if neurons are active by lot:\n",
-              moec_parts_unit_neurons(parts, layout), layout->pair_stride_bytes);
+              "             from storage, %s:\n",
+              moec_parts_unit_neurons(parts, layout), layout->pair_stride_bytes,
+              parts->turnover.n_share > 0 ? "as active neurons stood together on the thresholds' text"
+                                          : "if neurons are active by lot");
     for (size_t i = 0; i < N_SHARE; i++) {
         const struct moec_parts_estimate made = estimate(bundle, parts, shares[i]);
         print_estimate(&made, shares[i]);

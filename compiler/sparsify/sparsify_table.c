@@ -29,6 +29,9 @@ enum moec_status moec_sparsify_table_fill(const struct moec_trial_inputs *inputs
                                           struct moec_sparsity_table *table, struct moec_error *err)
 {
     const struct moec_source *bundle = inputs->bundle;
+    /* Where neurons stand as the checkpoint has them they are active by lot, as estimates take them to be. */
+    const bool is_ordered =
+        bundle->bundle != NULL && moec_provenance_orders_neurons(&bundle->bundle->provenance);
     struct moec_windows search = {0};
     MOEC_TRY(moec_sparsity_table_create(bundle->config, shares, N_SHARE, table, err));
     MOEC_TRY(moec_windows_part(inputs->windows, MOEC_PART_SEARCH, &search, err));
@@ -38,7 +41,8 @@ enum moec_status moec_sparsify_table_fill(const struct moec_trial_inputs *inputs
                                             .experts = bundle->experts,
                                             .kernels = options->kernels,
                                             .n_threads = options->n_threads,
-                                            .windows = &search};
+                                            .windows = &search,
+                                            .finds_turnover = is_ordered};
     memcpy(table->data_digest, inputs->data_digest, sizeof table->data_digest);
     const enum moec_status status = moec_thresholds_fill(&job, &shown, table, err);
     moec_windows_release(&search);

@@ -42,6 +42,7 @@ enum moec_status moec_bundle_put_sparsity(const char *path, const struct moec_sp
     }
     if (with_parts) {
         MOEC_TRY_OUT(moec_record_parts_make(bundle, &parts, err));
+        parts.turnover = table->turnover;
         MOEC_TRY_OUT(moec_record_parts_encode(&parts, &of_parts, &changes.puts[2].n_bytes, err));
         changes.puts[2].kind = MOEC_SECTION_RECORD_PARTS;
         changes.puts[2].bytes = of_parts;

@@ -18,7 +18,8 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_load_plan(const struct moec_bundle
                                                         struct moec_error *err);
 
 /* Writes to `out` the bundle at `path` with this table and, unless it is NULL, this plan, in place of those
- * that it may have, and with_parts with checksums of parts of its records; `out` may be `path`. The other
+ * that it may have, and with_parts with checksums of parts of its records and
+ * the table's turnover of neurons; `out` may be `path`. The other
  * sections keep their bytes, provenance but for a note.
  * Errors: as moec_bundle_strip; MOEC_ERR_MISMATCH where the table is of another model. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_put_sparsity(const char *path,

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define VERSION        1u
+#define VERSION_TURNS  2u /* with the turnover of neurons behind the checksums */
+#define SHARE_BYTES    8u
 #define HEADER_BYTES   24u
 #define MAX_UNIT_BYTES (1u << 20)
 
@@ -163,17 +165,53 @@ out:
 enum moec_status moec_record_parts_encode(const struct moec_record_parts *parts, uint8_t **bytes,
                                           size_t *n_bytes, struct moec_error *err)
 {
-    const uint64_t n = parts->first[record_count(parts)], total = HEADER_BYTES + 4 * n;
+    const struct moec_neuron_turnover *turnover = &parts->turnover;
+    const uint64_t n = parts->first[record_count(parts)];
+    const uint64_t total =
+        HEADER_BYTES + 4 * n + (turnover->n_share > 0 ? 4 + SHARE_BYTES * turnover->n_share : 0);
     MOEC_TRY(moec_alloc((void **)bytes, total, 1, what, err));
     uint8_t *at = *bytes;
-    moec_put_u32(at, VERSION);
+    moec_put_u32(at, turnover->n_share > 0 ? VERSION_TURNS : VERSION);
     moec_put_u32(at + 4, parts->n_layer);
     moec_put_u32(at + 8, parts->n_expert);
     moec_put_u32(at + 12, parts->unit_bytes);
     moec_put_u64(at + 16, n);
     for (uint64_t i = 0; i < n; i++)
         moec_put_u32(at + HEADER_BYTES + 4 * i, parts->crc32c[i]);
+    at += HEADER_BYTES + 4 * n;
+    if (turnover->n_share > 0)
+        moec_put_u32(at, turnover->n_share);
+    for (uint32_t i = 0; i < turnover->n_share; i++) {
+        moec_put_u32(at + 4 + SHARE_BYTES * i, turnover->shares[i]);
+        moec_put_f32(at + 8 + SHARE_BYTES * i, turnover->turnover[i]);
+    }
     *n_bytes = (size_t)total;
+    return MOEC_OK;
+}
+
+/* Behind the checksums. */
+static enum moec_status decode_turnover(const uint8_t *bytes, size_t n_bytes,
+                                        struct moec_neuron_turnover *turnover, struct moec_error *err)
+{
+    const uint32_t n = n_bytes >= 4 ? moec_get_u32(bytes) : 0;
+    if (n == 0 || n > MOEC_SPARSITY_MAX_SHARES || n_bytes - 4 != SHARE_BYTES * n)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the %s end with %zu bytes about %" PRIu32 " shares, expected 8 for each of 1 to %u "
+                         "after 4",
+                         what, n_bytes, n, MOEC_SPARSITY_MAX_SHARES);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t share = moec_get_u32(bytes + 4 + SHARE_BYTES * i);
+        const float value = moec_get_f32(bytes + 8 + SHARE_BYTES * i);
+        if (share == 0 || share > 999 || (i > 0 && share <= turnover->shares[i - 1]) ||
+            !(value >= 0 && value <= 1))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the %s have a turnover of %g at a share of %" PRIu32
+                             " thousandths, expected 0 to 1 at rising ones from 1 to 999",
+                             what, value, share);
+        turnover->shares[i] = (uint16_t)share;
+        turnover->turnover[i] = value;
+    }
+    turnover->n_share = n;
     return MOEC_OK;
 }
 
@@ -183,9 +221,9 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
     if (n_bytes < HEADER_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT, "the %s have %zu bytes, expected at least %u", what, n_bytes,
                          HEADER_BYTES);
-    if (moec_get_u32(bytes) != VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the %s have version %" PRIu32 ", expected %u", what,
-                         moec_get_u32(bytes), VERSION);
+    if (moec_get_u32(bytes) != VERSION && moec_get_u32(bytes) != VERSION_TURNS)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the %s have version %" PRIu32 ", expected %u or %u",
+                         what, moec_get_u32(bytes), VERSION, VERSION_TURNS);
     const uint32_t n_layer = moec_get_u32(bytes + 4), n_expert = moec_get_u32(bytes + 8),
                    unit_bytes = moec_get_u32(bytes + 12);
     if (n_layer != moec_config_moe_count(config) || n_expert != config->n_expert)
@@ -208,8 +246,10 @@ enum moec_status moec_record_parts_decode(const uint8_t *bytes, size_t n_bytes,
     MOEC_TRY(check_header(bytes, n_bytes, &bundle->config, err));
     MOEC_TRY(allocate(bundle, moec_get_u32(bytes + 12), parts, err));
     const uint64_t n = parts->first[record_count(parts)];
+    const bool has_turnover = moec_get_u32(bytes) == VERSION_TURNS;
+    const uint64_t n_word = (n_bytes - HEADER_BYTES) / 4;
     if (moec_get_u64(bytes + 16) != n || (n_bytes - HEADER_BYTES) % 4 != 0 ||
-        (n_bytes - HEADER_BYTES) / 4 != n) {
+        (has_turnover ? n_word < n : n_word != n)) {
         const uint64_t stated = moec_get_u64(bytes + 16);
         moec_record_parts_release(parts);
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -218,5 +258,10 @@ enum moec_status moec_record_parts_decode(const uint8_t *bytes, size_t n_bytes,
     }
     for (uint64_t i = 0; i < n; i++)
         parts->crc32c[i] = moec_get_u32(bytes + HEADER_BYTES + 4 * i);
-    return MOEC_OK;
+    const size_t at = HEADER_BYTES + (size_t)(4 * n);
+    const enum moec_status status =
+        has_turnover ? decode_turnover(bytes + at, n_bytes - at, &parts->turnover, err) : MOEC_OK;
+    if (status != MOEC_OK)
+        moec_record_parts_release(parts);
+    return status;
 }

@@ -6,6 +6,7 @@
 #define MOEC_FORMATS_RECORD_PARTS_H
 
 #include "formats/bundle/bundle.h"
+#include "formats/model/neuron_turnover.h"
 
 #define MOEC_PARTS_UNIT_BYTES 4096u /* what a writer takes */
 
@@ -14,6 +15,8 @@ struct moec_record_parts {
     uint32_t unit_bytes;        /* that the pairs of a unit take at most, unless it is one pair */
     uint64_t *first;            /* (n_layer x n_expert + 1), owned: where each expert's checksums begin */
     uint32_t *crc32c;           /* owned: of each expert its up section, then its units */
+    struct moec_neuron_turnover
+        turnover; /* of records whose neurons are ordered, on the text of the thresholds */
 };
 
 /* Neurons of a unit; the last of a record may have fewer. */

@@ -8,8 +8,7 @@
 
 #include "formats/base/digest.h"
 #include "formats/model/config.h"
-
-#define MOEC_SPARSITY_MAX_SHARES 32u
+#include "formats/model/neuron_turnover.h"
 
 struct moec_sparsity_table {
     uint32_t n_layer, n_expert; /* MoE layers and their experts; 0 = there is no table */
@@ -18,6 +17,8 @@ struct moec_sparsity_table {
     uint64_t n_token;                          /* that were counted in each layer */
     uint8_t data_digest[MOEC_SHA256_BYTES];    /* of the data that they come from */
     float *thresholds; /* (n_layer, n_expert, n_share), owned: finite, from 0 on, not falling in a row */
+    /* Not in this section, but in that of parts (formats/bundle/record_parts.h). */
+    struct moec_neuron_turnover turnover;
 };
 
 /* Whether leaving out neurons by their up products is possible for a model. Errors: MOEC_ERR_UNSUPPORTED with

@@ -17,9 +17,11 @@ struct moec_activations {
     struct moec_experts *experts;
     const struct moec_config *config;
     size_t stride;
-    uint64_t *counts;            /* (E, projections, N_BIN) */
-    uint64_t *n_count;           /* (E): activations of each kind */
-    double *up_sums;             /* (E, n_ff) of |up . x| */
+    uint64_t *counts;  /* (E, projections, N_BIN) */
+    uint64_t *n_count; /* (E): activations of each kind */
+    double *up_sums;   /* (E, n_ff) of |up . x| */
+    float *kept;       /* (E, n_kept, n_ff): |up . x| of the first tokens; NULL = none */
+    uint32_t n_kept;
     const uint16_t *gate_scales; /* (E, n_ff), borrowed, or NULL */
     uint32_t *start;             /* (E + 2) */
     uint32_t *members;           /* (max_tokens of the forward, k): tokens by expert */
@@ -70,6 +72,7 @@ void moec_activations_free(struct moec_activations *activations)
     free(activations->counts);
     free(activations->n_count);
     free(activations->up_sums);
+    free(activations->kept);
     free(activations->start);
     free(activations->members);
     free(activations->input);
@@ -93,6 +96,39 @@ void moec_activations_clear(struct moec_activations *activations)
     memset(activations->n_count, 0, n_expert * sizeof *activations->n_count);
     memset(activations->up_sums, 0,
            n_expert * activations->config->n_ff_expert * sizeof *activations->up_sums);
+}
+
+enum moec_status moec_activations_keep_up(struct moec_activations *activations, uint32_t n_token,
+                                          struct moec_error *err)
+{
+    const struct moec_config *config = activations->config;
+    activations->n_kept = n_token;
+    return moec_alloc((void **)&activations->kept, (uint64_t)config->n_expert * config->n_ff_expert,
+                      n_token * sizeof *activations->kept, "up products of some tokens", err);
+}
+
+/* Up products of n_tok tokens that follow those of the expert so far. */
+static void keep_some(struct moec_activations *activations, uint32_t expert, uint32_t n_tok)
+{
+    const size_t n_ff = activations->config->n_ff_expert;
+    const uint64_t before = moec_activations_tokens(activations, expert);
+    float *kept = activations->kept + expert * activations->n_kept * n_ff;
+    for (uint64_t t = 0; t < n_tok && before + t < activations->n_kept; t++)
+        for (size_t i = 0; i < n_ff; i++)
+            kept[(before + t) * n_ff + i] = fabsf(activations->up[t * n_ff + i]);
+}
+
+void moec_activations_count_turns(const struct moec_activations *activations, uint32_t expert,
+                                  float threshold, uint64_t *n_active, uint64_t *n_turn)
+{
+    const size_t n_ff = activations->config->n_ff_expert;
+    const uint64_t n_token = moec_activations_tokens(activations, expert);
+    const float *kept = activations->kept + expert * activations->n_kept * n_ff;
+    for (uint64_t t = 0; t < n_token && t < activations->n_kept; t++, kept += n_ff)
+        for (size_t i = 0; i + 1 < n_ff; i++) {
+            *n_active += kept[i] >= threshold;
+            *n_turn += kept[i] >= threshold && kept[i + 1] < threshold;
+        }
 }
 
 void moec_activations_scale_gate(struct moec_activations *activations, const uint16_t *scales)
@@ -183,6 +219,8 @@ static void add_expert(struct moec_activations *activations, const struct moec_m
                    stride * sizeof *input);
         moec_parallel_for(&activations->forward->pool, (n_ff + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK,
                           run_chunk, &tile);
+        if (activations->kept != NULL)
+            keep_some(activations, expert, tile.n_tok);
         count_tile(activations, expert, tile.n_tok);
         activations->multiply_adds += 2 * (uint64_t)tile.n_tok * n_ff * activations->config->n_embd;
     }

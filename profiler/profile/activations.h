@@ -39,6 +39,16 @@ void moec_activations_scale_gate(struct moec_activations *activations, const uin
  * tokens. Tokens are added in order. */
 void moec_activations_up_means(const struct moec_activations *activations, uint32_t expert, double *out);
 
+/* From now on |up . x| of the first n_token tokens of each expert of a layer is kept. Errors:
+ * MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_activations_keep_up(struct moec_activations *activations,
+                                                           uint32_t n_token, struct moec_error *err);
+
+/* Of the kept tokens of an expert: adds the neurons, but the last, whose |up . x| reaches the threshold, and
+ * those of them whose next neuron's does not. */
+void moec_activations_count_turns(const struct moec_activations *activations, uint32_t expert,
+                                  float threshold, uint64_t *n_active, uint64_t *n_turn);
+
 /* Magnitude that the share `q` (0..1) of the expert's activations stays under, to within a bin; 0 for an
  * expert without tokens. */
 double moec_activations_quantile(const struct moec_activations *activations, uint32_t expert,

@@ -72,6 +72,8 @@ enum moec_status moec_thresholds_sweep(const struct moec_thresholds_job *job, ui
         moec_forward_init(&forward, job->model, job->kernels, job->n_threads, job->experts, max_tokens, err));
     MOEC_TRY_OUT(moec_sweep_create(&forward, windows, false, &sweep, err));
     MOEC_TRY_OUT(moec_activations_create(&forward, job->experts, &sweeping.activations, err));
+    if (job->finds_turnover)
+        MOEC_TRY_OUT(moec_activations_keep_up(sweeping.activations, MOEC_TURNOVER_TOKENS, err));
     MOEC_TRY_OUT(moec_alloc((void **)&sweeping.experts, (uint64_t)max_tokens * config->top_k,
                             sizeof *sweeping.experts, "routing of a batch", err));
     MOEC_TRY_OUT(moec_alloc((void **)&sweeping.weights, (uint64_t)max_tokens * config->top_k,
@@ -104,11 +106,13 @@ struct filling {
     const struct moec_progress *progress;
     struct moec_sparsity_table *table;
     double pass; /* multiply-adds of a pass over the windows */
+    bool finds_turnover;
+    uint64_t n_active[MOEC_SPARSITY_MAX_SHARES], n_turn[MOEC_SPARSITY_MAX_SHARES];
 };
 
 static void fill_layer(void *context, uint32_t ordinal, const struct moec_activations *activations)
 {
-    const struct filling *filling = context;
+    struct filling *filling = context;
     const struct moec_sparsity_table *table = filling->table;
     for (uint32_t e = 0; e < table->n_expert; e++) {
         const bool is_known = moec_activations_tokens(activations, e) >= MOEC_THRESHOLD_TOKENS;
@@ -118,7 +122,24 @@ static void fill_layer(void *context, uint32_t ordinal, const struct moec_activa
             thresholds[i] =
                 (float)(is_known ? moec_activations_quantile(activations, e, MOEC_PROJECTION_UP, q)
                                  : moec_activations_layer_quantile(activations, MOEC_PROJECTION_UP, q));
+            if (filling->finds_turnover)
+                moec_activations_count_turns(activations, e, thresholds[i], &filling->n_active[i],
+                                             &filling->n_turn[i]);
         }
+    }
+}
+
+/* Shares at which no kept token has an active neuron say nothing, as nothing said of all. */
+static void fill_turnover(const struct filling *filling)
+{
+    struct moec_neuron_turnover *turnover = &filling->table->turnover;
+    *turnover = (struct moec_neuron_turnover){0};
+    for (uint32_t i = 0; i < filling->table->n_share; i++) {
+        if (!filling->finds_turnover || filling->n_active[i] == 0)
+            continue;
+        turnover->shares[turnover->n_share] = filling->table->shares[i];
+        turnover->turnover[turnover->n_share++] =
+            (float)((double)filling->n_turn[i] / (double)filling->n_active[i]);
     }
 }
 
@@ -133,7 +154,7 @@ enum moec_status moec_thresholds_fill(const struct moec_thresholds_job *job,
                                       const struct moec_progress *progress, struct moec_sparsity_table *table,
                                       struct moec_error *err)
 {
-    struct filling filling = {.progress = progress, .table = table};
+    struct filling filling = {.progress = progress, .table = table, .finds_turnover = job->finds_turnover};
     struct moec_thresholds_job own = *job;
     uint64_t multiply_adds = 0;
     /* Counting computes gate and up a second time. */
@@ -143,5 +164,6 @@ enum moec_status moec_thresholds_fill(const struct moec_thresholds_job *job,
     own.context = &filling;
     MOEC_TRY(moec_thresholds_sweep(&own, &multiply_adds, err));
     table->n_token = moec_windows_token_count(job->windows);
+    fill_turnover(&filling);
     return MOEC_OK;
 }

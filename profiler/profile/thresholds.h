@@ -12,12 +12,16 @@
 /* Experts that were given fewer tokens take the thresholds of their layer. */
 #define MOEC_THRESHOLD_TOKENS 32
 
+/* Of each expert, whose up products are kept until its thresholds are known. */
+#define MOEC_TURNOVER_TOKENS 32
+
 struct moec_thresholds_job {
     const struct moec_model *model; /* all borrowed */
     struct moec_experts *experts;
     const struct moec_kernels *kernels;
     int n_threads; /* as moec_pool_make */
     const struct moec_windows *windows;
+    bool finds_turnover; /* of a table, where neurons are ordered */
     const uint16_t
         *gate_scales; /* (MoE layers, E, n_ff) BF16: the gate's activations count times these; NULL */
     /* All tokens have passed the MoE layer of this ordinal. */
@@ -31,8 +35,8 @@ struct moec_thresholds_job {
 MOEC_WARN_UNUSED enum moec_status moec_thresholds_sweep(const struct moec_thresholds_job *job,
                                                         uint64_t *multiply_adds, struct moec_error *err);
 
-/* Fills a table's thresholds of |up . x| and its n_token from a sweep; layer_done, worked and context of
- * `job` are not used. Progress is in shares of 1. */
+/* Fills a table's thresholds of |up . x|, its n_token and, where asked for, its turnover from a sweep;
+ * layer_done, worked and context of `job` are not used. Progress is in shares of 1. */
 MOEC_WARN_UNUSED enum moec_status moec_thresholds_fill(const struct moec_thresholds_job *job,
                                                        const struct moec_progress *progress,
                                                        struct moec_sparsity_table *table,

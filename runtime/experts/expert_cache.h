@@ -85,7 +85,8 @@ struct moec_record_sizes {
 struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, uint32_t copy);
 
 /* What reading experts in parts is expected to take where each token leaves out a share of an expert's
- * neurons, as if which ones were drawn by lot: of a record of level 0 that is not in memory, on average. */
+ * neurons: of a record of level 0 that is not in memory, on average. Which ones follows the turnover that the
+ * parts have (formats/model/neuron_turnover.h), and is drawn by lot where they have none. */
 struct moec_parts_estimate {
     double whole_bytes;
     double read_bytes; /* up, and units with what lies between those that are read together */

@@ -205,21 +205,26 @@ void moec_units_free(struct moec_expert_cache *cache)
 
 /* ---- whether it pays ---- */
 
-/* Of one record: a unit is needed with probability p, by lot; gaps of up to `most` units are read along. */
+/* Of one record. Its neurons are a chain of two states, of which an active one is followed by one that is not
+ * with the parts' turnover; so are its units, needed or not: q are not, and one that is not by another with
+ * probability `stays`. Gaps of up to `most` units are read along. */
 static void add_estimate(const struct moec_record_parts *parts, const struct moec_record_layout *layout,
                          uint64_t gap_bytes, double share, struct moec_parts_estimate *sum)
 {
     const uint32_t each = moec_parts_unit_neurons(parts, layout);
     const double n = moec_parts_unit_count(parts, layout), unit = (double)layout->pair_bytes / n;
-    const double q = pow(share, each), p = 1 - q, most = floor((double)gap_bytes / unit);
-    double along = 0, gap = 1; /* units in such gaps; q to the power of the gap */
+    const double most = floor((double)gap_bytes / unit);
+    const double wakes = /* of a neuron after one that is not active */
+        share > 0 ? fmin(1, (1 - share) * moec_neuron_turnover_at(&parts->turnover, share) / share) : 1;
+    const double stays = pow(1 - wakes, each), q = share * pow(1 - wakes, each - 1), ends = 1 - stays;
+    double along = 0, gap = 1; /* units in such gaps; `stays` to the power of the gap */
     for (double length = 1; length <= most && length < n; length++) {
-        gap *= q;
-        along += p * p * gap * length;
+        along += q * ends * ends * gap * length;
+        gap *= stays;
     }
     sum->whole_bytes += (double)layout->n_bytes;
-    sum->read_bytes += (double)layout->up_bytes + n * unit * (p + along);
-    sum->n_reads += 1 + fmax(1, n * p * gap * q);
+    sum->read_bytes += (double)layout->up_bytes + n * unit * (1 - q + along);
+    sum->n_reads += 1 + fmax(1, n * q * ends * gap);
 }
 
 struct moec_parts_estimate moec_parts_estimate_make(const struct moec_bundle *bundle,

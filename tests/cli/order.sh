@@ -53,11 +53,21 @@ perplexity "$work/exported"
 check "writes the order" "$value == $source"
 
 try 0 "thresholds and parts" "$moec" sparsify "$work/ordered.moec" --data "$text" --samples 48 --seq-len 32 --parts -q -o "$work/parts.moec"
-try 0 "run from storage" "$moec" run "$work/parts.moec" -p "Once upon" -n 8 --sparsity 0.9 --memory "$(mebibytes 30)" --mode cache --ignore-eos \
+try 0 "run from storage" "$moec" run "$work/parts.moec" -p "Once upon" -n 8 --sparsity 0.9 --memory "$(mebibytes 32)" --mode cache --ignore-eos \
     --emulate-storage 550MB/s,0us,0us
 cp "$work/stdout" "$work/words"
 try 0 "run from memory" "$moec" run "$work/parts.moec" -p "Once upon" -n 8 --sparsity 0.9 --ignore-eos
 if cmp -s "$work/stdout" "$work/words"; then pass "the same words"; else fail "the same words"; fi
+
+# What reading in parts is expected to take goes by how active neurons stood together, where they were put so.
+try 0 "inspect" "$moec" inspect "$work/parts.moec"
+says stdout 'as active neurons stood together on the thresholds. text' "estimates from what was measured"
+try 0 "inspect as JSON" "$moec" inspect "$work/parts.moec" --json
+says stdout '"turnover_measured": true' "says so too"
+try 0 "verify" "$moec" verify "$work/parts.moec"
+try 0 "parts of the checkpoint's order" "$moec" sparsify "$work/plain.moec" --data "$text" --samples 48 --seq-len 32 --parts -q -o "$work/plain-parts.moec"
+try 0 "inspect" "$moec" inspect "$work/plain-parts.moec"
+says stdout 'if neurons are active by lot' "estimates by lot"
 
 # What a compile had found is taken up, and another order's is not.
 try 0 "with a journal" compile --bits 4 --order-neurons --journal "$work/journal" -o "$work/kept.moec"

@@ -67,6 +67,7 @@ static void write_sparse(const struct sample *s, const char *from, const char *p
     plan.certificate = (struct moec_certificate){.present = true, .metric = "perplexity", .loss_high = 0.01};
     for (uint32_t i = 0; i < plan.n_layer * plan.n_expert * plan.n_scale; i++)
         plan.scales[i] = (uint16_t)(0x3f00 + i % 64);
+    table.turnover = (struct moec_neuron_turnover){2, {500, 900}, {0.25f, 0.5f}};
     assert_status(moec_bundle_put_sparsity(from, &table, &plan, true, path, &err), MOEC_OK, err);
     moec_sparsity_plan_release(&plan);
     moec_sparsity_table_release(&table);

@@ -421,6 +421,48 @@ static void test_expert_units__section_is_checked(void **state)
     place_close(place);
 }
 
+static void test_expert_units__section_may_have_a_turnover(void **state)
+{
+    (void)state;
+    struct place *place = place_open(64, 64);
+    struct moec_record_parts read;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    place->parts.turnover = (struct moec_neuron_turnover){2, {500, 900}, {0.25f, 1}};
+    assert_status(moec_record_parts_encode(&place->parts, &bytes, &n, &err), MOEC_OK, err);
+    assert_status(moec_record_parts_decode(bytes, n, place->bundle, &read, &err), MOEC_OK, err);
+    assert_int_equal(read.turnover.n_share, 2);
+    assert_int_equal(read.turnover.shares[1], 900);
+    assert_true(read.turnover.turnover[0] == 0.25f && read.turnover.turnover[1] == 1);
+    assert_true(fabs(moec_neuron_turnover_at(&read.turnover, 0.25) - 0.125) < 1e-6);
+    assert_true(fabs(moec_neuron_turnover_at(&read.turnover, 0.7) - 0.7 * (0.5 + (1 / 0.9 - 0.5) / 2)) <
+                1e-6);
+    assert_true(moec_neuron_turnover_at(&read.turnover, 0.95) == 1);
+    moec_record_parts_release(&read);
+    static const struct {
+        size_t from_end;
+        uint8_t value;
+    } wrong[] = {{20, 0}, {20, 3}, {20, 33}, {15, 0xff}, {7, 0}, {1, 0x40}, {1, 0xff}, {9, 0xbf}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint8_t *at = bytes + n - wrong[i].from_end;
+        const uint8_t kept = *at;
+        err = (struct moec_error){0};
+        *at = wrong[i].value;
+        assert_status(moec_record_parts_decode(bytes, n, place->bundle, &read, &err), MOEC_ERR_FORMAT, err);
+        assert_null(read.crc32c);
+        *at = kept;
+    }
+    for (size_t less = 1; less <= 20; less++) {
+        err = (struct moec_error){0};
+        assert_status(moec_record_parts_decode(bytes, n - less, place->bundle, &read, &err), MOEC_ERR_FORMAT,
+                      err);
+    }
+    free(bytes);
+    place->parts.turnover.n_share = 0;
+    place_close(place);
+}
+
 static void test_expert_units__estimate(void **state)
 {
     (void)state;
@@ -433,6 +475,31 @@ static void test_expert_units__estimate(void **state)
     const struct moec_parts_estimate most =
         moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0.95);
     assert_true(most.pays && most.read_bytes < none.read_bytes && most.n_reads > none.n_reads);
+    /* Active neurons that stand together lie in fewer ranges, of fewer bytes; by lot their turnover is the
+     * share. */
+    place->parts.turnover = (struct moec_neuron_turnover){1, {900}, {0.9f}};
+    const struct moec_parts_estimate by_lot =
+        moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0.95);
+    assert_true(fabs(by_lot.read_bytes - most.read_bytes) < 1e-3 &&
+                fabs(by_lot.n_reads - most.n_reads) < 1e-3);
+    place->parts.turnover.turnover[0] = 0.3f;
+    const struct moec_parts_estimate together =
+        moec_parts_estimate_make(place->bundle, &place->parts, &free_requests, 0.95);
+    assert_true(together.read_bytes < most.read_bytes && together.n_reads < most.n_reads);
+    /* So parts pay where they would not by lot. */
+    bool differs = false;
+    for (double share = 0.05; share < 1; share += 0.05)
+        for (uint64_t bandwidth = 1000000; bandwidth < 1000000000; bandwidth *= 2) {
+            const struct moec_emulation slow = {.bytes_per_second = bandwidth, .request_ns = 10000};
+            struct moec_record_parts plain = place->parts;
+            plain.turnover.n_share = 0;
+            const bool pays = moec_parts_estimate_make(place->bundle, &place->parts, &slow, share).pays;
+            const bool pays_by_lot = moec_parts_estimate_make(place->bundle, &plain, &slow, share).pays;
+            assert_true(pays || !pays_by_lot);
+            differs = differs || pays != pays_by_lot;
+        }
+    assert_true(differs);
+    place->parts.turnover.n_share = 0;
     /* Pairs are far smaller than what a request costs. */
     const struct moec_emulation real = {0};
     assert_false(moec_parts_estimate_make(place->bundle, &place->parts, &real, 0.5).pays);
@@ -449,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_expert_units__damage_is_named),
         cmocka_unit_test(test_expert_units__several_sessions),
         cmocka_unit_test(test_expert_units__section_is_checked),
+        cmocka_unit_test(test_expert_units__section_may_have_a_turnover),
         cmocka_unit_test(test_expert_units__estimate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -298,6 +298,10 @@ static void check_quantiles(uint8_t activation)
               err);
     struct moec_mlp mlp;
     double *means = calloc(n_ff, sizeof *means), *by_hand = calloc(n_ff, sizeof *by_hand);
+    const uint32_t n_kept = 7;
+    const float least = 0.3f;
+    uint64_t n_active = 0, n_turn = 0, active_by_hand = 0, turns_by_hand = 0;
+    float before = 0;
     float *scaled = calloc(N_TOK * n_ff, sizeof *scaled);
     uint16_t *scales = calloc(config->n_expert * n_ff, sizeof *scales);
     for (size_t i = 0; i < n_ff; i++)
@@ -310,6 +314,12 @@ static void check_quantiles(uint8_t activation)
         sorted[i] = (float)fabs(down_input(activation, gate, up));
         scaled[i] = (float)fabs(down_input(activation, gate, 1)) * (float)(1 + i % n_ff % 5);
         by_hand[i % n_ff] += fabs((double)up) / N_TOK;
+        /* Of the first tokens, which are all with expert 1. */
+        if (i < n_kept * n_ff && i % n_ff > 0 && fabsf(before) >= least) {
+            active_by_hand++;
+            turns_by_hand += fabsf(up) < least;
+        }
+        before = up;
     }
     experts->ops->release(experts, moec_expert_request_of(0, 1));
     check_sorted(activations, MOEC_PROJECTION_DOWN, sorted, N_TOK * n_ff);
@@ -318,8 +328,13 @@ static void check_quantiles(uint8_t activation)
         assert_true(fabs(means[i] - by_hand[i]) < 1e-6 * by_hand[i]);
     moec_activations_clear(activations);
     moec_activations_scale_gate(activations, scales);
+    assert_ok(moec_activations_keep_up(activations, n_kept, &err), err);
     assert_ok(moec_activations_add(activations, 0, N_TOK, input, chosen, weights, &err), err);
     check_sorted(activations, MOEC_PROJECTION_GATE, scaled, N_TOK * n_ff);
+    moec_activations_count_turns(activations, 1, least, &n_active, &n_turn);
+    assert_int_equal(n_active, active_by_hand);
+    assert_int_equal(n_turn, turns_by_hand);
+    assert_true(n_turn > 0 && n_turn < n_active);
     free(scales);
     free(scaled);
     free(by_hand);
