@@ -58,7 +58,8 @@ static const struct cli_option options[] = {
      "quantizers\tquantisers and group sizes: 15 b\n"
      "ranks\texperts dropped or replaced by rank: 4 x top-k\n"
      "sparsity\tsmallest activations set to zero: 16\n"
-     "all, none\t(default: none)\n"
+     "choices\tevery expert in the place of a token's last: half a pass x MoE layers x experts\n"
+     "all, none\tall but choices; none (default)\n"
      "With --show: print these studies of the profile, by name (rank/loss), by group (rank) or all; list "
      "prints the names.",
      CLI_RARE},
@@ -66,7 +67,7 @@ static const struct cli_option options[] = {
      "Also measure each projection of every expert alone, at up to three times the cost of the experts.",
      CLI_RARE},
     {"show-bits", 0, "BITS", "1|2|3|4|5|6|8",
-     "Bitwidth for --show and --heatmap: 1 to 6 or 8 (default: the lowest profiled).", CLI_RARE},
+     "Bitwidth for --show and --heatmap: 1, 2, 3, 4, 5, 6 or 8 (default: the lowest profiled).", CLI_RARE},
     {"color", 0, "WHEN", "auto|always|never", "Colour on the terminal: auto (default), always or never.",
      CLI_RARE},
     {"trust-profile", 0, NULL, NULL,

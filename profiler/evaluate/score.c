@@ -231,6 +231,11 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, const struct mo
     return MOEC_OK;
 }
 
+const double *moec_scorer_token_nll(const struct moec_scorer *scorer)
+{
+    return scorer->nll;
+}
+
 static enum moec_status sum_windows(const struct moec_scorer *scorer, double *nll, double *kl,
                                     struct moec_error *err)
 {

@@ -77,6 +77,10 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_run(struct moec_scorer *scorer,
                                                   const struct moec_progress *progress,
                                                   struct moec_error *err);
 
+/* NLL of each scored token (moec_windows_scored_count), window after window, as the last run left them.
+ * Borrowed. */
+const double *moec_scorer_token_nll(const struct moec_scorer *scorer);
+
 /* Looks at a run: at the inputs of dense products (all windows of a layer before the next layer's), and when
  * all windows have passed a layer; other than MOEC_OK stops. The head comes after the last layer. */
 struct moec_scorer_watch {

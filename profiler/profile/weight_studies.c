@@ -19,6 +19,7 @@ static const struct {
     [MOEC_WEIGHT_STUDY_QUANTIZERS] = {"quantizers", "quantizer", moec_quantizer_study_run},
     [MOEC_WEIGHT_STUDY_RANKS] = {"ranks", "rank", moec_rank_study_run},
     [MOEC_WEIGHT_STUDY_SPARSITY] = {"sparsity", "sparsity", moec_sparsity_study_run},
+    [MOEC_WEIGHT_STUDY_CHOICES] = {"choices", "choice", moec_choice_study_run},
     [MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS] = {"projections of single experts", "projection",
                                               moec_expert_projection_study_run},
 };
@@ -40,7 +41,7 @@ static bool is_word(const char *name, const char *word, size_t n)
 
 enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, struct moec_error *err)
 {
-    const uint32_t all = (1u << MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS) - 1;
+    const uint32_t all = (1u << MOEC_WEIGHT_STUDY_CHOICES) - 1; /* choices cost as much as all others */
     uint32_t found = 0;
     for (const char *word = list;; word++) {
         const size_t n = strcspn(word, ",");
@@ -54,7 +55,7 @@ enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, 
         if (set == 0 && !is_word("none", word, n))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "no study '%.*s', expected projections, layers, dense, quantizers, ranks, "
-                             "sparsity, all or none",
+                             "sparsity, choices, all or none",
                              (int)(n > 60 ? 60 : n), word);
         found |= set;
         word += n;
@@ -86,13 +87,14 @@ static double price_from(const struct price *price, uint32_t first_layer)
            price->pass;
 }
 
-static double price_of_layers(const struct price *price, double n_bits)
+/* n evaluations from each MoE layer on, behind those before it. */
+static double price_of_layers(const struct price *price, double n)
 {
     const uint32_t n_moe = moec_config_moe_count(price->config);
     const uint32_t last = moec_config_moe_layer(price->config, n_moe - 1);
     double cost = price_from(price, 0) - price_from(price, last);
     for (uint32_t s = 0; s < n_moe; s++)
-        cost += n_bits * price_from(price, moec_config_moe_layer(price->config, s));
+        cost += n * price_from(price, moec_config_moe_layer(price->config, s));
     return cost;
 }
 
@@ -131,6 +133,8 @@ double moec_weight_study_passes(enum moec_weight_study study, const struct moec_
         return (2.0 * k - 1 + 2.0 * n_replaced) * one;
     case MOEC_WEIGHT_STUDY_SPARSITY:
         return 1 + (double)(n_kind - MOEC_PROJECTION_COUNT) + n_kind * MOEC_STUDY_SPARSITY_LEVELS * one;
+    case MOEC_WEIGHT_STUDY_CHOICES:
+        return one + price_of_layers(&price, moec_config_choices(config));
     case MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS:
         return price_of_expert_projections(&price, options);
     case MOEC_WEIGHT_STUDY_COUNT:
@@ -149,6 +153,10 @@ uint64_t moec_weight_studies_bytes(const struct moec_profile *profile,
                 n_expert * MOEC_STUDY_SPARSITY_KINDS * MOEC_STUDY_SPARSITY_LEVELS *
                     sizeof(struct moec_mlp_filter) +
                 n_expert * profile->config.n_ff_expert * sizeof(uint16_t);
+    if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_CHOICES, options)) {
+        const uint64_t sums = 2 * (uint64_t)profile->n_window * options->seq_len_tokens * sizeof(double);
+        bytes = sums > bytes ? sums : bytes;
+    }
     if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS, options)) {
         const uint64_t sums = 2 * n_expert * MOEC_PROJECTION_COUNT * profile->n_bits *
                               profile->n_sensitivity_window * sizeof(double);
@@ -228,6 +236,8 @@ bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_pr
 static const char *reason_to_omit(const struct moec_config *config, enum moec_weight_study study)
 {
     const bool is_sparsity = study == MOEC_WEIGHT_STUDY_SPARSITY;
+    if (study == MOEC_WEIGHT_STUDY_CHOICES && config->top_k == moec_config_choices(config))
+        return "a token takes all experts";
     if (config->plain_mlp && (study == MOEC_WEIGHT_STUDY_PROJECTIONS || is_sparsity))
         return "it compares gate, up and down projection, and the experts of this model have no gate";
     if (is_sparsity && config->activation == MOEC_ACTIVATION_CLAMPED_GLU)

@@ -7,6 +7,7 @@
  *   dense        experts alone against all weights at each bitwidth (EdgeMoE, Fig. 6)
  *   quantizers   linear and HQQ, both schemes, group sizes, for the whole model at each bitwidth
  *   ranks        the expert at each rank dropped or replaced (cache-conditional experts, Fig. 2)
+ *   choices      every expert in the place of a token's last one (the same, Fig. 11)
  *   sparsity     small activations taken as zero (FloE, Fig. 3(a); CATS, CHESS)
  * and, as moec_profile_options.projections asks, one projection of one expert against the baseline. All add
  * studies to the profile (formats/profile/PROFILE.md) and count into its cost. */
@@ -22,6 +23,7 @@ enum moec_weight_study {
     MOEC_WEIGHT_STUDY_QUANTIZERS,
     MOEC_WEIGHT_STUDY_RANKS,
     MOEC_WEIGHT_STUDY_SPARSITY,
+    MOEC_WEIGHT_STUDY_CHOICES,
     MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS,
     MOEC_WEIGHT_STUDY_COUNT
 };
@@ -32,7 +34,8 @@ const char *moec_weight_study_name(enum moec_weight_study study);
 const char *moec_weight_study_group(enum moec_weight_study study);
 
 /* Reads "ranks,dense" (or the groups in a profile, "rank,dense"), "all" or "none" into a set of 1 << study;
- * --projections is no part of "all". Errors: MOEC_ERR_USAGE naming the word and those expected. */
+ * choices and --projections are no part of "all". Errors: MOEC_ERR_USAGE naming the word and those expected.
+ */
 MOEC_WARN_UNUSED enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies,
                                                             struct moec_error *err);
 

@@ -48,6 +48,7 @@ uint32_t moec_sparsity_study_kinds(const struct moec_profile_options *options);
 /* One function for each study: measures and adds. */
 typedef enum moec_status moec_weight_study_fn(struct moec_weight_run *run, struct moec_error *err);
 moec_weight_study_fn moec_projection_study_run, moec_expert_projection_study_run, moec_layer_study_run,
-    moec_dense_study_run, moec_quantizer_study_run, moec_rank_study_run, moec_sparsity_study_run;
+    moec_dense_study_run, moec_quantizer_study_run, moec_rank_study_run, moec_sparsity_study_run,
+    moec_choice_study_run;
 
 #endif

@@ -358,6 +358,71 @@ static void test_weight_studies__thresholds_are_quantiles(void **state)
         check_quantiles(activations[i]);
 }
 
+/* The token's best but for the last, and then the expert of the trial where it is not among them. */
+struct tried {
+    uint32_t layer, expert;
+};
+
+static void choose_tried(const void *context, const struct moec_scored_token *token, uint32_t *experts,
+                         bool *skips)
+{
+    const struct tried *tried = context;
+    float values[MOEC_MAX_TOP_K];
+    bool is_there = false;
+    (void)skips;
+    moec_choose_best(token, token->top_k, experts, values);
+    for (uint32_t rank = 0; rank < token->top_k; rank++)
+        is_there |= experts[rank] == tried->expert;
+    if (token->layer == tried->layer && !is_there)
+        experts[token->top_k - 1] = tried->expert;
+}
+
+static void test_weight_studies__choices_are_full_evaluations(void **state)
+{
+    (void)state;
+    struct profiled bare = profile_make("none", 1), made = profile_make("choices", 2);
+    const struct moec_profile *profile = &made.profile;
+    const double said = moec_weight_study_passes(MOEC_WEIGHT_STUDY_CHOICES, &profile->config, &made.options);
+    const double paid = profile->cost_passes - bare.profile.cost_passes;
+    assert_true(fabs(paid - said) < 0.05 * said);
+    struct bench bench;
+    bench_open(&bench, &made, 16);
+    MUST(moec_variants_assign_all(bench.variants, moec_variants_source_bits(bench.variants), &err));
+    MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
+    const uint64_t n = moec_windows_scored_count(&bench.windows);
+    const double *nll = moec_scorer_token_nll(bench.scorer);
+    double *original = calloc(n, sizeof *original), *least = calloc(n, sizeof *least), sum = 0, gain = 0;
+    memcpy(original, nll, n * sizeof *nll);
+    memcpy(least, nll, n * sizeof *nll);
+    for (uint64_t t = 0; t < n; t++)
+        sum += original[t];
+    for (uint32_t w = 0; w < bench.windows.n_window; w++)
+        sum -= bench.measure.nll[w];
+    assert_true(fabs(sum) < 1e-6); /* tokens are those of the windows */
+    const uint32_t s = 1;
+    for (uint32_t e = 0; e < profile->n_expert; e++) {
+        const struct tried tried = {profile->moe_layers[s], e};
+        const struct moec_choice choice = {choose_tried, &tried};
+        const struct moec_scorer_variation variation = {.choice = &choice};
+        MUST(moec_scorer_run_varied(bench.scorer, &variation, &bench.measure, NULL, &err));
+        for (uint64_t t = 0; t < n; t++)
+            least[t] = nll[t] < least[t] ? nll[t] : least[t];
+    }
+    uint64_t n_right = 0;
+    for (uint64_t t = 0; t < n; t++) {
+        n_right += least[t] == original[t];
+        gain += original[t] - least[t];
+    }
+    assert_true(n_right > 0 && n_right < n);
+    assert_true(study_of(&made, "choice/right")->values[s] == (double)n_right / (double)n);
+    assert_true(study_of(&made, "choice/gain")->values[s] == gain / (double)n);
+    free(original);
+    free(least);
+    bench_close(&bench);
+    profile_free(&made);
+    profile_free(&bare);
+}
+
 static void test_weight_studies__read_lists(void **state)
 {
     (void)state;
@@ -365,7 +430,9 @@ static void test_weight_studies__read_lists(void **state)
     MUST(moec_weight_studies_parse("ranks,layer", &studies, &err));
     assert_int_equal(studies, 1u << MOEC_WEIGHT_STUDY_RANKS | 1u << MOEC_WEIGHT_STUDY_LAYERS);
     MUST(moec_weight_studies_parse("all", &studies, &err));
-    assert_int_equal(studies, (1u << MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS) - 1);
+    assert_int_equal(studies, (1u << MOEC_WEIGHT_STUDY_CHOICES) - 1);
+    MUST(moec_weight_studies_parse("choices", &studies, &err));
+    assert_int_equal(studies, 1u << MOEC_WEIGHT_STUDY_CHOICES);
     MUST(moec_weight_studies_parse("none", &studies, &err));
     assert_int_equal(studies, 0);
     static const char *const wrong[] = {"", "ran", "ranks,", "all;none", "projections of single experts"};
@@ -381,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_weight_studies__are_full_evaluations),
         cmocka_unit_test(test_weight_studies__do_not_depend_on_threads_and_cost_what_was_said),
         cmocka_unit_test(test_weight_studies__projections_of_single_experts_are_full_evaluations),
+        cmocka_unit_test(test_weight_studies__choices_are_full_evaluations),
         cmocka_unit_test(test_weight_studies__thresholds_are_quantiles),
         cmocka_unit_test(test_weight_studies__read_lists),
     };

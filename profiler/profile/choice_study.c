@@ -1,0 +1,161 @@
+/* Whether the router's last expert is the best that a token could take (cache-conditional experts, appendix
+ * A, Fig. 11): in one MoE layer after the other, every expert is tried in the place of a token's last one,
+ * the experts before it and their order staying as they are, and the router is right where no other makes the
+ * token's own target likelier.
+ *
+ * An expert is tried for all tokens at once, so that a token's past has the same change in this layer. Where
+ * it is among the token's experts already, nothing changes. Layers that route by token have no such choice.
+ */
+#include "profiler/profile/weight_study.h"
+
+#include "formats/base/memory.h"
+#include "runtime/forward/forward.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct trial {
+    uint32_t layer, expert;
+};
+
+static void choose(const void *context, const struct moec_scored_token *token, uint32_t *experts, bool *skips)
+{
+    const struct trial *trial = context;
+    moec_choice_top_k.choose(NULL, token, experts, skips);
+    if (token->layer != trial->layer)
+        return;
+    for (uint32_t rank = 0; rank < token->top_k; rank++)
+        if (experts[rank] == trial->expert)
+            return;
+    experts[token->top_k - 1] = trial->expert;
+}
+
+struct choice_study {
+    struct moec_weight_run *run;
+    uint64_t n_token;         /* scored */
+    double *original, *least; /* (n_token): NLL, owned */
+    struct moec_states hidden;
+    uint32_t layer;       /* that `hidden` enters */
+    double *share, *gain; /* (MoE layers), owned */
+};
+
+/* The best of all experts for each token of layer `layer`, which is where hidden states are. */
+static enum moec_status try_all(struct choice_study *study, uint32_t s, struct moec_error *err)
+{
+    struct moec_profile_job *job = study->run->job;
+    const double *nll = moec_scorer_token_nll(job->scorer);
+    struct trial trial = {.layer = study->layer};
+    const struct moec_choice choice = {choose, &trial};
+    const struct moec_scorer_variation variation = {
+        .choice = &choice, .first_layer = study->layer, .hidden = &study->hidden};
+    uint64_t n_right = 0;
+    double gain = 0;
+    memcpy(study->least, study->original, study->n_token * sizeof *nll);
+    for (; trial.expert < moec_config_choices(job->config); trial.expert++) {
+        MOEC_TRY(moec_scorer_run_varied(job->scorer, &variation, &study->run->measure, &study->run->progress,
+                                        err));
+        moec_weight_run_ended(study->run);
+        for (uint64_t t = 0; t < study->n_token; t++)
+            study->least[t] = nll[t] < study->least[t] ? nll[t] : study->least[t];
+    }
+    for (uint64_t t = 0; t < study->n_token; t++) {
+        n_right += study->least[t] == study->original[t];
+        gain += study->original[t] - study->least[t];
+    }
+    study->share[s] = (double)n_right / (double)study->n_token;
+    study->gain[s] = gain / (double)study->n_token;
+    return MOEC_OK;
+}
+
+/* One layer: a unit of work. */
+static enum moec_status study_layer(struct choice_study *study, uint32_t s, struct moec_error *err)
+{
+    struct moec_profile_job *job = study->run->job;
+    const struct moec_unit_part parts[] = {{&study->share[s], sizeof(double)},
+                                           {&study->gain[s], sizeof(double)}};
+    const uint64_t before = moec_scorer_multiply_adds(job->scorer);
+    char key[MOEC_JOURNAL_MAX_KEY];
+    bool found = false;
+    (void)snprintf(key, sizeof key, "choice/%" PRIu32, s);
+    MOEC_TRY(moec_unit_find(job->units, key, parts, 2, &job->multiply_adds, &found, err));
+    if (found || job->model->layers[study->layer].router_table.rows > 0)
+        return MOEC_OK;
+    MOEC_TRY(try_all(study, s, err));
+    return moec_unit_keep(job->units, key, parts, 2, moec_scorer_multiply_adds(job->scorer) - before, err);
+}
+
+static enum moec_status study_layers(struct choice_study *study, struct moec_error *err)
+{
+    static const struct moec_scorer_variation none = {0};
+    struct moec_weight_run *run = study->run;
+    struct moec_profile_job *job = run->job;
+    MOEC_TRY(moec_scorer_run_varied(job->scorer, &none, &run->measure, &run->progress, err));
+    moec_weight_run_ended(run);
+    memcpy(study->original, moec_scorer_token_nll(job->scorer), study->n_token * sizeof(double));
+    MOEC_TRY(moec_scorer_embed(job->scorer, &study->hidden, err));
+    for (uint32_t s = 0; s < job->profile->n_moe_layer; s++) {
+        for (; study->layer < job->profile->moe_layers[s]; study->layer++) {
+            MOEC_TRY(moec_scorer_layer(job->scorer, study->layer, &study->hidden, &run->progress, err));
+            moec_weight_run_ended(run);
+        }
+        MOEC_TRY(study_layer(study, s, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status add_studies(const struct choice_study *study, struct moec_error *err)
+{
+    struct moec_profile *profile = study->run->job->profile;
+    const struct moec_study_axis layer = {.name = "moe_layer", .n = profile->n_moe_layer};
+    const struct moec_study studies[] = {
+        {.name = "choice/right",
+         .description =
+             "share of scored tokens for which no other expert in the place of the last one in this "
+             "layer makes the target likelier",
+         .source = "cache-conditional experts, Fig. 11",
+         .n_axis = 1,
+         .axes = {layer},
+         .values = study->share},
+        {.name = "choice/gain",
+         .units = "nat",
+         .description =
+             "NLL that the best expert in the place of the last one saves, mean over scored tokens; "
+             "known only behind the token",
+         .source = "cache-conditional experts, appendix A",
+         .n_axis = 1,
+         .axes = {layer},
+         .values = study->gain},
+    };
+    for (size_t i = 0; i < sizeof studies / sizeof *studies; i++)
+        MOEC_TRY(moec_profile_add_study(profile, &studies[i], NULL, err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_choice_study_run(struct moec_weight_run *run, struct moec_error *err)
+{
+    static const char what[] = "a study of choices";
+    enum moec_status status = MOEC_OK;
+    struct moec_profile_job *job = run->job;
+    const uint32_t n_layer = job->profile->n_moe_layer;
+    struct choice_study study = {.run = run, .n_token = moec_windows_scored_count(&job->windows)};
+    MOEC_TRY_OUT(moec_alloc((void **)&study.original, study.n_token, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&study.least, study.n_token, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&study.share, n_layer, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&study.gain, n_layer, sizeof(double), what, err));
+    for (uint32_t s = 0; s < n_layer; s++)
+        study.share[s] = study.gain[s] = NAN;
+    MOEC_TRY_OUT(moec_states_create(job->windows.work, moec_windows_state_count(&job->windows),
+                                    moec_forward_stride(job->config), "hidden states of the windows",
+                                    &study.hidden, err));
+    MOEC_TRY_OUT(study_layers(&study, err));
+    status = add_studies(&study, err);
+out:
+    moec_states_release(&study.hidden);
+    free(study.original);
+    free(study.least);
+    free(study.share);
+    free(study.gain);
+    return status;
+}
