@@ -40,13 +40,16 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
     const struct moec_certificate *certificate = &plan->certificate;
     const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
     cli_print_left_out(plan);
+    cli_print(stdout, "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, ",
+              100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
+    if (certificate->n_sequence > 0)
+        cli_print(stdout, "asked for at most %.3f%%\n", 100 * certificate->target);
+    else
+        cli_print(stdout, "measured: promised is the loss with decisions\n");
     cli_print(stdout,
-              "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, asked for at most "
-              "%.3f%%\n"
               "             with all neurons %.3f%% (%.3f%% to %.3f%%); %" PRIu32 " windows of '%s'\n",
-              100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
-              100 * certificate->target, 100 * plan->plain_loss, 100 * plan->plain_low,
-              100 * plan->plain_high, certificate->n_window, certificate->data_name);
+              100 * plan->plain_loss, 100 * plan->plain_low, 100 * plan->plain_high, certificate->n_window,
+              certificate->data_name);
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
         cli_print(stdout, "             in %s arithmetic\n", moec_arithmetic_name(arithmetic));
 }

@@ -237,7 +237,7 @@ static void print_sparsity(const struct moec_bundle *bundle, const struct additi
 {
     if (additions->plan.n_layer + additions->parts.n_layer == 0)
         return;
-    cli_print(stdout, "\nSparsity (moec sparsify)\n");
+    cli_print(stdout, "\nSparsity (moec sparsify, moec tune)\n");
     if (additions->plan.n_layer > 0)
         cli_print_plan(&additions->plan);
     if (additions->parts.n_layer > 0)

@@ -104,13 +104,12 @@ enum moec_status moec_trial_measure(struct moec_trial *trial, struct moec_loss *
 
 /* ---- the certificate ---- */
 
-/* As compile's: bundles with the same one were certified on the same windows. */
-static void digest_part(const struct moec_trial *trial, uint8_t digest[static MOEC_SHA256_BYTES])
+void moec_trial_digest_windows(const uint8_t data_digest[static MOEC_SHA256_BYTES],
+                               const struct moec_windows *windows, uint8_t digest[static MOEC_SHA256_BYTES])
 {
-    const struct moec_windows *windows = &trial->windows;
     struct moec_sha256 sha;
     moec_sha256_init(&sha);
-    moec_sha256_update(&sha, trial->inputs->data_digest, MOEC_SHA256_BYTES);
+    moec_sha256_update(&sha, data_digest, MOEC_SHA256_BYTES);
     moec_sha256_update_u64(&sha, windows->seq_len_tokens);
     for (uint32_t w = 0; w < windows->n_window; w++)
         moec_sha256_update_u64(&sha, windows->index[w]);
@@ -142,7 +141,7 @@ void moec_trial_certify(const struct moec_trial *trial, const struct moec_loss *
     (void)snprintf(certificate->data_name, sizeof certificate->data_name, "%s", trial->inputs->data_name);
     (void)snprintf(certificate->arithmetic, sizeof certificate->arithmetic, "%s",
                    moec_arithmetic_certificate_name(trial->options->arithmetic));
-    digest_part(trial, certificate->part_digest);
+    moec_trial_digest_windows(trial->inputs->data_digest, &trial->windows, certificate->part_digest);
 }
 
 static void say_test(const struct moec_trial *trial, const struct moec_trial_sequence *sequence, uint32_t i,

@@ -11,6 +11,11 @@
 #include "profiler/evaluate/source.h"
 #include "runtime/kernels/arithmetic.h"
 
+/* SHA-256 of the data's and of which of its windows these are: bundles whose certificates have the same one
+ * were certified on the same windows. */
+void moec_trial_digest_windows(const uint8_t data_digest[static MOEC_SHA256_BYTES],
+                               const struct moec_windows *windows, uint8_t digest[static MOEC_SHA256_BYTES]);
+
 struct moec_trial_inputs {
     const struct moec_source *bundle; /* serves low copies where they are searched with (serve_low) */
     const struct moec_source *original;

@@ -1,4 +1,5 @@
 #include "compiler/certify/sequence.h"
+#include "compiler/certify/trial.h"
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/printable.h"
 
@@ -99,25 +100,15 @@ static enum moec_status test_all(struct moec_compile_run *run, struct moec_compi
 
 /* ---- the part, and who used it before ---- */
 
-/* SHA-256 of the data's and of which windows or rows of it certify. */
-static void digest_part(const struct moec_compile_run *run, uint8_t digest[static MOEC_SHA256_BYTES])
+static void digest_rows(const struct moec_row_metric *metric, uint8_t digest[static MOEC_SHA256_BYTES])
 {
-    const struct moec_profile *profile = run->profile;
     struct moec_sha256 sha;
+    uint32_t n = 0;
+    const uint64_t *rows = moec_row_metric_chosen(metric, MOEC_PART_CERTIFICATE, &n);
     moec_sha256_init(&sha);
-    if (run->rows != NULL) {
-        uint32_t n = 0;
-        const uint64_t *rows = moec_row_metric_chosen(run->rows, MOEC_PART_CERTIFICATE, &n);
-        moec_sha256_update(&sha, moec_row_metric_rows(run->rows)->digest, MOEC_SHA256_BYTES);
-        for (uint32_t i = 0; i < n; i++)
-            moec_sha256_update_u64(&sha, rows[i]);
-    } else {
-        moec_sha256_update(&sha, profile->data_digest, MOEC_SHA256_BYTES);
-        moec_sha256_update_u64(&sha, profile->seq_len_tokens);
-        for (uint32_t w = 0; w < profile->n_window; w++)
-            if (moec_part_has(MOEC_PART_CERTIFICATE, profile->window_part, w))
-                moec_sha256_update_u64(&sha, profile->window_index[w]);
-    }
+    moec_sha256_update(&sha, moec_row_metric_rows(metric)->digest, MOEC_SHA256_BYTES);
+    for (uint32_t i = 0; i < n; i++)
+        moec_sha256_update_u64(&sha, rows[i]);
     moec_sha256_finish(&sha, digest);
 }
 
@@ -218,10 +209,14 @@ enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_
     struct moec_loss passed = {0}, failed = {0};
     uint32_t n_passed = 0;
     enum moec_status status = MOEC_OK;
-    digest_part(run, run->report->certificate.part_digest);
+    uint8_t *digest = run->report->certificate.part_digest;
+    MOEC_TRY_OUT(moec_compile_part_open(run, MOEC_PART_CERTIFICATE, &part, err));
+    if (run->rows != NULL)
+        digest_rows(run->rows, digest);
+    else
+        moec_trial_digest_windows(run->profile->data_digest, &part.windows, digest);
     if (!isnan(run->options->max_loss))
         count_reuses(run);
-    MOEC_TRY_OUT(moec_compile_part_open(run, MOEC_PART_CERTIFICATE, &part, err));
     MOEC_TRY_OUT(test_all(run, &part, &n_passed, &passed, &failed, err));
     if (n_passed > 0) {
         choose(run, n_passed - 1, &passed);

@@ -18,11 +18,12 @@ _Static_assert(sizeof ranks == sizeof priors, "one walk serves both");
 static const uint32_t prompt_shares[] = {32, 63, 125, 188, 250, 375, 500, 750, 1000};
 #define N_PROMPT_SHARE (sizeof prompt_shares / sizeof *prompt_shares)
 /* Of the bytes of gate and down that a plan leaves out. */
-static const uint32_t left_out[] = {150, 300, 450, 550, 650, 750, 850, 920};
+static const uint32_t left_out[] = {300, 450, 550, 600, 650, 700, 750, 800, 850, 920};
 #define N_LEFT_OUT (sizeof left_out / sizeof *left_out)
-/* With a plan only routes are measured that are expected to spend so much of the target: milder ones read
- * more than the same routes with a stronger plan. */
-#define WORTH_SPENT 0.5
+/* With a route the strongest plans are measured that are expected to keep the loss within these shares of the
+ * target: milder ones read more. */
+static const double plan_goals[] = {1, 0.75};
+#define N_PLAN_GOAL (sizeof plan_goals / sizeof *plan_goals)
 /* Settings that shares are tried with: none, and some of the front. */
 #define N_BASE (1 + MOEC_MAX_SEQUENCE)
 /* Of a draft, and in all. */
@@ -217,51 +218,74 @@ static enum moec_status walk_prompt_shares(struct tune *tune, uint32_t first, st
     return MOEC_OK;
 }
 
-/* Routes with a plan that alone loses `planned`. What each loses without one stands among the candidates from
- * `first` on, by rising strength. */
-static enum moec_status walk_routes(struct tune *tune, uint32_t first, uint32_t share, double planned,
-                                    struct moec_error *err)
+/* Plans that alone are within the target: places in candidates, from mild to strong. */
+struct plans {
+    uint32_t places[N_LEFT_OUT + 1];
+    size_t n;
+};
+
+static enum moec_status try_plan(struct tune *tune, uint32_t share, struct plans *plans, bool *is_spent,
+                                 struct moec_error *err)
 {
-    struct moec_tune_report *report = tune->report;
-    const double target = tune->options->trial.max_loss, plain = report->plain[tune->draft].search.loss;
-    size_t n_prior = 0;
-    const uint32_t *strengths = strengths_of(tune, &n_prior);
-    bool is_spent = false;
-    for (size_t p = 1; p < n_prior && first + p - 1 < report->n_candidate && !is_spent; p++) {
-        const struct moec_tune_candidate *alone = &report->candidates[first + p - 1];
-        if (planned + alone->search.loss - plain >= WORTH_SPENT * target) {
-            const struct moec_decision_settings settings = settings_of(tune, strengths[p], 0);
-            MOEC_TRY(try_next(tune, &settings, share, &is_spent, err));
-        }
-        is_spent = is_spent || alone->search.loss > target;
-    }
+    const struct moec_decision_settings alone = settings_of(tune, 0, 0);
+    MOEC_TRY(try_next(tune, &alone, share, is_spent, err));
+    if (!*is_spent)
+        plans->places[plans->n++] = tune->report->n_candidate - 1;
     return MOEC_OK;
 }
 
-/* Plans from mild to strong, each alone and with routes, until one alone is beyond the target; then one half
- * way back. */
-static enum moec_status walk_left_out(struct tune *tune, uint32_t first, struct moec_error *err)
+/* Plans alone, until one is beyond the target; then one half way back. */
+static enum moec_status walk_plans(struct tune *tune, struct plans *plans, struct moec_error *err)
 {
-    const struct moec_tune_report *report = tune->report;
-    const struct moec_decision_settings alone = settings_of(tune, 0, 0);
     bool is_spent = false;
     uint32_t share = 0, before = 0;
     for (size_t s = 0; s < N_LEFT_OUT && !is_spent; s++) {
         before = share;
         share = left_out[s];
         expect(tune, 3 * (N_LEFT_OUT - s));
-        MOEC_TRY(try_next(tune, &alone, share, &is_spent, err));
-        if (!is_spent)
-            MOEC_TRY(walk_routes(tune, first, share, report->candidates[report->n_candidate - 1].search.loss,
-                                 err));
+        MOEC_TRY(try_plan(tune, share, plans, &is_spent, err));
     }
-    if (!is_spent)
-        return MOEC_OK;
-    share = (before + share) / 2;
-    MOEC_TRY(try_next(tune, &alone, share, &is_spent, err));
-    if (is_spent)
-        return MOEC_OK;
-    return walk_routes(tune, first, share, report->candidates[report->n_candidate - 1].search.loss, err);
+    return is_spent ? try_plan(tune, (before + share) / 2, plans, &is_spent, err) : MOEC_OK;
+}
+
+/* The strongest plan that is expected to keep a route's loss, `added` to its own, within `most`. */
+static const struct moec_tune_candidate *strongest(const struct moec_tune_report *report,
+                                                   const struct plans *plans, double added, double most)
+{
+    for (size_t i = plans->n; i-- > 0;)
+        if (report->candidates[plans->places[i]].search.loss + added <= most)
+            return &report->candidates[plans->places[i]];
+    return NULL;
+}
+
+/* Plans, and routes with them. What each route loses without one stands among the candidates from `first` on,
+ * by rising strength. */
+static enum moec_status walk_left_out(struct tune *tune, uint32_t first, struct moec_error *err)
+{
+    struct moec_tune_report *report = tune->report;
+    const double target = tune->options->trial.max_loss, plain = report->plain[tune->draft].search.loss;
+    const uint32_t end = report->n_candidate;
+    struct plans plans = {.n = 0};
+    size_t n_prior = 0;
+    const uint32_t *strengths = strengths_of(tune, &n_prior);
+    bool is_spent = false;
+    MOEC_TRY(walk_plans(tune, &plans, err));
+    for (size_t p = 1; p < n_prior && first + p - 1 < end; p++) {
+        const struct moec_tune_candidate *route = &report->candidates[first + p - 1];
+        const struct moec_decision_settings settings = settings_of(tune, strengths[p], 0);
+        uint32_t before = 0;
+        if (route->search.loss > target)
+            break;
+        expect(tune, N_PLAN_GOAL * (n_prior - p));
+        for (size_t g = 0; g < N_PLAN_GOAL; g++) {
+            const struct moec_tune_candidate *plan =
+                strongest(report, &plans, route->search.loss - plain, plan_goals[g] * target);
+            if (plan != NULL && plan->share != before)
+                MOEC_TRY(try_next(tune, &settings, plan->share, &is_spent, err));
+            before = plan != NULL ? plan->share : before;
+        }
+    }
+    return MOEC_OK;
 }
 
 /* ---- a draft ---- */

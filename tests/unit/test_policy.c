@@ -99,6 +99,8 @@ static struct moec_policy_answer last_answer;
 
 /* Windows of the select part. */
 static uint32_t n_select = 8;
+/* Of what tokens read; 0: bundles are compared. */
+static double pair_share;
 
 /* Runs a policy whose function has this body; `uniform(bits)` makes an assignment. */
 static struct outcome run_policy(const char *body)
@@ -121,6 +123,7 @@ static struct outcome run_policy(const char *body)
         .config = &profile.config,
         .profile = &profile,
         .max_loss = 0.02,
+        .pair_share = pair_share,
         .n_part_window = {[MOEC_PART_SEARCH] = 16, [MOEC_PART_SELECT] = n_select},
         .max_evaluations = 5,
         .limits = moec_guest_limits_default,
@@ -153,6 +156,17 @@ static void test_policy__takes_a_whole_assignment(void **state)
     static const uint8_t expected[] = {4, 4, 4, 4, 4, 4, 8, 4};
     for (size_t i = 0; i < sizeof expected; i++)
         assert_true(moec_variant_equal(outcome.experts[i], moec_variant_uniform(expected[i])));
+}
+
+static void test_policy__is_told_what_tokens_read(void **state)
+{
+    (void)state;
+    struct outcome outcome = run_policy("assert(moec.pair_share == nil) return uniform(4)");
+    assert_ok(outcome.status, outcome.err);
+    pair_share = 0.5;
+    outcome = run_policy("assert(moec.pair_share == 0.5) return uniform(4)");
+    pair_share = 0;
+    assert_ok(outcome.status, outcome.err);
 }
 
 static void test_policy__takes_bits_for_each_projection(void **state)
@@ -346,6 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_policy__takes_a_whole_assignment),
+        cmocka_unit_test(test_policy__is_told_what_tokens_read),
         cmocka_unit_test(test_policy__takes_bits_for_each_projection),
         cmocka_unit_test(test_policy__refuses_what_is_no_assignment),
         cmocka_unit_test(test_policy__measures_an_assignment_once),
