@@ -139,6 +139,8 @@ enum moec_status cli_read_bench_options(const struct cli_args *args, struct cli_
     if (cli_has(args, "cpu"))
         bench->cpu = cli_text(args, "cpu");
     bench->arithmetic = cli_text(args, "arithmetic");
+    if (bench->device == NULL)
+        MOEC_TRY(cli_use_arithmetic(NULL, cli_arithmetic(args, NULL), err));
     bench->kv = cli_text(args, "kv");
     return moec_kernels_find(bench->cpu, &kernels, err);
 }

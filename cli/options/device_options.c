@@ -46,10 +46,10 @@ enum moec_status cli_use_arithmetic(struct moec_gpu_place *place, enum moec_arit
         return moec_gpu_place_take_arithmetic(place, arithmetic, err);
     if (arithmetic != MOEC_ARITHMETIC_BF16)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "the arithmetic 'bf16', which is asked for or certified, is that of a GPU's tensor "
-                     "cores: give --device cuda, or choose another "
-                     "with --arithmetic");
+    return moec_fail(
+        err, MOEC_ERR_UNSUPPORTED,
+        "the arithmetic 'bf16' is computed by a GPU's tensor cores alone, and no device is given: "
+        "give --device cuda, or choose --arithmetic canonical or int8");
 }
 
 enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,

@@ -127,19 +127,28 @@ static enum moec_status check_folder(const char *option, const char *path, struc
 }
 
 /* A profile named p.pdf is a mistake, and so is whatever else ends like another kind of file. The option's
- * placeholder has the ending of its own kind; without one any name will do. */
+ * placeholder has the ending of its own kind; without one any name will do, but for a folder that of a file.
+ */
 static enum moec_status check_ending(const struct cli_option *option, const char *path,
                                      struct moec_error *err)
 {
     static const char *const endings[] = {".h5",  ".moec", ".html", ".json", ".pdf",         ".png",
                                           ".svg", ".csv",  ".lua",  ".txt",  ".safetensors", ".gguf"};
     const char *own = strrchr(option->argument, '.');
-    if (own == NULL || ends_with(path, own))
+    const bool is_folder = strcmp(option->argument, "FOLDER") == 0;
+    if ((own == NULL && !is_folder) || (own != NULL && ends_with(path, own)))
         return MOEC_OK;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_with(path, endings[i]))
-            return moec_fail(err, MOEC_ERR_USAGE, "--%s writes %s, but '%s' ends with %s: name it *%s",
-                             option->name, option->argument, path, endings[i], own);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        if (!ends_with(path, endings[i]))
+            continue;
+        if (is_folder)
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "--%s writes a folder, but '%s' ends with %s as a file does: choose another name",
+                option->name, path, endings[i]);
+        return moec_fail(err, MOEC_ERR_USAGE, "--%s writes %s, but '%s' ends with %s: name it *%s",
+                         option->name, option->argument, path, endings[i], own);
+    }
     return MOEC_OK;
 }
 

@@ -445,7 +445,8 @@ static void print_result(const struct tune_job *job)
     while (n_passed < certificate->n_sequence &&
            certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
         n_passed++;
-    cli_print(stdout, "wrote '%s', which decides by %s; %" PRIu32 " measurements\n", job->output,
+    cli_print(stdout, "wrote '%s', %s %s; %" PRIu32 " measurements\n", job->output,
+              has_decisions ? "which decides by" : "whose plan has",
               moec_tune_name(&report->winner.settings, report->winner.share, name),
               report->n_candidate + (job->is_checkpoint ? job->drafts.n : 1));
     if (report->plan.n_layer > 0 && has_decisions)

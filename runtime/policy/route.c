@@ -179,8 +179,8 @@ enum moec_status moec_route_know_ranges(struct moec_route *route, const struct m
         return MOEC_OK;
     if (!is_of_model(paths, config) || paths->ranges == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' does not know the ranges of its routers: compile it with a profile, or take "
-                         "cache-prior:%g:running",
+                         "'%s' does not hold the calibrated ranges of its routers: take a bundle that was "
+                         "compiled with data or a profile, or cache-prior:%g:running",
                          path, (double)route->share);
     route->ranges = paths->ranges;
     return MOEC_OK;

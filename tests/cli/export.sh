@@ -48,6 +48,8 @@ try 1 "an existing folder is refused" "$moec" export "$work/m.moec" -o "$work/fo
 says stderr "'$work/folder': it exists" "and named"
 try 2 "a copy that is not there is refused" "$moec" export "$work/m.moec" --copy 4 -o "$work/none"
 says stderr "no copy at 4 bits, only at 2" "naming what is there"
+try 2 "the name of a file for the folder" "$moec" export "$work/m.moec" -o "$work/m.gguf"
+says stderr "writes a folder, but '$work/m.gguf' ends with .gguf as a file does: choose another name" "is refused"
 try 2 "without a name" "$moec" export "$work/m.moec"
 says stderr "-o FOLDER" "says which option is missing"
 try 1 "something else than a bundle" "$moec" export "$data" -o "$work/none"

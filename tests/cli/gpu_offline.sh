@@ -135,7 +135,7 @@ for verb in "eval $tiny --samples 4" "compile $tiny --samples 48 --max-loss 20% 
     "sparsify $work/found.moec --samples 48 --reference $tiny --max-loss 40% -o $work/no.moec"; do
     # shellcheck disable=SC2086 # words
     try 1 "${verb%% *} in bf16 without a device" "$moec" $verb "$@" --arithmetic bf16
-    says stderr "tensor cores: give --device cuda" "is refused"
+    says stderr "tensor cores alone, and no device is given: give --device cuda" "is refused"
 done
 try 1 "bf16 on an older device" env MOEC_STANDIN_CAPABILITY=75 "$there" eval "$tiny" "$@" --samples 4 --device cuda --arithmetic bf16
 says stderr "compute capability 7.5, the arithmetic 'bf16' needs 8.0" "is refused with the reason"
