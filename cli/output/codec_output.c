@@ -46,8 +46,8 @@ void cli_print_codecs(const struct moec_bundle *bundle)
     char name[40];
     for (uint32_t i = 0; i < uses.n_number; i++) {
         const struct moec_codec codec = bundle->codecs[uses.numbers[i]];
-        cli_print(stdout, "  %2" PRIu32 " bits: %s:", moec_codec_code_bits(codec),
-                  moec_codec_name(codec, name));
+        cli_print(stdout, "  %2" PRIu32 " bit%s %s:", moec_codec_code_bits(codec),
+                  moec_codec_code_bits(codec) == 1 ? ": " : "s:", moec_codec_name(codec, name));
         for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++)
             cli_print(stdout, "%s %s %" PRIu32, p == first_projection(bundle) ? "" : ",", projections[p],
                       uses.of[uses.numbers[i]][p]);

@@ -202,9 +202,10 @@ static enum moec_status print_choices(const struct profile_job *job, struct moec
     cli_print(stdout, "\nquantizer:");
     for (uint64_t i = 0; i < study->axes[1].n; i++) {
         const uint32_t bits = (uint32_t)moec_study_axis_value(&study->axes[1], i);
-        cli_print(stdout, "%s %s %s at %" PRIu32 " bits", i > 0 ? "," : "",
+        cli_print(stdout, "%s %s %s at %" PRIu32 " bit%s", i > 0 ? "," : "",
                   moec_quantizer_name((enum moec_quantizer)profile->choices[bits].quantizer),
-                  moec_scheme_name((enum moec_scheme)profile->choices[bits].scheme), bits);
+                  moec_scheme_name((enum moec_scheme)profile->choices[bits].scheme), bits,
+                  bits == 1 ? "" : "s");
     }
     cli_print(stdout, "\n\n");
     return MOEC_OK;
@@ -237,13 +238,15 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     print_parts(profile);
     cli_print(stdout,
               "baseline, all experts at %" PRIu32
-              " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
-              profile->baseline_bits, 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
+              " bit%s: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
+              profile->baseline_bits, profile->baseline_bits == 1 ? "" : "s", 100 * loss.loss, 100 * loss.low,
+              100 * loss.high, loss.mean_kl);
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         MOEC_TRY(loss_of(profile, &profile->uniform[u], &loss, err));
         cli_print(stdout,
-                  "all experts at %2" PRIu32 " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
-                  profile->uniform_bits[u], 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
+                  "all experts at %2" PRIu32 " bit%s: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
+                  profile->uniform_bits[u], profile->uniform_bits[u] == 1 ? "" : "s", 100 * loss.loss,
+                  100 * loss.low, 100 * loss.high, loss.mean_kl);
     }
     print_unreached(profile);
     cli_print(stdout, "sensitivity: %s (%s)\n",

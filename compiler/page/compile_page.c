@@ -201,7 +201,8 @@ static void put_points(FILE *stream, const struct moec_search_trace *trace)
         moec_html_row_heading(stream, text);
         cell(stream, "%s%s", parts[point->part], point->is_extra ? ", for comparison" : "");
         if (point->uniform_bits > 0)
-            cell(stream, "all at %" PRIu32 " bits", point->uniform_bits);
+            cell(stream, "all at %" PRIu32 " bit%s", point->uniform_bits,
+                 point->uniform_bits == 1 ? "" : "s");
         else
             cell(stream, point->is_alike ? "all alike" : "mixed");
         if (point->dense_bits > 0)

@@ -315,9 +315,9 @@ static void describe_target(const struct moec_verdict_target *target, struct moe
     else
         moec_paragraph_add(
             paragraphs,
-            "experts take %.4g MB at uniform %" PRIu32 " bits and %.4g MB at mixed bits (%s%.1f%%)",
-            (double)target->uniform_bytes / 1e6, target->uniform_bits, (double)target->mixed_bytes / 1e6,
-            target->saving >= 0 ? "-" : "+", 100 * fabs(target->saving));
+            "experts take %.4g MB at uniform %" PRIu32 " bit%s and %.4g MB at mixed bits (%s%.1f%%)",
+            (double)target->uniform_bytes / 1e6, target->uniform_bits, target->uniform_bits == 1 ? "" : "s",
+            (double)target->mixed_bytes / 1e6, target->saving >= 0 ? "-" : "+", 100 * fabs(target->saving));
     if (target->is_measured)
         moec_paragraph_add(paragraphs, ", measured to lose %.2f%% (at most %.2f%%)", 100 * target->loss,
                            100 * target->loss_high);
@@ -336,7 +336,7 @@ static void describe_spread(const struct moec_verdict *verdict, struct moec_para
     moec_paragraph_begin(paragraphs, "Spread:");
     for (uint32_t b = 0; b < verdict->n_bits; b++) {
         const struct moec_verdict_bits *bits = &verdict->bits[b];
-        moec_paragraph_add(paragraphs, " At %" PRIu32 " bits ", bits->bits);
+        moec_paragraph_add(paragraphs, " At %" PRIu32 " bit%s ", bits->bits, bits->bits == 1 ? "" : "s");
         if (isnan(bits->ratio))
             moec_paragraph_add(paragraphs,
                                "the tenth of experts that change least do not change the output "
@@ -371,11 +371,11 @@ static void describe_noise(const struct moec_verdict *verdict, struct moec_parag
     for (uint32_t b = 0; b < verdict->n_bits; b++) {
         const struct moec_verdict_bits *bits = &verdict->bits[b];
         moec_paragraph_add(paragraphs,
-                           "%s at %" PRIu32 " bits %" PRIu32 " of %" PRIu32
+                           "%s at %" PRIu32 " bit%s %" PRIu32 " of %" PRIu32
                            " experts lose more than noise, %" PRIu32 " gain, %" PRIu32
                            " are undecided (half of the intervals are wider than +-%.2g%%)",
-                           b > 0 ? ";" : "", bits->bits, bits->n_worse, verdict->n_reached, bits->n_better,
-                           bits->n_unclear, 100 * bits->noise);
+                           b > 0 ? ";" : "", bits->bits, bits->bits == 1 ? "" : "s", bits->n_worse,
+                           verdict->n_reached, bits->n_better, bits->n_unclear, 100 * bits->noise);
     }
     moec_paragraph_add(paragraphs, ". Intervals have one-sided 95%% ends, paired by window.");
 }
@@ -392,10 +392,10 @@ static void describe_additivity(const struct moec_verdict *verdict, struct moec_
         begun = true;
         moec_paragraph_add(paragraphs,
                            " All experts at %" PRIu32
-                           " bits together change KL by %.3g nats a token, the sum of "
+                           " bit%s together change KL by %.3g nats a token, the sum of "
                            "single experts by %.3g: %.2f times (loss %.3g%% and %.3g%%)",
-                           bits->bits, bits->joint_kl, bits->sum_kl, bits->additivity, 100 * bits->joint_loss,
-                           100 * bits->sum_loss);
+                           bits->bits, bits->bits == 1 ? "" : "s", bits->joint_kl, bits->sum_kl,
+                           bits->additivity, 100 * bits->joint_loss, 100 * bits->sum_loss);
         if (bits->sum_kl < 0)
             moec_paragraph_add(paragraphs, " (less than the baseline's)");
         else if (bits->additivity > 1.25)

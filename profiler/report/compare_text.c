@@ -66,9 +66,9 @@ static void describe_conclusion(const struct moec_compare *c, struct moec_paragr
         return;
     }
     moec_paragraph_add(text,
-                       "at %" PRIu32 " bits they rank experts with a correlation of %.3f (Spearman, %" PRIu32
+                       "at %" PRIu32 " bit%s they rank experts with a correlation of %.3f (Spearman, %" PRIu32
                        " of %" PRIu32 " experts). ",
-                       bits->bits, bits->pooled, c->n_reached, c->n_expert);
+                       bits->bits, bits->bits == 1 ? "" : "s", bits->pooled, c->n_reached, c->n_expert);
     const double best = ceiling(bits);
     moec_paragraph_add(
         text, "Two measurements of the same would have a correlation of about %.3f (from the halves of each)",
@@ -87,12 +87,13 @@ static void describe_ranks(const struct moec_compare *c, struct moec_paragraphs 
     for (uint32_t i = 0; i < c->n_bits; i++) {
         const struct moec_compare_bits *bits = &c->bits[i];
         moec_paragraph_add(text,
-                           "%s at %" PRIu32 " bits %.3f pooled (halves of A %.3f, of B %.3f), within layers "
+                           "%s at %" PRIu32 " bit%s %.3f pooled (halves of A %.3f, of B %.3f), within layers "
                            "a median of %.3f and a lowest of %.3f (layer %" PRIu32
                            ", where the halves of A have %.3f and those of B %.3f)",
-                           i > 0 ? ";" : "", bits->bits, bits->pooled, bits->halves_a, bits->halves_b,
-                           bits->layer_median, bits->layers[bits->lowest], c->a->moe_layers[bits->lowest],
-                           bits->layer_halves_a[bits->lowest], bits->layer_halves_b[bits->lowest]);
+                           i > 0 ? ";" : "", bits->bits, bits->bits == 1 ? "" : "s", bits->pooled,
+                           bits->halves_a, bits->halves_b, bits->layer_median, bits->layers[bits->lowest],
+                           c->a->moe_layers[bits->lowest], bits->layer_halves_a[bits->lowest],
+                           bits->layer_halves_b[bits->lowest]);
     }
     moec_paragraph_add(text, ". Where the halves of one profile disagree, the order is noise; more windows "
                              "(--samples) settle it.");
@@ -141,9 +142,9 @@ static void describe_experts(const struct moec_compare *c, struct moec_paragraph
     if (c->n_listed == 0 || c->listed[0].rank_a == c->listed[0].rank_b)
         return;
     moec_paragraph_begin(text,
-                         "Most different at %" PRIu32 " bits (rank in A and in B of %" PRIu32 ", 1 = most "
+                         "Most different at %" PRIu32 " bit%s (rank in A and in B of %" PRIu32 ", 1 = most "
                          "sensitive):",
-                         c->bits[0].bits, c->n_reached);
+                         c->bits[0].bits, c->bits[0].bits == 1 ? "" : "s", c->n_reached);
     for (uint32_t i = 0; i < c->n_listed; i++)
         moec_paragraph_add(text, "%s layer %" PRIu32 " expert %" PRIu32 " (%.0f and %.0f)", i > 0 ? "," : "",
                            c->listed[i].layer, c->listed[i].expert, c->listed[i].rank_a, c->listed[i].rank_b);
@@ -174,8 +175,8 @@ static enum moec_status draw_effects(const struct moec_compare *c, struct moec_c
         chart->caption, sizeof chart->caption,
         "One point an expert and bitwidth: the KL that it adds in A (%s) and in B (%s). The closer to the "
         "diagonal, the less it matters which of them is used; Spearman's rank correlation at %" PRIu32
-        " bits is %.3f.",
-        c->name_a, c->name_b, c->bits[0].bits, c->bits[0].pooled);
+        " bit%s is %.3f.",
+        c->name_a, c->name_b, c->bits[0].bits, c->bits[0].bits == 1 ? "" : "s", c->bits[0].pooled);
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE Table IV");
     chart->x = (struct moec_chart_axis){
         .name = "effect_a", .label = "KL that the expert adds in A, nats a token", .is_log = true};
@@ -184,7 +185,8 @@ static enum moec_status draw_effects(const struct moec_compare *c, struct moec_c
     for (uint32_t i = 0; i < c->n_bits && i < MOEC_CHART_MAX_SERIES; i++) {
         struct moec_chart_series *series = NULL;
         char name[MOEC_CHART_LABEL];
-        (void)snprintf(name, sizeof name, "%" PRIu32 " bits", c->bits[i].bits);
+        (void)snprintf(name, sizeof name, "%" PRIu32 " bit%s", c->bits[i].bits,
+                       c->bits[i].bits == 1 ? "" : "s");
         MOEC_TRY(moec_chart_add_series(chart, name, c->n_expert, &series, err));
         for (uint32_t at = 0; at < c->n_expert; at++) {
             const uint32_t s = at / c->a->n_expert, e = at % c->a->n_expert;
@@ -204,16 +206,17 @@ static enum moec_status draw_layers(const struct moec_compare *c, struct moec_ch
     (void)snprintf(
         chart->caption, sizeof chart->caption,
         "Spearman's rank correlation of sensitivities in A (%s) and B (%s) over the experts of each layer: "
-        "1 is the same order. At %" PRIu32 " bits layer %" PRIu32 " agrees least (%.3f).",
-        c->name_a, c->name_b, c->bits[0].bits, c->a->moe_layers[c->bits[0].lowest],
-        c->bits[0].layers[c->bits[0].lowest]);
+        "1 is the same order. At %" PRIu32 " bit%s layer %" PRIu32 " agrees least (%.3f).",
+        c->name_a, c->name_b, c->bits[0].bits, c->bits[0].bits == 1 ? "" : "s",
+        c->a->moe_layers[c->bits[0].lowest], c->bits[0].layers[c->bits[0].lowest]);
     chart->x = (struct moec_chart_axis){.name = "layer", .label = "layer", .is_whole = true};
     chart->y = (struct moec_chart_axis){
         .name = "rank_correlation", .label = "rank correlation of A and B", .has_zero = true};
     for (uint32_t i = 0; i < c->n_bits && i < MOEC_CHART_MAX_SERIES; i++) {
         struct moec_chart_series *series = NULL;
         char name[MOEC_CHART_LABEL];
-        (void)snprintf(name, sizeof name, "%" PRIu32 " bits", c->bits[i].bits);
+        (void)snprintf(name, sizeof name, "%" PRIu32 " bit%s", c->bits[i].bits,
+                       c->bits[i].bits == 1 ? "" : "s");
         MOEC_TRY(moec_chart_add_series(chart, name, c->a->n_moe_layer, &series, err));
         for (uint32_t s = 0; s < c->a->n_moe_layer; s++) {
             series->x[s] = c->a->moe_layers[s];

@@ -238,7 +238,7 @@ static void put_bits(const struct page *page, const struct moec_verdict *verdict
     for (uint32_t b = 0; b < verdict->n_bits; b++) {
         const struct moec_verdict_bits *bits = &verdict->bits[b];
         const bool is_known = !verdict->is_estimated;
-        (void)snprintf(text, sizeof text, "%" PRIu32 " bits", bits->bits);
+        (void)snprintf(text, sizeof text, "%" PRIu32 " bit%s", bits->bits, bits->bits == 1 ? "" : "s");
         put(page, "<tr>");
         moec_html_row_heading(page->stream, text);
         put_number(page, "%.2g", bits->low);

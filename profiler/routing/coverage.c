@@ -269,14 +269,16 @@ static void describe_targets(const struct moec_coverage *coverage, struct moec_p
         moec_paragraph_add(paragraphs, "%s under %.0f%% ", begun ? ";" : "", 100 * coverage->targets[t]);
         begun = true;
         if (coverage->target_windows[t] == 0)
-            moec_paragraph_add(paragraphs, "no number of windows would suffice for %" PRIu32 " bits",
-                               coverage->target_bits[t]);
+            moec_paragraph_add(paragraphs, "no number of windows would suffice for %" PRIu32 " bit%s",
+                               coverage->target_bits[t], coverage->target_bits[t] == 1 ? "" : "s");
         else if (coverage->target_windows[t] <= coverage->n_window)
-            moec_paragraph_add(paragraphs, "the %" PRIu32 " at hand suffice for %" PRIu32 " bits",
-                               coverage->n_window, coverage->target_bits[t]);
+            moec_paragraph_add(paragraphs, "the %" PRIu32 " at hand suffice for %" PRIu32 " bit%s",
+                               coverage->n_window, coverage->target_bits[t],
+                               coverage->target_bits[t] == 1 ? "" : "s");
         else
-            moec_paragraph_add(paragraphs, "%" PRIu64 " would suffice for %" PRIu32 " bits",
-                               coverage->target_windows[t], coverage->target_bits[t]);
+            moec_paragraph_add(paragraphs, "%" PRIu64 " would suffice for %" PRIu32 " bit%s",
+                               coverage->target_windows[t], coverage->target_bits[t],
+                               coverage->target_bits[t] == 1 ? "" : "s");
     }
     if (begun)
         moec_paragraph_add(paragraphs,
@@ -294,11 +296,12 @@ void moec_coverage_describe(const struct moec_profile *profile, const struct moe
         moec_paragraph_add(
             paragraphs,
             " On the windows of the sensitivities nine of ten experts differ from the baseline at %" PRIu32
-            " bits by more than noise.",
-            coverage->difference_bits);
+            " bit%s by more than noise.",
+            coverage->difference_bits, coverage->difference_bits == 1 ? "" : "s");
     else
         moec_paragraph_add(paragraphs,
                            " For nine of ten experts to differ from the baseline at %" PRIu32
-                           " bits by more than noise, about %" PRIu64 " windows would suffice.",
-                           coverage->difference_bits, coverage->windows_for_differences);
+                           " bit%s by more than noise, about %" PRIu64 " windows would suffice.",
+                           coverage->difference_bits, coverage->difference_bits == 1 ? "" : "s",
+                           coverage->windows_for_differences);
 }
