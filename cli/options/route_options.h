@@ -13,8 +13,8 @@
 #define CLI_ROUTE_OPTIONS(flags)                                                                              \
     {"route", 0, "HOW", NULL,                                                                                 \
      "Let tokens take other experts than the router's, which changes the output:\n"                           \
-     "cache-prior:L\tprefer those in a logical cache, by L of the router's range: the text's average, or "        \
-     "with :calibrated or :own calibration's or the token's\n"                                                 \
+     "cache-prior:L\tprefer those in a logical cache, by L of the router's range, which is averaged over "    \
+     "the text so far (L:running, default), calibration's (L:calibrated) or each token's (L:own)\n"           \
      "max-rank:M\tthose in the cache among the router's M best come first\n"                                  \
      "cumsum:P\tthe same among as many as make up the share P\n"                                              \
      "prune:N\tthe router's N best alone\n"                                                                   \
@@ -49,7 +49,7 @@
         "sparsity", 0, "SHARE|none", NULL,                                                                   \
             "Leave out about this share of each expert's neurons, such as 0.6, which changes the output; "   \
             "moec sparsify prepares the bundle. Default: as the bundle's plan says (moec sparsify "          \
-            "--max-loss), which none turns off.",                                                            \
+            "--max-loss, moec tune), which none turns off.",                                                 \
             flags                                                                                            \
     }
 
