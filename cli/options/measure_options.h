@@ -9,6 +9,7 @@
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/parts.h"
 #include "profiler/tasks/task.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/kernels/kernels.h"
 
 /* The built-in tasks (datasets/tasks/), for the help of --task. */
@@ -148,7 +149,8 @@ struct cli_measure_options {
     double time_limit_seconds;
     int n_threads; /* 0 = all cores */
     const struct moec_kernels *kernels;
-    struct moec_gpu_place *place; /* where the verb has opened a device; else NULL */
+    struct moec_gpu_place *place;    /* where the verb has opened a device; else NULL */
+    enum moec_arithmetic arithmetic; /* of a profile's evaluations; profile only */
     uint64_t work_bytes;
     char spill_folder[4096]; /* for hidden states that do not fit into memory */
     bool is_quiet, is_verbose;

@@ -2,6 +2,7 @@
 #include "cli/options/measure_options.h"
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
+#include "cli/options/route_options.h"
 #include "cli/output/compare_output.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/forecast_output.h"
@@ -63,6 +64,14 @@ static const struct cli_option options[] = {
      "all, none\tall but choices; none (default)\n"
      "With --show: print these studies of the profile, by name (rank/loss), by group (rank) or all; list "
      "prints the names.",
+     CLI_RARE},
+    {"arithmetic", 0, "HOW", "canonical|int8|bf16",
+     "How the products of all but the original and its routing are computed. Losses are against the original "
+     "in "
+     "full all the same, and hold what the arithmetic rounds:\ncanonical\twith activations in full "
+     "(default)\n"
+     "int8\twith activations rounded to INT8: faster\nbf16\twith both rounded to BF16, on a GPU's tensor "
+     "cores",
      CLI_RARE},
     {"projections", 0, NULL, NULL,
      "Also measure each projection of every expert alone, at up to three times the cost of the experts.",
@@ -520,7 +529,8 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
-    MOEC_TRY(cli_open_place(args, MOEC_ARITHMETIC_CANONICAL, &job->measure.place, err));
+    job->measure.arithmetic = cli_arithmetic(args, NULL);
+    MOEC_TRY(cli_open_place(args, job->measure.arithmetic, &job->measure.place, err));
     if (cli_has(args, "dry-run"))
         return foresee(job, bits, n_bits, err);
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_has(args, "table") &&

@@ -77,6 +77,7 @@ static struct moec_profile_options options_of(const struct cli_measure_options *
         .time_limit_seconds = measure->time_limit_seconds,
         .kernels = measure->kernels,
         .n_threads = measure->n_threads,
+        .arithmetic = measure->arithmetic,
         .place = measure->place,
         .memory_bytes = measure->work_bytes,
         .spill_folder = measure->spill_folder,

@@ -164,7 +164,10 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
                                      .n_trace_token = moec_windows_token_count(windows)};
     sort_bits(options, profile);
     copy_text(profile->moec_version, sizeof profile->moec_version, MOEC_VERSION);
-    copy_text(profile->arithmetic, sizeof profile->arithmetic, "canonical-f32");
+    copy_text(profile->arithmetic, sizeof profile->arithmetic,
+              options->arithmetic == MOEC_ARITHMETIC_CANONICAL
+                  ? "canonical-f32"
+                  : moec_arithmetic_certificate_name(options->arithmetic));
     copy_text(profile->task, sizeof profile->task, options->task.name);
     copy_text(profile->metric, sizeof profile->metric, moec_task_metric_name(MOEC_TASK_METRIC_PERPLEXITY));
     copy_text(profile->data_name, sizeof profile->data_name, job->rows.name);
@@ -230,6 +233,8 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
     char hex[2 * MOEC_SHA256_BYTES + 1], bits[4 * MOEC_PROFILE_MAX_BITS];
     moec_job_line(text, "moec", "%s", profile->moec_version);
     moec_job_line(text, "arithmetic", "%s", profile->arithmetic);
+    if (job->options->arithmetic == MOEC_ARITHMETIC_BF16) /* the order of its sums is the device's own */
+        moec_job_line(text, "device", "%s", moec_gpu_place_info(job->options->place)->name);
     moec_sha256_hex(profile->model_digest, hex);
     moec_job_line(text, "model", "%s", hex);
     moec_sha256_hex(profile->data_digest, hex);
@@ -297,6 +302,7 @@ static struct moec_work_request work_request(const struct moec_profile_job *job,
                                         .result_bytes = result_bytes(job) +
                                                         moec_weight_studies_bytes(job->profile, options),
                                         .n_threads = options->n_threads,
+                                        .arithmetic = options->arithmetic,
                                         .dense_bits = 16,
                                         .n_models = has_dense_study ? 2 : 1,
                                         .n_passes = 2, /* the scorer's, and that of the phase at work */
@@ -353,7 +359,8 @@ static enum moec_status enter_device(struct moec_profile_job *job, struct moec_e
 static enum moec_status open_model(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
-    const struct moec_scorer_options scoring = {.kernels = options->kernels, .n_threads = options->n_threads};
+    const struct moec_scorer_options scoring = {
+        .kernels = options->kernels, .n_threads = options->n_threads, .arithmetic = options->arithmetic};
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     MOEC_TRY(moec_load_model(job->checkpoint, 16, 0, job->dense_keep_bytes, &job->model, err));
     MOEC_TRY(moec_variants_create(job->checkpoint, options->scheme, options->group, options->cache_bytes,
@@ -509,6 +516,7 @@ static enum moec_status measure_exactly(struct moec_profile_job *job, struct moe
                                              .kernels = options->kernels,
                                              .windows = &job->sensitivity_windows,
                                              .n_threads = options->n_threads,
+                                             .arithmetic = options->arithmetic,
                                              .baseline_bits = profile->baseline_bits,
                                              .bits = profile->bits,
                                              .n_bits = profile->n_bits,
@@ -527,11 +535,13 @@ static enum moec_status measure_exactly(struct moec_profile_job *job, struct moe
     return MOEC_OK;
 }
 
-/* All experts at the baseline, on all windows. At the source's own bits that is the original. */
+/* All experts at the baseline, on all windows. At the source's own bits that is the original, where the
+ * arithmetic is too. */
 static enum moec_status measure_baseline(struct moec_profile_job *job, struct moec_error *err)
 {
     struct moec_profile *profile = job->profile;
-    if (profile->baseline_bits == moec_variants_source_bits(job->variants)) {
+    if (profile->baseline_bits == moec_variants_source_bits(job->variants) &&
+        job->options->arithmetic == MOEC_ARITHMETIC_CANONICAL) {
         copy_measure(&profile->reference, profile->n_window, &profile->baseline);
         return MOEC_OK;
     }

@@ -14,6 +14,7 @@
 #include "profiler/evaluate/parts.h"
 #include "profiler/tasks/task.h"
 #include "runtime/cuda/gpu_place.h"
+#include "runtime/kernels/arithmetic.h"
 #include "runtime/kernels/kernels.h"
 
 /* What changes a measurement must also be named in describe_job (profile_run.c): a journal is only resumed by
@@ -41,7 +42,9 @@ struct moec_profile_options {
     uint32_t n_sensitivity_window;
     double time_limit_seconds; /* of the exact sweep, for AUTO */
     const struct moec_kernels *kernels;
-    int n_threads;                /* as moec_pool_make */
+    int n_threads; /* as moec_pool_make */
+    /* Of all evaluations but the original's, which losses are relative to, and the routing's. */
+    enum moec_arithmetic arithmetic;
     struct moec_gpu_place *place; /* passes compute there; borrowed, NULL = in the process's memory */
     /* What the process may take, beside the weights of the largest layer (profiler/profile/work_plan.h). 0 =
      * no plan: the next two bound what they say, and nothing else is bounded. */

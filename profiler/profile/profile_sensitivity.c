@@ -180,8 +180,22 @@ static uint64_t passes_left(const struct moec_profile_job *job)
     return limit > spent ? limit - spent : 0;
 }
 
-static enum moec_status run_fast(struct moec_profile_job *job, struct moec_fast_result *result,
-                                 struct moec_error *err)
+/* The original in the arithmetic of the estimate, which compares with it; released by the caller. */
+static enum moec_status measure_original(struct moec_profile_job *job, struct moec_measure *original,
+                                         struct moec_error *err)
+{
+    static const char what[] = "the original in another arithmetic";
+    const uint32_t n_window = job->profile->n_window;
+    if (job->options->arithmetic == MOEC_ARITHMETIC_CANONICAL)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&original->nll, n_window, sizeof(double), what, err));
+    MOEC_TRY(moec_alloc((void **)&original->kl, n_window, sizeof(double), what, err));
+    MOEC_TRY(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
+    return moec_job_score(job, "original by arithmetic", original, err);
+}
+
+static enum moec_status run_fast(struct moec_profile_job *job, const double *original_nll,
+                                 struct moec_fast_result *result, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     const struct moec_profile *profile = job->profile;
@@ -194,12 +208,13 @@ static enum moec_status run_fast(struct moec_profile_job *job, struct moec_fast_
                                      .kernels = options->kernels,
                                      .windows = &job->sensitivity_windows,
                                      .n_threads = options->n_threads,
+                                     .arithmetic = options->arithmetic,
                                      .baseline_bits = profile->baseline_bits,
                                      .bits = profile->bits,
                                      .n_bits = profile->n_bits,
                                      .baseline = &profile->baseline,
                                      .uniform = uniform,
-                                     .reference_nll = profile->reference.nll,
+                                     .reference_nll = original_nll,
                                      .limit_multiply_adds = passes_left(job)};
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     const uint64_t n_row = n_expert * profile->n_bits * profile->n_sensitivity_window,
@@ -232,15 +247,19 @@ enum moec_status moec_job_estimate_sensitivity(struct moec_profile_job *job, str
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert,
                    n_code = profile->n_bits + 1;
     struct moec_fast_result result = {.expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
+    struct moec_measure original = {NULL, NULL};
     const char *what = "estimates of sensitivity";
     MOEC_TRY_OUT(moec_alloc((void **)&result.local_error, n_expert * n_code, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.gain, n_expert, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.small_gain, profile->n_moe_layer, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.nll_ratio, profile->n_moe_layer, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.bits_gain, n_code, sizeof(double), what, err));
-    MOEC_TRY_OUT(run_fast(job, &result, err));
+    MOEC_TRY_OUT(measure_original(job, &original, err));
+    MOEC_TRY_OUT(run_fast(job, original.nll != NULL ? original.nll : profile->reference.nll, &result, err));
     MOEC_TRY_OUT(add_studies(profile, &result, err));
 out:
+    free(original.nll);
+    free(original.kl);
     free(result.local_error);
     free(result.gain);
     free(result.small_gain);

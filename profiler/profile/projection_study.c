@@ -79,6 +79,7 @@ enum moec_status moec_expert_projection_study_run(struct moec_weight_run *run, s
         .kernels = job->options->kernels,
         .windows = &job->sensitivity_windows,
         .n_threads = job->options->n_threads,
+        .arithmetic = job->options->arithmetic,
         .baseline_bits = profile->baseline_bits,
         .bits = codes,
         .n_bits = n_code,

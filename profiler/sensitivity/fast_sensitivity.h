@@ -32,6 +32,7 @@
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
+#include "runtime/kernels/arithmetic.h"
 
 struct moec_fast_options {
     const struct moec_model *model; /* of the checkpoint behind `variants`; borrowed */
@@ -39,12 +40,13 @@ struct moec_fast_options {
     const struct moec_kernels *kernels;
     const struct moec_windows *windows; /* borrowed; of the search part */
     int n_threads;                      /* as moec_pool_make */
+    enum moec_arithmetic arithmetic;    /* of everything, the original too, as what is measured below */
     uint32_t baseline_bits;
     const uint32_t *bits; /* (n_bits) other bitwidths, increasing */
     uint32_t n_bits;
     const struct moec_measure *baseline;       /* (W) each: all experts at the baseline, measured */
     const struct moec_measure *const *uniform; /* (n_bits): all experts at bits[b]; NULL: not measured */
-    const double *reference_nll;               /* (W): of the original */
+    const double *reference_nll;               /* (W): of the original, in this arithmetic */
     uint64_t limit_multiply_adds;         /* local errors are measured on as many of an expert's tokens as
                                              this leaves for, and on at least one */
     const struct moec_progress *progress; /* may be NULL */

@@ -40,6 +40,7 @@ struct sensitivity {
     size_t stride;
     uint32_t n_moe;
     struct moec_forward forward;
+    struct moec_forward canonical; /* forward in the canonical arithmetic; borrows its memory */
     struct moec_sweep sweep;
     struct moec_token_scorer tokens;
     struct moec_variant_batch batch;
@@ -415,8 +416,8 @@ static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, ui
     MOEC_TRY(moec_sweep_run(&job->sweep, first, n, baseline->hidden, &store, err));
     /* The original's head, again for each group instead of kept for all windows. */
     const uint32_t n_row = (uint32_t)baseline->n_row;
-    MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->forward, n_row, reference + first_row * job->stride,
-                                     &baseline->reference, 0, err));
+    MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->canonical, n_row,
+                                     reference + first_row * job->stride, &baseline->reference, 0, err));
     if (states != NULL)
         moec_states_leave(states, (uint64_t)(reference - states->rows) / states->stride + first_row, n_row);
     MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward, n_row, baseline->final_hidden,
@@ -742,6 +743,8 @@ enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *opt
     const uint32_t max_tokens = moec_sweep_max_tokens(options->windows);
     MOEC_TRY_OUT(moec_forward_init(&job.forward, options->model, options->kernels, options->n_threads,
                                    moec_variants_experts(options->variants), max_tokens, err));
+    job.canonical = job.forward;
+    MOEC_TRY_OUT(moec_forward_use_arithmetic(&job.forward, options->arithmetic, err));
     MOEC_TRY_OUT(moec_sweep_create(&job.forward, options->windows, false, &job.sweep, err));
     MOEC_TRY_OUT(moec_token_scorer_create(job.config, max_tokens, &job.tokens, err));
     choose_capacity(&job, &batch_rows);

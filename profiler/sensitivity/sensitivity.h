@@ -24,6 +24,7 @@
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
+#include "runtime/kernels/arithmetic.h"
 
 struct moec_sensitivity_options {
     const struct moec_model *model; /* of the checkpoint behind `variants`; borrowed */
@@ -31,6 +32,7 @@ struct moec_sensitivity_options {
     const struct moec_kernels *kernels;
     const struct moec_windows *windows; /* borrowed */
     int n_threads;                      /* as moec_pool_make */
+    enum moec_arithmetic arithmetic;    /* of all but the original's head */
     uint32_t baseline_bits;
     const uint32_t *bits; /* (n_bits) other bitwidths to measure */
     uint32_t n_bits;

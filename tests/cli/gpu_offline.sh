@@ -130,13 +130,25 @@ try 0 "in batches of few tokens" "$there" eval "$tiny" "$@" --samples 8 --refere
     --vram 256KiB --arithmetic bf16
 cp "$work/stdout" "$work/bf16.json.cpu"
 same "the same" "$work/bf16.json"
-for verb in "eval $tiny --samples 4" "compile $tiny --samples 48 --max-loss 20% -o $work/no.moec" \
+for verb in "eval $tiny --samples 4" "profile $tiny --samples 32 -o $work/no.h5" "compile $tiny --samples 48 --max-loss 20% -o $work/no.moec" \
     "tune $work/found.moec --samples 48 --reference $tiny --max-loss 30% -o $work/no.moec" \
     "sparsify $work/found.moec --samples 48 --reference $tiny --max-loss 40% -o $work/no.moec"; do
     # shellcheck disable=SC2086 # words
     try 1 "${verb%% *} in bf16 without a device" "$moec" $verb "$@" --arithmetic bf16
     says stderr "tensor cores alone, and no device is given: give --device cuda" "is refused"
 done
+for how in exact fast; do
+    try 0 "a profile in bf16, $how" "$there" profile "$tiny" "$@" --samples 32 --bits 2,8 --sensitivity $how -q --device cuda \
+        --arithmetic bf16 -o "$work/bf16-$how.h5"
+    try 0 "canonically" "$moec" profile "$tiny" "$@" --samples 32 --bits 2,8 --sensitivity $how -q -o "$work/canonical-$how.h5"
+    try 0 "both compared" "$moec" profile --compare "$work/canonical-$how.h5" "$work/bf16-$how.h5" --json
+    if awk -v r="$(member pooled "$work/stdout")" 'BEGIN { exit !(r > 0.8 && r <= 1) }'; then pass "they rank experts alike"; else
+        fail "they rank experts alike: $(member pooled "$work/stdout")"
+    fi
+    if cmp -s "$work/canonical-$how.h5" "$work/bf16-$how.h5"; then fail "they differ"; else pass "they differ"; fi
+done
+try 0 "the profile" "$moec" profile --show "$work/bf16-exact.h5"
+says stdout "bf16[^ ]* arithmetic" "says so"
 try 1 "bf16 on an older device" env MOEC_STANDIN_CAPABILITY=75 "$there" eval "$tiny" "$@" --samples 4 --device cuda --arithmetic bf16
 says stderr "compute capability 7.5, the arithmetic 'bf16' needs 8.0" "is refused with the reason"
 

@@ -12,7 +12,8 @@ static enum moec_status naive_sensitivity(const struct moec_sensitivity_options 
     struct moec_scorer *scorer = NULL;
     struct moec_variants *variants = options->variants;
     const struct moec_config *config = &options->model->config;
-    const struct moec_scorer_options scoring = {.kernels = options->kernels, .n_threads = options->n_threads};
+    const struct moec_scorer_options scoring = {
+        .kernels = options->kernels, .n_threads = options->n_threads, .arithmetic = options->arithmetic};
     struct moec_experts *experts = moec_variants_experts(variants);
     MOEC_TRY_OUT(moec_scorer_create(options->model, experts, options->windows, &scoring, &scorer, err));
     MOEC_TRY_OUT(moec_variants_assign_all(variants, moec_variants_source_bits(variants), err));

@@ -32,7 +32,7 @@ static void check_equal(const struct bench *bench, const struct moec_sensitivity
 }
 
 /* The sweep with several ways of cutting the work equals one evaluation for each variant, bit for bit. */
-static void check_exact(const char *folder, uint32_t baseline_bits)
+static void check_exact_in(enum moec_arithmetic arithmetic, const char *folder, uint32_t baseline_bits)
 {
     static const uint32_t all_bits[] = {2, 3, 4, 8, 16};
     uint32_t bits[4], n_bits = 0;
@@ -49,6 +49,7 @@ static void check_exact(const char *folder, uint32_t baseline_bits)
                                                .kernels = moec_kernels_best(),
                                                .windows = &bench.windows,
                                                .n_threads = 1,
+                                               .arithmetic = arithmetic,
                                                .baseline_bits = baseline_bits,
                                                .bits = bits,
                                                .n_bits = n_bits,
@@ -82,6 +83,19 @@ static void check_exact(const char *folder, uint32_t baseline_bits)
     result_release(&naive);
     moec_scorer_free(scorer);
     bench_close(&bench);
+}
+
+static void check_exact(const char *folder, uint32_t baseline_bits)
+{
+    check_exact_in(MOEC_ARITHMETIC_CANONICAL, folder, baseline_bits);
+}
+
+/* Against the original in the canonical arithmetic, whatever the arithmetic is. */
+static void test_sensitivity__equals_naive_in_int8(void **state)
+{
+    (void)state;
+    check_exact_in(MOEC_ARITHMETIC_INT8, "tests/fixtures/families/qwen2_moe", 4);
+    check_exact_in(MOEC_ARITHMETIC_INT8, "tests/fixtures/families/olmoe", 16);
 }
 
 static void test_sensitivity__equals_naive_olmoe(void **state)
@@ -425,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_sensitivity__scorer_equals_session),
         cmocka_unit_test(test_sensitivity__kl_of_the_original_is_zero),
         cmocka_unit_test(test_sensitivity__reference_of_another_model),
+        cmocka_unit_test(test_sensitivity__equals_naive_in_int8),
         cmocka_unit_test(test_sensitivity__equals_naive_olmoe),
         cmocka_unit_test(test_sensitivity__equals_naive_qwen2_moe),
         cmocka_unit_test(test_sensitivity__equals_naive_sliding_window),
