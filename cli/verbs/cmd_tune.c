@@ -19,6 +19,7 @@
 #include "runtime/experts/low_copy.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/policy/route.h"
+#include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -309,6 +310,24 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* Of what candidates share, what none of them could have is refused before anything is measured. */
+static enum moec_status check_shared(const struct tune_job *job, struct moec_error *err)
+{
+    const struct moec_tune_options *tune = &job->tune;
+    struct moec_decision_settings settings = tune->shared;
+    struct moec_route route;
+    settings.starts_frequent = false; /* drafts will know what calibration used */
+    if (tune->with_rank)
+        (void)snprintf(settings.route, sizeof settings.route, "max-rank:%" PRIu32, job->config->top_k + 1);
+    else if (tune->with_route)
+        (void)snprintf(settings.route, sizeof settings.route, "cache-prior:0.1");
+    if (tune->with_precision)
+        (void)snprintf(settings.precision, sizeof settings.precision, "hobbit");
+    if (tune->with_prefill)
+        (void)snprintf(settings.prefill, sizeof settings.prefill, "unpopular");
+    return moec_route_from_settings(&settings, job->config, NULL, job->args->positional[0], &route, err);
+}
+
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
 {
     const struct cli_args *args = job->args;
@@ -324,6 +343,7 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
         MOEC_TRY(use_plan(job, err));
     if (takes_low(job))
         MOEC_TRY(job->is_checkpoint ? ask_low(job, err) : read_low(job, err));
+    MOEC_TRY(check_shared(job, err));
     return read_prompt(job, err);
 }
 
