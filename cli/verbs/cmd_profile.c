@@ -70,7 +70,7 @@ static const struct cli_option options[] = {
      "in "
      "full all the same, and hold what the arithmetic rounds:\ncanonical\twith activations in full "
      "(default)\n"
-     "int8\twith activations rounded to INT8: faster\nbf16\twith both rounded to BF16, on a GPU's tensor "
+     "int8\twith activations rounded to INT8\nbf16\twith both rounded to BF16, on a GPU's tensor "
      "cores",
      CLI_RARE},
     {"projections", 0, NULL, NULL,
