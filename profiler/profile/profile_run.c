@@ -165,9 +165,7 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     sort_bits(options, profile);
     copy_text(profile->moec_version, sizeof profile->moec_version, MOEC_VERSION);
     copy_text(profile->arithmetic, sizeof profile->arithmetic,
-              options->arithmetic == MOEC_ARITHMETIC_CANONICAL
-                  ? "canonical-f32"
-                  : moec_arithmetic_certificate_name(options->arithmetic));
+              moec_arithmetic_certificate_name(options->arithmetic));
     copy_text(profile->task, sizeof profile->task, options->task.name);
     copy_text(profile->metric, sizeof profile->metric, moec_task_metric_name(MOEC_TASK_METRIC_PERPLEXITY));
     copy_text(profile->data_name, sizeof profile->data_name, job->rows.name);
