@@ -23,7 +23,9 @@
      "Take less important experts in a low copy of the bundle's, or not at all, which changes the output. "   \
      "An expert's score is the weight of those before it (HOBBIT). The default scores are 0.6 and 0.9:\n"     \
      "hobbit:T1:T2\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is\n"           \
-     "always:T1:T2\tthe same whatever the cache holds", flags},                                               \
+     "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
+     "fate:W\tonly low: those that neither the cache holds nor the layer before foresees among its W best, "  \
+     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)", flags},                           \
     {"prefill", 0, "HOW", NULL,                                                                               \
      "Take experts that few of a prompt's tokens use in a low copy (Fate), which changes the output:\n"       \
      "unpopular:P:L\tof each layer the share P of the experts, by what tokens took before their block of L "  \

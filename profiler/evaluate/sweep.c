@@ -51,6 +51,17 @@ static enum moec_status list_rows(const struct moec_sweep *sweep, enum moec_stac
     return MOEC_OK;
 }
 
+/* Sources and the decoder's rows never are at work together. */
+static enum moec_status create_foreseen(struct moec_sweep *sweep, struct moec_error *err)
+{
+    const uint32_t n = sweep->windows->n_window;
+    const uint64_t n_source = moec_sweep_source_rows(sweep, 0, n), n_row = moec_sweep_rows(sweep, 0, n);
+    return moec_alloc((void **)&sweep->foreseen,
+                      (n_source > n_row ? n_source : n_row) *
+                          moec_precision_foreseen_words(&sweep->forward->model->config),
+                      sizeof *sweep->foreseen, "experts that layers foresee", err);
+}
+
 enum moec_status moec_sweep_create(const struct moec_forward *forward, const struct moec_windows *windows,
                                    bool whole, struct moec_sweep *sweep, struct moec_error *err)
 {
@@ -66,11 +77,13 @@ enum moec_status moec_sweep_create(const struct moec_forward *forward, const str
     const struct moec_route *route = forward->decider != NULL ? forward->decider->route : NULL;
     MOEC_TRY_OUT(moec_batch_sequences_create(config, windows->n_window < most ? windows->n_window : most,
                                              route, &sweep->sequences, err));
-    if (windows->source == NULL)
-        goto out;
-    MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_ENCODER, &sweep->source_start, err));
-    MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
-                                      "keys and values of sources", &sweep->source_kv, err));
+    if (windows->source != NULL) {
+        MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_ENCODER, &sweep->source_start, err));
+        MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
+                                          "keys and values of sources", &sweep->source_kv, err));
+    }
+    if (route != NULL && route->precision.kind == MOEC_PRECISION_FATE)
+        MOEC_TRY_OUT(create_foreseen(sweep, err));
 out:
     if (status != MOEC_OK)
         moec_sweep_release(sweep);
@@ -85,6 +98,7 @@ void moec_sweep_release(struct moec_sweep *sweep)
     moec_kv_state_release(&sweep->source_kv);
     free(sweep->spans);
     moec_batch_sequences_release(&sweep->sequences);
+    free(sweep->foreseen);
     *sweep = (struct moec_sweep){0};
 }
 
@@ -186,6 +200,7 @@ static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct mo
     const struct moec_config *config = &sweep->forward->model->config;
     const enum moec_stack stack = moec_config_stack(config, layer);
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
+    const uint64_t *starts = stack == MOEC_STACK_ENCODER ? sweep->source_start : sweep->row_start;
     uint32_t row = 0;
     moec_batch_sequences_clear(&sweep->sequences);
     moec_batch_sequences_set_layer(&sweep->sequences, ordinal >= 0 ? (uint32_t)ordinal : 0);
@@ -198,6 +213,9 @@ static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct mo
                                              .forgets_own = forgets_own};
         moec_batch_sequences_add(&sweep->sequences, tokens_of(sweep, stack, batch->first + i), n,
                                  stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
+        if (sweep->foreseen != NULL)
+            sweep->sequences.spans[i].foreseen =
+                sweep->foreseen + starts[batch->first + i] * moec_precision_foreseen_words(config);
         row += n;
     }
 }

@@ -29,6 +29,9 @@ struct moec_sweep {
     struct moec_kv_state source_kv; /* the same of the batch's sources; empty where windows have none */
     struct moec_span *spans;        /* (W), owned */
     struct moec_batch_sequences sequences;
+    /* (rows of all windows in the larger stack, words), owned: of struct moec_sequence_rows; NULL where the
+     * forward has no precision that asks */
+    uint64_t *foreseen;
 };
 
 /* Rows of windows first .. first + n - 1: of their sources, and of the others. */

@@ -2,6 +2,7 @@
 #include "runtime/forward/router.h"
 
 #include "formats/base/memory.h"
+#include "formats/model/neighbors.h"
 #include "runtime/forward/router_scores.h"
 #include "runtime/policy/route_state.h"
 
@@ -62,6 +63,20 @@ static bool view_has(const struct moec_residents *self, uint32_t layer, uint32_t
     const struct view *view = (const struct view *)self;
     (void)layer;
     return expert >= view->state->n_expert || moec_route_state_has(view->state, view->layer, expert, false);
+}
+
+/* What of it is there when a precision is decided: what is foreseen is on its way. */
+struct foreseen {
+    struct moec_residents residents;
+    const struct moec_residents *others;
+    const uint64_t *words; /* of the token; NULL = all experts are */
+};
+
+static bool foreseen_has(const struct moec_residents *self, uint32_t layer, uint32_t expert)
+{
+    const struct foreseen *foreseen = (const struct foreseen *)self;
+    return foreseen->words == NULL || foreseen->others->has(foreseen->others, layer, expert) ||
+           (foreseen->words[expert / 64] >> expert % 64 & 1) != 0;
 }
 
 /* The layer's row of a table of records. */
@@ -136,6 +151,26 @@ static void choose(const struct moec_forward *forward, const struct moec_choice 
         moec_router_by_token(forward, weigher, row->span->tokens[row->at], row->token.scores, experts);
     else
         choice->choose(choice->context, &row->token, experts, skips);
+}
+
+/* Decides in which precision a token takes what it has chosen. */
+static void decide_precision(const struct moec_forward *forward, const struct row *row,
+                             const uint32_t *experts, const float *weights, bool *skips, bool *is_low)
+{
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_precision *precision = &forward->decider->route->precision;
+    const uint32_t layer = row->token.layer;
+    const bool is_foreseen = moec_config_moe_layer_before(config, layer) != MOEC_NO_LAYER &&
+                             !moec_config_layer(config, layer)->routes_by_token;
+    const struct foreseen foreseen = {.residents = {foreseen_has},
+                                      .others = &row->view.residents,
+                                      .words = is_foreseen && row->span->foreseen != NULL
+                                                   ? row->span->foreseen +
+                                                         row->at * moec_precision_foreseen_words(config)
+                                                   : NULL};
+    moec_precision_decide(precision, config->top_k, experts, weights,
+                          precision->kind == MOEC_PRECISION_FATE ? &foreseen.residents : &row->view.residents,
+                          layer, skips, is_low);
 }
 
 /* Of the experts that a prompt's token takes, those that its block reads in a low copy. */
@@ -218,8 +253,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     if (is_low != NULL)
         memset(is_low, 0, config->top_k * sizeof *is_low);
     if (route->precision.kind != MOEC_PRECISION_ONE && is_free)
-        moec_precision_decide(&route->precision, config->top_k, experts, weights, &row.view.residents, layer,
-                              skips, is_low);
+        decide_precision(forward, &row, experts, weights, skips, is_low);
     if (is_of_block) {
         moec_route_state_begin_prompt(span->route, span->route_layer);
         lower_unpopular(&row, experts, skips, is_low);

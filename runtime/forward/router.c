@@ -1,5 +1,6 @@
 #include "runtime/forward/router.h"
 
+#include "formats/model/neighbors.h"
 #include "runtime/forward/backend.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/router_scores.h"
@@ -130,11 +131,18 @@ float moec_router_compare(const struct moec_config *config, const float *values,
     return most > least ? most - least : 0;
 }
 
-static uint32_t token_of(const struct moec_sequences *sequences, uint32_t row)
+/* The sequence of a row of the batch, which becomes that of the sequence. */
+static const struct moec_sequence_rows *span_of(const struct moec_sequences *sequences, uint32_t *row)
 {
     const struct moec_sequence_rows *span = sequences->spans;
-    for (; row >= span->n_rows; span++)
-        row -= span->n_rows;
+    for (; *row >= span->n_rows; span++)
+        *row -= span->n_rows;
+    return span;
+}
+
+static uint32_t token_of(const struct moec_sequences *sequences, uint32_t row)
+{
+    const struct moec_sequence_rows *span = span_of(sequences, &row);
     return span->tokens[row];
 }
 
@@ -259,6 +267,94 @@ static void scale_inputs(const struct moec_forward *forward, uint32_t n_tok,
     }
 }
 
+struct preview {
+    const struct moec_forward *forward;
+    const struct moec_layer *layer;
+    uint32_t n_tok;
+    const float *normed;
+    float *sums;                              /* NULL where each token's best are wanted: */
+    const struct moec_sequences *sequences;   /* to which they are told, so many */
+    uint32_t n_best;                          /* of each */
+    const struct moec_backend_scores *scores; /* a backend's, or NULL */
+};
+
+/* Names the best experts of a row's token, whose shares are given. */
+static void name_best(const struct preview *preview, uint32_t row, const float *shares)
+{
+    uint32_t experts[MOEC_MAX_EXPERTS];
+    float values[MOEC_MAX_EXPERTS];
+    const struct moec_config *config = &preview->forward->model->config;
+    const struct moec_scored_token token = {.n_expert = config->n_expert, .scores = shares};
+    const struct moec_sequence_rows *span = span_of(preview->sequences, &row);
+    const size_t n_word = moec_precision_foreseen_words(config);
+    uint64_t *words = span->foreseen + row * n_word;
+    moec_choose_best(&token, preview->n_best, experts, values);
+    memset(words, 0, n_word * sizeof *words);
+    for (uint32_t i = 0; i < preview->n_best; i++)
+        words[experts[i] / 64] |= (uint64_t)1 << experts[i] % 64;
+}
+
+static void preview_tile(void *context, size_t item, int thread)
+{
+    const struct preview *preview = context;
+    const struct moec_scratch *scratch = moec_forward_scratch(preview->forward);
+    const struct moec_router_scratch *own = &scratch->threads[thread].router;
+    const uint32_t n_choice = moec_config_choices(&preview->forward->model->config);
+    size_t logits_stride = moec_lanes_padded(n_choice);
+    uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
+    uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
+    float *sum = preview->sums != NULL ? preview->sums + item * logits_stride : NULL;
+    fill_logits(preview->forward, preview->layer, preview->n_tok, first, n,
+                preview->normed + first * scratch->stride, preview->scores, own);
+    if (sum != NULL)
+        memset(sum, 0, n_choice * sizeof *sum);
+    for (uint32_t t = 0; t < n; t++) {
+        float *p = own->logits + t * logits_stride;
+        moec_router_shares(&preview->forward->model->config, preview->forward->kernels,
+                           preview->layer->router_choice_bias, p);
+        if (sum != NULL)
+            preview->forward->kernels->add(p, n_choice, sum);
+        else
+            name_best(preview, first + t, p);
+    }
+}
+
+static enum moec_status run_preview(struct preview *preview, uint32_t layer, struct moec_error *err)
+{
+    const struct moec_matrix *router = &preview->layer->router;
+    struct moec_backend *backend = preview->forward->backend;
+    struct moec_backend_scores scores;
+    if (backend != NULL) {
+        MOEC_TRY(backend->ops->score(backend, layer, preview->n_tok, &scores, err));
+        preview->scores = &scores;
+    }
+    const size_t n_tiles = (preview->n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
+    const uint64_t work = (uint64_t)preview->n_tok * router->rows * router->columns;
+    moec_forward_run(preview->forward, n_tiles, work, preview_tile, preview);
+    preview->scores = NULL;
+    return MOEC_OK;
+}
+
+/* Tells the batch's sequences which experts the next MoE layer's router prefers for these inputs, where
+ * precisions go by it. */
+static enum moec_status foresee(const struct router *router, struct moec_error *err)
+{
+    const struct moec_forward *forward = router->forward;
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_precision *precision = &forward->decider->route->precision;
+    const uint32_t next = moec_config_moe_layer_after(config, router->layer_index);
+    if (precision->kind != MOEC_PRECISION_FATE || next == MOEC_NO_LAYER ||
+        moec_config_layer(config, next)->routes_by_token)
+        return MOEC_OK;
+    struct preview preview = {.forward = forward,
+                              .layer = &forward->model->layers[next],
+                              .n_tok = router->n_tok,
+                              .normed = router->inputs->router,
+                              .sequences = router->sequences,
+                              .n_best = moec_precision_width(precision, config)};
+    return run_preview(&preview, next, err);
+}
+
 enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
                                  const float *hidden, const struct moec_moe_inputs *inputs,
                                  const struct moec_sequences *sequences, const struct moec_routing *routing,
@@ -281,9 +377,10 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
-    if (decides)
+    if (decides) {
         moec_decide(forward, layer, sequences, routing);
-    else if (sequences != NULL && forward->model->config.expert_capacity > 0)
+        MOEC_TRY(foresee(&router, err));
+    } else if (sequences != NULL && forward->model->config.expert_capacity > 0)
         fill_experts(&router, sequences);
     if (!forward->model->config.router_scales_input)
         return MOEC_OK;
@@ -296,52 +393,15 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
     return MOEC_OK;
 }
 
-struct preview {
-    const struct moec_forward *forward;
-    const struct moec_layer *layer;
-    uint32_t n_tok;
-    const float *normed;
-    float *sums;
-    const struct moec_backend_scores *scores; /* a backend's, or NULL */
-};
-
-static void preview_tile(void *context, size_t item, int thread)
-{
-    const struct preview *preview = context;
-    const struct moec_scratch *scratch = moec_forward_scratch(preview->forward);
-    const struct moec_router_scratch *own = &scratch->threads[thread].router;
-    const uint32_t n_choice = moec_config_choices(&preview->forward->model->config);
-    size_t logits_stride = moec_lanes_padded(n_choice);
-    uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
-    uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
-    float *sum = preview->sums + item * logits_stride;
-    fill_logits(preview->forward, preview->layer, preview->n_tok, first, n,
-                preview->normed + first * scratch->stride, preview->scores, own);
-    memset(sum, 0, n_choice * sizeof *sum);
-    for (uint32_t t = 0; t < n; t++) {
-        float *p = own->logits + t * logits_stride;
-        moec_router_shares(&preview->forward->model->config, preview->forward->kernels,
-                           preview->layer->router_choice_bias, p);
-        preview->forward->kernels->add(p, n_choice, sum);
-    }
-}
-
 enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
                                      const float *normed, float *sums, struct moec_error *err)
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
-    const struct moec_matrix *router = &weights->router;
-    struct moec_backend *backend = forward->backend;
-    struct moec_backend_scores scores;
-    struct preview preview = {forward, weights, n_tok, normed, sums, NULL};
-    if (backend != NULL) {
-        MOEC_TRY(backend->ops->score(backend, layer, n_tok, &scores, err));
-        preview.scores = &scores;
-    }
-    size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
-    uint64_t work = (uint64_t)n_tok * router->rows * router->columns;
-    moec_forward_run(forward, n_tiles, work, preview_tile, &preview);
-    for (size_t tile = 1; tile < n_tiles; tile++)
-        forward->kernels->add(sums + tile * moec_lanes_padded(router->rows), router->rows, sums);
+    const uint32_t n_choice = weights->router.rows;
+    struct preview preview = {
+        .forward = forward, .layer = weights, .n_tok = n_tok, .normed = normed, .sums = sums};
+    MOEC_TRY(run_preview(&preview, layer, err));
+    for (size_t tile = 1; tile * MOEC_ROUTER_TOKENS < n_tok; tile++)
+        forward->kernels->add(sums + tile * moec_lanes_padded(n_choice), n_choice, sums);
     return MOEC_OK;
 }

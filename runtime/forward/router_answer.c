@@ -1,45 +1,21 @@
 #include "runtime/forward/router_answer.h"
 
+#include "formats/model/neighbors.h"
 #include "runtime/forward/guesser.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/policy/scored.h"
 
 #include <string.h>
 
-#define NO_LAYER 0xffffffffu
-
-/* The neighbouring MoE layers of the same stack: a decoder's tokens never were in the encoder. */
-static uint32_t moe_layer_before(const struct moec_config *config, uint32_t layer)
-{
-    const uint32_t first =
-        moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? 0 : config->n_encoder_layer;
-    while (layer-- > first) {
-        if (moec_config_is_moe(config, layer))
-            return layer;
-    }
-    return NO_LAYER;
-}
-
-static uint32_t moe_layer_after(const struct moec_config *config, uint32_t layer)
-{
-    const uint32_t end =
-        moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? config->n_encoder_layer : config->n_layer;
-    while (++layer < end) {
-        if (moec_config_is_moe(config, layer))
-            return layer;
-    }
-    return NO_LAYER;
-}
-
 /* The last layer's choices, where they are of the same rows. */
 static void add_choices(const struct moec_forward *forward, const struct moec_routed *routed,
                         struct moec_router_answer *answer)
 {
     const struct moec_last_choices *last = &moec_forward_scratch(forward)->last;
-    const uint32_t before = moe_layer_before(&forward->model->config, routed->layer);
+    const uint32_t before = moec_config_moe_layer_before(&forward->model->config, routed->layer);
     answer->experts = routed->routing->experts;
     answer->weights = routed->counted;
-    if (before != NO_LAYER && last->n_tok == routed->n_tok && last->layer == before &&
+    if (before != MOEC_NO_LAYER && last->n_tok == routed->n_tok && last->layer == before &&
         last->hidden == routed->hidden) {
         answer->last_experts = last->experts;
         answer->last_weights = last->weights;
@@ -68,8 +44,8 @@ static enum moec_status add_next_gate(const struct moec_forward *forward, const 
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const uint32_t next = moe_layer_after(config, routed->layer);
-    if (next == NO_LAYER)
+    const uint32_t next = moec_config_moe_layer_after(config, routed->layer);
+    if (next == MOEC_NO_LAYER)
         return MOEC_OK;
     MOEC_TRY(moec_router_preview(forward, next, routed->n_tok, routed->normed, scratch->gate_sums, err));
     answer->n_next_gate = named_experts(config, routed->n_tok);

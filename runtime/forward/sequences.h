@@ -31,6 +31,10 @@ struct moec_sequence_rows {
     struct moec_route_state *route;
     uint32_t route_layer;
     uint32_t n_prompt;
+    /* (n_rows, moec_precision_foreseen_words), where precisions go by what is foreseen, else NULL: the
+     * experts of the MoE layer at work that the one before foresaw for each row; it leaves those of the next
+     * there. */
+    uint64_t *foreseen;
 };
 
 struct moec_sequences {

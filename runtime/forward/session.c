@@ -25,7 +25,8 @@ struct moec_session {
     uint32_t *tokens;              /* owned, (n_context), where running states may have to pass them again */
     float *hidden;                 /* (max_tokens, stride), the first's */
     struct moec_route_state route; /* of all MoE layers; empty where the forward does not decide */
-    uint32_t n_prompt;             /* positions of a prompt */
+    uint64_t *foreseen; /* owned, (n_context, words): of struct moec_sequence_rows; NULL where none asks */
+    uint32_t n_prompt;  /* positions of a prompt */
 
     /* Encoder-decoder models alone, and the first's alone. */
     struct moec_kv_state source_kv;  /* of the source, as the decoder's layers attend to it */
@@ -58,6 +59,15 @@ static uint64_t decoder_kv_bytes(const struct moec_config *config, uint32_t n_co
 static uint64_t token_items(const struct moec_config *config, uint32_t n_context)
 {
     return moec_config_is_running(config) ? n_context : 0;
+}
+
+/* Words of what layers foresee, where precisions go by it. */
+static uint64_t foreseen_items(const struct moec_config *config, const struct moec_route *route,
+                               uint32_t n_context)
+{
+    return route->precision.kind == MOEC_PRECISION_FATE
+               ? (uint64_t)n_context * moec_precision_foreseen_words(config)
+               : 0;
 }
 
 static uint64_t count_items(const struct moec_config *config)
@@ -223,6 +233,10 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     if (forward->decider != NULL)
         MOEC_TRY_OUT(moec_route_state_create(config, forward->decider->route, moec_config_moe_count(config),
                                              n_context, &session->route, err));
+    if (forward->decider != NULL && foreseen_items(config, forward->decider->route, n_context) > 0)
+        MOEC_TRY_OUT(moec_alloc((void **)&session->foreseen,
+                                foreseen_items(config, forward->decider->route, n_context),
+                                sizeof *session->foreseen, "experts that layers foresee", err));
     *out = session;
     session = NULL;
 out:
@@ -268,6 +282,7 @@ void moec_session_free(struct moec_session *session)
     moec_kv_state_release(&session->source_kv);
     moec_kv_state_release(&session->encoder_kv);
     moec_route_state_release(&session->route);
+    free(session->foreseen);
     free(session->tokens);
     free_rows(session->forward, session->source);
     free(session->counts);
@@ -301,6 +316,8 @@ static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t 
     const uint32_t n_prompt = is_source ? UINT32_MAX : session->n_prompt;
     span.route = &session->route;
     span.route_layer = ordinal;
+    if (session->foreseen != NULL)
+        span.foreseen = session->foreseen + first * moec_precision_foreseen_words(config);
     if (first < n_prompt)
         span.n_prompt = moec_min_u32(n_tok, n_prompt - first);
     return span;
@@ -363,7 +380,8 @@ struct moec_route_counts moec_session_route_counts(const struct moec_session *se
 uint64_t moec_session_route_bytes(const struct moec_config *config, const struct moec_route *route,
                                   uint32_t n_context)
 {
-    return moec_route_state_bytes(config, route, moec_config_moe_count(config), n_context);
+    return moec_route_state_bytes(config, route, moec_config_moe_count(config), n_context) +
+           foreseen_items(config, route, n_context) * sizeof(uint64_t);
 }
 
 /* ---- expert capacity ---- */

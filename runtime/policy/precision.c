@@ -1,11 +1,13 @@
 #include "runtime/policy/precision.h"
 
+#include "formats/model/neighbors.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const kinds[MOEC_PRECISION_COUNT] = {
-    [MOEC_PRECISION_HOBBIT] = "hobbit", [MOEC_PRECISION_ALWAYS] = "always"};
+    [MOEC_PRECISION_HOBBIT] = "hobbit", [MOEC_PRECISION_ALWAYS] = "always", [MOEC_PRECISION_FATE] = "fate"};
 
 /* Reads ":0.6" and moves on behind it; an end leaves the score as it is. */
 static bool read_score(const char **at, float *score)
@@ -23,6 +25,25 @@ static bool read_score(const char **at, float *score)
     return true;
 }
 
+/* Reads ":8" or ":25%" to the end; nothing leaves both at 0. */
+static bool read_width(const char *at, struct moec_precision *precision)
+{
+    char *end = NULL;
+    if (*at == '\0')
+        return true;
+    if (*at != ':')
+        return false;
+    const double value = strtod(at + 1, &end);
+    if (end == at + 1 || !(value > 0 && value <= MOEC_MAX_EXPERTS))
+        return false;
+    if (strcmp(end, "%") == 0 && value <= 100) {
+        precision->width_share = (float)(value / 100);
+        return true;
+    }
+    precision->width = (uint32_t)value;
+    return *end == '\0' && value == floor(value);
+}
+
 enum moec_status moec_precision_read(const char *text, struct moec_precision *precision,
                                      struct moec_error *err)
 {
@@ -31,6 +52,13 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
         if (strncmp(text, kinds[kind], length) != 0)
             continue;
         const char *at = text + length;
+        if (kind == MOEC_PRECISION_FATE) {
+            struct moec_precision fate = {.kind = MOEC_PRECISION_FATE};
+            if (!read_width(at, &fate))
+                break;
+            *precision = fate;
+            return MOEC_OK;
+        }
         float high = MOEC_PRECISION_HIGH_SCORE, low = MOEC_PRECISION_LOW_SCORE;
         const bool is_read = read_score(&at, &high);
         if (is_read && *at == '\0' && low < high)
@@ -42,8 +70,47 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
     }
     return moec_fail(err, MOEC_ERR_USAGE,
                      "there is no precision '%s', expected hobbit:T1:T2 or always:T1:T2 with scores of 0 to "
-                     "1, T1 at most T2",
+                     "1, T1 at most T2, or fate:W with a number of experts as 8 or a share as 25%%",
                      text);
+}
+
+uint32_t moec_precision_width(const struct moec_precision *precision, const struct moec_config *config)
+{
+    const uint32_t n_quarter = (config->n_expert + 3) / 4;
+    if (precision->width > 0)
+        return precision->width;
+    if (precision->width_share > 0) {
+        const uint32_t width = (uint32_t)(precision->width_share * (float)config->n_expert);
+        return width > 0 ? width : 1;
+    }
+    return n_quarter > config->top_k ? n_quarter : config->top_k;
+}
+
+/* Whether a MoE layer foresees what another one asks for. */
+static bool foresees(const struct moec_config *config)
+{
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        if (moec_config_is_moe(config, layer) && !moec_config_layer(config, layer)->routes_by_token &&
+            moec_config_moe_layer_before(config, layer) != MOEC_NO_LAYER)
+            return true;
+    return false;
+}
+
+static enum moec_status check_fate(const struct moec_precision *precision, const struct moec_config *config,
+                                   struct moec_error *err)
+{
+    const uint32_t width = moec_precision_width(precision, config);
+    if (!foresees(config))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "precision fate is about layers that a MoE layer before them foresees, of which this "
+            "model has none: it changes nothing");
+    if (width < config->n_expert)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "precision fate:%u foresees all %u experts of a layer and changes nothing, expected a "
+                     "width of 1 to %u",
+                     width, config->n_expert, config->n_expert - 1);
 }
 
 enum moec_status moec_precision_check(const struct moec_precision *precision,
@@ -52,6 +119,8 @@ enum moec_status moec_precision_check(const struct moec_precision *precision,
     const char *name = kinds[precision->kind];
     if (precision->kind == MOEC_PRECISION_ONE)
         return MOEC_OK;
+    if (precision->kind == MOEC_PRECISION_FATE)
+        return check_fate(precision, config, err);
     if (config->top_k == 1)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a token of this model takes one expert, whose copy is always the high one: "
@@ -86,6 +155,11 @@ void moec_precision_decide(const struct moec_precision *precision, uint32_t top_
                            bool *skips, bool *is_low)
 {
     uint32_t ranks[MOEC_MAX_TOP_K];
+    if (precision->kind == MOEC_PRECISION_FATE) {
+        for (uint32_t rank = 0; rank < top_k; rank++)
+            is_low[rank] = !skips[rank] && !residents->has(residents, layer, experts[rank]);
+        return;
+    }
     const uint32_t n = order_by_weight(top_k, experts, weights, skips, ranks);
     float sum = 0, before = 0;
     for (uint32_t i = 0; i < n; i++)

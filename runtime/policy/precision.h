@@ -5,6 +5,14 @@
  *   hobbit:T1:T2   decided for experts whose high copy is missing; one that is there is used
  *   always:T1:T2   decided for every expert, whatever is there
  *
+ * Or what Fate does where it is short of bandwidth (arXiv:2502.12224, sections 4.3 and 5.3): the experts that
+ * the layer before foresees are on their way when they are asked for, and one that it did not foresee is read
+ * in its low copy.
+ *
+ *   fate:W         low are the experts that are missing and not among the W best of this layer's router for
+ *                  the input of the MoE layer before; in the first MoE layer of a stack, before which nothing
+ *                  is foreseen, and in layers that route by token, where all is known, none is low
+ *
  * A token's experts stand by falling weight, at equal weights the lower index first, weights summing to 1.
  * An expert's score is the sum of those before it (eq. 2), so the first one's is 0. Scores up to T1 ask for
  * the high copy, up to T2 for the low copy, beyond that the expert is skipped; a low copy is a miss where the
@@ -20,6 +28,7 @@ enum moec_precision_kind {
     MOEC_PRECISION_ONE = 0, /* the high copy alone */
     MOEC_PRECISION_HOBBIT,
     MOEC_PRECISION_ALWAYS,
+    MOEC_PRECISION_FATE,
     MOEC_PRECISION_COUNT
 };
 
@@ -28,13 +37,17 @@ struct moec_precision {
     uint8_t kind;     /* enum moec_precision_kind */
     float high_score; /* T1 */
     float low_score;  /* T2, at least T1 */
+    /* W of fate: moec_precision_width has it. */
+    uint32_t width;    /* experts; 0 = by the share */
+    float width_share; /* of a layer's experts; 0 = the paper's */
 };
 
 /* Where a user names none: the paper's thresholds. */
 #define MOEC_PRECISION_HIGH_SCORE 0.6f
 #define MOEC_PRECISION_LOW_SCORE  0.9f
 
-/* Reads "hobbit:0.6:0.9"; one score or both may be left out. Errors: MOEC_ERR_USAGE. */
+/* Reads "hobbit:0.6:0.9"; one score or both may be left out. Likewise "fate:8", "fate:25%" and "fate".
+ * Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_precision_read(const char *text, struct moec_precision *precision,
                                                       struct moec_error *err);
 
@@ -43,9 +56,20 @@ MOEC_WARN_UNUSED enum moec_status moec_precision_check(const struct moec_precisi
                                                        const struct moec_config *config,
                                                        struct moec_error *err);
 
+/* Of fate, the experts that the layer before foresees: without a number those from the 75th percentile of the
+ * router's scores on, and at least those of one token. */
+uint32_t moec_precision_width(const struct moec_precision *precision, const struct moec_config *config);
+
+/* Words of 64 experts each that name what is foreseen for a token: the expert e by bit e % 64 of word e / 64.
+ */
+static inline size_t moec_precision_foreseen_words(const struct moec_config *config)
+{
+    return ((size_t)config->n_expert + 63) / 64;
+}
+
 /* Decides for a token's experts (top_k) of these weights, as applied; those that are skipped already take no
  * part. Skips (top_k) gains those beyond T2, is_low (top_k) receives which take the low copy. `residents`
- * answers for the high copies of `layer`. */
+ * answers for the high copies of `layer`, with fate for those that are foreseen too. */
 void moec_precision_decide(const struct moec_precision *precision, uint32_t top_k, const uint32_t *experts,
                            const float *weights, const struct moec_residents *residents, uint32_t layer,
                            bool *skips, bool *is_low);

@@ -130,7 +130,7 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
                          "a token takes %u experts and the best %u are kept, so route %s changes nothing",
                          config->top_k, route->keep_top, kinds[route->kind].name);
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert == 1 &&
-        route->precision.kind != MOEC_PRECISION_ONE)
+        route->precision.kind != MOEC_PRECISION_ONE && route->precision.kind != MOEC_PRECISION_FATE)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "prune:1 leaves the best expert, whose copy is always the high one: a precision "
                          "changes nothing");

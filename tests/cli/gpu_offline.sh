@@ -42,6 +42,7 @@ set -- --data "$data" --samples 2 --seq-len 10 --json
 both "a checkpoint's perplexity" eval "$model" "$@"
 both "a bundle's, and its loss" eval "$work/int4.moec" "$@" --reference "$model"
 both "with decisions" eval "$work/int4.moec" "$@" --route cumsum:0.6 --precision hobbit:0.5:1
+both "with what is foreseen" eval "$work/int4.moec" "$@" --precision fate:1
 vram=5MiB
 both "in little of its memory" eval "$model" "$@"
 vram=1GiB

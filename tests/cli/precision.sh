@@ -35,6 +35,18 @@ evaluate --precision hobbit:0.5:0.5
 check "skipping reads less still" "$skipped > 0 && $low == 0 && $taken + $skipped == $plain_taken && $bytes < $plain_bytes"
 evaluate --precision always:0.5:1
 check "without a look at the cache more are low" "$low > $hobbit_low && $loss > $hobbit_loss"
+evaluate --precision fate
+fate_low=$low fate_loss=$loss
+check "what no layer foresees is low, however it weighs" "$low > 0 && $skipped == 0 && $taken == $plain_taken && $loss != 0"
+check "and the missed experts that are foreseen are read as they are" "$bytes < $plain_bytes && $low < $plain_missed"
+evaluate --precision fate:25%
+check "a quarter is the width without one" "$low == $fate_low && $loss == $fate_loss"
+evaluate --precision fate:1
+check "of a narrower one more are low" "$low > $fate_low && $taken == $plain_taken"
+evaluate --precision fate --prompt-tokens 64
+check "and fewer after a prompt" "$low < $fate_low && $low > 0"
+evaluate --precision fate --route cache-prior:0.3
+check "or with a prior" "$low < $fate_low && $missed < 0.8 * $plain_missed"
 evaluate --precision hobbit:0.5:1 --prompt-tokens 64
 check "and fewer where half of a window is a prompt" "$low < $hobbit_low && $low > 0"
 evaluate --precision hobbit:0.5:1 --route cache-prior:0.3
@@ -77,6 +89,8 @@ refused() {
 }
 refused "no precision 'low'.*hobbit:T1:T2" "$moec" eval "$work/m.moec" --data $text -q --precision low
 refused "no precision 'hobbit:0.8:0.2'" "$moec" eval "$work/m.moec" --data $text -q --precision hobbit:0.8:0.2
+refused "no precision 'fate:0'.*fate:W" "$moec" eval "$work/m.moec" --data $text -q --precision fate:0
+refused "foresees all 16 experts.*width of 1 to 15" "$moec" eval "$work/m.moec" --data $text -q --precision fate:16
 refused "low-bits does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --low-bits 2
 refused "low-slots does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --route top-k --low-slots 4
 refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8
@@ -120,6 +134,8 @@ timed && plain_read=$(number bytes_per_token)
 timed --precision hobbit:0.3:1
 check "and reads fewer bytes" "$(number bytes_per_token) < 0.8 * $plain_read && $(number bytes_per_token) > 0"
 generate --precision hobbit:0.3:0.6 --route cache-prior:0.2 && cp "$work/text" "$work/both"
+generate --precision fate:1 && cp "$work/text" "$work/foreseen"
+check "a width takes low copies" "$(number experts_low) > 0 && $(number experts_skipped) == 0"
 for how in "" "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 700000))" "--memory $((floor + 1000000)) --evict fifo --predict gate" \
     "--memory $((floor + 800000)) --evict hobbit --evict-weights 2:3:4:1" "--draft lookup"; do
     # shellcheck disable=SC2086 # words
@@ -128,7 +144,11 @@ for how in "" "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 700000))" "--mem
     # shellcheck disable=SC2086
     generate --precision hobbit:0.3:0.6 --route cache-prior:0.2 $how
     same "$work/both" "and with a prior"
+    # shellcheck disable=SC2086
+    generate --precision fate:1 $how
+    same "$work/foreseen" "and by what is foreseen"
 done
+if cmp -s "$work/foreseen" "$work/plain"; then fail "which changes it"; else pass "which changes it"; fi
 if cmp -s "$work/precise" "$work/both"; then fail "a prior and skips change it"; else pass "a prior and skips change it"; fi
 generate --precision always:0:1 && cp "$work/text" "$work/always"
 generate --precision always:0:1 --decide decode
@@ -158,6 +178,14 @@ try 0 "beams" "$moec" run "$work/m.moec" -p "The old" -n 20 --beams 3 --precisio
 cp "$work/stdout" "$work/beams"
 try 0 "beams in little memory" "$moec" run "$work/m.moec" -p "The old" -n 20 --beams 3 --precision hobbit:0.3:1 -t 1 --memory $((floor + 2000000))
 if cmp -s "$work/stdout" "$work/beams"; then pass "the same beams"; else fail "the same beams"; fi
+
+try 0 "beams that foresee" "$moec" run "$work/m.moec" -p "The old" -n 20 --beams 3 --precision fate:1
+cp "$work/stdout" "$work/beams"
+try 0 "and in little memory" "$moec" run "$work/m.moec" -p "The old" -n 20 --beams 3 --precision fate:1 -t 1 --memory $((floor + 2000000))
+if cmp -s "$work/stdout" "$work/beams"; then pass "the same of these"; else fail "the same of these"; fi
+# A token's only expert is no less important than another, but may have come unforeseen.
+try 0 "a top-1 model by what is foreseen" "$moec" run "$work/s.moec" -p "The old miller" -n 8 --precision fate:1 --low-slots 2 --stats
+says stderr 'precision fate:1, [0-9.]+% of the experts high, [0-9.]+% low, 0.0% skipped' "has low experts"
 
 # ---- bench ----
 

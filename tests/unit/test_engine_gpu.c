@@ -332,7 +332,8 @@ static void decisions_are_those_of_the_cpu(void **state)
         const char *route, *precision, *evict;
     } cases[] = {{"cache-prior:0.5", NULL, "lru"}, {"max-rank:4", NULL, "lfu"},
                  {"prune:1", NULL, "lru"},         {NULL, "hobbit:0.3:0.8", "lru"},
-                 {NULL, "always:0.2:0.9", "lru"},  {"cache-prior:0.3", "hobbit", "lru"}};
+                 {NULL, "always:0.2:0.9", "lru"},  {"cache-prior:0.3", "hobbit", "lru"},
+                 {NULL, "fate:1", "lru"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct moert_options options = options_of(NULL, 0);
         options.decisions.route = cases[i].route;

@@ -432,6 +432,53 @@ static void test_route__refuses_precisions(void **state)
     assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
 }
 
+/* The widths of "fate", and models that it changes nothing in. */
+static void test_route__refuses_widths(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"fate:",   "fate:0",    "fate:-1",     "fate:2.5", "fate:8:1",
+                                        "fate:0%", "fate:101%", "fate:100000", "fate:nan", "fates"};
+    struct fixture fixture = fixture_open("qwen2_moe");
+    const struct moec_config *config = &fixture.model->config;
+    struct moec_config one = *config;
+    struct moec_route route = {.n_slots = config->top_k, .n_low_slots = config->top_k};
+    struct moec_error err = {0};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++, err = (struct moec_error){0})
+        assert_status(moec_precision_read(texts[i], &route.precision, &err), MOEC_ERR_USAGE, err);
+    assert_ok(moec_precision_read("fate", &route.precision, &err), err);
+    /* The paper's quarter, or the experts of a token. */
+    const uint32_t quarter = (config->n_expert + 3) / 4;
+    assert_int_equal(moec_precision_width(&route.precision, config),
+                     quarter > config->top_k ? quarter : config->top_k);
+    assert_ok(moec_route_check(&route, config, &err), err);
+    assert_ok(moec_precision_read("fate:50%", &route.precision, &err), err);
+    assert_int_equal(moec_precision_width(&route.precision, config), config->n_expert / 2);
+    assert_ok(moec_precision_read("fate:0.1%", &route.precision, &err), err);
+    assert_int_equal(moec_precision_width(&route.precision, config), 1);
+    route.precision.width = config->n_expert;
+    assert_status(moec_route_check(&route, config, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "changes nothing");
+    route.precision.width = 2;
+    one.n_layer = 1; /* with experts: before it is none */
+    err = (struct moec_error){0};
+    assert_status(moec_route_check(&route, &one, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "foresees");
+    fixture_close(&fixture);
+}
+
+/* Low is what neither the cache nor the layer before has. */
+static void test_route__precision_of_what_is_not_foreseen(void **state)
+{
+    (void)state;
+    const struct moec_precision fate = {.kind = MOEC_PRECISION_FATE, .width = 2};
+    const struct held held = {{held_has}, (const bool[6]){false, true, false, false, true, false}};
+    bool skips[4] = {false, false, true, false}, is_low[4];
+    moec_precision_decide(&fate, 4, (const uint32_t[]){4, 2, 3, 1}, (const float[]){1, 4, 2, 3},
+                          &held.residents, 3, skips, is_low);
+    assert_true(!is_low[0] && is_low[1] && !is_low[2] && !is_low[3]);
+    assert_true(!skips[0] && !skips[1] && skips[2] && !skips[3]);
+}
+
 /* ---- prompts ---- */
 
 static void test_route__refuses_prefills(void **state)
@@ -521,6 +568,7 @@ static void test_route__unpopular_experts_are_those_of_the_blocks_before(void **
 
 #define PRECISION(how, high, low)                                                                            \
     .n_low_slots = 4, .precision = {.kind = MOEC_PRECISION_##how, .high_score = high, .low_score = low}
+#define FATE(experts) .n_low_slots = 4, .precision = {.kind = MOEC_PRECISION_FATE, .width = experts}
 /* Of half of the experts, in blocks of so many tokens. */
 #define UNPOPULAR(tokens)                                                                                    \
     .n_low_slots = 4, .prefill = {.kind = MOEC_PREFILL_UNPOPULAR, .share = 0.5f, .block_tokens = tokens}
@@ -535,6 +583,8 @@ static const struct moec_route routes[] = {
     {.n_slots = 4, PRECISION(HOBBIT, 0, 1)},
     {.n_slots = 4, PRECISION(ALWAYS, 0, 0.7f), .decode_only = true},
     {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, PRECISION(HOBBIT, 0, 0.8f)},
+    {.n_slots = 4, FATE(2)},
+    {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, FATE(3), .decode_only = true},
     {.n_slots = 4, UNPOPULAR(2)},
     {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, UNPOPULAR(3)},
 };
@@ -836,6 +886,8 @@ int main(void)
         cmocka_unit_test(test_route__low_copies_have_a_cache_of_their_own),
         cmocka_unit_test(test_route__the_cache_may_begin_with_what_is_frequent),
         cmocka_unit_test(test_route__refuses_precisions),
+        cmocka_unit_test(test_route__refuses_widths),
+        cmocka_unit_test(test_route__precision_of_what_is_not_foreseen),
         cmocka_unit_test(test_route__refuses_prefills),
         cmocka_unit_test(test_route__unpopular_experts_are_those_of_the_blocks_before),
         cmocka_unit_test(test_route__one_result_however_it_is_run),
