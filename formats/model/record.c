@@ -89,6 +89,7 @@ void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *re
     memset(mlp->biases, 0, sizeof mlp->biases);
     mlp->filter = (struct moec_mlp_filter){0};
     mlp->places = NULL;
+    mlp->frames = (struct moec_mlp_frames){0};
 }
 
 /* ---- parts ---- */

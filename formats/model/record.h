@@ -81,6 +81,17 @@ struct moec_mlp_filter {
     const uint16_t *scales;
 };
 
+/* Where pairs of a gate and a down row are, when they are not behind one another: those of neurons each x u
+ * .. each x u + each - 1 stand in frame of_units[u] - 1, of which all are equally long; with of_units[u] = 0
+ * they are nowhere and count as zeros. Borrowed. */
+struct moec_mlp_frames {
+    const uint8_t *bytes;
+    size_t frame_bytes;
+    const uint32_t *of_units; /* NULL: pairs are behind one another, where the matrices are */
+    uint32_t each;
+    uint32_t down_offset; /* of the down row in a pair */
+};
+
 /* An MLP as kernels read it: matrices of n_ff rows x n_embd columns (down transposed); out = sum over neurons
  * i of activation(gate_i . x) * (up_i . x) * down_i, or of activation(up_i . x) * down_i without a gate. With
  * biases they are added to gate . x, up . x and out. Borrows its data. Also used for shared experts and dense
@@ -97,11 +108,22 @@ struct moec_mlp {
     /* Of a device that has some neurons' pairs alone (runtime/cuda/gpu_neurons.h): (n_ff) in its memory,
      * which row of gate and down neuron i has; NULL = row i. */
     const uint32_t *places;
+    struct moec_mlp_frames frames; /* with them gate and down have no data */
 };
 
 static inline bool moec_mlp_has_gate(const struct moec_mlp *mlp)
 {
     return mlp->gate.rows > 0;
+}
+
+/* Of an MLP with frames, the pair of a neuron; NULL where it is nowhere. */
+static inline const uint8_t *moec_mlp_framed_pair(const struct moec_mlp *mlp, uint32_t neuron)
+{
+    const struct moec_mlp_frames *frames = &mlp->frames;
+    const uint32_t place = frames->of_units[neuron / frames->each];
+    return place == 0 ? NULL
+                      : frames->bytes + (place - 1) * frames->frame_bytes +
+                            neuron % frames->each * mlp->down.stride_bytes;
 }
 
 /* The layout of a record whose projections all have this codec. */

@@ -284,11 +284,12 @@ static void demand(struct moec_expert_cache *cache, uint32_t key)
 }
 
 /* Makes what lies in the buffer end after so many bytes; whether it does. */
-static bool shrink_arena(struct moec_expert_cache *cache, uint64_t buffer_bytes)
+static bool shrink_to(struct moec_expert_cache *cache, uint64_t buffer_bytes)
 {
-    if (cache->units != NULL && cache->units->pages != NULL)
-        return moec_unit_pages_limit(cache, buffer_bytes);
-    return moec_arena_shrink(cache->arena, buffer_bytes, &cache->counters->moved_bytes);
+    if (moec_cache_frames(cache) != NULL)
+        return moec_unit_frames_limit(cache, buffer_bytes);
+    return moec_residency_limit(cache->residency, buffer_bytes) &&
+           moec_arena_shrink(cache->arena, buffer_bytes, &cache->counters->moved_bytes);
 }
 
 void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_bytes)
@@ -296,7 +297,7 @@ void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_b
     (void)pthread_mutex_lock(&cache->lock);
     if (buffer_bytes < cache->buffer_bytes) {
         cache->buffer_bytes = buffer_bytes;
-        while (!moec_residency_limit(cache->residency, buffer_bytes) || !shrink_arena(cache, buffer_bytes)) {
+        while (!shrink_to(cache, buffer_bytes)) {
             moec_loader_notify(cache);
             moec_loader_wait_change(cache);
         }
@@ -304,6 +305,15 @@ void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_b
         go_on(cache);
     }
     (void)pthread_mutex_unlock(&cache->lock);
+}
+
+static void hold(struct moec_expert_cache *cache, uint32_t key, struct moec_mlp *mlp)
+{
+    moec_cache_entry_hold(cache, key);
+    moec_storage_bind(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key),
+                      moec_cache_expert(cache, key), moec_arena_slot(cache->arena, key), mlp);
+    if (moec_cache_frames(cache) != NULL)
+        moec_unit_frames_bind(cache, key, mlp);
 }
 
 static enum moec_status cache_acquire(struct moec_experts *self, struct moec_expert_request request,
@@ -331,9 +341,7 @@ static enum moec_status cache_acquire(struct moec_experts *self, struct moec_exp
             moec_cache_entry_retry(cache, key);
         go_on(cache);
     } else {
-        moec_cache_entry_hold(cache, key);
-        moec_storage_bind(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), request.expert,
-                          moec_arena_slot(cache->arena, key), mlp);
+        hold(cache, key, mlp);
     }
     (void)pthread_mutex_unlock(&cache->lock);
     return status;
@@ -350,9 +358,7 @@ static bool cache_borrow(struct moec_experts *self, struct moec_expert_request r
         cache->entries[key].state == MOEC_CACHE_READY && moec_residency_is_present(cache->residency, key);
     if (is_there) {
         moec_residency_hold(cache->residency, key);
-        moec_cache_entry_hold(cache, key);
-        moec_storage_bind(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), request.expert,
-                          moec_arena_slot(cache->arena, key), mlp);
+        hold(cache, key, mlp);
     }
     (void)pthread_mutex_unlock(&cache->lock);
     return is_there;

@@ -116,18 +116,18 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
 {
     enum moec_status status = MOEC_OK;
     const struct moec_path_table *paths = &cache->bundle->paths;
-    struct moec_residency_setup setup = {.n_layer = cache->n_layer,
-                                         .n_encoder = moec_config_moe_encoder_count(&cache->bundle->config),
-                                         .n_expert = cache->n_expert,
-                                         .n_form = cache->n_form,
-                                         .slot_bytes = cache->units != NULL && cache->units->pages != NULL
-                                                           ? cache->units->pages->least_bytes
-                                                           : cache->slot_bytes,
-                                         .capacity_bytes = cache->buffer_bytes,
-                                         .policy = policy_of(&cache->options),
-                                         .evict_weights = cache->options.evict_weights,
-                                         .evicted = moec_cache_evicted,
-                                         .context = cache};
+    const struct moec_unit_frames *frames = moec_cache_frames(cache);
+    struct moec_residency_setup setup = {
+        .n_layer = cache->n_layer,
+        .n_encoder = moec_config_moe_encoder_count(&cache->bundle->config),
+        .n_expert = cache->n_expert,
+        .n_form = cache->n_form,
+        .slot_bytes = frames != NULL ? frames->slot_bytes : cache->slot_bytes,
+        .capacity_bytes = frames != NULL ? frames->up_bytes : cache->buffer_bytes,
+        .policy = policy_of(&cache->options),
+        .evict_weights = cache->options.evict_weights,
+        .evicted = moec_cache_evicted,
+        .context = cache};
     void *memory = NULL;
     if (paths->n_layer == cache->n_layer && paths->n_expert == cache->n_expert) {
         MOEC_TRY_OUT(moec_alloc(&memory, cache->n_key, sizeof(float), "expert frequencies", err));
@@ -177,13 +177,13 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
     return MOEC_OK;
 }
 
-static enum moec_status create_reader(struct moec_expert_cache *cache, struct moec_error *err)
+static enum moec_status create_reader(struct moec_expert_cache *cache, uint64_t arena_bytes,
+                                      struct moec_error *err)
 {
     struct moec_record_io io = cache->options.io;
     io.depth = depth_of(&cache->options);
     MOEC_TRY(moec_record_reader_create(cache->bundle, cache->options.copy, &io,
-                                       moec_arena_bytes(cache->arena), cache->buffer_bytes, &cache->reader,
-                                       err));
+                                       moec_arena_bytes(cache->arena), arena_bytes, &cache->reader, err));
     cache->depth = cache->reader->depth < MOEC_CACHE_DEPTH ? cache->reader->depth : MOEC_CACHE_DEPTH;
     for (cache->n_free = 0; cache->n_free < cache->depth; cache->n_free++)
         cache->free_reads[cache->n_free] = &cache->reads[cache->n_free];
@@ -274,19 +274,18 @@ static enum moec_status create_parts(struct moec_expert_cache *cache, struct moe
     if (options->parts != NULL)
         MOEC_TRY(moec_units_create(cache, err));
     MOEC_TRY(create_residency(cache, err));
-    const struct moec_unit_pages *pages = cache->units != NULL ? cache->units->pages : NULL;
-    MOEC_TRY(moec_arena_create(cache->slot_bytes, cache->n_key,
-                               pages != NULL ? pages->arena_bytes : cache->buffer_bytes, &cache->arena, err));
-    MOEC_TRY(create_reader(cache, err));
-    if (pages != NULL)
-        moec_unit_pages_begin(cache);
+    const struct moec_unit_frames *frames = moec_cache_frames(cache);
+    const uint64_t arena_bytes = frames != NULL ? frames->up_bytes : cache->buffer_bytes;
+    MOEC_TRY(moec_arena_create(frames != NULL ? frames->slot_bytes : cache->slot_bytes, cache->n_key,
+                               arena_bytes, &cache->arena, err));
+    MOEC_TRY(create_reader(cache, arena_bytes, err));
     MOEC_TRY(create_preload(cache, sizes.all_bytes, err));
     MOEC_TRY(fill(cache, err));
     const bool equal_sizes = sizes.all_bytes == sizes.largest_bytes * cache->n_key;
     cache->experts.ops = &moec_cache_ops;
     cache->experts.max_held =
-        pages != NULL ? pages->max_held
-                      : records_held(least_bytes_of(cache), sizes.largest_bytes, equal_sizes, n_sessions);
+        frames != NULL ? frames->max_held
+                       : records_held(least_bytes_of(cache), sizes.largest_bytes, equal_sizes, n_sessions);
     return moec_loader_start(cache, err);
 }
 

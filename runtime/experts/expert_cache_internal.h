@@ -84,6 +84,12 @@ struct moec_expert_cache {
     uint32_t n_hurried;  /* callers that wait for the warm start */
 };
 
+/* NULL where slots hold whole records. */
+static inline struct moec_unit_frames *moec_cache_frames(const struct moec_expert_cache *cache)
+{
+    return cache->units != NULL ? cache->units->frames : NULL;
+}
+
 static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_expert_cache *cache,
                                                                  uint32_t key)
 {

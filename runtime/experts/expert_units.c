@@ -2,41 +2,11 @@
 
 #include "formats/base/memory.h"
 #include "runtime/experts/expert_cache_internal.h"
+#include "runtime/experts/unit_bits.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-/* ---- bits ---- */
-
-static bool bit_of(const uint64_t *bits, uint32_t at)
-{
-    return (bits[at / 64] >> (at % 64) & 1) != 0;
-}
-
-static void set_bit(uint64_t *bits, uint32_t at)
-{
-    bits[at / 64] |= (uint64_t)1 << (at % 64);
-}
-
-static void clear_bit(uint64_t *bits, uint32_t at)
-{
-    bits[at / 64] &= ~((uint64_t)1 << (at % 64));
-}
-
-/* The first bit from `at` on that is set, below n; n where there is none. */
-static uint32_t next_bit(const uint64_t *bits, uint32_t at, uint32_t n)
-{
-    while (at < n) {
-        const uint64_t word = bits[at / 64] >> (at % 64);
-        if (word != 0) {
-            at += (uint32_t)__builtin_ctzll(word);
-            return at < n ? at : n;
-        }
-        at = (at / 64 + 1) * 64;
-    }
-    return n;
-}
 
 /* ---- keys ---- */
 
@@ -107,7 +77,7 @@ static void delist(struct moec_expert_units *units, uint32_t key)
 /* ---- creation ---- */
 
 struct sizes {
-    uint32_t n_key, n_words;
+    uint32_t n_key, n_unit, n_words;
     uint64_t ring_bytes, read_bytes;
 };
 
@@ -138,6 +108,7 @@ static struct sizes sizes_of(const struct moec_bundle *bundle, const struct moec
     uint64_t n_read = moec_record_sizes_of(bundle, 0).all_bytes / 32 / read_bytes;
     n_read = n_read < 4 ? 4 : n_read < MOEC_UNIT_RING_READS ? n_read : MOEC_UNIT_RING_READS;
     return (struct sizes){.n_key = parts->n_layer * parts->n_expert,
+                          .n_unit = n_unit,
                           .n_words = (n_unit + 63) / 64,
                           .ring_bytes = n_read * read_bytes,
                           .read_bytes = read_bytes};
@@ -153,7 +124,7 @@ uint64_t moec_units_table_bytes(const struct moec_bundle *bundle,
            sizes.n_key * (3 * (uint64_t)sizes.n_words * sizeof(uint64_t) + sizeof(struct moec_unit_entry) +
                           sizeof(struct moec_key_link)) +
            MOEC_UNIT_READS * sizeof(struct moec_cache_read) + sizes.ring_bytes +
-           moec_unit_pages_table_bytes(sizes.n_key, moec_record_sizes_of(bundle, 0).largest_bytes);
+           moec_unit_frames_table_bytes(sizes.n_key, sizes.n_unit);
 }
 
 enum moec_status moec_units_create(struct moec_expert_cache *cache, struct moec_error *err)
@@ -171,7 +142,7 @@ enum moec_status moec_units_create(struct moec_expert_cache *cache, struct moec_
     units->n_words = sizes.n_words;
     units->ring_bytes = sizes.ring_bytes;
     units->read_bytes = sizes.read_bytes;
-    MOEC_TRY(moec_unit_pages_create(cache, &units->pages, err));
+    MOEC_TRY(moec_unit_frames_create(cache, &units->frames, err));
     units->gap_bytes = gap_bytes_of(&cache->options.io.emulation);
     units->list = moec_key_list_empty();
     MOEC_TRY(moec_alloc((void **)&units->resident, n_words, sizeof(uint64_t), what, err));
@@ -196,7 +167,7 @@ void moec_units_free(struct moec_expert_cache *cache)
     free(units->flying);
     free(units->entries);
     free(units->links);
-    moec_unit_pages_free(units->pages);
+    moec_unit_frames_free(units->frames);
     free(units->reads);
     free(units->ring);
     free(units);
@@ -254,8 +225,8 @@ void moec_units_forget(struct moec_expert_cache *cache, uint32_t key)
         return;
     const size_t n_bytes = units->n_words * sizeof(uint64_t);
     delist(units, key);
-    moec_unit_pages_release(cache, key);
-    memset(bits_of(units, units->resident, key), 0, n_bytes);
+    moec_unit_frames_release(cache, key);
+    memset(moec_units_resident(units, key), 0, n_bytes);
     memset(bits_of(units, units->wanted, key), 0, n_bytes);
     memset(bits_of(units, units->flying, key), 0, n_bytes);
     units->entries[key] = (struct moec_unit_entry){.visit = units->entries[key].visit + 1};
@@ -268,7 +239,7 @@ void moec_units_complete(struct moec_expert_cache *cache, uint32_t key)
         return;
     const struct shape shape = shape_of(cache, key);
     for (uint32_t unit = 0; unit < shape.n_unit; unit++)
-        set_bit(bits_of(units, units->resident, key), unit);
+        moec_bit_set(moec_units_resident(units, key), unit);
 }
 
 static void fill_with_zeros(struct moec_expert_cache *cache, uint32_t key)
@@ -276,10 +247,9 @@ static void fill_with_zeros(struct moec_expert_cache *cache, uint32_t key)
     struct moec_expert_units *units = cache->units;
     const struct shape shape = shape_of(cache, key);
     uint8_t *record = record_of(cache, key);
-    (void)moec_unit_pages_take(cache, key, 0, cache->slot_bytes[key]);
     for (uint32_t unit = 0; unit < shape.n_unit; unit++) {
         const struct moec_record_range range = span_of(&shape, unit, 1);
-        if (!bit_of(bits_of(units, units->resident, key), unit))
+        if (!moec_bit_of(moec_units_resident(units, key), unit))
             memset(record + range.offset, 0, range.n_bytes);
     }
     units->entries[key].is_finite = true;
@@ -288,10 +258,10 @@ static void fill_with_zeros(struct moec_expert_cache *cache, uint32_t key)
 static void want(struct moec_expert_units *units, uint32_t key, uint32_t unit)
 {
     uint64_t *wanted = bits_of(units, units->wanted, key);
-    if (bit_of(bits_of(units, units->resident, key), unit) || bit_of(wanted, unit) ||
-        bit_of(bits_of(units, units->flying, key), unit))
+    if (moec_bit_of(moec_units_resident(units, key), unit) || moec_bit_of(wanted, unit) ||
+        moec_bit_of(bits_of(units, units->flying, key), unit))
         return;
-    set_bit(wanted, unit);
+    moec_bit_set(wanted, unit);
     units->entries[key].n_pending++;
     enlist(units, key);
 }
@@ -302,6 +272,7 @@ void moec_units_need(struct moec_expert_cache *cache, uint32_t key, const uint64
     struct moec_unit_entry *entry = &units->entries[key];
     const struct shape shape = shape_of(cache, key);
     const uint32_t n_ff = shape.layout->n_ff;
+    moec_unit_frames_need(cache, key);
     if (entry->n_pending == 0)
         entry->tries = 0;
     /* Another session may be computing from this slot: what it may look at is not written. */
@@ -310,9 +281,9 @@ void moec_units_need(struct moec_expert_cache *cache, uint32_t key, const uint64
             want(units, key, unit);
         return;
     }
-    if (touches_all && !entry->is_finite)
+    if (touches_all && !entry->is_finite && units->frames == NULL)
         fill_with_zeros(cache, key);
-    for (uint32_t i = next_bit(neurons, 0, n_ff); i < n_ff; i = next_bit(neurons, i + 1, n_ff))
+    for (uint32_t i = moec_bit_next(neurons, 0, n_ff); i < n_ff; i = moec_bit_next(neurons, i + 1, n_ff))
         want(units, key, i / shape.each);
 }
 
@@ -326,13 +297,13 @@ bool moec_units_are_there(const struct moec_expert_cache *cache, uint32_t key, c
 {
     const struct moec_expert_units *units = cache->units;
     const struct shape shape = shape_of(cache, key);
-    const uint64_t *resident = bits_of(units, units->resident, key);
+    const uint64_t *resident = moec_units_resident(units, key);
     const uint32_t n_ff = shape.layout->n_ff;
     for (uint32_t unit = 0; unit < shape.n_unit && touches_all && !cache->keeps_expected; unit++)
-        if (!bit_of(resident, unit))
+        if (!moec_bit_of(resident, unit))
             return false;
-    for (uint32_t i = next_bit(neurons, 0, n_ff); i < n_ff; i = next_bit(neurons, i + 1, n_ff))
-        if (!bit_of(resident, i / shape.each))
+    for (uint32_t i = moec_bit_next(neurons, 0, n_ff); i < n_ff; i = moec_bit_next(neurons, i + 1, n_ff))
+        if (!moec_bit_of(resident, i / shape.each))
             return false;
     return true;
 }
@@ -345,7 +316,7 @@ static uint32_t count_together(const struct moec_bundle *bundle, const struct mo
 {
     const uint64_t most = units->read_bytes - 2 * moec_record_read_unit(bundle);
     uint32_t n = 1, next;
-    while ((next = next_bit(wanted, first + n, shape->n_unit)) < shape->n_unit &&
+    while ((next = moec_bit_next(wanted, first + n, shape->n_unit)) < shape->n_unit &&
            (next - first - n) * shape->unit_bytes <= units->gap_bytes && next - first < MOEC_READ_MAX_UNITS &&
            (next - first + 1) * shape->unit_bytes <= most)
         n = next - first + 1;
@@ -391,16 +362,16 @@ struct moec_cache_read *moec_units_take(struct moec_expert_cache *cache)
     const uint32_t key = units->list.oldest;
     const struct shape shape = shape_of(cache, key);
     uint64_t *wanted = bits_of(units, units->wanted, key), *flying = bits_of(units, units->flying, key);
-    const uint32_t first = next_bit(wanted, 0, shape.n_unit);
+    const uint32_t first = moec_bit_next(wanted, 0, shape.n_unit);
     struct moec_unit_read part = {.first = first,
                                   .n = count_together(cache->bundle, units, &shape, first, wanted),
                                   .visit = units->entries[key].visit};
     for (uint32_t i = 0; i < part.n; i++) {
-        if (!bit_of(wanted, first + i))
+        if (!moec_bit_of(wanted, first + i))
             continue;
         part.asked |= (uint64_t)1 << i;
-        clear_bit(wanted, first + i);
-        set_bit(flying, first + i);
+        moec_bit_clear(wanted, first + i);
+        moec_bit_set(flying, first + i);
     }
     const struct moec_record_range range = span_of(&shape, first, part.n);
     const struct moec_record_entry *entry = moec_bundle_record(
@@ -417,7 +388,7 @@ struct moec_cache_read *moec_units_take(struct moec_expert_cache *cache)
         .is_flying = true,
         .is_units = true,
         .units = part};
-    if (next_bit(wanted, first, shape.n_unit) == shape.n_unit)
+    if (moec_bit_next(wanted, first, shape.n_unit) == shape.n_unit)
         delist(units, key);
     return read;
 }
@@ -463,21 +434,32 @@ void moec_units_check(const struct moec_expert_cache *cache, struct moec_cache_r
     }
 }
 
+/* Where a unit that has come goes; NULL: nowhere. It is resident then. */
+static uint8_t *room_for(struct moec_expert_cache *cache, uint32_t key, uint32_t unit,
+                         const struct moec_record_range *range)
+{
+    if (cache->units->frames != NULL)
+        return moec_unit_frames_take(cache, key, unit);
+    moec_bit_set(moec_units_resident(cache->units, key), unit);
+    return record_of(cache, key) + range->offset;
+}
+
 /* Unit i of a read has come. */
-static void put_in_slot(struct moec_expert_cache *cache, const struct moec_cache_read *read,
-                        const struct shape *shape, uint32_t i, uint8_t *record)
+static void put_in_place(struct moec_expert_cache *cache, const struct moec_cache_read *read,
+                         const struct shape *shape, uint32_t i)
 {
     struct moec_expert_units *units = cache->units;
     const uint32_t key = (uint32_t)read->read.tag, unit = read->units.first + i;
     const struct moec_record_range range = span_of(shape, unit, 1);
     uint64_t *wanted = bits_of(units, units->wanted, key);
-    if (bit_of(bits_of(units, units->resident, key), unit))
+    if (moec_bit_of(moec_units_resident(units, key), unit))
         return;
-    memcpy(record + range.offset, read->read.buffer + read->units.skip + i * shape->unit_bytes,
-           range.n_bytes);
-    set_bit(bits_of(units, units->resident, key), unit);
-    if (bit_of(wanted, unit)) { /* since this read began */
-        clear_bit(wanted, unit);
+    uint8_t *to = room_for(cache, key, unit, &range);
+    if (to == NULL)
+        return;
+    memcpy(to, read->read.buffer + read->units.skip + i * shape->unit_bytes, range.n_bytes);
+    if (moec_bit_of(wanted, unit)) { /* since this read began */
+        moec_bit_clear(wanted, unit);
         units->entries[key].n_pending--;
     }
 }
@@ -491,7 +473,7 @@ static void try_again(struct moec_expert_cache *cache, uint32_t key, const struc
     uint64_t *wanted = bits_of(units, units->wanted, key);
     for (uint32_t i = 0; i < part->n; i++)
         if ((failed >> i & 1) != 0)
-            set_bit(wanted, part->first + i);
+            moec_bit_set(wanted, part->first + i);
     enlist(units, key);
     if (++entry->tries < MOEC_RECORD_TRIES)
         return;
@@ -515,21 +497,18 @@ void moec_units_finish(struct moec_expert_cache *cache, struct moec_cache_read *
     units->n_flying--;
     read->is_flying = false;
     const struct shape shape = shape_of(cache, key);
-    const struct moec_record_range span = span_of(&shape, part->first, part->n);
-    if (part->visit != entry->visit ||
-        !moec_unit_pages_take(cache, key, place_in_slot(cache, key) + span.offset, span.n_bytes)) {
+    if (part->visit != entry->visit) {
         leave_ring(units);
         return;
     }
-    uint8_t *record = record_of(cache, key);
     for (uint32_t i = 0; i < part->n; i++) {
         const uint64_t bit = (uint64_t)1 << i;
         if ((part->good & bit) != 0)
-            put_in_slot(cache, read, &shape, i, record);
+            put_in_place(cache, read, &shape, i);
         if ((part->asked & bit) == 0)
             continue;
-        clear_bit(flying, part->first + i);
-        if (bit_of(bits_of(units, units->resident, key), part->first + i))
+        moec_bit_clear(flying, part->first + i);
+        if (moec_bit_of(moec_units_resident(units, key), part->first + i))
             entry->n_pending--;
         else
             failed |= bit;

@@ -2,12 +2,12 @@
  * for, and of its pairs those units (formats/bundle/record_parts.h) whose neurons a token needs (FloE,
  * section 3.1).
  *
- * An expert's slot is as large as its record, and each unit lies in it where it lies in the record, so that
- * kernels see a whole record. Which units are there is kept for each key; a later token reads only those that
- * are missing. Units are read into buffers of their own, checked there, and copied into the slot under the
- * lock, where nobody reads them yet: neither a read that fails nor one that ends after the expert has left
- * can harm what is used. Units that lie close together are read with what is between them: a request costs a
- * device about as much as reading MOEC_UNIT_GAP_BYTES does.
+ * Units stand in frames (runtime/experts/unit_frames.h), or, where there are none, in a slot that is as large
+ * as the record, each where it lies in the record. Which units are there is kept for each key; a later token
+ * reads only those that are missing. Units are read into buffers of their own, checked there, and copied to
+ * their place under the lock, where nobody reads them yet: neither a read that fails nor one that ends after
+ * the expert has left can harm what is used. Units that lie close together are read with what is between
+ * them: a request costs a device about as much as reading MOEC_UNIT_GAP_BYTES does.
  *
  * A unit is absent, wanted (to be read), flying (in flight) or resident. One that was needed and is absent
  * when nothing of its expert is wanted or flying has failed MOEC_RECORD_TRIES times. All with the cache's
@@ -16,7 +16,7 @@
 #define MOEC_RUNTIME_EXPERT_UNITS_H
 
 #include "formats/bundle/record_parts.h"
-#include "runtime/experts/unit_pages.h"
+#include "runtime/experts/unit_frames.h"
 #include "runtime/policy/key_list.h"
 
 struct moec_expert_cache;
@@ -37,7 +37,7 @@ struct moec_unit_entry {
     uint8_t tries;      /* that failed since nothing was pending */
     int problem;        /* of the last one: an errno, or 0 for bytes that are not the unit */
     bool is_listed;     /* some are wanted */
-    bool is_finite;     /* what is absent holds zeros or an earlier part of the same record */
+    bool is_finite;     /* what is absent of a slot holds zeros or an earlier part of the same record */
 };
 
 struct moec_expert_units {
@@ -47,7 +47,7 @@ struct moec_expert_units {
     struct moec_unit_entry *entries;       /* (n_key), owned */
     struct moec_key_link *links;           /* likewise */
     struct moec_key_list list;             /* keys of which units are wanted */
-    struct moec_unit_pages *pages;         /* owned; NULL: slots count as a whole */
+    struct moec_unit_frames *frames;       /* owned; NULL: slots hold whole records */
     uint64_t gap_bytes;                    /* that are read rather than making another request */
     /* What is read stands in a ring until it is checked; reads leave it in the order in which they began. */
     struct moec_cache_read *reads; /* (MOEC_UNIT_READS), owned: n from `first` on, going round */
@@ -71,6 +71,11 @@ MOEC_WARN_UNUSED enum moec_status moec_units_create(struct moec_expert_cache *ca
 void moec_units_free(struct moec_expert_cache *cache);
 uint64_t moec_units_table_bytes(const struct moec_bundle *bundle,
                                 const struct moec_expert_cache_options *options);
+
+static inline uint64_t *moec_units_resident(const struct moec_expert_units *units, uint32_t key)
+{
+    return units->resident + (size_t)key * units->n_words;
+}
 
 /* The key's slot was freed, or its whole record was read. */
 void moec_units_forget(struct moec_expert_cache *cache, uint32_t key);

@@ -79,10 +79,11 @@ static bool place(struct moec_expert_cache *cache, uint32_t key)
 static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, struct batch *batch)
 {
     const uint32_t key = cache->lists[list].oldest;
-    const bool is_whole = cache->units == NULL || (list == MOEC_CACHE_WARMING && cache->units->pages == NULL);
+    const bool is_whole =
+        cache->units == NULL || (list == MOEC_CACHE_WARMING && cache->units->frames == NULL);
     const struct moec_record_place from = (is_whole ? moec_storage_place_of : moec_storage_up_place_of)(
         moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
-    if (!place(cache, key) || (cache->units != NULL && !moec_unit_pages_take(cache, key, 0, from.n_bytes)))
+    if (!place(cache, key))
         return false;
     const bool is_alone = n_flying(cache) == 0;
     struct moec_cache_read *read = cache->free_reads[--cache->n_free];

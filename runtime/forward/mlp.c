@@ -313,6 +313,60 @@ static void sum_one(const struct moec_mlp_kernels *kernels, const struct moec_ma
         kernels->all->sum_chunk_encoded(matrix, neuron, n, h, y);
 }
 
+/* Gate and down rows of neurons: those of some of a chunk, or of n from `first` on. */
+struct pair_rows {
+    struct moec_matrix gate, down;
+    uint32_t first;
+    const uint8_t *some; /* NULL = all */
+};
+
+/* Those of neurons neuron + i, or neuron + some[i], i < n, which stand in `room` (a chunk's floats) where
+ * they are in frames: a row takes no more than its floats would, and kernels read rows that are evenly apart.
+ */
+static struct pair_rows pair_rows(const struct moec_mlp *mlp, uint32_t neuron, const uint8_t *some,
+                                  uint32_t n, float *room)
+{
+    struct pair_rows rows = {mlp->gate, mlp->down, neuron, some};
+    if (mlp->frames.of_units == NULL)
+        return rows;
+    const size_t stride = mlp->down.stride_bytes;
+    uint8_t *to = (uint8_t *)room;
+    rows = (struct pair_rows){.gate = mlp->gate, .down = mlp->down};
+    rows.gate.data = to;
+    rows.down.data = to + mlp->frames.down_offset;
+    rows.gate.rows = rows.down.rows = n;
+    for (uint32_t i = 0; i < n; i++, to += stride) {
+        const uint8_t *from = moec_mlp_framed_pair(mlp, neuron + (some != NULL ? some[i] : i));
+        if (from != NULL)
+            memcpy(to, from, stride);
+        else
+            memset(to, 0, stride);
+    }
+    return rows;
+}
+
+/* Decodes n rows of one of an MLP's matrices, wherever they are. */
+static void decode_rows(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                        const struct moec_matrix *matrix, uint32_t neuron, uint32_t n, float *weights,
+                        size_t stride)
+{
+    if (mlp->frames.of_units == NULL || matrix == &mlp->up) {
+        kernels->decode_rows(matrix, neuron, n, weights, stride);
+        return;
+    }
+    struct moec_matrix row = *matrix;
+    row.rows = 1;
+    for (uint32_t i = 0; i < n; i++, weights += stride) {
+        const uint8_t *pair = moec_mlp_framed_pair(mlp, neuron + i);
+        if (pair == NULL) {
+            memset(weights, 0, stride * sizeof *weights);
+            continue;
+        }
+        row.data = pair + (matrix == &mlp->down ? mlp->frames.down_offset : 0);
+        kernels->decode_rows(&row, 0, 1, weights, stride);
+    }
+}
+
 /* Products of n neurons of up. */
 static void take_up(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
                     uint32_t n, const float *x, const struct moec_int8_span *rounded, const float *kept,
@@ -332,9 +386,10 @@ static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struc
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     take_up(kernels, mlp, neuron, n, x, rounded, up, scratch->up);
     const uint32_t n_active = find_active(&mlp->filter, neuron, limit, n, scratch->up, active);
-    dot_one(kernels, &mlp->gate, neuron, active, n_active, x, rounded, scratch->gate);
+    const struct pair_rows rows = pair_rows(mlp, neuron, active, n_active, scratch->weights);
+    dot_one(kernels, &rows.gate, rows.first, rows.some, n_active, x, rounded, scratch->gate);
     activate_gated(kernels->all, mlp, scratch, (struct neurons){neuron, n_active}, n_active);
-    sum_one(kernels, &mlp->down, neuron, active, n_active, scratch->gate, y);
+    sum_one(kernels, &rows.down, rows.first, rows.some, n_active, scratch->gate, y);
     return n_active;
 }
 
@@ -346,11 +401,12 @@ uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moe
         return chunk_active(kernels, mlp, neuron, x, rounded, limit, up, scratch, y);
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
+    const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
     if (has_gate)
-        dot_one(kernels, &mlp->gate, neuron, NULL, n, x, rounded, scratch->gate);
+        dot_one(kernels, &rows.gate, rows.first, NULL, n, x, rounded, scratch->gate);
     take_up(kernels, mlp, neuron, n, x, rounded, up, has_gate ? scratch->up : scratch->gate);
     (void)activate(kernels->all, mlp, scratch, neuron, &limit, 1, n);
-    sum_one(kernels, &mlp->down, neuron, NULL, n, scratch->gate, y);
+    sum_one(kernels, &rows.down, rows.first, NULL, n, scratch->gate, y);
     return n;
 }
 
@@ -369,30 +425,36 @@ static struct moec_mlp_kernels kernels_of(const struct moec_forward *forward)
                                      forward->rounded != NULL ? forward->rounded->kernels : NULL};
 }
 
-/* y (n_tok, n) = products of a tile with rows neuron .. neuron + n - 1. */
-static void dot_tile(const struct mlp_run *run, const struct moec_matrix *matrix, uint32_t neuron, uint32_t n,
-                     const struct tile *tile, const struct moec_mlp_scratch *scratch, float *y)
+/* y (n_tok, n) = products of a tile with rows neuron .. neuron + n - 1 of up or gate. */
+static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, const struct moec_matrix *matrix,
+                     uint32_t neuron, uint32_t n, const struct tile *tile,
+                     const struct moec_mlp_scratch *scratch, float *y)
 {
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const size_t stride = moec_forward_scratch(run->forward)->stride;
     if (serves(&kernels, matrix)) {
-        kernels.int8->dot(matrix, neuron, NULL, n, tile->rounded, tile->n_tok, y, n);
+        const struct pair_rows rows = matrix == &mlp->gate
+                                          ? pair_rows(mlp, neuron, NULL, n, scratch->weights)
+                                          : (struct pair_rows){.gate = *matrix, .first = neuron};
+        kernels.int8->dot(&rows.gate, rows.first, NULL, n, tile->rounded, tile->n_tok, y, n);
         return;
     }
-    kernels.all->decode_rows(matrix, neuron, n, scratch->weights, stride);
+    decode_rows(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
     kernels.all->dot(tile->x, stride, tile->n_tok, scratch->weights, stride, n, matrix->columns, y, n);
 }
 
-static void sum_tile(const struct mlp_run *run, const struct moec_matrix *matrix, uint32_t neuron, uint32_t n,
+static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron, uint32_t n,
                      uint32_t n_tok, const struct moec_mlp_scratch *scratch, float *y)
 {
+    const struct moec_matrix *matrix = &mlp->down;
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const size_t stride = moec_forward_scratch(run->forward)->stride;
     if (serves(&kernels, matrix)) {
-        kernels.int8->sum_chunk(matrix, neuron, NULL, n, scratch->gate, n, n_tok, y, stride);
+        const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
+        kernels.int8->sum_chunk(&rows.down, rows.first, NULL, n, scratch->gate, n, n_tok, y, stride);
         return;
     }
-    kernels.all->decode_rows(matrix, neuron, n, scratch->weights, stride);
+    decode_rows(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
     kernels.all->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, matrix->columns, y, stride);
 }
 
@@ -404,10 +466,10 @@ static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *
     const uint32_t n_tok = tile->n_tok, n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
     if (has_gate)
-        dot_tile(run, &mlp->gate, neuron, n, tile, scratch, scratch->gate);
-    dot_tile(run, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
+        dot_tile(run, mlp, &mlp->gate, neuron, n, tile, scratch, scratch->gate);
+    dot_tile(run, mlp, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
     const uint32_t n_left = activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
-    sum_tile(run, &mlp->down, neuron, n, n_tok, scratch, y);
+    sum_tile(run, mlp, neuron, n, n_tok, scratch, y);
     return moec_mlp_leaves_out(mlp) ? n_left : (uint64_t)n_tok * n;
 }
 
@@ -726,7 +788,7 @@ static void mark_item(void *context, size_t item, int thread)
         } else {
             const struct tile tile = {n_tok, gather(job, first, n_tok, shared->stride, scratch->x), rounded,
                                       NULL};
-            dot_tile(run, &job->mlp.up, neuron, n, &tile, scratch, scratch->up);
+            dot_tile(run, &job->mlp, &job->mlp.up, neuron, n, &tile, scratch, scratch->up);
         }
         if (mark->up != NULL && is_few)
             memcpy(mark->up + (size_t)first * job->mlp.up.rows + neuron, scratch->up, n * sizeof(float));
@@ -782,7 +844,7 @@ static void activation_item(void *context, size_t item, int thread)
     for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
         const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
         if (has_gate) {
-            kernels->decode_rows(&mlp->gate, neuron, n, scratch->weights, stride);
+            decode_rows(kernels, mlp, &mlp->gate, neuron, n, scratch->weights, stride);
             kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns, scratch->gate, n);
         }
         kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);

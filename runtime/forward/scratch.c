@@ -174,7 +174,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
-    thread->mlp.weights = carve_floats(carver, decodes ? MOEC_SUM_CHUNK : 0, stride);
+    thread->mlp.weights = carve_floats(carver, decodes || config->n_expert > 0 ? MOEC_SUM_CHUNK : 0, stride);
     thread->mlp.x = carve_floats(carver, sizes->mlp_tile, stride);
     thread->mlp.y = carve_floats(carver, sizes->mlp_tile, stride);
     thread->mlp.gate = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);

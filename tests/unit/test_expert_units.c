@@ -98,7 +98,9 @@ static bool is_right(const struct place *place, uint32_t ordinal, uint32_t exper
     sample_record(&place->sample, layout, 0, ordinal, expert, record);
     bool right = memcmp(mlp->up.data, record, layout->up_bytes) == 0;
     for (uint32_t i = 0; i < N_FF; i++) {
-        const uint8_t *got = mlp->gate.data + i * pair, *expected = record + layout->up_bytes + i * pair;
+        const bool is_framed = mlp->frames.of_units != NULL;
+        const uint8_t *at = is_framed ? moec_mlp_framed_pair(mlp, i) : mlp->gate.data + i * pair;
+        const uint8_t *got = at != NULL ? at : zeros, *expected = record + layout->up_bytes + i * pair;
         const bool is_there = (is_marked(neurons, i) || touches_all) && memcmp(got, expected, pair) == 0;
         if (is_marked(neurons, i))
             right = right && is_there;
@@ -165,23 +167,39 @@ static void test_expert_units__every_budget_gives_the_same_bytes(void **state)
     run_budgets(MOEC_BUNDLE_SMALL_ALIGNMENT, 4096);
 }
 
-/* Where slots take memory by pages, more experts are in a buffer than whole records would fit, and no more
- * bytes than it has. */
-static void test_expert_units__buffer_holds_more_experts(void **state)
+/* With frames more experts are in a buffer than whole records would fit, in no more bytes than it has: those
+ * of up sections, which stay, and of units, each in a frame of its own. */
+static void check_frames(const struct moec_expert_cache *cache)
 {
-    (void)state;
-    struct place *place = place_make(4096, 4096, 16);
+    const struct moec_unit_frames *frames = cache->units->frames;
+    const uint32_t n_unit = cache->n_key * frames->n_unit;
+    uint8_t *is_taken = calloc(frames->n_frame + 1, 1);
+    uint32_t n_used = 0;
+    assert_true(frames->up_bytes + frames->n_frame * frames->frame_bytes <= cache->buffer_bytes);
+    for (uint32_t i = 0; i < n_unit; i++) {
+        const uint32_t place = frames->of_units[i];
+        const uint64_t *resident = moec_units_resident(cache->units, i / frames->n_unit);
+        assert_true(place <= frames->n_frame && !(place > 0 && is_taken[place]));
+        assert_int_equal(place > 0, is_marked(resident, i % frames->n_unit));
+        is_taken[place] = 1;
+        n_used += place > 0;
+    }
+    assert_int_equal(n_used, frames->n_used);
+    free(is_taken);
+}
+
+static void run_frames(struct place *place, uint32_t least_records)
+{
     const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
     uint64_t random = 9;
-    for (uint64_t n = 6; n < SAMPLE_MOE * N_EXPERT; n += 3) {
+    for (uint64_t n = least_records; n <= least_records + 2; n++) {
         const struct moec_expert_cache_options options = {.buffer_bytes = n * sizes.largest_bytes,
-                                                          .least_bytes = 6 * sizes.largest_bytes,
+                                                          .least_bytes = least_records * sizes.largest_bytes,
                                                           .is_warm = n % 2 == 0};
         struct moec_expert_cache *cache = cache_of(place, &options);
         struct moec_experts *source = moec_expert_cache_experts(cache);
         uint32_t n_wrong = 0, most = 0;
-        const struct moec_unit_pages *pages = cache->units->pages;
-        assert_non_null(pages);
+        assert_non_null(cache->units->frames);
         for (uint32_t i = 0; i < 400; i++) {
             uint64_t neurons[N_WORD];
             struct moec_error err = {0};
@@ -192,7 +210,7 @@ static void test_expert_units__buffer_holds_more_experts(void **state)
             for (uint32_t key = 0; key < cache->n_key; key++)
                 n_there += cache->entries[key].state == MOEC_CACHE_READY;
             most = n_there > most ? n_there : most;
-            assert_true(pages->used_bytes <= moec_expert_cache_buffer_bytes(cache));
+            check_frames(cache);
             if (i == 300)
                 moec_expert_cache_shrink(cache, options.least_bytes);
         }
@@ -200,6 +218,53 @@ static void test_expert_units__buffer_holds_more_experts(void **state)
         assert_true(most > n);
         moec_expert_cache_free(cache);
     }
+}
+
+static void test_expert_units__buffer_holds_more_experts(void **state)
+{
+    (void)state;
+    struct place *place = place_make(4096, 4096, 16);
+    run_frames(place, 6);
+    place_close(place);
+    place = place_make(64, 64, 16);
+    run_frames(place, 4);
+    place_close(place);
+}
+
+/* Where no frame is free, the expert that was needed the longest ago gives its units up, and keeps its up
+ * section; one that is held gives nothing. */
+static void test_expert_units__units_leave_before_up_sections(void **state)
+{
+    (void)state;
+    struct place *place = place_make(64, 64, 16);
+    const struct moec_record_sizes sizes = moec_record_sizes_of(place->bundle, 0);
+    const struct moec_expert_cache_options options = {.buffer_bytes = 7 * sizes.largest_bytes};
+    struct moec_expert_cache *cache = cache_of(place, &options);
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    const struct moec_unit_frames *frames = cache->units->frames;
+    const uint64_t all[N_WORD] = {UINT64_MAX, ((uint64_t)1 << (N_FF - 64)) - 1};
+    const struct moec_expert_request first = moec_expert_request_of(layers[0], 0);
+    struct moec_error err = {0};
+    struct moec_mlp mlp;
+    uint32_t n_wrong = 0;
+    assert_non_null(frames);
+    assert_true(use(place, source, 0, 1, all, false, &n_wrong, &err));
+    assert_int_equal(source->ops->acquire(source, first, &mlp, &err), MOEC_OK);
+    source->ops->need(source, first, all, false);
+    assert_int_equal(source->ops->await(source, first, all, false, &err), MOEC_OK);
+    const uint32_t n_unit = frames->n_taken[1];
+    for (uint32_t expert = 2; frames->n_taken[1] == n_unit; expert++) {
+        assert_true(expert < N_EXPERT);
+        assert_true(use(place, source, 0, expert, all, false, &n_wrong, &err));
+    }
+    assert_true(use(place, source, 1, 0, all, false, &n_wrong, &err));
+    assert_int_equal(frames->n_taken[0], n_unit);
+    assert_true(frames->n_taken[1] < n_unit);
+    assert_int_equal(cache->entries[1].state, MOEC_CACHE_READY);
+    assert_true(is_right(place, 0, 0, &mlp, all, false));
+    source->ops->release(source, first);
+    assert_int_equal(n_wrong, 0);
+    moec_expert_cache_free(cache);
     place_close(place);
 }
 
@@ -511,6 +576,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expert_units__every_budget_gives_the_same_bytes),
         cmocka_unit_test(test_expert_units__buffer_holds_more_experts),
+        cmocka_unit_test(test_expert_units__units_leave_before_up_sections),
         cmocka_unit_test(test_expert_units__reads_what_is_missing),
         cmocka_unit_test(test_expert_units__failed_reads_are_tried_again),
         cmocka_unit_test(test_expert_units__damage_is_named),
