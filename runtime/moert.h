@@ -57,15 +57,16 @@ struct moert_error {
 #define MOERT_TOKENS_OF_MODEL UINT32_MAX
 
 /* Decisions about each token, which change the output. They look at a logical cache, so the result depends on
- * these settings and the tokens alone, never on memory, threads or chunks. Without a route, a precision and a
- * prefill a bundle's own settings are used where it has any (moec tune; moert_engine_tuned tells them) and
- * its compiled assignment runs; they are certified for that. `none` turns them off. */
+ * these settings and the tokens alone, never on memory, threads or chunks; but for the precision
+ * "shared:T1:T2", which looks at the expert buffer (see `record`). Without a route, a precision and a prefill
+ * a bundle's own settings are used where it has any (moec tune; moert_engine_tuned tells them) and its
+ * compiled assignment runs; they are certified for that. `none` turns them off. */
 struct moert_decisions {
     /* Which experts (cache-conditional experts, arXiv:2412.00099): "cache-prior:0.2", "max-rank:8",
      * "cumsum:0.7", "prune:3", or "top-k", which counts misses alone; NULL = the router's own. */
     const char *route;
-    /* In which precision they are taken (HOBBIT, arXiv:2411.01433): "hobbit:0.6:0.9" or "always:0.6:0.9";
-     * NULL = in one. */
+    /* In which precision they are taken (HOBBIT, arXiv:2411.01433): "hobbit:0.6:0.9", "always:0.6:0.9" or
+     * "shared:0.6:0.9"; NULL = in one. */
     const char *precision;
     /* In which precision those of a prompt are (Fate, arXiv:2502.12224): "unpopular:0.25:512", or
      * "whole:0.25", which needs the prompt in one call; NULL = as those of other tokens. Prompts are what
@@ -78,6 +79,22 @@ struct moert_decisions {
     bool starts_frequent;  /* the logical cache begins with what was used most in calibration, else empty */
     bool decode_only; /* prompts keep the router's choice, at one precision; of a bundle's settings too */
     bool none;        /* not even the bundle's; then nothing above may be given */
+    /* "shared" is "hobbit" with the paper's own cache: an expert is there where the expert buffer, which all
+     * layers share, holds its high copy when the token decides, or a token before it in the same chunk takes
+     * it high. The output then depends on memory, storage and time. It is for one precision copy and its low
+     * one, on the CPU, in decoders; there is no logical cache, so neither a route, a prefill nor slots. It
+     * cannot be certified. `record` names a file for what was decided: sequence (sessions in the order in
+     * which they were created) and beam, position, token, layer and rank give the precision
+     * (formats/decisions/decision_file.h). Each position has the decision that stands when the session is
+     * freed: of drafts that were rejected, and of positions that were truncated, nothing is kept. The file
+     * appears when the engine is closed (moert_engine_end tells of errors). NULL = none; only with "shared".
+     * `replay` names such a file, whose decisions are taken in place of any look at memory: with the same
+     * sessions, tokens and beams the logits are the same bit for bit, at any memory_bytes. Precision,
+     * low_bits and decode_only come from the file where they are not given. Errors: MOERT_ERR_MISMATCH for a
+     * file of another bundle, precision, arithmetic, kv, copy or rotary context; and of a step at a token or
+     * position that the file has not, naming it. Not with `record` nor drafts. NULL = none. */
+    const char *record;
+    const char *replay;
     /* About this share of an expert's neurons, those with the smallest |up . x|, is left out (FloE,
      * arXiv:2505.05950); 0 = as the bundle's own plan says, where it has one (moec sparsify --max-loss).
      * Needs a bundle with thresholds (moec sparsify) and its compiled assignment, and looks at no cache. */

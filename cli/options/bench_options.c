@@ -111,6 +111,7 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_be
     bench->evict_weights = cli_text(args, "evict-weights");
     bench->predict = cli_text(args, "predict");
     MOEC_TRY(cli_read_decisions(args, &bench->decisions, err));
+    MOEC_TRY(cli_check_pure(args, "moec bench", err));
     bench->io = cli_text(args, "io");
     bench->against_none = cli_has(args, "against-none");
     bench->ablation = cli_has(args, "ablation");

@@ -69,6 +69,7 @@ enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_de
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
     MOEC_TRY(check_idle(args, "low-bits", takes_low, low, err));
     MOEC_TRY(check_idle(args, "low-slots", takes_low, low, err));
+    const bool has_files = cli_offers(args, "decisions");
     *decisions = (struct moert_decisions){.route = cli_text(args, "route"),
                                           .precision = cli_text(args, "precision"),
                                           .prefill = cli_text(args, "prefill"),
@@ -77,10 +78,21 @@ enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_de
                                           .starts_frequent = is_set(args, "cache-start", "frequency"),
                                           .decode_only =
                                               cli_offers(args, "decide") && is_set(args, "decide", "decode"),
-                                          .none = cli_decides_nothing(args)};
+                                          .none = cli_decides_nothing(args),
+                                          .record = has_files ? cli_text(args, "decisions") : NULL,
+                                          .replay = has_files ? cli_text(args, "replay-decisions") : NULL};
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
     MOEC_TRY(cli_read_sparsity(args, &decisions->sparsity, &decisions->all_neurons, err));
     return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);
+}
+
+enum moec_status cli_check_pure(const struct cli_args *args, const char *whose, struct moec_error *err)
+{
+    struct moec_precision precision = {0};
+    const char *text = cli_text(args, "precision");
+    if (text != NULL)
+        MOEC_TRY(moec_precision_read(text, &precision, err));
+    return moec_precision_check_pure(&precision, whose, err);
 }
 
 enum moec_status cli_read_route(const struct cli_args *args, const struct moec_config *config,
@@ -89,6 +101,7 @@ enum moec_status cli_read_route(const struct cli_args *args, const struct moec_c
     struct moert_decisions decisions;
     *route = (struct moec_route){0};
     MOEC_TRY(cli_read_decisions(args, &decisions, err));
+    MOEC_TRY(cli_check_pure(args, "moec eval", err));
     if (!cli_decisions_given(args))
         return MOEC_OK;
     route->keep_top = decisions.keep_top;

@@ -10,7 +10,7 @@
 #include "runtime/policy/route.h"
 
 /* clang-format off */
-#define CLI_ROUTE_OPTIONS(flags)                                                                              \
+#define CLI_ROUTE_OPTIONS(flags, shared)                                                                      \
     {"route", 0, "HOW", NULL,                                                                                 \
      "Let tokens take other experts than the router's, which changes the output:\n"                           \
      "cache-prior:L\tprefer those in a logical cache, by L of the router's range, which is averaged over "    \
@@ -25,7 +25,7 @@
      "hobbit:T1:T2\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is\n"           \
      "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
      "fate:W\tonly low: those that neither the cache holds nor the layer before foresees among its W best, "  \
-     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)", flags},                           \
+     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)" shared, flags},                           \
     {"prefill", 0, "HOW", NULL,                                                                               \
      "Take experts that few of a prompt's tokens use in a low copy (Fate), which changes the output:\n"       \
      "unpopular:P:L\tof each layer the share P of the experts, by what tokens took before their block of L "  \
@@ -44,6 +44,26 @@
      "frequency\twhat was used most in the bundle's profile", flags},                                         \
     {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags}
 /* clang-format on */
+
+/* --decisions and --replay-decisions (runtime/policy/decision_book.h). */
+#define CLI_DECISION_FILE_OPTIONS(flags)                                                                     \
+    {"decisions",                                                                                            \
+     0,                                                                                                      \
+     "FILE",                                                                                                 \
+     NULL,                                                                                                   \
+     "With --precision shared:T1:T2: write how each token took its experts, to be replayed.",                \
+     (flags) | CLI_OUTPUT},                                                                                  \
+    {                                                                                                        \
+        "replay-decisions", 0, "FILE", NULL,                                                                 \
+            "Take experts as this file of --decisions says: the same text at any memory.",                   \
+            (flags) | CLI_INPUT                                                                              \
+    }
+
+/* What is behind the precisions where a run need not be repeatable. */
+#define CLI_SHARED_PRECISION                                                                                 \
+    "\nshared:T1:T2\tlike hobbit, by what the memory for experts holds: the output then depends on memory "  \
+    "and "                                                                                                   \
+    "time"
 
 /* --sparsity (runtime/forward/sparsity.h). */
 #define CLI_SPARSITY_OPTION(flags)                                                                           \
@@ -126,6 +146,10 @@ cli_read_decisions(const struct cli_args *args, struct moert_decisions *decision
 
 /* Whether --decide none is given. */
 bool cli_decides_nothing(const struct cli_args *args);
+
+/* Whether --precision shared is refused, by `whose` measurements. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status cli_check_pure(const struct cli_args *args, const char *whose,
+                                                 struct moec_error *err);
 
 /* Reads them for a model, into *route; all zero without --route, --precision and --prefill. Errors:
  * MOEC_ERR_USAGE. */

@@ -96,7 +96,33 @@ static void print_device(FILE *out, const struct moert_engine *engine, const str
 
 static bool are_on(const struct moert_decisions *decisions)
 {
-    return decisions->route != NULL || decisions->precision != NULL || decisions->prefill != NULL;
+    return decisions->route != NULL || decisions->precision != NULL || decisions->prefill != NULL ||
+           decisions->replay != NULL;
+}
+
+/* By what the expert buffer holds, now or when a file was recorded. */
+static bool look_at_buffer(const struct moert_decisions *decisions)
+{
+    return decisions->replay != NULL ||
+           (decisions->precision != NULL && strncmp(decisions->precision, "shared", strlen("shared")) == 0);
+}
+
+static void print_shared(FILE *out, const struct moert_decisions *decisions,
+                         const struct moert_decided *decided)
+{
+    const double n_taken = (double)decided->n_taken, n = n_taken + (double)decided->n_skipped;
+    fprintf(out, "precision %s, %.1f%% of the experts high, %.1f%% low, %.1f%% skipped\n",
+            decisions->replay != NULL ? "as recorded" : decisions->precision,
+            100 * rate(n_taken - (double)decided->n_low, n), 100 * rate((double)decided->n_low, n),
+            100 * rate((double)decided->n_skipped, n));
+    if (decisions->replay != NULL)
+        fprintf(out, "          in '%s'\n", decisions->replay);
+    else if (decisions->record != NULL)
+        fprintf(out, "          by what memory held; --replay-decisions '%s' gives the same text\n",
+                decisions->record);
+    else
+        fprintf(out, "          by what memory held: the text may be another one next time; --decisions FILE "
+                     "keeps it\n");
 }
 
 /* Those in use: asked for, or the bundle's. */
@@ -117,6 +143,10 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
     char bytes[24];
     if (!are_on(decisions))
         return;
+    if (look_at_buffer(decisions)) {
+        print_shared(out, decisions, decided);
+        return;
+    }
     fprintf(out, "route     %s, %.1f%% of %" PRIu64 " experts taken missed the logical cache\n",
             decisions->route != NULL ? decisions->route : "top-k",
             100 * rate((double)decided->n_missed, n_taken), decided->n_taken);
@@ -383,16 +413,24 @@ static void put_decisions(struct node *root, const struct moert_engine *engine,
     if (decisions->route != NULL)
         put_text(root, "route", decisions->route);
     put_u64(root, "experts_taken", decided->n_taken);
-    put_u64(root, "experts_missed", decided->n_missed);
-    put_double(root, "missed_bytes_per_token", decided->missed_bytes);
+    if (look_at_buffer(decisions)) {
+        put_text(root, "decisions_file",
+                 decisions->replay != NULL   ? "replayed"
+                 : decisions->record != NULL ? "recorded"
+                                             : "none");
+    } else {
+        put_u64(root, "experts_missed", decided->n_missed);
+        put_double(root, "missed_bytes_per_token", decided->missed_bytes);
+    }
     if (decisions->precision != NULL)
         put_text(root, "precision", decisions->precision);
     if (decisions->prefill != NULL)
         put_text(root, "prefill", decisions->prefill);
-    if (decisions->precision == NULL && decisions->prefill == NULL)
+    if (decisions->precision == NULL && decisions->prefill == NULL && decisions->replay == NULL)
         return;
     put_u64(root, "experts_low", decided->n_low);
-    put_u64(root, "experts_low_missed", decided->n_low_missed);
+    if (!look_at_buffer(decisions))
+        put_u64(root, "experts_low_missed", decided->n_low_missed);
     put_u64(root, "experts_skipped", decided->n_skipped);
 }
 

@@ -65,7 +65,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE},
-    CLI_ROUTE_OPTIONS(CLI_RARE),
+    CLI_ROUTE_OPTIONS(CLI_RARE, ""),
     CLI_DECIDE_NONE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),

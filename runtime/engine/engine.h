@@ -3,6 +3,7 @@
 #define MOEC_RUNTIME_ENGINE_H
 
 #include "formats/bundle/record_parts.h"
+#include "formats/decisions/decision_file.h"
 #include "formats/model/decision_settings.h"
 #include "formats/model/expert_predictor.h"
 #include "runtime/engine/engine_gpu.h"
@@ -56,7 +57,9 @@ struct moert_engine {
     struct moec_expert_predictor predictor; /* n_layer 0 = nothing learned is asked */
     struct moec_cache_form
         low; /* with a precision or a prefill: the copy that stands in for important experts' others */
-    uint64_t *record_bytes[2]; /* with decisions, of struct moec_decider, owned */
+    struct moec_decision_file replay; /* until the book has it; path NULL = none */
+    struct moec_decision_book *book;  /* with decisions by what the buffer holds; else NULL */
+    uint64_t *record_bytes[2];        /* with decisions, of struct moec_decider, owned */
     int n_threads;
     atomic_uint n_open; /* sessions that exist */
     struct moec_kv_lending lending;

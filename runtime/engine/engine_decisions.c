@@ -1,6 +1,7 @@
 #include "runtime/engine/engine_decisions.h"
 
 #include "formats/bundle/bundle_decisions.h"
+#include "runtime/engine/engine_book.h"
 #include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>
@@ -27,17 +28,18 @@ static enum moec_status find_low_copy(struct moert_engine *engine, const struct 
     return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->low.form.copy, err);
 }
 
+/* Of a bundle's low copies; with precision shared of no logical cache. */
 static enum moec_status read_low(struct moert_engine *engine, const struct moert_options *options,
-                                 const struct moec_config *config, struct moec_error *err)
+                                 const struct moert_decisions *decisions, const struct moec_config *config,
+                                 struct moec_error *err)
 {
-    const struct moert_decisions *decisions = &options->decisions;
     struct moec_route *route = &engine->route;
-    if (decisions->precision != NULL)
-        MOEC_TRY(moec_precision_read(decisions->precision, &route->precision, err));
     if (decisions->prefill != NULL)
         MOEC_TRY(moec_prefill_read(decisions->prefill, &route->prefill, err));
-    MOEC_TRY(moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_ROUTE_LOW_SLOTS,
-                                   config, &route->n_low_slots, err));
+    if (!moec_route_looks_at_buffer(route) || decisions->low_slots != NULL)
+        MOEC_TRY(
+            moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_ROUTE_LOW_SLOTS,
+                                  config, &route->n_low_slots, err));
     MOEC_TRY(moec_route_check(route, config, err));
     return find_low_copy(engine, options, decisions->precision, decisions->prefill, decisions->low_bits, "",
                          err);
@@ -84,8 +86,10 @@ static enum moec_status use_tuned(struct moert_engine *engine, const struct moer
 enum moec_status moec_engine_decide(struct moert_engine *engine, const struct moert_options *options,
                                     const struct moec_config *config, struct moec_error *err)
 {
-    const struct moert_decisions *decisions = &options->decisions;
+    struct moert_decisions filled = options->decisions;
+    const struct moert_decisions *decisions = &filled;
     struct moec_route *route = &engine->route;
+    MOEC_TRY(moec_engine_load_replay(engine, options, &filled, err));
     const bool has_low = decisions->low_slots != NULL || decisions->low_bits > 0;
     if (decisions->precision == NULL && decisions->prefill == NULL && has_low)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -110,15 +114,19 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
     route->decode_only = decisions->decode_only;
     if (decisions->route != NULL)
         MOEC_TRY(moec_route_read(decisions->route, route, err));
-    MOEC_TRY(moec_route_read_slots(decisions->slots != NULL ? decisions->slots : MOEC_ROUTE_SLOTS, config,
-                                   &route->n_slots, err));
+    if (decisions->precision != NULL)
+        MOEC_TRY(moec_precision_read(decisions->precision, &route->precision, err));
+    if (!moec_route_looks_at_buffer(route) || decisions->slots != NULL)
+        MOEC_TRY(moec_route_read_slots(decisions->slots != NULL ? decisions->slots : MOEC_ROUTE_SLOTS, config,
+                                       &route->n_slots, err));
     if (decisions->starts_frequent)
         MOEC_TRY(
             moec_route_start_frequent(route, config, &engine->bundle->paths, engine->bundle->file.path, err));
     moec_route_know_frequency(route, config, &engine->bundle->paths);
     MOEC_TRY(moec_route_know_ranges(route, config, &engine->bundle->paths, engine->bundle->file.path, err));
-    return decisions->precision != NULL || decisions->prefill != NULL ? read_low(engine, options, config, err)
-                                                                      : moec_route_check(route, config, err);
+    return decisions->precision != NULL || decisions->prefill != NULL
+               ? read_low(engine, options, decisions, config, err)
+               : moec_route_check(route, config, err);
 }
 
 void moec_engine_take_arithmetic(struct moert_engine *engine, const struct moec_certificate *certificate)

@@ -5,6 +5,7 @@
 #include "formats/bundle/bundle_predictor.h"
 #include "runtime/cuda/gpu_transfer.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/engine_book.h"
 #include "runtime/engine/engine_decisions.h"
 #include "runtime/engine/moert_internal.h"
 #include "runtime/forward/guesser.h"
@@ -394,6 +395,9 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
         request.table_bytes += (uint64_t)(1 + moec_route_takes_low(&engine->route)) *
                                moec_config_moe_count(&engine->bundle->config) *
                                engine->bundle->config.n_expert * sizeof(uint64_t);
+    if (moec_route_looks_at_buffer(&engine->route))
+        request.table_bytes += moec_decision_book_bytes(moec_config_moe_count(&engine->bundle->config),
+                                                        engine->bundle->config.top_k);
     if (engine->predictor.n_layer > 0)
         request.table_bytes += moec_expert_predictor_bytes(&engine->predictor) +
                                engine->n_sessions * moec_guesser_bytes(&engine->predictor);
@@ -528,6 +532,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     MOEC_TRY(open_bundle(engine, path, options, err));
     const struct moec_bundle *bundle = engine->bundle;
     MOEC_TRY(check_device(engine, options, err));
+    MOEC_TRY(moec_engine_open_book(engine, &options->decisions, err));
     if (options->device != NULL)
         MOEC_TRY(moec_engine_gpu_open(options->device, entry, &engine->gpu, err));
     if (engine->gpu != NULL) {
@@ -553,6 +558,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
 
 static void release_engine(struct moert_engine *engine)
 {
+    moec_decision_file_release(&engine->replay);
     moec_model_free(engine->model);
     moec_tokenizer_free(engine->tokenizer);
     moec_engine_chat_free(engine->chat);
@@ -595,6 +601,7 @@ enum moert_status moert_engine_floor(const char *path, const struct moert_option
     moec_sparsity_free(engine.sparsity);
     moec_record_parts_release(&engine.parts);
     moec_expert_predictor_release(&engine.predictor);
+    moec_decision_file_release(&engine.replay);
     moec_bundle_close(engine.bundle);
     return moert_to_public(status, &ours, err);
 }
@@ -630,6 +637,7 @@ enum moert_status moert_engine_open_on(const char *path, const struct moert_opti
         moec_engine_gpu_free(engine->gpu);
         moec_expert_cache_free(engine->cache);
         moec_trace_discard(engine->trace);
+        moec_decision_book_discard(engine->book);
         release_engine(engine);
         return moert_to_public(status, &ours, err);
     }
@@ -646,7 +654,9 @@ enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_err
     moec_engine_gpu_free(engine->gpu);
     moec_expert_cache_free(engine->cache);
     moec_expert_stream_free(engine->stream);
-    const enum moec_status status = moec_trace_close(engine->trace, &ours);
+    const enum moec_status traced = moec_trace_close(engine->trace, &ours);
+    const enum moec_status kept = moec_decision_book_close(engine->book, &ours);
+    const enum moec_status status = traced != MOEC_OK ? traced : kept;
     release_engine(engine);
     return moert_to_public(status, &ours, err);
 }

@@ -4,6 +4,7 @@
 #include "formats/base/memory.h"
 #include "formats/model/neighbors.h"
 #include "runtime/forward/router_scores.h"
+#include "runtime/policy/decision_log.h"
 #include "runtime/policy/route_state.h"
 
 #include <math.h>
@@ -17,7 +18,8 @@ uint64_t moec_decider_bytes(const struct moec_config *config, const struct moec_
     const uint64_t stride = moec_lanes_padded(moec_config_choices(config)),
                    n_marks = moec_route_takes_low(route) ? 2 : 1;
     return ((uint64_t)max_tokens + N_VECTOR) * stride * sizeof(float) +
-           n_marks * max_tokens * config->top_k * sizeof(bool);
+           n_marks * max_tokens * config->top_k * sizeof(bool) +
+           (moec_route_looks_at_buffer(route) ? config->n_expert * sizeof(bool) : 0);
 }
 
 enum moec_status moec_decider_create(const struct moec_config *config, const struct moec_route *route,
@@ -38,6 +40,9 @@ enum moec_status moec_decider_create(const struct moec_config *config, const str
     if (status == MOEC_OK && moec_route_takes_low(route))
         status = moec_alloc((void **)&decider->is_low, n_pair, sizeof *decider->is_low,
                             "precisions of experts", err);
+    if (status == MOEC_OK && moec_route_looks_at_buffer(route))
+        status = moec_alloc((void **)&decider->is_asked, config->n_expert, sizeof *decider->is_asked,
+                            "experts of a batch", err);
     if (status != MOEC_OK)
         moec_decider_release(decider);
     return status;
@@ -48,6 +53,7 @@ void moec_decider_release(struct moec_decider *decider)
     free(decider->logits);
     free(decider->skips);
     free(decider->is_low);
+    free(decider->is_asked);
     *decider = (struct moec_decider){0};
 }
 
@@ -77,6 +83,20 @@ static bool foreseen_has(const struct moec_residents *self, uint32_t layer, uint
     const struct foreseen *foreseen = (const struct foreseen *)self;
     return foreseen->words == NULL || foreseen->others->has(foreseen->others, layer, expert) ||
            (foreseen->words[expert / 64] >> expert % 64 & 1) != 0;
+}
+
+/* The same of the expert buffer, whose answer is another one at another time. */
+struct buffer_view {
+    struct moec_residents residents;
+    const struct moec_forward *forward;
+};
+
+static bool buffer_has(const struct moec_residents *self, uint32_t layer, uint32_t expert)
+{
+    const struct moec_forward *forward = ((const struct buffer_view *)self)->forward;
+    struct moec_experts *source = forward->experts;
+    return expert >= forward->model->config.n_expert || forward->decider->is_asked[expert] ||
+           source->ops->ready == NULL || source->ops->ready(source, moec_expert_request_of(layer, expert));
 }
 
 /* The layer's row of a table of records. */
@@ -222,6 +242,36 @@ static void take(const struct moec_forward *forward, const struct row *row, bool
     moec_route_state_take(row->span->route, row->span->route_layer, row->range, &taken);
 }
 
+/* In which precision a token takes its experts by what the buffer holds, unless it is known: from a replay,
+ * or from an earlier time that the position ran. */
+static void look_at_buffer(const struct moec_forward *forward, uint32_t layer, const struct row *row,
+                           bool is_free, const uint32_t *experts, const float *weights, bool *skips,
+                           bool *is_low)
+{
+    const struct moec_decider *decider = forward->decider;
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_sequence_rows *span = row->span;
+    const uint32_t position = span->first_position + row->at;
+    const uint8_t *known = moec_decision_log_find(span->log, position, span->route_layer);
+    const struct buffer_view view = {{buffer_has}, forward};
+    if (known == NULL && is_free)
+        moec_precision_decide(&decider->route->precision, config->top_k, experts, weights, &view.residents,
+                              layer, skips, is_low);
+    uint8_t *noted = known == NULL ? moec_decision_log_at(span->log, position, span->route_layer) : NULL;
+    for (uint32_t rank = 0; rank < config->top_k; rank++) {
+        if (known != NULL) {
+            skips[rank] = known[rank] == MOEC_DECIDED_SKIPPED;
+            is_low[rank] = known[rank] == MOEC_DECIDED_LOW;
+        } else {
+            noted[rank] = skips[rank]    ? MOEC_DECIDED_SKIPPED
+                          : is_low[rank] ? MOEC_DECIDED_LOW
+                                         : MOEC_DECIDED_HIGH;
+        }
+        if (!skips[rank] && !is_low[rank] && experts[rank] < config->n_expert)
+            decider->is_asked[experts[rank]] = true;
+    }
+}
+
 static void decide_token(const struct moec_forward *forward, uint32_t layer,
                          const struct moec_sequence_rows *span, uint32_t at, uint32_t row_of_batch,
                          const struct moec_routing *routing)
@@ -252,7 +302,9 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     memcpy(is_dropped, skips, config->top_k * sizeof *skips);
     if (is_low != NULL)
         memset(is_low, 0, config->top_k * sizeof *is_low);
-    if (route->precision.kind != MOEC_PRECISION_ONE && is_free)
+    if (moec_route_looks_at_buffer(route))
+        look_at_buffer(forward, layer, &row, is_free, experts, weights, skips, is_low);
+    else if (route->precision.kind != MOEC_PRECISION_ONE && is_free)
         decide_precision(forward, &row, experts, weights, skips, is_low);
     if (is_of_block) {
         moec_route_state_begin_prompt(span->route, span->route_layer);
@@ -285,6 +337,8 @@ void moec_decide(const struct moec_forward *forward, uint32_t layer, const struc
 {
     const struct moec_route *route = forward->decider->route;
     uint32_t row = 0;
+    if (forward->decider->is_asked != NULL)
+        memset(forward->decider->is_asked, 0, forward->model->config.n_expert * sizeof(bool));
     for (uint32_t i = 0; i < sequences->n_spans; i++) {
         const struct moec_sequence_rows *span = &sequences->spans[i];
         if (route->prefill.kind == MOEC_PREFILL_WHOLE && !route->decode_only &&

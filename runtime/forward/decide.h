@@ -6,6 +6,7 @@
 
 #include "runtime/forward/context.h"
 #include "runtime/forward/sequences.h"
+#include "runtime/policy/decision_book.h"
 #include "runtime/policy/route.h"
 
 /* Settings and working memory of a forward pass that decides. One thread at a time, as the pass. */
@@ -19,6 +20,11 @@ struct moec_decider {
     float *bias;
     bool *skips;  /* (max_tokens, top_k), owned: experts that are neither read nor computed */
     bool *is_low; /* likewise: those taken in form 1, their low copies; NULL where all have one precision */
+    /* (n_expert), owned: those that a token of the batch before takes high, which are read in any case. NULL
+     * unless decisions look at the expert buffer. */
+    bool *is_asked;
+    /* Of such decisions: where they are kept, or come from. Set by who has it, borrowed; NULL otherwise. */
+    struct moec_decision_book *book;
     /* (MoE layers, n_expert) bytes of records, high and low, for counts: set by who knows them, borrowed. */
     const uint64_t *record_bytes[2];
 };

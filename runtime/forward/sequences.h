@@ -7,6 +7,7 @@
 #include "formats/model/config.h"
 
 struct moec_route_state;
+struct moec_decision_log;
 
 /* Rows of a batch that belong to one sequence; the rows of the spans follow each other. Capacity: every token
  * counts for the expert that its router chose, in order of position; from the expert_capacity-th on they pass
@@ -35,6 +36,10 @@ struct moec_sequence_rows {
      * experts of the MoE layer at work that the one before foresaw for each row; it leaves those of the next
      * there. */
     uint64_t *foreseen;
+    /* With decisions by what the expert buffer holds, else NULL: where they are noted, or already stand; and
+     * the first row's position. */
+    struct moec_decision_log *log;
+    uint32_t first_position;
 };
 
 struct moec_sequences {

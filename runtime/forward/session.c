@@ -7,6 +7,7 @@
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/router_answer.h"
 #include "runtime/forward/scratch.h"
+#include "runtime/policy/decision_log.h"
 #include "runtime/policy/route_state.h"
 
 #include <inttypes.h>
@@ -27,6 +28,8 @@ struct moec_session {
     struct moec_route_state route; /* of all MoE layers; empty where the forward does not decide */
     uint64_t *foreseen; /* owned, (n_context, words): of struct moec_sequence_rows; NULL where none asks */
     uint32_t n_prompt;  /* positions of a prompt */
+    struct moec_decision_log log; /* where decisions look at the expert buffer, else all zero */
+    uint32_t n_beside;            /* of the first: sessions that were made beside it */
 
     /* Encoder-decoder models alone, and the first's alone. */
     struct moec_kv_state source_kv;  /* of the source, as the decoder's layers attend to it */
@@ -237,11 +240,25 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
         MOEC_TRY_OUT(moec_alloc((void **)&session->foreseen,
                                 foreseen_items(config, forward->decider->route, n_context),
                                 sizeof *session->foreseen, "experts that layers foresee", err));
+    session->log = (struct moec_decision_log){
+        .n_layer = moec_config_moe_count(config), .top_k = config->top_k, .n_context = n_context};
     *out = session;
     session = NULL;
 out:
     moec_session_free(session);
     return status;
+}
+
+/* The log of a sequence that begins, or of one beside it. */
+static enum moec_status create_log(struct moec_session *session, uint32_t sequence, uint32_t beam,
+                                   struct moec_error *err)
+{
+    return moec_decision_log_create(session->forward->decider->book, sequence, beam, &session->log, err);
+}
+
+static bool is_logged(const struct moec_forward *forward)
+{
+    return forward->decider != NULL && forward->decider->book != NULL;
 }
 
 enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,
@@ -255,6 +272,8 @@ enum moec_status moec_session_create(const struct moec_forward *forward, uint32_
         create_rows(forward, forward->max_tokens, "activations of a session", &session->hidden, err));
     if (moec_config_is_encoder_decoder(config))
         MOEC_TRY_OUT(create_source(session, err));
+    if (is_logged(forward))
+        MOEC_TRY_OUT(create_log(session, moec_decision_book_next(forward->decider->book), 0, err));
     *out = session;
     session = NULL;
 out:
@@ -265,16 +284,25 @@ out:
 enum moec_status moec_session_beside(struct moec_session *first, struct moec_session **out,
                                      struct moec_error *err)
 {
-    MOEC_TRY(create(first->forward, first->n_context, MOEC_KV_EACH_LAYER, out, err));
-    (*out)->first = first;
-    (*out)->hidden = first->hidden;
-    return MOEC_OK;
+    struct moec_session *session = NULL;
+    MOEC_TRY(create(first->forward, first->n_context, MOEC_KV_EACH_LAYER, &session, err));
+    session->first = first;
+    session->hidden = first->hidden;
+    const enum moec_status status = is_logged(first->forward)
+                                        ? create_log(session, first->log.sequence, ++first->n_beside, err)
+                                        : MOEC_OK;
+    if (status == MOEC_OK)
+        *out = session;
+    else
+        moec_session_free(session);
+    return status;
 }
 
 void moec_session_free(struct moec_session *session)
 {
     if (session == NULL)
         return;
+    moec_decision_log_end(&session->log, length_of(session));
     if (session->first == session)
         free_rows(session->forward, session->hidden);
     moec_kv_state_release(&session->kv);
@@ -320,6 +348,9 @@ static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t 
         span.foreseen = session->foreseen + first * moec_precision_foreseen_words(config);
     if (first < n_prompt)
         span.n_prompt = moec_min_u32(n_tok, n_prompt - first);
+    if (session->log.book != NULL)
+        span.log = &session->log;
+    span.first_position = first;
     return span;
 }
 
@@ -367,6 +398,13 @@ static void forget_routes(struct moec_session *session, uint32_t n)
                                   moec_config_moe_encoder_count(&session->forward->model->config), n);
 }
 
+/* The same of what they decided by the expert buffer, which positions that run again take once more. */
+static void forget_decisions(struct moec_session *session, uint32_t n)
+{
+    forget_routes(session, n);
+    moec_decision_log_truncate(&session->log, n);
+}
+
 void moec_session_set_prompt(struct moec_session *session, uint32_t n_prompt)
 {
     session->n_prompt = n_prompt;
@@ -380,8 +418,11 @@ struct moec_route_counts moec_session_route_counts(const struct moec_session *se
 uint64_t moec_session_route_bytes(const struct moec_config *config, const struct moec_route *route,
                                   uint32_t n_context)
 {
-    return moec_route_state_bytes(config, route, moec_config_moe_count(config), n_context) +
-           foreseen_items(config, route, n_context) * sizeof(uint64_t);
+    const uint32_t n_layer = moec_config_moe_count(config);
+    return moec_route_state_bytes(config, route, n_layer, n_context) +
+           foreseen_items(config, route, n_context) * sizeof(uint64_t) +
+           (moec_route_looks_at_buffer(route) ? moec_decision_log_bytes(n_layer, config->top_k, n_context)
+                                              : 0);
 }
 
 /* ---- expert capacity ---- */
@@ -637,12 +678,14 @@ static enum moec_status step(struct moec_session *session, const uint32_t *token
                              const struct wanted *wanted, struct moec_error *err)
 {
     MOEC_TRY(check_step(session, n_tokens, wanted->logits_at, wanted->n_logits, err));
+    MOEC_TRY(moec_decision_log_check(&session->log, length_of(session), tokens, n_tokens, err));
     take_memory(session, length_of(session) + n_tokens);
     const uint32_t start = length_of(session), n_again = begin_step(session, tokens, n_tokens);
     const uint32_t *all = session->tokens != NULL ? session->tokens + (start - n_again) : tokens;
     const uint32_t max_tokens = session->forward->max_tokens, n_all = n_again + n_tokens;
     const size_t stride = moec_forward_stride(&session->forward->model->config);
     uint32_t n_logits_done = 0;
+    moec_decision_log_begin_step(&session->log, start - n_again, all, n_all);
     for (uint32_t done = 0; done < n_all;) {
         uint32_t n = n_all - done < max_tokens ? n_all - done : max_tokens;
         enum moec_status status = run_chunk(session, all + done, n, err);
@@ -654,7 +697,7 @@ static enum moec_status step(struct moec_session *session, const uint32_t *token
                                          wanted->chosen, err);
         if (status != MOEC_OK) {
             moec_kv_state_recover(&session->kv, start);
-            forget_routes(session, start);
+            forget_decisions(session, start);
             count_again(session);
             return status;
         }
@@ -735,6 +778,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
     const uint32_t batch = max_tokens < EACH_TOKENS ? max_tokens : EACH_TOKENS;
     for (uint32_t i = 0; i < n; i++) {
         MOEC_TRY(check_step(sessions[i], 1, NULL, 0, err));
+        MOEC_TRY(moec_decision_log_check(&sessions[i]->log, length_of(sessions[i]), tokens + i, 1, err));
         if (sessions[i]->counts_capacity && !always_counts(&sessions[0]->forward->model->config))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "sequences that count expert capacity are stepped one by one");
@@ -744,6 +788,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
             MOEC_TRY(moec_session_step(sessions[i], NULL, 0, NULL, 0, NULL, err));
         take_memory(sessions[i], length_of(sessions[i]) + 1);
         (void)begin_step(sessions[i], tokens + i, 1);
+        moec_decision_log_begin_step(&sessions[i]->log, length_of(sessions[i]), tokens + i, 1);
     }
     enum moec_status status = MOEC_OK;
     for (uint32_t done = 0; done < n && status == MOEC_OK; done += batch) {
@@ -756,7 +801,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
             moec_kv_state_append(&sessions[i]->kv, 1);
         } else {
             moec_kv_state_recover(&sessions[i]->kv, length_of(sessions[i]));
-            forget_routes(sessions[i], length_of(sessions[i]));
+            forget_decisions(sessions[i], length_of(sessions[i]));
             count_again(sessions[i]);
         }
     }
@@ -783,7 +828,7 @@ void moec_session_truncate(struct moec_session *session, uint32_t n)
     if (n >= length_of(session))
         return;
     moec_kv_state_truncate(&session->kv, n);
-    forget_routes(session, n);
+    forget_decisions(session, n);
     count_again(session);
 }
 
@@ -811,6 +856,7 @@ static void copy_counts(struct moec_session *to, const struct moec_session *from
 void moec_session_copy(struct moec_session *to, const struct moec_session *from)
 {
     moec_session_copy_after(to, from, 0);
+    moec_decision_log_follow(&to->log, &from->log, length_of(from), to->first != from->first);
 }
 
 void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared)

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[MOEC_PRECISION_COUNT] = {
-    [MOEC_PRECISION_HOBBIT] = "hobbit", [MOEC_PRECISION_ALWAYS] = "always", [MOEC_PRECISION_FATE] = "fate"};
+static const char *const kinds[MOEC_PRECISION_COUNT] = {[MOEC_PRECISION_HOBBIT] = "hobbit",
+                                                        [MOEC_PRECISION_ALWAYS] = "always",
+                                                        [MOEC_PRECISION_FATE] = "fate",
+                                                        [MOEC_PRECISION_SHARED] = "shared"};
 
 /* Reads ":0.6" and moves on behind it; an end leaves the score as it is. */
 static bool read_score(const char **at, float *score)
@@ -69,8 +71,9 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
         return MOEC_OK;
     }
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "there is no precision '%s', expected hobbit:T1:T2 or always:T1:T2 with scores of 0 to "
-                     "1, T1 at most T2, or fate:W with a number of experts as 8 or a share as 25%%",
+                     "there is no precision '%s', expected hobbit:T1:T2, always:T1:T2 or shared:T1:T2 with "
+                     "scores of 0 to 1, T1 at most T2, or fate:W with a number of experts as 8 or a share as "
+                     "25%%",
                      text);
 }
 
@@ -129,6 +132,19 @@ enum moec_status moec_precision_check(const struct moec_precision *precision,
     return MOEC_OK;
 }
 
+enum moec_status moec_precision_check_pure(const struct moec_precision *precision, const char *whose,
+                                           struct moec_error *err)
+{
+    if (precision->kind != MOEC_PRECISION_SHARED)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "%s: precision shared:%g:%g looks at the expert buffer, so its output depends on memory and "
+        "time, and no loss can be promised or compared; hobbit:%g:%g looks at a logical cache instead",
+        whose, (double)precision->high_score, (double)precision->low_score, (double)precision->high_score,
+        (double)precision->low_score);
+}
+
 /* Ranks that are not skipped, by falling weight. */
 static uint32_t order_by_weight(uint32_t top_k, const uint32_t *experts, const float *weights,
                                 const bool *skips, uint32_t *ranks)
@@ -170,7 +186,7 @@ void moec_precision_decide(const struct moec_precision *precision, uint32_t top_
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t rank = ranks[i];
         const bool is_there =
-            precision->kind == MOEC_PRECISION_HOBBIT && residents->has(residents, layer, experts[rank]);
+            precision->kind != MOEC_PRECISION_ALWAYS && residents->has(residents, layer, experts[rank]);
         if (before > most_low && !is_there)
             skips[rank] = true;
         else if (before > most_high && !is_there)

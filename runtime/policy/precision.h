@@ -4,6 +4,7 @@
  *
  *   hobbit:T1:T2   decided for experts whose high copy is missing; one that is there is used
  *   always:T1:T2   decided for every expert, whatever is there
+ *   shared:T1:T2   as hobbit, but what is there is what the engine's expert buffer holds
  *
  * Or what Fate does where it is short of bandwidth (arXiv:2502.12224, sections 4.3 and 5.3): the experts that
  * the layer before foresees are on their way when they are asked for, and one that it did not foresee is read
@@ -17,7 +18,9 @@
  * An expert's score is the sum of those before it (eq. 2), so the first one's is 0. Scores up to T1 ask for
  * the high copy, up to T2 for the low copy, beyond that the expert is skipped; a low copy is a miss where the
  * high one is asked for. What is there is asked of a logical cache (runtime/policy/route_state.h), so a
- * decision is a function of bundle, settings and tokens (D15). Thread rule: pure functions. */
+ * decision is a function of bundle, settings and tokens (D15); not with `shared`, the paper's pools for all
+ * layers, whose decisions are recorded to be taken again (runtime/policy/decision_book.h). Thread rule: pure
+ * functions. */
 #ifndef MOEC_RUNTIME_PRECISION_H
 #define MOEC_RUNTIME_PRECISION_H
 
@@ -29,6 +32,7 @@ enum moec_precision_kind {
     MOEC_PRECISION_HOBBIT,
     MOEC_PRECISION_ALWAYS,
     MOEC_PRECISION_FATE,
+    MOEC_PRECISION_SHARED,
     MOEC_PRECISION_COUNT
 };
 
@@ -66,6 +70,11 @@ static inline size_t moec_precision_foreseen_words(const struct moec_config *con
 {
     return ((size_t)config->n_expert + 63) / 64;
 }
+
+/* Whether decisions depend on bundle, settings and tokens alone, as `whose` (the message's subject) needs.
+ * Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_precision_check_pure(const struct moec_precision *precision,
+                                                            const char *whose, struct moec_error *err);
 
 /* Decides for a token's experts (top_k) of these weights, as applied; those that are skipped already take no
  * part. Skips (top_k) gains those beyond T2, is_low (top_k) receives which take the low copy. `residents`

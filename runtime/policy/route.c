@@ -107,9 +107,36 @@ static enum moec_status check_low(const struct moec_route *route, const struct m
                      route->n_low_slots, config->top_k, config->n_expert);
 }
 
+/* What looks at the buffer has nothing beside it that looks at a logical cache. */
+static enum moec_status check_shared(const struct moec_route *route, const struct moec_config *config,
+                                     struct moec_error *err)
+{
+    const bool has_cache = route->n_slots > 0 || route->n_low_slots > 0 || route->initial != NULL;
+    if (route->kind != MOEC_ROUTE_TOP_K || route->prefill.kind != MOEC_PREFILL_SAME)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "a %s looks at a logical cache, and precision shared at the expert buffer: leave it out, or "
+            "take precision hobbit, which looks at a logical cache too",
+            route->kind != MOEC_ROUTE_TOP_K ? "route" : "prefill");
+    if (has_cache)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "slots and beginning of a logical cache do nothing with precision shared, which looks at "
+            "the expert buffer: leave them out, or take precision hobbit");
+    if (moec_config_is_encoder_decoder(config))
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "precision shared does not record the decisions of an encoder, which family '%s' has: take "
+            "precision hobbit",
+            config->family);
+    return moec_precision_check(&route->precision, config, err);
+}
+
 enum moec_status moec_route_check(const struct moec_route *route, const struct moec_config *config,
                                   struct moec_error *err)
 {
+    if (moec_route_looks_at_buffer(route))
+        return check_shared(route, config, err);
     const bool needs_cache = route->kind != MOEC_ROUTE_TOP_K && route->kind != MOEC_ROUTE_PRUNE;
     if (needs_cache && route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "route %s needs the slots of its cache",

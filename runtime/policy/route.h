@@ -63,10 +63,16 @@ struct moec_route {
 #define MOEC_ROUTE_SLOTS     "50%"
 #define MOEC_ROUTE_LOW_SLOTS "25%"
 
+/* Whether decisions look at the expert buffer; then there is no logical cache. */
+static inline bool moec_route_looks_at_buffer(const struct moec_route *route)
+{
+    return route->precision.kind == MOEC_PRECISION_SHARED;
+}
+
 /* Whether sequences need a state for it. */
 static inline bool moec_route_is_on(const struct moec_route *route)
 {
-    return route->kind != MOEC_ROUTE_TOP_K || route->n_slots > 0;
+    return route->kind != MOEC_ROUTE_TOP_K || route->n_slots > 0 || moec_route_looks_at_buffer(route);
 }
 
 /* Whether experts may be taken in a low copy. */

@@ -244,7 +244,7 @@ static void count(struct moec_route_state *state, uint32_t layer, const struct m
     counts->n_low += is_low;
     const bool is_there = taken->is_of_block ? moec_popularity_take(&state->popularity, layer, expert, is_low)
                                              : moec_route_state_has(state, layer, expert, is_low);
-    if (is_there)
+    if (is_there || state->pools[0].n_slots == 0) /* without a cache nothing misses it */
         return;
     counts->n_missed++;
     counts->n_low_missed += is_low;

@@ -21,7 +21,8 @@
 /* Experts that tokens took. */
 struct moec_route_counts {
     uint64_t n_position;          /* of all layers together */
-    uint64_t n_taken, n_missed;   /* all, and those that neither the logical cache nor a prompt's block had */
+    uint64_t n_taken, n_missed;   /* all, and those that neither the logical cache nor a prompt's block had;
+                                   * none where there is no such cache */
     uint64_t n_low, n_low_missed; /* of these, low copies */
     uint64_t n_skipped;           /* chosen, but not taken */
     uint64_t missed_bytes;        /* records of n_missed, where their sizes are known */

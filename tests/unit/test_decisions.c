@@ -242,6 +242,11 @@ static void test_decisions__settings_are_a_route(void **state)
     assert_status(moec_route_from_settings(&settings, &sample.config, NULL, "a.moec", &route, &err),
                   MOEC_ERR_USAGE, err);
     assert_message(err, "'a.moec' does not know how often experts are used");
+    err = (struct moec_error){0};
+    (void)snprintf(settings.precision, sizeof settings.precision, "shared:0.8:1");
+    assert_status(moec_route_from_settings(&settings, &sample.config, &sample.paths, "a.moec", &route, &err),
+                  MOEC_ERR_USAGE, err);
+    assert_message(err, "a.moec: precision shared:0.8:1 looks at the expert buffer");
     settings.route[0] = 'x';
     assert_status(moec_route_from_settings(&settings, &sample.config, &sample.paths, "a.moec", &route, &err),
                   MOEC_ERR_USAGE, err);

@@ -611,6 +611,9 @@ static void what_cannot_be_is_refused_in_words(void **state)
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED,
                    "'stand-in for tests' of compute capability 7.5, the arithmetic 'bf16' needs 8.0");
     faults.capability = 0;
+    options = options_of("cuda", 0);
+    options.decisions.precision = "shared";
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "a device has a pool of its own");
 }
 
 /* Without the library the engine says where it would have to be. */

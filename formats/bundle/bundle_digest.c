@@ -1,0 +1,13 @@
+#include "formats/bundle/bundle_digest.h"
+
+#include "formats/bundle/bundle_format.h"
+
+#include <string.h>
+
+void moec_bundle_digest(const struct moec_bundle *bundle, uint8_t digest[static MOEC_SHA256_BYTES])
+{
+    uint8_t header[MOEC_BUNDLE_HEADER_BYTES] = {0},
+            table[MOEC_BUNDLE_MAX_SECTIONS * MOEC_BUNDLE_SECTION_BYTES] = {0};
+    moec_contents_encode(bundle->sections, header, table);
+    memcpy(digest, header + MOEC_HEADER_CONTENTS, MOEC_SHA256_BYTES);
+}

@@ -1,0 +1,176 @@
+#include "runtime/engine/engine_book.h"
+
+#include "formats/bundle/bundle_digest.h"
+#include "runtime/forward/kv_state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void name_bundle(const struct moec_bundle *bundle, char *text)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    moec_bundle_digest(bundle, digest);
+    moec_sha256_hex(digest, text);
+}
+
+/* What was recorded fits this bundle, before anything is asked of it. */
+static enum moec_status check_bundle(const struct moert_engine *engine, struct moec_error *err)
+{
+    const struct moec_decision_header *header = &engine->replay.header;
+    const struct moec_config *config = &engine->bundle->config;
+    char bundle[sizeof header->bundle];
+    name_bundle(engine->bundle, bundle);
+    if (strcmp(bundle, header->bundle) != 0)
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' has the decisions of another bundle: '%s' is %.16s..., expected %.16s...",
+                         engine->replay.path, engine->bundle->file.path, bundle, header->bundle);
+    if (header->n_layer == moec_config_moe_count(config) && header->top_k == config->top_k &&
+        header->low < engine->bundle->n_copy)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_MISMATCH,
+                     "'%s' has %" PRIu32 " experts in each of %" PRIu32 " layers and low copy %" PRIu32
+                     ", expected %" PRIu32 " in %" PRIu32 " and a copy below %" PRIu32,
+                     engine->replay.path, header->top_k, header->n_layer, header->low, config->top_k,
+                     moec_config_moe_count(config), engine->bundle->n_copy);
+}
+
+static enum moec_status check_precision(const char *path, const char *recorded, const char *given,
+                                        struct moec_error *err)
+{
+    struct moec_precision ours = {0}, theirs = {0};
+    MOEC_TRY(moec_precision_read(recorded, &theirs, err));
+    if (given != NULL)
+        MOEC_TRY(moec_precision_read(given, &ours, err));
+    const bool is_same = given == NULL || (ours.kind == theirs.kind && ours.high_score == theirs.high_score &&
+                                           ours.low_score == theirs.low_score);
+    if (is_same && theirs.kind == MOEC_PRECISION_SHARED)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_MISMATCH,
+        "'%s' was recorded with precision '%s', expected '%s': a replay takes the file's by itself", path,
+        recorded, given != NULL ? given : "shared:T1:T2");
+}
+
+enum moec_status moec_engine_load_replay(struct moert_engine *engine, const struct moert_options *options,
+                                         struct moert_decisions *decisions, struct moec_error *err)
+{
+    const char *path = options->decisions.replay;
+    const struct moec_decision_header *header = &engine->replay.header;
+    if (path == NULL)
+        return MOEC_OK;
+    if (decisions->record != NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a replay of '%s' makes the decisions that are in it, and records none to '%s'",
+                         path, decisions->record);
+    if (decisions->none)
+        return moec_fail(err, MOEC_ERR_USAGE, "decisions are turned off, but '%s' is to be replayed", path);
+    if (options->drafts)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "drafts try tokens that '%s' knows nothing of: replay it without them, the text is the "
+            "same",
+            path);
+    MOEC_TRY(moec_decision_file_load(path, &engine->replay, err));
+    MOEC_TRY(check_bundle(engine, err));
+    MOEC_TRY(check_precision(path, header->precision, decisions->precision, err));
+    if (decisions->precision != NULL && decisions->decode_only != header->decode_only)
+        return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' was recorded with decisions about %s tokens", path,
+                         header->decode_only ? "generated" : "all");
+    if (decisions->decode_only && !header->decode_only)
+        return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' was recorded with decisions about all tokens", path);
+    decisions->precision = header->precision;
+    decisions->decode_only = header->decode_only;
+    if (decisions->low_bits == 0)
+        decisions->low_bits = engine->bundle->copy_bits[header->low];
+    return MOEC_OK;
+}
+
+/* As short as it can be written to be read as the same score. */
+static int write_score(char *text, size_t capacity, float score)
+{
+    int n = 0;
+    for (int digits = 1; digits <= 9; digits++) {
+        n = snprintf(text, capacity, ":%.*g", digits, (double)score);
+        if ((float)strtod(text + 1, NULL) == score)
+            break;
+    }
+    return n;
+}
+
+static void write_precision(const struct moec_precision *precision, char *text, size_t capacity)
+{
+    int n = snprintf(text, capacity, "shared");
+    n += write_score(text + n, capacity - (size_t)n, precision->high_score);
+    (void)write_score(text + n, capacity - (size_t)n, precision->low_score);
+}
+
+static struct moec_decision_header header_of(const struct moert_engine *engine)
+{
+    const struct moec_precision *precision = &engine->route.precision;
+    struct moec_config config = engine->bundle->config;
+    struct moec_decision_header header = {.decode_only = engine->route.decode_only,
+                                          .copy = engine->choice.copy,
+                                          .low = engine->low.form.copy,
+                                          .n_layer = moec_config_moe_count(&config),
+                                          .top_k = config.top_k};
+    moec_config_choose_rope(&config, engine->rope_tokens);
+    header.rope_context = moec_config_rope_limit(&config) > 0 ? config.rope_context : 0;
+    name_bundle(engine->bundle, header.bundle);
+    write_precision(precision, header.precision, sizeof header.precision);
+    (void)snprintf(header.arithmetic, sizeof header.arithmetic, "%s",
+                   moec_arithmetic_name(engine->arithmetic));
+    (void)snprintf(header.kv, sizeof header.kv, "%s", moec_kv_name(&engine->bundle->config));
+    return header;
+}
+
+static enum moec_status check_settings(const struct moert_engine *engine,
+                                       const struct moec_decision_header *ours, struct moec_error *err)
+{
+    const struct moec_decision_header *theirs = &engine->replay.header;
+    const char *path = engine->replay.path;
+    if (strcmp(ours->arithmetic, theirs->arithmetic) != 0)
+        return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' was recorded in the arithmetic '%s', this is '%s'",
+                         path, theirs->arithmetic, ours->arithmetic);
+    if (strcmp(ours->kv, theirs->kv) != 0)
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' was recorded with keys and values in '%s', these are '%s'", path, theirs->kv,
+                         ours->kv);
+    if (ours->copy != theirs->copy || ours->low != theirs->low)
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' was recorded with copy %" PRIu32 " and its low copy %" PRIu32
+                         ", these are %" PRIu32 " and %" PRIu32,
+                         path, theirs->copy, theirs->low, ours->copy, ours->low);
+    if (ours->rope_context != theirs->rope_context)
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' was recorded with rotary angles of a context of %" PRIu32
+                         " tokens, this one is of "
+                         "%" PRIu32 ": give the same context",
+                         path, theirs->rope_context, ours->rope_context);
+    return MOEC_OK;
+}
+
+enum moec_status moec_engine_open_book(struct moert_engine *engine, const struct moert_decisions *decisions,
+                                       struct moec_error *err)
+{
+    if (!moec_route_looks_at_buffer(&engine->route)) {
+        if (decisions->record == NULL)
+            return MOEC_OK;
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "decisions are recorded to '%s' with precision shared:T1:T2 alone: others depend on bundle, "
+            "settings and tokens, and come out the same without a file",
+            decisions->record);
+    }
+    if (engine->on_device)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "a device has a pool of its own in front of the expert buffer, which precision shared looks "
+            "at: leave out the device, or take precision hobbit");
+    const struct moec_decision_header header = header_of(engine);
+    if (engine->replay.path == NULL)
+        return moec_decision_book_create(decisions->record, &header, &engine->book, err);
+    MOEC_TRY(check_settings(engine, &header, err));
+    return moec_decision_book_replay(&engine->replay, &engine->book, err);
+}
