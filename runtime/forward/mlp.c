@@ -582,12 +582,41 @@ static void tile_item(void *context, size_t item, int thread)
     count_neurons(run, &job->mlp, (uint64_t)n * job->mlp.up.rows, n_active);
 }
 
-static void run_tiles(struct mlp_run *run, uint64_t rows, uint64_t work)
+/* Decoding a weight takes as long as its products with about so many rows. */
+#define DECODED_ROWS 8
+/* Products of integers take codes apart for a few rows at a time, so that a larger tile saves nothing. */
+#define INT8_TILE 32u
+
+/* Rows in a tile: as many as let the threads be done first. Larger tiles decode weights less often, smaller
+ * ones leave no thread without work where few experts are computed at once. */
+static uint32_t best_tile(const struct mlp_run *run, uint32_t largest)
+{
+    const uint64_t n_threads = (uint64_t)run->forward->pool.n_threads;
+    uint32_t best = largest;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t tile = largest; tile > 0; tile = tile > 8 ? (tile - 1) / 8 * 8 : 0) {
+        uint64_t all = 0, longest = 0;
+        for (uint32_t j = 0; j < run->n_jobs; j++) {
+            const uint64_t n = run->jobs[j].n, n_tiles = (n + tile - 1) / tile;
+            const uint64_t of_tile = n > 0 ? DECODED_ROWS + (n + n_tiles - 1) / n_tiles : 0;
+            all += n_tiles * of_tile;
+            longest = of_tile > longest ? of_tile : longest;
+        }
+        const uint64_t last =
+            all + (n_threads - 1) * longest; /* times threads: the longest tile may begin last */
+        if (last < least) {
+            least = last;
+            best = tile;
+        }
+    }
+    return best;
+}
+
+static void run_tiles(struct mlp_run *run, uint64_t work)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
-    uint64_t share = rows / (4 * (uint64_t)run->forward->pool.n_threads) / 8 * 8;
-    run->tile = share < 8 ? 8 : share > shared->mlp_tile ? shared->mlp_tile : (uint32_t)share;
-    run->tile = moec_min_u32(run->tile, shared->mlp_tile);
+    run->tile =
+        best_tile(run, run->is_rounded ? moec_min_u32(INT8_TILE, shared->mlp_tile) : shared->mlp_tile);
     size_t n_items = 0;
     for (uint32_t j = 0; j < run->n_jobs; j++)
         n_items += tile_count(run, &run->jobs[j]);
@@ -885,7 +914,7 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
     if (rows <= split)
         run_split(&run, work);
     else
-        run_tiles(&run, rows, work);
+        run_tiles(&run, work);
     if (watched != NULL)
         show_activations(&run, watched);
 }

@@ -20,10 +20,6 @@ struct carver {
 #define LINEAR_TILE_MAX    64u
 #define LINEAR_TILE_MIN    8u
 
-/* Activations of a tile of an MLP. */
-#define MLP_TILE_FLOATS (32u * 1024)
-#define MLP_TILE_MIN    32u
-
 /* The most heads of latent attention that are worked on together: enough to read keys once for many, few
  * enough that a single token keeps several threads busy. */
 #define LATENT_GROUP 16u
@@ -77,15 +73,6 @@ uint32_t moec_attention_tile(const struct moec_layer_kind *kind, uint32_t max_to
 {
     const uint32_t queries = MOEC_ATTENTION_ROWS / moec_attention_group(kind);
     return moec_min_u32(queries > 0 ? queries : 1, max_tokens);
-}
-
-static uint32_t mlp_tile(size_t stride, uint32_t max_tokens)
-{
-    size_t rows = MLP_TILE_FLOATS / stride / 8 * 8;
-    uint32_t tile = rows < MLP_TILE_MIN        ? MLP_TILE_MIN
-                    : rows > MOEC_MLP_TILE_MAX ? MOEC_MLP_TILE_MAX
-                                               : (uint32_t)rows;
-    return moec_min_u32(tile, max_tokens);
 }
 
 static uint32_t moe_block(const struct moec_config *config, size_t stride)
@@ -305,7 +292,7 @@ static struct moec_scratch scratch_sizes(const struct moec_config *config, uint3
                                    : kind->latent_dim > 0      ? moec_latent_token_floats(kind)
                                                                : moec_lanes_padded(moec_layer_q_dim(kind)));
     }
-    sizes.mlp_tile = mlp_tile(sizes.stride, max_tokens);
+    sizes.mlp_tile = moec_min_u32(MOEC_MLP_TILE_MAX, max_tokens);
     sizes.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;
     sizes.attention_block = ATTENTION_BLOCK;
     sizes.moe_block = moe_block(config, sizes.stride);
