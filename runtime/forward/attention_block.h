@@ -38,6 +38,7 @@ struct moec_attention {
     size_t group_step;           /* floats from one group's key to the next's in a row; 0 = all share one */
     uint32_t tile;               /* queries in a tile */
     uint32_t group, n_group;     /* query heads that are worked on together */
+    uint32_t heads;              /* of those n_group in an item */
     const float *inverse_frequency; /* this and the two that follow: NULL where nothing is rotated */
     float *rope;
     uint32_t *rope_position;

@@ -123,14 +123,35 @@ static void test_families__running_states_agree_with_float64(void **state)
     }
 }
 
-/* In other chunks, on other threads and on every instruction set. */
+/* One token in a step: in a pass that has room for no more, where attention takes a head at a time, and in
+ * one with room, where it takes several. */
+static void check_steps(const struct fixture *fixture, const uint32_t *tokens, const float *expected,
+                        const char *family)
+{
+    static const struct {
+        uint32_t max_tokens;
+        int n_threads;
+    } cases[] = {{1, 2}, {LONG_TOKENS, 1}, {LONG_TOKENS, 2}, {LONG_TOKENS, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float *steps = fixture_run(fixture, moec_kernels_best(), cases[i].n_threads, cases[i].max_tokens,
+                                   tokens, LONG_TOKENS, 1);
+        assert_same_bits(steps, expected, LONG_TOKENS * (size_t)fixture->model->config.n_vocab, family);
+        free(steps);
+    }
+}
+
+/* In other chunks, on other threads and on every instruction set, with F32 and with F16. */
 static void test_families__same_bits_however_they_are_cut(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < N_FAMILIES; f++) {
-        struct fixture fixture = fixture_open(families[f]);
+    for (size_t f = 0; f < 2 * N_FAMILIES; f++) {
+        const char *family = families[f / 2];
+        struct fixture fixture = fixture_open(family);
+        struct moec_error err = {0};
         const size_t n = LONG_TOKENS * (size_t)fixture.model->config.n_vocab;
         uint32_t *tokens = fixture_long_tokens(&fixture, LONG_TOKENS);
+        if (f % 2 == 1)
+            assert_ok(moec_config_choose_kv_f16(&fixture.model->config, &err), err);
         float *expected =
             fixture_run(&fixture, &moec_kernels_scalar, 1, LONG_TOKENS, tokens, LONG_TOKENS, LONG_TOKENS);
         for (size_t s = 0; s < n_kernel_sets(); s++) {
@@ -138,9 +159,7 @@ static void test_families__same_bits_however_they_are_cut(void **state)
             assert_same_bits(chunks, expected, n, kernel_set(s)->name);
             free(chunks);
         }
-        float *steps = fixture_run(&fixture, moec_kernels_best(), 2, 1, tokens, LONG_TOKENS, 1);
-        assert_same_bits(steps, expected, n, families[f]);
-        free(steps);
+        check_steps(&fixture, tokens, expected, family);
         free(expected);
         free(tokens);
         fixture_close(&fixture);
