@@ -2,6 +2,7 @@
 
 #include "cli/options/outputs.h"
 #include "cli/print/print.h"
+#include "formats/base/file.h"
 #include "profiler/report/report.h"
 
 #include <inttypes.h>
@@ -38,6 +39,19 @@ static enum moec_status read_formats(const struct cli_args *args, enum moec_plot
     return MOEC_OK;
 }
 
+/* Plots are many files: a name that ends as one of them was meant for one. */
+static enum moec_status check_folder(const struct cli_args *args, struct moec_error *err)
+{
+    const char *folder = cli_text(args, "plots");
+    const char *ending = folder != NULL ? strrchr(folder, '.') : NULL;
+    for (int f = 0; f < N_FORMAT && ending != NULL; f++)
+        if (strcmp(ending + 1, endings[f]) == 0 && !moec_path_is_folder(folder))
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--plots '%s': there are many plots, and this names one file: give a folder",
+                             folder);
+    return MOEC_OK;
+}
+
 bool cli_wants_figures(const struct cli_args *args)
 {
     return cli_has(args, "plots") || cli_has(args, "report");
@@ -47,6 +61,7 @@ enum moec_status cli_check_figures(const struct cli_args *args, struct moec_erro
 {
     enum moec_plot_format formats[N_FORMAT];
     uint32_t n = 0;
+    MOEC_TRY(check_folder(args, err));
     return read_formats(args, formats, &n, err);
 }
 

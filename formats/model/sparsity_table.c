@@ -26,7 +26,9 @@ enum moec_status moec_sparsity_check_config(const struct moec_config *config, st
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
             "a neuron of '%s' gives (up . x + 1) times its gate, which is not nothing where up . x "
-            "is: thresholds of |up . x| would leave out what counts",
+            "is: thresholds of |up . x| would leave out what counts; fewer bits (moec compile --max-loss) "
+            "and "
+            "decisions (moec tune --with route) are what makes it read less",
             config->family);
     return MOEC_OK;
 }

@@ -76,6 +76,8 @@ same "$work/recall.csv" "$work/plots/recall.csv" "and the data are as they were"
 try 2 "a figure of the name of the heatmap" "$moec" profile --show "$work/p.h5" --heatmap "$work/plots/recall.svg" \
     --plots "$work/plots" --force
 says stderr "plots would overwrite '.*recall.svg', which --heatmap writes too" "is refused"
+try 2 "one file for many figures" "$moec" profile --show "$work/p.h5" --plots "$work/figure.png"
+says stderr 'this names one file: give a folder' "is refused"
 mkdir "$work/traces"
 trace=$work/traces/cache_25__lru.json
 cp "$work/m.moec" "$trace"
