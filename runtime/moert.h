@@ -178,6 +178,9 @@ struct moert_options {
      * (what moec predict taught the bundle; not with a device). */
     const char *predict;
     uint32_t preload_count; /* experts preloaded for each layer; 0 = as many as time allows, while it pays */
+    /* With "gate" and "path+gate": how many layers ahead gates are asked, 1 to 4, each while everything that
+     * the layers before it will probably ask for is there; 0 = 1. */
+    uint32_t preload_ahead;
     /* How storage is read: "direct" bypasses the page cache, "cached" uses it, "auto" (NULL) measures which
      * is faster. "mapped" uses the page cache's own pages without a copy, "auto+mapped" does so where the
      * bundle is in the page cache and aligned to pages, else measures: a large bundle then starts several
@@ -237,6 +240,7 @@ struct moert_info {
     const char *evict;      /* eviction policy in use, "none" if nothing is evicted */
     const char *predict;    /* predictor in use */
     uint32_t preload_count; /* as asked for */
+    uint32_t preload_ahead; /* layers that are predicted at most, 0 = nothing is */
     const char *io;         /* how storage is read, in words; valid while the engine is open */
     uint32_t copy;          /* precision copy in use, 0 = the compiled assignment */
     uint32_t bits;          /* bitwidth of its experts; 0 = mixed */

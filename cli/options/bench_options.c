@@ -115,6 +115,7 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_be
     bench->io = cli_text(args, "io");
     bench->against_none = cli_has(args, "against-none");
     bench->ablation = cli_has(args, "ablation");
+    MOEC_TRY(cli_u32(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &bench->preload_ahead, err));
     return cli_u32(args, "preload-count", 1, 65536, &bench->preload_count, err);
 }
 

@@ -15,6 +15,7 @@ struct cli_simulate_options {
     uint32_t bits; /* 0 = not given */
     uint32_t prefill_tokens;
     uint32_t preload_count; /* 0 = not given */
+    uint32_t preload_ahead; /* 0 = not given */
     int n_threads;
     uint32_t n_policy, n_predictor; /* 0 = all, or the usual ones */
     bool is_every_policy, is_every_predictor, is_every_budget;

@@ -38,6 +38,8 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
             stats.wasted_preloads, info.predict);
     if (info.preload_count > 0)
         fprintf(out, ", %" PRIu32 " a layer", info.preload_count);
+    if (info.preload_ahead > 1)
+        fprintf(out, ", up to %" PRIu32 " layers ahead", info.preload_ahead);
     fprintf(out, "\nstorage   %s read, %s of it preloads; waited %.3f s, computed %.3f s\n",
             cli_memory_text(a, stats.read_bytes), cli_memory_text(b, stats.preload_bytes),
             (double)stats.stall_ns * 1e-9, (double)stats.compute_ns * 1e-9);
@@ -445,6 +447,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_text(&root, "evict", info.evict);
     put_text(&root, "predict", info.predict);
     put_u64(&root, "preload_count", info.preload_count);
+    put_u64(&root, "preload_ahead", info.preload_ahead);
     put_text(&root, "io", info.io);
     put_text(&root, "cpu", info.cpu);
     put_text(&root, "arithmetic", info.arithmetic);

@@ -296,6 +296,7 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
     struct moec_json_out *root = moec_json_out_object(), *rows = moec_json_out_array();
     moec_json_out_node(root, "recording", json_recording(simulation, source));
     moec_json_out_u64(root, "preload_count", sweep->preload_count);
+    moec_json_out_u64(root, "preload_ahead", sweep->preload_ahead);
     moec_json_out_node(root, "lru", json_lru(&simulation->lru));
     moec_json_out_node(root, "text", cli_json_paragraphs(text));
     moec_json_out_string(root, "note", note);

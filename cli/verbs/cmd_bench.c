@@ -65,6 +65,10 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE},
+    {"preload-ahead", 0, "P", NULL,
+     "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
+     "what the layers before it will need is there.",
+     CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE, ""),
     CLI_DECIDE_NONE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),

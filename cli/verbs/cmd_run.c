@@ -76,6 +76,10 @@ static const struct cli_option options[] = {
     {"preload-count", 0, "N", NULL,
      "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",
      CLI_RARE},
+    {"preload-ahead", 0, "P", NULL,
+     "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
+     "what the layers before it will need is there.",
+     CLI_RARE},
     {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us, that takes 10us more "
@@ -154,6 +158,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     out->engine.evict_weights = cli_text(args, "evict-weights");
     out->engine.predict = cli_text(args, "predict");
     MOEC_TRY(cli_u32(args, "preload-count", 1, 1024, &out->engine.preload_count, err));
+    MOEC_TRY(cli_u32(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &out->engine.preload_ahead, err));
     out->engine.io = cli_read_run_io(args);
     MOEC_TRY(cli_read_decisions(args, &out->engine.decisions, err));
     out->engine.trace = cli_text(args, "trace");

@@ -45,6 +45,10 @@ static const struct cli_option options[] = {
      "Read N predicted experts for each layer, however long it takes. By default as many as there is time "
      "for; without --device the model's top-k.",
      CLI_RARE},
+    {"preload-ahead", 0, "P", NULL,
+     "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
+     "what the layers before it will need is there.",
+     CLI_RARE},
     {"prefill", 0, "TOKENS", NULL,
      "For a profile: treat the first TOKENS tokens of each window as one prompt chunk and decode the rest "
      "(default 0). Rates count decoded tokens only. Not for encoder-decoder models.",
@@ -203,6 +207,25 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
     return MOEC_OK;
 }
 
+/* Walks need the gates of as many layers, and a predictor that asks them. */
+static enum moec_status check_ahead(const struct job *job, struct moec_error *err)
+{
+    const struct moec_simulate_sweep *sweep = &job->sweep;
+    const uint32_t told = job->recording.replay->gates_ahead;
+    uint32_t n_gated = 0;
+    for (uint32_t i = 0; i < sweep->n_predictor; i++)
+        n_gated += sweep->predictors[i]->needs_next_gate;
+    if (sweep->preload_ahead > 0 && n_gated == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "--preload-ahead applies to --predict gate and path+gate");
+    if (sweep->preload_ahead > told)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--preload-ahead %u takes the gates of as many layers, and the recording has those of "
+            "%u: record it anew, with moec run --trace",
+            (unsigned)sweep->preload_ahead, (unsigned)told);
+    return MOEC_OK;
+}
+
 static enum moec_status plan(struct job *job, struct moec_error *err)
 {
     struct moec_simulate_sweep *sweep = &job->sweep;
@@ -213,6 +236,8 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     cli_set_policies(&job->options, sweep);
     cli_set_budgets(&job->options, sweep);
     MOEC_TRY(choose_predictors(job, err));
+    sweep->preload_ahead = job->options.preload_ahead;
+    MOEC_TRY(check_ahead(job, err));
     sweep->preload_count = job->options.preload_count;
     if (sweep->preload_count == 0 && !sweep->has_times) {
         sweep->preload_count = job->model.top_k;
@@ -289,10 +314,11 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
     if (!cli_has(job->args, "device"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--vram needs --device DEVICE.json, of moec device --device cuda");
-    if (cli_has(job->args, "plots") || cli_has(job->args, "tune-evict") || job->options.is_every_budget)
+    if (cli_has(job->args, "plots") || cli_has(job->args, "tune-evict") ||
+        cli_has(job->args, "preload-ahead") || job->options.is_every_budget)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--plots, --tune-evict and --memory all are not for three tiers: leave them or "
-                         "--vram out");
+                         "--plots, --tune-evict, --preload-ahead and --memory all are not for three tiers: "
+                         "leave them or --vram out");
     cli_set_policies(&job->options, &policies);
     sweep->recording = &job->recording;
     sweep->model = &job->model;

@@ -20,6 +20,9 @@ struct moec_replay_span {
     uint32_t first, end;
 };
 
+/* Routers behind the next one whose gates a trace may tell. */
+#define MOEC_REPLAY_LATER 3
+
 /* One router's answer. Times are nanoseconds since the trace began, 0 in a replay without times. */
 struct moec_replay_answer {
     uint32_t n_active;       /* 1 .. E; 0 as said above */
@@ -29,9 +32,11 @@ struct moec_replay_answer {
     uint64_t choices;        /* index in moec_replay.experts and .weights: (T, k) in order of weight */
     uint64_t next_gate;      /* index in moec_replay.scored: as struct moec_router_answer has it */
     uint64_t next_learned;   /* likewise */
-    uint64_t answered_ns;    /* the router had answered */
-    uint64_t done_ns;        /* the layer's experts were computed */
-    uint64_t stall_ns;       /* of the time between, waiting for storage */
+    uint64_t later_gates[MOEC_REPLAY_LATER]; /* likewise, of the routers behind the next one */
+    uint32_t n_later_gates[MOEC_REPLAY_LATER];
+    uint64_t answered_ns; /* the router had answered */
+    uint64_t done_ns;     /* the layer's experts were computed */
+    uint64_t stall_ns;    /* of the time between, waiting for storage */
 };
 
 struct moec_replay {
@@ -46,11 +51,12 @@ struct moec_replay {
     uint64_t *record_bytes; /* (S, E), owned: as read */
     uint64_t *slot_bytes;   /* (S, E), owned: as counted in the buffer */
     uint64_t buffer_bytes;
-    uint32_t preload_count;
+    uint32_t preload_count, preload_ahead; /* ahead 0: not told */
     char evict[32], predict[32], version[32];
 
     /* routing */
     bool has_next_gate, has_next_learned;
+    uint32_t gates_ahead; /* all answers tell the gates of so many layers, as far as their stack has them */
     bool has_times;
     uint64_t n_step;
     uint32_t *n_tok;                    /* (n_step), owned: T of each step */

@@ -192,6 +192,8 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
                      replay->n_expert < MOEC_MAX_TOP_K ? replay->n_expert : MOEC_MAX_TOP_K, &replay->top_k));
     MOEC_TRY(get_u64(loader, args, "buffer_bytes", 0, BYTES_MAX, &replay->buffer_bytes));
     MOEC_TRY(get_u32(loader, args, "preload_count", 0, UINT32_MAX, &replay->preload_count));
+    if (moec_json_find(args, "preload_ahead") != NULL)
+        MOEC_TRY(get_u32(loader, args, "preload_ahead", 0, 1 + MOEC_REPLAY_LATER, &replay->preload_ahead));
     MOEC_TRY(get_name(loader, args, "evict", replay->evict));
     MOEC_TRY(get_name(loader, args, "predict", replay->predict));
     MOEC_TRY(get_name(loader, args, "moec", replay->version));
@@ -405,6 +407,12 @@ static void end_chunk(struct loader *loader, uint32_t layer)
     ((struct moec_replay_span *)loader->spans.items)[loader->spans.n - 1].end = 1;
 }
 
+/* Names of what routers behind the next one say, the second from here first. */
+static const struct {
+    const char *experts, *scores;
+} later_gates[MOEC_REPLAY_LATER] = {
+    {"gate_2", "gate_2_scores"}, {"gate_3", "gate_3_scores"}, {"gate_4", "gate_4_scores"}};
+
 static enum moec_status read_answer(struct loader *loader, const struct moec_json *event,
                                     const struct moec_json *args)
 {
@@ -428,12 +436,18 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
     struct moec_replay_answer answer = {0};
     MOEC_TRY(read_choices(loader, args, n_tok, &answer));
     MOEC_TRY(read_scored(loader, args, "next_gate", "next_scores", &answer.next_gate, &answer.n_next_gate));
+    for (size_t i = 0; i < MOEC_REPLAY_LATER; i++)
+        MOEC_TRY(read_scored(loader, args, later_gates[i].experts, later_gates[i].scores,
+                             &answer.later_gates[i], &answer.n_later_gates[i]));
     MOEC_TRY(read_scored(loader, args, "next_learned", "next_learned_scores", &answer.next_learned,
                          &answer.n_next_learned));
     MOEC_TRY(get_time(loader, event, "ts", &answer.answered_ns));
     answer.done_ns = answer.answered_ns;
     if (answer.n_next_gate == 0 && loader->next + 1 < loader->end)
         replay->has_next_gate = false;
+    for (uint32_t i = 0; i < MOEC_REPLAY_LATER; i++)
+        if (answer.n_later_gates[i] == 0 && loader->next + 2 + i < loader->end && replay->gates_ahead > 1 + i)
+            replay->gates_ahead = 1 + i;
     if (answer.n_next_learned == 0 && loader->next + 1 < loader->end)
         replay->has_next_learned = false;
     loader->last = loader->answers.n - replay->n_layer + loader->next++;
@@ -581,7 +595,10 @@ enum moec_status moec_replay_load(const char *path, struct moec_replay *out, str
     enum moec_status status = MOEC_OK;
     struct moec_file file = {.fd = -1};
     struct loader loader = {.replay = out, .path = path, .err = err};
-    *out = (struct moec_replay){.has_next_gate = true, .has_next_learned = true, .has_times = true};
+    *out = (struct moec_replay){.has_next_gate = true,
+                                .has_next_learned = true,
+                                .gates_ahead = 1 + MOEC_REPLAY_LATER,
+                                .has_times = true};
     MOEC_TRY(moec_file_open(&file, path, err));
     MOEC_TRY_OUT(read_file(&loader, &file));
     out->paths = &out->own_paths;
@@ -592,6 +609,8 @@ enum moec_status moec_replay_load(const char *path, struct moec_replay *out, str
     }
     out->has_next_gate = out->has_next_gate && out->n_layer > 1;
     out->has_next_learned = out->has_next_learned && out->n_layer > 1;
+    if (!out->has_next_gate)
+        out->gates_ahead = 0;
 out:
     pools_release(&loader);
     if (status != MOEC_OK)

@@ -58,6 +58,7 @@ struct moec_bench_options {
     const char *evict_weights;        /* of rows that evict by hobbit; NULL: equal */
     struct moert_decisions decisions; /* of all rows */
     uint32_t preload_count;           /* of rows that guess; 0: bounded by time */
+    uint32_t preload_ahead;           /* of rows with `predict`; 0: as by default */
     const char *traces;               /* folder that exists, for a trace of each row; NULL: none */
     /* Called with the file of each trace before any work; a failure ends the bench. May be NULL. */
     enum moec_status (*check_trace)(void *context, const char *path, struct moec_error *err);

@@ -111,6 +111,7 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     put_string_or_null(node, "evict", row->opened.evict);
     put_string_or_null(node, "predict", row->opened.predict);
     moec_json_out_u64(node, "preload_count", row->engine.preload_count);
+    moec_json_out_u64(node, "preload_ahead", row->engine.preload_ahead);
     put_string_or_null(node, "io", row->opened.reader);
     if (has_pool) {
         moec_json_out_string(node, "device", row->opened.device);

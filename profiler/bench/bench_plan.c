@@ -130,7 +130,7 @@ static enum moec_status add_with_twin(struct plan *plan, const struct moec_mode 
     twin.engine.mode = twin.mode = twin.label = "cache"; /* which takes any policies */
     twin.engine.evict = evict;
     twin.engine.predict = "none";
-    twin.engine.preload_count = 0;
+    twin.engine.preload_count = twin.engine.preload_ahead = 0;
     twin.is_variant = true;
     name_row(plan, &twin, row->storage, "cache %s %s", memory, evict);
     MOEC_TRY(add_row(plan, &twin, err));
@@ -154,6 +154,7 @@ static enum moec_status add_buffered(struct plan *plan, const struct moec_mode *
     }
     row.engine.predict = options->predict;
     row.engine.preload_count = options->predict != NULL ? options->preload_count : 0;
+    row.engine.preload_ahead = options->predict != NULL ? options->preload_ahead : 0;
     for (uint32_t e = 0; e < options->n_evict || e == 0; e++) {
         row.engine.evict = e < options->n_evict ? options->evicts[e] : mode->evict;
         row.engine.evict_weights =
@@ -297,6 +298,9 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--ablation preloads by the path table, and '%s' has none: compile with --profile",
                          plan->bundle->file.path);
+    if (options->preload_ahead > 0 && options->predict == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--preload-ahead applies to mode cache with --predict gate or path+gate");
     if (!predicts && (options->preload_count > 0 || options->against_none))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-count and --against-none apply to modes that predict: edgemoe, or cache "

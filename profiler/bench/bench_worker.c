@@ -60,6 +60,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.keeps_buffer = true; /* of which rows and simulations speak */
     options.predict = engine->predict;
     options.preload_count = engine->preload_count;
+    options.preload_ahead = engine->preload_ahead;
     options.io = engine->io;
     options.decisions = engine->decisions;
     options.trace = engine->trace;

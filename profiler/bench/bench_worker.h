@@ -35,7 +35,7 @@ struct moec_bench_engine {
     const char *evict, *evict_weights, *predict, *io, *cpu, *arithmetic, *kv;
     struct moert_decisions decisions;
     const char *trace; /* file, NULL: none */
-    uint32_t copy, preload_count;
+    uint32_t copy, preload_count, preload_ahead;
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */
     const char *device;                         /* NULL: none */
     bool cooperates;

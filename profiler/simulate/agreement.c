@@ -24,7 +24,7 @@ void moec_agreement_release(struct moec_agreement *agreement)
 /* What a row says of itself. */
 struct bench_row {
     const char *name, *mode, *storage, *evict, *predict;
-    uint64_t copy, buffer_bytes, preload_count;
+    uint64_t copy, buffer_bytes, preload_count, preload_ahead;
 };
 
 static enum moec_status read_row(const struct moec_json *node, const char *where, struct bench_row *row,
@@ -39,6 +39,8 @@ static enum moec_status read_row(const struct moec_json *node, const char *where
     MOEC_TRY(
         moec_json_get_u64(node, where, "expert_buffer_bytes", 0, UINT64_MAX >> 1, &row->buffer_bytes, err));
     MOEC_TRY(moec_json_get_u64_or(node, where, "preload_count", 0, 65536, 0, &row->preload_count, err));
+    MOEC_TRY(
+        moec_json_get_u64_or(node, where, "preload_ahead", 0, MOEC_GATES_AHEAD, 0, &row->preload_ahead, err));
     MOEC_TRY(moec_json_get_double(node, where, "tpot_ms_median", 0, 1e12, &out->measured_ms, err));
     MOEC_TRY(moec_json_get_double_or(node, where, "hit_rate", 0, 1, NAN, &out->measured_hits, err));
     MOEC_TRY(
@@ -72,7 +74,8 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
                                          .policy = &moec_evict_lru,
                                          .evict_weights = scene->evict_weights,
                                          .predictor = &moec_predict_none,
-                                         .preload_count = (uint32_t)row->preload_count};
+                                         .preload_count = (uint32_t)row->preload_count,
+                                         .preload_ahead = (uint32_t)row->preload_ahead};
     const struct moec_mode *mode = moec_modes;
     while (mode->name != NULL && strcmp(mode->name, row->mode) != 0)
         mode++;

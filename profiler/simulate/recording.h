@@ -67,6 +67,9 @@ static inline struct moec_router_answer moec_recording_answer(const struct moec_
         answer.next_gate = replay->scored + from->next_gate;
         answer.n_next_gate = from->n_next_gate;
     }
+    for (size_t i = 0; i < MOEC_REPLAY_LATER; i++)
+        answer.later_gates[i] =
+            (struct moec_gate_list){replay->scored + from->later_gates[i], from->n_later_gates[i]};
     if (from->n_next_learned > 0) {
         answer.next_learned = replay->scored + from->next_learned;
         answer.n_next_learned = from->n_next_learned;

@@ -87,7 +87,10 @@ static void run_item(void *context, size_t item, int thread)
         .policy = sweep->policies[at / sweep->n_budget % sweep->n_policy],
         .evict_weights = sweep->evict_weights,
         .predictor = sweep->predictors[at / sweep->n_budget / sweep->n_policy],
-        .preload_count = sweep->preload_count};
+        .preload_count = sweep->preload_count,
+        .preload_ahead = sweep->predictors[at / sweep->n_budget / sweep->n_policy]->needs_next_gate
+                             ? sweep->preload_ahead
+                             : 0};
     work->status[item] = moec_simulated_run(&setup, &simulation->results[at], NULL, &work->errors[item]);
 }
 

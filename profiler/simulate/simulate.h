@@ -26,6 +26,7 @@ struct moec_simulate_sweep {
     bool tunes_evict;                            /* its weights are looked for too, at each budget */
     uint64_t budgets[MOEC_SIMULATE_MAX_BUDGETS]; /* bytes of the expert buffer, increasing */
     uint32_t preload_count;                      /* 0: bounded by time, which needs a device */
+    uint32_t preload_ahead;                      /* of predictors by gates; 0 = 1 */
 };
 
 #define MOEC_SIMULATE_CURVE 9

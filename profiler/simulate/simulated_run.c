@@ -300,12 +300,12 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
         return;
     run->answer_ns = run->now_ns;
     moec_preload_answer(run->preload, answer, run->ordinal, whole_ns(run->now_ns));
-    if (!moec_preload_wants_rank(run->preload))
-        return;
-    moec_preload_rank(run->preload, answer);
-    run->is_guessing = run->setup->preload_count == 0;
-    while (run->is_guessing && guess_time(run) <= run->now_ns)
-        run->is_guessing = guess_at(run, run->now_ns);
+    for (uint32_t ahead = 1; moec_preload_wants_rank(run->preload, ahead); ahead++) {
+        moec_preload_rank(run->preload, answer, ahead);
+        run->is_guessing = run->setup->preload_count == 0;
+        while (run->is_guessing && guess_time(run) <= run->now_ns)
+            run->is_guessing = guess_at(run, run->now_ns);
+    }
     if (run->setup->preload_count == 0)
         return;
     for (uint32_t key = moec_preload_next(run->preload, whole_ns(run->now_ns)); key != MOEC_EVICT_NONE;
@@ -471,6 +471,7 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
                   .top_k = run->model->top_k,
                   .paths = run->model->paths},
         .view = {.is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = run},
+        .ahead = run->setup->preload_ahead,
         .count = run->setup->preload_count,
         .is_tried = true};
     /* Nothing is guessed where everything stays anyway. */
@@ -479,6 +480,10 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
     if (!moec_simulated_can_predict(run->recording, run->model, run->setup->predictor))
         return moec_fail(err, MOEC_ERR_USAGE, "the recording lacks what the predictor '%s' needs",
                          run->setup->predictor->name);
+    if (run->setup->preload_ahead > 1 && run->setup->preload_ahead > run->recording->replay->gates_ahead)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the recording has the gates of %" PRIu32 " layers ahead, expected %" PRIu32,
+                         run->recording->replay->gates_ahead, run->setup->preload_ahead);
     return moec_preload_create(&setup, &run->preload, err);
 }
 

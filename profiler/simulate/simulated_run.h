@@ -22,6 +22,7 @@ struct moec_simulated_setup {
     const float *evict_weights; /* of struct moec_evict_setup; NULL: the policy's; borrowed */
     const struct moec_predict_ops *predictor;
     uint32_t preload_count; /* 0: bounded by time */
+    uint32_t preload_ahead; /* layers that are predicted, at most; 0 = 1 */
     bool keeps_nothing;     /* a record goes when it has been computed with (--mode io-exp) */
     bool is_cold;           /* the buffer is empty at first */
 };
@@ -52,7 +53,7 @@ MOEC_WARN_UNUSED enum moec_status moec_simulated_run(const struct moec_simulated
                                                      struct moec_simulated_counts *layers,
                                                      struct moec_error *err);
 
-/* Whether the recording and the model have what a predictor needs. */
+/* Whether the recording and the model have what a predictor needs, for one layer ahead. */
 bool moec_simulated_can_predict(const struct moec_recording *recording,
                                 const struct moec_simulated_model *model,
                                 const struct moec_predict_ops *predictor);

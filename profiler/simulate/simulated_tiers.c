@@ -189,9 +189,8 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
     if (run->preload == NULL)
         return;
     moec_preload_answer(run->preload, answer, run->ordinal, 0);
-    if (!moec_preload_wants_rank(run->preload))
-        return;
-    moec_preload_rank(run->preload, answer);
+    for (uint32_t ahead = 1; moec_preload_wants_rank(run->preload, ahead); ahead++)
+        moec_preload_rank(run->preload, answer, ahead);
     for (uint32_t key = moec_preload_next(run->preload, 0); key != MOEC_EVICT_NONE;
          key = moec_preload_next(run->preload, 0))
         make_guess(run, key);

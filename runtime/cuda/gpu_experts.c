@@ -338,31 +338,31 @@ static void gpu_expect(struct moec_experts *self, const struct moec_router_answe
     (void)pthread_mutex_unlock(&experts->lock);
 }
 
-static bool guesses_behind(const struct moec_gpu_experts *experts)
+static bool guesses_behind(const struct moec_gpu_experts *experts, uint32_t ahead)
 {
     struct moec_experts *behind = experts->setup.behind;
-    return experts->was_told && behind->ops->guess != NULL && behind->ops->wants_guess(behind);
+    return experts->was_told && behind->ops->guess != NULL && behind->ops->wants_guess(behind, ahead);
 }
 
-static bool gpu_wants_guess(struct moec_experts *self)
+static bool gpu_wants_guess(struct moec_experts *self, uint32_t ahead)
 {
     struct moec_gpu_experts *experts = of(self);
     (void)pthread_mutex_lock(&experts->lock);
-    const bool wants = moec_gpu_preload_wants_rank(experts) || guesses_behind(experts);
+    const bool wants = moec_gpu_preload_wants_rank(experts, ahead) || guesses_behind(experts, ahead);
     (void)pthread_mutex_unlock(&experts->lock);
     return wants;
 }
 
 /* The cache behind begins to read what it guesses; what is there, or comes, is copied from it. */
-static void gpu_guess(struct moec_experts *self, const struct moec_router_answer *answer)
+static void gpu_guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct moec_gpu_experts *experts = of(self);
     struct moec_experts *behind = experts->setup.behind;
     (void)pthread_mutex_lock(&experts->lock);
-    if (guesses_behind(experts))
-        behind->ops->guess(behind, answer);
-    if (moec_gpu_preload_wants_rank(experts))
-        moec_gpu_preload_rank(experts, answer);
+    if (guesses_behind(experts, ahead))
+        behind->ops->guess(behind, answer, ahead);
+    if (moec_gpu_preload_wants_rank(experts, ahead))
+        moec_gpu_preload_rank(experts, answer, ahead);
     (void)pthread_mutex_unlock(&experts->lock);
 }
 

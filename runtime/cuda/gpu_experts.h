@@ -45,6 +45,7 @@ struct moec_gpu_experts_setup {
     uint32_t copies[MOEC_GPU_FORMS];          /* of the bundle, by form */
     const struct moec_predict_ops *predictor; /* NULL = nothing is guessed, nor where all records have room */
     uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
+    uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
     uint64_t piece_bytes; /* of a guess, between which it may be given up; 0: a mebibyte */
     /* A missed expert is computed by the processor where that is faster (runtime/policy/cooperation.h): for
      * one session, with a backend that cooperates. Times of a byte; 0: measured, of the processor while it
@@ -63,7 +64,8 @@ struct moec_gpu_pool_sizes moec_gpu_pool_sizes_of(const struct moec_bundle *bund
 
 /* Bytes of the process's memory, for a budget. */
 uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy,
-                                      const struct moec_predict_ops *predictor, uint32_t n_form);
+                                      const struct moec_predict_ops *predictor, uint32_t ahead,
+                                      uint32_t n_form);
 
 /* Errors: MOEC_ERR_BUDGET for a pool below the largest record; the device's. */
 MOEC_WARN_UNUSED enum moec_status moec_gpu_experts_create(const struct moec_gpu_experts_setup *setup,

@@ -34,14 +34,16 @@ static const struct moec_evict_ops *policy_of(const struct moec_evict_ops *polic
 }
 
 uint64_t moec_gpu_experts_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy,
-                                      const struct moec_predict_ops *predictor, uint32_t n_form)
+                                      const struct moec_predict_ops *predictor, uint32_t ahead,
+                                      uint32_t n_form)
 {
     const uint32_t n_expert = n_form * bundle->config.n_expert,
                    n_key = moec_config_moe_count(&bundle->config) * n_expert;
     return sizeof(struct moec_gpu_experts) + bundle->config.n_layer * sizeof(int32_t) +
            n_key * (sizeof(uint64_t) + sizeof(struct moec_gpu_entry) + sizeof(uint32_t)) +
            n_expert * (2 * sizeof(bool) + 4 * sizeof(uint32_t)) +
-           moec_residency_state_bytes(n_key, policy_of(policy)) + moec_gpu_preload_bytes(bundle, predictor);
+           moec_residency_state_bytes(n_key, policy_of(policy)) +
+           moec_gpu_preload_bytes(bundle, predictor, ahead);
 }
 
 /* What a byte's copy to the pool takes: of as much as the largest record, or some of it, twice. */

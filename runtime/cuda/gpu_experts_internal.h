@@ -120,12 +120,14 @@ void moec_gpu_end_flight(struct moec_gpu_experts *experts);
 MOEC_WARN_UNUSED enum moec_status moec_gpu_preload_create(struct moec_gpu_experts *experts,
                                                           struct moec_error *err);
 void moec_gpu_preload_free(struct moec_gpu_experts *experts);
-uint64_t moec_gpu_preload_bytes(const struct moec_bundle *bundle, const struct moec_predict_ops *predictor);
+uint64_t moec_gpu_preload_bytes(const struct moec_bundle *bundle, const struct moec_predict_ops *predictor,
+                                uint32_t ahead);
 
 /* A router has answered: what it asks for has been asked of the residency. */
 void moec_gpu_preload_answer(struct moec_gpu_experts *experts, const struct moec_router_answer *answer);
-bool moec_gpu_preload_wants_rank(const struct moec_gpu_experts *experts);
-void moec_gpu_preload_rank(struct moec_gpu_experts *experts, const struct moec_router_answer *answer);
+bool moec_gpu_preload_wants_rank(const struct moec_gpu_experts *experts, uint32_t ahead);
+void moec_gpu_preload_rank(struct moec_gpu_experts *experts, const struct moec_router_answer *answer,
+                           uint32_t ahead);
 void moec_gpu_preload_know(struct moec_gpu_experts *experts, uint32_t layer, const uint32_t *list,
                            uint32_t n);
 /* Something behind, or room here, may have changed. */

@@ -404,21 +404,21 @@ static struct moec_experts *whole_of(struct moec_gpu_neurons *n)
     return whole;
 }
 
-static bool neurons_wants_guess(struct moec_experts *self)
+static bool neurons_wants_guess(struct moec_experts *self, uint32_t ahead)
 {
     struct moec_gpu_neurons *n = of(self);
     struct moec_experts *whole = whole_of(n);
     if (whole != NULL)
-        return whole->ops->wants_guess(whole);
-    return n->was_told && n->behind->ops->guess != NULL && n->behind->ops->wants_guess(n->behind);
+        return whole->ops->wants_guess(whole, ahead);
+    return n->was_told && n->behind->ops->guess != NULL && n->behind->ops->wants_guess(n->behind, ahead);
 }
 
 /* The cache behind reads what it guesses. */
-static void neurons_guess(struct moec_experts *self, const struct moec_router_answer *answer)
+static void neurons_guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct moec_gpu_neurons *n = of(self);
     struct moec_experts *whole = whole_of(n), *next = whole != NULL ? whole : n->behind;
-    next->ops->guess(next, answer);
+    next->ops->guess(next, answer, ahead);
 }
 
 static void neurons_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *list, uint32_t n_list)

@@ -7,7 +7,7 @@
 #include "runtime/policy/read_order.h"
 
 static struct moec_preload_setup setup_of(const struct moec_bundle *bundle,
-                                          const struct moec_predict_ops *predictor, uint32_t preload_count)
+                                          const struct moec_predict_ops *predictor, uint32_t ahead)
 {
     const struct moec_config *config = &bundle->config;
     return (struct moec_preload_setup){.predictor = predictor,
@@ -16,7 +16,7 @@ static struct moec_preload_setup setup_of(const struct moec_bundle *bundle,
                                                  .n_expert = config->n_expert,
                                                  .top_k = config->top_k,
                                                  .paths = &bundle->paths},
-                                       .count = preload_count,
+                                       .ahead = ahead,
                                        .is_tried = true};
 }
 
@@ -25,29 +25,24 @@ static bool guesses(const struct moec_predict_ops *predictor)
     return predictor != NULL && predictor != &moec_predict_none;
 }
 
-uint64_t moec_gpu_preload_bytes(const struct moec_bundle *bundle, const struct moec_predict_ops *predictor)
+uint64_t moec_gpu_preload_bytes(const struct moec_bundle *bundle, const struct moec_predict_ops *predictor,
+                                uint32_t ahead)
 {
-    const struct moec_preload_setup setup = setup_of(bundle, predictor, 0);
+    const struct moec_preload_setup setup = setup_of(bundle, predictor, ahead);
     const uint64_t n = (uint64_t)setup.model.n_layer * setup.model.n_expert;
     return guesses(predictor) ? moec_preload_state_bytes(&setup) + n * sizeof(uint32_t) : 0;
 }
 
-/* The key of what the preloader names: experts, which are guessed in form 0. */
-static uint32_t key_of_named(const struct moec_gpu_experts *experts, uint32_t named)
-{
-    return named / experts->n_expert * experts->n_form * experts->n_expert + named % experts->n_expert;
-}
-
-static bool view_is_present(void *context, uint32_t named)
+static bool view_is_present(void *context, uint32_t key)
 {
     const struct moec_gpu_experts *experts = context;
-    return moec_residency_foresee(experts->residency, key_of_named(experts, named));
+    return moec_residency_foresee(experts->residency, key);
 }
 
-static uint64_t view_n_bytes_of(void *context, uint32_t named)
+static uint64_t view_n_bytes_of(void *context, uint32_t key)
 {
     const struct moec_gpu_experts *experts = context;
-    return moec_gpu_layout(experts, key_of_named(experts, named))->n_bytes;
+    return moec_gpu_layout(experts, key)->n_bytes;
 }
 
 /* ---- choosing ---- */
@@ -125,11 +120,8 @@ static uint32_t next_key(struct moec_gpu_experts *experts)
     if (key != MOEC_EVICT_NONE || experts->is_guessed_out)
         return key;
     for (;;) {
-        const uint32_t named = moec_preload_next_behind(experts->preload, moec_now_ns(), n_ahead);
-        if (named == MOEC_EVICT_NONE)
-            return named;
-        const uint32_t guessed = key_of_named(experts, named);
-        if (moec_gpu_is_ready_behind(experts, request_of(experts, guessed)))
+        const uint32_t guessed = moec_preload_next_behind(experts->preload, moec_now_ns(), n_ahead);
+        if (guessed == MOEC_EVICT_NONE || moec_gpu_is_ready_behind(experts, request_of(experts, guessed)))
             return guessed;
         if (experts->n_pending < experts->n_layer * experts->n_expert)
             experts->pending[experts->n_pending++] = guessed;
@@ -211,14 +203,15 @@ void moec_gpu_preload_answer(struct moec_gpu_experts *experts, const struct moec
     moec_gpu_preload_wake(experts);
 }
 
-bool moec_gpu_preload_wants_rank(const struct moec_gpu_experts *experts)
+bool moec_gpu_preload_wants_rank(const struct moec_gpu_experts *experts, uint32_t ahead)
 {
-    return experts->guesses != NULL && moec_preload_wants_rank(experts->preload);
+    return experts->guesses != NULL && moec_preload_wants_rank(experts->preload, ahead);
 }
 
-void moec_gpu_preload_rank(struct moec_gpu_experts *experts, const struct moec_router_answer *answer)
+void moec_gpu_preload_rank(struct moec_gpu_experts *experts, const struct moec_router_answer *answer,
+                           uint32_t ahead)
 {
-    moec_preload_rank(experts->preload, answer);
+    moec_preload_rank(experts->preload, answer, ahead);
     experts->is_guessed_out = false;
     moec_gpu_preload_wake(experts);
 }
@@ -242,7 +235,9 @@ enum moec_status moec_gpu_preload_create(struct moec_gpu_experts *experts, struc
         all_bytes += experts->slot_bytes[key];
     if (!guesses(setup->predictor) || setup->behind->ops->borrow == NULL || experts->pool_bytes >= all_bytes)
         return MOEC_OK;
-    struct moec_preload_setup preload = setup_of(setup->bundle, setup->predictor, setup->preload_count);
+    struct moec_preload_setup preload = setup_of(setup->bundle, setup->predictor, setup->preload_ahead);
+    preload.count = setup->preload_count;
+    preload.n_form = experts->n_form; /* of which only the high copy is guessed: the other is small */
     preload.view = (struct moec_preload_view){
         .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = experts};
     MOEC_TRY(moec_alloc((void **)&experts->pending, (uint64_t)experts->n_layer * experts->n_expert,

@@ -44,6 +44,7 @@ enum moec_status moec_engine_gpu_load(struct moec_engine_gpu *gpu, const struct 
         .gpu_byte_ns = gpu->gpu_byte_ns,
         .predictor = options->predictor,
         .preload_count = options->preload_count,
+        .preload_ahead = options->preload_ahead,
         .evict_weights = options->evict_weights,
         .n_form = 1 + options->n_beside,
         .copies = {options->copy, options->n_beside > 0 ? options->beside->form.copy : 0},

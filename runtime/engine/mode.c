@@ -1,5 +1,7 @@
 #include "runtime/engine/mode.h"
 
+#include "runtime/policy/preload.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,6 +106,27 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle, const s
     return moec_predict_find("none", &out->predict, err);
 }
 
+static enum moec_status choose_ahead(const struct moec_mode_request *request, struct moec_mode_choice *out,
+                                     struct moec_error *err)
+{
+    const struct moec_predict_ops *predict = out->predict;
+    const uint32_t ahead = request->preload_ahead;
+    if (ahead > 1 && !predict->needs_next_gate)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "preloads for %" PRIu32
+                         " layers ahead are asked for, but '%s' asks no gates: predict "
+                         "by 'gate' or 'path+gate'",
+                         ahead, predict->name);
+    if (ahead > MOEC_GATES_AHEAD)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "preloads for %" PRIu32 " layers ahead are asked for, expected 1 to %u", ahead,
+                         MOEC_GATES_AHEAD);
+    out->preload_ahead = predict == &moec_predict_none || predict == &moec_predict_token ? 0 : 1;
+    if (predict->needs_next_gate)
+        out->preload_ahead = ahead > 0 ? ahead : MOEC_PRELOAD_AHEAD;
+    return MOEC_OK;
+}
+
 enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct moec_mode_request *request,
                                   struct moec_mode_choice *out, struct moec_error *err)
 {
@@ -118,6 +141,7 @@ enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct
                          "%" PRIu32 " preloads a layer are asked for, but nothing is predicted: choose a "
                          "predictor, or mode 'edgemoe' and a bundle with a path table",
                          choice.preload_count);
+    MOEC_TRY(choose_ahead(request, &choice, err));
     *out = choice;
     return MOEC_OK;
 }

@@ -45,6 +45,7 @@ struct moec_mode_request {
     const char *predict;
     uint32_t copy;
     uint32_t preload_count;
+    uint32_t preload_ahead;
 };
 
 struct moec_mode_choice {
@@ -53,6 +54,7 @@ struct moec_mode_choice {
     const struct moec_evict_ops *evict; /* NULL = nothing is evicted */
     const struct moec_predict_ops *predict;
     uint32_t preload_count;
+    uint32_t preload_ahead; /* 1 .. MOEC_GATES_AHEAD; 0 where nothing is predicted */
     /* The mode would guess by the path table, but the bundle has none, so it guesses nothing. */
     bool lacks_paths;
 };

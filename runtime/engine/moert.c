@@ -190,7 +190,8 @@ static enum moec_status check_options(const struct moert_options *options, const
                                               .evict = options->evict,
                                               .predict = options->predict,
                                               .copy = options->copy,
-                                              .preload_count = options->preload_count};
+                                              .preload_count = options->preload_count,
+                                              .preload_ahead = options->preload_ahead};
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
     if (engine->choice.mode->streams_all && engine->n_sessions > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -285,6 +286,8 @@ static struct moec_expert_cache_options cache_options_of(const struct moert_engi
         .is_resident = choice->mode->is_resident,
         .predictor = choice->predict,
         .preload_count = choice->preload_count,
+        .preload_ahead = choice->preload_ahead,
+        .preload_precision = engine->route.precision,
         .trace = engine->trace,
     };
 }
@@ -300,6 +303,7 @@ static struct moec_trace_setup trace_setup_of(const struct moert_engine *engine,
         .evict = evict_name(engine),
         .predict = engine->choice.predict->name,
         .preload_count = engine->choice.preload_count,
+        .preload_ahead = engine->choice.preload_ahead,
     };
 }
 
@@ -388,6 +392,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
         request.table_bytes +=
             MOEC_GPU_TRANSFER_BYTES +
             moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict, engine->choice.predict,
+                                         engine->choice.preload_ahead,
                                          moec_route_takes_low(&engine->route) ? 2 : 1);
     if (copies_neurons(engine, options))
         request.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict);
@@ -697,6 +702,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .evict = evict_name(engine),
         .predict = engine->choice.predict->name,
         .preload_count = engine->choice.preload_count,
+        .preload_ahead = engine->choice.preload_ahead,
         .io = engine->stream != NULL ? moec_expert_stream_io(engine->stream)
                                      : moec_expert_cache_reader_description(engine->cache),
         .copy = engine->choice.copy,

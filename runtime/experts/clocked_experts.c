@@ -43,16 +43,16 @@ static void clocked_expect(struct moec_experts *self, const struct moec_router_a
         clocked->inner->ops->expect(clocked->inner, answer);
 }
 
-static bool clocked_wants_guess(struct moec_experts *self)
+static bool clocked_wants_guess(struct moec_experts *self, uint32_t ahead)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    return inner->ops->guess != NULL && inner->ops->wants_guess(inner);
+    return inner->ops->guess != NULL && inner->ops->wants_guess(inner, ahead);
 }
 
-static void clocked_guess(struct moec_experts *self, const struct moec_router_answer *answer)
+static void clocked_guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    inner->ops->guess(inner, answer);
+    inner->ops->guess(inner, answer, ahead);
 }
 
 static void clocked_foresee(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n)

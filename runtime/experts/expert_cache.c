@@ -18,9 +18,8 @@ void moec_cache_evicted(void *context, uint32_t key)
     moec_cache_entry_leave(cache, key);
 }
 
-bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t named)
+bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key)
 {
-    const uint32_t key = moec_cache_guessed_key(cache, named);
     if (cache->entries[key].list == MOEC_CACHE_WAITING || !moec_residency_guess(cache->residency, key))
         return false;
     moec_cache_entry_bring(cache, key, MOEC_CACHE_GUESSED);
@@ -167,23 +166,23 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-static bool cache_wants_guess(struct moec_experts *self)
+static bool cache_wants_guess(struct moec_experts *self, uint32_t ahead)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     if (cache->preload == NULL)
         return false;
     (void)pthread_mutex_lock(&cache->lock);
-    const bool wants = moec_preload_wants_rank(cache->preload);
+    const bool wants = moec_preload_wants_rank(cache->preload, ahead);
     (void)pthread_mutex_unlock(&cache->lock);
     return wants;
 }
 
 /* The preloader guesses behind what the answer asks for: that has found room, or waits for it. */
-static void cache_guess(struct moec_experts *self, const struct moec_router_answer *answer)
+static void cache_guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     (void)pthread_mutex_lock(&cache->lock);
-    moec_preload_rank(cache->preload, answer);
+    moec_preload_rank(cache->preload, answer, ahead);
     cache->is_guessed_out = cache->options.preload_count > 0;
     if (cache->is_guessed_out)
         for (uint32_t key; (key = moec_preload_next(cache->preload, moec_now_ns())) != MOEC_EVICT_NONE;)

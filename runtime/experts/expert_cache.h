@@ -35,6 +35,7 @@
 
 #include "runtime/policy/evict.h"
 #include "runtime/policy/experts.h"
+#include "runtime/policy/precision.h"
 #include "runtime/policy/predict.h"
 #include "runtime/storage/record_reader.h"
 
@@ -72,7 +73,9 @@ struct moec_expert_cache_options {
     bool is_resident; /* the buffer holds every record, and all are read before creation returns */
     const struct moec_predict_ops *predictor; /* NULL = nothing is guessed */
     uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
-    struct moec_trace *trace;                 /* borrowed until freed, or NULL */
+    uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
+    struct moec_precision preload_precision; /* with a low copy in form 1: by which experts will ask for it */
+    struct moec_trace *trace;                /* borrowed until freed, or NULL */
 };
 
 /* What records of a copy level take in the buffer. */

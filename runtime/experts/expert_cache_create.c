@@ -48,8 +48,11 @@ static struct moec_preload_setup preload_setup(const struct moec_bundle *bundle,
                                                  .n_expert = config->n_expert,
                                                  .top_k = config->top_k,
                                                  .paths = &bundle->paths},
+                                       .ahead = options->preload_ahead,
                                        .count = options->preload_count,
-                                       .is_tried = true};
+                                       .is_tried = true,
+                                       .n_form = 1 + options->n_beside,
+                                       .precision = options->preload_precision};
 }
 
 static bool guesses(const struct moec_expert_cache_options *options)
@@ -140,17 +143,17 @@ out:
     return status;
 }
 
-static bool view_is_present(void *context, uint32_t named)
+static bool view_is_present(void *context, uint32_t key)
 {
     const struct moec_expert_cache *cache = context;
-    return moec_residency_foresee(cache->residency, moec_cache_guessed_key(cache, named));
+    return moec_residency_foresee(cache->residency, key);
 }
 
-static uint64_t view_n_bytes_of(void *context, uint32_t named)
+static uint64_t view_n_bytes_of(void *context, uint32_t key)
 {
     const struct moec_expert_cache *cache = context;
     return (cache->units == NULL ? moec_storage_place_of : moec_storage_up_place_of)(
-               cache->storages[0], named / cache->n_expert, named % cache->n_expert)
+               moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key))
         .n_bytes;
 }
 

@@ -131,12 +131,6 @@ static inline uint32_t moec_cache_key(const struct moec_expert_cache *cache, uin
     return (ordinal * cache->n_form + form) * cache->n_expert + expert;
 }
 
-/* The key of what the preloader names: experts, which are guessed in form 0. */
-static inline uint32_t moec_cache_guessed_key(const struct moec_expert_cache *cache, uint32_t named)
-{
-    return moec_cache_key(cache, named / cache->n_expert, 0, named % cache->n_expert);
-}
-
 /* A span of a trace about a key. */
 void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane, const char *what,
                       uint32_t key, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns);
@@ -148,7 +142,7 @@ extern const struct moec_experts_ops moec_cache_ops;
 /* Of a residency (its context is the cache): a key was given up. */
 void moec_cache_evicted(void *context, uint32_t key);
 /* Makes room for what the preloader names and puts it into the queue. */
-bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t named);
+bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key);
 
 /* ---- runtime/experts/loader.c ---- */
 

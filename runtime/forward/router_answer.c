@@ -39,20 +39,35 @@ static uint32_t named_experts(const struct moec_config *config, uint32_t n_tok)
     return n_tok == 1 ? moec_min_u32(2 * config->top_k, config->n_expert) : config->n_expert;
 }
 
-static enum moec_status add_next_gate(const struct moec_forward *forward, const struct moec_routed *routed,
-                                      struct moec_router_answer *answer, struct moec_error *err)
+/* The MoE layer `ahead` of one, where the stack has it. */
+static uint32_t moe_layer_ahead(const struct moec_config *config, uint32_t layer, uint32_t ahead)
+{
+    for (; ahead > 0 && layer != MOEC_NO_LAYER; ahead--)
+        layer = moec_config_moe_layer_after(config, layer);
+    return layer;
+}
+
+/* What the router of the MoE layer `ahead` makes of this layer's input. */
+static enum moec_status add_gate(const struct moec_forward *forward, const struct moec_routed *routed,
+                                 uint32_t ahead, struct moec_router_answer *answer, struct moec_error *err)
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const uint32_t next = moec_config_moe_layer_after(config, routed->layer);
-    if (next == MOEC_NO_LAYER)
+    const uint32_t n = named_experts(config, routed->n_tok),
+                   other = moe_layer_ahead(config, routed->layer, ahead);
+    struct moec_scored_expert *gate = scratch->gates + (size_t)(ahead - 1) * config->n_expert;
+    if (other == MOEC_NO_LAYER)
         return MOEC_OK;
-    MOEC_TRY(moec_router_preview(forward, next, routed->n_tok, routed->normed, scratch->gate_sums, err));
-    answer->n_next_gate = named_experts(config, routed->n_tok);
+    MOEC_TRY(moec_router_preview(forward, other, routed->n_tok, routed->normed, scratch->gate_sums, err));
     for (uint32_t e = 0; e < config->n_expert; e++)
-        scratch->next_gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
-    moec_scored_order(scratch->next_gate, config->n_expert, answer->n_next_gate);
-    answer->next_gate = scratch->next_gate;
+        gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
+    moec_scored_order(gate, config->n_expert, n);
+    if (ahead == 1) {
+        answer->next_gate = gate;
+        answer->n_next_gate = n;
+    } else {
+        answer->later_gates[ahead - 2] = (struct moec_gate_list){gate, n};
+    }
     return MOEC_OK;
 }
 
@@ -68,6 +83,29 @@ static void add_next_learned(const struct moec_forward *forward, const struct mo
         return;
     answer->next_learned = forward->guesser->list;
     answer->n_next_learned = n;
+}
+
+/* Gates are asked one after the other, each when the source wants it; a trace is told all of them. */
+static enum moec_status predict(const struct moec_forward *forward, const struct moec_routed *routed,
+                                bool is_answer, struct moec_router_answer *answer, struct moec_error *err)
+{
+    struct moec_experts *source = forward->experts;
+    const bool has_trace = forward->trace != NULL, may_guess = is_answer && source->ops->guess != NULL;
+    uint32_t n_gate = 0;
+    for (uint32_t ahead = 1; has_trace && ahead <= MOEC_GATES_AHEAD; ahead++, n_gate++)
+        MOEC_TRY(add_gate(forward, routed, ahead, answer, err));
+    if (forward->guesser != NULL && has_trace)
+        add_next_learned(forward, routed, answer);
+    for (uint32_t ahead = 1; may_guess && ahead <= MOEC_GATES_AHEAD; ahead++) {
+        if (!source->ops->wants_guess(source, ahead))
+            return MOEC_OK;
+        if (source->wants_next_gate && ahead > n_gate)
+            MOEC_TRY(add_gate(forward, routed, ahead, answer, err));
+        if (forward->guesser != NULL && !has_trace && ahead == 1 && source->wants_next_learned)
+            add_next_learned(forward, routed, answer);
+        source->ops->guess(source, answer, ahead);
+    }
+    return MOEC_OK;
 }
 
 enum moec_status moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed,
@@ -93,13 +131,7 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
     /* What is missing begins to be read before time is spent on what may be. */
     if (is_answer)
         source->ops->expect(source, &answer);
-    const bool is_guessed = is_answer && source->ops->guess != NULL && source->ops->wants_guess(source);
-    if (has_trace || (is_guessed && source->wants_next_gate))
-        MOEC_TRY(add_next_gate(forward, routed, &answer, err));
-    if (forward->guesser != NULL && (has_trace || (is_guessed && source->wants_next_learned)))
-        add_next_learned(forward, routed, &answer);
-    if (is_guessed)
-        source->ops->guess(source, &answer);
+    MOEC_TRY(predict(forward, routed, is_answer, &answer, err));
     moec_trace_answer(forward->trace, &answer, forward->model->config.top_k, answered_ns);
     if (wants_choices)
         keep_choices(forward, routed);

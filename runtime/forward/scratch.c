@@ -220,7 +220,7 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     scratch->n_takers = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
     scratch->gate_sums = carve_floats(carver, (max_tokens + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS,
                                       moec_lanes_padded(moec_config_choices(config)));
-    scratch->next_gate = carve(carver, config->n_expert, sizeof *scratch->next_gate);
+    scratch->gates = carve(carver, (uint64_t)MOEC_GATES_AHEAD * config->n_expert, sizeof *scratch->gates);
     scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
     bool needs_row = config->n_ff_shared > 0 || config->has_bypass || largest_dense_size(config) > 0;
     scratch->shared_output = carve_floats(carver, needs_row ? max_tokens : 0, scratch->stride);

@@ -133,12 +133,12 @@ struct moec_scratch {
     uint32_t *order;        /* (forms x E) the same in the order in which they are acquired */
     uint32_t *n_takers;     /* (forms x E) likewise */
     float *gate_sums;       /* (tiles of MOEC_ROUTER_TOKENS, padded C) the next router's probabilities */
-    struct moec_scored_expert *next_gate; /* (E) */
-    float *rank_outputs;                  /* (M, k, S) */
-    float *shared_output;                 /* (M, S); also the output of a dense MLP */
-    float *router_input, *shared_input;   /* (M, S) each in models with own_norms, the first
-                                             with router_scales_input too, else nothing */
-    float *partials;                      /* (n_partials, S) chunk sums of a split MLP */
+    struct moec_scored_expert *gates;   /* (MOEC_GATES_AHEAD, E) of the layers ahead */
+    float *rank_outputs;                /* (M, k, S) */
+    float *shared_output;               /* (M, S); also the output of a dense MLP */
+    float *router_input, *shared_input; /* (M, S) each in models with own_norms, the first
+                                           with router_scales_input too, else nothing */
+    float *partials;                    /* (n_partials, S) chunk sums of a split MLP */
     uint32_t max_jobs;
     struct moec_mlp_job *jobs; /* (max_jobs) experts held together, and the shared one */
     uint64_t *marks;           /* (max_jobs, mark_words) neurons of them that are needed, as bits */

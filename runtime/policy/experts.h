@@ -38,6 +38,15 @@ static inline struct moec_expert_request moec_expert_request_of(uint32_t layer, 
     return (struct moec_expert_request){.layer = layer, .expert = expert};
 }
 
+/* Routers of the next MoE layers that may be asked with one layer's input, at most. */
+#define MOEC_GATES_AHEAD 4u
+
+/* What one of them says: as next_gate and n_next_gate below. */
+struct moec_gate_list {
+    const struct moec_scored_expert *experts;
+    uint32_t n;
+};
+
 /* What the router of one MoE layer answered for a batch of T tokens with k choices each. Arrays are borrowed
  * for the call; those that may be NULL are there where the source asked for them. */
 struct moec_router_answer {
@@ -59,6 +68,9 @@ struct moec_router_answer {
      * falling score, ties to the lower index. NULL in a stack's last MoE layer. */
     const struct moec_scored_expert *next_gate;
     uint32_t n_next_gate;
+    /* The same of the MoE layers behind the next one, the second from here first (HOBBIT, arXiv:2411.01433,
+     * section 3.3): those that were asked. */
+    struct moec_gate_list later_gates[MOEC_GATES_AHEAD - 1];
     /* The same by the bundle's learned predictor: how likely each token chooses them, summed over the tokens.
      * NULL too where the bundle has none. */
     const struct moec_scored_expert *next_learned;
@@ -93,10 +105,11 @@ struct moec_experts_ops {
      * one, a session holds no other. A streaming source starts loading what is missing. */
     void (*expect)(struct moec_experts *self, const struct moec_router_answer *answer);
 
-    /* Optional (NULL, both): whether the source would now predict what the next layer needs, asked after
-     * expect; and if so the same answer with next_gate and next_learned, where the source wants them. */
-    bool (*wants_guess)(struct moec_experts *self);
-    void (*guess)(struct moec_experts *self, const struct moec_router_answer *answer);
+    /* Optional (NULL, both): whether the source would now predict what the MoE layer so many ahead needs,
+     * asked after expect for the next one (1), and after each guess for the one behind it; and if so the same
+     * answer with the gates up to that layer and next_learned, where the source wants them. */
+    bool (*wants_guess)(struct moec_experts *self, uint32_t ahead);
+    void (*guess)(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead);
 
     /* Optional (NULL): the tokens that are about to pass the layers will ask for these experts of a layer
      * that routes by token (increasing, n of them, in form 0). Called before the first layer, in the order of
@@ -154,7 +167,7 @@ struct moec_experts {
     uint32_t max_held;
     uint32_t n_form;         /* forms that may be asked for; 0 and 1 mean form 0 alone */
     bool wants_choices;      /* answers carry experts, weights, last_experts and last_weights */
-    bool wants_next_gate;    /* answers that are to be guessed from carry next_gate */
+    bool wants_next_gate;    /* answers that are to be guessed from carry next_gate and later_gates */
     bool wants_next_learned; /* and next_learned */
     bool gives_parts;        /* gate and down rows are there after need and await alone */
 };

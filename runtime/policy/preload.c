@@ -5,6 +5,7 @@
 #include "runtime/policy/evict.h"
 #include "runtime/policy/preload_trial.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define N_BIN       8       /* of scores */
@@ -21,15 +22,26 @@ struct rate {
     float right, seen;
 };
 
-/* One guess at what the next router will answer. */
+/* One guess at what a router will answer. */
 struct guess {
     uint32_t expert;
+    uint32_t form;
     uint32_t rank;     /* capped to what is told apart */
     uint32_t bin;      /* of its score */
     float score;       /* chance that it is needed, as the predictor has it */
     float probability; /* as learned */
-    bool is_absent;    /* when the router before answered */
+    bool is_absent;    /* when it was ranked */
     bool is_given;
+};
+
+/* What one answer said of a layer. */
+struct guesses {
+    struct guess *of; /* (n_expert) */
+    uint32_t n;
+    uint32_t n_likely; /* of these, the first ones: as many as will be chosen, or more */
+    uint32_t ahead;    /* MoE layers from the one that answered */
+    uint32_t target;   /* MoE ordinal */
+    uint32_t n_tok;
 };
 
 enum known { NOT_KNOWN = 0, KNOWN, KNOWN_AND_GIVEN /* since the last answer */ };
@@ -42,18 +54,22 @@ struct moec_preload {
     struct moec_preload_setup setup;
     struct moec_predict *predict;
     uint32_t n_rank;                    /* told apart: min(2k, E) */
-    struct rate *ranks;                 /* (2, n_layer, n_rank): of one token, of batches */
-    struct rate *cells;                 /* (2, n_layer, n_rank, N_BIN) */
+    struct rate *ranks;                 /* (2, p, n_layer, n_rank): of one token, of batches */
+    struct rate *cells;                 /* (2, p, n_layer, n_rank, N_BIN) */
     float *windows;                     /* (2, n_layer, N_WINDOW): ns, of batches ns a token; 0 = unknown */
     struct moec_scored_expert *ranking; /* (n_expert) */
-    struct guess *guesses;              /* (n_expert) */
-    uint32_t n_guess, n_given;
+    /* (1 + 2 + .. + p): what was said of a layer `ahead` waits for as many answers, which come round. */
+    struct guesses *guesses;
+    struct guess *all_guesses; /* (1 + 2 + .. + p, n_expert): theirs */
 
     /* the answer that guesses follow */
     bool has_answer;
     uint32_t answered; /* MoE ordinal */
-    uint32_t target;   /* that is guessed at */
-    uint32_t n_tok;
+    uint32_t target;   /* that answers next */
+    uint32_t n_tok;    /* then */
+    uint32_t turn;     /* counts answers */
+    uint32_t n_ranked; /* layers ahead, so far */
+    uint32_t n_given;
     uint64_t answered_ns;
     uint64_t asked_ns; /* first time that somebody asked for a guess; 0 = nobody */
     uint32_t window;   /* reads in flight then, as windows tell them apart */
@@ -75,9 +91,20 @@ static uint32_t rank_count(const struct moec_predict_setup *model)
     return 2 * model->top_k < model->n_expert ? 2 * model->top_k : model->n_expert;
 }
 
-static uint64_t rate_count(const struct moec_predict_setup *model)
+static uint32_t layers_ahead(const struct moec_preload_setup *setup)
 {
-    return (uint64_t)2 * model->n_layer * rank_count(model);
+    return setup->ahead > 1 ? setup->ahead : 1;
+}
+
+static uint64_t rate_count(const struct moec_preload_setup *setup)
+{
+    return (uint64_t)2 * layers_ahead(setup) * setup->model.n_layer * rank_count(&setup->model);
+}
+
+/* Lists of guesses up to so many layers ahead. */
+static uint32_t list_count(uint32_t ahead)
+{
+    return ahead * (ahead + 1) / 2;
 }
 
 static uint64_t known_count(const struct moec_preload_setup *setup)
@@ -89,9 +116,25 @@ uint64_t moec_preload_state_bytes(const struct moec_preload_setup *setup)
 {
     const struct moec_predict_setup *model = &setup->model;
     return sizeof(struct moec_preload) + setup->predictor->state_bytes(model) +
-           rate_count(model) * (1 + N_BIN) * sizeof(struct rate) +
+           rate_count(setup) * (1 + N_BIN) * sizeof(struct rate) +
            (uint64_t)2 * model->n_layer * N_WINDOW * sizeof(float) + known_count(setup) +
-           model->n_expert * (sizeof(struct moec_scored_expert) + sizeof(struct guess));
+           model->n_expert * sizeof(struct moec_scored_expert) +
+           list_count(layers_ahead(setup)) *
+               (sizeof(struct guesses) + model->n_expert * sizeof(struct guess));
+}
+
+static enum moec_status create_guesses(struct moec_preload *preload, struct moec_error *err)
+{
+    const uint32_t n_list = list_count(layers_ahead(&preload->setup)),
+                   n_expert = preload->setup.model.n_expert;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, n_list, sizeof *preload->guesses, "preloading", err));
+    preload->guesses = memory;
+    MOEC_TRY(moec_alloc(&memory, (uint64_t)n_list * n_expert, sizeof(struct guess), "preloading", err));
+    preload->all_guesses = memory;
+    for (uint32_t i = 0; i < n_list; i++)
+        preload->guesses[i].of = preload->all_guesses + (size_t)i * n_expert;
+    return MOEC_OK;
 }
 
 enum moec_status moec_preload_create(const struct moec_preload_setup *setup, struct moec_preload **out,
@@ -101,21 +144,24 @@ enum moec_status moec_preload_create(const struct moec_preload_setup *setup, str
     const struct moec_predict_setup *model = &setup->model;
     enum moec_status status = MOEC_OK;
     void *memory = NULL;
+    if (setup->ahead > 1 && (setup->ahead > MOEC_GATES_AHEAD || !setup->predictor->needs_next_gate))
+        return moec_fail(err, MOEC_ERR_USAGE, "'%s' cannot predict %" PRIu32 " layers ahead, expected 1%s",
+                         setup->predictor->name, setup->ahead,
+                         setup->predictor->needs_next_gate ? " to 4" : ": it asks no gate of theirs");
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_preload), what, err));
     struct moec_preload *preload = memory;
     preload->setup = *setup;
     preload->n_rank = rank_count(model);
     moec_preload_trial_init(&preload->trial);
-    MOEC_TRY_OUT(moec_alloc(&memory, rate_count(model), sizeof(struct rate), what, err));
+    MOEC_TRY_OUT(moec_alloc(&memory, rate_count(setup), sizeof(struct rate), what, err));
     preload->ranks = memory;
-    MOEC_TRY_OUT(moec_alloc(&memory, rate_count(model) * N_BIN, sizeof(struct rate), what, err));
+    MOEC_TRY_OUT(moec_alloc(&memory, rate_count(setup) * N_BIN, sizeof(struct rate), what, err));
     preload->cells = memory;
     MOEC_TRY_OUT(moec_alloc(&memory, (uint64_t)2 * model->n_layer * N_WINDOW, sizeof(float), what, err));
     preload->windows = memory;
     MOEC_TRY_OUT(moec_alloc(&memory, model->n_expert, sizeof *preload->ranking, what, err));
     preload->ranking = memory;
-    MOEC_TRY_OUT(moec_alloc(&memory, model->n_expert, sizeof *preload->guesses, what, err));
-    preload->guesses = memory;
+    MOEC_TRY_OUT(create_guesses(preload, err));
     if (setup->predictor->knows_tokens) {
         MOEC_TRY_OUT(moec_alloc(&memory, known_count(setup), 1, what, err));
         preload->known = memory;
@@ -139,23 +185,19 @@ void moec_preload_free(struct moec_preload *preload)
     free(preload->windows);
     free(preload->ranking);
     free(preload->guesses);
+    free(preload->all_guesses);
     free(preload->known);
     free(preload);
 }
 
 /* ---- what is learned ---- */
 
-static struct rate *rank_of(struct moec_preload *preload, const struct guess *guess)
+static size_t rate_of(const struct moec_preload *preload, const struct guesses *list,
+                      const struct guess *guess)
 {
-    const uint32_t batch = preload->n_tok > 1;
-    return &preload
-                ->ranks[((size_t)batch * preload->setup.model.n_layer + preload->target) * preload->n_rank +
-                        guess->rank];
-}
-
-static struct rate *cell_of(struct moec_preload *preload, const struct guess *guess)
-{
-    return &preload->cells[(size_t)(rank_of(preload, guess) - preload->ranks) * N_BIN + guess->bin];
+    const uint32_t batch = list->n_tok > 1, n_ahead = layers_ahead(&preload->setup);
+    const size_t row = (size_t)batch * n_ahead + list->ahead - 1;
+    return (row * preload->setup.model.n_layer + list->target) * preload->n_rank + guess->rank;
 }
 
 static void rate_add(struct rate *rate, bool is_right)
@@ -169,9 +211,11 @@ static void rate_add(struct rate *rate, bool is_right)
 }
 
 /* The score stands in for what was not seen yet: of the rank, and that of the rank for the score's. */
-static float learned_probability(struct moec_preload *preload, const struct guess *guess)
+static float learned_probability(const struct moec_preload *preload, const struct guesses *list,
+                                 const struct guess *guess)
 {
-    const struct rate *rank = rank_of(preload, guess), *cell = cell_of(preload, guess);
+    const size_t at = rate_of(preload, list, guess);
+    const struct rate *rank = &preload->ranks[at], *cell = &preload->cells[at * N_BIN + guess->bin];
     const float of_rank = (rank->right + RANK_PRIOR * guess->score) / (rank->seen + RANK_PRIOR);
     return (cell->right + CELL_PRIOR * of_rank) / (cell->seen + CELL_PRIOR);
 }
@@ -217,12 +261,12 @@ static struct read_time read_time(const struct moec_preload *preload, uint32_t k
     return (struct read_time){latency_ns > 0 ? latency_ns : 0, byte_ns * n_bytes};
 }
 
-/* The mean that this window belongs to, a token's. */
-static float *window_of(const struct moec_preload *preload)
+/* A token's mean time until a layer answers. */
+static float *window_of(const struct moec_preload *preload, uint32_t target, uint32_t window)
 {
     const uint32_t batch = preload->n_tok > 1;
-    const size_t row = (size_t)batch * preload->setup.model.n_layer + preload->target;
-    return &preload->windows[row * N_WINDOW + preload->window];
+    const size_t row = (size_t)batch * preload->setup.model.n_layer + target;
+    return &preload->windows[row * N_WINDOW + window];
 }
 
 /* ---- what is known ---- */
@@ -255,14 +299,22 @@ static void end_known(struct moec_preload *preload, uint32_t ordinal)
         preload->known[key] = preload->known[key] == KNOWN_AND_GIVEN ? KNOWN : preload->known[key];
 }
 
+/* How a guess is named. */
+static uint32_t name_of(const struct moec_preload *preload, uint32_t ordinal, uint32_t form, uint32_t expert)
+{
+    const uint32_t n_form = preload->setup.n_form > 1 ? preload->setup.n_form : 1;
+    return (ordinal * n_form + form) * preload->setup.model.n_expert + expert;
+}
+
 static uint32_t next_known(struct moec_preload *preload)
 {
     const struct moec_preload_view *view = &preload->setup.view;
-    const uint32_t end = preload->known_end * preload->setup.model.n_expert;
-    for (uint32_t key = 0; key < end; key++) {
-        if (preload->known[key] != KNOWN || view->is_present(view->context, key))
+    const uint32_t n_expert = preload->setup.model.n_expert, end = preload->known_end * n_expert;
+    for (uint32_t i = 0; i < end; i++) {
+        const uint32_t key = name_of(preload, i / n_expert, 0, i % n_expert);
+        if (preload->known[i] != KNOWN || view->is_present(view->context, key))
             continue;
-        preload->known[key] = KNOWN_AND_GIVEN;
+        preload->known[i] = KNOWN_AND_GIVEN;
         return key;
     }
     return MOEC_EVICT_NONE;
@@ -285,29 +337,42 @@ static bool is_listed(const struct moec_router_answer *answer, uint32_t expert)
     return false;
 }
 
-/* In any form. */
-static bool is_active(const struct moec_preload *preload, const struct moec_router_answer *answer,
-                      uint32_t expert)
+/* In the form that was guessed. */
+static bool is_right(const struct moec_preload *preload, const struct moec_router_answer *answer,
+                     const struct guess *guess)
 {
-    const uint32_t most = answer->n_active > 0 ? answer->active[answer->n_active - 1] : 0;
-    for (; expert <= most; expert += preload->setup.model.n_expert)
-        if (is_listed(answer, expert))
-            return true;
-    return false;
+    return guess->form >= answer->form &&
+           is_listed(answer, (guess->form - answer->form) * preload->setup.model.n_expert + guess->expert);
 }
 
-static void judge(struct moec_preload *preload, const struct moec_router_answer *answer, uint64_t now_ns)
+/* What the answer of a turn said, or will say, of the layer `ahead` of it. */
+static struct guesses *guesses_at(const struct moec_preload *preload, uint32_t ahead, uint32_t turn)
 {
-    for (uint32_t i = 0; i < preload->n_guess; i++) {
-        const struct guess *guess = &preload->guesses[i];
-        if (!guess->is_absent)
-            continue;
-        const bool is_right = is_active(preload, answer, guess->expert);
-        rate_add(rank_of(preload, guess), is_right);
-        rate_add(cell_of(preload, guess), is_right);
+    return &preload->guesses[list_count(ahead - 1) + turn % ahead];
+}
+
+/* Judges what was said of the layer, and makes room for what this answer says. */
+static void judge(struct moec_preload *preload, const struct moec_router_answer *answer, uint32_t ordinal)
+{
+    for (uint32_t ahead = 1; ahead <= layers_ahead(&preload->setup); ahead++) {
+        struct guesses *list = guesses_at(preload, ahead, preload->turn);
+        for (uint32_t i = 0; i < list->n && list->target == ordinal; i++) {
+            if (!list->of[i].is_absent)
+                continue;
+            const size_t at = rate_of(preload, list, &list->of[i]);
+            const bool was_right = is_right(preload, answer, &list->of[i]);
+            rate_add(&preload->ranks[at], was_right);
+            rate_add(&preload->cells[at * N_BIN + list->of[i].bin], was_right);
+        }
+        list->n = list->n_likely = 0;
     }
+}
+
+static void learn_window(struct moec_preload *preload, uint64_t now_ns)
+{
     if (preload->asked_ns > 0 && now_ns > preload->asked_ns)
-        mean_add(window_of(preload), (float)(now_ns - preload->asked_ns) / (float)preload->n_tok);
+        mean_add(window_of(preload, preload->target, preload->window),
+                 (float)(now_ns - preload->asked_ns) / (float)preload->n_tok);
 }
 
 /* Chance that any of the answer's tokens will choose it, 0 to 1 whatever the score is. NaN counts as 0: then
@@ -346,12 +411,27 @@ static struct moec_router_answer answer_for_next(const struct moec_predict_setup
     return next;
 }
 
+/* What it says of a layer further on: its gate, and nothing of choices that are not made yet. */
+static struct moec_router_answer answer_for_later(const struct moec_router_answer *answer, uint32_t ahead)
+{
+    struct moec_router_answer later = *answer;
+    later.experts = later.last_experts = NULL;
+    later.weights = later.last_weights = NULL;
+    later.next_gate = answer->later_gates[ahead - 2].experts;
+    later.n_next_gate = answer->later_gates[ahead - 2].n;
+    later.next_learned = NULL;
+    later.n_next_learned = 0;
+    return later;
+}
+
 void moec_preload_answer(struct moec_preload *preload, const struct moec_router_answer *answered,
                          uint32_t ordinal, uint64_t now_ns)
 {
     const struct moec_predict_setup *model = &preload->setup.model;
     if (preload->has_answer && preload->target == ordinal)
-        judge(preload, answered, now_ns);
+        learn_window(preload, now_ns);
+    preload->turn++;
+    judge(preload, answered, ordinal);
     end_known(preload, ordinal);
     preload->has_answer = true;
     preload->answered = ordinal;
@@ -359,38 +439,133 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
     preload->n_tok = answer_for_next(model, answered, ordinal).n_tok;
     preload->answered_ns = now_ns;
     preload->asked_ns = 0;
-    preload->n_guess = preload->n_given = 0;
+    preload->n_ranked = preload->n_given = 0;
     if (answered->n_tok > 1)
         moec_preload_trial_pause(&preload->trial);
     else if (ordinal == (model->n_encoder < model->n_layer ? model->n_encoder : 0))
         moec_preload_trial_token(&preload->trial, now_ns);
 }
 
-bool moec_preload_wants_rank(const struct moec_preload *preload)
+/* ---- precision ---- */
+
+#define HIGH    0u /* forms: the copy that is run, and the low one */
+#define LOW     1u
+#define SKIPPED 2u
+
+/* Where the high copy is, no other is read in its place. */
+struct view_residents {
+    struct moec_residents base;
+    const struct moec_preload *preload;
+};
+
+static bool has_high(const struct moec_residents *self, uint32_t layer, uint32_t expert)
 {
-    return preload->setup.count > 0 || !preload->setup.is_tried || preload->trial.is_guessing;
+    const struct moec_preload *preload = ((const struct view_residents *)self)->preload;
+    const struct moec_preload_view *view = &preload->setup.view;
+    return view->is_present(view->context, name_of(preload, layer, HIGH, expert));
 }
 
-void moec_preload_rank(struct moec_preload *preload, const struct moec_router_answer *answered)
+static float gate_of(const struct moec_router_answer *answer, uint32_t expert)
+{
+    for (uint32_t i = 0; i < answer->n_next_gate; i++)
+        if (answer->next_gate[i].expert == expert)
+            return answer->next_gate[i].score;
+    return 0;
+}
+
+/* The forms in which one token will ask for the n experts that were ranked, if it chooses them: by eq. 2 on
+ * the weights that the gate foretells. What is ranked behind its k choices would be the least of them, with a
+ * score of 1. False where all are of the high copy, as what is foreseen is with Fate, or the gate foretells
+ * nothing. */
+static bool choose_forms(const struct moec_preload *preload, uint32_t ordinal,
+                         const struct moec_router_answer *answer, uint32_t n, uint8_t *forms)
+{
+    const struct moec_precision *precision = &preload->setup.precision;
+    const struct view_residents residents = {{has_high}, preload};
+    const uint32_t k = preload->setup.model.top_k;
+    uint32_t experts[MOEC_MAX_TOP_K] = {0};
+    float weights[MOEC_MAX_TOP_K] = {0};
+    bool skips[MOEC_MAX_TOP_K] = {false}, is_low[MOEC_MAX_TOP_K];
+    const bool has_scores = precision->kind != MOEC_PRECISION_ONE && precision->kind != MOEC_PRECISION_FATE;
+    if (preload->setup.n_form < 2 || !has_scores || answer->n_tok > 1 || answer->n_next_gate == 0 || n < k)
+        return false;
+    for (uint32_t i = 0; i < k; i++) {
+        experts[i] = preload->ranking[i].expert;
+        weights[i] = gate_of(answer, experts[i]);
+    }
+    moec_precision_decide(precision, k, experts, weights, &residents.base, ordinal, skips, is_low);
+    const uint8_t last = precision->high_score >= 1 ? HIGH : precision->low_score >= 1 ? LOW : SKIPPED;
+    for (uint32_t i = 0; i < n; i++)
+        forms[i] = i >= k ? last : skips[i] ? SKIPPED : is_low[i] ? LOW : HIGH;
+    return true;
+}
+
+/* ---- ranking ---- */
+
+/* Whether a walk may go on from the last layer that was ranked: everything that it will probably ask for is
+ * there, and the stack has a layer behind it. */
+static bool goes_on(const struct moec_preload *preload)
+{
+    const struct moec_predict_setup *model = &preload->setup.model;
+    const uint32_t end = preload->answered < model->n_encoder ? model->n_encoder : model->n_layer;
+    const struct guesses *last = guesses_at(preload, preload->n_ranked, preload->turn);
+    if (preload->n_ranked >= layers_ahead(&preload->setup) ||
+        preload->answered + preload->n_ranked + 1 >= end)
+        return false;
+    for (uint32_t i = 0; i < last->n_likely; i++)
+        if (last->of[i].is_absent)
+            return false;
+    return true;
+}
+
+bool moec_preload_wants_rank(const struct moec_preload *preload, uint32_t ahead)
+{
+    const bool guesses = preload->setup.count > 0 || !preload->setup.is_tried || preload->trial.is_guessing;
+    return guesses && preload->n_ranked + 1 == ahead && (ahead == 1 || goes_on(preload));
+}
+
+/* Of one token the first k, of a batch those that one of its tokens or more are expected to choose. */
+static uint32_t likely_count(const struct moec_preload *preload, uint32_t n, uint32_t n_tok)
+{
+    uint32_t n_likely = 0;
+    while (n_likely < n &&
+           (n_tok > 1 ? preload->ranking[n_likely].score >= 1 : n_likely < preload->setup.model.top_k))
+        n_likely++;
+    return n_likely;
+}
+
+void moec_preload_rank(struct moec_preload *preload, const struct moec_router_answer *answered,
+                       uint32_t ahead)
 {
     const struct moec_preload_view *view = &preload->setup.view;
-    const struct moec_router_answer next =
-        answer_for_next(&preload->setup.model, answered, preload->answered);
-    const struct moec_router_answer *answer = &next;
-    const uint32_t base = preload->target * preload->setup.model.n_expert;
-    preload->n_guess =
-        preload->predict->ops->rank(preload->predict, answer, preload->target, preload->ranking);
-    for (uint32_t i = 0; i < preload->n_guess; i++) {
-        struct guess *guess = &preload->guesses[i];
-        const float score = score_probability(preload->ranking[i].score, answer->n_tok);
+    const struct moec_router_answer answer =
+        ahead == 1 ? answer_for_next(&preload->setup.model, answered, preload->answered)
+                   : answer_for_later(answered, ahead);
+    struct guesses *list = guesses_at(preload, ahead, preload->turn);
+    uint8_t forms[2 * MOEC_MAX_TOP_K];
+    list->ahead = ahead;
+    list->target = ahead == 1 ? preload->target : preload->answered + ahead;
+    list->n_tok = answer.n_tok;
+    preload->n_ranked = ahead;
+    const uint32_t n = preload->predict->ops->rank(preload->predict, &answer, list->target, preload->ranking);
+    const uint32_t n_likely = likely_count(preload, n, answer.n_tok);
+    const bool is_mixed = choose_forms(preload, list->target, &answer, n, forms);
+    list->n = list->n_likely = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_mixed && forms[i] == SKIPPED)
+            continue;
+        struct guess *guess = &list->of[list->n++];
+        const float score = score_probability(preload->ranking[i].score, answer.n_tok);
         const uint32_t bin = (uint32_t)(score * N_BIN);
-        *guess =
-            (struct guess){.expert = preload->ranking[i].expert,
-                           .rank = i < preload->n_rank ? i : preload->n_rank - 1,
-                           .bin = bin < N_BIN ? bin : N_BIN - 1,
-                           .score = score,
-                           .is_absent = !view->is_present(view->context, base + preload->ranking[i].expert)};
-        guess->probability = learned_probability(preload, guess);
+        *guess = (struct guess){.expert = preload->ranking[i].expert,
+                                .form = is_mixed ? forms[i] : 0,
+                                .rank = i < preload->n_rank ? i : preload->n_rank - 1,
+                                .bin = bin < N_BIN ? bin : N_BIN - 1,
+                                .score = score};
+        guess->is_absent =
+            !view->is_present(view->context, name_of(preload, list->target, guess->form, guess->expert));
+        guess->probability = learned_probability(preload, list, guess);
+        list->n_likely += i < n_likely;
     }
 }
 
@@ -405,6 +580,7 @@ static float later(float a, float b)
 struct moment {
     struct read_time time;
     float window_ns; /* until the next answer */
+    float until_ns;  /* until that of the layer that is guessed at: not before */
     float n_other;   /* misses that are expected beside it */
     uint32_t n_ahead;
 };
@@ -412,12 +588,12 @@ struct moment {
 /* Whether a guess pays: the rule and the letters of runtime/policy/preload.h. */
 static bool is_worth_it(const struct moment *at, float p)
 {
-    const float a = at->time.latency_ns, t = at->time.transfer_ns, w = at->window_ns;
+    const float a = at->time.latency_ns, t = at->time.transfer_ns, w = at->window_ns, v = at->until_ns;
     const float alone = (float)moec_exp_f64(-(double)(at->n_other > 0 ? at->n_other : 0));
     const float busy = (float)at->n_ahead * t, there = later(a, busy) + t, demand = later(busy, w + a);
     const float held_up = later(there, w + a) - demand;
-    const float saved_alone = demand + t - later(w, there), saved = t - held_up;
-    return p * (alone * saved_alone + (1 - alone) * saved) > (1 - p) * (held_up + PRICE * t);
+    const float saved_alone = v > w ? v + a + t - later(v, there) - held_up : demand + t - later(w, there);
+    return p * (alone * saved_alone + (1 - alone) * (t - held_up)) > (1 - p) * (held_up + PRICE * t);
 }
 
 static float window_left(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
@@ -428,32 +604,73 @@ static float window_left(struct moec_preload *preload, uint64_t now_ns, uint32_t
         preload->asked_ns = now_ns;
         preload->window = n_ahead < N_WINDOW ? n_ahead : N_WINDOW - 1;
     }
-    const float window_ns = *window_of(preload) * (float)preload->n_tok;
+    const float window_ns = *window_of(preload, preload->target, preload->window) * (float)preload->n_tok;
     const float passed_ns = (float)(now_ns - preload->asked_ns);
     return passed_ns < window_ns ? window_ns - passed_ns : 0;
 }
 
-static uint32_t give(struct moec_preload *preload, struct guess *guess)
+/* Until the list's layer answers; window_ns until the next one does. */
+static float until(const struct moec_preload *preload, const struct guesses *list, float window_ns)
 {
-    guess->is_given = true;
-    preload->n_given++;
-    return preload->target * preload->setup.model.n_expert + guess->expert;
+    for (uint32_t target = preload->target + 1; list->ahead > 1 && target <= list->target; target++)
+        window_ns += *window_of(preload, target, 0) * (float)preload->n_tok;
+    return window_ns;
 }
 
-static float expected_misses(const struct moec_preload *preload)
+static float expected_misses(const struct guesses *list)
 {
     float n_missing = 0;
-    for (uint32_t i = 0; i < preload->n_guess; i++) {
-        const struct guess *guess = &preload->guesses[i];
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct guess *guess = &list->of[i];
         n_missing += guess->is_absent && !guess->is_given ? guess->probability : 0;
     }
     return n_missing;
 }
 
-uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
+/* The first guess of first .. end - 1 of a list that is worth it. */
+static uint32_t next_of(struct moec_preload *preload, const struct guesses *list, uint32_t first,
+                        uint32_t end, struct moment *at)
 {
     const struct moec_preload_view *view = &preload->setup.view;
-    const uint32_t base = preload->target * preload->setup.model.n_expert;
+    const bool is_counted = preload->setup.count > 0;
+    const float n_missing = expected_misses(list);
+    at->until_ns = until(preload, list, at->window_ns);
+    for (uint32_t i = first; i < end; i++) {
+        struct guess *guess = &list->of[i];
+        const uint32_t key = name_of(preload, list->target, guess->form, guess->expert);
+        if (guess->is_given || view->is_present(view->context, key))
+            continue;
+        at->time = read_time(preload, key);
+        at->n_other = n_missing - guess->probability;
+        if (!is_counted && !is_worth_it(at, guess->probability))
+            continue;
+        guess->is_given = true;
+        preload->n_given++;
+        return key;
+    }
+    return MOEC_EVICT_NONE;
+}
+
+/* What is likely of any layer, the nearest first, goes before what is less likely, which waits for the end of
+ * the walk. */
+static uint32_t next_guess(struct moec_preload *preload, struct moment *at)
+{
+    uint32_t key = MOEC_EVICT_NONE;
+    for (uint32_t ahead = 1; ahead <= preload->n_ranked && key == MOEC_EVICT_NONE; ahead++) {
+        const struct guesses *list = guesses_at(preload, ahead, preload->turn);
+        key = next_of(preload, list, 0, list->n_likely, at);
+    }
+    if (moec_preload_wants_rank(preload, preload->n_ranked + 1))
+        return key;
+    for (uint32_t ahead = 1; ahead <= preload->n_ranked && key == MOEC_EVICT_NONE; ahead++) {
+        const struct guesses *list = guesses_at(preload, ahead, preload->turn);
+        key = next_of(preload, list, list->n_likely, list->n, at);
+    }
+    return key;
+}
+
+uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
+{
     const bool is_counted = preload->setup.count > 0;
     struct moment at = {.n_ahead = n_ahead};
     const uint32_t known = next_known(preload);
@@ -465,17 +682,7 @@ uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns,
         at.window_ns = window_left(preload, now_ns, n_ahead);
     if (!is_counted && at.window_ns <= 0)
         return MOEC_EVICT_NONE;
-    const float n_missing = expected_misses(preload);
-    for (uint32_t i = 0; i < preload->n_guess; i++) {
-        struct guess *guess = &preload->guesses[i];
-        if (guess->is_given || view->is_present(view->context, base + guess->expert))
-            continue;
-        at.time = read_time(preload, base + guess->expert);
-        at.n_other = n_missing - guess->probability;
-        if (is_counted || is_worth_it(&at, guess->probability))
-            return give(preload, guess);
-    }
-    return MOEC_EVICT_NONE;
+    return next_guess(preload, &at);
 }
 
 uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns)

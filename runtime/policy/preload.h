@@ -17,6 +17,16 @@
  * (runtime/policy/preload_trial.h). With --preload-count N the first N guesses that are absent are read
  * whatever they cost, and the router's answer does not stop them; no time enters.
  *
+ * A walk (HOBBIT, arXiv:2411.01433, section 3.3) goes on to the layer behind the next one, up to p layers
+ * from the one that answered, while everything that the layers before will probably ask for is there or on
+ * its way: the first k of one token, of a batch what at least one token is expected to choose. Such a guess
+ * has until v > w to arrive, and saves, where nothing else is missing, v + a + t - max(v, g) - h. What is
+ * likely of any layer goes before the rest. p of the rule is learned for each distance.
+ *
+ * Where experts may come in a low copy too, a guess of one token is of the copy for which its score asks:
+ * that of eq. 2 on the weights that the gate foretells (runtime/policy/precision.h). What would be skipped is
+ * not read, and a guess is right in its own copy alone.
+ *
  * With a predictor that knows tokens, what layers will ask for that route by token is no guess: it comes
  * before all guesses, in the order of the layers, whatever a read costs, and is asked for again after each
  * answer as long as its layer has not answered.
@@ -25,9 +35,13 @@
 #ifndef MOEC_RUNTIME_PRELOAD_H
 #define MOEC_RUNTIME_PRELOAD_H
 
+#include "runtime/policy/precision.h"
 #include "runtime/policy/predict.h"
 
 struct moec_preload;
+
+/* p where nobody asks for another. */
+#define MOEC_PRELOAD_AHEAD 1u
 
 /* What the chooser may ask the cache. */
 struct moec_preload_view {
@@ -40,8 +54,12 @@ struct moec_preload_setup {
     const struct moec_predict_ops *predictor;
     struct moec_predict_setup model;
     struct moec_preload_view view;
+    uint32_t ahead; /* p: layers that a walk may come to, at most MOEC_GATES_AHEAD; 0 = 1 */
     uint32_t count; /* --preload-count; 0 = bounded by time */
     bool is_tried;  /* bounded by time: nothing is guessed where tokens without guesses are faster */
+    /* Where experts may be asked for in a low copy too (form 1): which is guessed. */
+    uint32_t n_form; /* that keys tell apart; 0 = 1 */
+    struct moec_precision precision;
 };
 
 uint64_t moec_preload_state_bytes(const struct moec_preload_setup *setup);
@@ -59,10 +77,11 @@ bool moec_preload_knows(const struct moec_preload *preload);
  * layer that answered are no more to be made, and none for the next one until its experts are ranked. */
 void moec_preload_answer(struct moec_preload *preload, const struct moec_router_answer *answer,
                          uint32_t ordinal, uint64_t now_ns);
-/* Whether they are to be ranked: not while nothing would be guessed anyway. */
-bool moec_preload_wants_rank(const struct moec_preload *preload);
-/* Ranks the experts of the layer after the one that answered last, from the same answer. */
-void moec_preload_rank(struct moec_preload *preload, const struct moec_router_answer *answer);
+/* Whether those of the MoE layer `ahead` of the one that answered are to be ranked now: not while nothing
+ * would be guessed anyway, and beyond 1 where a walk has come to it. */
+bool moec_preload_wants_rank(const struct moec_preload *preload, uint32_t ahead);
+/* Ranks them, from the same answer. */
+void moec_preload_rank(struct moec_preload *preload, const struct moec_router_answer *answer, uint32_t ahead);
 
 /* A read of n_bytes took read_ns by itself: until its bytes were there, from when the device was asked or the
  * read before it was done, whichever is later. is_alone: no other was in flight when it was asked, so that
@@ -70,8 +89,8 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
 void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns, bool is_alone);
 
 /* What is known and absent, else the next guess worth reading at now_ns, with n_ahead reads in flight: key
- * (ordinal * n_expert + expert), or MOEC_EVICT_NONE. Skips what is present. Each guess is given once; one
- * that is not worth it now is asked about again at the next call. */
+ * ((ordinal * n_form + form) * n_expert + expert), or MOEC_EVICT_NONE. Skips what is present. Each guess is
+ * given once; one that is not worth it now is asked about again at the next call. */
 uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead);
 /* The same with nothing in flight. */
 uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns);

@@ -194,9 +194,20 @@ static bool give_up_one(struct moec_residency *residency, moec_evictable_fn *evi
     return true;
 }
 
+/* What is foreseen goes last. */
+static bool give_up_undemanded(struct moec_residency *residency)
+{
+    return give_up_one(residency, is_unneeded) || give_up_one(residency, is_undemanded);
+}
+
+static bool give_up_unneeded(struct moec_residency *residency)
+{
+    return give_up_one(residency, is_unneeded);
+}
+
 bool moec_residency_shrink(struct moec_residency *residency)
 {
-    return give_up_one(residency, is_undemanded);
+    return give_up_undemanded(residency);
 }
 
 bool moec_residency_limit(struct moec_residency *residency, uint64_t capacity_bytes)
@@ -208,13 +219,14 @@ bool moec_residency_limit(struct moec_residency *residency, uint64_t capacity_by
 }
 
 /* There are evictable keys enough: the caller has counted their bytes. */
-static void make_room(struct moec_residency *residency, uint32_t key, moec_evictable_fn *evictable)
+static void make_room(struct moec_residency *residency, uint32_t key,
+                      bool (*give_up)(struct moec_residency *))
 {
     struct moec_evict *policy = residency->policy;
     const uint64_t limit = residency->setup.capacity_bytes - residency->setup.slot_bytes[key];
     if (policy->ops->wanted != NULL)
         policy->ops->wanted(policy, key);
-    while (residency->used_bytes > limit && give_up_one(residency, evictable))
+    while (residency->used_bytes > limit && give_up(residency))
         continue;
 }
 
@@ -229,7 +241,7 @@ bool moec_residency_admit(struct moec_residency *residency, uint32_t key)
     residency->is_starved = !fits_beside(residency, key, residency->demanded_bytes);
     if (residency->is_starved)
         return false;
-    make_room(residency, key, is_undemanded);
+    make_room(residency, key, give_up_undemanded);
     insert(residency, key, false);
     set_demands(residency, key, 1);
     return true;
@@ -239,7 +251,7 @@ bool moec_residency_guess(struct moec_residency *residency, uint32_t key)
 {
     if (residency->is_starved || !fits_beside(residency, key, residency->kept_bytes))
         return false;
-    make_room(residency, key, is_unneeded);
+    make_room(residency, key, give_up_unneeded);
     insert(residency, key, true);
     set_foreseen(residency, key, true);
     return true;

@@ -11,7 +11,7 @@
  * decision here depends on the progress of reads or on where slots lie: the same calls give the same victims,
  * whatever the timing. In addition a present key may be demanded: the router asked for it and it has not been
  * released yet; what is demanded is never evicted. And it may be foreseen: a predictor named it for its
- * layer's next answer; until then no other guess evicts it.
+ * layer's next answer; until then no other guess evicts it, and a demand only where nothing else can go.
  *
  *     absent --demand: admitted--> present, demanded --release--> present --evicted--> absent
  *        \---- guess: admitted -------------------------------------^
@@ -20,7 +20,7 @@
  *
  *   1. ask for all of its experts; those that were present are hits (or late);
  *   2. admit the others, in increasing order, until one finds no room; it and those after it wait;
- *   3. guess for the next layer (moec_preload_next with moec_residency_foresee as is_present);
+ *   3. guess for the next layers (moec_preload_next with moec_residency_foresee as is_present);
  *   4. release first those that were present, then the others, each group in increasing order; after each
  *      release admit those that wait, in order, until one finds no room.
  *

@@ -165,8 +165,20 @@ void moec_trace_compute(struct moec_trace *trace, const char *what, uint32_t lay
 
 static void copy(uint8_t **at, const void *from, size_t n_bytes)
 {
-    memcpy(*at, from, n_bytes);
+    if (n_bytes > 0)
+        memcpy(*at, from, n_bytes);
     *at += n_bytes;
+}
+
+/* Lists of an answer, in the order in which they stand behind its event. */
+#define N_SCORED (MOEC_GATES_AHEAD + 1)
+
+static void list_scored(const struct moec_router_answer *answer, struct moec_gate_list lists[static N_SCORED])
+{
+    lists[0] = (struct moec_gate_list){answer->next_gate, answer->n_next_gate};
+    for (size_t i = 0; i < MOEC_GATES_AHEAD - 1; i++)
+        lists[1 + i] = answer->later_gates[i];
+    lists[N_SCORED - 1] = (struct moec_gate_list){answer->next_learned, answer->n_next_learned};
 }
 
 static bool record_answer(struct moec_trace *trace, const struct moec_router_answer *answer, uint32_t top_k,
@@ -174,11 +186,14 @@ static bool record_answer(struct moec_trace *trace, const struct moec_router_ans
 {
     const bool has_choices = answer->experts != NULL && answer->weights != NULL;
     const size_t n_choice = has_choices ? (size_t)answer->n_tok * top_k : 0;
-    const size_t active_bytes = answer->n_active * sizeof *answer->active,
-                 gate_bytes = answer->n_next_gate * sizeof *answer->next_gate,
-                 learned_bytes = answer->n_next_learned * sizeof *answer->next_learned;
+    const size_t active_bytes = answer->n_active * sizeof *answer->active;
+    struct moec_gate_list lists[N_SCORED];
+    size_t scored_bytes = 0;
+    list_scored(answer, lists);
+    for (size_t i = 0; i < N_SCORED; i++)
+        scored_bytes += lists[i].n * sizeof *lists[i].experts;
     (void)pthread_mutex_lock(&trace->lock);
-    struct event *event = take(trace, sizeof *event + active_bytes + gate_bytes + learned_bytes +
+    struct event *event = take(trace, sizeof *event + active_bytes + scored_bytes +
                                           n_choice * (sizeof(uint32_t) + sizeof(float)));
     if (event != NULL) {
         uint8_t *at = (uint8_t *)(event + 1);
@@ -188,10 +203,8 @@ static bool record_answer(struct moec_trace *trace, const struct moec_router_ans
         event->of.answer.has_choices = has_choices;
         event->of.answer.now_ns = now_ns;
         copy(&at, answer->active, active_bytes);
-        if (gate_bytes > 0)
-            copy(&at, answer->next_gate, gate_bytes);
-        if (learned_bytes > 0)
-            copy(&at, answer->next_learned, learned_bytes);
+        for (size_t i = 0; i < N_SCORED; i++)
+            copy(&at, lists[i].experts, lists[i].n * sizeof *lists[i].experts);
         if (has_choices) {
             copy(&at, answer->experts, n_choice * sizeof(uint32_t));
             copy(&at, answer->weights, n_choice * sizeof(float));
@@ -212,6 +225,13 @@ void moec_trace_answer(struct moec_trace *trace, const struct moec_router_answer
     (void)record_answer(trace, answer, top_k, now_ns, true);
 }
 
+static const struct moec_scored_expert *take_scored(const uint8_t **at, uint32_t n)
+{
+    const uint8_t *list = *at;
+    *at += n * sizeof(struct moec_scored_expert);
+    return (const struct moec_scored_expert *)(const void *)list;
+}
+
 static void write_answer(struct moec_trace_text *text, struct event *event)
 {
     struct moec_router_answer answer = event->of.answer.head;
@@ -220,10 +240,10 @@ static void write_answer(struct moec_trace_text *text, struct event *event)
     answer.n_takers = NULL; /* the choices say it */
     answer.active = (const uint32_t *)(const void *)at;
     at += answer.n_active * sizeof *answer.active;
-    answer.next_gate = (const struct moec_scored_expert *)(const void *)at;
-    at += answer.n_next_gate * sizeof *answer.next_gate;
-    answer.next_learned = (const struct moec_scored_expert *)(const void *)at;
-    at += answer.n_next_learned * sizeof *answer.next_learned;
+    answer.next_gate = take_scored(&at, answer.n_next_gate);
+    for (size_t i = 0; i < MOEC_GATES_AHEAD - 1; i++)
+        answer.later_gates[i].experts = take_scored(&at, answer.later_gates[i].n);
+    answer.next_learned = take_scored(&at, answer.n_next_learned);
     answer.experts = event->of.answer.has_choices ? (const uint32_t *)(const void *)at : NULL;
     answer.weights = (const float *)(const void *)(at + n_choice * sizeof(uint32_t));
     moec_trace_text_answer(text, &answer, event->of.answer.top_k, event->of.answer.now_ns);

@@ -27,7 +27,7 @@ struct moec_trace_setup {
     uint64_t buffer_bytes;       /* of the expert buffer */
     uint64_t capacity_bytes;     /* of events kept between flushes; 0 = 4 MiB */
     const char *evict, *predict; /* names */
-    uint32_t preload_count;
+    uint32_t preload_count, preload_ahead;
 };
 
 /* Bytes of memory that a trace takes at most, for a budget. */

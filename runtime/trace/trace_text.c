@@ -134,8 +134,10 @@ static void put_setup(struct moec_trace_text *text, const struct moec_trace_setu
     put(text, "]");
     if (moec_config_is_encoder_decoder(config))
         put(text, ",\"encoder_layers\":%" PRIu32, moec_config_moe_encoder_count(config));
-    put(text, ",\"buffer_bytes\":%" PRIu64 ",\"preload_count\":%" PRIu32 ",\"evict\":", setup->buffer_bytes,
-        setup->preload_count);
+    put(text,
+        ",\"buffer_bytes\":%" PRIu64 ",\"preload_count\":%" PRIu32 ",\"preload_ahead\":%" PRIu32
+        ",\"evict\":",
+        setup->buffer_bytes, setup->preload_count, setup->preload_ahead);
     put_name(text, setup->evict != NULL ? setup->evict : "");
     put(text, ",\"predict\":");
     put_name(text, setup->predict != NULL ? setup->predict : "");
@@ -260,6 +262,12 @@ static void put_scored(struct moec_trace_text *text, const char *experts, const 
     put(text, "]");
 }
 
+/* Names of what routers behind the next one say, the second from here first. */
+static const struct {
+    const char *experts, *scores;
+} later_gates[MOEC_GATES_AHEAD - 1] = {
+    {"gate_2", "gate_2_scores"}, {"gate_3", "gate_3_scores"}, {"gate_4", "gate_4_scores"}};
+
 void moec_trace_text_answer(struct moec_trace_text *text, const struct moec_router_answer *answer,
                             uint32_t top_k, uint64_t now_ns)
 {
@@ -275,6 +283,10 @@ void moec_trace_text_answer(struct moec_trace_text *text, const struct moec_rout
     }
     if (answer->n_next_gate > 0)
         put_scored(text, "next_gate", "next_scores", answer->next_gate, answer->n_next_gate);
+    for (size_t i = 0; i < MOEC_GATES_AHEAD - 1; i++)
+        if (answer->later_gates[i].n > 0)
+            put_scored(text, later_gates[i].experts, later_gates[i].scores, answer->later_gates[i].experts,
+                       answer->later_gates[i].n);
     if (answer->n_next_learned > 0)
         put_scored(text, "next_learned", "next_learned_scores", answer->next_learned, answer->n_next_learned);
     put(text, "}}");

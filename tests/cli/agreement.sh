@@ -42,9 +42,12 @@ agree() {
     evict=$(sed -n 's/.*"evict":"\([a-z-]*\)".*/\1/p' "$work/trace.json" | head -n 1)
     predict=$(sed -n 's/.*"predict":"\([a-z+-]*\)".*/\1/p' "$work/trace.json" | head -n 1)
     count=$(sed -n 's/.*"preload_count":\([0-9]*\).*/\1/p' "$work/trace.json" | head -n 1)
+    ahead=$(sed -n 's/.*"preload_ahead":\([0-9]*\).*/\1/p' "$work/trace.json" | head -n 1)
     [ "$count" = 0 ] && count=1
+    set -- --preload-ahead "$ahead"
+    [ "$ahead" -gt 1 ] || set --
     try 0 "simulate it" "$moec" simulate "$work/trace.json" --evict "$evict" --predict "$predict" --preload-count "$count" \
-        --memory "$buffer" --json
+        --memory "$buffer" --json "$@"
     cp "$work/stdout" "$work/simulated.json"
     found=$(($(ran hits) + $(ran late)))
     expected=$(($(simulated hits) + $(simulated late)))
@@ -66,6 +69,14 @@ agree "a larger buffer" --memory $larger --evict lru
 for predictor in frequency path gate path+gate; do
     agree "two guesses by $predictor" --memory $small --evict edgemoe --predict $predictor --preload-count 2
 done
+half=$((floor + 3145728))
+agree "a walk of two layers" --memory $half --evict lru --predict gate --preload-count 2 --preload-ahead 2
+agree "a walk of four layers" --memory $half --evict hobbit --predict path+gate --preload-count 1 --preload-ahead 4
+try 2 "a walk without gates" "$moec" simulate "$work/trace.json" --predict path --evict lru --memory 30% --preload-ahead 2
+says stderr "\-\-preload-ahead applies to --predict gate" "is refused"
+sed 's/,"gate_[34]":.*_scores":\[[^]]*\]//' "$work/trace.json" >"$work/short.json"
+try 2 "further than was recorded" "$moec" simulate "$work/short.json" --predict gate --evict lru --memory 30% --preload-ahead 3
+says stderr "the recording has those of 2: record it anew" "is refused too"
 try 0 "the last trace on slow storage" "$moec" simulate "$work/trace.json" --evict lru --predict none,path --memory "$buffer" \
     --emulate-storage 50MB/s,100us
 says stdout "Median ms a decoded token, predictor 'path'" "computing takes what it took in the trace"

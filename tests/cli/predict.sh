@@ -64,7 +64,18 @@ if grep -q '"next_learned":\[' "$work/trace.json"; then pass "its trace has what
 try 0 "a simulation of it" "$moec" simulate "$work/trace.json" --predict learned,gate --evict lru --memory 30% -q
 says stdout 'learned' "knows the predictor"
 
+for ahead in 2 4; do
+    try 0 "a walk of $ahead layers" run --memory "$budget" --predict gate --preload-ahead $ahead --preload-count 2
+    if cmp -s "$work/stdout" "$work/words"; then pass "has the same words"; else fail "has the same words"; fi
+    if grep -q "\"preload_ahead\": *$ahead" "$work/stderr"; then pass "and says how far it goes"; else fail "and says how far it goes"; fi
+done
+
 # ---- refusals ----
+
+try 2 "a walk without gates" run --predict learned --preload-ahead 2
+says stderr "'learned' asks no gates: predict by 'gate' or 'path.gate'" "is refused"
+try 2 "a walk too far" run --predict gate --preload-ahead 5
+says stderr "preload-ahead.*5" "is refused too"
 
 try 2 "a run of a bundle without one" "$moec" run "$work/plain.moec" -p a -n 1 --predict learned
 says stderr "predictor 'learned' needs one that the bundle was taught.*moec predict" "says how to teach it"

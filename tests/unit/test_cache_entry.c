@@ -114,8 +114,8 @@ static void run_answer(struct session *session)
     const struct moec_router_answer answer = {
         .layer = layer, .n_tok = 2, .active = active, .n_active = n, .order = order};
     source->ops->expect(source, &answer);
-    if (source->ops->wants_guess(source))
-        source->ops->guess(source, &answer);
+    if (source->ops->wants_guess(source, 1))
+        source->ops->guess(source, &answer, 1);
     for (uint32_t i = 0; i < n; i++) {
         struct moec_mlp mlp;
         struct moec_error err = {0};

@@ -122,7 +122,7 @@ static void test_clocked_experts__operations_are_passed_on(void **state)
     assert_false(source->ops->ready(source, moec_expert_request_of(0, 1)));
     slow.is_ready = true;
     assert_true(source->ops->ready(source, moec_expert_request_of(0, 1)));
-    assert_false(source->ops->wants_guess(source)); /* as the source behind it has none */
+    assert_false(source->ops->wants_guess(source, 1)); /* as the source behind it has none */
 }
 
 int main(void)

@@ -107,6 +107,18 @@ static void test_mode__cache_takes_any(void **state)
     refuse(*state, (struct moec_mode_request){.preload_count = 2}, "nothing is predicted");
 }
 
+static void test_mode__gates_alone_are_asked_further_ahead(void **state)
+{
+    assert_int_equal(choose(*state, (struct moec_mode_request){0}).preload_ahead, 0);
+    assert_int_equal(choose(*state, (struct moec_mode_request){.predict = "path"}).preload_ahead, 1);
+    assert_int_equal(choose(*state, (struct moec_mode_request){.predict = "gate"}).preload_ahead, 1);
+    assert_int_equal(
+        choose(*state, (struct moec_mode_request){.predict = "path+gate", .preload_ahead = 4}).preload_ahead,
+        4);
+    refuse(*state, (struct moec_mode_request){.predict = "path", .preload_ahead = 2}, "asks no gates");
+    refuse(*state, (struct moec_mode_request){.predict = "gate", .preload_ahead = 5}, "expected 1 to 4");
+}
+
 /* The sample holds copies at 2 and at 8 bits. */
 static void test_mode__copies_are_found_by_their_bits(void **state)
 {
@@ -176,6 +188,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_mode__without_a_path_table, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__cache_takes_any, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__gates_alone_are_asked_further_ahead, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__copies_are_found_by_their_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__contradictions_are_refused, set_up, tear_down),
         cmocka_unit_test(test_mode__the_table_is_whole),

@@ -84,6 +84,11 @@ static bool is_present(void *context, uint32_t key)
     return ((const struct world *)context)->present[key];
 }
 
+static bool is_present_in(void *context, uint32_t key)
+{
+    return ((const bool *)context)[key];
+}
+
 static uint64_t n_bytes_of(void *context, uint32_t key)
 {
     (void)context;
@@ -135,8 +140,8 @@ static void answer(struct world *world, uint32_t ordinal, uint32_t first)
     const struct moec_router_answer it = {
         .layer = ordinal, .n_tok = world->n_tok, .active = active, .n_active = K};
     moec_preload_answer(world->preload, &it, ordinal, world->now_ns);
-    if (moec_preload_wants_rank(world->preload))
-        moec_preload_rank(world->preload, &it);
+    if (moec_preload_wants_rank(world->preload, 1))
+        moec_preload_rank(world->preload, &it, 1);
 }
 
 /* Layer by layer: guesses are read one after the other until the router answers, with the first of the
@@ -381,8 +386,8 @@ static void test_preload__goes_from_the_encoder_to_the_decoder(void **state)
                                                   .next_gate = &gate,
                                                   .n_next_gate = 1};
         moec_preload_answer(preload, &answer, c[0], 1000 * (i + 1));
-        assert_true(moec_preload_wants_rank(preload));
-        moec_preload_rank(preload, &answer);
+        assert_true(moec_preload_wants_rank(preload, 1));
+        moec_preload_rank(preload, &answer, 1);
         assert_int_equal(last_next, c[2]);
         assert_int_equal(last_asked.n_tok, c[3]);
         assert_int_equal(last_asked.experts != NULL && last_asked.last_experts != NULL, c[4]);
@@ -428,7 +433,7 @@ static void test_preload__what_is_known_is_no_guess(void **state)
     assert_string_equal(named(world, preload), "");
     world->present[2 * E] = true;
     moec_preload_answer(preload, &answer, 0, ++world->now_ns);
-    moec_preload_rank(preload, &answer);
+    moec_preload_rank(preload, &answer, 1);
     assert_string_equal(named(world, preload), "2.3 ");
     moec_preload_answer(preload, &answer, 1, ++world->now_ns);
     world->present[2 * E] = false;
@@ -456,6 +461,179 @@ static void test_preload__refuses_what_its_predictor_refuses(void **state)
     moec_preload_free(NULL);
 }
 
+/* ---- walks ---- */
+
+static const struct moec_predict_ops gated_ops = {.name = "gated",
+                                                  .needs_next_gate = true,
+                                                  .state_bytes = oracle_bytes,
+                                                  .create = oracle_create,
+                                                  .destroy = oracle_destroy,
+                                                  .rank = oracle_rank};
+
+static const struct moec_scored_expert gate_near[] = {{5, 0.7f}, {6, 0.2f}},
+                                       gate_far[] = {{9, 0.6f}, {3, 0.3f}};
+
+static struct moec_router_answer gated_answer(uint32_t ordinal)
+{
+    static const uint32_t active[] = {1, 2};
+    static const float weights[] = {0.5f, 0.25f};
+    return (struct moec_router_answer){.layer = ordinal,
+                                       .n_tok = 1,
+                                       .active = active,
+                                       .n_active = 2,
+                                       .experts = active,
+                                       .weights = weights,
+                                       .next_gate = gate_near,
+                                       .n_next_gate = 2,
+                                       .later_gates = {{gate_far, 2}}};
+}
+
+/* On to the layer behind the next one where the first k of the next one's are there; what is less likely
+ * waits for the end of the walk, and for what is likely further on. */
+static void test_preload__walks_while_everything_is_there(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    struct moec_preload *preload = NULL;
+    struct moec_error err = {0};
+    struct moec_preload_setup setup = {
+        .predictor = &gated_ops,
+        .model = {.n_layer = S, .n_expert = E, .top_k = K},
+        .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = world},
+        .ahead = 2,
+        .count = 3};
+    assert_ok(moec_preload_create(&setup, &preload, &err), err);
+    const struct moec_router_answer first = gated_answer(0), second = gated_answer(1);
+    for (uint32_t n_there = 0; n_there <= K; n_there++) {
+        memset(world->present, 0, sizeof world->present);
+        for (uint32_t i = 0; i < n_there; i++)
+            world->present[E + 5 + i] = true;
+        moec_preload_answer(preload, &first, 0, ++world->now_ns);
+        assert_false(moec_preload_wants_rank(preload, 2));
+        oracle_first = 5;
+        moec_preload_rank(preload, &first, 1);
+        assert_ptr_equal(last_asked.next_gate, gate_near);
+        assert_non_null(last_asked.experts);
+        assert_int_equal(moec_preload_wants_rank(preload, 2), n_there == K);
+        if (n_there == K) {
+            assert_string_equal(named(world, preload), ""); /* before the walk has ended */
+            oracle_first = 9;
+            moec_preload_rank(preload, &first, 2);
+            assert_int_equal(last_next, 2);
+            assert_ptr_equal(last_asked.next_gate, gate_far);
+            assert_null(last_asked.experts); /* of the layer between, which has not answered */
+            assert_false(moec_preload_wants_rank(preload, 3));
+        }
+        static const char *const expected[] = {"1.5 1.6 1.7 ", "1.6 1.7 1.8 ", "2.9 2.10 1.7 "};
+        assert_string_equal(named(world, preload), expected[n_there]);
+        moec_preload_answer(preload, &second, 1, ++world->now_ns);
+        memset(world->present, true, sizeof world->present);
+        moec_preload_rank(preload, &second, 1);
+        assert_false(moec_preload_wants_rank(preload, 2)); /* the next token's, of which there is no gate */
+        moec_preload_answer(preload, &second, 2, ++world->now_ns);
+    }
+    moec_preload_free(preload);
+    setup.ahead = MOEC_GATES_AHEAD + 1;
+    assert_int_equal(moec_preload_create(&setup, &preload, &err), MOEC_ERR_USAGE);
+    setup.ahead = 2;
+    setup.predictor = &oracle_ops;
+    err = (struct moec_error){0};
+    assert_int_equal(moec_preload_create(&setup, &preload, &err), MOEC_ERR_USAGE);
+    assert_non_null(strstr(err.message, "asks no gate"));
+    world_free(world);
+}
+
+/* Chances are learned for each distance: guesses at the layer behind the next one that are always wrong are
+ * left, and those at the next one, which are right, are not. */
+static void test_preload__learns_distances_apart(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    struct moec_preload *preload = NULL;
+    struct moec_error err = {0};
+    const struct moec_preload_setup setup = {
+        .predictor = &gated_ops,
+        .model = {.n_layer = S, .n_expert = E, .top_k = K},
+        .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = world},
+        .ahead = 2};
+    assert_ok(moec_preload_create(&setup, &preload, &err), err);
+    uint32_t n_near = 0, n_far = 0;
+    oracle_score = 1;
+    for (uint32_t round = 0; round < 400; round++) {
+        for (uint32_t ordinal = 0; ordinal < S; ordinal++) {
+            const uint32_t active[] = {5, 6};
+            struct moec_router_answer it = gated_answer(ordinal);
+            it.active = active;
+            memset(world->present, 0, sizeof world->present);
+            if (ordinal == 0)
+                world->present[E + 5] = world->present[E + 6] = true; /* so that walks go on */
+            world->now_ns += 400000;
+            moec_preload_answer(preload, &it, ordinal, world->now_ns);
+            moec_preload_timed(preload, BYTES, 90000, true);
+            moec_preload_timed(preload, BYTES, 50000, false);
+            oracle_first = 5;
+            moec_preload_rank(preload, &it, 1);
+            oracle_first = 10;
+            if (moec_preload_wants_rank(preload, 2))
+                moec_preload_rank(preload, &it, 2);
+            for (uint32_t key; (key = moec_preload_next(preload, world->now_ns)) != MOEC_EVICT_NONE;) {
+                const bool is_far = key / E == 2 && ordinal == 0;
+                n_far += is_far && round >= 200;
+                n_near += !is_far && round >= 200 && (key % E == 5 || key % E == 6);
+            }
+        }
+    }
+    assert_int_equal(n_far, 0);
+    assert_true(n_near >= 2 * 2 * 190); /* of layers 2 and 0 */
+    moec_preload_free(preload);
+    world_free(world);
+}
+
+/* Of K = 2 the first takes the high copy, and the second, whose score is 0.7 / 0.9, what the thresholds say;
+ * ranks behind them are skipped. Where the high copy is there, HOBBIT takes it. */
+static void test_preload__guesses_the_copy_that_the_score_asks_for(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t kind;
+        float high_score, low_score;
+        bool has_high;
+        const char *expected; /* layer, twice the form and expert of a key of two forms */
+    } cases[] = {
+        {MOEC_PRECISION_HOBBIT, 0.5f, 0.9f, false, "2.5 3.6 "},
+        {MOEC_PRECISION_HOBBIT, 0.8f, 0.9f, false, "2.5 2.6 "},
+        {MOEC_PRECISION_HOBBIT, 0.5f, 0.6f, false, "2.5 "},
+        {MOEC_PRECISION_HOBBIT, 0.5f, 0.9f, true, "2.5 "},
+        {MOEC_PRECISION_ALWAYS, 0.5f, 0.9f, true, "2.5 3.6 "},
+        {MOEC_PRECISION_HOBBIT, 0.5f, 1.0f, false, "2.5 3.6 3.7 3.8 "},
+        {MOEC_PRECISION_FATE, 0.5f, 0.9f, false, "2.5 2.6 2.7 2.8 "},
+        {MOEC_PRECISION_ONE, 0, 0, false, "2.5 2.6 2.7 2.8 "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool present[2 * S * E] = {false};
+        struct world *world = world_make(0);
+        struct moec_preload *preload = NULL;
+        struct moec_error err = {0};
+        struct moec_preload_setup setup = {
+            .predictor = &gated_ops,
+            .model = {.n_layer = S, .n_expert = E, .top_k = K},
+            .view = {.is_present = is_present_in, .n_bytes_of = n_bytes_of, .context = present},
+            .count = 2 * K,
+            .n_form = 2,
+            .precision = {
+                .kind = cases[i].kind, .high_score = cases[i].high_score, .low_score = cases[i].low_score}};
+        const struct moec_router_answer it = gated_answer(0);
+        assert_ok(moec_preload_create(&setup, &preload, &err), err);
+        present[2 * E + 6] = cases[i].has_high;
+        oracle_first = 5;
+        moec_preload_answer(preload, &it, 0, ++world->now_ns);
+        moec_preload_rank(preload, &it, 1);
+        assert_string_equal(named(world, preload), cases[i].expected);
+        moec_preload_free(preload);
+        world_free(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +647,9 @@ int main(void)
         cmocka_unit_test(test_preload__learns_batches_apart),
         cmocka_unit_test(test_preload__goes_from_the_encoder_to_the_decoder),
         cmocka_unit_test(test_preload__what_is_known_is_no_guess),
+        cmocka_unit_test(test_preload__walks_while_everything_is_there),
+        cmocka_unit_test(test_preload__learns_distances_apart),
+        cmocka_unit_test(test_preload__guesses_the_copy_that_the_score_asks_for),
         cmocka_unit_test(test_preload__refuses_what_its_predictor_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

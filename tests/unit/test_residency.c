@@ -53,15 +53,24 @@ static uint64_t model_used(const struct model *m)
     return used;
 }
 
-/* Evicts until `key` fits, sparing what is foreseen for a guess, which then is the next to go; false and
- * unchanged when that cannot be. */
+/* The oldest that nobody demands, and with is_spared that nobody foresees; n when there is none. */
+static uint32_t model_victim(const struct model *m, bool is_spared)
+{
+    uint32_t i = 0;
+    while (i < m->n && (m->demands[m->order[i]] > 0 || (is_spared && m->foreseen[m->order[i]])))
+        i++;
+    return i;
+}
+
+/* Evicts until `key` fits: what is foreseen last, and not at all for a guess, which then is the next to go;
+ * false and unchanged when that cannot be. */
 static bool model_insert(struct model *m, uint32_t key, bool is_guess)
 {
     struct model after = *m;
-    for (uint32_t i = 0; model_used(&after) + m->slots[key] > m->capacity;) {
-        while (i < after.n &&
-               (after.demands[after.order[i]] > 0 || (is_guess && after.foreseen[after.order[i]])))
-            i++;
+    while (model_used(&after) + m->slots[key] > m->capacity) {
+        uint32_t i = model_victim(&after, true);
+        if (i == after.n && !is_guess)
+            i = model_victim(&after, false);
         if (i == after.n)
             return false;
         model_remove(&after, after.order[i]);
@@ -304,6 +313,29 @@ static void test_residency__forms_are_keys_of_their_own(void **state)
     moec_residency_free(r);
 }
 
+/* An admission gives up what is foreseen, but after everything else that nobody demands. */
+static void test_residency__what_is_foreseen_goes_last(void **state)
+{
+    (void)state;
+    struct run run = {0};
+    equal_slots(&run);
+    struct moec_residency *r = run.residency = make(&run, &moec_evict_lru, 3 * 4096, NULL);
+    for (uint32_t key = 6; key < 9; key++) {
+        assert_true(moec_residency_admit(r, key));
+        moec_residency_release(r, key);
+    }
+    assert_true(moec_residency_foresee(r, 6)); /* the oldest */
+    assert_true(moec_residency_foresee(r, 7));
+    for (uint32_t key = 0; key < 3; key++)
+        assert_true(moec_residency_admit(r, key));
+    assert_int_equal(run.n_evicted, 3);
+    assert_int_equal(run.evicted[0], 8);
+    assert_int_equal(run.evicted[1], 6);
+    assert_int_equal(run.evicted[2], 7);
+    assert_false(moec_residency_admit(r, 3)); /* everything is demanded */
+    moec_residency_free(r);
+}
+
 /* A guess gives up neither what is demanded nor what is foreseen; an admission gives up a guess. */
 static void test_residency__guesses_spare_each_other(void **state)
 {
@@ -441,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_residency__hits_are_held_first),
         cmocka_unit_test(test_residency__forms_are_keys_of_their_own),
         cmocka_unit_test(test_residency__guesses_spare_each_other),
+        cmocka_unit_test(test_residency__what_is_foreseen_goes_last),
         cmocka_unit_test(test_residency__warm),
         cmocka_unit_test(test_residency__smallest_buffer),
         cmocka_unit_test(test_residency__limit),

@@ -10,6 +10,7 @@ struct listener {
     struct moec_experts experts;
     struct moec_experts *inner;
     uint32_t n_expert, top_k;
+    uint32_t ahead; /* layers that it guesses at */
     uint32_t n_answers, n_guesses, n_tok, layer, n_next_gate;
     bool has_choices, has_last, has_next_gate;
     bool is_busy; /* does not want to guess */
@@ -53,20 +54,25 @@ static void listen(struct moec_experts *self, const struct moec_router_answer *a
     }
 }
 
-static bool wants_guess(struct moec_experts *self)
+static bool wants_guess(struct moec_experts *self, uint32_t ahead)
 {
-    return !((struct listener *)self)->is_busy;
+    const struct listener *listener = (const struct listener *)self;
+    return !listener->is_busy && ahead <= listener->ahead;
 }
 
-static void guess(struct moec_experts *self, const struct moec_router_answer *answer)
+/* Keeps the gate of the layer so many ahead, the last one. */
+static void guess(struct moec_experts *self, const struct moec_router_answer *answer, uint32_t ahead)
 {
     struct listener *listener = (struct listener *)self;
     assert_int_equal(answer->layer, listener->layer);
     listener->n_guesses++;
-    listener->has_next_gate = answer->next_gate != NULL;
-    listener->n_next_gate = answer->n_next_gate;
+    const struct moec_gate_list gate = ahead == 1
+                                           ? (struct moec_gate_list){answer->next_gate, answer->n_next_gate}
+                                           : answer->later_gates[ahead - 2];
+    listener->has_next_gate = gate.experts != NULL;
+    listener->n_next_gate = gate.n;
     if (listener->has_next_gate)
-        memcpy(listener->next_gate, answer->next_gate, answer->n_next_gate * sizeof *answer->next_gate);
+        memcpy(listener->next_gate, gate.experts, gate.n * sizeof *gate.experts);
 }
 
 static const struct moec_experts_ops listener_ops = {
@@ -79,6 +85,7 @@ static struct listener listener_make(const struct fixture *fixture, uint32_t n_t
     return (struct listener){
         .experts = {.ops = &listener_ops, .max_held = 4, .wants_choices = true, .wants_next_gate = true},
         .inner = moec_variants_experts(fixture->variants),
+        .ahead = 1,
         .n_expert = config->n_expert,
         .top_k = config->top_k,
         .chosen = calloc(n, sizeof(uint32_t)),
@@ -203,12 +210,12 @@ static void check_next_gate(const struct fixture *fixture, const struct listener
 
 static uint32_t next_moe(const struct moec_config *config, uint32_t layer)
 {
-    while (++layer < config->n_layer && !moec_config_is_moe(config, layer))
+    while (layer < config->n_layer && ++layer < config->n_layer && !moec_config_is_moe(config, layer))
         ;
     return layer;
 }
 
-static void check_batch(const struct fixture *fixture, uint32_t n_tok, int n_threads)
+static void check_batch(const struct fixture *fixture, uint32_t n_tok, int n_threads, uint32_t ahead)
 {
     const struct moec_config *config = &fixture->model->config;
     const size_t n = (size_t)n_tok * config->top_k;
@@ -216,6 +223,7 @@ static void check_batch(const struct fixture *fixture, uint32_t n_tok, int n_thr
     struct moec_forward forward = {0};
     struct listener listener = listener_make(fixture, n_tok);
     uint32_t *tokens = fixture_long_tokens(fixture, n_tok), *last = calloc(n, sizeof *last), n_moe = 0;
+    listener.ahead = ahead;
     float *last_weights = floats(n);
     assert_ok(moec_forward_init(&forward, fixture->model, moec_kernels_best(), n_threads, &listener.experts,
                                 n_tok, &err),
@@ -239,7 +247,9 @@ static void check_batch(const struct fixture *fixture, uint32_t n_tok, int n_thr
         }
         memcpy(last, listener.chosen, n * sizeof *last);
         memcpy(last_weights, listener.weights, n * sizeof *last_weights);
-        const uint32_t next = next_moe(config, layer);
+        uint32_t next = layer;
+        for (uint32_t i = 0; i < ahead; i++)
+            next = next_moe(config, next);
         assert_int_equal(listener.has_next_gate, next < config->n_layer);
         if (listener.has_next_gate)
             check_next_gate(fixture, &listener, next, &batch);
@@ -257,9 +267,11 @@ static void test_router_answer__carries_choices_and_the_next_gate(void **state)
     (void)state;
     for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
         struct fixture fixture = fixture_open(fixture_families[f]);
-        check_batch(&fixture, 1, 1);
-        check_batch(&fixture, 2, 1);
-        check_batch(&fixture, 77, 2);
+        check_batch(&fixture, 1, 1, 1);
+        check_batch(&fixture, 2, 1, 2);
+        check_batch(&fixture, 77, 2, 1);
+        check_batch(&fixture, 1, 1, 2);
+        check_batch(&fixture, 1, 1, MOEC_GATES_AHEAD);
         fixture_close(&fixture);
     }
 }

@@ -61,8 +61,8 @@ static void take(struct moec_experts *source, struct moec_router_answer *answer)
     memcpy(order, answer->active, answer->n_active * sizeof *order);
     answer->order = order;
     source->ops->expect(source, answer);
-    if (source->ops->wants_guess(source))
-        source->ops->guess(source, answer);
+    for (uint32_t ahead = 1; source->ops->wants_guess(source, ahead); ahead++)
+        source->ops->guess(source, answer, ahead);
     for (uint32_t next = 0; next < answer->n_active;) {
         uint32_t end = next;
         do {
@@ -87,7 +87,8 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
                                                       .is_warm = !setup->is_cold,
                                                       .keeps_nothing = setup->keeps_nothing,
                                                       .predictor = setup->predictor,
-                                                      .preload_count = setup->preload_count};
+                                                      .preload_count = setup->preload_count,
+                                                      .preload_ahead = setup->preload_ahead};
     assert_status(moec_simulated_run(setup, &result, layers, &err), MOEC_OK, err);
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
     moec_expert_cache_wait_warm(cache);

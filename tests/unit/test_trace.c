@@ -58,7 +58,8 @@ static struct moec_trace *trace_make(const struct fixture *f, uint64_t capacity_
                                            .capacity_bytes = capacity_bytes,
                                            .evict = "edgemoe",
                                            .predict = "path+gate",
-                                           .preload_count = 3};
+                                           .preload_count = 3,
+                                           .preload_ahead = 2};
     assert_true(moec_trace_bytes(&setup) > capacity_bytes);
     assert_status(moec_trace_open(&setup, &trace, &err), MOEC_OK, err);
     return trace;
@@ -100,6 +101,9 @@ static struct moec_router_answer make_answer(const struct fixture *f, uint32_t s
                                        .weights = weights,
                                        .next_gate = ordinal + 1 < SAMPLE_MOE ? gate : NULL,
                                        .n_next_gate = ordinal + 1 < SAMPLE_MOE ? E : 0,
+                                       .later_gates = {{gate + 1, ordinal + 2 < SAMPLE_MOE ? E - 1 : 0},
+                                                       {gate + 2, ordinal + 3 < SAMPLE_MOE ? E - 2 : 0},
+                                                       {gate + 3, ordinal + 4 < SAMPLE_MOE ? E - 3 : 0}},
                                        .next_learned = ordinal + 1 < SAMPLE_MOE ? gate + 1 : NULL,
                                        .n_next_learned = ordinal + 1 < SAMPLE_MOE ? E - 1 : 0};
 }
@@ -180,6 +184,12 @@ static void check_answer(const struct fixture *f, const struct moec_replay *repl
     if (expected.n_next_gate > 0)
         assert_memory_equal(replay->scored + answer->next_gate, expected.next_gate,
                             expected.n_next_gate * sizeof *expected.next_gate);
+    for (size_t i = 0; i < MOEC_REPLAY_LATER; i++) {
+        assert_int_equal(answer->n_later_gates[i], expected.later_gates[i].n);
+        if (expected.later_gates[i].n > 0)
+            assert_memory_equal(replay->scored + answer->later_gates[i], expected.later_gates[i].experts,
+                                expected.later_gates[i].n * sizeof(struct moec_scored_expert));
+    }
     assert_int_equal(answer->n_next_learned, expected.n_next_learned);
     if (expected.n_next_learned > 0)
         assert_memory_equal(replay->scored + answer->next_learned, expected.next_learned,
@@ -203,6 +213,8 @@ static void test_trace__reads_back_exactly(void **state)
     check_setup(f, &replay);
     assert_int_equal(replay.n_step, N_STEP);
     assert_true(replay.has_next_gate && replay.has_next_learned && replay.has_times);
+    assert_int_equal(replay.gates_ahead, MOEC_GATES_AHEAD);
+    assert_int_equal(replay.preload_ahead, 2);
     for (uint32_t step = 0; step < N_STEP; step++) {
         assert_int_equal(replay.n_tok[step], step_tokens[step]);
         for (uint32_t ordinal = 0; ordinal < SAMPLE_MOE; ordinal++)
