@@ -61,7 +61,7 @@ struct moec_decision_rows {
     const uint8_t *decided; /* (n, n_layer, top_k) of enum moec_decided */
 };
 
-/* Room for one row's line at most, beside what is collected before it is written. */
+/* Bytes of a writer's buffer, for a budget: lines are collected before they are written. */
 uint64_t moec_decision_writer_bytes(uint32_t n_layer, uint32_t top_k);
 
 struct moec_decision_writer {

@@ -59,11 +59,11 @@ enum moec_status moec_decision_log_check(const struct moec_decision_log *log, ui
     if (log->book == NULL || !moec_decision_book_is_replay(log->book) || n == 0)
         return MOEC_OK;
     const char *path = moec_decision_book_path(log->book);
-    if (given == NULL)
+    if (given == NULL || given->n == 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
                          "'%s' has no decisions of sequence %" PRIu32 " beam %" PRIu32
-                         ", which begins at position "
-                         "%" PRIu32 ": replay what was recorded, in the same order and with as many beams",
+                         ", which begins at position %" PRIu32
+                         ": replay what was recorded, in the same order and with as many beams",
                          path, log->sequence, log->beam, first);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t position = first + i;
@@ -71,8 +71,7 @@ enum moec_status moec_decision_log_check(const struct moec_decision_log *log, ui
             return moec_fail(
                 err, MOEC_ERR_MISMATCH,
                 "position %" PRIu32 " of sequence %" PRIu32 " beam %" PRIu32 " is not in '%s', which has "
-                "positions %" PRIu32 " to %" PRIu32 " of it: in layer 0 already nothing says how it "
-                "takes its experts",
+                "positions %" PRIu32 " to %" PRIu32 " of it: generate no more than was recorded",
                 position, log->sequence, log->beam, path, given->first, given->first + given->n - 1);
         if (given->tokens[position - given->first] != tokens[i])
             return moec_fail(

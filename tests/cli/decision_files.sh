@@ -30,6 +30,11 @@ replays() {
         fail "$text: memory decided"
     fi
     says stderr '"decisions_file": *"recorded"' "$text: the stats name a record"
+    if takes_memory || [ "$(number peak_bytes)" -le "$tight" ]; then
+        pass "$text: within the budget"
+    else
+        fail "$text: within the budget"
+    fi
     cp "$work/stdout" "$work/$text"
     low=$(number experts_low)
 }

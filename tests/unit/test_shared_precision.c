@@ -4,6 +4,8 @@
 #include "tests/unit/fixture_bundle.h"
 
 #include "runtime/engine/moert_internal.h"
+#include "runtime/policy/decision_book.h"
+#include "runtime/policy/decision_log.h"
 #include "tests/unit/faulty_reader.h"
 
 #include <stdio.h>
@@ -450,6 +452,49 @@ static void test_shared_precision__what_does_nothing_is_refused(void **state)
     refuses_open(s, &options, MOERT_ERR_USAGE, "with precision shared:T1:T2 alone");
 }
 
+/* ---- the log ---- */
+
+/* What stands is taken again; what was taken back, and what a beam did not compute itself, is not. */
+static void test_shared_precision__a_log_knows_what_stands(void **state)
+{
+    (void)state;
+    static const uint32_t tokens[] = {5, 6, 7, 8};
+    const struct moec_decision_header header = {.n_layer = 2, .top_k = 3};
+    struct moec_error err = {0};
+    struct moec_decision_book *book = NULL;
+    struct moec_decision_log log = {.n_layer = 2, .top_k = 3, .n_context = 8}, other = log, beam = log;
+    assert_ok(moec_decision_book_create(NULL, &header, &book, &err), err);
+    assert_int_equal(moec_decision_book_next(book), 0);
+    assert_int_equal(moec_decision_book_next(book), 1);
+    assert_ok(moec_decision_log_create(book, 0, 0, &log, &err), err);
+    assert_ok(moec_decision_log_create(book, 1, 0, &other, &err), err);
+    assert_ok(moec_decision_log_create(book, 0, 1, &beam, &err), err);
+    moec_decision_log_begin_step(&log, 0, tokens, 4);
+    assert_null(moec_decision_log_find(&log, 0, 0));
+    moec_decision_log_at(&log, 3, 1)[2] = MOEC_DECIDED_LOW;
+    moec_decision_log_begin_step(&log, 2, tokens, 4); /* of which two run again */
+    assert_ptr_equal(moec_decision_log_find(&log, 3, 1), moec_decision_log_at(&log, 3, 1));
+    assert_null(moec_decision_log_find(&log, 4, 1));
+    moec_decision_log_truncate(&log, 3);
+    moec_decision_log_begin_step(&log, 3, tokens, 2);
+    assert_null(moec_decision_log_find(&log, 3, 1));
+    assert_true(log.first == 0 && log.end == 5);
+    moec_decision_log_follow(&other, &log, 5, true);
+    assert_true(other.first == 0 && other.end == 5 && other.tokens[4] == 6);
+    assert_int_equal(moec_decision_log_at(&other, 3, 1)[2], MOEC_DECIDED_LOW);
+    moec_decision_log_follow(&beam, &log, 5, false);
+    moec_decision_log_begin_step(&beam, 5, tokens, 1);
+    assert_true(beam.first == 5 && beam.end == 6);
+    moec_decision_log_truncate(&beam, 4);
+    moec_decision_log_begin_step(&beam, 4, tokens, 2);
+    assert_true(beam.first == 4 && beam.end == 6);
+    assert_null(moec_decision_log_find(&beam, 4, 0));
+    moec_decision_log_end(&log, 5);
+    moec_decision_log_end(&other, 5);
+    moec_decision_log_end(&beam, 6);
+    assert_ok(moec_decision_book_close(book, &err), err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +510,7 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shared_precision__what_does_nothing_is_refused, set_up,
                                         tear_down),
+        cmocka_unit_test(test_shared_precision__a_log_knows_what_stands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
