@@ -613,33 +613,6 @@ static bool gpu_is_here(struct moec_experts *self, struct moec_expert_request re
     return is_here;
 }
 
-/* 0 where a key is absent, 1 where its record is on its way, 2 where it is there. */
-static int nearness(const struct moec_gpu_experts *experts, uint32_t key)
-{
-    if (!moec_residency_is_present(experts->residency, key))
-        return 0;
-    return is_there(experts, key) ? 2 : 1;
-}
-
-static uint32_t gpu_choose(struct moec_experts *self, struct moec_expert_request request, uint32_t forms)
-{
-    struct moec_gpu_experts *experts = of(self);
-    struct moec_expert_request best = request;
-    if (check_request(experts, request, NULL) != MOEC_OK)
-        return request.form;
-    (void)pthread_mutex_lock(&experts->lock);
-    (void)look(experts, NULL);
-    for (uint32_t form = 0; form < experts->n_form; form++) {
-        struct moec_expert_request other = request;
-        other.form = form;
-        if ((forms >> form & 1u) != 0 &&
-            nearness(experts, moec_gpu_key(experts, other)) > nearness(experts, moec_gpu_key(experts, best)))
-            best = other;
-    }
-    (void)pthread_mutex_unlock(&experts->lock);
-    return best.form;
-}
-
 const struct moec_experts_ops moec_gpu_experts_ops = {.acquire = gpu_acquire,
                                                       .release = gpu_release,
                                                       .expect = gpu_expect,
@@ -648,6 +621,5 @@ const struct moec_experts_ops moec_gpu_experts_ops = {.acquire = gpu_acquire,
                                                       .foresee = gpu_foresee,
                                                       .begin = gpu_begin,
                                                       .forgo = gpu_forgo,
-                                                      .choose = gpu_choose,
                                                       .is_here = gpu_is_here,
                                                       .ready = gpu_ready};

@@ -460,33 +460,6 @@ static enum moec_status cache_await(struct moec_experts *self, struct moec_exper
     return status;
 }
 
-/* 0 where a form is absent, 1 where its record is on its way, 2 where it is there. */
-static int nearness(const struct moec_expert_cache *cache, uint32_t key)
-{
-    if (cache->entries[key].state == MOEC_CACHE_READY)
-        return 2;
-    return moec_residency_is_present(cache->residency, key) && cache->entries[key].state != MOEC_CACHE_FAILED;
-}
-
-static uint32_t cache_choose(struct moec_experts *self, struct moec_expert_request request, uint32_t forms)
-{
-    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
-    uint32_t key = 0, best = request.form;
-    if (find_key(cache, request, &key, NULL) != MOEC_OK)
-        return request.form;
-    (void)pthread_mutex_lock(&cache->lock);
-    int best_nearness = nearness(cache, key);
-    for (uint32_t form = 0; form < cache->n_form; form++) {
-        const uint32_t other = moec_cache_key(cache, moec_cache_ordinal(cache, key), form, request.expert);
-        if ((forms >> form & 1u) == 0 || nearness(cache, other) <= best_nearness)
-            continue;
-        best = form;
-        best_nearness = nearness(cache, other);
-    }
-    (void)pthread_mutex_unlock(&cache->lock);
-    return best;
-}
-
 /* A record never changes. */
 static void cache_bytes(struct moec_experts *self, struct moec_expert_request request,
                         const struct moec_mlp *held, struct moec_expert_bytes *out)
@@ -507,7 +480,6 @@ const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .foresee = cache_foresee,
                                                 .begin = cache_begin,
                                                 .forgo = cache_forgo,
-                                                .choose = cache_choose,
                                                 .borrow = cache_borrow,
                                                 .bytes = cache_bytes,
                                                 .ready = cache_ready,

@@ -124,14 +124,6 @@ struct moec_experts_ops {
      * not be. (The one whose acquire failed is not expected any more.) */
     void (*forgo)(struct moec_experts *self, struct moec_expert_request request);
 
-    /* Optional (NULL: the request's own form): in which of several forms the expert is had soonest. Of
-     * `forms` (bit f: form f would do) the request's own if it is there, then the lowest that is there, then
-     * those that are on their way in the same order; the request's own where none is. Nothing is asked for,
-     * and the answer holds until the session's next expect or acquire: results depend on what is in memory
-     * then, so only a mode that says so may ask (D15; HOBBIT, section 3.2: a high copy that is present is
-     * used even where a low one would do). */
-    uint32_t (*choose)(struct moec_experts *self, struct moec_expert_request request, uint32_t forms);
-
     /* Optional (NULL: none) of a source whose weights are in a backend's memory: whether those of a held
      * expert are in the process's all the same, to be computed with there. */
     bool (*is_here)(struct moec_experts *self, struct moec_expert_request request);
@@ -146,8 +138,9 @@ struct moec_experts_ops {
                   struct moec_expert_bytes *out);
 
     /* Optional (NULL = always): whether acquire would answer at once. The forward pass computes experts that
-     * are ready together and never waits for one while it could compute another. Of a source that gives
-     * parts: whether acquire needs no more room, as the expert is there or on its way. */
+     * are ready together and never waits for one while it could compute another. Results that depend on the
+     * answer are those of a mode that says so alone (D15; runtime/policy/precision.h, shared). Of a source
+     * that gives parts: whether acquire needs no more room, as the expert is there or on its way. */
     bool (*ready)(struct moec_experts *self, struct moec_expert_request request);
 
     /* Both where the source gives parts: an acquired expert has its up projection, and gate and down rows of

@@ -230,27 +230,6 @@ static void test_expert_forms__answers_are_for_a_form(void **state)
     moec_expert_cache_free(cache);
 }
 
-/* A choice among copies takes what is there: its own form first, then the lowest. */
-static void test_expert_forms__one_of_several_is_chosen(void **state)
-{
-    const struct fixture *f = *state;
-    struct moec_expert_cache *cache = make_cache(f, (uint64_t)8 << 20);
-    struct moec_experts *source = moec_expert_cache_experts(cache);
-    const uint32_t key = N_EXPERT + 4, whole = 1u << 0 | 1u << 3;
-    assert_int_equal(source->ops->choose(source, request_of(3, key), whole), 3); /* nothing is there */
-    use(f, cache, 0, key);
-    assert_int_equal(source->ops->choose(source, request_of(3, key), whole), 0);
-    assert_int_equal(source->ops->choose(source, request_of(3, key), 1u << 3), 3); /* it would not do */
-    assert_int_equal(source->ops->choose(source, request_of(3, key + 1), whole), 3);
-    use(f, cache, 3, key);
-    assert_int_equal(source->ops->choose(source, request_of(3, key), whole), 3);
-    assert_int_equal(source->ops->choose(source, request_of(1, key), whole), 0);
-    assert_int_equal(source->ops->choose(source, request_of(N_FORM, key), whole),
-                     N_FORM); /* acquire refuses */
-    assert_int_equal(moec_expert_cache_counters(cache).misses, 2);
-    moec_expert_cache_free(cache);
-}
-
 static void flip(const char *path, uint64_t offset)
 {
     uint8_t byte = 0;
@@ -332,7 +311,6 @@ int main(void)
         EACH(test_expert_forms__a_part_reads_its_bytes_alone),
         EACH(test_expert_forms__every_budget_gives_the_same_bytes),
         EACH(test_expert_forms__answers_are_for_a_form),
-        EACH(test_expert_forms__one_of_several_is_chosen),
         EACH(test_expert_forms__parts_are_checked),
         EACH(test_expert_forms__refuses),
     };
