@@ -39,7 +39,8 @@ static const struct cli_option options[] = {
      "route,precision where moec compile --copies made low copies; else route):\nroute\tcache-prior: experts "
      "in the cache are preferred\nrank\tmax-rank instead: "
      "those of the router's best that are in the cache\nprecision\thobbit: "
-     "missing experts of little weight are read in a low copy\nprefill\tunpopular: so are experts that few "
+     "missing experts of little weight are read in a low copy; and fate: those that no layer "
+     "foresaw\nprefill\tunpopular: so are experts that few "
      "of "
      "a prompt's tokens take\nsparsity\tneurons that do the least harm for each byte are left out; not with "
      "low copies",
@@ -60,6 +61,11 @@ static const struct cli_option options[] = {
     {"low-bits", 0, "B", NULL,
      "With precision or prefill: bitwidth of the low copy (default: the smallest; of a checkpoint 2).",
      CLI_RARE},
+    {"device-file", 0, "DEVICE.json", NULL,
+     "With precision: fate foresees no more experts than this device of moec device reads while it computes "
+     "a "
+     "layer (default: a quarter of a layer's).",
+     CLI_INPUT | CLI_RARE},
     {"keep-top", 0, "J", NULL, "With route or rank: each token takes its J best in any case (default 0).",
      CLI_RARE},
     {"cache-start", 0, "HOW", "empty|frequency",
@@ -92,6 +98,7 @@ struct tune_job {
     struct moec_tune_options tune;
     struct moec_source bundle, original;
     struct moec_sparsity *sparsity;   /* by the bundle's plan; NULL = it has none */
+    struct moec_device device;        /* of --device-file, owned */
     struct moec_work_memory work;     /* batches that a device has room for */
     struct cli_part_windows data;     /* of a bundle */
     struct moec_sparsity_table table; /* of a bundle that gets a plan */
@@ -182,6 +189,13 @@ static bool takes_low(const struct tune_job *job)
     return job->tune.with_precision || job->tune.with_prefill;
 }
 
+/* Whether some precision changes something: by weights, or by what is foreseen. */
+static bool has_precision(const struct moec_config *config)
+{
+    static const struct moec_precision fate = {.kind = MOEC_PRECISION_FATE, .width = 1};
+    return config->top_k > 1 || moec_precision_check(&fate, config, &(struct moec_error){0}) == MOEC_OK;
+}
+
 /* The bundle's copy that would be the low one. Without --with, a bundle that has none is searched without. */
 static enum moec_status read_low(struct tune_job *job, struct moec_error *err)
 {
@@ -193,7 +207,7 @@ static enum moec_status read_low(struct tune_job *job, struct moec_error *err)
     struct moec_error ignored = {0};
     const enum moec_status found =
         moec_low_copy_find(bundle, 0, shared->low_bits, &low, is_asked ? err : &ignored);
-    if (found != MOEC_OK || bundle->config.top_k == 1)
+    if (found != MOEC_OK || !has_precision(&bundle->config))
         job->tune.with_precision = false;
     if (found != MOEC_OK || !takes_low(job)) {
         job->tune.with_prefill = false;
@@ -212,10 +226,12 @@ static enum moec_status ask_low(struct tune_job *job, struct moec_error *err)
     struct moec_decision_settings *shared = &job->tune.shared;
     const char *slots = cli_text(job->args, "low-slots");
     bool is_allowed = false;
-    if (job->tune.with_precision && job->config->top_k == 1)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--with precision changes nothing where a token takes one expert, as in '%s'",
-                         job->args->positional[0]);
+    if (job->tune.with_precision && !has_precision(job->config))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--with precision changes nothing where a token takes one expert, which no layer foresees, "
+            "as in '%s'",
+            job->args->positional[0]);
     if (shared->low_bits == 0)
         shared->low_bits = 2;
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
@@ -322,10 +338,30 @@ static enum moec_status check_shared(const struct tune_job *job, struct moec_err
     else if (tune->with_route)
         (void)snprintf(settings.route, sizeof settings.route, "cache-prior:0.1");
     if (tune->with_precision)
-        (void)snprintf(settings.precision, sizeof settings.precision, "hobbit");
+        (void)snprintf(settings.precision, sizeof settings.precision, "%s",
+                       job->config->top_k > 1 ? "hobbit" : "fate:1");
     if (tune->with_prefill)
         (void)snprintf(settings.prefill, sizeof settings.prefill, "unpopular");
     return moec_route_from_settings(&settings, job->config, NULL, job->args->positional[0], &route, err);
+}
+
+/* What limits the experts that are foreseen. */
+static enum moec_status read_device_file(struct tune_job *job, struct moec_error *err)
+{
+    const char *path = cli_text(job->args, "device-file");
+    if (path == NULL)
+        return MOEC_OK;
+    if (!job->tune.with_precision)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--device-file does nothing without --with precision, or low copies for it");
+    MOEC_TRY(moec_device_load(path, &job->device, err));
+    job->tune.device = &job->device;
+    if (job->device.n_layer == job->config->n_layer)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "'%s' describes a model of %" PRIu32 " layers, but '%s' has %" PRIu32
+                     ": measure it with moec device",
+                     path, job->device.n_layer, job->args->positional[0], job->config->n_layer);
 }
 
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
@@ -343,6 +379,7 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
         MOEC_TRY(use_plan(job, err));
     if (takes_low(job))
         MOEC_TRY(job->is_checkpoint ? ask_low(job, err) : read_low(job, err));
+    MOEC_TRY(read_device_file(job, err));
     MOEC_TRY(check_shared(job, err));
     return read_prompt(job, err);
 }
@@ -580,6 +617,7 @@ static int run_tune(const struct cli_args *args)
     moec_source_close(&job.bundle);
     moec_checkpoint_close(job.checkpoint);
     moec_sparsity_free(job.sparsity);
+    moec_device_release(&job.device);
     cli_tune_drafts_release(&job.drafts, status == MOEC_OK);
     if (job.staging != NULL)
         (void)unlink(job.staging);

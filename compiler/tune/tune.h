@@ -19,6 +19,7 @@
 #include "compiler/certify/trial.h"
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/sparsity_plan.h"
+#include "formats/trace/device_description.h"
 
 #define MOEC_TUNE_MAX_CANDIDATES 256
 #define MOEC_TUNE_MAX_DRAFTS     8
@@ -27,9 +28,12 @@ struct moec_tune_options {
     struct moec_trial_options trial; /* without a sparsity where one is searched */
     bool with_route, with_rank;      /* cache-prior, or max-rank: not both */
     bool with_precision;             /* not with a sparsity, as with_prefill */
-    uint32_t block_tokens;           /* of prefills */
-    bool with_prefill;  /* the first n_prompt tokens of the trial's windows are then a prompt's */
-    bool with_sparsity; /* a plan by neuron */
+    /* No more experts are foreseen than it reads while it computes a layer; NULL = as many as the paper's
+     * percentile. Borrowed. */
+    const struct moec_device *device;
+    uint32_t block_tokens; /* of prefills */
+    bool with_prefill;     /* the first n_prompt tokens of the trial's windows are then a prompt's */
+    bool with_sparsity;    /* a plan by neuron */
     /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
      * keep-top of those with a route, the start of the cache. */
     struct moec_decision_settings shared;

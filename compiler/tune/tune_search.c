@@ -1,6 +1,7 @@
 /* Candidates of a bundle's decisions and sparsity, measured on the search part. */
 #include "compiler/certify/front.h"
 #include "compiler/tune/tune_internal.h"
+#include "runtime/experts/expert_cache.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +16,9 @@ static const uint32_t scores[] = {0, 900, 800, 600, 400};
 static const uint32_t ranks[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24};
 _Static_assert(sizeof ranks == sizeof priors, "one walk serves both");
 #define N_SCORE (sizeof scores / sizeof *scores)
+/* Widths of fate, each half of the one before: those of the most experts that a layer may have. */
+#define N_WIDTH 13
+_Static_assert(MOEC_MAX_EXPERTS >> N_WIDTH == 0, "the last one is 1");
 static const uint32_t prompt_shares[] = {32, 63, 125, 188, 250, 375, 500, 750, 1000};
 #define N_PROMPT_SHARE (sizeof prompt_shares / sizeof *prompt_shares)
 /* Of the bytes of gate and down that a plan leaves out. */
@@ -27,7 +31,7 @@ static const double plan_goals[] = {1, 0.75};
 /* Settings that shares are tried with: none, and some of the front. */
 #define N_BASE (1 + MOEC_MAX_SEQUENCE)
 /* Of a draft, and in all. */
-#define N_DECIDED ((N_PRIOR + 1) * N_SCORE + N_BASE * N_PROMPT_SHARE)
+#define N_DECIDED ((N_PRIOR + 1) * (N_SCORE + 1) + N_WIDTH + N_BASE * N_PROMPT_SHARE)
 _Static_assert(N_DECIDED <= MOEC_TUNE_MAX_CANDIDATES, "there is room for the candidates of one bundle");
 _Static_assert(MOEC_TUNE_MAX_CANDIDATES <= MOEC_FRONT_MAX, "and for their front");
 
@@ -49,9 +53,14 @@ const char *moec_tune_name(const struct moec_decision_settings *settings, uint32
     return text[0] != '\0' ? text : "none";
 }
 
-/* Of so much of `priors` or `ranks` and so many thousandths; 0 and 0: what counts misses and decides nothing.
- */
-static struct moec_decision_settings settings_of(const struct tune *tune, uint32_t strength, uint32_t score)
+/* A precision: one of these is not 0, or there is none. */
+struct low {
+    uint32_t score; /* T1 of hobbit, in thousandths */
+    uint32_t width; /* W of fate */
+};
+
+/* Of so much of `priors` or `ranks` and a precision; with neither: what counts misses and decides nothing. */
+static struct moec_decision_settings settings_of(const struct tune *tune, uint32_t strength, struct low low)
 {
     const struct moec_tune_options *options = tune->options;
     struct moec_decision_settings settings = options->shared;
@@ -62,8 +71,10 @@ static struct moec_decision_settings settings_of(const struct tune *tune, uint32
         (void)snprintf(settings.route, sizeof settings.route, "cache-prior:%g", strength * 1e-3);
     else
         settings.keep_top = 0;
-    if (score > 0)
-        (void)snprintf(settings.precision, sizeof settings.precision, "hobbit:%g:1", score * 1e-3);
+    if (low.score > 0)
+        (void)snprintf(settings.precision, sizeof settings.precision, "hobbit:%g:1", low.score * 1e-3);
+    else if (low.width > 0)
+        (void)snprintf(settings.precision, sizeof settings.precision, "fate:%" PRIu32, low.width);
     else
         settings.n_low_slots = settings.low_bits = 0;
     return settings;
@@ -152,21 +163,91 @@ static enum moec_status walk(struct tune *tune, uint32_t score, size_t n_later, 
                              struct moec_error *err)
 {
     size_t n_prior = 0, p = score == 0 ? 1 : 0;
+    const struct low low = {.score = score};
     const uint32_t *strengths = strengths_of(tune, &n_prior);
     *is_spent = false;
     for (; p < n_prior && !*is_spent; p++) {
         expect(tune, n_prior - p + 1 + n_later);
-        const struct moec_decision_settings settings = settings_of(tune, strengths[p], score);
+        const struct moec_decision_settings settings = settings_of(tune, strengths[p], low);
         MOEC_TRY(try_next(tune, &settings, 0, is_spent, err));
     }
     bool is_half_spent = false;
     if (*is_spent && p > 1 && strengths[p - 1] > strengths[p - 2] + 1) {
         const struct moec_decision_settings settings =
-            settings_of(tune, (strengths[p - 2] + strengths[p - 1]) / 2, score);
+            settings_of(tune, (strengths[p - 2] + strengths[p - 1]) / 2, low);
         MOEC_TRY(try_next(tune, &settings, 0, &is_half_spent, err));
     }
     /* What even no prior keeps within the target, no stronger score does. */
     *is_spent = *is_spent && p == 1;
+    return MOEC_OK;
+}
+
+/* Whether one of the draft's candidates from `first` on loses and reads no more, of those without a route or
+ * of all. */
+static bool is_beaten(const struct moec_tune_report *report, uint32_t first, uint32_t at, bool by_all)
+{
+    const struct moec_tune_candidate *candidate = &report->candidates[at];
+    for (uint32_t i = first; i < report->n_candidate; i++) {
+        const struct moec_tune_candidate *other = &report->candidates[i];
+        if (i != at && (by_all || other->settings.route[0] == '\0') &&
+            other->search.loss <= candidate->search.loss &&
+            moec_tune_bytes(other) <= moec_tune_bytes(candidate))
+            return true;
+    }
+    return false;
+}
+
+/* The widest that a layer foresees: the paper's, or what the device reads while it computes one. */
+static uint32_t widest(const struct tune *tune)
+{
+    static const struct moec_precision paper = {.kind = MOEC_PRECISION_FATE};
+    const struct moec_bundle *bundle = tune->trial.inputs->bundle->bundle;
+    const struct moec_config *config = &bundle->config;
+    const uint32_t n_encoder = moec_config_moe_encoder_count(config),
+                   n_layer = moec_config_moe_count(config) - n_encoder;
+    const uint32_t width = moec_precision_width(&paper, config);
+    if (moec_precision_check(&(struct moec_precision){.kind = MOEC_PRECISION_FATE, .width = width}, config,
+                             &(struct moec_error){0}) != MOEC_OK)
+        return 0;
+    if (tune->options->device == NULL || n_layer == 0)
+        return width;
+    const uint32_t ahead =
+        moec_device_records_ahead(tune->options->device, moec_record_sizes_of(bundle, 0).token_bytes /
+                                                             ((uint64_t)n_layer * config->top_k));
+    return ahead < width ? ahead : width;
+}
+
+/* Tries fate at the end of the candidates, which begin with `first`; whether others beat it there. */
+static enum moec_status try_fate(struct tune *tune, uint32_t strength, struct low low, uint32_t first,
+                                 bool *is_spent, bool *is_weak, struct moec_error *err)
+{
+    const struct moec_decision_settings settings = settings_of(tune, strength, low);
+    const uint32_t at = tune->report->n_candidate;
+    MOEC_TRY(try_next(tune, &settings, 0, is_spent, err));
+    *is_weak = *is_spent || is_beaten(tune->report, first, at, strength > 0);
+    return MOEC_OK;
+}
+
+/* Widths of fate alone, from the widest down to the first beyond the target; then routes with the narrowest
+ * that no score of hobbit beats, for as long as nothing beats both together. The draft's candidates begin
+ * with `first`. */
+static enum moec_status walk_widths(struct tune *tune, uint32_t first, struct moec_error *err)
+{
+    struct low best = {0};
+    bool is_spent = false, is_weak = false;
+    size_t n_prior = 0;
+    const uint32_t *strengths = strengths_of(tune, &n_prior);
+    for (struct low low = {.width = widest(tune)}; low.width > 0 && !is_spent; low.width /= 2) {
+        expect(tune, n_prior + 1);
+        MOEC_TRY(try_fate(tune, 0, low, first, &is_spent, &is_weak, err));
+        if (!is_weak)
+            best = low;
+    }
+    is_weak = best.width == 0;
+    for (size_t p = 1; p < n_prior && !is_weak; p++) {
+        expect(tune, n_prior - p);
+        MOEC_TRY(try_fate(tune, strengths[p], best, first, &is_spent, &is_weak, err));
+    }
     return MOEC_OK;
 }
 
@@ -227,7 +308,7 @@ struct plans {
 static enum moec_status try_plan(struct tune *tune, uint32_t share, struct plans *plans, bool *is_spent,
                                  struct moec_error *err)
 {
-    const struct moec_decision_settings alone = settings_of(tune, 0, 0);
+    const struct moec_decision_settings alone = settings_of(tune, 0, (struct low){0});
     MOEC_TRY(try_next(tune, &alone, share, is_spent, err));
     if (!*is_spent)
         plans->places[plans->n++] = tune->report->n_candidate - 1;
@@ -272,7 +353,7 @@ static enum moec_status walk_left_out(struct tune *tune, uint32_t first, struct 
     MOEC_TRY(walk_plans(tune, &plans, err));
     for (size_t p = 1; p < n_prior && first + p - 1 < end; p++) {
         const struct moec_tune_candidate *route = &report->candidates[first + p - 1];
-        const struct moec_decision_settings settings = settings_of(tune, strengths[p], 0);
+        const struct moec_decision_settings settings = settings_of(tune, strengths[p], (struct low){0});
         uint32_t before = 0;
         if (route->search.loss > target)
             break;
@@ -295,19 +376,23 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
     const struct moec_tune_options *options = tune->options;
     struct moec_tune_report *report = tune->report;
     struct moec_tune_candidate *plain = &report->plain[draft];
-    const size_t n_score = options->with_precision ? N_SCORE : 1;
+    /* A token's only expert is never low by its score. */
+    const bool has_scores = options->with_precision && tune->trial.inputs->bundle->config->top_k > 1;
+    const size_t n_score = has_scores ? N_SCORE : 1;
     const uint32_t first = report->n_candidate;
     size_t n_prior = 0;
     bool is_spent = false;
     MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
     (void)strengths_of(tune, &n_prior);
     expect(tune, (n_prior + 1) * n_score + 1);
-    *plain = (struct moec_tune_candidate){.draft = draft, .settings = settings_of(tune, 0, 0)};
+    *plain = (struct moec_tune_candidate){.draft = draft, .settings = settings_of(tune, 0, (struct low){0})};
     MOEC_TRY(try_candidate(tune, plain, err));
     if (plain->search.loss > options->trial.max_loss)
         return MOEC_OK;
     for (size_t s = 0; s < n_score && !is_spent; s++)
         MOEC_TRY(walk(tune, scores[s], (n_prior + 1) * (n_score - s - 1), &is_spent, err));
+    if (options->with_precision)
+        MOEC_TRY(walk_widths(tune, first, err));
     if (options->with_prefill)
         MOEC_TRY(walk_prompt_shares(tune, first, err));
     if (!options->with_sparsity)
@@ -327,11 +412,14 @@ enum moec_status moec_tune_check(const struct tune *tune, struct moec_error *err
 {
     const struct moec_tune_options *options = tune->options;
     struct moec_route route;
+    const bool is_one = tune->trial.inputs->bundle->config->top_k == 1;
     struct moec_decision_settings settings = settings_of(tune,
                                                          options->with_rank    ? ranks[1]
                                                          : options->with_route ? priors[1]
                                                                                : 0,
-                                                         options->with_precision ? scores[1] : 0);
+                                                         !options->with_precision ? (struct low){0}
+                                                         : is_one                 ? (struct low){.width = 1}
+                                                                  : (struct low){.score = scores[1]});
     if (options->with_sparsity)
         MOEC_TRY(moec_sparsity_check_config(tune->trial.inputs->bundle->config, err));
     if (options->with_prefill)

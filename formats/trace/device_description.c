@@ -8,6 +8,7 @@
 #include "formats/json/json_write.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -366,4 +367,41 @@ enum moec_status moec_device_expert_costs_of(const struct moec_device *device, c
                          subject, cpu_ns > 0 ? "copies of experts to the GPU" : "experts on the processor");
     *out = (struct moec_device_expert_costs){cpu_ns / cpu_bytes, copy_ns / gpu_bytes, gpu_ns / gpu_bytes};
     return MOEC_OK;
+}
+
+/* The time of one read by itself: of an imagined storage, or the measured one of the nearest size, by the way
+ * that the runtime takes. */
+static double read_ns(const struct moec_device_storage *storage, uint64_t record_bytes)
+{
+    const struct moec_device_read *best = NULL;
+    uint64_t best_distance = UINT64_MAX;
+    if (storage->is_emulated)
+        return (double)storage->latency_ns + (double)storage->request_ns +
+               1e9 * (double)record_bytes / (double)storage->bytes_per_second;
+    for (uint32_t i = 0; i < storage->n_reads; i++) {
+        const struct moec_device_read *read = &storage->reads[i];
+        const uint64_t distance = read->record_bytes > record_bytes ? read->record_bytes - record_bytes
+                                                                    : record_bytes - read->record_bytes;
+        if (read->is_direct != storage->is_direct_faster || distance > best_distance ||
+            (distance == best_distance && read->depth >= best->depth))
+            continue;
+        best = read;
+        best_distance = distance;
+    }
+    return best != NULL ? (double)best->latency_ns_median : INFINITY;
+}
+
+uint32_t moec_device_records_ahead(const struct moec_device *device, uint64_t record_bytes)
+{
+    double layer_ns = 0;
+    uint32_t n_moe = 0;
+    for (uint32_t i = 0; i < device->n_layer; i++) {
+        const struct moec_device_layer *layer = &device->layers[i];
+        if (!layer->is_moe)
+            continue;
+        layer_ns += (double)layer->attention_ns + (double)layer->router_ns + (double)layer->mlp_ns;
+        n_moe++;
+    }
+    const double ahead = n_moe > 0 ? layer_ns / n_moe / fmax(1, read_ns(&device->storage, record_bytes)) : 0;
+    return ahead < UINT32_MAX ? (uint32_t)ahead : UINT32_MAX;
 }

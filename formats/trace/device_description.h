@@ -112,6 +112,11 @@ MOEC_WARN_UNUSED enum moec_status moec_device_expert_costs_of(const struct moec_
                                                               struct moec_device_expert_costs *out,
                                                               struct moec_error *err);
 
+/* Records of so many bytes that are read, one after the other, in the time that a MoE layer of a decoded
+ * token takes on average with every record resident: n = T / t_expert of Fate (arXiv:2502.12224,
+ * section 4.3). 0 = not even one. */
+uint32_t moec_device_records_ahead(const struct moec_device *device, uint64_t record_bytes);
+
 /* Frees what the description owns; idempotent. */
 void moec_device_release(struct moec_device *device);
 

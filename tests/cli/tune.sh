@@ -174,6 +174,26 @@ refused 'low copies and sparsity' 2 "a plan with low copies" tune --max-loss 2% 
 try 0 "a bundle without copies" "$moec" compile "$sample" --policy uniform --bits 8 -q -o "$work/one.moec"
 refused '--copies' 2 "no low copy" \
     "$moec" tune "$work/one.moec" --data "$data" --reference "$sample" --max-loss 2% --with precision -q
+for n_read in 500MB/s,1us 1KB/s,1s; do
+    try 0 "a device that reads $n_read" "$moec" device --file "$work/m.moec" -o "$work/device-${n_read%/*}.json" --compute-time 0.02 \
+        --emulate-storage "$n_read"
+done
+try 0 "widths without a device" tune --max-loss 4% --with precision -q --json -o "$work/f.moec"
+cp "$work/stdout" "$work/free"
+says stdout '"precision": "fate:4"' "begin with a quarter of the experts"
+says stdout '"precision": "fate:1"' "and end with one"
+try 0 "widths of a fast one" tune --max-loss 4% --with precision -q --json -o "$work/f.moec" --device-file "$work/device-500MB.json"
+grep -o '"precision": "fate:[0-9]*"' "$work/stdout" | sort -u >"$work/capped"
+check "are no wider" "$(grep -c . "$work/capped") <= $(grep -o '"precision": "fate:[0-9]*"' "$work/free" | sort -u | grep -c .)"
+try 0 "widths of one that reads none in time" tune --max-loss 4% --with precision -q --json -o "$work/f.moec" \
+    --device-file "$work/device-1KB.json"
+if grep -q 'fate' "$work/stdout"; then fail "are none"; else pass "are none"; fi
+refused 'device-file does nothing without --with precision' 2 "a device of no width" \
+    tune --max-loss 2% --with route --device-file "$work/device-1KB.json" -q
+try 0 "a bundle of another model" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 -q -o "$work/other.moec"
+try 0 "its device" "$moec" device --file "$work/other.moec" -o "$work/other.json" --compute-time 0.02 --emulate-storage 1MB/s,1us
+refused 'describes a model of [0-9]+ layers' 2 "another model's device" tune --max-loss 2% --with precision \
+    --device-file "$work/other.json" -q
 refused 'has two routes' 2 "two routes" tune --max-loss 2% --with route,rank -q
 refused 'expected route, rank, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
 refused 'does not know which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q

@@ -219,6 +219,27 @@ static void test_device__says_what_a_byte_of_an_expert_takes(void **state)
     moec_device_release(&device);
 }
 
+/* In the time of its only layer with experts. */
+static void test_device__says_how_many_experts_are_read_ahead(void **state)
+{
+    (void)state;
+    struct moec_device device = sample(false);
+    device.layers[1].mlp_ns = 1000 - 43;
+    assert_int_equal(moec_device_records_ahead(&device, 4000), 12); /* cached, as the runtime reads */
+    device.storage.is_direct_faster = true;
+    assert_int_equal(moec_device_records_ahead(&device, 1000), 11);
+    device.storage.reads[0].latency_ns_median = 1001;
+    assert_int_equal(moec_device_records_ahead(&device, 4000), 0);
+    moec_device_release(&device);
+    device = sample(true);
+    device.layers[1].mlp_ns = 1000000 - 43;
+    /* 80 us and 20 us of 11000 bytes at 550 MB/s. */
+    assert_int_equal(moec_device_records_ahead(&device, 11000), 10);
+    device.layers[1].is_moe = false;
+    assert_int_equal(moec_device_records_ahead(&device, 11000), 0);
+    moec_device_release(&device);
+}
+
 static void test_device__a_gpu_that_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -293,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_device__comes_back_as_it_was_written),
         cmocka_unit_test(test_device__what_cannot_be_is_refused),
         cmocka_unit_test(test_device__says_what_a_byte_of_an_expert_takes),
+        cmocka_unit_test(test_device__says_how_many_experts_are_read_ahead),
         cmocka_unit_test(test_device__a_gpu_that_cannot_be_is_refused),
         cmocka_unit_test(test_device__unknown_members_are_left_alone),
         cmocka_unit_test(test_device__is_loaded_from_a_file),
