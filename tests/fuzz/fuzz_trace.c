@@ -44,6 +44,8 @@ static void check_answer(const struct moec_replay *replay, const struct moec_rep
         require((is_limited && weight == 0) || is_chosen(active, answer->n_active, experts[i]));
     }
     check_scored(replay, answer->next_gate, answer->n_next_gate);
+    for (size_t i = 0; i < MOEC_REPLAY_LATER; i++)
+        check_scored(replay, answer->later_gates[i], answer->n_later_gates[i]);
     check_scored(replay, answer->next_learned, answer->n_next_learned);
 }
 
