@@ -207,10 +207,12 @@ static void run_frames(struct place *place, uint32_t least_records)
             assert_true(use(place, source, random_u32(&random) % SAMPLE_MOE, random_u32(&random) % N_EXPERT,
                             neurons, i > 200 && i % 8 == 0, &n_wrong, &err));
             uint32_t n_there = 0;
+            assert_int_equal(pthread_mutex_lock(&cache->lock), 0);
             for (uint32_t key = 0; key < cache->n_key; key++)
                 n_there += cache->entries[key].state == MOEC_CACHE_READY;
-            most = n_there > most ? n_there : most;
             check_frames(cache);
+            assert_int_equal(pthread_mutex_unlock(&cache->lock), 0);
+            most = n_there > most ? n_there : most;
             if (i == 300)
                 moec_expert_cache_shrink(cache, options.least_bytes);
         }
