@@ -39,8 +39,8 @@ static const struct cli_option options[] = {
      "route,precision where moec compile --copies made low copies; else route):\nroute\tcache-prior: experts "
      "in the cache are preferred\nrank\tmax-rank instead: "
      "those of the router's best that are in the cache\nprecision\thobbit: "
-     "missing experts of little weight are read in a low copy; and fate: those that no layer "
-     "foresaw\nprefill\tunpopular: so are experts that few "
+     "those of little weight in a low copy; fate: unforeseen ones\nprefill\tunpopular: "
+     "so are experts that few "
      "of "
      "a prompt's tokens take\nsparsity\tneurons that do the least harm for each byte are left out; not with "
      "low copies",
@@ -356,12 +356,16 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
                          "--device-file does nothing without --with precision, or low copies for it");
     MOEC_TRY(moec_device_load(path, &job->device, err));
     job->tune.device = &job->device;
-    if (job->device.n_layer == job->config->n_layer)
+    bool is_same = job->device.n_layer == job->config->n_layer;
+    for (uint32_t layer = 0; is_same && layer < job->config->n_layer; layer++)
+        is_same = job->device.layers[layer].is_moe == moec_config_is_moe(job->config, layer);
+    if (is_same)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' describes a model of %" PRIu32 " layers, but '%s' has %" PRIu32
-                     ": measure it with moec device",
-                     path, job->device.n_layer, job->args->positional[0], job->config->n_layer);
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "'%s' describes a model whose layers with experts are not those of '%s': measure it with "
+        "moec device",
+        path, job->args->positional[0]);
 }
 
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)

@@ -190,10 +190,6 @@ try 0 "widths of one that reads none in time" tune --max-loss 4% --with precisio
 if grep -q 'fate' "$work/stdout"; then fail "are none"; else pass "are none"; fi
 refused 'device-file does nothing without --with precision' 2 "a device of no width" \
     tune --max-loss 2% --with route --device-file "$work/device-1KB.json" -q
-try 0 "a bundle of another model" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 -q -o "$work/other.moec"
-try 0 "its device" "$moec" device --file "$work/other.moec" -o "$work/other.json" --compute-time 0.02 --emulate-storage 1MB/s,1us
-refused 'describes a model of [0-9]+ layers' 2 "another model's device" tune --max-loss 2% --with precision \
-    --device-file "$work/other.json" -q
 refused 'has two routes' 2 "two routes" tune --max-loss 2% --with route,rank -q
 refused 'expected route, rank, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
 refused 'does not know which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
