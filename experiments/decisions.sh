@@ -9,9 +9,10 @@
 # The model is that of datasets/sample, or a Hugging Face folder with two texts: one to tune on, one to measure on.
 #
 # Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("routes starts ranges
-# pairs tunings decoding"), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of
-# a token), SHARES, KEEPS, PAIRS (bits:low bits), SCORES, ALWAYS, PRIORS_MIXED, SCORES_MIXED, TARGET (of the tunings) and
-# HALF_TARGET (of bits that leave room for decisions), TUNE_SAMPLES, TUNINGS, PREDICTORS, BENCH_SAMPLES, TOKENS.
+# pairs tunings decoding"), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the
+# experts of a token), SHARES, KEEPS, PAIRS (bits:low bits), SCORES, ALWAYS, WIDTHS (foreseen by Fate), PRIORS_MIXED,
+# SCORES_MIXED, TARGET (of the tunings) and HALF_TARGET (of bits that leave room for decisions), TUNE_SAMPLES, TUNINGS,
+# PREDICTORS, BENCH_SAMPLES, TOKENS.
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -104,11 +105,13 @@ ranges() {
     done
 }
 
-# HOBBIT's precisions, bundles of BITS with copies of LOW bits: against the bundle without decisions. The low slots are
+# HOBBIT's precisions and Fate's, bundles of BITS with copies of LOW bits: against the bundle without decisions. Fate
+# foresees a quarter of the experts (its 75th percentile), here also half and a quarter of that. The low slots are
 # half as many as the others, and at least those of a token; "equal" has as many slots as the same memory holds without
 # low copies. A token's only expert is never low.
 pairs() {
     [ "$top_k" -gt 1 ] || return 0
+    widths=${WIDTHS:-$((n_expert / 4)) $(((n_expert + 7) / 8)) $(((n_expert + 15) / 16))}
     for pair in ${PAIRS:-8:4 4:2}; do
         bits=${pair%:*} low=${pair#*:}
         group=pair-$bits-$low bundle=$here/pair-$bits-$low.moec
@@ -130,6 +133,10 @@ pairs() {
             done
             measure "$group/hobbit-0.6-0.9-$slots" "$bundle" "$bundle" --precision hobbit:0.6:0.9 --slots "$slots" \
                 --low-slots "$low_slots"
+            for width in $widths; do
+                measure "$group/fate-$width-$slots" "$bundle" "$bundle" --precision "fate:$width" --slots "$slots" \
+                    --low-slots "$low_slots"
+            done
             for prior in ${PRIORS_MIXED:-0.1 0.2}; do
                 measure "$group/prior-$prior-$slots" "$bundle" "$bundle" --route "cache-prior:$prior" --slots "$slots"
                 for score in ${SCORES_MIXED:-0.8 0.6}; do

@@ -130,9 +130,9 @@ enum moec_status decisions_chart_sizes(const struct decisions_sample *sample, st
 
 /* ---- bytes ---- */
 
-enum kind { STILL, ROUTED, REPLACED, SKIPPED, BOTH, N_KIND };
-static const char *const kinds[N_KIND] = {"", "cache-prior", "hobbit, T2 = 1", "hobbit, T2 = T1",
-                                          "cache-prior with hobbit"};
+enum kind { STILL, ROUTED, REPLACED, SKIPPED, FORESEEN, BOTH, N_KIND };
+static const char *const kinds[N_KIND] = {
+    "", "cache-prior", "hobbit, T2 = 1", "hobbit, T2 = T1", "fate", "cache-prior with hobbit"};
 
 static enum kind kind_of(const struct decisions_point *point)
 {
@@ -140,6 +140,8 @@ static enum kind kind_of(const struct decisions_point *point)
         return point->method == DECISIONS_TOP_K ? STILL : ROUTED;
     if (point->method != DECISIONS_TOP_K)
         return BOTH;
+    if (point->precision == DECISIONS_FATE)
+        return FORESEEN;
     return point->second_score == 1 ? REPLACED : point->second_score == point->first_score ? SKIPPED : STILL;
 }
 
@@ -158,7 +160,7 @@ enum moec_status decisions_chart_bytes(const struct decisions_sample *sample,
     moec_figure_name(chart, "%s_bytes_%u_%u_%u", sample->name, pair->bits, pair->low_bits, n_slots);
     moec_figure_title(chart, "Loss by bytes: INT%u with low copies of INT%u, %u of %u experts cached",
                       pair->bits, pair->low_bits, n_slots, sample->n_expert);
-    (void)snprintf(chart->source, sizeof chart->source, "HOBBIT, section 3.2");
+    (void)snprintf(chart->source, sizeof chart->source, "HOBBIT, section 3.2; Fate, its low-end machine");
     set_axis(&chart->x, "kib_per_token", "KiB of experts read a token");
     set_axis(&chart->y, "loss_percent", "loss of perplexity against the same bundle, %");
     chart->y.has_zero = true;

@@ -631,6 +631,25 @@ static void find_scores(const struct decisions_sample *sample, const struct deci
     experiment_claim_decide(loss, hobbit->loss <= 0.01);
 }
 
+static void find_widths(const struct decisions_sample *sample, const struct decisions_pair *pair,
+                        struct experiment_claims *claims)
+{
+    char text[256], name[64];
+    struct experiment_claim *loss = experiment_claim_add(
+        claims, "Fate, Table 3",
+        of_pair(pair,
+                "low copies at mispredictions, over 3 % of accuracy on the slower machine; here perplexity",
+                text));
+    (void)snprintf(name, sizeof name, "fate-%u-%u", sample->n_expert / 4, HALF(sample));
+    const struct decisions_point *fate = decisions_find(&pair->group, name);
+    if (fate == NULL)
+        return;
+    experiment_claim_say(
+        loss, "a quarter foreseen, half of the experts cached: %.2f (%.2f to %.2f) %%, %.1f %% low",
+        percent(fate->loss), percent(fate->low), percent(fate->high), percent(low_share(fate)));
+    loss->verdict = EXPERIMENT_SHOWN;
+}
+
 void decisions_findings(const struct decisions_sample *sample, struct experiment_claims *claims)
 {
     claims->n = 0;
@@ -651,5 +670,6 @@ void decisions_findings(const struct decisions_sample *sample, struct experiment
         find_skipped(pair, claims);
         find_gap(pair, claims);
         find_scores(sample, pair, claims);
+        find_widths(sample, pair, claims);
     }
 }

@@ -32,6 +32,10 @@ static void read_precision(const char *precision, struct decisions_point *point)
     point->first_score = point->second_score = NAN;
     if (precision[0] == '\0')
         return;
+    if (strncmp(precision, "fate", 4) == 0) {
+        point->precision = DECISIONS_FATE;
+        return;
+    }
     point->precision = strncmp(precision, "always", 6) == 0 ? DECISIONS_ALWAYS : DECISIONS_HOBBIT;
     const char *scores = strchr(precision, ':');
     if (scores == NULL)

@@ -24,7 +24,8 @@ extern const char *const decisions_methods[DECISIONS_N_METHOD]; /* as --route ca
 enum decisions_precision {
     DECISIONS_ONE_PRECISION,
     DECISIONS_HOBBIT, /* at a miss */
-    DECISIONS_ALWAYS
+    DECISIONS_ALWAYS,
+    DECISIONS_FATE /* at a misprediction */
 };
 
 #define DECISIONS_SETTING 112

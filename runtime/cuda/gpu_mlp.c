@@ -1,6 +1,6 @@
 /* MLPs and MoE layers on a GPU: dense MLPs, routers' logits, routed and shared experts, and their sum. */
 #include "runtime/cuda/gpu_pass.h"
-#include "runtime/forward/mlp.h"
+#include "runtime/forward/activation.h"
 #include "runtime/forward/sequences.h"
 #include "runtime/forward/sparsity.h"
 

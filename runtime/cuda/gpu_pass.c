@@ -1,7 +1,7 @@
 #include "runtime/cuda/gpu_pass.h"
 
 #include "runtime/cuda/kernels/cuda_matrix.h"
-#include "runtime/forward/mlp.h"
+#include "runtime/forward/activation.h"
 #include "runtime/forward/sparsity.h"
 
 struct moec_cuda_matrix moec_gpu_matrix(const struct moec_matrix *matrix)

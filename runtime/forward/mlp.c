@@ -1,11 +1,11 @@
 #include "runtime/forward/mlp.h"
 
 #include "formats/base/half.h"
+#include "runtime/forward/activation.h"
 #include "runtime/forward/rounded.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/forward/steps.h"
 
-#include <math.h>
 #include <string.h>
 
 struct mlp_run {
@@ -52,110 +52,6 @@ static float *output_row(const struct moec_mlp_job *job, uint32_t i, size_t stri
     return job->out + (pair_of(job, i) - job->first_pair) * stride;
 }
 
-static void zero_small(float *values, size_t n, float threshold)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (fabsf(values[i]) < threshold)
-            values[i] = 0;
-    }
-}
-
-static float scale_of(const struct moec_mlp_filter *filter, uint32_t neuron)
-{
-    return filter->scales == NULL ? 1 : moec_bf16_to_f32(filter->scales[neuron]);
-}
-
-/* The neurons whose products stand in a chunk's rows: `n_row` from `first` on in each. */
-struct neurons {
-    uint32_t first, n_row;
-};
-
-/* Whether a filter at the gate leaves out the activation that stands at `at` of the rows. */
-static bool leaves_gate(const struct moec_mlp_filter *filter, struct neurons neurons, size_t at, float value)
-{
-    const uint32_t neuron = neurons.first + (uint32_t)(at % neurons.n_row);
-    return fabsf(value) * scale_of(filter, neuron) < filter->threshold;
-}
-
-float moec_mlp_limit(const struct moec_mlp_filter *filter, float weight)
-{
-    return filter->scales == NULL ? filter->threshold : filter->threshold / fabsf(weight);
-}
-
-/* Whether the filter leaves a neuron of this up product to a token of this limit. */
-static bool stays(const struct moec_mlp_filter *filter, uint32_t neuron, float up, float limit)
-{
-    return !(fabsf(up) * scale_of(filter, neuron) < limit);
-}
-
-/* Up products of neurons first .. first + n - 1 of a token that do not stay become 0; returns how many stay.
- */
-static uint32_t zero_left_out(const struct moec_mlp_filter *filter, uint32_t first, float limit, uint32_t n,
-                              float *up)
-{
-    uint32_t n_left = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const bool is_left = stays(filter, first + i, up[i], limit);
-        up[i] = is_left ? up[i] : 0;
-        n_left += is_left;
-    }
-    return n_left;
-}
-
-static void multiply(const float *up, size_t n, float *gate)
-{
-    for (size_t i = 0; i < n; i++)
-        gate[i] *= up[i];
-}
-
-/* values = activation(values); `scratch` is as long. */
-static void activate_alone(const struct moec_kernels *kernels, uint8_t activation, float *values,
-                           float *scratch, size_t n)
-{
-    if (activation == MOEC_ACTIVATION_RELU || activation == MOEC_ACTIVATION_RELU_SQUARED) {
-        for (size_t i = 0; i < n; i++)
-            values[i] = values[i] < 0 ? 0 : values[i];
-        if (activation == MOEC_ACTIVATION_RELU_SQUARED)
-            multiply(values, n, values);
-        return;
-    }
-    /* Both are v / (1 + exp(-z)): SiLU with z = v, GELU by tanh with z = 2 sqrt(2 / pi) (v + 0.044715 v^3).
-     */
-    const bool is_silu = activation == MOEC_ACTIVATION_SILU;
-    for (size_t i = 0; i < n; i++) {
-        const float v = values[i];
-        scratch[i] = is_silu ? -v : -1.59576912160573f * (0.044715f * v * v * v + v);
-    }
-    (void)kernels->exp_sum(scratch, 0, n, scratch);
-    for (size_t i = 0; i < n; i++)
-        values[i] = values[i] / (1.0f + scratch[i]);
-}
-
-/* gate = (up + 1) * gate * sigmoid(1.702 gate), both clamped before. */
-static void activate_clamped(const struct moec_kernels *kernels, const struct moec_mlp_scratch *scratch,
-                             size_t n)
-{
-    const float limit = 7.0f, gain = 1.702f;
-    float *gate = scratch->gate;
-    for (size_t i = 0; i < n; i++) {
-        gate[i] = gate[i] > limit ? limit : gate[i];
-        scratch->exponents[i] = -(gain * gate[i]);
-    }
-    (void)kernels->exp_sum(scratch->exponents, 0, n, scratch->exponents);
-    for (size_t i = 0; i < n; i++) {
-        const float up = scratch->up[i] > limit ? limit : scratch->up[i] < -limit ? -limit : scratch->up[i];
-        gate[i] = (up + 1.0f) * (gate[i] / (1.0f + scratch->exponents[i]));
-    }
-}
-
-#define SILU_LIMIT 10.0f /* of MOEC_ACTIVATION_CLAMPED_SILU */
-
-static void clamp(float *values, size_t n, float low, float high)
-{
-    for (size_t i = 0; i < n; i++)
-        values[i] = values[i] > high ? high : values[i] < low ? low : values[i];
-}
-
 /* values[i] += bias[first + i]; `first` is a multiple of MOEC_SUM_CHUNK. */
 static void add_bias(const struct moec_kernels *kernels, const struct moec_matrix *bias, size_t first,
                      size_t n, float *values)
@@ -166,122 +62,6 @@ static void add_bias(const struct moec_kernels *kernels, const struct moec_matri
         moec_codec_decode_span(bias->codec, bias->data, bias->columns, first + done, count, piece);
         kernels->add(piece, count, values + done);
     }
-}
-
-/* The same for rows of a chunk's n neurons. */
-static void add_chunk_bias(const struct moec_kernels *kernels, const struct moec_matrix *bias, size_t first,
-                           uint32_t n_tok, uint32_t n, float *values)
-{
-    float piece[MOEC_SUM_CHUNK];
-    if (bias->rows == 0)
-        return;
-    moec_codec_decode_span(bias->codec, bias->data, bias->columns, first, n, piece);
-    for (uint32_t t = 0; t < n_tok; t++)
-        kernels->add(piece, n, values + (size_t)t * n);
-}
-
-/* gate = what the down projection reads of n neurons, from both products, of which those of up have been
- * filtered. Zero in either factor makes the product zero, except where the activation is clamped. `neurons`
- * are looked at by filters at the gate. */
-static void activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                           const struct moec_mlp_scratch *scratch, struct neurons neurons, size_t n)
-{
-    const struct moec_mlp_filter *filter = &mlp->filter;
-    const bool is_at_gate = filter->is_on && filter->at == MOEC_PROJECTION_GATE;
-    float *gate = scratch->gate, *up = scratch->up;
-    const bool is_clamped = mlp->activation == MOEC_ACTIVATION_CLAMPED_SILU;
-    if (is_clamped) {
-        clamp(gate, n, -INFINITY, SILU_LIMIT);
-        clamp(up, n, -SILU_LIMIT, SILU_LIMIT);
-    }
-    if (is_clamped || mlp->activation == MOEC_ACTIVATION_SILU) {
-        for (size_t i = 0; is_at_gate && i < n; i++)
-            up[i] = leaves_gate(filter, neurons, i, moec_silu_f32(gate[i])) ? 0 : up[i];
-        kernels->silu_mul(gate, up, n, gate);
-    } else if (mlp->activation == MOEC_ACTIVATION_CLAMPED_GLU) {
-        activate_clamped(kernels, scratch, n);
-    } else {
-        activate_alone(kernels, mlp->activation, gate, scratch->exponents, n);
-        for (size_t i = 0; is_at_gate && i < n; i++)
-            gate[i] = leaves_gate(filter, neurons, i, gate[i]) ? 0 : gate[i];
-        multiply(up, n, gate);
-    }
-    if (filter->is_on && filter->at == MOEC_PROJECTION_DOWN)
-        zero_small(gate, n, filter->threshold);
-}
-
-void moec_mlp_factors(const struct moec_kernels *kernels, uint8_t activation, size_t n, float *gate,
-                      const float *up, float *down)
-{
-    const bool is_clamped = activation == MOEC_ACTIVATION_CLAMPED_SILU;
-    if (is_clamped)
-        clamp(gate, n, -INFINITY, SILU_LIMIT);
-    if (is_clamped || activation == MOEC_ACTIVATION_SILU) {
-        for (size_t i = 0; i < n; i++)
-            gate[i] = moec_silu_f32(gate[i]);
-    } else {
-        activate_alone(kernels, activation, gate, down, n);
-    }
-    memcpy(down, up, n * sizeof *down);
-    if (is_clamped)
-        clamp(down, n, -SILU_LIMIT, SILU_LIMIT);
-    multiply(gate, n, down);
-}
-
-/* The same from the up product alone, which stands in `gate`. */
-static void activate_plain(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                           const struct moec_mlp_scratch *scratch, size_t n)
-{
-    const struct moec_mlp_filter *filter = &mlp->filter;
-    activate_alone(kernels, mlp->activation, scratch->gate, scratch->exponents, n);
-    if (filter->is_on && filter->at == MOEC_PROJECTION_DOWN)
-        zero_small(scratch->gate, n, filter->threshold);
-}
-
-/* From the products of n neurons from `neuron` on, for n_tok rows of these limits, to what the down
- * projection reads. Returns how many of the products of up a filter of them leaves; all, where there is none.
- */
-static uint32_t activate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                         const struct moec_mlp_scratch *scratch, uint32_t neuron, const float *limits,
-                         uint32_t n_tok, uint32_t n)
-{
-    const struct moec_matrix *biases = mlp->biases;
-    const bool has_gate = moec_mlp_has_gate(mlp);
-    float *up = has_gate ? scratch->up : scratch->gate;
-    uint32_t n_left = n_tok * n;
-    if (has_gate)
-        add_chunk_bias(kernels, &biases[MOEC_PROJECTION_GATE], neuron, n_tok, n, scratch->gate);
-    add_chunk_bias(kernels, &biases[MOEC_PROJECTION_UP], neuron, n_tok, n, up);
-    if (mlp->filter.is_on && mlp->filter.at == MOEC_PROJECTION_UP) {
-        n_left = 0;
-        for (uint32_t t = 0; t < n_tok; t++)
-            n_left += zero_left_out(&mlp->filter, neuron, limits[t], n, up + (size_t)t * n);
-    }
-    if (has_gate)
-        activate_gated(kernels, mlp, scratch, (struct neurons){neuron, n}, (size_t)n_tok * n);
-    else
-        activate_plain(kernels, mlp, scratch, (size_t)n_tok * n);
-    return n_left;
-}
-
-bool moec_mlp_leaves_out(const struct moec_mlp *mlp)
-{
-    return mlp->filter.is_on && mlp->filter.at == MOEC_PROJECTION_UP && moec_mlp_has_gate(mlp) &&
-           mlp->activation != MOEC_ACTIVATION_CLAMPED_GLU && mlp->biases[MOEC_PROJECTION_UP].rows == 0;
-}
-
-/* Those of n neurons that the filter leaves: their up products move together in scratch->up. */
-static uint32_t find_active(const struct moec_mlp_filter *filter, uint32_t neuron, float limit, uint32_t n,
-                            float *up, uint8_t *active)
-{
-    uint32_t n_active = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const float value = up[i];
-        active[n_active] = (uint8_t)i;
-        up[n_active] = value;
-        n_active += stays(filter, neuron + i, value, limit);
-    }
-    return n_active;
 }
 
 static bool serves(const struct moec_mlp_kernels *kernels, const struct moec_matrix *matrix)
@@ -385,10 +165,10 @@ static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struc
     uint8_t active[MOEC_SUM_CHUNK];
     const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     take_up(kernels, mlp, neuron, n, x, rounded, up, scratch->up);
-    const uint32_t n_active = find_active(&mlp->filter, neuron, limit, n, scratch->up, active);
+    const uint32_t n_active = moec_mlp_find_active(&mlp->filter, neuron, limit, n, scratch->up, active);
     const struct pair_rows rows = pair_rows(mlp, neuron, active, n_active, scratch->weights);
     dot_one(kernels, &rows.gate, rows.first, rows.some, n_active, x, rounded, scratch->gate);
-    activate_gated(kernels->all, mlp, scratch, (struct neurons){neuron, n_active}, n_active);
+    moec_mlp_activate_gated(kernels->all, mlp, scratch, (struct moec_neurons){neuron, n_active}, n_active);
     sum_one(kernels, &rows.down, rows.first, rows.some, n_active, scratch->gate, y);
     return n_active;
 }
@@ -405,7 +185,7 @@ uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moe
     if (has_gate)
         dot_one(kernels, &rows.gate, rows.first, NULL, n, x, rounded, scratch->gate);
     take_up(kernels, mlp, neuron, n, x, rounded, up, has_gate ? scratch->up : scratch->gate);
-    (void)activate(kernels->all, mlp, scratch, neuron, &limit, 1, n);
+    (void)moec_mlp_activate(kernels->all, mlp, scratch, neuron, &limit, 1, n);
     sum_one(kernels, &rows.down, rows.first, NULL, n, scratch->gate, y);
     return n;
 }
@@ -468,7 +248,8 @@ static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *
     if (has_gate)
         dot_tile(run, mlp, &mlp->gate, neuron, n, tile, scratch, scratch->gate);
     dot_tile(run, mlp, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
-    const uint32_t n_left = activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
+    const uint32_t n_left =
+        moec_mlp_activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
     sum_tile(run, mlp, neuron, n, n_tok, scratch, y);
     return moec_mlp_leaves_out(mlp) ? n_left : (uint64_t)n_tok * n;
 }
@@ -824,7 +605,8 @@ static void mark_item(void *context, size_t item, int thread)
         for (uint32_t t = 0; t < n_tok; t++) {
             const float limit = limit_of(job, first + t);
             for (uint32_t i = 0; i < n; i++)
-                word |= (uint64_t)stays(&job->mlp.filter, neuron + i, scratch->up[t * n + i], limit) << i;
+                word |= (uint64_t)moec_mlp_stays(&job->mlp.filter, neuron + i, scratch->up[t * n + i], limit)
+                        << i;
         }
     }
     mark->neurons[item] = word;
@@ -879,7 +661,7 @@ static void activation_item(void *context, size_t item, int thread)
         kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
         kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns,
                      has_gate ? scratch->up : scratch->gate, n);
-        (void)activate(kernels, mlp, scratch, neuron, limits, n_tok, n);
+        (void)moec_mlp_activate(kernels, mlp, scratch, neuron, limits, n_tok, n);
         for (uint32_t i = 0; i < n_tok; i++)
             memcpy(run->out + (first + i) * run->out_stride + neuron, scratch->gate + (size_t)i * n,
                    n * sizeof(float));

@@ -33,24 +33,11 @@ static inline bool moec_mlp_mark_keeps(const struct moec_mlp_job *job)
 void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                           const float *input, float *out, size_t out_stride);
 
-/* What filters compare (struct moec_mlp_filter) of n neurons of a gated MLP other than the clamped GLU:
- * `gate`, gate . x on entry, becomes its activation, and `down` what the down projection reads. */
-void moec_mlp_factors(const struct moec_kernels *kernels, uint8_t activation, size_t n, float *gate,
-                      const float *up, float *down);
-
 /* What products are made with: int8 NULL is the canonical arithmetic. */
 struct moec_mlp_kernels {
     const struct moec_kernels *all;
     const struct moec_int8_kernels *int8;
 };
-
-/* What a neuron's |up . x|, times its scale, must reach to stay for a token whose output counts `weight`
- * times: the filter's threshold, with scales divided by the weight. */
-float moec_mlp_limit(const struct moec_mlp_filter *filter, float weight);
-
-/* Whether neurons with small up products can be left out before their gate and down rows are read; else all
- * count as active. */
-bool moec_mlp_leaves_out(const struct moec_mlp *mlp);
 
 /* One chunk of at most MOEC_SUM_CHUNK neurons, from `neuron` on, for one token x, from encoded weights: y is
  * the chunk's sum. `rounded` is x in spans where int8 serves gate or up. With a filter of the up product of a

@@ -1,5 +1,6 @@
 #include "runtime/forward/moe.h"
 
+#include "runtime/forward/activation.h"
 #include "runtime/forward/backend.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/linear.h"

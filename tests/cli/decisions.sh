@@ -13,7 +13,7 @@ cell() {
 
 folder=$work/experiment
 report=$build/tools/decisions_report
-export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIRS=4:2 SCORES=0.6 ALWAYS='0.95 0.6' \
+export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIRS=4:2 SCORES=0.6 ALWAYS='0.95 0.6' WIDTHS=4 \
     PRIORS_MIXED=0.1 SCORES_MIXED=0.6 TUNE_SAMPLES=32 TUNINGS=1 TARGET=30% \
     HALF_TARGET=20% PREDICTORS=none BENCH_SAMPLES=1 TOKENS=4
 
@@ -35,6 +35,7 @@ check "experts stay longer with it" \
     "$(cell "$folder/sample_stays.tsv" '8 / 16.cache-prior:0.5' 4) > $(cell "$folder/sample_stays.tsv" '8 / 16.original' 4)"
 pair=$folder/sample_pair_4_2.tsv
 check "a precision reads less" "$(cell "$pair" '^hobbit:0.6:1.8.' 7) < $(cell "$pair" '^none.8.' 7)"
+check "low copies at mispredictions read less too" "$(cell "$pair" '^fate:4.8.' 7) < $(cell "$pair" '^none.8.' 7)"
 check "a cache filled at first misses less" \
     "$(cell "$folder/sample_starts.tsv" "own.by frequency" 3) < $(cell "$folder/sample_starts.tsv" "own.empty" 3)"
 check "a prior takes three ranges" "$(awk -F'\t' 'NR > 1 && $2 > 0' "$folder/sample_ranges.tsv" | wc -l) == 6"
