@@ -31,10 +31,10 @@ static int name_width(const struct moec_bench *bench)
 static void print_rows(const struct moec_bench *bench)
 {
     const int width = name_width(bench);
-    cli_print(stdout, "%-*s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "row", "TTFT", "TPOT", "p95",
-              "floor", "hits", "late", "read", "stall", "peak");
-    cli_print(stdout, "%-*s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "", "ms", "ms", "ms", "ms", "%",
-              "%", "KB/token", "ms/token", "MiB");
+    cli_print(stdout, "%-*s %9s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "row", "TTFT", "floor", "TPOT",
+              "p95", "floor", "hits", "late", "read", "stall", "peak");
+    cli_print(stdout, "%-*s %9s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "", "ms", "ms", "ms", "ms",
+              "ms", "%", "%", "KB/token", "ms/token", "MiB");
     for (uint32_t r = 0; r < bench->n_row; r++) {
         const struct moec_bench_row *row = &bench->rows[r];
         const struct moec_bench_figures *f = &row->figures;
@@ -44,6 +44,7 @@ static void print_rows(const struct moec_bench *bench)
         }
         cli_print(stdout, "%-*s", width, row->name);
         print_number(9, 2, f->ttft_ms);
+        print_number(9, 2, f->prompt_floor_ms);
         print_number(9, 3, f->tpot_ms_median);
         print_number(9, 3, f->tpot_ms_p95);
         print_number(9, 3, f->floor_ms);

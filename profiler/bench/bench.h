@@ -16,7 +16,8 @@
  *     TTFT   time of the prompt's step; one number a sample
  *     TPOT   time of each later step with the choice of a token; all tokens of all samples together
  *     floor  max(compute, bytes/bandwidth): the median TPOT of the same precisions with everything resident,
- *            measured in the same run, and the bytes read for a token at the bandwidth of the device
+ *            measured in the same run, and the bytes read for a token at the bandwidth of the device; of a
+ *            prompt likewise, from the median TTFT and the bytes read for a prompt
  *
  * Thread rule: moec_bench_run from a process without other threads (it forks). */
 #ifndef MOEC_PROFILER_BENCH_H
@@ -92,6 +93,8 @@ struct moec_bench_figures {
     double compute_ms;                     /* of a token of the same precisions, all resident */
     double transfer_ms;                    /* bytes_per_token at the device's bandwidth */
     double floor_ms;
+    double prompt_bytes; /* read for a prompt, preloads included, mean */
+    double prompt_compute_ms, prompt_transfer_ms, prompt_floor_ms; /* as above, of a prompt */
     double joules_per_token;
     uint64_t useful_preloads, wasted_preloads;
 };

@@ -76,6 +76,10 @@ static void put_figures(struct moec_json_out *node, const struct moec_bench *ben
     moec_json_out_double(node, "compute_ms", f->compute_ms);
     moec_json_out_double(node, "transfer_ms", f->transfer_ms);
     moec_json_out_double(node, "floor_ms", f->floor_ms);
+    moec_json_out_double(node, "prompt_bytes", f->prompt_bytes);
+    moec_json_out_double(node, "prompt_compute_ms", f->prompt_compute_ms);
+    moec_json_out_double(node, "prompt_transfer_ms", f->prompt_transfer_ms);
+    moec_json_out_double(node, "prompt_floor_ms", f->prompt_floor_ms);
     moec_json_out_double(node, "joules_per_token", f->joules_per_token);
     if (without != row) {
         moec_json_out_double(node, "tpot_of_no_preloads", 1 / moec_bench_speedup(row, without));

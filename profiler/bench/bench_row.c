@@ -25,6 +25,10 @@ static const struct moec_bench_figures no_figures = {
     .compute_ms = NAN,
     .transfer_ms = NAN,
     .floor_ms = NAN,
+    .prompt_bytes = NAN,
+    .prompt_compute_ms = NAN,
+    .prompt_transfer_ms = NAN,
+    .prompt_floor_ms = NAN,
     .joules_per_token = NAN,
 };
 
@@ -96,6 +100,7 @@ static void summarise_counters(const struct moec_bench *bench, struct moec_bench
     figures->late_rate = n_asked > 0 ? (double)c.late / n_asked : NAN;
     figures->miss_rate = n_asked > 0 ? (double)c.misses / n_asked : NAN;
     figures->bytes_per_token = (double)c.read_bytes / n_token;
+    figures->prompt_bytes = (double)moec_bench_count(bench, row, false).read_bytes / bench->tokens.n_sample;
     figures->stall_ms = (double)c.stall_ns * 1e-6 / n_token;
     figures->joules_per_token = joules / n_token;
     figures->useful_preloads = c.useful_preloads;
@@ -131,19 +136,28 @@ static const struct moec_bench_row *find_resident(const struct moec_bench *bench
     return NULL;
 }
 
+/* fmax would take a number over NaN, and a floor of which one side is unknown is none. */
+static double larger_of(double compute_ms, double transfer_ms)
+{
+    return isnan(compute_ms) || isnan(transfer_ms) ? (double)NAN : fmax(compute_ms, transfer_ms);
+}
+
 static void set_floor(const struct moec_bench *bench, struct moec_bench_row *row)
 {
     struct moec_bench_figures *figures = &row->figures;
     const struct moec_bench_row *resident = find_resident(bench, row->copy);
-    if (resident != NULL)
+    if (resident != NULL) {
         figures->compute_ms = resident->figures.tpot_ms_median;
-    figures->transfer_ms = 0;
-    if (row->storage < bench->options.n_storage)
-        figures->transfer_ms = 1000 * figures->bytes_per_token / bench->bandwidth[row->storage][row->copy];
-    /* fmax would take a number over NaN, and a floor of which one side is unknown is none. */
-    figures->floor_ms = isnan(figures->compute_ms) || isnan(figures->transfer_ms)
-                            ? NAN
-                            : fmax(figures->compute_ms, figures->transfer_ms);
+        figures->prompt_compute_ms = resident->figures.ttft_ms;
+    }
+    figures->transfer_ms = figures->prompt_transfer_ms = 0;
+    if (row->storage < bench->options.n_storage) {
+        const double bandwidth = bench->bandwidth[row->storage][row->copy];
+        figures->transfer_ms = 1000 * figures->bytes_per_token / bandwidth;
+        figures->prompt_transfer_ms = 1000 * figures->prompt_bytes / bandwidth;
+    }
+    figures->floor_ms = larger_of(figures->compute_ms, figures->transfer_ms);
+    figures->prompt_floor_ms = larger_of(figures->prompt_compute_ms, figures->prompt_transfer_ms);
 }
 
 enum moec_status moec_bench_summarise(struct moec_bench *bench, struct moec_error *err)

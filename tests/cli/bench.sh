@@ -14,7 +14,7 @@ field() {
     sed '/^  "ratios"/q' "$work/stdout" | sed -n "s/^      \"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p"
 }
 
-# holds PROGRAM NAME: awk over "mode memory_bytes ttft tpot p95 hit_rate bytes floor" lines of the rows.
+# holds PROGRAM NAME: awk over "mode memory_bytes ttft tpot p95 hit_rate bytes floor prompt_floor" lines of the rows.
 holds() {
     if awk "$1" "$work/rows"; then pass "$2"; else fail "$2"; fi
 }
@@ -25,17 +25,18 @@ try 0 "a bundle without" "$moec" compile "$model" --policy uniform --bits 3 -o "
 short="--samples 2 --prompt-tokens 16 --tokens 8 --quiet"
 # shellcheck disable=SC2086
 try 0 "all modes" "$moec" bench "$bundle" --data "$data" --memory "25%,$(mebibytes 64)" $short --json -o "$work/out.json"
-for name in mode memory_bytes ttft_ms tpot_ms_median tpot_ms_p95 hit_rate bytes_per_token floor_ms; do
+for name in mode memory_bytes ttft_ms tpot_ms_median tpot_ms_p95 hit_rate bytes_per_token floor_ms prompt_floor_ms; do
     field "$name" >"$work/field.$name"
 done
 (cd "$work" && paste -d' ' field.mode field.memory_bytes field.ttft_ms field.tpot_ms_median field.tpot_ms_p95 \
-    field.hit_rate field.bytes_per_token field.floor_ms) >"$work/rows"
-holds 'NF != 8 { exit 1 } END { exit NR < 6 }' "every row has the eight fields"
+    field.hit_rate field.bytes_per_token field.floor_ms field.prompt_floor_ms) >"$work/rows"
+holds 'NF != 9 { exit 1 } END { exit NR < 6 }' "every row has the nine fields"
 holds '$3 <= 0 || $4 <= 0 || $5 < $4 || $2 <= 0 { exit 1 }' "times are positive, the p95 is not under the median"
 holds '$6 < 0 || $6 > 1 { exit 1 }' "hit rates are rates"
 holds '$1 == "io-free" && ($6 != 1 || $7 != 0) { exit 1 }' "io-free reads nothing"
 holds '$1 == "io-exp+lru" && $2 < 1000000 && $7 <= 0 { exit 1 }' "a small buffer reads"
 holds '$8 <= 0 || $4 < 0.2 * $8 { exit 1 }' "floors are there, and medians not far under them"
+holds '$9 <= 0 || $3 < 0.2 * $9 { exit 1 }' "so are those of prompts"
 says stdout '"teacher_forced": true' "JSON says how tokens were chosen"
 says stdout '"data_sha256": "[0-9a-f]{64}"' "and which"
 says stdout '"joules_per_token": (null|[0-9])' "energy is a number or null"

@@ -147,6 +147,7 @@ static void add_row(struct moec_bench *bench, const char *label, uint32_t storag
     for (uint32_t s = 0; s < 2; s++) {
         row->samples[s] = (struct moec_bench_sample){
             .prefill_ns = (s + 1) * 1000000u,
+            .prefill = {.read_bytes = 3000000},
             .decode = {.hits = 30, .late = 10, .misses = 60, .read_bytes = 5000000, .stall_ns = 20000000},
             .decode_joules = 2,
             .peak_bytes = 1000 + s,
@@ -198,6 +199,11 @@ static void test_bench__figures(void **state)
     assert_true(is_near(f->compute_ms, 1));
     assert_true(is_near(f->transfer_ms, 0.5));
     assert_true(is_near(f->floor_ms, 1));
+    assert_true(is_near(f->prompt_bytes, 3000000));
+    assert_true(is_near(f->prompt_compute_ms, bench.rows[0].figures.ttft_ms));
+    assert_true(is_near(f->prompt_transfer_ms, 3));
+    assert_true(is_near(f->prompt_floor_ms, 3));
+    assert_true(is_near(bench.rows[0].figures.prompt_floor_ms, bench.rows[0].figures.ttft_ms));
     assert_int_equal(bench.rows[1].peak_bytes, 1001);
     assert_true(is_near(bench.rows[0].figures.floor_ms, 1));
     assert_true(is_near(moec_bench_sample_ms(&bench, &bench.rows[1], 1), 92));
@@ -240,6 +246,7 @@ static void test_bench__failed_rows(void **state)
     assert_int_equal(bench.n_failed, 1);
     assert_true(isnan(bench.rows[0].figures.tpot_ms_median));
     assert_true(is_near(bench.rows[1].figures.tpot_ms_median, 4));
+    assert_true(isnan(bench.rows[1].figures.prompt_floor_ms));
     assert_true(isnan(bench.rows[1].figures.floor_ms)); /* nobody knows what computing takes */
     moec_bench_release(&bench);
 }
