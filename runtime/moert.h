@@ -255,10 +255,17 @@ struct moert_info {
     uint64_t working_set_bytes;  /* experts of one generated token: MoE layers (of the decoder, if there are
                                     two  stacks) x top-k x mean record of the layer. A smaller LRU buffer hits
                                     nothing  in decoding */
-    uint32_t prefill_tokens;     /* largest chunk of a prompt */
-    uint32_t n_beams;            /* the most that a generator may use */
-    uint32_t n_position;         /* the longest context that the model knows */
-    uint64_t kv_lent_bytes;      /* of kv_bytes, what the expert buffer has beside its own now */
+    /* With decisions by logical caches: what those of all sequences together may hold of the experts, and what a
+     * prompt may ask for beside it. While the expert buffer has room for the first, what is logically present
+     * stays in memory; with room for both, while prompts pass too. Else it may be read again, which costs
+     * time and changes no word. 0 without such decisions. */
+    uint64_t logical_cache_bytes;
+    uint64_t logical_passing_bytes;
+    bool keeps_logical_cache; /* the buffer has room for the first now */
+    uint32_t prefill_tokens;  /* largest chunk of a prompt */
+    uint32_t n_beams;         /* the most that a generator may use */
+    uint32_t n_position;      /* the longest context that the model knows */
+    uint64_t kv_lent_bytes;   /* of kv_bytes, what the expert buffer has beside its own now */
     uint32_t rope_limit;   /* the trained context where rotary angles depend on whether the context is longer
                               (LongRoPE, dynamic NTK), else 0 */
     uint32_t rope_context; /* the angles are for contexts of up to this; 0 = up to rope_limit */

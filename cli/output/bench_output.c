@@ -117,6 +117,22 @@ static void print_pairs(const struct moec_bench *bench)
     }
 }
 
+/* Rows in whose memory decisions find less than they look at. */
+static void print_logical(const struct moec_bench *bench)
+{
+    bool is_first = true;
+    char size[24];
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        const struct moec_bench_opened *opened = &bench->rows[r].opened;
+        if (opened->logical_cache_bytes == 0 || opened->keeps_logical_cache)
+            continue;
+        cli_print(stdout, "%s%s has no room for what the logical cache holds, %s: time, not words\n",
+                  is_first ? "\n" : "", bench->rows[r].name,
+                  cli_size_text(size, opened->logical_cache_bytes));
+        is_first = false;
+    }
+}
+
 /* Energy needs counters that most machines do not give to everyone. */
 static void print_energy(const struct moec_bench *bench)
 {
@@ -180,6 +196,7 @@ void cli_print_bench(const struct moec_bench *bench)
     print_pools(bench);
     print_ratios(bench);
     print_pairs(bench);
+    print_logical(bench);
     print_energy(bench);
 }
 

@@ -136,6 +136,25 @@ static struct moert_decisions decisions_of(const struct moert_engine *engine,
     return *are_tuned ? tuned : figures->decisions;
 }
 
+/* Whether memory has what the logical cache has: else it costs time, not words. */
+static void print_logical(FILE *out, const struct moert_engine *engine)
+{
+    const struct moert_info info = moert_engine_info(engine);
+    const uint64_t needed = info.logical_cache_bytes + info.logical_passing_bytes;
+    char a[24], b[24];
+    if (info.logical_cache_bytes == 0)
+        return;
+    fprintf(out, "          it may hold %s, ", cli_memory_text(a, info.logical_cache_bytes));
+    if (info.keeps_logical_cache && info.expert_buffer_bytes >= needed)
+        fputs("which stay in memory\n", out);
+    else if (info.keeps_logical_cache)
+        fprintf(out, "which stay in memory; a prompt may read some again, unless the buffer has %s\n",
+                cli_memory_text(b, needed));
+    else
+        fprintf(out, "for which the buffer has no room: some are read again; --memory %s would hold them\n",
+                cli_memory_text(b, info.total_bytes - info.expert_buffer_bytes + needed));
+}
+
 static void print_decisions(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
 {
     bool are_tuned = false;
@@ -152,6 +171,7 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
     fprintf(out, "route     %s, %.1f%% of %" PRIu64 " experts taken missed the logical cache\n",
             decisions->route != NULL ? decisions->route : "top-k",
             100 * rate((double)decided->n_missed, n_taken), decided->n_taken);
+    print_logical(out, engine);
     if (decisions->prefill != NULL)
         fprintf(out, "prompt    with prefill %s\n", decisions->prefill);
     if (decisions->precision != NULL || decisions->prefill != NULL)
@@ -333,6 +353,12 @@ static void put_memory(struct node *root, const struct moert_info *info, uint64_
     put_u64(&memory, "expert_buffer_bytes", info->expert_buffer_bytes);
     put_u64(&memory, "expert_total_bytes", info->expert_total_bytes);
     put_u64(&memory, "working_set_bytes", info->working_set_bytes);
+    if (info->logical_cache_bytes > 0) {
+        put_u64(&memory, "logical_cache_bytes", info->logical_cache_bytes);
+        put_u64(&memory, "logical_passing_bytes", info->logical_passing_bytes);
+        print_key(&memory, "keeps_logical_cache");
+        fputs(info->keeps_logical_cache ? "true" : "false", memory.out);
+    }
     if (info->rope_limit > 0) {
         put_u64(&memory, "rope_limit_tokens", info->rope_limit);
         put_u64(&memory, "rope_context_tokens", info->rope_context);

@@ -129,6 +129,11 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     moec_json_out_u64(node, "expert_buffer_bytes", row->opened.expert_buffer_bytes);
     moec_json_out_u64(node, "expert_total_bytes", row->opened.expert_total_bytes);
     moec_json_out_u64(node, "working_set_bytes", row->opened.working_set_bytes);
+    if (row->opened.logical_cache_bytes > 0) {
+        moec_json_out_u64(node, "logical_cache_bytes", row->opened.logical_cache_bytes);
+        moec_json_out_u64(node, "logical_passing_bytes", row->opened.logical_passing_bytes);
+        moec_json_out_bool(node, "keeps_logical_cache", row->opened.keeps_logical_cache);
+    }
     moec_json_out_u64(node, "peak_memory_bytes", row->peak_bytes);
     put_string_or_null(node, "error", row->error.status != MOEC_OK ? row->error.message : NULL);
     if (row->error.status == MOEC_OK && row->samples != NULL) {

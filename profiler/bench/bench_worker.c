@@ -88,6 +88,9 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     opened->expert_buffer_bytes = info.expert_buffer_bytes;
     opened->expert_total_bytes = info.expert_total_bytes;
     opened->working_set_bytes = info.working_set_bytes;
+    opened->logical_cache_bytes = info.logical_cache_bytes;
+    opened->logical_passing_bytes = info.logical_passing_bytes;
+    opened->keeps_logical_cache = info.keeps_logical_cache;
     (void)snprintf(opened->cpu, sizeof opened->cpu, "%s", info.cpu);
     (void)snprintf(opened->arithmetic, sizeof opened->arithmetic, "%s", info.arithmetic);
     (void)snprintf(opened->kv, sizeof opened->kv, "%s", info.kv);

@@ -49,6 +49,8 @@ struct moec_bench_opened {
     uint32_t n_threads, prefill_tokens, copy;
     uint64_t base_bytes, dense_bytes, kv_bytes, scratch_bytes;
     uint64_t expert_buffer_bytes, expert_total_bytes, working_set_bytes;
+    uint64_t logical_cache_bytes, logical_passing_bytes; /* of decisions; 0 = there is no logical cache */
+    bool keeps_logical_cache;
     char cpu[16], arithmetic[16], kv[8], evict[24], predict[24];
     char reader[160]; /* how bytes come from the device */
     char device[64];  /* "" = none, with: */

@@ -49,6 +49,7 @@ struct moert_engine {
     float evict_weights[MOEC_EVICT_WEIGHTS];
     bool has_evict_weights;
     struct moec_route route;
+    struct moec_logical_cache *logical;     /* of the route, owned; NULL where it looks at none */
     struct moec_decision_settings tuned;    /* the bundle's, where they are in use; else all zero */
     char tuned_slots[2][12];                /* its slots and low slots in words */
     struct moec_sparsity *sparsity;         /* NULL = none */

@@ -166,8 +166,27 @@ static void plan_floor(const struct moec_memory_request *request, struct moec_me
         .table_bytes = request->table_bytes,
         .margin_bytes = MOEC_PLAN_MARGIN_BYTES + (uint64_t)n_threads * MOEC_PLAN_THREAD_BYTES,
         .working_set_bytes = request->token_record_bytes,
-        .all_record_bytes = request->all_record_bytes};
+        .all_record_bytes = request->all_record_bytes,
+        .logical = request->logical};
     plan->floor_bytes = sum_bytes(plan);
+}
+
+static uint64_t logical_bytes(const struct moec_logical_room *room)
+{
+    return room->held_bytes + room->passing_bytes;
+}
+
+/* Whether a chunk of n tokens leaves the room that logical caches want, or a short one does not either. */
+static bool leaves_logical(const struct moec_memory_request *request, const struct moec_memory_plan *floor,
+                           uint64_t above_floor, uint32_t n)
+{
+    const uint64_t wanted = logical_bytes(&request->logical), has = floor->expert_buffer_bytes;
+    const uint64_t extra = scratch_bytes(request, n) - floor->scratch_bytes,
+                   least = scratch_bytes(request, MOEC_PLAN_SHORT_TOKENS) - floor->scratch_bytes;
+    if (n <= MOEC_PLAN_SHORT_TOKENS || wanted <= has || wanted > wanted_buffer_bytes(request) ||
+        least > above_floor || wanted - has > above_floor - least)
+        return true;
+    return extra <= above_floor && above_floor - extra >= wanted - has;
 }
 
 /* The longest chunk that takes at most a quarter of what is above the floor, or leaves room for the experts
@@ -180,7 +199,8 @@ static uint32_t choose_chunk(const struct moec_memory_request *request, const st
     while (chunk < MOEC_PLAN_MAX_TOKENS && chunk < request->n_context) {
         uint64_t extra = scratch_bytes(request, 2 * chunk) - floor->scratch_bytes;
         bool holds_wanted = extra <= above_floor && above_floor - extra >= missing;
-        if (!holds_wanted && (request->keeps_all || extra > above_floor / 4))
+        if (!holds_wanted && (request->keeps_all || extra > above_floor / 4 ||
+                              !leaves_logical(request, floor, above_floor, 2 * chunk)))
             break;
         chunk *= 2;
     }
@@ -226,8 +246,27 @@ enum moec_status moec_memory_plan_make(const struct moec_memory_request *request
     return MOEC_OK;
 }
 
+bool moec_memory_plan_holds_logical(const struct moec_memory_plan *plan)
+{
+    return plan->expert_buffer_bytes >= plan->logical.held_bytes;
+}
+
+static void warn_of_logical(const struct moec_memory_plan *plan, char *text, size_t capacity)
+{
+    (void)snprintf(text, capacity,
+                   "the expert buffer of %.2f MiB has no room for what the logical cache holds (%.2f MiB): "
+                   "some of it is read again, which costs time and changes no word; a budget of %.2f MiB "
+                   "would hold it",
+                   MIB(plan->expert_buffer_bytes), MIB(plan->logical.held_bytes),
+                   MIB(plan->total_bytes - plan->expert_buffer_bytes + logical_bytes(&plan->logical)));
+}
+
 bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, size_t capacity)
 {
+    if (!moec_memory_plan_holds_logical(plan)) {
+        warn_of_logical(plan, text, capacity);
+        return true;
+    }
     if (!plan->below_working_set)
         return false;
     uint64_t wanted = plan->total_bytes - plan->expert_buffer_bytes + plan->working_set_bytes;

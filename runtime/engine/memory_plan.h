@@ -14,6 +14,8 @@
  * goes to the prefill chunk first, up to a quarter of it, then to experts: a chunk twice as long halves the
  * bytes that a prompt reads when experts do not fit, while a larger buffer only adds some hits. When all
  * experts fit beside a larger chunk, or the buffer's size is fixed, the chunk may take more than the quarter.
+ * Where tokens decide by logical caches and the budget has room for what these hold, chunks of more than
+ * MOEC_PLAN_SHORT_TOKENS leave that room to experts, so that what is logically present is in memory.
  *
  * One token's working set is the line under which an LRU buffer hits nothing while decoding: each record is
  * evicted before its layer comes round again. Thread rule: pure functions;
@@ -24,9 +26,11 @@
 #include "formats/bundle/bundle.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/evict.h"
+#include "runtime/policy/logical_cache.h"
 #include "runtime/policy/route.h"
 
 #define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */
+#define MOEC_PLAN_SHORT_TOKENS 32  /* that logical caches do not displace */
 #define MOEC_PLAN_MARGIN_BYTES ((uint64_t)2 << 20)
 #define MOEC_PLAN_THREAD_BYTES ((uint64_t)128 << 10) /* margin for each thread */
 
@@ -48,10 +52,11 @@ struct moec_memory_request {
     int n_threads;
     uint64_t buffer_bytes; /* of the expert buffer, as a user fixes it (no less than the largest record is
                               taken, no more than all of them); 0 = what the budget leaves */
-    enum moec_arithmetic arithmetic; /* of forward passes */
-    bool on_device;                  /* they run on a device (runtime/cuda/gpu_backend.h) */
-    const struct moec_route *route;  /* of sessions that decide; NULL = none */
-    bool keeps_all;                  /* chunks take nothing that would hold an expert */
+    enum moec_arithmetic arithmetic;  /* of forward passes */
+    bool on_device;                   /* they run on a device (runtime/cuda/gpu_backend.h) */
+    const struct moec_route *route;   /* of sessions that decide; NULL = none */
+    struct moec_logical_room logical; /* of their logical caches; all zero = there are none */
+    bool keeps_all;                   /* chunks take nothing that would hold an expert */
 };
 
 /* Fills what a bundle knows: config, dense_bytes, table and record bytes of a copy level (policy NULL = LRU).
@@ -74,14 +79,18 @@ struct moec_memory_plan {
     uint32_t n_context;         /* positions that it holds: the request's */
     uint64_t working_set_bytes; /* experts of one token */
     uint64_t all_record_bytes;
-    bool holds_all;         /* every expert stays resident */
-    bool below_working_set; /* and not holds_all: LRU hits nothing */
+    struct moec_logical_room logical; /* the request's */
+    bool holds_all;                   /* every expert stays resident */
+    bool below_working_set;           /* and not holds_all: LRU hits nothing */
 };
 
 /* Errors: MOEC_ERR_BUDGET below the floor, itemised; MOEC_ERR_LIMIT when sizes overflow. */
 MOEC_WARN_UNUSED enum moec_status moec_memory_plan_make(const struct moec_memory_request *request,
                                                         struct moec_memory_plan *plan,
                                                         struct moec_error *err);
+
+/* Whether the expert buffer has room for what logical caches hold; true without them. */
+bool moec_memory_plan_holds_logical(const struct moec_memory_plan *plan);
 
 /* The most positions, at most the request's, whose floor is within the budget; 0 when not even one's is.
  * Everything is within a budget of 0. */

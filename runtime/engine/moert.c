@@ -7,6 +7,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_book.h"
 #include "runtime/engine/engine_decisions.h"
+#include "runtime/engine/engine_plan.h"
 #include "runtime/engine/moert_internal.h"
 #include "runtime/forward/guesser.h"
 #include "runtime/forward/kv_state.h"
@@ -19,7 +20,6 @@
 
 #define DEFAULT_CONTEXT_TOKENS 2048u
 #define DEFAULT_TEXT_TOKENS    128u
-#define TRACE_BYTES            ((uint64_t)1 << 20) /* of events kept between steps */
 
 struct moert_text {
     struct moec_detokenizer detokenizer;
@@ -70,11 +70,6 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
                                             .latency_ns = options->emulate_latency_ns,
                                             .request_ns = options->emulate_request_ns};
     return MOEC_OK;
-}
-
-static const char *evict_name(const struct moert_engine *engine)
-{
-    return engine->choice.evict != NULL ? engine->choice.evict->name : "none";
 }
 
 static enum moec_status refuse_sparsity(double sparsity, const char *precision, const char *prefill,
@@ -211,7 +206,7 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (options->evict_weights != NULL && engine->choice.evict != &moec_evict_hobbit)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "weights '%s' do nothing with eviction policy '%s', only with 'hobbit'",
-                         options->evict_weights, evict_name(engine));
+                         options->evict_weights, moec_engine_evict_name(engine));
     if (options->evict_weights != NULL)
         MOEC_TRY(moec_evict_read_weights(options->evict_weights, engine->evict_weights, err));
     MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
@@ -255,65 +250,6 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     if (what != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
     return MOEC_OK;
-}
-
-/* Whether a device is given the active neurons of experts alone, where its memory has room for that: in the
- * canonical arithmetic, whose kernels read rows by a table. */
-static bool copies_neurons(const struct moert_engine *engine, const struct moert_options *options)
-{
-    return options->device != NULL && engine->arithmetic == MOEC_ARITHMETIC_CANONICAL &&
-           engine->sparsity != NULL && !options->transfer.copies_whole && !options->cooperates &&
-           engine->n_sessions == 1 && engine->choice.mode->keeps && engine->choice.copy == 0 &&
-           !moec_route_takes_low(&engine->route);
-}
-
-static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
-{
-    const struct moec_mode_choice *choice = &engine->choice;
-    return (struct moec_expert_cache_options){
-        .buffer_bytes = engine->plan.expert_buffer_bytes + engine->lending.lent_bytes,
-        .least_bytes = engine->plan.expert_buffer_bytes,
-        .copy = choice->copy,
-        .parts = engine->parts.n_layer > 0 ? &engine->parts : NULL,
-        .beside = &engine->low,
-        .n_beside = moec_route_takes_low(&engine->route),
-        .n_sessions = engine->n_sessions,
-        .policy = choice->evict,
-        .evict_weights = engine->has_evict_weights ? engine->evict_weights : NULL,
-        .io = engine->io,
-        .keeps_nothing = !choice->mode->keeps,
-        .is_warm = choice->mode->is_warm,
-        .is_resident = choice->mode->is_resident,
-        .predictor = choice->predict,
-        .preload_count = choice->preload_count,
-        .preload_ahead = choice->preload_ahead,
-        .preload_precision = engine->route.precision,
-        .trace = engine->trace,
-    };
-}
-
-static struct moec_trace_setup trace_setup_of(const struct moert_engine *engine, const char *path)
-{
-    return (struct moec_trace_setup){
-        .path = path,
-        .bundle = engine->bundle,
-        .copy = engine->choice.copy,
-        .buffer_bytes = engine->plan.expert_buffer_bytes,
-        .capacity_bytes = TRACE_BYTES,
-        .evict = evict_name(engine),
-        .predict = engine->choice.predict->name,
-        .preload_count = engine->choice.preload_count,
-        .preload_ahead = engine->choice.preload_ahead,
-    };
-}
-
-/* Of a generator, but for its sequences and one row of logits, which the plan counts by themselves. */
-static uint64_t generator_bytes(const struct moert_engine *engine)
-{
-    const struct moec_config *config = &engine->bundle->config;
-    return moec_generator_bytes(config, engine->n_context, engine->n_beams, engine->drafts) -
-           (engine->n_beams - 1) * moec_session_beside_bytes(config, engine->n_context) -
-           config->n_vocab * sizeof(float);
 }
 
 static enum moec_status need_tokenizer(const struct moert_engine *engine, struct moec_error *err)
@@ -360,94 +296,6 @@ static enum moec_status fit_context(struct moert_engine *engine, const struct mo
     return MOEC_OK;
 }
 
-static struct moec_memory_request request_of(const struct moert_engine *engine,
-                                             const struct moert_options *options)
-{
-    struct moec_memory_request request = {
-        .budget_bytes = options->memory_bytes,
-        .n_context = engine->n_context,
-        .arithmetic = engine->arithmetic,
-        .on_device = options->device != NULL,
-        .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
-        .n_sessions = engine->n_sessions,
-        .n_beams = engine->n_beams,
-        .n_logits = engine->n_sessions,
-        .generator_bytes = engine->n_sessions * generator_bytes(engine),
-        .n_threads = engine->n_threads,
-        .buffer_bytes = options->expert_buffer_bytes,
-        .keeps_all = engine->choice.mode->is_resident,
-    };
-    moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
-    if (moec_route_takes_low(&engine->route)) {
-        const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
-        request.all_record_bytes += low.all_bytes;
-        if (low.largest_bytes > request.largest_record_bytes)
-            request.largest_record_bytes = low.largest_bytes;
-    }
-    const struct moec_expert_cache_options cache_options = cache_options_of(engine);
-    request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
-    if (engine->choice.mode->streams_all)
-        request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
-    if (options->device != NULL)
-        request.table_bytes +=
-            MOEC_GPU_TRANSFER_BYTES +
-            moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict, engine->choice.predict,
-                                         engine->choice.preload_ahead,
-                                         moec_route_takes_low(&engine->route) ? 2 : 1);
-    if (copies_neurons(engine, options))
-        request.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict);
-    if (moec_route_is_on(&engine->route))
-        request.table_bytes += (uint64_t)(1 + moec_route_takes_low(&engine->route)) *
-                               moec_config_moe_count(&engine->bundle->config) *
-                               engine->bundle->config.n_expert * sizeof(uint64_t);
-    if (moec_route_looks_at_buffer(&engine->route))
-        request.table_bytes += moec_decision_book_bytes(moec_config_moe_count(&engine->bundle->config),
-                                                        engine->bundle->config.top_k);
-    if (engine->predictor.n_layer > 0)
-        request.table_bytes += moec_expert_predictor_bytes(&engine->predictor) +
-                               engine->n_sessions * moec_guesser_bytes(&engine->predictor);
-    if (options->trace != NULL) {
-        const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
-        request.table_bytes += moec_trace_bytes(&trace);
-    }
-    return request;
-}
-
-/* The chunk is what both memories have room for. */
-static enum moec_status make_vram_plan(struct moert_engine *engine, const struct moert_options *options,
-                                       struct moec_error *err)
-{
-    const uint32_t copies[] = {engine->choice.copy, engine->low.form.copy};
-    const struct moec_vram_request request = {.bundle = engine->bundle,
-                                              .copies = copies,
-                                              .n_copy = 1 + moec_route_takes_low(&engine->route),
-                                              .sparsity = engine->sparsity,
-                                              .budget_bytes = options->vram_bytes,
-                                              .free_bytes = engine->gpu->info.free_bytes,
-                                              .n_context = engine->n_context,
-                                              .n_sessions = engine->n_sessions,
-                                              .n_beams = engine->n_beams,
-                                              .rounds_inputs = engine->arithmetic == MOEC_ARITHMETIC_BF16,
-                                              .max_tokens = engine->plan.max_tokens};
-    MOEC_TRY(moec_vram_plan_make(&request, &engine->gpu->plan, err));
-    engine->plan.max_tokens = engine->gpu->plan.max_tokens;
-    return MOEC_OK;
-}
-
-static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
-                                  struct moec_error *err)
-{
-    const bool lends = !options->keeps_buffer && options->expert_buffer_bytes == 0 &&
-                       options->trace == NULL && engine->choice.mode->keeps && engine->gpu == NULL;
-    struct moec_memory_request request = request_of(engine, options);
-    MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
-    MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
-    if (lends)
-        moec_kv_lending_plan(&engine->lending, &engine->plan, &request, engine->n_prompt + 1);
-    MOEC_TRY(moec_mode_check_plan(engine->choice.mode, &engine->plan, err));
-    return engine->gpu != NULL ? make_vram_plan(engine, options, err) : MOEC_OK;
-}
-
 static enum moec_status create_experts(struct moert_engine *engine, struct moec_error *err)
 {
     void *memory = NULL;
@@ -461,7 +309,7 @@ static enum moec_status create_experts(struct moert_engine *engine, struct moec_
                                                            .trace = engine->trace};
         return moec_expert_stream_create(engine->bundle, &options, &engine->stream, err);
     }
-    const struct moec_expert_cache_options options = cache_options_of(engine);
+    const struct moec_expert_cache_options options = moec_engine_cache_options(engine);
     MOEC_TRY(moec_expert_cache_create(engine->bundle, &options, &engine->cache, err));
     if (engine->gpu != NULL)
         return moec_engine_gpu_load(engine->gpu, engine->model, engine->bundle, engine->sparsity, &options,
@@ -508,7 +356,7 @@ static void set_transfer(struct moec_engine_gpu *gpu, const struct moert_engine 
 {
     const struct moert_transfer *transfer = &options->transfer;
     gpu->cooperates = options->cooperates;
-    gpu->copies_neurons = copies_neurons(engine, options);
+    gpu->copies_neurons = moec_engine_copies_neurons(engine, options);
     gpu->n_threads = engine->n_threads;
     gpu->copy_byte_ns = transfer->copy_byte_ns;
     gpu->cpu_byte_ns = transfer->cpu_byte_ns;
@@ -544,14 +392,14 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
         MOEC_TRY(take_device(engine, options, err));
         set_transfer(engine->gpu, engine, options);
     }
-    MOEC_TRY(make_plan(engine, options, err));
+    MOEC_TRY(moec_engine_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(load_dense(engine, &dense, err));
     struct moec_config config = bundle->config;
     moec_config_choose_rope(&config, engine->rope_tokens);
     MOEC_TRY(moec_model_create(&config, &dense, &engine->model, err));
     if (options->trace != NULL) {
-        const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
+        const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options->trace);
         MOEC_TRY(moec_trace_open(&trace, &engine->trace, err));
     }
     if (moec_route_is_on(&engine->route))
@@ -571,6 +419,7 @@ static void release_engine(struct moert_engine *engine)
     moec_record_parts_release(&engine->parts);
     moec_expert_predictor_release(&engine->predictor);
     moec_bundle_close(engine->bundle);
+    moec_logical_cache_free(engine->logical);
     free(engine->compute_ns);
     free(engine->record_bytes[0]);
     free(engine->record_bytes[1]);
@@ -583,7 +432,7 @@ static enum moec_status measure_floor(struct moert_engine *engine, const char *p
 {
     struct moec_memory_plan plan;
     MOEC_TRY(open_bundle(engine, path, options, err));
-    struct moec_memory_request request = request_of(engine, options);
+    struct moec_memory_request request = moec_engine_request(engine, options);
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
     const uint32_t n_fits = options->memory_bytes > 0 ? moec_memory_plan_context(&request) : 0;
     request.budget_bytes = 0;
@@ -699,7 +548,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .arithmetic = moec_arithmetic_name(engine->arithmetic),
         .kv = moec_kv_name(&engine->bundle->config),
         .mode = engine->choice.mode->name,
-        .evict = evict_name(engine),
+        .evict = moec_engine_evict_name(engine),
         .predict = engine->choice.predict->name,
         .preload_count = engine->choice.preload_count,
         .preload_ahead = engine->choice.preload_ahead,
@@ -717,6 +566,9 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .total_bytes = plan->total_bytes,
         .expert_total_bytes = plan->all_record_bytes,
         .working_set_bytes = plan->working_set_bytes,
+        .logical_cache_bytes = plan->logical.held_bytes,
+        .logical_passing_bytes = plan->logical.passing_bytes,
+        .keeps_logical_cache = engine->cache != NULL && moec_expert_cache_keeps_logical(engine->cache),
         .prefill_tokens = plan->max_tokens,
         .n_beams = engine->n_beams,
         .n_position = config->n_position,
@@ -749,7 +601,9 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
                        choice->mode->name, engine->bundle->file.path);
         return true;
     }
-    return is_plain && moec_memory_plan_warning(&engine->plan, text, capacity);
+    const bool is_logical_short =
+        engine->parts.n_layer == 0 && !moec_memory_plan_holds_logical(&engine->plan);
+    return (is_plain || is_logical_short) && moec_memory_plan_warning(&engine->plan, text, capacity);
 }
 
 static struct moert_stats to_stats(const struct moec_cache_counters *counters, uint64_t compute_ns)

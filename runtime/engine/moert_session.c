@@ -54,6 +54,7 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
         session->decider.record_bytes[0] = engine->record_bytes[0];
         session->decider.record_bytes[1] = engine->record_bytes[1];
         session->decider.book = engine->book;
+        session->decider.logical = engine->logical;
         session->forward.decider = &session->decider;
     }
     return moec_session_create(&session->forward, engine->n_context, &session->session, err);

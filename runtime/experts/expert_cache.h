@@ -35,6 +35,7 @@
 
 #include "runtime/policy/evict.h"
 #include "runtime/policy/experts.h"
+#include "runtime/policy/logical_cache.h"
 #include "runtime/policy/precision.h"
 #include "runtime/policy/predict.h"
 #include "runtime/storage/record_reader.h"
@@ -75,7 +76,10 @@ struct moec_expert_cache_options {
     uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
     uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
     struct moec_precision preload_precision; /* with a low copy in form 1: by which experts will ask for it */
-    struct moec_trace *trace;                /* borrowed until freed, or NULL */
+    /* Of sequences that decide by logical caches, in as many forms: kept while the buffer has room for all of
+     * it (runtime/policy/residency.h); borrowed until freed, or NULL. */
+    const struct moec_logical_cache *logical;
+    struct moec_trace *trace; /* borrowed until freed, or NULL */
 };
 
 /* What records of a copy level take in the buffer. */
@@ -86,6 +90,11 @@ struct moec_record_sizes {
                                top-k   times its mean record */
 };
 struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, uint32_t copy);
+
+/* What `logical` may hold of copies[form] in each of its forms. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status
+moec_record_logical_room(const struct moec_bundle *bundle, const struct moec_logical_cache *logical,
+                         const uint32_t *copies, struct moec_logical_room *room, struct moec_error *err);
 
 /* What reading experts in parts is expected to take where each token leaves out a share of an expert's
  * neurons: of a record of level 0 that is not in memory, on average. Which ones follows the turnover that the
@@ -132,6 +141,9 @@ void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_b
 /* Returns when the records of the warm start have been read (or evicted, or failed); meanwhile they are read
  * many at a time. */
 void moec_expert_cache_wait_warm(struct moec_expert_cache *cache);
+
+/* Whether options.logical is kept. Of experts that come in parts this says it of their up sections. */
+bool moec_expert_cache_keeps_logical(struct moec_expert_cache *cache);
 
 /* The reader's description of itself. */
 const char *moec_expert_cache_reader_description(const struct moec_expert_cache *cache);

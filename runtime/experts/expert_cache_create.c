@@ -27,6 +27,24 @@ struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, 
     return sizes;
 }
 
+enum moec_status moec_record_logical_room(const struct moec_bundle *bundle,
+                                          const struct moec_logical_cache *logical, const uint32_t *copies,
+                                          struct moec_logical_room *room, struct moec_error *err)
+{
+    const uint32_t n_form = logical->n_form, n_expert = logical->n_expert;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, (uint64_t)logical->n_layer * n_form * n_expert, sizeof(uint64_t),
+                        "sizes of records", err));
+    uint64_t *slot_bytes = memory;
+    for (uint32_t i = 0; i < logical->n_layer * n_form; i++)
+        for (uint32_t expert = 0; expert < n_expert; expert++)
+            slot_bytes[(size_t)i * n_expert + expert] =
+                moec_record_slot_bytes(bundle, copies[i % n_form], i / n_form, expert);
+    *room = moec_logical_cache_room(logical, slot_bytes);
+    free(slot_bytes);
+    return MOEC_OK;
+}
+
 static uint32_t depth_of(const struct moec_expert_cache_options *options)
 {
     const uint32_t depth = options->io.depth;
@@ -129,6 +147,7 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
         .capacity_bytes = frames != NULL ? frames->up_bytes : cache->buffer_bytes,
         .policy = policy_of(&cache->options),
         .evict_weights = cache->options.evict_weights,
+        .logical = cache->options.logical,
         .evicted = moec_cache_evicted,
         .context = cache};
     void *memory = NULL;
@@ -384,6 +403,14 @@ uint8_t *moec_expert_cache_memory(const struct moec_expert_cache *cache)
 uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache)
 {
     return cache->buffer_bytes;
+}
+
+bool moec_expert_cache_keeps_logical(struct moec_expert_cache *cache)
+{
+    (void)pthread_mutex_lock(&cache->lock);
+    const bool keeps = moec_residency_keeps_logical(cache->residency);
+    (void)pthread_mutex_unlock(&cache->lock);
+    return keeps;
 }
 
 const char *moec_expert_cache_reader_description(const struct moec_expert_cache *cache)

@@ -7,6 +7,7 @@
 #include "runtime/forward/context.h"
 #include "runtime/forward/sequences.h"
 #include "runtime/policy/decision_book.h"
+#include "runtime/policy/logical_cache.h"
 #include "runtime/policy/route.h"
 
 /* Settings and working memory of a forward pass that decides. One thread at a time, as the pass. */
@@ -27,6 +28,8 @@ struct moec_decider {
     struct moec_decision_book *book;
     /* (MoE layers, n_expert) bytes of records, high and low, for counts: set by who knows them, borrowed. */
     const uint64_t *record_bytes[2];
+    /* Told what sequences hold, for the source of experts; set by who has it, borrowed; NULL = none. */
+    const struct moec_logical_cache *logical;
 };
 
 uint64_t moec_decider_bytes(const struct moec_config *config, const struct moec_route *route,

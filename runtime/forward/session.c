@@ -236,6 +236,8 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     if (forward->decider != NULL)
         MOEC_TRY_OUT(moec_route_state_create(config, forward->decider->route, moec_config_moe_count(config),
                                              n_context, &session->route, err));
+    if (forward->decider != NULL && forward->decider->logical != NULL)
+        moec_route_state_share(&session->route, forward->decider->logical);
     if (forward->decider != NULL && foreseen_items(config, forward->decider->route, n_context) > 0)
         MOEC_TRY_OUT(moec_alloc((void **)&session->foreseen,
                                 foreseen_items(config, forward->decider->route, n_context),

@@ -24,6 +24,8 @@ struct moec_residency {
     uint64_t used_bytes;
     uint64_t demanded_bytes;
     uint64_t kept_bytes;
+    uint64_t logical_bytes; /* that logical caches may hold */
+    bool keeps_logical;
     struct key_state *keys; /* (n_key), owned */
     uint32_t *likeliest; /* (n_likeliest) of form 0 by falling frequency, owned; NULL without frequencies */
 };
@@ -75,6 +77,12 @@ static enum moec_status create_tables(struct moec_residency *residency, struct m
     return MOEC_OK;
 }
 
+static void set_capacity(struct moec_residency *residency, uint64_t capacity_bytes)
+{
+    residency->setup.capacity_bytes = capacity_bytes;
+    residency->keeps_logical = residency->setup.logical != NULL && residency->logical_bytes <= capacity_bytes;
+}
+
 enum moec_status moec_residency_create(const struct moec_residency_setup *setup, struct moec_residency **out,
                                        struct moec_error *err)
 {
@@ -85,6 +93,9 @@ enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
     residency->setup = *setup;
     residency->n_layer_key = (setup->n_form > 1 ? setup->n_form : 1) * setup->n_expert;
     residency->n_key = setup->n_layer * residency->n_layer_key;
+    if (setup->logical != NULL)
+        residency->logical_bytes = moec_logical_cache_room(setup->logical, setup->slot_bytes).held_bytes;
+    set_capacity(residency, setup->capacity_bytes);
     const struct moec_evict_setup evict = {.n_layer = setup->n_layer,
                                            .n_encoder = setup->n_encoder,
                                            .n_expert = residency->n_layer_key,
@@ -111,6 +122,11 @@ void moec_residency_free(struct moec_residency *residency)
     free(residency->keys);
     free(residency->likeliest);
     free(residency);
+}
+
+bool moec_residency_keeps_logical(const struct moec_residency *residency)
+{
+    return residency->keeps_logical;
 }
 
 bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key)
@@ -183,6 +199,18 @@ static bool is_unneeded(void *context, uint32_t key)
     return residency->keys[key].demands == 0 && !residency->keys[key].is_foreseen;
 }
 
+static bool is_idle(void *context, uint32_t key)
+{
+    const struct moec_residency *residency = context;
+    return is_undemanded(context, key) && !moec_logical_cache_has(residency->setup.logical, key);
+}
+
+static bool is_idle_and_unneeded(void *context, uint32_t key)
+{
+    const struct moec_residency *residency = context;
+    return is_unneeded(context, key) && !moec_logical_cache_has(residency->setup.logical, key);
+}
+
 static bool give_up_one(struct moec_residency *residency, moec_evictable_fn *evictable)
 {
     const uint32_t victim = residency->policy->ops->victim(residency->policy, evictable, residency);
@@ -194,15 +222,18 @@ static bool give_up_one(struct moec_residency *residency, moec_evictable_fn *evi
     return true;
 }
 
-/* What is foreseen goes last. */
+/* What is foreseen goes last, but for what is logically present. */
 static bool give_up_undemanded(struct moec_residency *residency)
 {
+    if (residency->keeps_logical &&
+        (give_up_one(residency, is_idle_and_unneeded) || give_up_one(residency, is_idle)))
+        return true;
     return give_up_one(residency, is_unneeded) || give_up_one(residency, is_undemanded);
 }
 
 static bool give_up_unneeded(struct moec_residency *residency)
 {
-    return give_up_one(residency, is_unneeded);
+    return give_up_one(residency, residency->keeps_logical ? is_idle_and_unneeded : is_unneeded);
 }
 
 bool moec_residency_shrink(struct moec_residency *residency)
@@ -212,14 +243,14 @@ bool moec_residency_shrink(struct moec_residency *residency)
 
 bool moec_residency_limit(struct moec_residency *residency, uint64_t capacity_bytes)
 {
-    residency->setup.capacity_bytes = capacity_bytes;
+    set_capacity(residency, capacity_bytes);
     while (residency->used_bytes > capacity_bytes && moec_residency_shrink(residency))
         continue;
     return residency->used_bytes <= capacity_bytes;
 }
 
-/* There are evictable keys enough: the caller has counted their bytes. */
-static void make_room(struct moec_residency *residency, uint32_t key,
+/* For demands there are evictable keys enough: the caller has counted their bytes. */
+static bool make_room(struct moec_residency *residency, uint32_t key,
                       bool (*give_up)(struct moec_residency *))
 {
     struct moec_evict *policy = residency->policy;
@@ -228,6 +259,7 @@ static void make_room(struct moec_residency *residency, uint32_t key,
         policy->ops->wanted(policy, key);
     while (residency->used_bytes > limit && give_up(residency))
         continue;
+    return residency->used_bytes <= limit;
 }
 
 static bool fits_beside(const struct moec_residency *residency, uint32_t key, uint64_t bytes)
@@ -241,7 +273,7 @@ bool moec_residency_admit(struct moec_residency *residency, uint32_t key)
     residency->is_starved = !fits_beside(residency, key, residency->demanded_bytes);
     if (residency->is_starved)
         return false;
-    make_room(residency, key, give_up_undemanded);
+    (void)make_room(residency, key, give_up_undemanded);
     insert(residency, key, false);
     set_demands(residency, key, 1);
     return true;
@@ -249,9 +281,9 @@ bool moec_residency_admit(struct moec_residency *residency, uint32_t key)
 
 bool moec_residency_guess(struct moec_residency *residency, uint32_t key)
 {
-    if (residency->is_starved || !fits_beside(residency, key, residency->kept_bytes))
+    if (residency->is_starved || !fits_beside(residency, key, residency->kept_bytes) ||
+        !make_room(residency, key, give_up_unneeded))
         return false;
-    make_room(residency, key, give_up_unneeded);
     insert(residency, key, true);
     set_foreseen(residency, key, true);
     return true;

@@ -13,6 +13,11 @@
  * released yet; what is demanded is never evicted. And it may be foreseen: a predictor named it for its
  * layer's next answer; until then no other guess evicts it, and a demand only where nothing else can go.
  *
+ * Where decisions look at logical caches (runtime/policy/route_state.h) and the capacity has room for all
+ * that these may hold, what they do hold goes last: a demand takes its room from it only where nothing else
+ * can go, and a guess never does. So as long as a layer's batch asks for no more than passes beside it, what
+ * is logically present once it was read is present.
+ *
  *     absent --demand: admitted--> present, demanded --release--> present --evicted--> absent
  *        \---- guess: admitted -------------------------------------^
  *
@@ -34,6 +39,7 @@
 
 #include "formats/model/path_table.h"
 #include "runtime/policy/evict.h"
+#include "runtime/policy/logical_cache.h"
 
 struct moec_residency;
 
@@ -46,6 +52,7 @@ struct moec_residency_setup {
     const struct moec_evict_ops *policy;
     const float *evict_weights; /* of struct moec_evict_setup; NULL = the policy's, borrowed for the call */
     const float *frequency;     /* (n_layer, n_form, n_expert) or NULL, borrowed for the call */
+    const struct moec_logical_cache *logical; /* of the same shape, or NULL; borrowed until freed */
     /* Called for each evicted key, inside the calls below. May be NULL. */
     void (*evicted)(void *context, uint32_t key);
     void *context;
@@ -59,6 +66,9 @@ uint64_t moec_residency_state_bytes(uint32_t n_key, const struct moec_evict_ops 
 MOEC_WARN_UNUSED enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
                                                         struct moec_residency **out, struct moec_error *err);
 void moec_residency_free(struct moec_residency *residency); /* NULL-safe */
+
+/* Whether the capacity has room for what logical caches may hold; false without them. */
+bool moec_residency_keeps_logical(const struct moec_residency *residency);
 
 bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key);
 
@@ -89,7 +99,8 @@ void moec_residency_release(struct moec_residency *residency, uint32_t key);
  * is_present (its `context` is the residency). */
 bool moec_residency_foresee(void *residency, uint32_t key);
 /* Makes an absent key present and foreseen. False, with nothing given up, when what is demanded or foreseen
- * leaves no room, or while a key waits for admission. */
+ * leaves no room, or while a key waits for admission. Beside a logical cache that is kept, what was given up
+ * on the way to False stays so. */
 bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
 /* Evicts what the policy chooses, although nothing asked for its room; false when everything is demanded. For
  * a buffer with enough room in pieces that cannot be joined. */

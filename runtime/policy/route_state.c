@@ -60,8 +60,55 @@ enum moec_status moec_route_state_create(const struct moec_config *config, const
     return status;
 }
 
+static void tell_shared(const struct moec_route_state *state, size_t pool, uint32_t layer, uint32_t expert,
+                        bool holds)
+{
+    const struct moec_logical_cache *shared = state->shared;
+    if (shared != NULL && pool < shared->n_form)
+        moec_logical_cache_count(
+            shared,
+            ((state->first_ordinal + layer) * shared->n_form + (uint32_t)pool) * state->n_expert + expert,
+            holds);
+}
+
+/* Of everything that the pools hold. */
+static void tell_all(const struct moec_route_state *state, bool holds)
+{
+    for (uint32_t layer = 0; state->shared != NULL && layer < state->n_layer; layer++)
+        for (size_t i = 0; i < 2; i++) {
+            const struct moec_route_pool *pool = &state->pools[i];
+            for (uint32_t at = 0; at < pool->n_recent[layer]; at++)
+                tell_shared(state, i, layer, pool->recent[(size_t)layer * pool->n_slots + at], holds);
+        }
+}
+
+static void set_there(struct moec_route_state *state, size_t pool, uint32_t layer, uint32_t expert,
+                      bool is_there)
+{
+    state->pools[pool].is_there[(size_t)layer * state->n_expert + expert] = is_there;
+    tell_shared(state, pool, layer, expert, is_there);
+}
+
+static void clear(struct moec_route_state *state, uint32_t layer)
+{
+    for (size_t i = 0; i < 2; i++) {
+        struct moec_route_pool *pool = &state->pools[i];
+        const uint16_t *recent = pool->recent + (size_t)layer * pool->n_slots;
+        for (uint32_t at = 0; at < pool->n_recent[layer]; at++)
+            set_there(state, i, layer, recent[at], false);
+        pool->n_recent[layer] = 0;
+    }
+}
+
+void moec_route_state_share(struct moec_route_state *state, const struct moec_logical_cache *shared)
+{
+    state->shared = shared;
+    tell_all(state, true);
+}
+
 void moec_route_state_release(struct moec_route_state *state)
 {
+    tell_all(state, false);
     for (size_t i = 0; i < 2; i++) {
         free(state->pools[i].recent);
         free(state->pools[i].n_recent);
@@ -89,33 +136,32 @@ void moec_route_state_lend(struct moec_route_state *state, uint16_t *touched, fl
 /* `touched` as it is kept. */
 static void touch(struct moec_route_state *state, uint32_t layer, uint32_t touched)
 {
-    struct moec_route_pool *pool = &state->pools[touched >= MOEC_ROUTE_LOW];
+    const bool is_low = touched >= MOEC_ROUTE_LOW;
+    struct moec_route_pool *pool = &state->pools[is_low];
     const uint32_t expert = touched % MOEC_ROUTE_LOW;
     uint16_t *recent = pool->recent + (size_t)layer * pool->n_slots;
-    bool *is_there = pool->is_there + (size_t)layer * state->n_expert;
+    const bool was_there = moec_route_state_has(state, layer, expert, is_low);
     uint32_t at = 0;
     if (pool->n_slots == 0)
         return;
-    if (is_there[expert]) {
+    if (was_there) {
         while (recent[at] != expert)
             at++;
     } else if (pool->n_recent[layer] < pool->n_slots) {
         at = pool->n_recent[layer]++;
     } else {
         at = pool->n_slots - 1;
-        is_there[recent[at]] = false;
+        set_there(state, is_low, layer, recent[at], false);
     }
     memmove(recent + 1, recent, at * sizeof *recent);
     recent[0] = (uint16_t)expert;
-    is_there[expert] = true;
+    if (!was_there)
+        set_there(state, is_low, layer, expert, true);
 }
 
 static void empty(struct moec_route_state *state, uint32_t layer)
 {
-    for (size_t i = 0; i < 2; i++) {
-        state->pools[i].n_recent[layer] = 0;
-        memset(state->pools[i].is_there + (size_t)layer * state->n_expert, 0, state->n_expert * sizeof(bool));
-    }
+    clear(state, layer);
     state->range_sum[layer] = 0;
     state->n_done[layer] = 0;
     const uint32_t n_first = state->initial != NULL ? state->pools[0].n_slots : 0;
@@ -190,8 +236,10 @@ static void copy_pool(struct moec_route_pool *to, const struct moec_route_pool *
 void moec_route_state_copy(struct moec_route_state *to, const struct moec_route_state *from)
 {
     const size_t k = from->top_k;
+    tell_all(to, false);
     for (size_t i = 0; i < 2; i++)
         copy_pool(&to->pools[i], &from->pools[i], from->n_layer, from->n_expert);
+    tell_all(to, true);
     if (moec_popularity_is_on(&from->popularity))
         moec_popularity_copy(&to->popularity, &from->popularity);
     for (uint32_t layer = 0; layer < from->n_layer; layer++) {

@@ -12,6 +12,7 @@
 #ifndef MOEC_RUNTIME_ROUTE_STATE_H
 #define MOEC_RUNTIME_ROUTE_STATE_H
 
+#include "runtime/policy/logical_cache.h"
 #include "runtime/policy/popularity.h"
 #include "runtime/policy/route.h"
 
@@ -68,7 +69,8 @@ struct moec_route_state {
                                         * experts, those of the low pool + MOEC_ROUTE_LOW */
     float *ranges;                     /* (n_layer, n_context), owned or lent */
     bool is_lent;
-    struct moec_route_counts counts; /* of the tokens so far, those taken back too */
+    const struct moec_logical_cache *shared; /* that is told what the pools hold; borrowed; NULL = none */
+    struct moec_route_counts counts;         /* of the tokens so far, those taken back too */
 };
 
 /* Bytes of a state, for a budget. */
@@ -84,6 +86,10 @@ void moec_route_state_release(struct moec_route_state *state);
  * `touched` and `ranges` say, until others are lent or the state is released. */
 void moec_route_state_lend(struct moec_route_state *state, uint16_t *touched, float *ranges,
                            uint32_t n_context);
+
+/* From now on, until it is released, the state's pools count in a cache of as many MoE layers, which has form
+ * 0 for the first and, where there is one, form 1 for the second. */
+void moec_route_state_share(struct moec_route_state *state, const struct moec_logical_cache *shared);
 
 /* A layer is as at first; counts stay. */
 void moec_route_state_reset(struct moec_route_state *state, uint32_t layer);

@@ -89,6 +89,32 @@ if grep -q '"route": "cache-prior:0.5", "experts_taken": [0-9]*, "experts_missed
 else
     fail "stats count"
 fi
+# What is logically present is in memory, where the budget allows: whatever is evicted, no expert is read that
+# the logical cache has.
+stat() {
+    sed -n "s/^.*\"$1\": *\([-0-9a-z.e+]*\).*/\1/p" "$work/stats" | head -n 1
+}
+generate --route top-k --memory "$(mebibytes 20)"
+check "a small budget has no room for the logical cache" "\"$(stat keeps_logical_cache)\" == \"false\""
+if grep -q '"note": "the expert buffer of [0-9.]* MiB has no room for what the logical cache holds' "$work/stats"; then
+    pass "and says so"
+else
+    fail "and says so"
+fi
+budget=$(($(stat planned_bytes) - $(stat expert_buffer_bytes) + $(stat logical_cache_bytes) + $(stat logical_passing_bytes) + 262144))
+for evict in random lfu arc; do
+    generate --route top-k --evict $evict --predict none --memory $budget
+    check "one that has it ($evict)" "\"$(stat keeps_logical_cache)\" == \"true\" && $(stat expert_buffer_bytes) >= $(stat logical_cache_bytes) + $(stat logical_passing_bytes) && $(stat expert_buffer_bytes) < $(stat expert_total_bytes)"
+    reads=$(sed -n 's/.*"experts": {[^}]*"misses": \([0-9]*\).*/\1/p' "$work/stats")
+    check "reads nothing again that the cache has" "$reads > 0 && $reads <= $(stat experts_missed)"
+done
+try 0 "in words" "$moec" run "$work/m.moec" -p x -n 4 --ctx 64 --route top-k --slots 75% --memory "$(mebibytes 19)" --stats
+says stderr "no room: some are read again; --memory [0-9.]+ MiB would hold them" "with what would hold it"
+try 0 "with room" "$moec" run "$work/m.moec" -p x -n 4 --ctx 64 --route top-k --stats
+says stderr "it may hold [0-9.]+ [KM]iB, which stay in memory" "it says that"
+try 0 "a bench with little memory" "$moec" bench "$work/m.moec" --samples 1 --data $text --memory 25% --route top-k -q
+says stdout "has no room for what the logical cache holds, [0-9.]+ [kKM]i?B: time, not words" "names the rows"
+
 try 0 "a bench" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --route cache-prior:0.3 --json -q
 missed_prior=$(number miss_rate)
 says stdout '"route": "cache-prior:0.3"' "names its route"

@@ -86,6 +86,42 @@ static void test_memory_plan__every_budget_adds_up(void **state)
     assert_int_equal(previous_buffer, 256 * RECORD);
 }
 
+/* What logical caches hold is in memory from the smallest budget on that has room for it beside a short
+ * chunk, and longer chunks do not take that room. */
+static void test_memory_plan__logical_caches_have_their_room(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    request.logical = (struct moec_logical_room){.held_bytes = 128 * RECORD, .passing_bytes = 16 * RECORD};
+    const uint64_t lowest = floor_of(&request);
+    bool was_held = false;
+    char text[512];
+    for (uint64_t budget = lowest; budget < lowest + 60 * MIB; budget += 77777) {
+        struct moec_memory_plan plan;
+        struct moec_error err = {0};
+        request.budget_bytes = budget;
+        assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+        const bool is_held = plan.expert_buffer_bytes >= 144 * RECORD;
+        assert_true(is_held || !was_held);
+        assert_true(!is_held || was_held || plan.max_tokens >= MOEC_PLAN_SHORT_TOKENS);
+        const bool holds = moec_memory_plan_holds_logical(&plan);
+        assert_true(holds == (plan.expert_buffer_bytes >= 128 * RECORD));
+        assert_true(moec_memory_plan_warning(&plan, text, sizeof text) == !holds);
+        assert_true(holds || strstr(text, "no room for what the logical cache holds (6.09 MiB)") != NULL);
+        was_held = is_held;
+    }
+    assert_true(was_held);
+    /* The budget that the warning names holds it. */
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    request.budget_bytes = lowest + 3 * MIB;
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_false(moec_memory_plan_holds_logical(&plan));
+    request.budget_bytes = plan.total_bytes - plan.expert_buffer_bytes + 144 * RECORD;
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_true(plan.expert_buffer_bytes >= 144 * RECORD);
+}
+
 static void test_memory_plan__below_the_floor_is_itemised(void **state)
 {
     (void)state;
@@ -263,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_plan__every_budget_adds_up),
+        cmocka_unit_test(test_memory_plan__logical_caches_have_their_room),
         cmocka_unit_test(test_memory_plan__below_the_floor_is_itemised),
         cmocka_unit_test(test_memory_plan__beams_have_keys_of_their_own),
         cmocka_unit_test(test_memory_plan__no_limit_holds_everything),

@@ -313,6 +313,105 @@ static void test_residency__forms_are_keys_of_their_own(void **state)
     moec_residency_free(r);
 }
 
+/* ---- logical caches ---- */
+
+#define N_SLOT 3u /* of a layer's logical cache */
+#define N_TAKE 2u /* experts of a token */
+
+/* A layer's logical cache takes a token's experts; whether it had each. */
+static void take_logically(struct moec_logical_cache *logical, uint32_t layer, uint32_t recent[N_SLOT],
+                           const uint32_t experts[N_TAKE], bool had[N_TAKE])
+{
+    for (uint32_t i = 0; i < N_TAKE; i++)
+        had[i] = moec_logical_cache_has(logical, layer * N_EXPERT + experts[i]);
+    for (uint32_t i = 0; i < N_TAKE; i++) {
+        uint32_t at = 0;
+        while (at < N_SLOT - 1 && recent[at] != experts[i])
+            at++;
+        if (recent[at] != experts[i]) {
+            if (recent[at] < N_EXPERT)
+                moec_logical_cache_count(logical, layer * N_EXPERT + recent[at], false);
+            moec_logical_cache_count(logical, layer * N_EXPERT + experts[i], true);
+        }
+        memmove(recent + 1, recent, at * sizeof *recent);
+        recent[0] = experts[i];
+    }
+}
+
+/* Tokens pass all layers; returns logical hits that were no real ones. */
+static uint32_t count_lost(const struct moec_evict_ops *policy, uint64_t capacity, uint64_t seed)
+{
+    struct run run = {.random = seed};
+    struct moec_logical_cache *logical = NULL;
+    struct moec_residency *r = NULL;
+    uint32_t recent[N_LAYER][N_SLOT], n_lost = 0;
+    memset(recent, 0xff, sizeof recent);
+    equal_slots(&run);
+    MUST(moec_logical_cache_create(N_LAYER, 1, N_EXPERT, (const uint32_t[]){N_SLOT, 0}, 1, &logical, &err));
+    const struct moec_residency_setup setup = {.n_layer = N_LAYER,
+                                               .n_expert = N_EXPERT,
+                                               .slot_bytes = run.slots,
+                                               .capacity_bytes = capacity,
+                                               .policy = policy,
+                                               .logical = logical};
+    MUST(moec_residency_create(&setup, &r, &err));
+    assert_true(moec_residency_keeps_logical(r) == (capacity >= (uint64_t)N_LAYER * N_SLOT * 4096));
+    for (uint32_t token = 0; token < 300; token++)
+        for (uint32_t layer = 0; layer < N_LAYER; layer++) {
+            uint32_t first = random_u32(&run.random) % (N_EXPERT - 1);
+            const uint32_t experts[N_TAKE] = {first,
+                                              first + 1 + random_u32(&run.random) % (N_EXPERT - first - 1)};
+            const uint32_t next = (layer + 1) % N_LAYER * N_EXPERT + random_u32(&run.random) % N_EXPERT;
+            bool had[N_TAKE], is_present[N_TAKE];
+            take_logically(logical, layer, recent[layer], experts, had);
+            moec_residency_ask(r, layer, 0, experts, N_TAKE, is_present);
+            for (uint32_t i = 0; i < N_TAKE; i++) {
+                n_lost += had[i] && !is_present[i];
+                assert_true(is_present[i] || moec_residency_admit(r, layer * N_EXPERT + experts[i]));
+            }
+            if (!moec_residency_foresee(r, next))
+                (void)moec_residency_guess(r, next);
+            for (uint32_t i = 0; i < N_TAKE; i++)
+                moec_residency_release(r, layer * N_EXPERT + experts[i]);
+        }
+    moec_residency_free(r);
+    moec_logical_cache_free(logical);
+    return n_lost;
+}
+
+/* With room for all that is logically present, a logical hit is a real one, whatever the policy is and
+ * whatever is guessed; with less, it need not be. */
+static void test_residency__logical_hits_are_real_ones(void **state)
+{
+    (void)state;
+    const uint64_t fits = (uint64_t)N_LAYER * N_SLOT * 4096;
+    for (size_t p = 0; moec_evict_policies[p] != NULL; p++)
+        for (uint64_t seed = 1; seed <= 4; seed++) {
+            assert_int_equal(count_lost(moec_evict_policies[p], fits, seed), 0);
+            assert_int_equal(count_lost(moec_evict_policies[p], fits + 3 * 4096, seed), 0);
+            assert_true(count_lost(moec_evict_policies[p], fits - 4096, seed) > 0);
+        }
+}
+
+static void test_residency__room_of_a_logical_cache(void **state)
+{
+    (void)state;
+    struct moec_logical_cache *logical = NULL;
+    uint64_t slots[2 * 2 * 4]; /* layer, form, expert */
+    for (uint32_t i = 0; i < 16; i++)
+        slots[i] = 1000 * (1 + i / 8) + 100 * (i % 4) - (i / 4 % 2 == 1 ? 500 : 0);
+    MUST(moec_logical_cache_create(2, 2, 4, (const uint32_t[]){2, 1}, 1, &logical, &err));
+    struct moec_logical_room room = moec_logical_cache_room(logical, slots);
+    assert_int_equal(room.held_bytes, 1300 + 1200 + 800 + 2300 + 2200 + 1800);
+    assert_int_equal(room.passing_bytes, 2000 + 2100 + 1500 + 1600 + 1700); /* of the second layer */
+    moec_logical_cache_free(logical);
+    MUST(moec_logical_cache_create(2, 2, 4, (const uint32_t[]){2, 1}, 3, &logical, &err));
+    assert_true(logical->n_slots[0] == 4 && logical->n_slots[1] == 3); /* of three sequences */
+    room = moec_logical_cache_room(logical, slots);
+    assert_int_equal(room.passing_bytes, 1500);
+    moec_logical_cache_free(logical);
+}
+
 /* An admission gives up what is foreseen, but after everything else that nobody demands. */
 static void test_residency__what_is_foreseen_goes_last(void **state)
 {
@@ -473,6 +572,8 @@ int main(void)
         cmocka_unit_test(test_residency__hits_are_held_first),
         cmocka_unit_test(test_residency__forms_are_keys_of_their_own),
         cmocka_unit_test(test_residency__guesses_spare_each_other),
+        cmocka_unit_test(test_residency__logical_hits_are_real_ones),
+        cmocka_unit_test(test_residency__room_of_a_logical_cache),
         cmocka_unit_test(test_residency__what_is_foreseen_goes_last),
         cmocka_unit_test(test_residency__warm),
         cmocka_unit_test(test_residency__smallest_buffer),

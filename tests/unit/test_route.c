@@ -310,6 +310,18 @@ static void test_route__precision_goes_by_the_weight_before(void **state)
     assert_true(!skips[0] && !skips[1] && !skips[2]);
 }
 
+/* An engine's counts are those of what the states hold, however they came to it. */
+static void check_shared(const struct moec_logical_cache *shared,
+                         const struct moec_route_state *const *states, uint32_t n_state)
+{
+    for (uint32_t key = 0; key < shared->n_form * shared->n_expert; key++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < n_state; i++)
+            n += moec_route_state_has(states[i], 0, key % shared->n_expert, key >= shared->n_expert);
+        assert_int_equal(shared->n_holders[key], n);
+    }
+}
+
 static void test_route__low_copies_have_a_cache_of_their_own(void **state)
 {
     (void)state;
@@ -323,9 +335,15 @@ static void test_route__low_copies_have_a_cache_of_their_own(void **state)
     struct moec_route_state routes, copy;
     struct moec_route_counts counts = {0};
     struct moec_error err = {0};
+    struct moec_logical_cache *shared = NULL;
+    const struct moec_route_state *states[] = {&routes, &copy};
     uint32_t seed = 5;
     assert_ok(moec_route_state_create(&config, &route, 1, N_TOK, &routes, &err), err);
     assert_ok(moec_route_state_create(&config, &route, 1, N_TOK, &copy, &err), err);
+    assert_ok(moec_logical_cache_create(1, 2, N_EXPERT, (const uint32_t[]){N_SLOTS, N_LOW}, 2, &shared, &err),
+              err);
+    moec_route_state_share(&routes, shared);
+    moec_route_state_share(&copy, shared);
     for (uint32_t t = 0; t < N_TOK; t++) {
         seed = seed * 1664525u + 1013904223u;
         const uint32_t first = (seed >> 8) % N_EXPERT;
@@ -355,13 +373,16 @@ static void test_route__low_copies_have_a_cache_of_their_own(void **state)
             (void)plain_touch(&plain[is_low[i]], is_low[i] ? N_LOW : N_SLOTS, experts[i]);
         }
         moec_route_state_take(&routes, 0, 0, &taken);
+        check_shared(shared, states, 2);
         if (t == N_TOK / 2)
             memcpy(middle, plain, sizeof middle);
     }
     counts.n_position = N_TOK;
     assert_memory_equal(&routes.counts, &counts, sizeof counts);
     moec_route_state_copy(&copy, &routes);
+    check_shared(shared, states, 2);
     moec_route_state_truncate(&copy, 0, N_TOK / 2 + 1);
+    check_shared(shared, states, 2);
     for (uint32_t pool = 0; pool < 2; pool++) {
         for (uint32_t i = 0; i < plain[pool].n; i++)
             assert_int_equal(routes.pools[pool].recent[i], plain[pool].experts[plain[pool].n - 1 - i]);
@@ -370,7 +391,10 @@ static void test_route__low_copies_have_a_cache_of_their_own(void **state)
             assert_int_equal(copy.pools[pool].recent[i], middle[pool].experts[middle[pool].n - 1 - i]);
     }
     moec_route_state_release(&routes);
+    check_shared(shared, states + 1, 1);
     moec_route_state_release(&copy);
+    check_shared(shared, states, 0);
+    moec_logical_cache_free(shared);
 }
 
 static void test_route__the_cache_may_begin_with_what_is_frequent(void **state)

@@ -1,0 +1,180 @@
+#include "runtime/engine/engine_plan.h"
+
+#include "runtime/cuda/gpu_transfer.h"
+#include "runtime/engine/engine_book.h"
+#include "runtime/forward/guesser.h"
+#include "runtime/forward/session.h"
+#include "runtime/generate/generate.h"
+
+#define TRACE_BYTES ((uint64_t)1 << 20) /* of events kept between steps */
+
+const char *moec_engine_evict_name(const struct moert_engine *engine)
+{
+    return engine->choice.evict != NULL ? engine->choice.evict->name : "none";
+}
+
+bool moec_engine_copies_neurons(const struct moert_engine *engine, const struct moert_options *options)
+{
+    return options->device != NULL && engine->arithmetic == MOEC_ARITHMETIC_CANONICAL &&
+           engine->sparsity != NULL && !options->transfer.copies_whole && !options->cooperates &&
+           engine->n_sessions == 1 && engine->choice.mode->keeps && engine->choice.copy == 0 &&
+           !moec_route_takes_low(&engine->route);
+}
+
+struct moec_expert_cache_options moec_engine_cache_options(const struct moert_engine *engine)
+{
+    const struct moec_mode_choice *choice = &engine->choice;
+    return (struct moec_expert_cache_options){
+        .buffer_bytes = engine->plan.expert_buffer_bytes + engine->lending.lent_bytes,
+        .least_bytes = engine->plan.expert_buffer_bytes,
+        .copy = choice->copy,
+        .parts = engine->parts.n_layer > 0 ? &engine->parts : NULL,
+        .beside = &engine->low,
+        .n_beside = moec_route_takes_low(&engine->route),
+        .n_sessions = engine->n_sessions,
+        .policy = choice->evict,
+        .evict_weights = engine->has_evict_weights ? engine->evict_weights : NULL,
+        .io = engine->io,
+        .keeps_nothing = !choice->mode->keeps,
+        .is_warm = choice->mode->is_warm,
+        .is_resident = choice->mode->is_resident,
+        .predictor = choice->predict,
+        .preload_count = choice->preload_count,
+        .preload_ahead = choice->preload_ahead,
+        .preload_precision = engine->route.precision,
+        .logical = engine->logical,
+        .trace = engine->trace,
+    };
+}
+
+struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engine, const char *path)
+{
+    return (struct moec_trace_setup){
+        .path = path,
+        .bundle = engine->bundle,
+        .copy = engine->choice.copy,
+        .buffer_bytes = engine->plan.expert_buffer_bytes,
+        .capacity_bytes = TRACE_BYTES,
+        .evict = moec_engine_evict_name(engine),
+        .predict = engine->choice.predict->name,
+        .preload_count = engine->choice.preload_count,
+        .preload_ahead = engine->choice.preload_ahead,
+    };
+}
+
+/* Of a generator, but for its sequences and one row of logits, which the plan counts by themselves. */
+static uint64_t generator_bytes(const struct moert_engine *engine)
+{
+    const struct moec_config *config = &engine->bundle->config;
+    return moec_generator_bytes(config, engine->n_context, engine->n_beams, engine->drafts) -
+           (engine->n_beams - 1) * moec_session_beside_bytes(config, engine->n_context) -
+           config->n_vocab * sizeof(float);
+}
+
+struct moec_memory_request moec_engine_request(const struct moert_engine *engine,
+                                               const struct moert_options *options)
+{
+    struct moec_memory_request request = {
+        .budget_bytes = options->memory_bytes,
+        .n_context = engine->n_context,
+        .arithmetic = engine->arithmetic,
+        .on_device = options->device != NULL,
+        .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
+        .n_sessions = engine->n_sessions,
+        .n_beams = engine->n_beams,
+        .n_logits = engine->n_sessions,
+        .generator_bytes = engine->n_sessions * generator_bytes(engine),
+        .n_threads = engine->n_threads,
+        .buffer_bytes = options->expert_buffer_bytes,
+        .keeps_all = engine->choice.mode->is_resident,
+    };
+    moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
+    if (moec_route_takes_low(&engine->route)) {
+        const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
+        request.all_record_bytes += low.all_bytes;
+        if (low.largest_bytes > request.largest_record_bytes)
+            request.largest_record_bytes = low.largest_bytes;
+    }
+    const struct moec_expert_cache_options cache_options = moec_engine_cache_options(engine);
+    request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
+    if (engine->choice.mode->streams_all)
+        request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
+    if (options->device != NULL)
+        request.table_bytes +=
+            MOEC_GPU_TRANSFER_BYTES +
+            moec_gpu_experts_table_bytes(engine->bundle, engine->choice.evict, engine->choice.predict,
+                                         engine->choice.preload_ahead,
+                                         moec_route_takes_low(&engine->route) ? 2 : 1);
+    if (moec_engine_copies_neurons(engine, options))
+        request.table_bytes += moec_gpu_neurons_table_bytes(engine->bundle, engine->choice.evict);
+    if (moec_route_is_on(&engine->route)) {
+        const uint32_t n_layer = moec_config_moe_count(&engine->bundle->config),
+                       n_form = 1 + moec_route_takes_low(&engine->route),
+                       n_expert = engine->bundle->config.n_expert;
+        request.table_bytes += (uint64_t)n_form * n_layer * n_expert * sizeof(uint64_t) +
+                               moec_logical_cache_bytes(n_layer, n_form, n_expert);
+    }
+    if (moec_route_looks_at_buffer(&engine->route))
+        request.table_bytes += moec_decision_book_bytes(moec_config_moe_count(&engine->bundle->config),
+                                                        engine->bundle->config.top_k);
+    if (engine->predictor.n_layer > 0)
+        request.table_bytes += moec_expert_predictor_bytes(&engine->predictor) +
+                               engine->n_sessions * moec_guesser_bytes(&engine->predictor);
+    if (options->trace != NULL) {
+        const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options->trace);
+        request.table_bytes += moec_trace_bytes(&trace);
+    }
+    return request;
+}
+
+/* What the route's logical caches hold together, where it has any and experts are kept. */
+static enum moec_status plan_logical(struct moert_engine *engine, struct moec_logical_room *room,
+                                     struct moec_error *err)
+{
+    const struct moec_config *config = &engine->bundle->config;
+    const struct moec_route *route = &engine->route;
+    const uint32_t copies[] = {engine->choice.copy, engine->low.form.copy};
+    const uint32_t n_slots[] = {route->n_slots, route->n_low_slots};
+    const uint32_t n_form = 1 + moec_route_takes_low(route);
+    if (route->n_slots == 0 || !engine->choice.mode->keeps)
+        return MOEC_OK;
+    MOEC_TRY(moec_logical_cache_create(moec_config_moe_count(config), n_form, config->n_expert, n_slots,
+                                       engine->n_sessions * engine->n_beams, &engine->logical, err));
+    return moec_record_logical_room(engine->bundle, engine->logical, copies, room, err);
+}
+
+/* The chunk is what both memories have room for. */
+static enum moec_status make_vram_plan(struct moert_engine *engine, const struct moert_options *options,
+                                       struct moec_error *err)
+{
+    const uint32_t copies[] = {engine->choice.copy, engine->low.form.copy};
+    const struct moec_vram_request request = {.bundle = engine->bundle,
+                                              .copies = copies,
+                                              .n_copy = 1 + moec_route_takes_low(&engine->route),
+                                              .sparsity = engine->sparsity,
+                                              .budget_bytes = options->vram_bytes,
+                                              .free_bytes = engine->gpu->info.free_bytes,
+                                              .n_context = engine->n_context,
+                                              .n_sessions = engine->n_sessions,
+                                              .n_beams = engine->n_beams,
+                                              .rounds_inputs = engine->arithmetic == MOEC_ARITHMETIC_BF16,
+                                              .max_tokens = engine->plan.max_tokens};
+    MOEC_TRY(moec_vram_plan_make(&request, &engine->gpu->plan, err));
+    engine->plan.max_tokens = engine->gpu->plan.max_tokens;
+    return MOEC_OK;
+}
+
+enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moert_options *options,
+                                  struct moec_error *err)
+{
+    const bool lends = !options->keeps_buffer && options->expert_buffer_bytes == 0 &&
+                       options->trace == NULL && engine->choice.mode->keeps && engine->gpu == NULL;
+    struct moec_memory_request request = moec_engine_request(engine, options);
+    MOEC_TRY(plan_logical(engine, &request.logical, err));
+    MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
+    MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
+    if (lends)
+        moec_kv_lending_plan(&engine->lending, &engine->plan, &request, engine->n_prompt + 1);
+    MOEC_TRY(moec_mode_check_plan(engine->choice.mode, &engine->plan, err));
+    return engine->gpu != NULL ? make_vram_plan(engine, options, err) : MOEC_OK;
+}
