@@ -255,10 +255,10 @@ struct moert_info {
     uint64_t working_set_bytes;  /* experts of one generated token: MoE layers (of the decoder, if there are
                                     two  stacks) x top-k x mean record of the layer. A smaller LRU buffer hits
                                     nothing  in decoding */
-    /* With decisions by logical caches: what those of all sequences together may hold of the experts, and what a
-     * prompt may ask for beside it. While the expert buffer has room for the first, what is logically present
-     * stays in memory; with room for both, while prompts pass too. Else it may be read again, which costs
-     * time and changes no word. 0 without such decisions. */
+    /* With decisions by logical caches: what those of all sequences together may hold of the experts, and
+     * what a prompt may ask for beside it. While the expert buffer has room for the first, what is logically
+     * present stays in memory; with room for both, while prompts pass too. Else it may be read again, which
+     * costs time and changes no word. 0 without such decisions. */
     uint64_t logical_cache_bytes;
     uint64_t logical_passing_bytes;
     bool keeps_logical_cache; /* the buffer has room for the first now */
