@@ -268,7 +268,7 @@ test: deps-test
 	    JOBS=$(JOBS) tests/run.sh tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
 test-programs: all $(UNIT_BIN) $(BUILD)/standin/libmoert-cuda.so $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle $(BUILD)/tools/logits \
-    $(BUILD)/tools/edgemoe_report $(BUILD)/tools/decisions_report $(BUILD)/tools/floe_report $(if $(SANITIZE),,fuzz-programs)
+    $(BUILD)/tools/edgemoe_report $(BUILD)/tools/decisions_report $(BUILD)/tools/floe_report $(BUILD)/tools/read_bench $(if $(SANITIZE),,fuzz-programs)
 
 # 64-bit ARM, built by Debian's cross compiler and run by qemu-user: tests of the runtime, and moec-run beside moec.
 # ARM_TESTS= leaves the former out; ARM_MISSING=skip leaves all out, with the reason, where packages are not to be had.
@@ -346,7 +346,7 @@ experiment-decisions: deps
 
 # Sparsity inside experts, likewise.
 experiment-floe: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/floe_report
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/floe_report $(BUILD)/tools/read_bench
 	@MOEC_BUILD=$(BUILD) experiments/floe.sh build/experiment-floe \
 	    $(if $(MODEL),'$(MODEL)' '$(CALIBRATION)' '$(TEST)')
 

@@ -187,14 +187,9 @@ tunings() {
     done
 }
 
-# bytes_of BUNDLE: of its experts as they were compiled.
-bytes_of() {
-    "$moec" inspect "$here/$1.moec" --json | sed -n 's/^ *"record_bytes": *\([0-9]*\).*/\1/p' | head -n 1
-}
-
 # timed SIDE BUNDLE: time per token in as much memory as $share % of the static bundle's experts take, by each predictor.
 timed() {
-    memory=$(awk -v share="$share" -v static="$static" -v own="$(bytes_of "$2")" 'BEGIN {
+    memory=$(awk -v share="$share" -v static="$static" -v own="$(expert_bytes "$here/$2.moec")" 'BEGIN {
         part = share * static / own
         printf "%.1f%%", part < 100 ? part : 100 }')
     for rate in 550 50; do
@@ -215,9 +210,9 @@ decoding() {
         -o "$here/static.moec"
     json "$here/base.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss "${HALF_TARGET:-1%}" --copies 2 \
         --force -o "$here/base.moec"
-    static=$(bytes_of static)
+    static=$(expert_bytes "$here/static.moec")
     for share in 25 50; do
-        part=$(awk -v share="$share" -v static="$static" -v own="$(bytes_of base)" 'BEGIN { printf "%.0f", share * static / own }')
+        part=$(awk -v share="$share" -v static="$static" -v own="$(expert_bytes "$here/base.moec")" 'BEGIN { printf "%.0f", share * static / own }')
         tuned "decoding-route-$share" base --with route --slots "$part%"
         for with in precision route,precision; do
             tuned "decoding-$with-$share" base --with "$with" --slots "$((part * 4 / 5))%" --low-slots "$((part * 2 / 5))%"

@@ -9,9 +9,10 @@
 # The model is that of datasets/sample, or a Hugging Face folder with two texts: one to calibrate on, one to measure on.
 #
 # Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("studies kernels levels
-# plans decoding predictors"), BITS (of Fig. 9b), LEVELS (of sparsity), TARGET (of the plans) and HALF_TARGET (of bits that leave room
-# for a plan), TUNE_SAMPLES, KINDS (of plans), BENCH_SAMPLES, TOKENS, TAUGHT (windows that
-# predictors learn from and are chosen by).
+# plans decoding transfers predictors"), BITS (of Fig. 9b), LEVELS (of sparsity), TARGET (of the plans) and HALF_TARGET
+# (of bits that leave room for a plan), TUNE_SAMPLES, KINDS (of plans), BENCH_SAMPLES, LENGTHS (of Fig. 6: tokens of a
+# prompt:decoded), TOKENS (decoded in Fig. 8), READ_SECONDS (of each size of Fig. 7), TAUGHT (windows that predictors
+# learn from and are chosen by).
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -101,17 +102,50 @@ plans() {
     done
 }
 
-# Fig. 6 and 8 on emulated storage: the plan, and the same bundle with all neurons.
+# timed NAME BUNDLE SHARE PROMPT TOKENS OPTIONS...: decoding with SHARE % of the memory that the plan's experts take.
+timed() {
+    file=$1 bundle=$2 own=$(expert_bytes "$here/$2.moec") share=$3 prompt=$4 tokens=$5
+    shift 5
+    json "$here/$file.json" "$moec" bench "$here/$bundle.moec" --emulate-storage 550MB/s,80us --modes cache \
+        --memory "$(awk -v share="$share" -v planned="$planned" -v own="$own" 'BEGIN {
+            part = share * planned / own
+            printf "%.1f%%", part < 100 ? part : 100 }')" \
+        --data "$test" --samples "${BENCH_SAMPLES:-8}" --prompt-tokens "$prompt" --tokens "$tokens" "$@"
+}
+
+# Fig. 6 and 8 on emulated storage: the plan, the same bundle with all neurons, and in the same memory bits alone of the
+# same promise with what others have, an LRU cache and the next layer's gate, or all experts at two bits in memory.
 decoding() {
-    for memory in 25% 100%; do
-        for how in plan none; do
-            option='--sparsity none'
-            [ "$how" = none ] || option=
-            # shellcheck disable=SC2086 # an option and its word
-            json "$here/decoding-$how-$memory.json" "$moec" bench "$here/plan-neuron.moec" --emulate-storage 550MB/s,80us \
-                --memory "$memory" --modes cache --data "$test" --samples "${BENCH_SAMPLES:-8}" --tokens "${TOKENS:-32}" $option
-        done
+    planned=$(expert_bytes "$here/plan-neuron.moec")
+    for share in 25 50 75 100; do
+        timed "decoding-plan-$share" plan-neuron "$share" 64 "${TOKENS:-32}"
+        timed "decoding-none-$share" plan-neuron "$share" 64 "${TOKENS:-32}" --sparsity none
+        timed "decoding-static-$share" static "$share" 64 "${TOKENS:-32}" --predict gate
     done
+    json "$here/int2-compile.json" "$moec" compile "$model" --policy uniform --bits 2 --quantizer hqq --group 32 --force \
+        -o "$here/int2.moec"
+    for length in ${LENGTHS:-16:32 64:64 128:64 64:128}; do
+        timed "length-plan-$length" plan-neuron 25 "${length%:*}" "${length#*:}"
+        timed "length-static-$length" static 25 "${length%:*}" "${length#*:}" --predict gate
+        timed "length-int2-$length" int2 1000 "${length%:*}" "${length#*:}"
+    done
+}
+
+# Fig. 7 on this machine's storage: random reads of the checkpoint in requests of so many bytes, 32 at once.
+transfers() {
+    [ ! -e "$here/transfers.json" ] || return 0
+    for weights in "$model"/*.safetensors; do break; done
+    : >"$here/transfers.new"
+    for kib in 4 8 16 32 64 128 256 512 1024; do
+        say "reads of $kib KiB"
+        speed=$("$build/tools/read_bench" "$weights" --bytes $((kib * 1024)) --seconds "${READ_SECONDS:-2}")
+        echo "$kib $speed" >>"$here/transfers.new"
+    done
+    awk 'BEGIN { printf "{\"reads\": [" }
+        { printf "%s{\"bytes\": %d, \"bytes_per_second\": %.0f}", (NR > 1 ? ", " : ""), 1024 * $1, 1e6 * $2 }
+        END { print "]}" }' "$here/transfers.new" >"$here/transfers.json.new"
+    mv "$here/transfers.json.new" "$here/transfers.json"
+    rm "$here/transfers.new"
 }
 
 # Fig. 4: the predictors, taught on one text and judged on the other.
@@ -132,7 +166,7 @@ windows=
 seq_len=
 [ -z "${SEQ_LEN:-}" ] || seq_len="--seq-len $SEQ_LEN"
 mkdir -p "$here"
-for part in ${PARTS:-studies kernels levels plans decoding predictors}; do
+for part in ${PARTS:-studies kernels levels plans decoding transfers predictors}; do
     say "$name: $part"
     "$part"
 done

@@ -1,6 +1,7 @@
 /* Writes the report about sparsity inside experts from what experiments/floe.sh measured: FOLDER/report.html,
  * which needs nothing beside itself, and its tables as FOLDER/NAME.tsv. What was not measured does not
  * appear. */
+#include "experiments/floe_speed.h"
 #include "experiments/page.h"
 #include "experiments/result.h"
 #include "formats/profile/profile_h5.h"
@@ -15,7 +16,6 @@
 #define N_LEVEL    5
 #define N_BUNDLE   6
 #define N_KIND     3
-#define N_MEMORY   2
 #define MAX_LAYER  64
 #define GAIN       0.03 /* of recall, that what was learned must add to the gate */
 #define PATH_BYTES 1024
@@ -23,7 +23,6 @@
 static const char *const levels[N_LEVEL] = {"0.5", "0.6", "0.7", "0.8", "0.9"};
 static const char *const bundles[N_BUNDLE] = {"int8", "int4", "int3", "int2", "mixed", "signs"};
 static const char *const kinds[N_KIND] = {"neuron", "expert", "model"};
-static const char *const memories[N_MEMORY] = {"25%", "100%"};
 
 /* One evaluation on the test text. */
 struct evaluated {
@@ -53,7 +52,7 @@ struct results {
     struct evaluated plain[N_BUNDLE], sparse[N_BUNDLE][N_LEVEL], fixed;
     struct plan fixed_certificate; /* of the bundle of bits alone: loss, low and high */
     struct plan plans[N_KIND];
-    double tpot_ms[2][N_MEMORY]; /* with the plan, with all neurons */
+    struct floe_speed speed;
     struct predictors predictors;
 };
 
@@ -103,23 +102,6 @@ static enum moec_status read_levels(struct results *results, struct moec_error *
         for (size_t l = 0; l < N_LEVEL; l++) {
             (void)snprintf(name, sizeof name, "%s-%s", bundles[b], levels[l]);
             MOEC_TRY(read_evaluated(results, name, &results->sparse[b][l], err));
-        }
-    }
-    return MOEC_OK;
-}
-
-static enum moec_status read_decoding(struct results *results, struct moec_error *err)
-{
-    static const char *const how[] = {"plan", "none"};
-    char name[64];
-    for (size_t i = 0; i < 2; i++) {
-        for (size_t m = 0; m < N_MEMORY; m++) {
-            struct moec_json *root = NULL;
-            (void)snprintf(name, sizeof name, "decoding-%s-%s", how[i], memories[m]);
-            MOEC_TRY(experiment_load(results->folder, name, &root, err));
-            results->tpot_ms[i][m] =
-                experiment_number(moec_json_at(moec_json_find(root, "rows"), 0), "tpot_ms_median");
-            moec_json_free(root);
         }
     }
     return MOEC_OK;
@@ -210,7 +192,7 @@ static enum moec_status read_all(struct results *results, struct moec_error *err
     for (size_t k = 0; k < N_KIND; k++)
         MOEC_TRY(read_plan(results, kinds[k], &results->plans[k], err));
     MOEC_TRY(read_predictors(results, err));
-    return read_decoding(results, err);
+    return floe_speed_read(results->folder, &results->speed, err);
 }
 
 /* The loss of a study of projections by levels or bits, or NaN. */
@@ -227,15 +209,20 @@ static double study_loss(const struct results *results, const char *name, const 
     return NAN;
 }
 
-/* The least speedup of the experts at a sparsity over codecs and threads, or NaN. */
-static double least_speedup(const struct results *results, double sparsity)
+/* The least speedup of the experts at a sparsity over codecs and threads, or NaN, and the share of the bytes
+ * that are read there. */
+static double least_speedup(const struct results *results, double sparsity, double *bytes_share)
 {
     const struct moec_json *experts = moec_json_find(results->kernels, "experts");
     double least = NAN;
     for (size_t i = 0; experts != NULL && i < moec_json_length(experts); i++) {
         const struct moec_json *rate = moec_json_at(experts, i);
-        if (fabs(experiment_number(rate, "sparsity") - sparsity) < 1e-3)
-            least = fmin(least, experiment_number(rate, "speedup"));
+        const double speedup = experiment_number(rate, "speedup");
+        if (fabs(experiment_number(rate, "sparsity") - sparsity) > 1e-3 ||
+            (isfinite(least) && speedup >= least))
+            continue;
+        least = speedup;
+        *bytes_share = experiment_number(rate, "bytes_share");
     }
     return least;
 }
@@ -406,30 +393,6 @@ static enum moec_status put_plans(const struct results *results, struct moec_err
     return experiment_page_end(&results->page, &table, err);
 }
 
-static enum moec_status put_decoding(const struct results *results, struct moec_error *err)
-{
-    static const char *const headings[] = {"memory for experts", "ms a token", "with all neurons",
-                                           "times faster"};
-    struct experiment_table table;
-    char name[64];
-    if (!isfinite(results->tpot_ms[0][0]))
-        return MOEC_OK;
-    experiment_page_heading(&results->page, "Fig. 6 and 8: decoding on storage of 550 MB/s, 80 us");
-    experiment_page_paragraph(&results->page,
-                              "Records are read whole from storage: what a plan saves here is "
-                              "memory bandwidth and computing.");
-    MOEC_TRY(experiment_page_begin(&results->page, &table, name, "decoding", headings,
-                                   sizeof headings / sizeof *headings, err));
-    for (size_t m = 0; m < N_MEMORY; m++) {
-        experiment_table_cell(&table, "%s", memories[m]);
-        experiment_table_number(&table, results->tpot_ms[0][m], 1, 3);
-        experiment_table_number(&table, results->tpot_ms[1][m], 1, 3);
-        experiment_table_number(&table, results->tpot_ms[1][m] / results->tpot_ms[0][m], 1, 2);
-        experiment_table_end_row(&table);
-    }
-    return experiment_page_end(&results->page, &table, err);
-}
-
 static enum moec_status put_predictors(const struct results *results, struct moec_error *err)
 {
     static const char *const headings[] = {"layer",
@@ -477,13 +440,14 @@ static void claim_speed(const struct results *results, double sparsity, double w
                    "an expert of OLMoE's dimensions at sparsity %g: at least %g times faster", sparsity,
                    wanted);
     struct experiment_claim *claim = experiment_claim_add(goals, "Table 1", words);
-    const double least = least_speedup(results, sparsity);
+    double bytes_share = NAN;
+    const double least = least_speedup(results, sparsity, &bytes_share);
     if (!isfinite(least))
         return;
     experiment_claim_say(claim, "%.2f times, the least over bits and threads", least);
     experiment_claim_decide(claim, least >= wanted);
     if (least < wanted)
-        experiment_claim_explain(claim, "other work on the machine takes memory bandwidth from both");
+        experiment_claim_explain(claim, "its bytes alone would allow %.2f times", 1 / bytes_share);
 }
 
 static void make_goals(const struct results *results, struct experiment_claims *goals)
@@ -503,7 +467,8 @@ static void make_goals(const struct results *results, struct experiment_claims *
             100 * results->fixed_certificate.high, 100 * neuron->target);
         experiment_claim_decide(claim, gain >= 1.25);
         if (gain < 1.25)
-            experiment_claim_explain(claim, "up is read whole: its bits bound what a plan can save");
+            experiment_claim_explain(claim, "up is read whole, and of all neurons %.1f KiB are",
+                                     neuron->dense_bytes / 1024);
     }
     claim = experiment_claim_add(
         goals, "eq. 6",
@@ -515,7 +480,9 @@ static void make_goals(const struct results *results, struct experiment_claims *
                              100 * (1 - results->plans[1].bytes / model->bytes));
         experiment_claim_decide(claim, saved >= 0.1);
         if (saved < 0.1)
-            experiment_claim_explain(claim, "the loss that is left for the plan takes out few neurons");
+            experiment_claim_explain(claim, "the plans leave out %.0f and %.0f %% of the bytes",
+                                     100 * (1 - neuron->bytes / neuron->dense_bytes),
+                                     100 * (1 - model->bytes / model->dense_bytes));
     }
     claim =
         experiment_claim_add(goals, "Fig. 4",
@@ -527,8 +494,8 @@ static void make_goals(const struct results *results, struct experiment_claims *
                              100 * predictors->gain_low, 100 * predictors->gain_high);
         experiment_claim_decide(claim, predictors->gain >= GAIN);
         if (predictors->gain < GAIN)
-            experiment_claim_explain(claim,
-                                     "the router's own choice leaves less to learn, or the text is short");
+            experiment_claim_explain(claim, "the router names %.0f %% already",
+                                     100 * predictors->gate_precision);
     }
     claim_speed(results, 0.6, 1.35, goals);
     claim_speed(results, 0.9, 2, goals);
@@ -546,8 +513,6 @@ static void find_order(const struct results *results, const char *study, double 
     const bool is_so = up_is_least ? up <= gate && up <= down : down <= up && up <= gate;
     experiment_claim_say(claim, "gate %.2f %%, up %.2f %%, down %.2f %%", 100 * gate, 100 * up, 100 * down);
     experiment_claim_decide(claim, is_so);
-    if (!is_so)
-        experiment_claim_explain(claim, "in these experts the three differ otherwise");
 }
 
 /* Table 3 has averages of tasks at sparsities 0.8 and 0.9: CATS 0.657 and 0.559, CHESS 0.657 and 0.568, up of
@@ -560,7 +525,7 @@ static void find_chess(const struct results *results, double level, struct exper
         "at sparsity %g the choice by up loses least, that of CHESS (a threshold for each neuron) no "
         "more than that of CATS",
         level);
-    struct experiment_claim *claim = experiment_claim_add(findings, "Table 3", words);
+    struct experiment_claim *claim = experiment_claim_add(findings, "Fig. 10, Table 3", words);
     const double up = study_loss(results, "sparsity/loss", "up", level),
                  chess = study_loss(results, "sparsity/loss", "gate by neuron", level),
                  cats = study_loss(results, "sparsity/loss", "gate", level);
@@ -569,10 +534,6 @@ static void find_chess(const struct results *results, double level, struct exper
     const bool is_so = up <= chess && chess <= cats;
     experiment_claim_say(claim, "up %.2f %%, CHESS %.2f %%, CATS %.2f %%", 100 * up, 100 * chess, 100 * cats);
     experiment_claim_decide(claim, is_so);
-    if (!is_so)
-        experiment_claim_explain(
-            claim, up > chess ? "in these experts the gate tells more than up of what a neuron adds"
-                              : "means of up say little of the token's own here");
 }
 
 /* What a sparsity adds, at each bitwidth beside INT8. */
@@ -591,8 +552,6 @@ static void find_additive(const struct results *results, struct experiment_claim
     experiment_claim_say(claim, "INT8 %.2f %%, INT4 %.2f %%, INT3 %.2f %%", 100 * at_8, 100 * at_4,
                          100 * at_3);
     experiment_claim_decide(claim, is_so);
-    if (!is_so)
-        experiment_claim_explain(claim, "what few bits leave of an expert bears less");
 }
 
 /* The paper's three averages. */
@@ -615,22 +574,21 @@ static void find_predictors(const struct results *results, struct experiment_cla
     if (isfinite(least)) {
         experiment_claim_say(cosine, "at least %.3f behind the first layer", least);
         experiment_claim_decide(cosine, least > 0.95);
-        if (least <= 0.95)
-            experiment_claim_explain(cosine, "a layer changes the hidden state of so small a model more");
     }
     if (isfinite(predictors->learned_precision)) {
         experiment_claim_say(precision, "%.3f with as many guesses as experts, %.3f by the gate",
                              predictors->learned_precision, predictors->gate_precision);
         experiment_claim_decide(precision, predictors->learned_precision >= 0.88);
         if (predictors->learned_precision < 0.88)
-            experiment_claim_explain(precision, "more experts are to be named than the paper's two of eight");
+            experiment_claim_explain(precision, "the paper's model names two of eight experts");
     }
     if (isfinite(predictors->recall[0])) {
         experiment_claim_say(recall, "%.3f at sparsity 0.5, %.3f at 0.7, %.3f at 0.9", predictors->recall[0],
                              predictors->recall[2], predictors->recall[4]);
         experiment_claim_decide(recall, predictors->recall[2] >= 0.95);
-        if (predictors->recall[2] < 0.95)
-            experiment_claim_explain(recall, "inputs of neighbouring layers are less alike here");
+        if (predictors->recall[2] < 0.95 && isfinite(least))
+            experiment_claim_explain(
+                recall, "inputs of neighbouring layers have a similarity of %.3f at least", least);
     }
 }
 
@@ -650,6 +608,7 @@ static void make_findings(const struct results *results, struct experiment_claim
     find_order(results, "projection/loss", 1, "Fig. 3b", "at INT1 too", true, findings);
     find_additive(results, findings);
     find_predictors(results, findings);
+    floe_speed_find(&results->speed, findings);
 }
 
 /* ---- the page ---- */
@@ -700,7 +659,7 @@ static enum moec_status put_page(const struct experiment_page *page, void *conte
     MOEC_TRY(put_predictors(results, err));
     MOEC_TRY(put_levels(results, err));
     MOEC_TRY(put_plans(results, err));
-    MOEC_TRY(put_decoding(results, err));
+    MOEC_TRY(floe_speed_put(&results->speed, page, err));
     moec_html_end(page->stream);
     return MOEC_OK;
 }

@@ -13,8 +13,8 @@ cell() {
 
 folder=$work/experiment
 report=$build/tools/floe_report
-export WINDOWS=4 SEQ_LEN=48 TUNE_SAMPLES=32 PARTS='studies levels plans decoding predictors' BITS=4 LEVELS='0.5 0.9' \
-    KINDS='neuron model' TARGET=40% HALF_TARGET=20% BENCH_SAMPLES=1 TOKENS=4 TAUGHT=64
+export WINDOWS=4 SEQ_LEN=48 TUNE_SAMPLES=32 PARTS='studies levels plans decoding transfers predictors' BITS=4 LEVELS='0.5 0.9' \
+    KINDS='neuron model' TARGET=40% HALF_TARGET=20% BENCH_SAMPLES=1 TOKENS=4 LENGTHS='16:32' READ_SECONDS=0.02 TAUGHT=64
 
 try 0 "the experiment" experiments/floe.sh "$folder"
 says stdout "$folder/report.html" "names the page"
@@ -37,7 +37,11 @@ check "a plan reads less than all neurons" "$(cell "$plans" "^by each neuron" 6)
 check "and is beside the bundle of bits alone" "$(cell "$plans" "^none" 6) > 0"
 check "experts are predicted" "$(cell "$folder/sample_predictors.tsv" "^1.0" 4) > $(cell "$folder/sample_predictors.tsv" "^1.0" 3)"
 check "and active neurons" "$(cell "$folder/sample_predictors.tsv" "^1.0" 5) > 50"
-check "times are told" "$(cell "$folder/sample_decoding.tsv" "^25%" 2) > 0"
+for share in 25 50 75 100; do
+    check "times in $share % of the memory are told" "$(cell "$folder/sample_decoding.tsv" "^$share\\|" 2) > 0"
+done
+check "a length's, beside bits alone and two bits" "$(cell "$folder/sample_lengths.tsv" "^16:32" 3) > 0 && $(cell "$folder/sample_lengths.tsv" "^16:32" 4) > 0"
+check "and of reads" "$(cell "$folder/sample_transfers.tsv" "^1024" 3) > 0 && $(cell "$folder/sample_transfers.tsv" "^4\\|" 4) <= 100"
 goals=$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l)
 check "three of the goals were measured" "$goals == 3"
 awk -F'\t' '$4 == "not reached" && $5 == ""' "$folder/sample_goals.tsv" >"$work/stdout"
