@@ -177,7 +177,7 @@ $(BUILD)/libmoert.so: $(MOERT_OBJ)
 	$(Q)$(CC) -shared -Wl,-soname,libmoert.so.0 -Wl,-z,nodelete $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
 
 # Lua modules, policies and tasks become part of the program.
-LUA_FILES := $(sort $(wildcard lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua))
+LUA_FILES := $(sort $(wildcard lua/modules/*.lua lua/policies/*.lua lua/decisions/*.lua datasets/tasks/*.lua))
 $(BUILD)/obj/lua_library.c: compiler/lua/embed_lua.sh $(LUA_FILES)
 	@mkdir -p $(@D)
 	$(Q)compiler/lua/embed_lua.sh > $@.new && mv $@.new $@
@@ -395,7 +395,7 @@ VERBS := $(patsubst cli/verbs/cmd_%.c,%,$(wildcard cli/verbs/cmd_*.c))
 # What help texts and man pages refer to, under the same names.
 DOCUMENTS := README.md LICENSE lua/README.md formats/bundle/FORMAT.md experiments/README.md tests/race/README.md \
              datasets/switch-sample/README.md $(wildcard formats/profile/[A-Z]*.md formats/trace/[A-Z]*.md docs/*.md \
-             docs/*.png docs/embed.c docs/notebook.py docs/measured/*.md lua/modules/*.lua lua/policies/*.lua \
+             docs/*.png docs/embed.c docs/notebook.py docs/measured/*.md lua/modules/*.lua lua/policies/*.lua lua/decisions/*.lua \
              datasets/tasks/*.lua datasets/tasks/*.md)
 
 install: all

@@ -1,7 +1,7 @@
 #include "cli/options/compile_rules.h"
 #include "cli/options/device_options.h"
+#include "cli/options/lua_policy.h"
 #include "cli/options/measure_options.h"
-#include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
 #include "cli/options/route_options.h"
 #include "cli/output/interrupt.h"
@@ -13,8 +13,8 @@
 #include "cli/verbs/run_profile.h"
 #include "compiler/compile/compile.h"
 #include "compiler/fit/coactivation.h"
-#include "compiler/lua/lua_host.h"
 #include "compiler/page/compile_page.h"
+#include "compiler/policy/policy.h"
 #include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
 #include "profiler/evaluate/continuation.h"
@@ -811,26 +811,10 @@ static enum moec_status check_order(const struct compile_job *job, struct moec_e
     return moec_compile_order_check(moec_checkpoint_config(job->checkpoint), job->compile.group, err);
 }
 
-/* A policy runs after minutes of measuring: one that is not there or is no Lua is told before. */
-static enum moec_status check_policy(const char *policy, struct moec_error *err)
-{
-    struct moec_error own = {0};
-    struct cli_nearest nearest = cli_nearest_of(policy, strlen(policy));
-    const char *name = NULL;
-    const enum moec_status status = moec_policy_check(policy, &own);
-    if (status == MOEC_OK)
-        return MOEC_OK;
-    for (size_t i = 0; (name = moec_lua_library_name("policies", i)) != NULL; i++)
-        cli_nearest_offer(&nearest, name, strlen(name));
-    if (status == MOEC_ERR_NOT_FOUND && nearest.best != NULL)
-        return moec_fail(err, status, "%s; did you mean '%s'?", own.message, nearest.best);
-    return moec_fail(err, status, "%s", own.message);
-}
-
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
-    MOEC_TRY(check_policy(job->compile.policy, err));
+    MOEC_TRY(cli_check_policy("policies", job->compile.policy, moec_policy_check, err));
     cli_progress_init(&job->progress, "compile", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(claim_output(job, err));

@@ -1,5 +1,6 @@
 #include "cli/options/device_options.h"
 #include "cli/options/inputs.h"
+#include "cli/options/lua_policy.h"
 #include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
@@ -12,6 +13,7 @@
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/tune_drafts.h"
+#include "compiler/policy/decision_policy.h"
 #include "compiler/sparsify/sparsify_table.h"
 #include "compiler/tune/tune.h"
 #include "formats/base/memory.h"
@@ -45,6 +47,11 @@ static const struct cli_option options[] = {
      "a prompt's tokens take\nsparsity\tneurons that do the least harm for each byte are left out; not with "
      "low copies",
      0},
+    {"policy", 0, "POLICY", NULL,
+     "A Lua file that searches in place of moec tune, or prior, which is built in: the strongest prior "
+     "within "
+     "the loss. --with says what it may use; what it returns is certified in the same way.",
+     CLI_RARE},
     {"block-tokens", 0, "L", NULL,
      "With prefill: tokens of its blocks (default 512): as many as a chunk of a prompt, or more.", CLI_RARE},
     {"prompt-tokens", 0, "P", NULL,
@@ -125,7 +132,9 @@ static void expect_work(void *context, double work)
 static void show_note(void *context, const char *line)
 {
     struct tune_job *job = context;
-    if (job->progress.is_verbose)
+    const char *policy = job->tune.policy;
+    /* Who writes a policy wants to read its log. */
+    if (job->progress.is_verbose || (policy != NULL && strchr(policy, '.') != NULL))
         cli_progress_note(&job->progress, line);
 }
 
@@ -178,6 +187,10 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
                                                   .reference_bytes = job->measure.work_bytes,
                                                   .confidence = 0.95};
     MOEC_TRY(job->is_checkpoint ? check_checkpoint(job, err) : check_bundle(job, err));
+    job->tune.policy = cli_text(args, "policy");
+    job->tune.seed = job->measure.seed;
+    if (job->tune.policy != NULL)
+        MOEC_TRY(cli_check_policy("decisions", job->tune.policy, moec_decision_policy_check, err));
     if (!cli_has(args, "max-loss"))
         return moec_fail(err, MOEC_ERR_USAGE, "say what may be lost in all with --max-loss, such as 2%%");
     MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.trial.max_loss, err));
@@ -578,8 +591,14 @@ static enum moec_status tune_models(struct tune_job *job, struct moec_error *err
     const struct moec_progress progress = {
         .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
     const struct moec_tune_drafts drafts = {.n = job->drafts.n, .open = open_draft, .context = job};
-    MOEC_TRY(
-        moec_tune(&inputs, &job->tune, job->is_checkpoint ? &drafts : NULL, &progress, &job->report, err));
+    const enum moec_status status =
+        moec_tune(&inputs, &job->tune, job->is_checkpoint ? &drafts : NULL, &progress, &job->report, err);
+    /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
+    if (status == MOEC_ERR_SCRIPT && cli_interrupt_status() != MOEC_OK) {
+        *err = (struct moec_error){0};
+        return moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
+    }
+    MOEC_TRY(status);
     return fill_table(job, &inputs, &progress, err);
 }
 

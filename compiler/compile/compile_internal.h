@@ -7,6 +7,7 @@
  *   compile_dense.c        dense weights: which bitwidths to try, what they become, the choice among them
  *   compile_dense_plan.c   dense matrices of a plan that have codecs of their own: measured, sized, written
  *   compile_search.c       the policy's questions, and what its answer must hold
+ *   compile_decide.c       plans with decisions about each token, where a policy asks for them
  *   compile_variants.c     what moec.variants() offers a policy
  *   compile_sequence.c     the plans that the certificate tests, and their order
  *   compile_certificate.c  the tests, and the loss that is promised
@@ -36,6 +37,7 @@ struct moec_compile_part {
     struct moec_measure measured; /* (W) each, owned: of the last run */
     double *reference_scores;     /* (rows of the part), owned; where rows are scored, instead of the above */
     double *scores;               /* the same for the last run */
+    uint64_t *record_bytes[2];    /* (MoE layers, n_expert) owned: where runs decide, for their counts */
     enum moec_part which;
     bool is_open;
 };
@@ -191,6 +193,17 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_
                                                             struct moec_compile_part *part,
                                                             const struct moec_plan *plan,
                                                             struct moec_loss *loss, struct moec_error *err);
+/* Its steps. What measuring on windows needs, with the original's hidden states; a run, into the part's
+ * arrays; and the loss of what these hold (`is_promise` as in struct moec_loss_options). */
+MOEC_WARN_UNUSED enum moec_status
+moec_compile_part_ready(struct moec_compile_run *run, struct moec_compile_part *part, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_compile_part_run(struct moec_compile_run *run,
+                                                        struct moec_compile_part *part,
+                                                        const struct moec_plan *plan, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_compile_part_loss(const struct moec_compile_run *run,
+                                                         const struct moec_compile_part *part,
+                                                         bool is_promise, struct moec_loss *loss,
+                                                         struct moec_error *err);
 /* Adds what was measured of a plan to the report's trace. `is_extra`: for comparison only. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_note(struct moec_compile_run *run, enum moec_trace_part part,
                                                     const struct moec_plan *plan,
@@ -317,6 +330,22 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_search(struct moec_compile_run *r
  * search part where the search did not, for the trace. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_measure_uniform(struct moec_compile_run *run,
                                                                struct moec_error *err);
+
+/* A loss as a policy is told it. */
+struct moec_evaluation moec_compile_evaluation(const struct moec_compile_run *run,
+                                               const struct moec_loss *loss);
+
+/* ---- decisions: compile_decide.c ---- */
+
+/* What candidates of the run's policy may have, which borrow the run. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_rules(const struct moec_compile_run *run,
+                                                     struct moec_candidate_rules *rules,
+                                                     struct moec_error *err);
+/* Of struct moec_policy_ops; `context` is the run. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_decide(void *context, const struct moec_plan *plan,
+                                                      const struct moec_decision_settings *settings,
+                                                      enum moec_part which, struct moec_evaluation *out,
+                                                      struct moec_error *err);
 
 /* ---- variants: compile_variants.c ---- */
 

@@ -15,6 +15,8 @@ void moec_compile_part_release(struct moec_compile_part *part)
     free(part->measured.kl);
     free(part->reference_scores);
     free(part->scores);
+    free(part->record_bytes[0]);
+    free(part->record_bytes[1]);
     memset(part, 0, sizeof *part);
 }
 
@@ -43,7 +45,10 @@ static enum moec_status make_room(struct moec_compile_run *run, enum moec_part w
     MOEC_TRY(moec_windows_from_profile(run->profile, which, &part->windows, err));
     part->which = which;
     part->windows.work = &run->memory.work;
-    const uint64_t n = part->windows.n_window;
+    const uint64_t n = part->windows.n_window, n_record = moec_plan_count(&run->report->plan);
+    for (uint32_t form = 0; form < 2; form++)
+        MOEC_TRY(moec_alloc((void **)&part->record_bytes[form], n_record, sizeof(uint64_t),
+                            "sizes of records", err));
     MOEC_TRY(moec_alloc((void **)&part->reference_nll, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_alloc((void **)&part->measured.nll, n, sizeof(double), "window losses", err));
     return moec_alloc((void **)&part->measured.kl, n, sizeof(double), "window losses", err);
@@ -58,6 +63,7 @@ static enum moec_status make_scorer(struct moec_compile_run *run, const struct m
         .n_threads = run->options->n_threads,
         .reference_limit_bytes = run->memory.reference_bytes,
         .arithmetic = arithmetic,
+        .record_bytes = {part->record_bytes[0], part->record_bytes[1]},
     };
     MOEC_TRY(moec_scorer_create(model, moec_variants_experts(run->variants), &part->windows, &options,
                                 &part->scorer, err));
@@ -121,9 +127,8 @@ enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_
     return MOEC_OK;
 }
 
-/* What measuring on windows needs, with the original's hidden states. */
-static enum moec_status get_ready(struct moec_compile_run *run, struct moec_compile_part *part,
-                                  struct moec_error *err)
+enum moec_status moec_compile_part_ready(struct moec_compile_run *run, struct moec_compile_part *part,
+                                         struct moec_error *err)
 {
     if (run->rows != NULL || part->scorer != NULL)
         return MOEC_OK;
@@ -151,11 +156,11 @@ static bool is_source(const struct moec_compile_run *run, const struct moec_plan
     return moec_variants_source_bits(run->variants) == 16 && !run->has_f32;
 }
 
-static enum moec_status measure(struct moec_compile_run *run, struct moec_compile_part *part,
-                                const struct moec_plan *plan, struct moec_error *err)
+enum moec_status moec_compile_part_run(struct moec_compile_run *run, struct moec_compile_part *part,
+                                       const struct moec_plan *plan, struct moec_error *err)
 {
     struct moec_scorer_variation variation = {0};
-    MOEC_TRY(get_ready(run, part, err));
+    MOEC_TRY(moec_compile_part_ready(run, part, err));
     MOEC_TRY(moec_variants_assign_plan(run->variants, plan, err));
     MOEC_TRY(moec_compile_dense_take(run, plan, &variation.model, err));
     if (run->rows != NULL)
@@ -175,30 +180,37 @@ static uint32_t list_measured(const struct moec_compile_run *run, const struct m
     return run->rows != NULL ? 1 : 2;
 }
 
-enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct moec_compile_part *part,
-                                           const struct moec_plan *plan, struct moec_loss *loss,
-                                           struct moec_error *err)
+enum moec_status moec_compile_part_loss(const struct moec_compile_run *run,
+                                        const struct moec_compile_part *part, bool is_promise,
+                                        struct moec_loss *loss, struct moec_error *err)
 {
     struct moec_loss_options options = moec_loss_options_default();
-    struct moec_unit_part kept[2];
-    char key[MOEC_JOURNAL_MAX_KEY];
-    const uint32_t n_kept = list_measured(run, part, kept);
-    uint64_t cost = 0;
-    bool found = false;
     options.confidence = run->options->confidence;
-    options.is_promise = !is_source(run, plan);
-    moec_compile_units_name(run, part->which, plan, key);
-    MOEC_TRY(moec_unit_find(run->units, key, kept, n_kept, &cost, &found, err));
-    if (!found) {
-        MOEC_TRY(measure(run, part, plan, err));
-        MOEC_TRY(moec_unit_keep(run->units, key, kept, n_kept, 0, err));
-    }
+    options.is_promise = is_promise;
     if (run->rows != NULL)
         return moec_loss_measure_scores(part->reference_scores, part->scores,
                                         moec_row_metric_count(run->rows, part->which), &options, loss, err);
     const struct moec_loss_windows windows = moec_windows_loss_windows(&part->windows);
     return moec_loss_measure(&windows, part->reference_nll, part->measured.nll, part->measured.kl, &options,
                              loss, err);
+}
+
+enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct moec_compile_part *part,
+                                           const struct moec_plan *plan, struct moec_loss *loss,
+                                           struct moec_error *err)
+{
+    struct moec_unit_part kept[2];
+    char key[MOEC_JOURNAL_MAX_KEY];
+    const uint32_t n_kept = list_measured(run, part, kept);
+    uint64_t cost = 0;
+    bool found = false;
+    moec_compile_units_name(run, part->which, plan, key);
+    MOEC_TRY(moec_unit_find(run->units, key, kept, n_kept, &cost, &found, err));
+    if (!found) {
+        MOEC_TRY(moec_compile_part_run(run, part, plan, err));
+        MOEC_TRY(moec_unit_keep(run->units, key, kept, n_kept, 0, err));
+    }
+    return moec_compile_part_loss(run, part, !is_source(run, plan), loss, err);
 }
 
 /* What plan and loss are in a trace, but for the size. */

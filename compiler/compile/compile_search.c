@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-static struct moec_evaluation evaluation_of(const struct moec_compile_run *run, const struct moec_loss *loss)
+struct moec_evaluation moec_compile_evaluation(const struct moec_compile_run *run,
+                                               const struct moec_loss *loss)
 {
     return (struct moec_evaluation){
         .loss = loss->loss,
@@ -25,7 +26,7 @@ static enum moec_status evaluate_select(struct moec_compile_run *run, const stru
         status = moec_compile_part_measure(run, &part, plan, &loss, err);
     moec_compile_part_release(&part);
     MOEC_TRY(status);
-    *out = evaluation_of(run, &loss);
+    *out = moec_compile_evaluation(run, &loss);
     return moec_compile_note(run, MOEC_TRACE_SELECT, plan, &loss, false, err);
 }
 
@@ -40,7 +41,7 @@ static enum moec_status answer_evaluate(void *context, const struct moec_plan *p
     MOEC_TRY(moec_compile_part_measure(run, &run->search, plan, &run->search_loss, err));
     if (run->safest.n_window == 0 || run->search_loss.high < run->safest.high)
         run->safest = run->search_loss;
-    *out = evaluation_of(run, &run->search_loss);
+    *out = moec_compile_evaluation(run, &run->search_loss);
     return moec_compile_note(run, MOEC_TRACE_SEARCH, plan, &run->search_loss, false, err);
 }
 
@@ -102,6 +103,8 @@ static enum moec_status explain_miss(const struct moec_compile_run *run, struct 
 static enum moec_status run_policy(struct moec_compile_run *run, struct moec_error *err)
 {
     const struct moec_compile_options *options = run->options;
+    struct moec_candidate_rules rules;
+    MOEC_TRY(moec_compile_rules(run, &rules, err));
     struct moec_policy_request request = {
         .policy = options->policy,
         .config = moec_checkpoint_config(run->checkpoint),
@@ -110,11 +113,13 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .max_bytes = options->max_bytes,
         .pair_share = options->pair_share,
         .bits = options->bits,
+        .rules = run->profile != NULL && run->rows == NULL ? &rules : NULL,
         .seed = options->seed,
         .max_evaluations = MOEC_POLICY_MAX_EVALUATIONS,
         .limits = moec_guest_limits_default,
         .ops = {.settle = settle_plan,
                 .evaluate = answer_evaluate,
+                .decide = moec_compile_decide,
                 .size = moec_compile_size,
                 .variants = options->offers_variants ? moec_compile_variants : NULL,
                 .log = pass_log},

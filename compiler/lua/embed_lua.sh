@@ -1,12 +1,12 @@
 #!/bin/sh
-# Writes a C file that holds the Lua library: lua/modules, lua/policies and datasets/tasks, so that the installed program
+# Writes a C file that holds the Lua library: lua/modules, lua/policies, lua/decisions and datasets/tasks, so that the installed program
 # needs no search path. Usage: embed_lua.sh > lua_library.c
 set -eu
 echo '#include "compiler/lua/lua_host.h"'
 echo '#include <string.h>'
 i=0
 entries=
-for file in lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua; do
+for file in lua/modules/*.lua lua/policies/*.lua lua/decisions/*.lua datasets/tasks/*.lua; do
     [ -e "$file" ] || continue
     name=${file#lua/}
     name=${name#datasets/}

@@ -2,6 +2,7 @@
 
 #include "compiler/policy/evaluation_cache.h"
 #include "compiler/policy/policy_plan.h"
+#include "compiler/policy/policy_push.h"
 #include "compiler/policy/policy_variants.h"
 #include "formats/base/memory.h"
 #include "profiler/evaluate/metrics.h"
@@ -12,14 +13,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOADING_SECONDS 5 /* of CPU time: a file that is loaded only returns its function */
-
 static const uint32_t assignable_bits[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
 
 /* First byte of a question, and of a result. */
 enum {
     ASK_EVALUATE = 'E',
-    ASK_SELECT = 'F', /* the same on the select part */
+    ASK_SELECT = 'F',  /* the same on the select part */
+    ASK_DECIDED = 'D', /* evaluate with decisions, whose candidate follows the plan */
+    ASK_DECIDED_SELECT = 'G',
     ASK_SIZE = 'S',
     ASK_VARIANTS = 'V',
     RESULT_PLANS = 'R',
@@ -64,16 +65,38 @@ static const void *ask(lua_State *lua, char kind, const char *what, size_t expec
     return answer;
 }
 
-static void set_number(lua_State *lua, const char *key, double value)
+/* An assignment with decisions about each token, as {assignment = .., route = ..}. */
+static void ask_decided(lua_State *lua, char kind, struct moec_evaluation *out)
 {
-    lua_pushnumber(lua, value);
-    lua_setfield(lua, -2, key);
+    const struct policy_run *run = run_of(lua);
+    const char *what = "evaluate's candidate";
+    struct moec_policy_candidate candidate;
+    size_t n = 0;
+    if (run->request->rules == NULL)
+        luaL_error(lua, "%s has decisions, whose loss is measured in perplexity: leave out --metric", what);
+    moec_policy_read_candidate(lua, run->request->rules, 1, true, what, &candidate);
+    lua_pushliteral(lua, "assignment");
+    (void)lua_rawget(lua, 1);
+    moec_policy_push_plan(lua, &run->shape, lua_gettop(lua), kind, what);
+    lua_pushlstring(lua, (const char *)&candidate, sizeof candidate);
+    lua_concat(lua, 2);
+    const char *question = lua_tolstring(lua, -1, &n);
+    moec_guest_ask(lua, question, n);
+    const char *answer = lua_tolstring(lua, -1, &n);
+    if (n != sizeof *out)
+        luaL_error(lua, "moec answered %d bytes, expected %d", (int)n, (int)sizeof *out);
+    memcpy(out, answer, sizeof *out);
 }
 
-static void set_integer(lua_State *lua, const char *key, uint64_t value)
+static bool is_candidate(lua_State *lua)
 {
-    lua_pushinteger(lua, (lua_Integer)value);
-    lua_setfield(lua, -2, key);
+    bool has_assignment = false;
+    if (lua_type(lua, 1) == LUA_TTABLE) {
+        lua_pushliteral(lua, "assignment");
+        has_assignment = lua_rawget(lua, 1) != LUA_TNIL;
+        lua_pop(lua, 1);
+    }
+    return has_assignment;
 }
 
 static int policy_evaluate(lua_State *lua)
@@ -85,16 +108,13 @@ static int policy_evaluate(lua_State *lua)
     if (on_select && run_of(lua)->request->n_part_window[MOEC_PART_SELECT] == 0)
         return luaL_error(lua, "the select part has no windows (moec.parts.select is 0)");
     struct moec_evaluation evaluation;
-    memcpy(&evaluation,
-           ask(lua, on_select ? ASK_SELECT : ASK_EVALUATE, "evaluate's assignment", sizeof evaluation),
-           sizeof evaluation);
-    lua_createtable(lua, 0, 5);
-    set_number(lua, "loss", evaluation.loss);
-    set_number(lua, "loss_low", evaluation.loss_low);
-    set_number(lua, "loss_high", evaluation.loss_high);
-    set_number(lua, "kl", evaluation.kl);
-    lua_pushboolean(lua, evaluation.accepted);
-    lua_setfield(lua, -2, "accepted");
+    if (is_candidate(lua))
+        ask_decided(lua, on_select ? ASK_DECIDED_SELECT : ASK_DECIDED, &evaluation);
+    else
+        memcpy(&evaluation,
+               ask(lua, on_select ? ASK_SELECT : ASK_EVALUATE, "evaluate's assignment", sizeof evaluation),
+               sizeof evaluation);
+    moec_policy_push_evaluation(lua, &evaluation);
     return 1;
 }
 
@@ -192,8 +212,8 @@ static void push_measure(lua_State *lua, const struct moec_profile *profile, uin
 {
     struct moec_loss loss = search_part(profile, n_window, measure->nll, measure->kl);
     lua_createtable(lua, 0, 2);
-    set_number(lua, "loss", loss.loss);
-    set_number(lua, "kl", loss.mean_kl);
+    moec_policy_set_number(lua, "loss", loss.loss);
+    moec_policy_set_number(lua, "kl", loss.mean_kl);
 }
 
 static uint64_t search_tokens(const struct moec_profile *profile)
@@ -209,7 +229,7 @@ static void push_profile(lua_State *lua)
 {
     const struct moec_profile *profile = run_of(lua)->request->profile;
     lua_createtable(lua, 0, 10);
-    set_integer(lua, "baseline_bits", profile->baseline_bits);
+    moec_policy_set_integer(lua, "baseline_bits", profile->baseline_bits);
     lua_createtable(lua, (int)profile->n_bits, 0);
     for (uint32_t b = 0; b < profile->n_bits; b++) {
         lua_pushinteger(lua, profile->bits[b]);
@@ -232,8 +252,8 @@ static void push_profile(lua_State *lua)
     lua_setfield(lua, -2, "activations");
     push_expert_table(lua, push_gate_weight);
     lua_setfield(lua, -2, "mean_gate_weight");
-    set_integer(lua, "windows", moec_profile_part_count(profile, MOEC_PART_SEARCH));
-    set_integer(lua, "tokens", search_tokens(profile));
+    moec_policy_set_integer(lua, "windows", moec_profile_part_count(profile, MOEC_PART_SEARCH));
+    moec_policy_set_integer(lua, "tokens", search_tokens(profile));
 }
 
 static bool was_measured(const struct moec_profile *profile, uint32_t bits)
@@ -264,39 +284,23 @@ static void push_request(lua_State *lua)
     const struct policy_run *run = run_of(lua);
     const struct moec_policy_request *request = run->request;
     lua_createtable(lua, 0, 12);
-    lua_createtable(lua, 0, 5);
-    lua_pushstring(lua, request->config->family);
-    lua_setfield(lua, -2, "family");
-    set_integer(lua, "layers", run->shape.n_layer);
-    set_integer(lua, "encoder_layers", moec_config_moe_encoder_count(request->config));
-    set_integer(lua, "experts", run->shape.n_expert);
-    set_integer(lua, "top_k", request->config->top_k);
-    const int first = run->shape.has_gate ? MOEC_PROJECTION_GATE : MOEC_PROJECTION_UP;
-    lua_createtable(lua, MOEC_PROJECTION_COUNT, 0);
-    for (int p = first; p < MOEC_PROJECTION_COUNT; p++) {
-        lua_pushstring(lua, moec_policy_projection_name((enum moec_projection)p));
-        lua_rawseti(lua, -2, 1 + p - first);
-    }
-    lua_setfield(lua, -2, "projections");
-    lua_setfield(lua, -2, "model");
+    moec_policy_set_model(lua, request->config);
     push_bitwidths(lua, request->profile);
     lua_setfield(lua, -2, "bitwidths");
     if (!isnan(request->max_loss))
-        set_number(lua, "max_loss", request->max_loss);
+        moec_policy_set_number(lua, "max_loss", request->max_loss);
     if (request->max_bytes > 0)
-        set_integer(lua, "max_size", request->max_bytes);
+        moec_policy_set_integer(lua, "max_size", request->max_bytes);
     if (request->pair_share > 0)
-        set_number(lua, "pair_share", request->pair_share);
+        moec_policy_set_number(lua, "pair_share", request->pair_share);
     if (request->bits > 0)
-        set_integer(lua, "bits", request->bits);
+        moec_policy_set_integer(lua, "bits", request->bits);
+    if (request->rules != NULL)
+        moec_policy_set_rules(lua, request->rules);
     if (request->profile != NULL) {
         push_profile(lua);
         lua_setfield(lua, -2, "profile");
-        lua_createtable(lua, 0, 3);
-        set_integer(lua, "search", request->n_part_window[MOEC_PART_SEARCH]);
-        set_integer(lua, "select", request->n_part_window[MOEC_PART_SELECT]);
-        set_integer(lua, "certificate", request->n_part_window[MOEC_PART_CERTIFICATE]);
-        lua_setfield(lua, -2, "parts");
+        moec_policy_set_parts(lua, request->n_part_window);
     }
     lua_pushcfunction(lua, policy_variants);
     lua_setfield(lua, -2, "variants");
@@ -308,25 +312,10 @@ static void push_request(lua_State *lua)
     lua_setfield(lua, -2, "log");
 }
 
-/* The stack holds what the file returned. */
-static void expect_function(lua_State *lua, const char *policy)
-{
-    if (lua_type(lua, 1) != LUA_TFUNCTION)
-        luaL_error(lua, "policy '%s' returned a %s, expected a function (see lua/README.md)", policy,
-                   luaL_typename(lua, 1));
-}
-
-static int check_body(lua_State *lua)
-{
-    expect_function(lua, moec_guest_context(lua));
-    lua_pushliteral(lua, "");
-    return 1;
-}
-
 /* Leaves the result message. */
 static int policy_body(lua_State *lua)
 {
-    expect_function(lua, run_of(lua)->request->policy);
+    moec_policy_expect_function(lua, run_of(lua)->request->policy);
     push_request(lua);
     lua_call(lua, 1, 2);
     if (lua_isnil(lua, -2) && lua_isstring(lua, -1)) { /* nil, reason */
@@ -340,13 +329,30 @@ static int policy_body(lua_State *lua)
 
 /* ---- the parent's side ---- */
 
+static bool is_decided(uint8_t kind)
+{
+    return kind == ASK_DECIDED || kind == ASK_DECIDED_SELECT;
+}
+
+/* Decisions that follow the plan in `message`. */
+static enum moec_status decide(const struct policy_run *run, const uint8_t *message, enum moec_part part,
+                               struct moec_evaluation *out, struct moec_error *err)
+{
+    const struct moec_policy_request *request = run->request;
+    struct moec_policy_candidate candidate;
+    memcpy(&candidate, message + 1 + moec_policy_plan_bytes(&run->shape), sizeof candidate);
+    MOEC_TRY(moec_policy_check_candidate(request->rules, &candidate, err));
+    return request->ops.decide(request->context, &run->plan, &candidate.settings, part, out, err);
+}
+
 /* A part's evaluation of the plan that was read from `message`. One that was measured before is not measured
  * again: the same bits would come out. */
 static enum moec_status evaluate(struct policy_run *run, const uint8_t *message, size_t n,
                                  struct moec_evaluation *out, struct moec_error *err)
 {
     const struct moec_policy_request *request = run->request;
-    const enum moec_part part = message[0] == ASK_SELECT ? MOEC_PART_SELECT : MOEC_PART_SEARCH;
+    const enum moec_part part =
+        message[0] == ASK_SELECT || message[0] == ASK_DECIDED_SELECT ? MOEC_PART_SELECT : MOEC_PART_SEARCH;
     uint8_t key[MOEC_SHA256_BYTES];
     moec_sha256(message, n, key);
     if (moec_evaluation_cache_find(run->measured, key, out))
@@ -355,7 +361,8 @@ static enum moec_status evaluate(struct policy_run *run, const uint8_t *message,
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "policy '%s' evaluated more than its %" PRIu32 " different assignments",
                          request->policy, request->max_evaluations);
-    MOEC_TRY(request->ops.evaluate(request->context, &run->plan, part, out, err));
+    MOEC_TRY(is_decided(message[0]) ? decide(run, message, part, out, err)
+                                    : request->ops.evaluate(request->context, &run->plan, part, out, err));
     return moec_evaluation_cache_add(run->measured, key, out, err);
 }
 
@@ -379,11 +386,13 @@ static enum moec_status copy_answer(const void *from, size_t n, uint8_t **answer
 /* Whether a question needs data, which there must be then: the child checked it, but it is a guest. */
 static bool has_data_for(const struct moec_policy_request *request, uint8_t kind)
 {
-    if (kind == ASK_SELECT)
+    if (is_decided(kind) && request->rules == NULL)
+        return false;
+    if (kind == ASK_SELECT || kind == ASK_DECIDED_SELECT)
         return request->profile != NULL && request->n_part_window[MOEC_PART_SELECT] > 0;
     if (kind == ASK_VARIANTS)
         return request->profile != NULL && request->ops.variants != NULL;
-    return kind == ASK_SIZE || (kind == ASK_EVALUATE && request->profile != NULL);
+    return kind == ASK_SIZE || ((kind == ASK_EVALUATE || kind == ASK_DECIDED) && request->profile != NULL);
 }
 
 static enum moec_status read_plan(const struct policy_run *run, const uint8_t *bytes, struct moec_plan *plan,
@@ -401,11 +410,13 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
 {
     struct policy_run *run = context;
     const struct moec_policy_request *request = run->request;
-    const size_t expected = moec_policy_plan_bytes(&run->shape);
+    size_t expected = moec_policy_plan_bytes(&run->shape);
     if (n == 0 || !has_data_for(request, question[0]))
         return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent a request of unknown kind", request->policy);
     if (question[0] == ASK_VARIANTS)
         return answer_variants(run, answer, n_answer, err);
+    if (is_decided(question[0]))
+        expected += sizeof(struct moec_policy_candidate);
     if (n - 1 != expected)
         return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent %zu bytes, expected %zu", request->policy, n,
                          expected + 1);
@@ -492,20 +503,7 @@ static enum moec_status take_result(const struct policy_run *run, const uint8_t 
 
 enum moec_status moec_policy_check(const char *policy, struct moec_error *err)
 {
-    struct moec_guest guest = {.name = policy,
-                               .limits = moec_guest_limits_default,
-                               .body = check_body,
-                               .body_context = (void *)(uintptr_t)policy};
-    char *source = NULL;
-    uint8_t *result = NULL;
-    size_t n_result = 0;
-    guest.limits.cpu_seconds = LOADING_SECONDS;
-    MOEC_TRY(moec_lua_script_load("policies", policy, &source, &guest.n_source, err));
-    guest.source = source;
-    const enum moec_status status = moec_guest_run(&guest, &result, &n_result, err);
-    free(result);
-    free(source);
-    return status;
+    return moec_policy_check_file("policies", policy, err);
 }
 
 enum moec_status moec_policy_run(const struct moec_policy_request *request, struct moec_policy_answer *answer,

@@ -9,6 +9,7 @@
 #define MOEC_COMPILER_POLICY_H
 
 #include "compiler/lua/lua_host.h"
+#include "compiler/policy/policy_candidate.h"
 #include "formats/model/plan.h"
 #include "formats/profile/profile.h"
 
@@ -30,6 +31,11 @@ struct moec_evaluation {
     double loss_high; /* upper end at the chosen confidence; equals loss for `point` */
     double kl;        /* mean nats a token against the original */
     bool accepted;    /* loss_high <= max_loss; true without a loss target */
+    /* Of candidates with decisions, by the logical cache: */
+    bool has_traffic;
+    double missed_share; /* missed experts of those taken, 0 to 1 */
+    double token_misses; /* for each token, over all MoE layers */
+    double token_bytes;  /* of these records, and of them what a plan of sparsity leaves */
 };
 
 /* A dense matrix that a plan may encode, and the codecs that it may take. */
@@ -62,6 +68,10 @@ struct moec_policy_ops {
      * once for each assignment and part; a policy that evaluates it again gets the same result. */
     enum moec_status (*evaluate)(void *context, const struct moec_plan *plan, enum moec_part part,
                                  struct moec_evaluation *out, struct moec_error *err);
+    /* The same with decisions about each token, which fit the request's rules; NULL without rules. */
+    enum moec_status (*decide)(void *context, const struct moec_plan *plan,
+                               const struct moec_decision_settings *settings, enum moec_part part,
+                               struct moec_evaluation *out, struct moec_error *err);
     /* Bytes of the whole bundle. */
     enum moec_status (*size)(void *context, const struct moec_plan *plan, uint64_t *n_bytes,
                              struct moec_error *err);
@@ -81,8 +91,9 @@ struct moec_policy_request {
     /* 0: plans are compared by the bundle's size. Else by what tokens read: experts count by how often they
      * are taken, and of their gate and down this share, up to 1, as neurons are left out later. */
     double pair_share;
-    uint32_t n_part_window[MOEC_PART_COUNT]; /* windows (or rows) of each part */
-    uint32_t bits;                           /* --bits, 0 when not given */
+    uint32_t n_part_window[MOEC_PART_COUNT];  /* windows (or rows) of each part */
+    uint32_t bits;                            /* --bits, 0 when not given */
+    const struct moec_candidate_rules *rules; /* what evaluate may decide; NULL = nothing. Borrowed */
     uint64_t seed;
     uint32_t max_evaluations; /* different assignments that it may measure */
     struct moec_guest_limits limits;

@@ -68,6 +68,10 @@ static void fill_traffic(const struct tune *tune, struct moec_tune_candidate *ca
         .n_taken = counts.n_taken,
         .n_missed = counts.n_missed,
         .token_bytes = moec_route_token_bytes(&counts, moec_config_moe_count(config))};
+    candidate->token_misses =
+        counts.n_position > 0
+            ? (double)counts.n_missed * moec_config_moe_count(config) / (double)counts.n_position
+            : 0;
     candidate->kept_share = 1;
     if (tune->sparsity == NULL)
         return;
@@ -290,8 +294,12 @@ enum moec_status moec_tune(const struct moec_trial_inputs *inputs, const struct 
     if (drafts != NULL)
         MOEC_TRY_OUT(drafts->open(drafts->context, 0, err));
     MOEC_TRY_OUT(moec_tune_check(&tune, err));
-    MOEC_TRY_OUT(moec_tune_search(&tune, err));
-    MOEC_TRY_OUT(moec_tune_sequence_make(&tune, err));
+    if (options->policy != NULL) {
+        MOEC_TRY_OUT(moec_tune_policy(&tune, err));
+    } else {
+        MOEC_TRY_OUT(moec_tune_search(&tune, err));
+        MOEC_TRY_OUT(moec_tune_sequence_make(&tune, err));
+    }
     if (report->n_sequence == 0)
         status = refuse_search(&tune, err);
     else

@@ -10,6 +10,9 @@
  * is searched, the experts that a prompt reads are counted once a block, in all candidates. A sparsity of the
  * trial's options stays on throughout, so that its loss counts too.
  *
+ * A policy in Lua may take the place of the search (compiler/policy/decision_policy.h); what it returns goes
+ * through the same tests.
+ *
  * With drafts, bundles of the same model whose bits lose more or less, the bits are chosen too, and the one
  * promise is about all of it. Losses are against the original model. The certificate is that of
  * fixed-sequence testing (compiler/certify/sequence.h). Thread rule: one thread, parallel inside. */
@@ -25,8 +28,11 @@
 #define MOEC_TUNE_MAX_DRAFTS     8
 
 struct moec_tune_options {
+    /* A policy of decisions that searches in place of moec tune: built-in name or path. NULL = none. */
+    const char *policy;
+    uint64_t seed;                   /* of its random numbers */
     struct moec_trial_options trial; /* without a sparsity where one is searched */
-    bool with_route, with_rank;      /* cache-prior, or max-rank: not both */
+    bool with_route, with_rank;      /* cache-prior, or max-rank: not both; a policy has any route */
     bool with_precision;             /* not with a sparsity, as with_prefill */
     /* No more experts are foreseen than it reads while it computes a layer; NULL = as many as the paper's
      * percentile. Borrowed. */
@@ -54,8 +60,9 @@ struct moec_tune_candidate {
     struct moec_loss search; /* against the original */
     struct moec_loss chosen; /* what the sequence goes by: the same, or on the selection part */
     struct moec_decision_traffic traffic;
-    double kept_share; /* of the bytes of experts: what the plan leaves; 1 without one */
-    bool is_on_front;  /* within the target, and no other one loses less and reads no more */
+    double token_misses; /* missed experts of a token, over all MoE layers */
+    double kept_share;   /* of the bytes of experts: what the plan leaves; 1 without one */
+    bool is_on_front;    /* within the target, and no other one loses less and reads no more */
 };
 
 /* Bytes of experts that a token reads: those of missed records that the plan leaves. */
@@ -83,8 +90,8 @@ struct moec_tune_report {
 /* Searches and certifies. `drafts` NULL: the one that is inputs->bundle. `note` of the progress receives a
  * line for each measurement. Fills what it has measured in any case; released with moec_tune_report_release.
  * Errors: MOEC_ERR_TARGET when nothing is proven, saying what the bundle itself loses and what could be asked
- * for; MOEC_ERR_USAGE for settings that do not fit the model; those of moec_sparsity_check_config, of the
- * scorer, of `drafts` and of `progress`. */
+ * for; MOEC_ERR_USAGE for settings that do not fit the model; of a policy MOEC_ERR_SCRIPT; those of
+ * moec_sparsity_check_config, of the scorer, of `drafts` and of `progress`. */
 MOEC_WARN_UNUSED enum moec_status moec_tune(const struct moec_trial_inputs *inputs,
                                             const struct moec_tune_options *options,
                                             const struct moec_tune_drafts *drafts,

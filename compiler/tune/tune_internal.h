@@ -1,6 +1,7 @@
 /* What the files of `moec tune` share; no other file includes it.
  *
  *   tune_search.c   candidates, measured on the search part, and which of them are tested
+ *   tune_policy.c   the same, asked for by a policy
  *   tune.c          measuring one, and the tests
  *
  * Thread rule: one thread, parallel inside. */
@@ -50,11 +51,28 @@ uint64_t moec_tune_bytes(const struct moec_tune_candidate *candidate);
 
 /* ---- tune_search.c ---- */
 
+/* Measures the draft that is open without decisions and plan, as the report's plain. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_try_plain(struct tune *tune, struct moec_error *err);
+/* Measures settings and a share of the draft that is open, as the report's next candidate; whether the target
+ * is spent then. Where there is no more room it is as if it were. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_try_next(struct tune *tune,
+                                                     const struct moec_decision_settings *settings,
+                                                     uint32_t share, bool *is_spent, struct moec_error *err);
+
 /* What would only show after the search. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_check(const struct tune *tune, struct moec_error *err);
 /* Fills the report's plain and candidates. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_search(struct tune *tune, struct moec_error *err);
 /* The sequence: the front's safest, some between, and its smallest. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *err);
+/* Of drafts, whose bits were fitted to the search part: the front is measured on the selection part, and the
+ * sequence made anew. */
+MOEC_WARN_UNUSED enum moec_status moec_tune_select(struct tune *tune, struct moec_error *err);
+
+/* ---- tune_policy.c ---- */
+
+/* Candidates and sequence as a policy has them. Errors: those of moec_decision_policy_run; MOEC_ERR_TARGET.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_tune_policy(struct tune *tune, struct moec_error *err);
 
 #endif

@@ -126,9 +126,8 @@ static enum moec_status try_candidate(struct tune *tune, struct moec_tune_candid
     return MOEC_OK;
 }
 
-/* Where there is no more room the walk ends as if the target were reached. */
-static enum moec_status try_next(struct tune *tune, const struct moec_decision_settings *settings,
-                                 uint32_t share, bool *is_spent, struct moec_error *err)
+enum moec_status moec_tune_try_next(struct tune *tune, const struct moec_decision_settings *settings,
+                                    uint32_t share, bool *is_spent, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
     struct moec_tune_candidate *candidate = &report->candidates[report->n_candidate];
@@ -140,6 +139,14 @@ static enum moec_status try_next(struct tune *tune, const struct moec_decision_s
     report->n_candidate++;
     *is_spent = candidate->search.loss > tune->options->trial.max_loss;
     return MOEC_OK;
+}
+
+enum moec_status moec_tune_try_plain(struct tune *tune, struct moec_error *err)
+{
+    struct moec_tune_candidate *plain = &tune->report->plain[tune->draft];
+    *plain =
+        (struct moec_tune_candidate){.draft = tune->draft, .settings = settings_of(tune, 0, (struct low){0})};
+    return try_candidate(tune, plain, err);
 }
 
 /* ---- walks ---- */
@@ -169,13 +176,13 @@ static enum moec_status walk(struct tune *tune, uint32_t score, size_t n_later, 
     for (; p < n_prior && !*is_spent; p++) {
         expect(tune, n_prior - p + 1 + n_later);
         const struct moec_decision_settings settings = settings_of(tune, strengths[p], low);
-        MOEC_TRY(try_next(tune, &settings, 0, is_spent, err));
+        MOEC_TRY(moec_tune_try_next(tune, &settings, 0, is_spent, err));
     }
     bool is_half_spent = false;
     if (*is_spent && p > 1 && strengths[p - 1] > strengths[p - 2] + 1) {
         const struct moec_decision_settings settings =
             settings_of(tune, (strengths[p - 2] + strengths[p - 1]) / 2, low);
-        MOEC_TRY(try_next(tune, &settings, 0, &is_half_spent, err));
+        MOEC_TRY(moec_tune_try_next(tune, &settings, 0, &is_half_spent, err));
     }
     /* What even no prior keeps within the target, no stronger score does. */
     *is_spent = *is_spent && p == 1;
@@ -223,7 +230,7 @@ static enum moec_status try_fate(struct tune *tune, uint32_t strength, struct lo
 {
     const struct moec_decision_settings settings = settings_of(tune, strength, low);
     const uint32_t at = tune->report->n_candidate;
-    MOEC_TRY(try_next(tune, &settings, 0, is_spent, err));
+    MOEC_TRY(moec_tune_try_next(tune, &settings, 0, is_spent, err));
     *is_weak = *is_spent || is_beaten(tune->report, first, at, strength > 0);
     return MOEC_OK;
 }
@@ -293,7 +300,7 @@ static enum moec_status walk_prompt_shares(struct tune *tune, uint32_t first, st
             const struct moec_decision_settings settings =
                 with_share(tune->options, &bases[b], prompt_shares[s]);
             expect(tune, (n_base - b) * N_PROMPT_SHARE - s);
-            MOEC_TRY(try_next(tune, &settings, 0, &is_spent, err));
+            MOEC_TRY(moec_tune_try_next(tune, &settings, 0, &is_spent, err));
         }
     }
     return MOEC_OK;
@@ -309,7 +316,7 @@ static enum moec_status try_plan(struct tune *tune, uint32_t share, struct plans
                                  struct moec_error *err)
 {
     const struct moec_decision_settings alone = settings_of(tune, 0, (struct low){0});
-    MOEC_TRY(try_next(tune, &alone, share, is_spent, err));
+    MOEC_TRY(moec_tune_try_next(tune, &alone, share, is_spent, err));
     if (!*is_spent)
         plans->places[plans->n++] = tune->report->n_candidate - 1;
     return MOEC_OK;
@@ -362,7 +369,7 @@ static enum moec_status walk_left_out(struct tune *tune, uint32_t first, struct 
             const struct moec_tune_candidate *plan =
                 strongest(report, &plans, route->search.loss - plain, plan_goals[g] * target);
             if (plan != NULL && plan->share != before)
-                MOEC_TRY(try_next(tune, &settings, plan->share, &is_spent, err));
+                MOEC_TRY(moec_tune_try_next(tune, &settings, plan->share, &is_spent, err));
             before = plan != NULL ? plan->share : before;
         }
     }
@@ -375,7 +382,7 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
 {
     const struct moec_tune_options *options = tune->options;
     struct moec_tune_report *report = tune->report;
-    struct moec_tune_candidate *plain = &report->plain[draft];
+    const struct moec_tune_candidate *plain = &report->plain[draft];
     /* A token's only expert is never low by its score. */
     const bool has_scores = options->with_precision && tune->trial.inputs->bundle->config->top_k > 1;
     const size_t n_score = has_scores ? N_SCORE : 1;
@@ -385,8 +392,7 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
     MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
     (void)strengths_of(tune, &n_prior);
     expect(tune, (n_prior + 1) * n_score + 1);
-    *plain = (struct moec_tune_candidate){.draft = draft, .settings = settings_of(tune, 0, (struct low){0})};
-    MOEC_TRY(try_candidate(tune, plain, err));
+    MOEC_TRY(moec_tune_try_plain(tune, err));
     if (plain->search.loss > options->trial.max_loss)
         return MOEC_OK;
     for (size_t s = 0; s < n_score && !is_spent; s++)
@@ -481,7 +487,12 @@ enum moec_status moec_tune_sequence_make(struct tune *tune, struct moec_error *e
 {
     struct moec_tune_report *report = tune->report;
     report->n_sequence = list_front(tune, 0, report->sequence);
-    if (tune->drafts == NULL || tune->trial.n_select == 0 || report->n_sequence == 0)
+    return moec_tune_select(tune, err);
+}
+
+enum moec_status moec_tune_select(struct tune *tune, struct moec_error *err)
+{
+    if (tune->drafts == NULL || tune->trial.n_select == 0 || tune->report->n_sequence == 0)
         return MOEC_OK;
     MOEC_TRY(select_front(tune, err));
     choose_selected(tune);

@@ -36,6 +36,19 @@ static enum moec_status count_evaluation(void *context, const struct moec_plan *
     return MOEC_OK;
 }
 
+/* What a candidate with decisions is told, by its settings. */
+static enum moec_status count_decision(void *context, const struct moec_plan *plan,
+                                       const struct moec_decision_settings *settings, enum moec_part part,
+                                       struct moec_evaluation *out, struct moec_error *err)
+{
+    MOEC_TRY(count_evaluation(context, plan, part, out, err));
+    out->has_traffic = true;
+    out->missed_share = 1.0 / settings->n_slots;
+    out->token_misses = settings->keep_top;
+    out->token_bytes = settings->low_bits * 10 + settings->n_low_slots;
+    return MOEC_OK;
+}
+
 static enum moec_status count_size(void *context, const struct moec_plan *plan, uint64_t *n_bytes,
                                    struct moec_error *err)
 {
@@ -99,6 +112,8 @@ static struct moec_policy_answer last_answer;
 
 /* Windows of the select part. */
 static uint32_t n_select = 8;
+/* What candidates may have; false: nothing. */
+static bool has_rules = true;
 /* Of what tokens read; 0: bundles are compared. */
 static double pair_share;
 
@@ -118,8 +133,16 @@ static struct outcome run_policy(const char *body)
             body);
     assert_int_equal(fclose(file), 0);
     MUST(synthetic_profile(&shape, &profile));
+    const struct moec_candidate_rules rules = {
+        .config = &profile.config,
+        .path = "the model",
+        .shared = {.n_slots = 2, .n_low_slots = 1, .low_bits = 4, .keep_top = 1},
+        .may_route = true,
+        .may_precise = true,
+        .n_draft = 1};
     struct moec_policy_request request = {
         .policy = path,
+        .rules = has_rules ? &rules : NULL,
         .config = &profile.config,
         .profile = &profile,
         .max_loss = 0.02,
@@ -127,7 +150,10 @@ static struct outcome run_policy(const char *body)
         .n_part_window = {[MOEC_PART_SEARCH] = 16, [MOEC_PART_SELECT] = n_select},
         .max_evaluations = 5,
         .limits = moec_guest_limits_default,
-        .ops = {.evaluate = count_evaluation, .size = count_size, .variants = offer_variants},
+        .ops = {.evaluate = count_evaluation,
+                .decide = count_decision,
+                .size = count_size,
+                .variants = offer_variants},
         .context = &outcome.counted,
     };
     outcome.counted.n_dense = moec_plan_dense_count(&profile.config);
@@ -317,6 +343,63 @@ static void test_policy__takes_a_sequence(void **state)
     expect_refusal("return {sequence = {uniform(4), 4}}", "is a number, expected an assignment");
 }
 
+static void test_policy__measures_candidates_with_decisions(void **state)
+{
+    (void)state;
+    struct outcome outcome = run_policy(
+        "local r = moec.evaluate {assignment = uniform(4), route = 'cache-prior:0.2', slots = 4}\n"
+        "assert(r.loss == 4 and r.accepted and r.missed_share == 0.25 and r.misses_per_token == 1)\n"
+        "assert(r.bytes_per_token == 0)\n"
+        "r = moec.evaluate({assignment = uniform(4), route = 'cache-prior:0.2', slots = 4}, 'search')\n"
+        "r = moec.evaluate({assignment = uniform(4), precision = 'hobbit', low_slots = '75%'}, 'select')\n"
+        "assert(r.loss == 104 and r.bytes_per_token == 43 and r.misses_per_token == 0)\n"
+        "assert(moec.evaluate(uniform(4)).missed_share == nil)\n"
+        "assert(moec.slots == 2 and moec.low_slots == 1 and moec.low_bits == 4 and moec.keep_top == 1)\n"
+        "assert(moec.with.route and not moec.with.prefill and moec.cache_start == 'empty')\n"
+        "return uniform(4)");
+    assert_ok(outcome.status, outcome.err);
+    assert_int_equal(outcome.n_evaluations, 3); /* the second one was measured before */
+    expect_refusal("moec.evaluate {assignment = uniform(4), slots = 5}", "a cache of 5 experts");
+    expect_refusal("moec.evaluate {assignment = uniform(4), slots = 1.5}",
+                   "as slots, expected a whole number");
+    expect_refusal("moec.evaluate {assignment = uniform(4), prefill = 'unpopular:0.5:8'}",
+                   "has prefill, which is not searched here");
+    expect_refusal("moec.evaluate {assignment = uniform(4), draft = 1}", "has a member 'draft'");
+    expect_refusal("moec.evaluate {assignment = uniform(4), keep_top = 2}", "keep_top without route");
+    expect_refusal("moec.evaluate {assignment = 4, route = 'top-k'}", "expected an assignment");
+    expect_refusal("moec.evaluate {assignment = uniform(4), route = 'top-k\\0x'}",
+                   "expected 1 to 31 letters");
+    expect_refusal("moec.evaluate {assignment = uniform(4), route = ('x'):rep(40)}",
+                   "expected 1 to 31 letters");
+    has_rules = false;
+    expect_refusal("moec.evaluate {assignment = uniform(4), route = 'top-k'}", "leave out --metric");
+    has_rules = true;
+}
+
+static void test_policy__checks_candidates_of_a_guest(void **state)
+{
+    (void)state;
+    struct moec_profile profile;
+    MUST(synthetic_profile(&shape, &profile));
+    struct moec_error err = {0};
+    const struct moec_candidate_rules rules = {
+        .config = &profile.config, .path = "the model", .may_route = true, .n_draft = 2};
+    struct moec_policy_candidate candidate = {.settings = {.n_slots = 2}};
+    assert_ok(moec_policy_check_candidate(&rules, &candidate, &err), err);
+    memset(candidate.settings.route, 'x', sizeof candidate.settings.route);
+    assert_status(moec_policy_check_candidate(&rules, &candidate, &err), MOEC_ERR_SCRIPT, err);
+    assert_message(err, "words without an end");
+    memset(candidate.settings.route, 0, sizeof candidate.settings.route);
+    const struct moec_policy_candidate wrong[] = {{.settings = {.n_slots = 2}, .draft = 2},
+                                                  {.settings = {.n_slots = 2}, .left_out = 1001},
+                                                  {.settings = {.n_slots = 2, .low_bits = 4}}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        err = (struct moec_error){0};
+        assert_status(moec_policy_check_candidate(&rules, &wrong[i], &err), MOEC_ERR_SCRIPT, err);
+    }
+    moec_profile_release(&profile);
+}
+
 static void expect_checked(const char *source, enum moec_status expected, const char *part)
 {
     char path[] = "/tmp/moec-policy-XXXXXX.lua";
@@ -369,6 +452,8 @@ int main(void)
         cmocka_unit_test(test_policy__offers_variants_by_name),
         cmocka_unit_test(test_policy__refuses_variants_that_were_not_offered),
         cmocka_unit_test(test_policy__takes_a_sequence),
+        cmocka_unit_test(test_policy__measures_candidates_with_decisions),
+        cmocka_unit_test(test_policy__checks_candidates_of_a_guest),
         cmocka_unit_test(test_policy__checks_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, release_last);
