@@ -144,7 +144,7 @@ static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, str
         *n_prompt = moec_prefill_window(config);
     MOEC_TRY(read_tuned(job, n_prompt, err));
     const struct moec_path_table *paths = job->source.bundle != NULL ? &job->source.bundle->paths : NULL;
-    moec_route_know_frequency(&job->route, config, paths);
+    moec_route_know_calibration(&job->route, config, paths);
     MOEC_TRY(moec_route_know_ranges(&job->route, config, paths, job->source.path, err));
     if (cli_has(job->args, "cache-start") && strcmp(cli_text(job->args, "cache-start"), "frequency") == 0)
         MOEC_TRY(moec_route_start_frequent(&job->route, config, paths, job->source.path, err));

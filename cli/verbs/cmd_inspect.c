@@ -10,6 +10,8 @@
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
 #include "formats/family/generation_json.h"
+#include "formats/model/score_shares.h"
+#include "runtime/policy/precision.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -244,6 +246,29 @@ static void print_sparsity(const struct moec_bundle *bundle, const struct additi
         cli_print_parts(bundle, &additions->parts, &additions->plan);
 }
 
+/* What --precision hobbit without thresholds would take. */
+static void print_scores(const struct moec_bundle *bundle)
+{
+    struct moec_precision precision = {.kind = MOEC_PRECISION_HOBBIT, .by_shares = true};
+    if (bundle->paths.scores == NULL)
+        return;
+    moec_precision_know_scores(&precision, bundle->paths.scores);
+    cli_print(
+        stdout,
+        "\nScores of experts (moec profile)\n  %.0f%% of the experts that a token takes have a score of "
+        "at most %g, %.0f%% of at most %g:\n  --precision hobbit takes hobbit:%g:%g\n",
+        100 * MOEC_SCORE_PAPER_HIGH, (double)precision.high_score, 100 * MOEC_SCORE_PAPER_READ,
+        (double)precision.low_score, (double)precision.high_score, (double)precision.low_score);
+}
+
+static struct moec_json_out *json_scores(const float *scores)
+{
+    struct moec_json_out *node = moec_json_out_array();
+    for (uint32_t i = 0; i < MOEC_SCORE_COUNT; i++)
+        moec_json_out_double(node, NULL, (double)scores[i]);
+    return node;
+}
+
 static void print_predictor(const struct moec_expert_predictor *predictor)
 {
     char size[24];
@@ -363,6 +388,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     print_sparsity(bundle, additions);
     print_decisions(&additions->decisions);
     print_predictor(&additions->predictor);
+    print_scores(bundle);
     print_provenance(&bundle->provenance);
     print_generation(&bundle->generation);
     print_sections(bundle);
@@ -489,6 +515,10 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
         moec_json_out_node(root, "predictor", json_predictor(&additions->predictor));
     else
         moec_json_out_null(root, "predictor");
+    if (bundle->paths.scores != NULL)
+        moec_json_out_node(root, "expert_scores", json_scores(bundle->paths.scores));
+    else
+        moec_json_out_null(root, "expert_scores");
     moec_json_out_node(root, "provenance", json_provenance(&bundle->provenance));
     moec_json_out_node(root, "sections", json_sections(bundle));
     return cli_print_json(root, err);

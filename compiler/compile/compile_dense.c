@@ -4,6 +4,7 @@
 #include "profiler/evaluate/load_model.h"
 #include "profiler/routing/paths.h"
 #include "profiler/routing/router_study.h"
+#include "profiler/routing/score_study.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -66,7 +67,8 @@ enum moec_status moec_compile_take_paths(const struct moec_compile_run *run, uin
                                          struct moec_path_table *paths, struct moec_error *err)
 {
     MOEC_TRY(moec_paths_prune(&run->profile->paths, least_bytes / 100, paths, err));
-    return take_ranges(run->profile, paths, err);
+    MOEC_TRY(take_ranges(run->profile, paths, err));
+    return moec_score_study_take(run->profile, &paths->scores, err);
 }
 
 /* The path table may take 1 % of the bundle. What the bundle will weigh is not known before the search, but
@@ -95,6 +97,7 @@ enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const st
     parts->chat = moec_checkpoint_chat(run->checkpoint);
     parts->paths = profile != NULL ? paths : NULL;
     parts->router_ranges = profile != NULL ? paths->ranges : NULL;
+    parts->expert_scores = profile != NULL ? paths->scores : NULL;
     parts->has_sequence = profile != NULL;
     parts->routing = &routing;
     parts->codecs = run->codecs;

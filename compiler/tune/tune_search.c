@@ -1,21 +1,32 @@
 /* Candidates of a bundle's decisions and sparsity, measured on the search part. */
 #include "compiler/certify/front.h"
 #include "compiler/tune/tune_internal.h"
+#include "formats/model/score_shares.h"
 #include "runtime/experts/expert_cache.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Thousandths: L of cache-prior, T1 of hobbit and P of unpopular, from mild to strong; 0 = none of it. Where
- * a walk along the priors ends, one half way back is tried too. */
+/* Thousandths: L of cache-prior and P of unpopular, from mild to strong; 0 = none of it. Where a walk along
+ * the priors ends, one half way back is tried too. */
 static const uint32_t priors[] = {0, 20, 50, 80, 110, 150, 200, 250, 300, 400};
-static const uint32_t scores[] = {0, 900, 800, 600, 400};
 #define N_PRIOR (sizeof priors / sizeof *priors)
+/* Shares of the experts that T1 of hobbit leaves high, and that T2 of settings on the front does not skip; in
+ * place of the last of these T1, beyond which nothing is low. Where the bundle does not know how scores are
+ * spread: thresholds, in thousandths. */
+static const double high_shares[] = {0.9, 0.8, MOEC_SCORE_PAPER_HIGH, 0.5};
+static const double read_shares[] = {MOEC_SCORE_PAPER_READ, 0.9, 0};
+static const uint32_t high_scores[] = {900, 800, 600, 400}, read_scores[] = {950, 900, 0};
+#define N_SCORE (sizeof high_shares / sizeof *high_shares)
+#define N_SKIP  (sizeof read_shares / sizeof *read_shares)
+_Static_assert(sizeof high_scores / sizeof *high_scores == N_SCORE &&
+                   sizeof read_scores / sizeof *read_scores == N_SKIP,
+               "one threshold for each share");
 /* Of max-rank in place of the priors: ranks beyond the experts of a token. */
 static const uint32_t ranks[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24};
 _Static_assert(sizeof ranks == sizeof priors, "one walk serves both");
-#define N_SCORE (sizeof scores / sizeof *scores)
 /* Widths of fate, each half of the one before: those of the most experts that a layer may have. */
 #define N_WIDTH 13
 _Static_assert(MOEC_MAX_EXPERTS >> N_WIDTH == 0, "the last one is 1");
@@ -31,7 +42,8 @@ static const double plan_goals[] = {1, 0.75};
 /* Settings that shares are tried with: none, and some of the front. */
 #define N_BASE (1 + MOEC_MAX_SEQUENCE)
 /* Of a draft, and in all. */
-#define N_DECIDED ((N_PRIOR + 1) * (N_SCORE + 1) + N_WIDTH + N_BASE * N_PROMPT_SHARE)
+#define N_DECIDED                                                                                            \
+    ((N_PRIOR + 1) * (N_SCORE + 2) + MOEC_MAX_SEQUENCE * N_SKIP + N_WIDTH + N_BASE * N_PROMPT_SHARE)
 _Static_assert(N_DECIDED <= MOEC_TUNE_MAX_CANDIDATES, "there is room for the candidates of one bundle");
 _Static_assert(MOEC_TUNE_MAX_CANDIDATES <= MOEC_FRONT_MAX, "and for their front");
 
@@ -53,10 +65,11 @@ const char *moec_tune_name(const struct moec_decision_settings *settings, uint32
     return text[0] != '\0' ? text : "none";
 }
 
-/* A precision: one of these is not 0, or there is none. */
+/* A precision: hobbit or fate, or none. */
 struct low {
+    bool by_score;
     uint32_t score; /* T1 of hobbit, in thousandths */
-    uint32_t width; /* W of fate */
+    uint32_t width; /* W of fate; 0 = it is not fate */
 };
 
 /* Of so much of `priors` or `ranks` and a precision; with neither: what counts misses and decides nothing. */
@@ -71,7 +84,7 @@ static struct moec_decision_settings settings_of(const struct tune *tune, uint32
         (void)snprintf(settings.route, sizeof settings.route, "cache-prior:%g", strength * 1e-3);
     else
         settings.keep_top = 0;
-    if (low.score > 0)
+    if (low.by_score)
         (void)snprintf(settings.precision, sizeof settings.precision, "hobbit:%g:1", low.score * 1e-3);
     else if (low.width > 0)
         (void)snprintf(settings.precision, sizeof settings.precision, "fate:%" PRIu32, low.width);
@@ -163,14 +176,35 @@ static const uint32_t *strengths_of(const struct tune *tune, size_t *n)
     return ranks;
 }
 
-/* Strengths with one score of hobbit, from none on; with score 0 from the first on. Stronger settings lose
+/* Thousandths up to which this share of experts lies, by what the bundle knows; else `known_not`. */
+static uint32_t score_of(const struct tune *tune, double share, uint32_t known_not)
+{
+    const float *shares = tune->trial.inputs->bundle->bundle->paths.scores;
+    return shares != NULL ? moec_score_threshold(shares, share) * (1000 / MOEC_SCORE_STEPS) : known_not;
+}
+
+/* Without hobbit, then with it from mild to strong, each threshold once: (N_SCORE + 1). */
+static size_t list_scores(const struct tune *tune, struct low *lows)
+{
+    size_t n = 0;
+    uint32_t before = 1000; /* of which nothing is low */
+    lows[n++] = (struct low){0};
+    for (size_t s = 0; s < N_SCORE; s++) {
+        const uint32_t score = score_of(tune, high_shares[s], high_scores[s]);
+        if (score < before)
+            lows[n++] = (struct low){.by_score = true, .score = score};
+        before = score < before ? score : before;
+    }
+    return n;
+}
+
+/* Strengths with one score of hobbit, from none on; without hobbit from the first on. Stronger settings lose
  * more: the walk ends with the first one beyond the target, and one half way back. `n_later` candidates come
  * after the walk at most. */
-static enum moec_status walk(struct tune *tune, uint32_t score, size_t n_later, bool *is_spent,
+static enum moec_status walk(struct tune *tune, struct low low, size_t n_later, bool *is_spent,
                              struct moec_error *err)
 {
-    size_t n_prior = 0, p = score == 0 ? 1 : 0;
-    const struct low low = {.score = score};
+    size_t n_prior = 0, p = low.by_score ? 0 : 1;
     const uint32_t *strengths = strengths_of(tune, &n_prior);
     *is_spent = false;
     for (; p < n_prior && !*is_spent; p++) {
@@ -281,6 +315,38 @@ static uint32_t list_front(struct tune *tune, uint32_t first, uint32_t *sequence
     return n;
 }
 
+/* Of settings with hobbit that would be tested: the same with less and less that is low rather than skipped,
+ * up to the first beyond the target. The draft's candidates begin with `first`. */
+static enum moec_status walk_skips(struct tune *tune, uint32_t first, struct moec_error *err)
+{
+    struct moec_tune_report *report = tune->report;
+    uint32_t sequence[MOEC_MAX_SEQUENCE];
+    const uint32_t n_base = list_front(tune, first, sequence);
+    for (uint32_t b = 0; b < n_base; b++) {
+        struct moec_decision_settings settings = report->candidates[sequence[b]].settings;
+        struct moec_precision precision = {0};
+        bool is_spent = false;
+        if (settings.precision[0] != '\0')
+            MOEC_TRY(moec_precision_read(settings.precision, &precision, err));
+        if (precision.kind != MOEC_PRECISION_HOBBIT)
+            continue;
+        const uint32_t high = (uint32_t)lround(1e3 * (double)precision.high_score);
+        uint32_t before = 1000; /* of which nothing is skipped */
+        for (size_t s = 0; s < N_SKIP && !is_spent; s++) {
+            const uint32_t found = score_of(tune, read_shares[s], read_scores[s]);
+            const uint32_t read = found > high ? found : high;
+            if (read >= before)
+                continue;
+            before = read;
+            (void)snprintf(settings.precision, sizeof settings.precision, "hobbit:%.3g:%.3g", high * 1e-3,
+                           read * 1e-3);
+            expect(tune, (n_base - b) * N_SKIP - s);
+            MOEC_TRY(moec_tune_try_next(tune, &settings, 0, &is_spent, err));
+        }
+    }
+    return MOEC_OK;
+}
+
 /* Shares of a prompt's experts in low copies, up to the first beyond the target, with no other decision and
  * with those of the draft's, from `first` on, that would be tested without a prefill. */
 static enum moec_status walk_prompt_shares(struct tune *tune, uint32_t first, struct moec_error *err)
@@ -385,18 +451,23 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
     const struct moec_tune_candidate *plain = &report->plain[draft];
     /* A token's only expert is never low by its score. */
     const bool has_scores = options->with_precision && tune->trial.inputs->bundle->config->top_k > 1;
-    const size_t n_score = has_scores ? N_SCORE : 1;
+    struct low lows[N_SCORE + 1];
     const uint32_t first = report->n_candidate;
     size_t n_prior = 0;
     bool is_spent = false;
     MOEC_TRY(moec_tune_open(tune, draft, MOEC_PART_SEARCH, err));
     (void)strengths_of(tune, &n_prior);
+    const size_t n_score = has_scores ? list_scores(tune, lows) : 1;
+    if (!has_scores)
+        lows[0] = (struct low){0};
     expect(tune, (n_prior + 1) * n_score + 1);
     MOEC_TRY(moec_tune_try_plain(tune, err));
     if (plain->search.loss > options->trial.max_loss)
         return MOEC_OK;
     for (size_t s = 0; s < n_score && !is_spent; s++)
-        MOEC_TRY(walk(tune, scores[s], (n_prior + 1) * (n_score - s - 1), &is_spent, err));
+        MOEC_TRY(walk(tune, lows[s], (n_prior + 1) * (n_score - s - 1), &is_spent, err));
+    if (has_scores)
+        MOEC_TRY(walk_skips(tune, first, err));
     if (options->with_precision)
         MOEC_TRY(walk_widths(tune, first, err));
     if (options->with_prefill)
@@ -425,7 +496,7 @@ enum moec_status moec_tune_check(const struct tune *tune, struct moec_error *err
                                                                                : 0,
                                                          !options->with_precision ? (struct low){0}
                                                          : is_one                 ? (struct low){.width = 1}
-                                                                  : (struct low){.score = scores[1]});
+                                                                  : (struct low){.by_score = true});
     if (options->with_sparsity)
         MOEC_TRY(moec_sparsity_check_config(tune->trial.inputs->bundle->config, err));
     if (options->with_prefill)

@@ -10,6 +10,7 @@
 #include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/section_hash.h"
+#include "formats/model/score_shares.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,44 +26,6 @@ static bool is_known_kind(uint32_t kind)
 {
     return (kind >= MOEC_SECTION_CONFIG && kind <= MOEC_SECTION_GENERATION) ||
            (kind >= MOEC_SECTION_SEQUENCE && kind <= MOEC_SECTION_DECISIONS);
-}
-
-void moec_section_set_name(struct moec_section *section)
-{
-    static const char *const names[] = {[MOEC_SECTION_CONFIG] = "config",
-                                        [MOEC_SECTION_TOKENIZER] = "tokenizer",
-                                        [MOEC_SECTION_PATHS] = "paths",
-                                        [MOEC_SECTION_ROUTING] = "routing",
-                                        [MOEC_SECTION_CERTIFICATE] = "certificate",
-                                        [MOEC_SECTION_PROVENANCE] = "provenance",
-                                        [MOEC_SECTION_DENSE_TABLE] = "dense table",
-                                        [MOEC_SECTION_DENSE] = "dense weights",
-                                        [MOEC_SECTION_GENERATION] = "generation"};
-    size_t capacity = sizeof section->name;
-    if (section->kind == MOEC_SECTION_RECORD_INDEX)
-        (void)snprintf(section->name, capacity, "index of copy %u", section->level);
-    else if (section->kind == MOEC_SECTION_RECORDS)
-        (void)snprintf(section->name, capacity, "records of copy %u", section->level);
-    else if (section->kind == MOEC_SECTION_SEQUENCE)
-        (void)snprintf(section->name, capacity, "sequence");
-    else if (section->kind == MOEC_SECTION_CHAT)
-        (void)snprintf(section->name, capacity, "chat");
-    else if (section->kind == MOEC_SECTION_SPARSITY)
-        (void)snprintf(section->name, capacity, "sparsity");
-    else if (section->kind == MOEC_SECTION_SPARSITY_PLAN)
-        (void)snprintf(section->name, capacity, "sparsity plan");
-    else if (section->kind == MOEC_SECTION_RECORD_PARTS)
-        (void)snprintf(section->name, capacity, "record parts");
-    else if (section->kind == MOEC_SECTION_PREDICTOR)
-        (void)snprintf(section->name, capacity, "predictor");
-    else if (section->kind == MOEC_SECTION_ROUTER_RANGES)
-        (void)snprintf(section->name, capacity, "router ranges");
-    else if (section->kind == MOEC_SECTION_DECISIONS)
-        (void)snprintf(section->name, capacity, "decisions");
-    else if (is_known_kind(section->kind))
-        (void)snprintf(section->name, capacity, "%s", names[section->kind]);
-    else
-        (void)snprintf(section->name, capacity, "unknown kind %u", section->kind);
 }
 
 static bool is_record_kind(uint32_t kind)
@@ -466,6 +429,17 @@ static enum moec_status open_ranges(struct moec_bundle *bundle, struct moec_erro
     return status;
 }
 
+static enum moec_status open_scores(struct moec_bundle *bundle, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_EXPERT_SCORES, false, &bytes, &n, err));
+    const enum moec_status status =
+        bytes == NULL ? MOEC_OK : moec_score_shares_decode(bytes, n, &bundle->paths.scores, err);
+    free(bytes);
+    return status;
+}
+
 static enum moec_status open_routing(struct moec_bundle *bundle, struct moec_error *err)
 {
     uint8_t *bytes = NULL;
@@ -660,6 +634,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(open_tokenizer(bundle, err));
     MOEC_TRY_OUT(open_paths(bundle, err));
     MOEC_TRY_OUT(open_ranges(bundle, err));
+    MOEC_TRY_OUT(open_scores(bundle, err));
     MOEC_TRY_OUT(open_routing(bundle, err));
     MOEC_TRY_OUT(open_dense_table(bundle, err));
     MOEC_TRY_OUT(open_levels(bundle, err));

@@ -12,6 +12,37 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- names ---- */
+
+void moec_section_set_name(struct moec_section *section)
+{
+    static const char *const names[] = {[MOEC_SECTION_CONFIG] = "config",
+                                        [MOEC_SECTION_TOKENIZER] = "tokenizer",
+                                        [MOEC_SECTION_PATHS] = "paths",
+                                        [MOEC_SECTION_ROUTING] = "routing",
+                                        [MOEC_SECTION_CERTIFICATE] = "certificate",
+                                        [MOEC_SECTION_PROVENANCE] = "provenance",
+                                        [MOEC_SECTION_DENSE_TABLE] = "dense table",
+                                        [MOEC_SECTION_DENSE] = "dense weights",
+                                        [MOEC_SECTION_GENERATION] = "generation"};
+    /* Those that may be skipped, from MOEC_SECTION_ANCILLARY on. */
+    static const char *const skipped[] = {
+        NULL,           "sequence",  "chat",          "sparsity",     "decisions", "sparsity plan",
+        "record parts", "predictor", "router ranges", "expert scores"};
+    const uint32_t kind = section->kind, beyond = kind - MOEC_SECTION_ANCILLARY;
+    const size_t capacity = sizeof section->name;
+    if (kind == MOEC_SECTION_RECORD_INDEX)
+        (void)snprintf(section->name, capacity, "index of copy %u", section->level);
+    else if (kind == MOEC_SECTION_RECORDS)
+        (void)snprintf(section->name, capacity, "records of copy %u", section->level);
+    else if (kind < sizeof names / sizeof *names && names[kind] != NULL)
+        (void)snprintf(section->name, capacity, "%s", names[kind]);
+    else if (kind > MOEC_SECTION_ANCILLARY && beyond < sizeof skipped / sizeof *skipped)
+        (void)snprintf(section->name, capacity, "%s", skipped[beyond]);
+    else
+        (void)snprintf(section->name, capacity, "unknown kind %u", kind);
+}
+
 /* ---- stored form: compressed pieces ---- */
 
 static enum moec_status encode_piece(const uint8_t *content, size_t n, moec_section_sink *sink, void *context,

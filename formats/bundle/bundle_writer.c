@@ -3,6 +3,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_dense.h"
+#include "formats/model/score_shares.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ struct planned_section {
     uint64_t stored_bytes;
 };
 
-#define MAX_PLANNED 12 /* kinds before the record sections */
+#define MAX_PLANNED 13 /* kinds before the record sections */
 
 struct moec_bundle_plan {
     struct moec_config config;
@@ -168,6 +169,12 @@ static enum moec_status plan_statistics(struct moec_bundle_plan *plan, const str
         MOEC_TRY(moec_alloc(&content, moec_router_ranges_bytes(plan->n_layer), 1, "router ranges", err));
         moec_router_ranges_encode(parts->router_ranges, plan->n_layer, content);
         plan_plain(plan, MOEC_SECTION_ROUTER_RANGES, content, moec_router_ranges_bytes(plan->n_layer));
+    }
+    if (parts->expert_scores != NULL) {
+        void *content = NULL;
+        MOEC_TRY(moec_alloc(&content, MOEC_SCORES_BYTES, 1, "expert scores", err));
+        moec_score_shares_encode(parts->expert_scores, content);
+        plan_plain(plan, MOEC_SECTION_EXPERT_SCORES, content, MOEC_SCORES_BYTES);
     }
     if (parts->routing != NULL && parts->routing->activations != NULL) {
         void *content = NULL;

@@ -23,6 +23,7 @@ struct moec_bundle_parts {
     const struct moec_chat_source *chat;          /* NULL or empty: none */
     const struct moec_path_table *paths;          /* NULL or n_layer 0: none */
     const float *router_ranges;                   /* (MoE layers), as of struct moec_path_table; or NULL */
+    const float *expert_scores;                   /* (MOEC_SCORE_COUNT), likewise */
     const struct moec_routing_summary *routing;   /* NULL or activations NULL: none */
     bool has_sequence;                            /* the certificate will say how it was proven */
     const struct moec_dense *dense;

@@ -21,6 +21,7 @@ void moec_path_table_release(struct moec_path_table *table)
     free(table->values);
     free(table->frequency);
     free(table->ranges);
+    free(table->scores);
     *table = (struct moec_path_table){0};
 }
 

@@ -49,6 +49,9 @@ struct moec_path_table {
      * router compares (runtime/policy/route.h) exceeds the smallest, mean over calibration (eq. 10 of
      * arXiv:2412.00099). NULL = not measured. */
     float *ranges;
+    /* (MOEC_SCORE_COUNT), owned, likewise in a section of its own: of the experts of all layers the share
+     * with scores up to 0, 0.01, .. 1 (formats/model/score_shares.h). NULL = not measured. */
+    float *scores;
 };
 
 void moec_path_table_release(struct moec_path_table *table);

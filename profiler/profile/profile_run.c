@@ -12,6 +12,7 @@
 #include "profiler/profile/work_plan.h"
 #include "profiler/routing/path_study.h"
 #include "profiler/routing/routing.h"
+#include "profiler/routing/score_study.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 #include "profiler/sensitivity/sensitivity.h"
 #include "runtime/engine/memory_plan.h"
@@ -450,6 +451,7 @@ static enum moec_status study_routing(struct moec_profile_job *job, struct moec_
     MOEC_TRY_OUT(moec_router_results_create(job->config, &results, err));
     MOEC_TRY_OUT(trace_routing(job, &results, err));
     MOEC_TRY_OUT(moec_router_results_add(&results, job->profile, err));
+    MOEC_TRY_OUT(moec_score_study_run(job->profile, err));
     MOEC_TRY_OUT(moec_path_study_run(job->profile, results.gate_recall, err));
 out:
     moec_router_results_release(&results);

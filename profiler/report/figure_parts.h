@@ -14,7 +14,7 @@ moec_figure_make moec_figure_sensitivity, moec_figure_sorted, moec_figure_loss_b
     moec_figure_layer_loss, moec_figure_mixed, moec_figure_local_error;
 moec_figure_make moec_figure_load, moec_figure_entropy, moec_figure_margin, moec_figure_paths,
     moec_figure_conditional, moec_figure_recall, moec_figure_cosine, moec_figure_gate_norm,
-    moec_figure_gate_correlation, moec_figure_positions;
+    moec_figure_gate_correlation, moec_figure_positions, moec_figure_scores;
 moec_figure_make moec_figure_dense_loss, moec_figure_projection_loss, moec_figure_projection_experts,
     moec_figure_quantizer, moec_figure_quantizer_all, moec_figure_rank, moec_figure_sparsity,
     moec_figure_up_quantiles;

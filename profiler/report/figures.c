@@ -5,6 +5,7 @@
 #include "profiler/profile/study_table.h"
 #include "profiler/report/figure_parts.h"
 #include "profiler/report/heatmap.h"
+#include "profiler/routing/score_study.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -48,6 +49,7 @@ static const struct maker {
      moec_figure_gate_norm},
     {"Correlation of gate weight and weighted output norm", MOEC_FIGURE_ROUTING, "gate/correlation",
      "a new profile", moec_figure_gate_correlation},
+    {"Scores of experts", MOEC_FIGURE_ROUTING, MOEC_SCORE_STUDY, "a new profile", moec_figure_scores},
     {"Dropping or replacing the expert at a rank", MOEC_FIGURE_ROUTING, "rank/loss", "--study ranks",
      moec_figure_rank},
     {"Experts only and all weights", MOEC_FIGURE_WEIGHTS, "dense/loss", "--study dense",

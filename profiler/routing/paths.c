@@ -380,7 +380,7 @@ enum moec_status moec_paths_prune(const struct moec_path_table *table, uint64_t 
     pruned->keys = NULL;
     pruned->values = NULL;
     pruned->frequency = NULL;
-    pruned->ranges = NULL;
+    pruned->ranges = pruned->scores = NULL;
     MOEC_TRY_OUT(keys_that_fit(table, max_bytes, &n, err));
     pruned->n_key = n;
     MOEC_TRY_OUT(moec_alloc((void **)&ranks, table->n_key, sizeof *ranks, "path keys", err));

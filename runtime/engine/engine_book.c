@@ -43,8 +43,10 @@ static enum moec_status check_precision(const char *path, const char *recorded, 
     MOEC_TRY(moec_precision_read(recorded, &theirs, err));
     if (given != NULL)
         MOEC_TRY(moec_precision_read(given, &ours, err));
-    const bool is_same = given == NULL || (ours.kind == theirs.kind && ours.high_score == theirs.high_score &&
-                                           ours.low_score == theirs.low_score);
+    const bool is_same =
+        given == NULL ||
+        (ours.kind == theirs.kind &&
+         (ours.by_shares || (ours.high_score == theirs.high_score && ours.low_score == theirs.low_score)));
     if (is_same && theirs.kind == MOEC_PRECISION_SHARED)
         return MOEC_OK;
     return moec_fail(

@@ -122,7 +122,7 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
     if (decisions->starts_frequent)
         MOEC_TRY(
             moec_route_start_frequent(route, config, &engine->bundle->paths, engine->bundle->file.path, err));
-    moec_route_know_frequency(route, config, &engine->bundle->paths);
+    moec_route_know_calibration(route, config, &engine->bundle->paths);
     MOEC_TRY(moec_route_know_ranges(route, config, &engine->bundle->paths, engine->bundle->file.path, err));
     return decisions->precision != NULL || decisions->prefill != NULL
                ? read_low(engine, options, decisions, config, err)

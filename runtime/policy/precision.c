@@ -1,6 +1,7 @@
 #include "runtime/policy/precision.h"
 
 #include "formats/model/neighbors.h"
+#include "formats/model/score_shares.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -67,7 +68,8 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
             low = high;
         if (!is_read || !read_score(&at, &low) || *at != '\0' || low < high)
             break;
-        *precision = (struct moec_precision){.kind = (uint8_t)kind, .high_score = high, .low_score = low};
+        *precision = (struct moec_precision){
+            .kind = (uint8_t)kind, .high_score = high, .low_score = low, .by_shares = text[length] == '\0'};
         return MOEC_OK;
     }
     return moec_fail(err, MOEC_ERR_USAGE,
@@ -75,6 +77,16 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
                      "scores of 0 to 1, T1 at most T2, or fate:W with a number of experts as 8 or a share as "
                      "25%%",
                      text);
+}
+
+void moec_precision_know_scores(struct moec_precision *precision, const float *scores)
+{
+    if (!precision->by_shares)
+        return;
+    precision->high_score =
+        (float)moec_score_threshold(scores, MOEC_SCORE_PAPER_HIGH) / (float)MOEC_SCORE_STEPS;
+    precision->low_score =
+        (float)moec_score_threshold(scores, MOEC_SCORE_PAPER_READ) / (float)MOEC_SCORE_STEPS;
 }
 
 uint32_t moec_precision_width(const struct moec_precision *precision, const struct moec_config *config)
@@ -162,6 +174,21 @@ static uint32_t order_by_weight(uint32_t top_k, const uint32_t *experts, const f
             ranks[at] = ranks[at - 1];
         }
         ranks[at] = rank;
+    }
+    return n;
+}
+
+uint32_t moec_precision_scores(uint32_t top_k, const uint32_t *experts, const float *weights,
+                               const bool *skips, float *scores)
+{
+    uint32_t ranks[MOEC_MAX_TOP_K];
+    const uint32_t n = order_by_weight(top_k, experts, weights, skips, ranks);
+    float sum = 0, before = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += fabsf(weights[ranks[i]]);
+    for (uint32_t i = 0; i < n; i++) {
+        scores[i] = sum > 0 ? before / sum : 0;
+        before += fabsf(weights[ranks[i]]);
     }
     return n;
 }

@@ -41,12 +41,13 @@ struct moec_precision {
     uint8_t kind;     /* enum moec_precision_kind */
     float high_score; /* T1 */
     float low_score;  /* T2, at least T1 */
+    bool by_shares;   /* neither was named: what a bundle knows of scores may take their place */
     /* W of fate: moec_precision_width has it. */
     uint32_t width;    /* experts; 0 = by the share */
     float width_share; /* of a layer's experts; 0 = the paper's */
 };
 
-/* Where a user names none: the paper's thresholds. */
+/* Where a user names none and the bundle does not know its scores: the paper's thresholds. */
 #define MOEC_PRECISION_HIGH_SCORE 0.6f
 #define MOEC_PRECISION_LOW_SCORE  0.9f
 
@@ -54,6 +55,10 @@ struct moec_precision {
  * Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_precision_read(const char *text, struct moec_precision *precision,
                                                       struct moec_error *err);
+
+/* Where thresholds were left out: those that make as many of these experts high, low and skipped as the
+ * paper's make of Mixtral's. `scores`: (MOEC_SCORE_COUNT) of formats/model/score_shares.h. */
+void moec_precision_know_scores(struct moec_precision *precision, const float *scores);
 
 /* Whether the settings fit a model. Errors: MOEC_ERR_USAGE, where they would change nothing too. */
 MOEC_WARN_UNUSED enum moec_status moec_precision_check(const struct moec_precision *precision,
@@ -75,6 +80,11 @@ static inline size_t moec_precision_foreseen_words(const struct moec_config *con
  * Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_precision_check_pure(const struct moec_precision *precision,
                                                             const char *whose, struct moec_error *err);
+
+/* Scores (eq. 2) of a token's experts (top_k) of these weights, in their order by weight: 0 of the first, and
+ * of all where every weight is 0. Those that are skipped take no part. Returns how many there are. */
+uint32_t moec_precision_scores(uint32_t top_k, const uint32_t *experts, const float *weights,
+                               const bool *skips, float *scores);
 
 /* Decides for a token's experts (top_k) of these weights, as applied; those that are skipped already take no
  * part. Skips (top_k) gains those beyond T2, is_low (top_k) receives which take the low copy. `residents`

@@ -178,11 +178,14 @@ static bool is_of_model(const struct moec_path_table *paths, const struct moec_c
            paths->n_expert == config->n_expert;
 }
 
-void moec_route_know_frequency(struct moec_route *route, const struct moec_config *config,
-                               const struct moec_path_table *paths)
+void moec_route_know_calibration(struct moec_route *route, const struct moec_config *config,
+                                 const struct moec_path_table *paths)
 {
-    if (is_of_model(paths, config))
-        route->prefill.frequency = paths->frequency;
+    if (!is_of_model(paths, config))
+        return;
+    route->prefill.frequency = paths->frequency;
+    if (paths->scores != NULL)
+        moec_precision_know_scores(&route->precision, paths->scores);
 }
 
 enum moec_status moec_route_start_frequent(struct moec_route *route, const struct moec_config *config,

@@ -108,9 +108,10 @@ MOEC_WARN_UNUSED enum moec_status moec_route_know_ranges(struct moec_route *rout
                                                          const struct moec_path_table *paths,
                                                          const char *path, struct moec_error *err);
 
-/* Lets a prefill know what calibration used, where the table is of this model; else nothing changes. */
-void moec_route_know_frequency(struct moec_route *route, const struct moec_config *config,
-                               const struct moec_path_table *paths);
+/* Lets a prefill know what calibration used, and a precision without thresholds how scores are spread, where
+ * the table is of this model; else nothing changes. */
+void moec_route_know_calibration(struct moec_route *route, const struct moec_config *config,
+                                 const struct moec_path_table *paths);
 
 /* The choice by these settings; `route` is borrowed. */
 struct moec_choice moec_route_choice(const struct moec_route *route);

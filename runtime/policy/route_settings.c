@@ -19,7 +19,7 @@ enum moec_status moec_route_from_settings(const struct moec_decision_settings *s
                          path, settings->prefill);
     if (moec_decision_settings_take_low(settings))
         route->n_low_slots = settings->n_low_slots;
-    moec_route_know_frequency(route, config, paths);
+    moec_route_know_calibration(route, config, paths);
     MOEC_TRY(moec_route_know_ranges(route, config, paths, path, err));
     if (settings->starts_frequent)
         MOEC_TRY(moec_route_start_frequent(route, config, paths, path, err));

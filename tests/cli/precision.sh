@@ -188,6 +188,35 @@ if cmp -s "$work/stdout" "$work/beams"; then pass "the same of these"; else fail
 try 0 "a top-1 model by what is foreseen" "$moec" run "$work/s.moec" -p "The old miller" -n 8 --precision fate:1 --low-slots 2 --stats
 says stderr 'precision fate:1, [0-9.]+% of the experts high, [0-9.]+% low, 0.0% skipped' "has low experts"
 
+# ---- thresholds of a bundle that knows its scores ----
+
+try 0 "a bundle with calibration" "$moec" compile $sample --data datasets/sample/calibration.txt --samples 32 --seq-len 48 \
+    --policy uniform --bits 4 --copies 2 -q -o "$work/d.moec"
+try 0 "inspect" "$moec" inspect "$work/d.moec"
+named=$(sed -n 's/.*--precision hobbit takes \(hobbit:[0-9.]*:[0-9.]*\).*/\1/p' "$work/stdout")
+check "names thresholds" "length(\"$named\") >= 10 && \"$named\" != \"hobbit:0.6:0.9\""
+try 0 "inspect --json" "$moec" inspect "$work/d.moec" --json
+says stdout '"expert_scores": \[' "has the spread"
+by_scores() {
+    try 0 "eval $*" "$moec" eval "$work/d.moec" --data $text --samples 8 --seq-len 128 --json -q "$@"
+    value=$(number value) low=$(number experts_low)
+}
+by_scores --precision hobbit
+value_of_shares=$value low_of_shares=$low
+by_scores --precision "$named"
+check "which it takes where none are given" "$value == $value_of_shares && $low == $low_of_shares"
+by_scores --precision always
+high_share="($(number experts_taken) - $low) / ($(number experts_taken) + $(number experts_skipped))"
+check "so that about two thirds are high" "$high_share > 0.57 && $high_share < 0.77"
+generate_of() {
+    "$moec" run "$work/d.moec" -p "The old miller had three sons and" -n 40 --ignore-eos --precision "$@" 2>"$work/stderr" >"$work/text"
+}
+generate_of hobbit && cp "$work/text" "$work/shares"
+generate_of "$named"
+same "$work/shares" "a run takes them too"
+generate_of hobbit:0.2:0.3
+if cmp -s "$work/text" "$work/shares"; then fail "others change the text"; else pass "others change the text"; fi
+
 # ---- bench ----
 
 try 0 "a bench" "$moec" bench "$work/m.moec" --modes cache --samples 2 --data $text --memory 50% --precision hobbit:0.3:1 --json -q

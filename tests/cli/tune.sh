@@ -25,7 +25,7 @@ tune() {
 try 0 "a bundle with low copies" "$moec" compile "$sample" --policy uniform --bits 8 --copies 4 -q -o "$work/m.moec"
 try 0 "settings for it" tune --max-loss 4% --slots 6 -q --json -o "$work/t.moec"
 route=$(sed -n 's/^ *"route": *"\(cache-prior:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
-precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:1\)".*/\1/p' "$work/stdout" | head -n 1)
+precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
 loss=$(number loss) loss_high=$(number loss_high) bytes=$(number missed_bytes_per_token)
 check "they name a route and a precision" "length(\"$route\") > 12 && length(\"$precision\") > 8"
 check "their loss is proven" "$loss_high <= 0.04 && $loss <= $loss_high"
@@ -39,6 +39,8 @@ same "the same bytes" "$work/t.moec" "$work/again.moec"
 says stdout "wrote '$work/again.moec', which decides by $route with $precision" "says what was found"
 says stdout 'loss .* against the original, asked for at most 4.000%' "and what is promised"
 says stderr 'cache-prior:0.02: loss .*KiB a token' "verbose: each measurement"
+says stderr 'hobbit:0.9:1: loss' "precisions from the mildest on"
+says stderr 'hobbit:[0-9.]*:0.[0-9]*: loss' "and experts that are skipped"
 says stderr 'test 1 of [0-9].* proven' "and each test"
 try 0 "inspect" "$moec" inspect "$work/t.moec"
 says stdout "^  route      $route" "shows them"
@@ -61,7 +63,7 @@ check "reads less" "$tuned_bytes < $plain_bytes"
 try 0 "a bundle with a prefill" "$moec" inspect "$work/p.moec"
 says stdout "^  prefill    $prefill, certified for prompts of 48 tokens" "is shown"
 try 0 "all together" tune --max-loss 4% --slots 6 --with route,precision,prefill --block-tokens 8 -v -o "$work/a.moec"
-says stderr 'cache-prior:[0-9.]* with hobbit:[0-9.]*:1 with unpopular:[0-9.]*:8: loss' "are tried together"
+says stderr 'cache-prior:[0-9.]* with hobbit:[0-9.]*:[0-9.]* with unpopular:[0-9.]*:8: loss' "are tried together"
 
 # Its parts are compile's: the bundle alone loses what its own certificate says, and the promise is one of two.
 try 0 "a bundle with a certificate" "$moec" compile "$sample" --data "$data" --policy uniform --bits 4 --samples 32 \

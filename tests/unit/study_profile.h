@@ -68,6 +68,29 @@ static inline enum moec_status study_add_loss(struct moec_profile *p, const char
     return MOEC_OK;
 }
 
+/* Each rank of a token's experts has the same weight. */
+static inline enum moec_status study_add_scores(struct moec_profile *p, enum study_values kind)
+{
+    double scores[101], *values = NULL;
+    const uint32_t k = p->top_k;
+    for (int i = 0; i < 101; i++)
+        scores[i] = i * 0.01;
+    struct moec_study study = {.name = "gate/scores",
+                               .description = "made of arithmetic",
+                               .n_axis = 3,
+                               .axes = {study_axis("moe_layer", p->n_moe_layer, NULL, NULL),
+                                        study_axis("rank", k, NULL, NULL),
+                                        study_axis("score", 101, scores, NULL)}};
+    const uint64_t n = moec_study_count(&study);
+    MOEC_TRY(moec_alloc((void **)&values, n, sizeof *values, "a study", NULL));
+    for (uint64_t i = 0; i < n; i++)
+        values[i] = study_value(kind, i % 101 * k >= i / 101 % k * 100 ? 1.0 / k : 0);
+    study.values = values;
+    const enum moec_status status = moec_profile_add_study(p, &study, NULL, NULL);
+    free(values);
+    return status;
+}
+
 static inline enum moec_status study_add_routing(struct moec_profile *p, enum study_values kind)
 {
     static double quantiles[] = {0, .01, .05, .25, .5, .75, .95, .99, 1}, weights[20],
@@ -96,6 +119,7 @@ static inline enum moec_status study_add_routing(struct moec_profile *p, enum st
     MOEC_TRY(study_add(p, "gate/output_norm", kind, 1, 1.01, 1, &gates));
     MOEC_TRY(study_add(p, "gate/weighted_norm", kind, 0.1, 1.2, 1, &gates));
     MOEC_TRY(study_add(p, "gate/correlation", kind, 0.9, 1, 1, &layer));
+    MOEC_TRY(study_add_scores(p, kind));
     return study_add(p, "neurons/up_quantiles", kind, 0.01, 2, 3,
                      (struct moec_study_axis[]){layer, study_axis("expert", p->n_expert, NULL, NULL),
                                                 study_axis("quantile", 9, quantiles, NULL)});

@@ -7,6 +7,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_format.h"
+#include "formats/model/score_shares.h"
 #include "runtime/kernels/arithmetic.h"
 
 #include <fcntl.h>
@@ -218,9 +219,13 @@ static void test_bundle__round_trip(void **state)
     struct moec_bundle *bundle = NULL;
     struct moec_chat_source chat = {0};
     static const float ranges[SAMPLE_MOE] = {1.5f};
+    float spread[MOEC_SCORE_COUNT];
+    for (size_t i = 0; i < MOEC_SCORE_COUNT; i++)
+        spread[i] = i < 60 ? 0 : i < MOEC_SCORE_STEPS ? 0.5f : 1;
     assert_status(moec_chat_source_add(&chat, "template", "{{ x }}", 7, &err), MOEC_OK, err);
     f->sample.parts.chat = &chat; /* so that every section that there can be is in one bundle */
     f->sample.parts.router_ranges = ranges;
+    f->sample.parts.expert_scores = spread;
     uint64_t predicted = sample_write(&f->sample, f->path);
     assert_int_equal(temporary_count(f->folder), 1);
     assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_OK, err);
@@ -229,9 +234,11 @@ static void test_bundle__round_trip(void **state)
     check_dense(&f->sample, bundle);
     check_records(&f->sample, bundle);
     assert_memory_equal(bundle->paths.ranges, ranges, sizeof ranges);
+    assert_memory_equal(bundle->paths.scores, spread, sizeof spread);
     assert_false(moec_generation_is_default(&bundle->generation));
     f->sample.parts.chat = NULL;
     f->sample.parts.router_ranges = NULL;
+    f->sample.parts.expert_scores = NULL;
     moec_chat_source_release(&chat);
     assert_int_equal(bundle->copy_bits[0], 0);
     assert_int_equal(bundle->copy_bits[1], 2);

@@ -458,6 +458,12 @@ static void test_captions__of_outputs(void **state)
     begin();
     add("gate/output_norm", 1, &gates, norms);
     check("gate/output_norm", 0, LIST("Means over all choices"), NOTHING);
+    begin();
+    assert_int_equal(study_add_scores(&profile, STUDY_USUAL), MOEC_OK);
+    check("gate/scores", 0,
+          LIST("100 % of the experts are high, 0 % low and 0 % skipped where all are missing",
+               "T1 = 0.5 and T2 = 0.5 make 100, 0 and 0 % here"),
+          NOTHING);
     const struct moec_study_axis errors[] = {layer_axis(), study_axis("expert", 4, NULL, NULL),
                                              study_axis("bits", 1, bits_of, NULL)};
     const double error[] = {0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.3};

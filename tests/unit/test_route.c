@@ -4,6 +4,7 @@
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/kernel_sets.h"
 
+#include "formats/model/score_shares.h"
 #include "profiler/evaluate/score.h"
 #include "runtime/forward/decide.h"
 
@@ -440,6 +441,16 @@ static void test_route__refuses_precisions(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++, err = (struct moec_error){0})
         assert_status(moec_precision_read(texts[i], &route.precision, &err), MOEC_ERR_USAGE, err);
     assert_ok(moec_precision_read("hobbit", &route.precision, &err), err);
+    assert_true(route.precision.high_score == 0.6f && route.precision.low_score == 0.9f);
+    /* Two thirds of the experts have scores up to 0.41, all but a fiftieth up to 0.8. */
+    float scores[MOEC_SCORE_COUNT];
+    const struct moec_path_table paths = {.n_layer = 0, .n_expert = 12, .scores = scores};
+    for (uint32_t i = 0; i < MOEC_SCORE_COUNT; i++)
+        scores[i] = i < 41 ? 0.5f : i < 80 ? 0.67f : i < MOEC_SCORE_STEPS ? 0.98f : 1;
+    moec_route_know_calibration(&route, &config, &paths);
+    assert_true(route.precision.high_score == 0.41f && route.precision.low_score == 0.8f);
+    assert_ok(moec_precision_read("hobbit:0.6", &route.precision, &err), err);
+    moec_route_know_calibration(&route, &config, &paths);
     assert_true(route.precision.high_score == 0.6f && route.precision.low_score == 0.9f);
     assert_ok(moec_precision_read("always:0.95", &route.precision, &err), err);
     assert_true(route.precision.kind == MOEC_PRECISION_ALWAYS && route.precision.low_score == 0.95f);
