@@ -195,6 +195,7 @@ struct moert_options {
     /* File for a trace of the engine, for Perfetto and `moec simulate` (formats/trace/TRACE.md); it appears
      * when the engine is closed. */
     const char *trace;
+    bool trace_scores; /* with what routers say of every expert: for `moec simulate` of decisions */
     /* Size of the expert buffer, for comparisons at equal sizes, raised to the largest record and lowered to
      * the size of all experts where needed; 0 = what the budget leaves. */
     uint64_t expert_buffer_bytes;

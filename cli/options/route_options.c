@@ -51,28 +51,40 @@ bool cli_decides_nothing(const struct cli_args *args)
     return cli_offers(args, "decide") && is_set(args, "decide", "none");
 }
 
-enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
-                                    struct moec_error *err)
+/* Where experts of prompts may be low (--prefill HOW), or are no matter of decisions. */
+struct words {
+    const char *prefill, *any, *low;
+};
+
+static struct words words_of(const struct cli_args *args, bool with_prefill)
 {
-    static const char any[] = "--route, --precision or --prefill", low[] = "--precision or --prefill";
-    const bool takes_low = cli_has(args, "precision") || cli_has(args, "prefill");
-    MOEC_TRY(check_idle(args, "slots", cli_decisions_given(args), any, err));
-    MOEC_TRY(check_idle(args, "cache-start", cli_decisions_given(args), any, err));
+    return with_prefill ? (struct words){cli_text(args, "prefill"), "--route, --precision or --prefill",
+                                         "--precision or --prefill"}
+                        : (struct words){NULL, "--route or --precision", "--precision"};
+}
+
+static enum moec_status read_decisions(const struct cli_args *args, const struct words *words,
+                                       struct moert_decisions *decisions, struct moec_error *err)
+{
+    const bool takes_low = cli_has(args, "precision") || words->prefill != NULL;
+    const bool are_given = cli_has(args, "route") || takes_low;
+    MOEC_TRY(check_idle(args, "slots", are_given, words->any, err));
+    MOEC_TRY(check_idle(args, "cache-start", are_given, words->any, err));
     /* The other values are about a bundle's settings too, which are not known here. */
     const bool decides_all = cli_offers(args, "decide") && is_set(args, "decide", "all");
-    MOEC_TRY(check_idle(args, "decide", cli_decisions_given(args) || !decides_all, any, err));
-    if (cli_decides_nothing(args) && cli_decisions_given(args))
+    MOEC_TRY(check_idle(args, "decide", are_given || !decides_all, words->any, err));
+    if (cli_decides_nothing(args) && are_given)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--decide none lets no token be decided about: leave out it, or --route, --precision and "
             "--prefill");
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
-    MOEC_TRY(check_idle(args, "low-bits", takes_low, low, err));
-    MOEC_TRY(check_idle(args, "low-slots", takes_low, low, err));
+    MOEC_TRY(check_idle(args, "low-bits", takes_low, words->low, err));
+    MOEC_TRY(check_idle(args, "low-slots", takes_low, words->low, err));
     const bool has_files = cli_offers(args, "decisions");
     *decisions = (struct moert_decisions){.route = cli_text(args, "route"),
                                           .precision = cli_text(args, "precision"),
-                                          .prefill = cli_text(args, "prefill"),
+                                          .prefill = words->prefill,
                                           .slots = cli_text(args, "slots"),
                                           .low_slots = cli_text(args, "low-slots"),
                                           .starts_frequent = is_set(args, "cache-start", "frequency"),
@@ -82,8 +94,15 @@ enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_de
                                           .record = has_files ? cli_text(args, "decisions") : NULL,
                                           .replay = has_files ? cli_text(args, "replay-decisions") : NULL};
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
-    MOEC_TRY(cli_read_sparsity(args, &decisions->sparsity, &decisions->all_neurons, err));
     return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);
+}
+
+enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
+                                    struct moec_error *err)
+{
+    const struct words words = words_of(args, true);
+    MOEC_TRY(read_decisions(args, &words, decisions, err));
+    return cli_read_sparsity(args, &decisions->sparsity, &decisions->all_neurons, err);
 }
 
 enum moec_status cli_check_pure(const struct cli_args *args, const char *whose, struct moec_error *err)
@@ -95,6 +114,26 @@ enum moec_status cli_check_pure(const struct cli_args *args, const char *whose, 
     return moec_precision_check_pure(&precision, whose, err);
 }
 
+/* The settings of a model that these decisions ask for. */
+static enum moec_status fill_route(const struct moert_decisions *decisions, const struct moec_config *config,
+                                   struct moec_route *route, struct moec_error *err)
+{
+    route->keep_top = decisions->keep_top;
+    if (decisions->route != NULL)
+        MOEC_TRY(moec_route_read(decisions->route, route, err));
+    MOEC_TRY(moec_route_read_slots(decisions->slots != NULL ? decisions->slots : MOEC_ROUTE_SLOTS, config,
+                                   &route->n_slots, err));
+    if (decisions->precision != NULL)
+        MOEC_TRY(moec_precision_read(decisions->precision, &route->precision, err));
+    if (decisions->prefill != NULL)
+        MOEC_TRY(moec_prefill_read(decisions->prefill, &route->prefill, err));
+    if (moec_route_takes_low(route))
+        MOEC_TRY(
+            moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_ROUTE_LOW_SLOTS,
+                                  config, &route->n_low_slots, err));
+    return moec_route_check(route, config, err);
+}
+
 enum moec_status cli_read_route(const struct cli_args *args, const struct moec_config *config,
                                 struct moec_route *route, struct moec_error *err)
 {
@@ -102,20 +141,30 @@ enum moec_status cli_read_route(const struct cli_args *args, const struct moec_c
     *route = (struct moec_route){0};
     MOEC_TRY(cli_read_decisions(args, &decisions, err));
     MOEC_TRY(cli_check_pure(args, "moec eval", err));
-    if (!cli_decisions_given(args))
-        return MOEC_OK;
-    route->keep_top = decisions.keep_top;
-    if (decisions.route != NULL)
-        MOEC_TRY(moec_route_read(decisions.route, route, err));
-    MOEC_TRY(moec_route_read_slots(decisions.slots != NULL ? decisions.slots : MOEC_ROUTE_SLOTS, config,
-                                   &route->n_slots, err));
-    if (decisions.precision != NULL)
-        MOEC_TRY(moec_precision_read(decisions.precision, &route->precision, err));
-    if (decisions.prefill != NULL)
-        MOEC_TRY(moec_prefill_read(decisions.prefill, &route->prefill, err));
-    if (moec_route_takes_low(route))
-        MOEC_TRY(
-            moec_route_read_slots(decisions.low_slots != NULL ? decisions.low_slots : MOEC_ROUTE_LOW_SLOTS,
-                                  config, &route->n_low_slots, err));
-    return moec_route_check(route, config, err);
+    return cli_decisions_given(args) ? fill_route(&decisions, config, route, err) : MOEC_OK;
+}
+
+enum moec_status cli_check_simulated_decisions(const struct cli_args *args, bool *are_given,
+                                               struct moec_error *err)
+{
+    const struct words words = words_of(args, false);
+    struct moert_decisions decisions;
+    MOEC_TRY(read_decisions(args, &words, &decisions, err));
+    *are_given = decisions.route != NULL || decisions.precision != NULL;
+    if (!*are_given)
+        return check_idle(args, "decide", false, words.any, err);
+    return cli_check_pure(args, "moec simulate", err);
+}
+
+enum moec_status cli_read_simulated_route(const struct cli_args *args, const struct moec_config *config,
+                                          struct moec_route *route, uint32_t *low_bits,
+                                          struct moec_error *err)
+{
+    const struct words words = words_of(args, false);
+    struct moert_decisions decisions;
+    *route = (struct moec_route){0};
+    MOEC_TRY(read_decisions(args, &words, &decisions, err));
+    *low_bits = decisions.low_bits;
+    route->decode_only = decisions.decode_only;
+    return fill_route(&decisions, config, route, err);
 }

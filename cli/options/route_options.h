@@ -9,24 +9,29 @@
 #include "runtime/moert.h"
 #include "runtime/policy/route.h"
 
+/* What --route and --precision take. */
+#define CLI_ROUTE_TEXT                                                                                       \
+    "Let tokens take other experts than the router's, which changes the output:\n"                           \
+    "cache-prior:L\tprefer those in a logical cache, by L of the router's range, which is averaged over "    \
+    "the text so far (L:running, default), calibration's (L:calibrated) or each token's (L:own)\n"           \
+    "max-rank:M\tthose in the cache among the router's M best come first\n"                                  \
+    "cumsum:P\tthe same among as many as make up the share P\n"                                              \
+    "prune:N\tthe router's N best alone\n"                                                                   \
+    "top-k\tno others: misses of the cache are counted"
+#define CLI_PRECISION_TEXT                                                                                   \
+    "Take less important experts in a low copy of the bundle's, or not at all, which changes the output. "   \
+    "An expert's score is the weight of those before it (HOBBIT). The default scores are those that leave "  \
+    "67% of the experts high and skip 3% where the bundle knows its scores (moec inspect), else 0.6 and "    \
+    "0.9:\n"                                                                                                 \
+    "hobbit:T1:T2\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is\n"           \
+    "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
+    "fate:W\tonly low: those that neither the cache holds nor the layer before foresees among its W best, "  \
+    "as 8 or 25% (Fate; without W a quarter of them, at least a token's)"
+
 /* clang-format off */
 #define CLI_ROUTE_OPTIONS(flags, shared)                                                                      \
-    {"route", 0, "HOW", NULL,                                                                                 \
-     "Let tokens take other experts than the router's, which changes the output:\n"                           \
-     "cache-prior:L\tprefer those in a logical cache, by L of the router's range, which is averaged over "    \
-     "the text so far (L:running, default), calibration's (L:calibrated) or each token's (L:own)\n"           \
-     "max-rank:M\tthose in the cache among the router's M best come first\n"                                  \
-     "cumsum:P\tthe same among as many as make up the share P\n"                                              \
-     "prune:N\tthe router's N best alone\n"                                                                   \
-     "top-k\tno others: misses of the cache are counted", flags},                                             \
-    {"precision", 0, "HOW", NULL,                                                                             \
-     "Take less important experts in a low copy of the bundle's, or not at all, which changes the output. "   \
-     "An expert's score is the weight of those before it (HOBBIT). The default scores are those that leave "  \
-     "67% of the experts high and skip 3% where the bundle knows its scores (moec inspect), else 0.6 and 0.9:\n" \
-     "hobbit:T1:T2\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is\n"           \
-     "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
-     "fate:W\tonly low: those that neither the cache holds nor the layer before foresees among its W best, "  \
-     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)" shared, flags},                           \
+    {"route", 0, "HOW", NULL, CLI_ROUTE_TEXT, flags},                                                         \
+    {"precision", 0, "HOW", NULL, CLI_PRECISION_TEXT shared, flags},                                          \
     {"prefill", 0, "HOW", NULL,                                                                               \
      "Take experts that few of a prompt's tokens use in a low copy (Fate), which changes the output:\n"       \
      "unpopular:P:L\tof each layer the share P of the experts, by what tokens took before their block of L "  \
@@ -44,6 +49,26 @@
      "With --route, --precision or --prefill, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
      "frequency\twhat was used most in the bundle's profile", flags},                                         \
     {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags}
+
+/* The same of recorded routing, where --prefill is another option. */
+#define CLI_SIMULATED_ROUTE_OPTIONS(flags)                                                                    \
+    {"route", 0, "HOW", NULL, CLI_ROUTE_TEXT, flags},                                                         \
+    {"precision", 0, "HOW", NULL, CLI_PRECISION_TEXT, flags},                                                 \
+    {"low-bits", 0, "B", NULL,                                                                                \
+     "With --precision: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
+    {"slots", 0, "N|PERCENT", NULL,                                                                           \
+     "With --route or --precision: experts of each layer that the logical cache holds "                       \
+     "(default " MOEC_ROUTE_SLOTS ").", flags},                                                               \
+    {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
+     "With --precision: low copies of each layer that it holds beside them "                                  \
+     "(default " MOEC_ROUTE_LOW_SLOTS ").", flags},                                                           \
+    {"cache-start", 0, "HOW", "empty|frequency",                                                              \
+     "With --route or --precision, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
+     "frequency\twhat was used most in the bundle's profile", flags},                                         \
+    {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags},  \
+    {"decide", 0, "WHEN", "all|decode",                                                                       \
+     "Whose experts are decided:\nall\tall tokens' (default)\n"                                               \
+     "decode\tthose of the tokens that are generated, not the prompt's", flags}
 /* clang-format on */
 
 /* --decisions and --replay-decisions (runtime/policy/decision_book.h). */
@@ -157,5 +182,15 @@ MOEC_WARN_UNUSED enum moec_status cli_check_pure(const struct cli_args *args, co
 MOEC_WARN_UNUSED enum moec_status cli_read_route(const struct cli_args *args,
                                                  const struct moec_config *config, struct moec_route *route,
                                                  struct moec_error *err);
+
+/* The same for moec simulate, which has no low copies for prompts alone: whether any are given, and options
+ * that would do nothing; then for a model, with the bits of the low copy (0 = not told). Errors:
+ * MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status cli_check_simulated_decisions(const struct cli_args *args, bool *are_given,
+                                                                struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status cli_read_simulated_route(const struct cli_args *args,
+                                                           const struct moec_config *config,
+                                                           struct moec_route *route, uint32_t *low_bits,
+                                                           struct moec_error *err);
 
 #endif

@@ -142,8 +142,42 @@ static void print_tuned(const struct moec_simulation *simulation)
     }
 }
 
+static void print_phase(const char *phase, const struct moec_route_counts *counts, uint32_t n_layer)
+{
+    const double n_taken = (double)counts->n_taken / 100, n = n_taken + (double)counts->n_skipped / 100;
+    char size[24];
+    if (counts->n_taken > 0)
+        cli_print(stdout,
+                  "  %-10s%8.1f %% of the experts taken miss the logical cache, %s a token; of those chosen "
+                  "%.1f %% are low, %.1f %% skipped\n",
+                  phase, (double)counts->n_missed / n_taken,
+                  cli_memory_text(size, (uint64_t)moec_route_token_bytes(counts, n_layer)),
+                  (double)counts->n_low / n, (double)counts->n_skipped / n);
+}
+
+static void print_decided(const struct moec_simulated_decisions *decided)
+{
+    cli_print(stdout, "What the recorded tokens decide:\n");
+    print_phase("prompts", &decided->prompt, decided->replay.n_layer);
+    print_phase("decoding", &decided->decode, decided->replay.n_layer);
+    if (decided->n_changed == 0) {
+        cli_print(
+            stdout,
+            "All recorded choices are taken as they were: the run that was recorded decided the same.\n\n");
+        return;
+    }
+    cli_print(
+        stdout,
+        "%.1f %% of the recorded choices are not taken, or in another copy. A run that decides has other "
+        "hidden states behind "
+        "its first MoE layer, and\nanother text: this is a first guess of it (--against shows how good a "
+        "one).\n\n",
+        100 * (double)decided->n_changed / (double)decided->n_choice);
+}
+
 void cli_print_simulation(const struct moec_simulation *simulation, const char *source,
-                          const struct moec_paragraphs *text, const char *note)
+                          const struct moec_paragraphs *text, const char *note,
+                          const struct moec_simulated_decisions *decided)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     struct moec_paragraphs answer = {0};
@@ -151,6 +185,8 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
     for (uint32_t i = 0; i < answer.n; i++)
         cli_print(stdout, "%s\n", answer.items[i]);
     putchar('\n');
+    if (decided != NULL)
+        print_decided(decided);
     print_head(simulation, source, note);
     putchar('\n');
     cli_print_paragraphs(text);
@@ -288,13 +324,38 @@ static struct moec_json_out *json_recording(const struct moec_simulation *simula
     return node;
 }
 
+static struct moec_json_out *json_phase(const struct moec_route_counts *counts, uint32_t n_layer)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "experts_taken", counts->n_taken);
+    moec_json_out_u64(node, "experts_missed", counts->n_missed);
+    moec_json_out_u64(node, "experts_low", counts->n_low);
+    moec_json_out_u64(node, "experts_low_missed", counts->n_low_missed);
+    moec_json_out_u64(node, "experts_skipped", counts->n_skipped);
+    moec_json_out_double(node, "missed_bytes_per_token", moec_route_token_bytes(counts, n_layer));
+    return node;
+}
+
+static struct moec_json_out *json_decided(const struct moec_simulated_decisions *decided)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "choices", decided->n_choice);
+    moec_json_out_u64(node, "choices_changed", decided->n_changed);
+    moec_json_out_node(node, "prompt", json_phase(&decided->prompt, decided->replay.n_layer));
+    moec_json_out_node(node, "decode", json_phase(&decided->decode, decided->replay.n_layer));
+    return node;
+}
+
 enum moec_status cli_print_simulation_json(const struct moec_simulation *simulation, const char *source,
                                            const struct moec_paragraphs *text, const char *note,
+                                           const struct moec_simulated_decisions *decided,
                                            struct moec_error *err)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     struct moec_json_out *root = moec_json_out_object(), *rows = moec_json_out_array();
     moec_json_out_node(root, "recording", json_recording(simulation, source));
+    if (decided != NULL)
+        moec_json_out_node(root, "decided", json_decided(decided));
     moec_json_out_u64(root, "preload_count", sweep->preload_count);
     moec_json_out_u64(root, "preload_ahead", sweep->preload_ahead);
     moec_json_out_node(root, "lru", json_lru(&simulation->lru));
@@ -313,7 +374,22 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
 
 /* ---- beside a bench ---- */
 
-void cli_print_agreement(const struct moec_agreement *agreement)
+static void print_agreed_decisions(const struct moec_agreement *agreement)
+{
+    cli_print(stdout,
+              "\nwhat tokens took (%%; low and skipped of those chosen)\n%-44s%9s%11s%9s%11s%9s%11s\n", "row",
+              "missed", "predicted", "low", "predicted", "skipped", "predicted");
+    for (uint32_t i = 0; i < agreement->n; i++) {
+        const struct moec_agreement_row *row = &agreement->rows[i];
+        cli_print(stdout, "%-44s%9.1f%11.1f%9.1f%11.1f%9.1f%11.1f\n", row->name, 100 * row->measured.missed,
+                  100 * row->predicted.missed, 100 * row->measured.low, 100 * row->predicted.low,
+                  100 * row->measured.skipped, 100 * row->predicted.skipped);
+    }
+    cli_print(stdout,
+              "predicted from the recorded run's scores of routers; the measured one decided as it went\n");
+}
+
+void cli_print_agreement(const struct moec_agreement *agreement, bool decides)
 {
     cli_print(stdout, "%-44s%12s%12s%9s%9s%9s%12s%12s\n", "row", "measured ms", "predicted", "differs",
               "hits %", "predicted", "kB a token", "predicted");
@@ -330,9 +406,21 @@ void cli_print_agreement(const struct moec_agreement *agreement)
     if (agreement->n_failed > 0)
         cli_print(stdout, "; %" PRIu32 " rows failed in the bench and are left out", agreement->n_failed);
     putchar('\n');
+    if (decides)
+        print_agreed_decisions(agreement);
 }
 
-enum moec_status cli_print_agreement_json(const struct moec_agreement *agreement, struct moec_error *err)
+static struct moec_json_out *json_shares(const struct moec_agreement_decided *decided)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_double(node, "miss_rate", decided->missed);
+    moec_json_out_double(node, "low_rate", decided->low);
+    moec_json_out_double(node, "skip_rate", decided->skipped);
+    return node;
+}
+
+enum moec_status cli_print_agreement_json(const struct moec_agreement *agreement, bool decides,
+                                          struct moec_error *err)
 {
     struct moec_json_out *root = moec_json_out_object(), *rows = moec_json_out_array();
     moec_json_out_double(root, "margin", MOEC_AGREEMENT_MARGIN);
@@ -349,6 +437,10 @@ enum moec_status cli_print_agreement_json(const struct moec_agreement *agreement
         moec_json_out_double(node, "predicted_hit_rate", row->predicted_hits);
         moec_json_out_double(node, "measured_bytes_per_token", row->measured_bytes);
         moec_json_out_double(node, "predicted_bytes_per_token", row->predicted_bytes);
+        if (decides) {
+            moec_json_out_node(node, "measured_decided", json_shares(&row->measured));
+            moec_json_out_node(node, "predicted_decided", json_shares(&row->predicted));
+        }
         moec_json_out_node(rows, NULL, node);
     }
     moec_json_out_node(root, "rows", rows);

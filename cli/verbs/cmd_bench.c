@@ -82,6 +82,9 @@ static const struct cli_option options[] = {
     {"traces", 0, "FOLDER", NULL,
      "Write a trace of each row, for Perfetto and moec simulate. Recording slows every token a little.",
      CLI_RARE},
+    {"trace-scores", 0, NULL, NULL,
+     "With --traces: record what routers say of every expert too, for moec simulate --route and --precision.",
+     CLI_RARE},
     {"plot-format", 0, CLI_LIST, "png|svg|pdf|csv",
      "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
@@ -148,6 +151,9 @@ static enum moec_status check_trace(void *context, const char *path, struct moec
 static enum moec_status make_trace_folder(struct bench_job *job, struct moec_error *err)
 {
     const char *folder = cli_text(job->args, "traces");
+    job->options.bench.trace_scores = cli_has(job->args, "trace-scores");
+    if (job->options.bench.trace_scores && folder == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE, "--trace-scores does nothing without --traces FOLDER");
     if (folder != NULL && mkdir(folder, 0777) != 0 && !(errno == EEXIST && moec_path_is_folder(folder)))
         return moec_fail(err, MOEC_ERR_IO, "cannot make the folder '%s' for traces: %s", folder,
                          strerror(errno));

@@ -94,6 +94,9 @@ static const struct cli_option options[] = {
     CLI_KV_OPTION(CLI_RARE),
     {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
      CLI_RARE | CLI_OUTPUT},
+    {"trace-scores", 0, NULL, NULL,
+     "With --trace: record what routers say of every expert too, for moec simulate --route and --precision.",
+     CLI_RARE},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
     {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", CLI_RARE},
@@ -162,6 +165,9 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     out->engine.io = cli_read_run_io(args);
     MOEC_TRY(cli_read_decisions(args, &out->engine.decisions, err));
     out->engine.trace = cli_text(args, "trace");
+    out->engine.trace_scores = cli_has(args, "trace-scores");
+    if (out->engine.trace_scores && out->engine.trace == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE, "--trace-scores does nothing without --trace FILE");
     if (cli_has(args, "emulate-storage")) {
         struct moec_emulation emulation;
         MOEC_TRY(moec_emulation_parse(cli_text(args, "emulate-storage"), &emulation, err));

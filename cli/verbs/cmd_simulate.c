@@ -1,4 +1,5 @@
 #include "cli/options/policy_options.h"
+#include "cli/options/route_options.h"
 #include "cli/options/simulate_options.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
@@ -6,6 +7,7 @@
 #include "cli/output/simulate_output.h"
 #include "cli/output/tiers_output.h"
 #include "cli/verbs/commands.h"
+#include "cli/verbs/simulate_decided.h"
 #include "formats/profile/profile_h5.h"
 #include "formats/trace/trace_json.h"
 #include "profiler/simulate/simulate_figures.h"
@@ -34,6 +36,7 @@ static const struct cli_option options[] = {
      "With --vram: how experts come to the GPU, with commas (default all): on-demand, layer-wise, cache, "
      "preload, cooperative, resident.",
      CLI_RARE},
+    CLI_SIMULATED_ROUTE_OPTIONS(CLI_RARE),
     {"plots", 0, "FOLDER", NULL, "Draw hit rates and times against memory.", 0},
     {"json", 0, NULL, NULL, "Print everything as JSON.", 0},
     {"bits", 0, "BITS", "2|3|4|5|6|8|16",
@@ -53,9 +56,9 @@ static const struct cli_option options[] = {
      "For a profile: treat the first TOKENS tokens of each window as one prompt chunk and decode the rest "
      "(default 0). Rates count decoded tokens only. Not for encoder-decoder models.",
      CLI_RARE},
-    {"against", 0, "BENCH.json", NULL,
-     "With --model and --device: simulate each row of a result of moec bench and show both. The routing "
-     "should come from the same data as the bench.",
+    {"against", 0, "RESULT.json", NULL,
+     "With --model and --device: simulate each row of a result of moec bench, or what moec run --stats json "
+     "wrote, and show both. The routing should come from the same data, or prompt.",
      CLI_RARE | CLI_INPUT},
     {"trust-profile", 0, NULL, NULL,
      "Read a profile that another program has changed, without checking its checksum.", CLI_RARE},
@@ -69,15 +72,19 @@ static const struct cli_option options[] = {
 /* Everything that one call holds. */
 struct job {
     const struct cli_args *args;
-    bool is_trace;
+    bool is_trace, decides;
     struct cli_simulate_options options;
     struct moec_profile profile;
     struct moec_replay replay;
     struct moec_recording recording;
+    struct simulate_decided decided; /* where it decides, what the recording is of */
     struct moec_bundle *bundle;
+    uint32_t copy, low; /* of the bundle: those that run */
     struct moec_simulated_model model;
     struct moec_simulated_model described_sizes; /* of the bundle's assignment */
     struct moec_device described;
+    bool is_emulated;
+    struct moec_emulation emulation;
     struct moec_simulated_device device;
     struct moec_simulate_sweep sweep;
     struct cli_progress progress;
@@ -91,6 +98,7 @@ static void release(struct job *job)
     moec_simulated_model_release(&job->model);
     moec_simulated_model_release(&job->described_sizes);
     moec_recording_release(&job->recording);
+    moec_simulated_decisions_release(&job->decided.decided);
     moec_replay_release(&job->replay);
     moec_profile_release(&job->profile);
     moec_bundle_close(job->bundle);
@@ -131,37 +139,88 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
     return moec_recording_make(&job->replay, NULL, 0, &job->recording, err);
 }
 
+static enum moec_status open_bundle(struct job *job, struct moec_error *err)
+{
+    if (!cli_has(job->args, "model"))
+        return MOEC_OK;
+    MOEC_TRY(moec_bundle_open(cli_text(job->args, "model"), &job->bundle, err));
+    if (job->options.bits > 0)
+        MOEC_TRY(moec_bundle_find_copy(job->bundle, job->options.bits, &job->copy, err));
+    job->low = job->replay.low_copy;
+    if (job->low >= job->bundle->n_copy)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' took experts of copy %u, which '%s' does not have: name the bundle that ran",
+                         job->args->positional[0], (unsigned)job->low, job->bundle->file.path);
+    return MOEC_OK;
+}
+
+/* By which copies of a trace of two were asked for. */
+static enum moec_status read_precision(struct job *job, struct moec_error *err)
+{
+    struct moec_precision *precision = &job->sweep.precision;
+    if (job->replay.precision[0] == '\0')
+        return MOEC_OK;
+    MOEC_TRY(moec_precision_read(job->replay.precision, precision, err));
+    if (job->replay.paths->scores != NULL)
+        moec_precision_know_scores(precision, job->replay.paths->scores);
+    return MOEC_OK;
+}
+
+/* From here on the recording is of what tokens decide. */
+static enum moec_status decide(struct job *job, struct moec_error *err)
+{
+    const char *path = job->args->positional[0];
+    if (!job->decides && job->replay.n_form == 1)
+        return MOEC_OK;
+    if (cli_has(job->args, "vram"))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "three tiers take the routing as it was recorded, in one precision: leave out --vram, "
+            "or --route and --precision and traces of low copies");
+    if (!job->decides)
+        return read_precision(job, err);
+    if (job->bundle == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--route and --precision need --model MODEL.moec, by whose routers tokens decide");
+    MOEC_TRY(cli_decide_recorded(job->args, job->bundle, job->copy, path, &job->replay, &job->recording,
+                                 &job->decided, err));
+    job->low = job->decided.low;
+    job->sweep.precision = job->decided.route.precision;
+    moec_recording_release(&job->recording);
+    MOEC_TRY(moec_recording_make(&job->decided.decided.replay, NULL, 0, &job->recording, err));
+    job->recording.logical = job->decided.route.n_slots > 0 ? &job->decided.decided.logical : NULL;
+    return MOEC_OK;
+}
+
 static enum moec_status open_model(struct job *job, struct moec_error *err)
 {
     const uint32_t bits = job->options.bits;
-    uint32_t copy = 0;
-    if (!cli_has(job->args, "model") && job->is_trace && bits > 0)
+    if (job->is_trace && bits > 0 && job->bundle == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "--bits chooses a copy of --model: with a trace, give both");
-    if (!cli_has(job->args, "model") && job->is_trace)
+    if (job->is_trace && job->bundle == NULL)
         return moec_simulated_model_of_trace(&job->replay, &job->model, err);
-    if (!cli_has(job->args, "model"))
+    if (job->bundle == NULL)
         return moec_simulated_model_of_profile(&job->profile, bits > 0 ? bits : 4, &job->model, err);
-    MOEC_TRY(moec_bundle_open(cli_text(job->args, "model"), &job->bundle, err));
-    if (bits > 0)
-        MOEC_TRY(moec_bundle_find_copy(job->bundle, bits, &copy, err));
-    MOEC_TRY(moec_simulated_model_of_bundle(job->bundle, 0, &job->recording, &job->described_sizes, err));
-    return moec_simulated_model_of_bundle(job->bundle, copy, &job->recording, &job->model, err);
+    MOEC_TRY(moec_simulated_model_of_bundle(job->bundle, 0, job->low, &job->recording, &job->described_sizes,
+                                            err));
+    return moec_simulated_model_of_bundle(job->bundle, job->copy, job->low, &job->recording, &job->model,
+                                          err);
 }
 
 static enum moec_status open_device(struct job *job, struct moec_error *err)
 {
-    struct moec_emulation emulation;
     const bool has_device = cli_has(job->args, "device"), is_emulated = cli_has(job->args, "emulate-storage");
+    job->is_emulated = is_emulated;
     if (is_emulated && !has_device && !job->replay.has_times)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--emulate-storage needs --device or a trace, to know how long computing takes");
     if (is_emulated)
-        MOEC_TRY(moec_emulation_parse(cli_text(job->args, "emulate-storage"), &emulation, err));
+        MOEC_TRY(moec_emulation_parse(cli_text(job->args, "emulate-storage"), &job->emulation, err));
     if (has_device)
         MOEC_TRY(moec_device_load(cli_text(job->args, "device"), &job->described, err));
     job->sweep.has_times = has_device || is_emulated;
-    return moec_simulated_device_make(has_device ? &job->described : NULL, is_emulated ? &emulation : NULL,
-                                      &job->recording, &job->model,
+    return moec_simulated_device_make(has_device ? &job->described : NULL,
+                                      is_emulated ? &job->emulation : NULL, &job->recording, &job->model,
                                       job->bundle != NULL ? &job->described_sizes : NULL, &job->device, err);
 }
 
@@ -274,6 +333,7 @@ static enum moec_status simulate(struct job *job, struct moec_error *err)
     struct moec_simulation simulation = {0};
     struct moec_paragraphs text = {0};
     enum moec_status status = MOEC_OK;
+    const struct moec_simulated_decisions *decided = job->decides ? &job->decided.decided : NULL;
     cli_progress_init(&job->progress, "simulate", "runs",
                       cli_has(job->args, "quiet") || cli_has(job->args, "json"));
     status = moec_simulate(&job->sweep, job->options.n_threads, show, job, &simulation, err);
@@ -281,9 +341,10 @@ static enum moec_status simulate(struct job *job, struct moec_error *err)
     MOEC_TRY(status);
     moec_simulation_describe(&simulation, &text);
     if (cli_has(job->args, "json"))
-        MOEC_TRY_OUT(cli_print_simulation_json(&simulation, job->args->positional[0], &text, job->note, err));
+        MOEC_TRY_OUT(
+            cli_print_simulation_json(&simulation, job->args->positional[0], &text, job->note, decided, err));
     else
-        cli_print_simulation(&simulation, job->args->positional[0], &text, job->note);
+        cli_print_simulation(&simulation, job->args->positional[0], &text, job->note, decided);
     MOEC_TRY_OUT(draw(job, &simulation, err));
 out:
     moec_simulation_release(&simulation);
@@ -373,12 +434,21 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--against needs --model and --device, to simulate the bundle and the machine of the bench");
-    MOEC_TRY(moec_agreement_make(cli_text(job->args, "against"), &job->recording, job->bundle,
-                                 &job->described, &agreement, err));
+    const struct moec_agreement_setup setup = {.path = cli_text(job->args, "against"),
+                                               .recording = &job->recording,
+                                               .bundle = job->bundle,
+                                               .low = job->low,
+                                               .device = &job->described,
+                                               .emulation = job->is_emulated ? &job->emulation : NULL,
+                                               .decided = job->decides ? &job->decided.decided : NULL,
+                                               .route = cli_text(job->args, "route"),
+                                               .precision = cli_text(job->args, "precision"),
+                                               .guesses = job->sweep.precision};
+    MOEC_TRY(moec_agreement_make(&setup, &agreement, err));
     if (cli_has(job->args, "json"))
-        status = cli_print_agreement_json(&agreement, err);
+        status = cli_print_agreement_json(&agreement, job->decides, err);
     else
-        cli_print_agreement(&agreement);
+        cli_print_agreement(&agreement, job->decides);
     moec_agreement_release(&agreement);
     return status;
 }
@@ -391,7 +461,10 @@ static int run_simulate(const struct cli_args *args)
     cli_interrupt_catch();
     MOEC_TRY_OUT(cli_read_simulate_options(args, &job.options, &err));
     MOEC_TRY_OUT(cli_check_figures(args, &err));
+    MOEC_TRY_OUT(cli_check_simulated_decisions(args, &job.decides, &err));
     MOEC_TRY_OUT(open_routing(&job, &err));
+    MOEC_TRY_OUT(open_bundle(&job, &err));
+    MOEC_TRY_OUT(decide(&job, &err));
     MOEC_TRY_OUT(open_model(&job, &err));
     MOEC_TRY_OUT(open_device(&job, &err));
     if (cli_has(args, "against")) {
@@ -426,6 +499,13 @@ const struct cli_command cli_command_simulate = {
         "expert has --bits bits. --device also limits preloads by the time there is. Options "
         "left out take the usual policies, predictors and sizes, which is a matter of seconds; all takes "
         "every one, and sizes of 5% to 100% in steps of 5.\n"
+        "--route and --precision let the tokens of a trace that moec run or bench recorded with "
+        "--trace-scores "
+        "decide: the recorded scores of routers go through the runtime's decisions, and what they take "
+        "through "
+        "the buffer. A run that decides has other hidden states from the second MoE layer on, and another "
+        "text, "
+        "so this is a first guess of it: --against shows beside a real one how good.\n"
         "--vram simulates a GPU: experts in its memory, in pinned memory and in storage, copies over the "
         "bus, "
         "and the ways that HOBBIT, Fate and FloE compare with.",
@@ -436,6 +516,10 @@ const struct cli_command cli_command_simulate = {
         "moec simulate profile.h5 --model model.moec --memory 25%,50%,64MiB --evict lru,edgemoe --predict "
         "none,path\n"
         "moec simulate profile.h5 --model model.moec --device device.json --emulate-storage 550MB/s,80us\n"
+        "moec run model.moec -p \"Once\" --trace trace.json --trace-scores\n"
+        "moec simulate trace.json --model model.moec --route cache-prior:0.15 --slots 50% --evict lru "
+        "--predict "
+        "none\n"
         "moec simulate profile.h5 --model model.moec --device gpu.json --vram 10%,25%,50% --evict lru",
     .n_positional_min = 1,
     .n_positional_max = 1,

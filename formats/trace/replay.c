@@ -18,7 +18,9 @@ void moec_replay_release(struct moec_replay *replay)
     free(replay->active);
     free(replay->experts);
     free(replay->weights);
+    free(replay->is_low);
     free(replay->scored);
+    free(replay->logits);
     moec_path_table_release(&replay->own_paths);
     *replay = (struct moec_replay){0};
 }
@@ -115,6 +117,7 @@ enum moec_status moec_replay_from_profile(const struct moec_profile *profile, ui
                                 .n_encoder = moec_config_moe_encoder_count(&profile->config),
                                 .n_expert = profile->n_expert,
                                 .top_k = profile->top_k,
+                                .n_form = 1,
                                 .paths = &profile->paths};
     if (profile->window_source != NULL && prompt_tokens > 0)
         return moec_fail(

@@ -5,10 +5,11 @@
  * decoded. Where an encoder reads a source first, the source is a step through the encoder's layers (a long
  * one, which goes through each layer in chunks, a step for each layer and chunk) and the others pass the
  * decoder's; answers of layers that a step does not pass are empty. Letters: S MoE layers, E
- * experts, k top-k, T tokens of a step. Expert indices are in range, active lists increase strictly and hold
- * exactly the experts chosen, answers of a step come in the order of the layers; whoever holds a replay may
- * trust that. With an encoder an expert may be full: choices of weight 0 then count for nothing, and a passed
- * layer may have none active. Thread rule: immutable after creation. */
+ * experts, k top-k, T tokens of a step, F forms. Expert indices are in range, active lists increase strictly
+ * and hold exactly the experts chosen, those of form 1 numbered from E on, answers of a step come in the
+ * order of the layers; whoever holds a replay may trust that. Choices of weight 0 count for nothing (an
+ * expert that was full, one that was skipped), so that a passed layer may have none active. Thread rule:
+ * immutable after creation. */
 #ifndef MOEC_FORMATS_REPLAY_H
 #define MOEC_FORMATS_REPLAY_H
 
@@ -25,13 +26,14 @@ struct moec_replay_span {
 
 /* One router's answer. Times are nanoseconds since the trace began, 0 in a replay without times. */
 struct moec_replay_answer {
-    uint32_t n_active;       /* 1 .. E; 0 as said above */
+    uint32_t n_active;       /* 0 .. F x E */
     uint32_t n_next_gate;    /* 0: none known (the last MoE layer, and everywhere without gates) */
     uint32_t n_next_learned; /* 0 likewise, and everywhere without a learned predictor */
     uint64_t active;         /* index in moec_replay.active: (n_active) increasing */
-    uint64_t choices;        /* index in moec_replay.experts and .weights: (T, k) in order of weight */
-    uint64_t next_gate;      /* index in moec_replay.scored: as struct moec_router_answer has it */
-    uint64_t next_learned;   /* likewise */
+    uint64_t choices;      /* index in moec_replay.experts, .weights and .is_low: (T, k) in order of weight */
+    uint64_t logits;       /* index in moec_replay.logits: (T, n_logit); only where these are told */
+    uint64_t next_gate;    /* index in moec_replay.scored: as struct moec_router_answer has it */
+    uint64_t next_learned; /* likewise */
     uint64_t later_gates[MOEC_REPLAY_LATER]; /* likewise, of the routers behind the next one */
     uint32_t n_later_gates[MOEC_REPLAY_LATER];
     uint64_t answered_ns; /* the router had answered */
@@ -42,17 +44,20 @@ struct moec_replay_answer {
 struct moec_replay {
     /* model */
     uint32_t n_layer, n_expert, top_k; /* S, E, k */
+    uint32_t n_form;                   /* F, in which experts were taken: 1, or 2 with low copies (form 1) */
+    uint32_t low_copy;                 /* of the bundle, which form 1 is; 0 with one form */
     uint32_t n_encoder;                /* of S, the first ones: read a source, once for each input */
     uint32_t *moe_layers;              /* (S), owned: model layer of each MoE layer */
     /* Its frequencies warm the buffer up; n_layer 0 when there is none. */
     const struct moec_path_table *paths;
 
     /* what ran; in a replay of a profile all of it is empty: NULL, 0, "" */
-    uint64_t *record_bytes; /* (S, E), owned: as read */
-    uint64_t *slot_bytes;   /* (S, E), owned: as counted in the buffer */
+    uint64_t *record_bytes; /* (S, F, E), owned: as read */
+    uint64_t *slot_bytes;   /* (S, F, E), owned: as counted in the buffer */
     uint64_t buffer_bytes;
     uint32_t preload_count, preload_ahead; /* ahead 0: not told */
     char evict[32], predict[32], version[32];
+    char precision[32]; /* the word by which experts were taken in form 1; "" = not told */
 
     /* routing */
     bool has_next_gate, has_next_learned;
@@ -65,7 +70,12 @@ struct moec_replay {
     uint32_t *active;                   /* owned pools that answers point into */
     uint32_t *experts;
     float *weights;
+    bool *is_low; /* of the experts, taken in form 1; NULL with one form */
     struct moec_scored_expert *scored;
+    /* What routers said of every choice, before any was made: their experts and, behind these, choices that
+     * give their input. Any bits of F32. NULL and 0 in a replay without. */
+    float *logits;
+    uint32_t n_logit;
 
     struct moec_path_table own_paths; /* of a trace */
 };

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TRACE_VERSION  1
+#define TRACE_VERSION  2                   /* readers take those before it too */
 #define LINE_MAX_BYTES ((size_t)192 << 20) /* a path table of 64 MiB in hexadecimal digits, and answers */
 #define PIECE_BYTES    ((size_t)1 << 18)
 #define TIME_MAX_US    9e12 /* a hundred days */
@@ -32,8 +32,8 @@ struct loader {
     bool has_encoder, is_chunked; /* the source at work goes through each layer in chunks */
     uint32_t next, end; /* MoE ordinals of the next answer and of the step's end; the same between steps */
     uint64_t last;      /* answer that was read last, + 1 */
-    uint32_t *stamps, stamp; /* (n_expert) */
-    struct pool n_tok, spans, answers, active, experts, weights, scored;
+    uint32_t *stamps, stamp; /* (n_form, n_expert) */
+    struct pool n_tok, spans, answers, active, experts, weights, is_low, scored, logits;
     struct moec_error *err;
 };
 
@@ -53,8 +53,9 @@ static enum moec_status pool_add(struct pool *pool, uint64_t n, size_t item_byte
 
 static void pools_release(struct loader *loader)
 {
-    struct pool *pools[] = {&loader->n_tok,   &loader->spans,   &loader->answers, &loader->active,
-                            &loader->experts, &loader->weights, &loader->scored};
+    struct pool *pools[] = {&loader->n_tok,  &loader->spans,   &loader->answers,
+                            &loader->active, &loader->experts, &loader->weights,
+                            &loader->is_low, &loader->scored,  &loader->logits};
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
         free(pools[i]->items);
     free(loader->stamps);
@@ -71,9 +72,11 @@ static void pools_give(struct loader *loader)
     replay->active = loader->active.items;
     replay->experts = loader->experts.items;
     replay->weights = loader->weights.items;
+    replay->is_low = loader->is_low.items;
     replay->scored = loader->scored.items;
+    replay->logits = loader->logits.items;
     loader->n_tok = loader->spans = loader->answers = loader->active = loader->experts = loader->weights =
-        loader->scored = (struct pool){0};
+        loader->is_low = loader->scored = loader->logits = (struct pool){0};
 }
 
 static struct moec_replay_answer *answer_at(struct loader *loader, size_t index)
@@ -161,7 +164,7 @@ static enum moec_status get_sizes(struct loader *loader, const struct moec_json 
                                   uint64_t **out)
 {
     const struct moec_replay *replay = loader->replay;
-    const size_t n = (size_t)replay->n_layer * replay->n_expert;
+    const size_t n = (size_t)replay->n_layer * replay->n_form * replay->n_expert;
     const struct moec_json *array = NULL;
     void *memory = NULL;
     MOEC_TRY(get_array(loader, args, key, n, &array));
@@ -180,8 +183,8 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     if (loader->has_setup)
         return refuse(loader, "is a second head");
     MOEC_TRY(get_u32(loader, args, "version", 0, UINT32_MAX, &version));
-    if (version != TRACE_VERSION)
-        return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED, "trace '%s' is of version %u, expected %d",
+    if (version < 1 || version > TRACE_VERSION)
+        return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED, "trace '%s' is of version %u, expected 1 to %d",
                          loader->path, version, TRACE_VERSION);
     MOEC_TRY(get_u32(loader, args, "layers", 1, MOEC_MAX_LAYERS, &replay->n_layer));
     loader->has_encoder = moec_json_find(args, "encoder_layers") != NULL;
@@ -190,6 +193,13 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     MOEC_TRY(get_u32(loader, args, "experts", 1, MOEC_MAX_EXPERTS, &replay->n_expert));
     MOEC_TRY(get_u32(loader, args, "top_k", 1,
                      replay->n_expert < MOEC_MAX_TOP_K ? replay->n_expert : MOEC_MAX_TOP_K, &replay->top_k));
+    replay->n_form = version > 1 && moec_json_find(args, "low_copy") != NULL ? 2 : 1;
+    if (replay->n_form > 1) {
+        MOEC_TRY(get_u32(loader, args, "low_copy", 1, UINT8_MAX, &replay->low_copy));
+        MOEC_TRY(get_name(loader, args, "precision", replay->precision));
+    }
+    if (version > 1 && moec_json_find(args, "choices") != NULL)
+        MOEC_TRY(get_u32(loader, args, "choices", replay->n_expert, MOEC_MAX_EXPERTS, &replay->n_logit));
     MOEC_TRY(get_u64(loader, args, "buffer_bytes", 0, BYTES_MAX, &replay->buffer_bytes));
     MOEC_TRY(get_u32(loader, args, "preload_count", 0, UINT32_MAX, &replay->preload_count));
     if (moec_json_find(args, "preload_ahead") != NULL)
@@ -206,12 +216,13 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     }
     MOEC_TRY(get_sizes(loader, args, "record_bytes", &replay->record_bytes));
     MOEC_TRY(get_sizes(loader, args, "slot_bytes", &replay->slot_bytes));
-    for (size_t i = 0; i < (size_t)replay->n_layer * replay->n_expert; i++) {
+    for (size_t i = 0; i < (size_t)replay->n_layer * replay->n_form * replay->n_expert; i++) {
         if (replay->slot_bytes[i] < replay->record_bytes[i])
             return refuse(loader, "has a slot of %" PRIu64 " bytes for a record of %" PRIu64,
                           replay->slot_bytes[i], replay->record_bytes[i]);
     }
-    MOEC_TRY(moec_alloc(&memory, replay->n_expert, sizeof(uint32_t), "a replay", loader->err));
+    MOEC_TRY(moec_alloc(&memory, (uint64_t)replay->n_form * replay->n_expert, sizeof(uint32_t), "a replay",
+                        loader->err));
     loader->stamps = memory;
     loader->has_setup = true;
     return MOEC_OK;
@@ -258,7 +269,8 @@ out:
 /* The active experts increase and are exactly those chosen, where a choice of weight 0 may have asked for
  * none: its expert was full, or it was one that gives its input. */
 static enum moec_status check_choices(struct loader *loader, const uint32_t *active, uint32_t n_active,
-                                      const uint32_t *experts, const float *weights, uint64_t n_tok)
+                                      const uint32_t *experts, const float *weights, const bool *is_low,
+                                      uint64_t n_tok)
 {
     const uint32_t k = loader->replay->top_k;
     const uint32_t is_active = ++loader->stamp, is_chosen = ++loader->stamp;
@@ -269,7 +281,8 @@ static enum moec_status check_choices(struct loader *loader, const uint32_t *act
         loader->stamps[active[i]] = is_active;
     }
     for (uint64_t i = 0; i < n_tok * k; i++) {
-        uint32_t *stamp = &loader->stamps[experts[i]];
+        const bool low = is_low != NULL && is_low[i];
+        uint32_t *stamp = &loader->stamps[experts[i] + (low ? loader->replay->n_expert : 0)];
         if (!isfinite(weights[i]))
             return refuse(loader, "has a weight that is no number");
         if (*stamp != is_active && *stamp != is_chosen && weights[i] != 0)
@@ -300,6 +313,24 @@ static enum moec_status read_floats(struct loader *loader, const struct moec_jso
     return MOEC_OK;
 }
 
+/* Which of n choices, the last that were read, are of form 1. */
+static enum moec_status read_low(struct loader *loader, const struct moec_json *args, uint64_t n,
+                                 const bool **out)
+{
+    const struct moec_json *array = NULL;
+    uint64_t first = 0;
+    MOEC_TRY(get_array(loader, args, "low", (size_t)n, &array));
+    MOEC_TRY(pool_add(&loader->is_low, n, sizeof(bool), &first, loader->err));
+    bool *is_low = (bool *)loader->is_low.items + first;
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t value = 0;
+        MOEC_TRY(moec_json_as_u64(moec_json_at(array, (size_t)i), "low", 0, 1, &value, loader->err));
+        is_low[i] = value == 1;
+    }
+    *out = is_low;
+    return MOEC_OK;
+}
+
 static enum moec_status read_choices(struct loader *loader, const struct moec_json *args, uint32_t n_tok,
                                      struct moec_replay_answer *answer)
 {
@@ -307,9 +338,11 @@ static enum moec_status read_choices(struct loader *loader, const struct moec_js
     const uint64_t n = (uint64_t)n_tok * loader->replay->top_k;
     const struct moec_json *array = moec_json_find(args, "active"), *chosen = moec_json_find(args, "experts");
     const size_t n_active = moec_json_length(array);
+    const uint32_t n_key = loader->replay->n_form * n_expert;
     uint64_t weights = 0;
-    if (n_active > n_expert)
-        return refuse(loader, "has %zu active experts, expected at most %u", n_active, n_expert);
+    const bool *is_low = NULL;
+    if (n_active > n_key)
+        return refuse(loader, "has %zu active experts, expected at most %u", n_active, n_key);
     if (moec_json_length(chosen) != n)
         return refuse(loader, "has %zu choices, expected %" PRIu64, moec_json_length(chosen), n);
     answer->n_active = (uint32_t)n_active;
@@ -319,10 +352,45 @@ static enum moec_status read_choices(struct loader *loader, const struct moec_js
     uint32_t *active = (uint32_t *)loader->active.items + answer->active;
     uint32_t *experts = (uint32_t *)loader->experts.items + answer->choices;
     float *floats = (float *)loader->weights.items + weights;
-    MOEC_TRY(get_indices(loader, args, "active", n_active, n_expert, active));
+    MOEC_TRY(get_indices(loader, args, "active", n_active, n_key, active));
     MOEC_TRY(get_indices(loader, args, "experts", (size_t)n, n_expert, experts));
     MOEC_TRY(read_floats(loader, args, "weights", (size_t)n, floats, sizeof(float)));
-    return check_choices(loader, active, answer->n_active, experts, floats, n_tok);
+    if (loader->replay->n_form > 1)
+        MOEC_TRY(read_low(loader, args, n, &is_low));
+    return check_choices(loader, active, answer->n_active, experts, floats, is_low, n_tok);
+}
+
+/* A number's eight digits. */
+static bool read_bits(const char *digits, float *out)
+{
+    uint32_t bits = 0;
+    for (size_t i = 0; i < 8; i++) {
+        const int value = digit_value(digits[i]);
+        if (value < 0)
+            return false;
+        bits = bits << 4 | (uint32_t)value;
+    }
+    memcpy(out, &bits, sizeof bits);
+    return true;
+}
+
+static enum moec_status read_logits(struct loader *loader, const struct moec_json *args, uint32_t n_tok,
+                                    struct moec_replay_answer *answer)
+{
+    const uint64_t n = (uint64_t)n_tok * loader->replay->n_logit;
+    const char *hex = NULL;
+    size_t n_digits = 0;
+    if (n == 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_json_get_string(args, "an answer of a trace", "logits", &hex, &n_digits, loader->err));
+    if (n_digits != 8 * n)
+        return refuse(loader, "has %zu digits for 'logits', expected %" PRIu64, n_digits, 8 * n);
+    MOEC_TRY(pool_add(&loader->logits, n, sizeof(float), &answer->logits, loader->err));
+    float *logits = (float *)loader->logits.items + answer->logits;
+    for (uint64_t i = 0; i < n; i++)
+        if (!read_bits(hex + 8 * i, &logits[i]))
+            return refuse(loader, "has other characters than hexadecimal digits for 'logits'");
+    return MOEC_OK;
 }
 
 /* A list of predicted experts under `name`, with its scores; *n stays 0 where there is none. */
@@ -435,6 +503,7 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
                       ((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1]);
     struct moec_replay_answer answer = {0};
     MOEC_TRY(read_choices(loader, args, n_tok, &answer));
+    MOEC_TRY(read_logits(loader, args, n_tok, &answer));
     MOEC_TRY(read_scored(loader, args, "next_gate", "next_scores", &answer.next_gate, &answer.n_next_gate));
     for (size_t i = 0; i < MOEC_REPLAY_LATER; i++)
         MOEC_TRY(read_scored(loader, args, later_gates[i].experts, later_gates[i].scores,

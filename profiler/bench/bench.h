@@ -61,6 +61,7 @@ struct moec_bench_options {
     uint32_t preload_count;           /* of rows that guess; 0: bounded by time */
     uint32_t preload_ahead;           /* of rows with `predict`; 0: as by default */
     const char *traces;               /* folder that exists, for a trace of each row; NULL: none */
+    bool trace_scores;                /* with what routers say of every expert */
     /* Called with the file of each trace before any work; a failure ends the bench. May be NULL. */
     enum moec_status (*check_trace)(void *context, const char *path, struct moec_error *err);
     void *check_context;
@@ -96,6 +97,9 @@ struct moec_bench_figures {
     double prompt_bytes; /* read for a prompt, preloads included, mean */
     double prompt_compute_ms, prompt_transfer_ms, prompt_floor_ms; /* as above, of a prompt */
     double joules_per_token;
+    /* Of rows that decide, while decoding: misses of the logical cache among the experts taken; of all
+     * chosen, those taken in a low copy, and those skipped. */
+    double decided_miss_rate, low_rate, skip_rate;
     uint64_t useful_preloads, wasted_preloads;
 };
 

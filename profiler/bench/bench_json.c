@@ -81,6 +81,11 @@ static void put_figures(struct moec_json_out *node, const struct moec_bench *ben
     moec_json_out_double(node, "prompt_transfer_ms", f->prompt_transfer_ms);
     moec_json_out_double(node, "prompt_floor_ms", f->prompt_floor_ms);
     moec_json_out_double(node, "joules_per_token", f->joules_per_token);
+    if (!isnan(f->skip_rate)) {
+        moec_json_out_double(node, "decided_miss_rate", f->decided_miss_rate);
+        moec_json_out_double(node, "low_rate", f->low_rate);
+        moec_json_out_double(node, "skip_rate", f->skip_rate);
+    }
     if (without != row) {
         moec_json_out_double(node, "tpot_of_no_preloads", 1 / moec_bench_speedup(row, without));
         moec_json_out_double(node, "hidden_share", moec_bench_hidden_share(bench, row));

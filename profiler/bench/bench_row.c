@@ -30,6 +30,9 @@ static const struct moec_bench_figures no_figures = {
     .prompt_transfer_ms = NAN,
     .prompt_floor_ms = NAN,
     .joules_per_token = NAN,
+    .decided_miss_rate = NAN,
+    .low_rate = NAN,
+    .skip_rate = NAN,
 };
 
 double moec_bench_sample_ms(const struct moec_bench *bench, const struct moec_bench_row *row, uint32_t sample)
@@ -55,6 +58,10 @@ struct moec_bench_counters moec_bench_count(const struct moec_bench *bench, cons
         sum.read_bytes += c->read_bytes;
         sum.stall_ns += c->stall_ns;
         sum.compute_ns += c->compute_ns;
+        sum.n_taken += c->n_taken;
+        sum.n_decided_miss += c->n_decided_miss;
+        sum.n_low += c->n_low;
+        sum.n_skipped += c->n_skipped;
         sum.pool_hits += c->pool_hits;
         sum.pool_late += c->pool_late;
         sum.pool_misses += c->pool_misses;
@@ -99,6 +106,10 @@ static void summarise_counters(const struct moec_bench *bench, struct moec_bench
     figures->hit_rate = n_asked > 0 ? (double)c.hits / n_asked : NAN;
     figures->late_rate = n_asked > 0 ? (double)c.late / n_asked : NAN;
     figures->miss_rate = n_asked > 0 ? (double)c.misses / n_asked : NAN;
+    const double n_taken = (double)c.n_taken, n_chosen = (double)(c.n_taken + c.n_skipped);
+    figures->decided_miss_rate = n_taken > 0 ? (double)c.n_decided_miss / n_taken : NAN;
+    figures->low_rate = n_chosen > 0 ? (double)c.n_low / n_chosen : NAN;
+    figures->skip_rate = n_chosen > 0 ? (double)c.n_skipped / n_chosen : NAN;
     figures->bytes_per_token = (double)c.read_bytes / n_token;
     figures->prompt_bytes = (double)moec_bench_count(bench, row, false).read_bytes / bench->tokens.n_sample;
     figures->stall_ms = (double)c.stall_ns * 1e-6 / n_token;

@@ -64,6 +64,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.io = engine->io;
     options.decisions = engine->decisions;
     options.trace = engine->trace;
+    options.trace_scores = engine->trace_scores;
     options.emulate_bytes_per_second = engine->emulate_bytes_per_second;
     options.emulate_latency_ns = engine->emulate_latency_ns;
     options.emulate_request_ns = engine->emulate_request_ns;
@@ -134,6 +135,7 @@ static struct moec_bench_counters count(const struct server *server)
 {
     struct moert_stats stats = moert_engine_stats(server->engine);
     struct moert_pool_stats pool = moert_engine_pool_stats(server->engine);
+    struct moert_decided decided = moert_session_decided(server->session);
     return (struct moec_bench_counters){
         .hits = stats.hits,
         .late = stats.late,
@@ -143,6 +145,10 @@ static struct moec_bench_counters count(const struct server *server)
         .wasted_preloads = stats.wasted_preloads,
         .stall_ns = stats.stall_ns,
         .compute_ns = stats.compute_ns,
+        .n_taken = decided.n_taken,
+        .n_decided_miss = decided.n_missed,
+        .n_low = decided.n_low,
+        .n_skipped = decided.n_skipped,
         .pool_hits = pool.hits,
         .pool_late = pool.late,
         .pool_misses = pool.misses,
@@ -162,6 +168,10 @@ static struct moec_bench_counters subtract(struct moec_bench_counters end, struc
         .read_bytes = end.read_bytes - begin.read_bytes,
         .stall_ns = end.stall_ns - begin.stall_ns,
         .compute_ns = end.compute_ns - begin.compute_ns,
+        .n_taken = end.n_taken - begin.n_taken,
+        .n_decided_miss = end.n_decided_miss - begin.n_decided_miss,
+        .n_low = end.n_low - begin.n_low,
+        .n_skipped = end.n_skipped - begin.n_skipped,
         .pool_hits = end.pool_hits - begin.pool_hits,
         .pool_late = end.pool_late - begin.pool_late,
         .pool_misses = end.pool_misses - begin.pool_misses,

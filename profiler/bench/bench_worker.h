@@ -35,6 +35,7 @@ struct moec_bench_engine {
     const char *evict, *evict_weights, *predict, *io, *cpu, *arithmetic, *kv;
     struct moert_decisions decisions;
     const char *trace; /* file, NULL: none */
+    bool trace_scores;
     uint32_t copy, preload_count, preload_ahead;
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */
     const char *device;                         /* NULL: none */
@@ -65,6 +66,7 @@ struct moec_bench_counters {
     uint64_t hits, late, misses;
     uint64_t useful_preloads, wasted_preloads;
     uint64_t read_bytes, stall_ns, compute_ns;
+    uint64_t n_taken, n_decided_miss, n_low, n_skipped; /* of decisions, as struct moert_decided */
     uint64_t pool_hits, pool_late, pool_misses, copied_bytes, record_bytes; /* of a device */
 };
 

@@ -25,26 +25,38 @@ void moec_agreement_release(struct moec_agreement *agreement)
 struct bench_row {
     const char *name, *mode, *storage, *evict, *predict;
     uint64_t copy, buffer_bytes, preload_count, preload_ahead;
+    bool is_run; /* figures are of the prompt too */
 };
+
+static enum moec_status read_choice(const struct moec_json *node, const char *where, struct bench_row *row,
+                                    struct moec_error *err)
+{
+    MOEC_TRY(moec_json_get_string(node, where, "mode", &row->mode, NULL, err));
+    MOEC_TRY(moec_json_get_string_or(node, where, "evict", "none", &row->evict, err));
+    MOEC_TRY(moec_json_get_string_or(node, where, "predict", "none", &row->predict, err));
+    MOEC_TRY(moec_json_get_u64(node, where, "copy", 0, MOEC_MAX_COPIES - 1, &row->copy, err));
+    MOEC_TRY(moec_json_get_u64_or(node, where, "preload_count", 0, 65536, 0, &row->preload_count, err));
+    return moec_json_get_u64_or(node, where, "preload_ahead", 0, MOEC_GATES_AHEAD, 0, &row->preload_ahead,
+                                err);
+}
 
 static enum moec_status read_row(const struct moec_json *node, const char *where, struct bench_row *row,
                                  struct moec_agreement_row *out, struct moec_error *err)
 {
+    *row = (struct bench_row){0};
     MOEC_TRY(moec_json_get_string(node, where, "name", &row->name, NULL, err));
-    MOEC_TRY(moec_json_get_string(node, where, "mode", &row->mode, NULL, err));
+    MOEC_TRY(read_choice(node, where, row, err));
     MOEC_TRY(moec_json_get_string_or(node, where, "storage", "", &row->storage, err));
-    MOEC_TRY(moec_json_get_string_or(node, where, "evict", "none", &row->evict, err));
-    MOEC_TRY(moec_json_get_string_or(node, where, "predict", "none", &row->predict, err));
-    MOEC_TRY(moec_json_get_u64(node, where, "copy", 0, MOEC_MAX_COPIES - 1, &row->copy, err));
     MOEC_TRY(
         moec_json_get_u64(node, where, "expert_buffer_bytes", 0, UINT64_MAX >> 1, &row->buffer_bytes, err));
-    MOEC_TRY(moec_json_get_u64_or(node, where, "preload_count", 0, 65536, 0, &row->preload_count, err));
-    MOEC_TRY(
-        moec_json_get_u64_or(node, where, "preload_ahead", 0, MOEC_GATES_AHEAD, 0, &row->preload_ahead, err));
     MOEC_TRY(moec_json_get_double(node, where, "tpot_ms_median", 0, 1e12, &out->measured_ms, err));
     MOEC_TRY(moec_json_get_double_or(node, where, "hit_rate", 0, 1, NAN, &out->measured_hits, err));
     MOEC_TRY(
         moec_json_get_double_or(node, where, "bytes_per_token", 0, 1e18, NAN, &out->measured_bytes, err));
+    MOEC_TRY(
+        moec_json_get_double_or(node, where, "decided_miss_rate", 0, 1, NAN, &out->measured.missed, err));
+    MOEC_TRY(moec_json_get_double_or(node, where, "low_rate", 0, 1, NAN, &out->measured.low, err));
+    MOEC_TRY(moec_json_get_double_or(node, where, "skip_rate", 0, 1, NAN, &out->measured.skipped, err));
     char name[MOEC_AGREEMENT_NAME];
     const bool is_named = strstr(row->name, row->storage) != NULL;
     (void)snprintf(name, sizeof name, "%s%s%s", row->name, is_named ? "" : " at ",
@@ -53,11 +65,54 @@ static enum moec_status read_row(const struct moec_json *node, const char *where
     return MOEC_OK;
 }
 
+/* The statistics of a run, as a row. */
+static enum moec_status read_run(const struct moec_json *root, const char *where, struct bench_row *row,
+                                 struct moec_agreement_row *out, struct moec_error *err)
+{
+    const struct moec_json *experts = moec_json_find(root, "experts"),
+                           *memory = moec_json_find(root, "memory");
+    uint64_t n_prompt = 0, n_decode = 0, read_bytes = 0, n_taken = 0, n_missed = 0, n_low = 0, n_skipped = 0;
+    const uint64_t most = UINT64_MAX >> 1;
+    *row = (struct bench_row){.name = "moec run", .storage = "", .is_run = true};
+    (void)snprintf(out->name, sizeof out->name, "%s", row->name);
+    MOEC_TRY(read_choice(root, where, row, err));
+    MOEC_TRY(moec_json_get_u64(memory, where, "expert_buffer_bytes", 0, most, &row->buffer_bytes, err));
+    MOEC_TRY(moec_json_get_double_or(root, where, "tpot_ms", 0, 1e12, NAN, &out->measured_ms, err));
+    MOEC_TRY(moec_json_get_double_or(experts, where, "hit_rate", 0, 1, NAN, &out->measured_hits, err));
+    MOEC_TRY(moec_json_get_u64(experts, where, "read_bytes", 0, most, &read_bytes, err));
+    MOEC_TRY(moec_json_get_u64(root, where, "prompt_tokens", 0, most, &n_prompt, err));
+    MOEC_TRY(moec_json_get_u64(root, where, "decode_tokens", 0, most, &n_decode, err));
+    MOEC_TRY(moec_json_get_u64_or(root, where, "experts_taken", 0, most, 0, &n_taken, err));
+    MOEC_TRY(moec_json_get_u64_or(root, where, "experts_missed", 0, most, 0, &n_missed, err));
+    MOEC_TRY(moec_json_get_u64_or(root, where, "experts_low", 0, most, 0, &n_low, err));
+    MOEC_TRY(moec_json_get_u64_or(root, where, "experts_skipped", 0, most, 0, &n_skipped, err));
+    out->measured_ms = n_decode > 0 ? out->measured_ms : NAN;
+    out->measured_bytes = (double)read_bytes / (double)(n_prompt + n_decode);
+    const double n_chosen = (double)n_taken + (double)n_skipped;
+    out->measured = (struct moec_agreement_decided){.missed = (double)n_missed / (double)n_taken,
+                                                    .low = (double)n_low / n_chosen,
+                                                    .skipped = (double)n_skipped / n_chosen};
+    return MOEC_OK;
+}
+
+/* What tokens took by the counts of both phases, or of decoding. */
+static struct moec_agreement_decided decided_of(const struct moec_simulated_decisions *decided,
+                                                bool with_prompt)
+{
+    if (decided == NULL)
+        return (struct moec_agreement_decided){NAN, NAN, NAN};
+    struct moec_route_counts counts = decided->decode;
+    if (with_prompt)
+        moec_route_counts_add(&counts, &decided->prompt);
+    const double n_taken = (double)counts.n_taken, n_chosen = n_taken + (double)counts.n_skipped;
+    return (struct moec_agreement_decided){.missed = (double)counts.n_missed / n_taken,
+                                           .low = (double)counts.n_low / n_chosen,
+                                           .skipped = (double)counts.n_skipped / n_chosen};
+}
+
 /* Everything that one row is simulated with. */
 struct scene {
-    const struct moec_recording *recording;
-    const struct moec_bundle *bundle;
-    const struct moec_device *device;
+    const struct moec_agreement_setup *setup;
     const struct moec_simulated_model *assignment;
     const float *evict_weights; /* NULL: equal */
     struct moec_simulated_model model;
@@ -67,7 +122,7 @@ struct scene {
 static enum moec_status run_row(const struct scene *scene, const struct bench_row *row,
                                 struct moec_simulated_result *result, struct moec_error *err)
 {
-    struct moec_simulated_setup setup = {.recording = scene->recording,
+    struct moec_simulated_setup setup = {.recording = scene->setup->recording,
                                          .model = &scene->model,
                                          .device = &scene->clock,
                                          .capacity_bytes = row->buffer_bytes,
@@ -75,12 +130,18 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
                                          .evict_weights = scene->evict_weights,
                                          .predictor = &moec_predict_none,
                                          .preload_count = (uint32_t)row->preload_count,
-                                         .preload_ahead = (uint32_t)row->preload_ahead};
+                                         .preload_ahead = (uint32_t)row->preload_ahead,
+                                         .precision = scene->setup->guesses};
     const struct moec_mode *mode = moec_modes;
     while (mode->name != NULL && strcmp(mode->name, row->mode) != 0)
         mode++;
     if (mode->name == NULL)
         return moec_fail(err, MOEC_ERR_FORMAT, "unknown mode '%.40s'", row->mode);
+    if (mode->streams_all && scene->model.n_form > 1)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' streams one copy of every expert, and the recording "
+                         "takes low ones too",
+                         mode->name);
     if (mode->streams_all)
         return moec_simulated_stream(&setup, result, err);
     setup.keeps_nothing = !mode->keeps;
@@ -93,32 +154,57 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
     return moec_simulated_run(&setup, result, NULL, err);
 }
 
+static void fill_predicted(const struct scene *scene, bool is_run, const struct moec_simulated_result *result,
+                           struct moec_agreement_row *out)
+{
+    const struct moec_recording *recording = scene->setup->recording;
+    struct moec_simulated_counts counts = result->decode;
+    if (is_run) {
+        counts.asked += result->prefill.asked;
+        counts.hits += result->prefill.hits;
+        counts.read_bytes += result->prefill.read_bytes;
+    }
+    out->predicted_ms = (is_run ? result->tpot_ns_mean : result->tpot_ns_median) / 1e6;
+    out->predicted_hits = moec_simulated_hit_rate(&counts, false);
+    out->predicted_bytes =
+        (double)counts.read_bytes / (double)(is_run ? recording->n_token : recording->n_decoded);
+    out->predicted = decided_of(scene->setup->decided, is_run);
+}
+
 static enum moec_status simulate_row(struct scene *scene, const struct bench_row *row,
                                      struct moec_agreement_row *out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
+    const struct moec_agreement_setup *setup = scene->setup;
+    const struct moec_emulation *storage = row->is_run ? setup->emulation : NULL;
     struct moec_emulation emulation;
     struct moec_simulated_result result;
-    if (row->storage[0] != '\0')
+    if (row->storage[0] != '\0') {
         MOEC_TRY(moec_emulation_parse(row->storage, &emulation, err));
-    if (row->copy >= scene->bundle->n_copy)
+        storage = &emulation;
+    }
+    if (row->copy >= setup->bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE, "row '%.60s' runs copy %" PRIu64 ", which '%s' does not have",
-                         row->name, row->copy, scene->bundle->file.path);
-    MOEC_TRY_OUT(moec_simulated_model_of_bundle(scene->bundle, (uint32_t)row->copy, scene->recording,
-                                                &scene->model, err));
-    MOEC_TRY_OUT(moec_simulated_device_make(scene->device, row->storage[0] != '\0' ? &emulation : NULL,
-                                            scene->recording, &scene->model, scene->assignment, &scene->clock,
-                                            err));
+                         row->name, row->copy, setup->bundle->file.path);
+    MOEC_TRY_OUT(moec_simulated_model_of_bundle(setup->bundle, (uint32_t)row->copy, setup->low,
+                                                setup->recording, &scene->model, err));
+    MOEC_TRY_OUT(moec_simulated_device_make(setup->device, storage, setup->recording, &scene->model,
+                                            scene->assignment, &scene->clock, err));
     MOEC_TRY_OUT(run_row(scene, row, &result, err));
-    out->predicted_ms = result.tpot_ns_median / 1e6;
-    out->predicted_hits = moec_simulated_hit_rate(&result.decode, false);
-    out->predicted_bytes = (double)result.decode.read_bytes / (double)scene->recording->n_decoded;
+    fill_predicted(scene, row->is_run, &result, out);
 out:
     if (status != MOEC_OK)
         (void)moec_error_prefix(err, "row '%.60s'", row->name);
     moec_simulated_device_release(&scene->clock);
     moec_simulated_model_release(&scene->model);
     return status;
+}
+
+static void count_row(struct moec_agreement *agreement)
+{
+    const struct moec_agreement_row *row = &agreement->rows[agreement->n++];
+    agreement->n_within +=
+        fabs(row->predicted_ms - row->measured_ms) <= MOEC_AGREEMENT_MARGIN * row->measured_ms;
 }
 
 static enum moec_status simulate_rows(const struct moec_json *rows, const char *subject, struct scene *scene,
@@ -140,37 +226,68 @@ static enum moec_status simulate_rows(const struct moec_json *rows, const char *
         }
         MOEC_TRY(read_row(node, where, &row, out, err));
         MOEC_TRY(simulate_row(scene, &row, out, err));
-        agreement->n++;
-        agreement->n_within +=
-            fabs(out->predicted_ms - out->measured_ms) <= MOEC_AGREEMENT_MARGIN * out->measured_ms;
+        count_row(agreement);
     }
     return MOEC_OK;
 }
 
-enum moec_status moec_agreement_make(const char *bench_path, const struct moec_recording *recording,
-                                     const struct moec_bundle *bundle, const struct moec_device *device,
+static enum moec_status simulate_run(const struct moec_json *root, const char *subject, struct scene *scene,
+                                     struct moec_agreement *agreement, struct moec_error *err)
+{
+    struct bench_row row;
+    MOEC_TRY(moec_alloc((void **)&agreement->rows, 1, sizeof *agreement->rows, "a run", err));
+    MOEC_TRY(read_run(root, subject, &row, agreement->rows, err));
+    MOEC_TRY(simulate_row(scene, &row, agreement->rows, err));
+    count_row(agreement);
+    return MOEC_OK;
+}
+
+/* What was measured decided as the recording does. */
+static enum moec_status check_decisions(const struct moec_json *root, const char *subject,
+                                        const struct moec_agreement_setup *setup, struct moec_error *err)
+{
+    static const char *const keys[] = {"route", "precision"};
+    const char *const ours[] = {setup->route, setup->precision};
+    for (size_t i = 0; i < 2; i++) {
+        const char *theirs = NULL;
+        MOEC_TRY(moec_json_get_string_or(root, subject, keys[i], NULL, &theirs, err));
+        if (strcmp(theirs != NULL ? theirs : "", ours[i] != NULL ? ours[i] : "") != 0)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "%s was measured with %s '%s', and '%s' is simulated: give the same --%s, and "
+                             "the same slots",
+                             subject, keys[i], theirs != NULL ? theirs : "none",
+                             ours[i] != NULL ? ours[i] : "none", keys[i]);
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,
                                      struct moec_agreement *agreement, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct moec_simulated_model assignment = {0};
-    struct scene scene = {
-        .recording = recording, .bundle = bundle, .device = device, .assignment = &assignment};
+    struct scene scene = {.setup = setup, .assignment = &assignment};
     struct moec_json *root = NULL;
     char *text = NULL, subject[80];
     float evict_weights[MOEC_EVICT_WEIGHTS];
     size_t n_bytes = 0;
     *agreement = (struct moec_agreement){0};
-    (void)snprintf(subject, sizeof subject, "'%.70s'", bench_path);
-    MOEC_TRY_OUT(moec_file_load(bench_path, MOST_BYTES, &text, &n_bytes, err));
+    (void)snprintf(subject, sizeof subject, "'%.70s'", setup->path);
+    MOEC_TRY_OUT(moec_file_load(setup->path, MOST_BYTES, &text, &n_bytes, err));
     MOEC_TRY_OUT(moec_json_parse(text, n_bytes, MOST_BYTES, subject, &root, err));
-    MOEC_TRY_OUT(moec_simulated_model_of_bundle(bundle, 0, recording, &assignment, err));
+    MOEC_TRY_OUT(check_decisions(root, subject, setup, err));
+    MOEC_TRY_OUT(
+        moec_simulated_model_of_bundle(setup->bundle, 0, setup->low, setup->recording, &assignment, err));
     const char *weights = NULL;
     MOEC_TRY_OUT(moec_json_get_string_or(root, subject, "evict_weights", NULL, &weights, err));
     if (weights != NULL) {
         MOEC_TRY_OUT(moec_evict_read_weights(weights, evict_weights, err));
         scene.evict_weights = evict_weights;
     }
-    MOEC_TRY_OUT(simulate_rows(moec_json_find(root, "rows"), subject, &scene, agreement, err));
+    const struct moec_json *rows = moec_json_find(root, "rows");
+    MOEC_TRY_OUT(rows == NULL && moec_json_find(root, "tpot_ms") != NULL
+                     ? simulate_run(root, subject, &scene, agreement, err)
+                     : simulate_rows(rows, subject, &scene, agreement, err));
 out:
     moec_simulated_model_release(&assignment);
     moec_json_free(root);

@@ -1,22 +1,33 @@
-/* How well a simulation predicts what was measured: the rows of a bench beside the same rows simulated.
+/* How well a simulation predicts what was measured: the rows of a bench, or one run, beside the same
+ * simulated.
  *
  * Routing comes from a recording, which should be of the bench's data: hits then are of the same tokens, or
- * of tokens like them. Thread rule: pure functions. */
+ * of tokens like them. Where the measured ones decided, the recording is one that decided afterwards
+ * (profiler/simulate/simulated_decisions.h), and what they took stands beside what it takes. Of a bench
+ * decoded tokens count, of a run its prompt's too. Thread rule: pure functions. */
 #ifndef MOEC_PROFILER_AGREEMENT_H
 #define MOEC_PROFILER_AGREEMENT_H
 
 #include "formats/bundle/bundle.h"
 #include "formats/trace/device_description.h"
 #include "profiler/simulate/simulate.h"
+#include "profiler/simulate/simulated_decisions.h"
 
 #define MOEC_AGREEMENT_NAME   96
 #define MOEC_AGREEMENT_MARGIN 0.15 /* of the measured time */
 
+/* What tokens took, as shares; NaN where nothing was decided. */
+struct moec_agreement_decided {
+    double missed;       /* of the experts taken: those that the logical cache had not */
+    double low, skipped; /* of the experts chosen */
+};
+
 struct moec_agreement_row {
-    char name[MOEC_AGREEMENT_NAME];         /* with the storage */
-    double measured_ms, predicted_ms;       /* median time of a decoded token */
+    char name[MOEC_AGREEMENT_NAME];   /* with the storage */
+    double measured_ms, predicted_ms; /* time of a decoded token: of a bench the median, of a run the mean */
     double measured_hits, predicted_hits;   /* share of experts asked for */
     double measured_bytes, predicted_bytes; /* read for a token */
+    struct moec_agreement_decided measured, predicted;
 };
 
 struct moec_agreement {
@@ -26,12 +37,24 @@ struct moec_agreement {
     uint32_t n_failed;               /* rows that failed in the bench: left out */
 };
 
-/* Simulates each row of the JSON that moec bench wrote. Errors: MOEC_ERR_FORMAT for something else,
- * MOEC_ERR_USAGE for rows of another bundle, those of moec_simulated_run. */
-MOEC_WARN_UNUSED enum moec_status
-moec_agreement_make(const char *bench_path, const struct moec_recording *recording,
-                    const struct moec_bundle *bundle, const struct moec_device *device,
-                    struct moec_agreement *agreement, struct moec_error *err);
+struct moec_agreement_setup {
+    const char *path; /* JSON of moec bench, or of moec run --stats json */
+    const struct moec_recording *recording;
+    const struct moec_bundle *bundle;
+    uint32_t low; /* copy of the recording's form 1 */
+    const struct moec_device *device;
+    const struct moec_emulation *emulation; /* storage of a run, which does not tell it; NULL: the device's */
+    /* What the recording decided, by which words; NULL where it did not. */
+    const struct moec_simulated_decisions *decided;
+    const char *route, *precision;
+    struct moec_precision guesses; /* of struct moec_simulated_setup */
+};
+
+/* Simulates each row. Errors: MOEC_ERR_FORMAT for something else, MOEC_ERR_USAGE for rows of another bundle
+ * or other decisions, those of moec_simulated_run. */
+MOEC_WARN_UNUSED enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,
+                                                      struct moec_agreement *agreement,
+                                                      struct moec_error *err);
 void moec_agreement_release(struct moec_agreement *agreement);
 
 #endif

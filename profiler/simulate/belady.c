@@ -37,7 +37,7 @@ static enum moec_status add_prices(struct moec_belady_future *future, struct moe
     MOEC_TRY(
         moec_alloc((void **)&future->prices, recording->n_active, sizeof(double), "prices of hits", err));
     for (uint64_t a = 0; a < n_answer; a++) {
-        const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_expert;
+        const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_layer_key;
         const uint64_t *nexts = moec_belady_nexts(future, a);
         uint32_t n = 0;
         const uint32_t *active = moec_recording_active(recording, a, &n);
@@ -57,14 +57,14 @@ enum moec_status moec_belady_look_ahead(const struct moec_recording *recording,
 {
     enum moec_status status = MOEC_OK;
     const uint64_t n_answer = recording->n_step * recording->n_layer;
-    const size_t n_key = (size_t)recording->n_layer * recording->n_expert;
+    const size_t n_key = (size_t)recording->n_layer * recording->n_layer_key;
     *future = (struct moec_belady_future){.recording = recording, .model = model};
     MOEC_TRY_OUT(moec_alloc((void **)&future->first, n_key, sizeof(uint64_t), "next uses", err));
     MOEC_TRY_OUT(moec_alloc((void **)&future->next, recording->n_active, sizeof(uint64_t), "next uses", err));
     for (size_t key = 0; key < n_key; key++)
         future->first[key] = MOEC_BELADY_NEVER;
     for (uint64_t a = n_answer; a-- > 0;) {
-        uint64_t *soonest = future->first + (a % recording->n_layer) * recording->n_expert;
+        uint64_t *soonest = future->first + (a % recording->n_layer) * recording->n_layer_key;
         uint64_t *nexts = future->next + recording->replay->answers[a].active;
         uint32_t n = 0;
         const uint32_t *active = moec_recording_active(recording, a, &n);
@@ -147,7 +147,7 @@ static void serve(struct buffer *buffer, const struct moec_belady_future *future
                   struct moec_belady *belady)
 {
     const struct moec_recording *recording = future->recording;
-    const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_expert;
+    const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_layer_key;
     const uint64_t *nexts = moec_belady_nexts(future, a);
     uint64_t needed = 0;
     uint32_t n = 0;
@@ -222,7 +222,7 @@ enum moec_status moec_belady_run(const struct moec_belady_future *future, uint64
 {
     enum moec_status status = MOEC_OK;
     const struct moec_recording *recording = future->recording;
-    const size_t n_key = (size_t)recording->n_layer * recording->n_expert;
+    const size_t n_key = (size_t)recording->n_layer * recording->n_layer_key;
     struct buffer buffer = {.model = future->model, .capacity_bytes = capacity_bytes};
     *belady = (struct moec_belady){0};
     MOEC_TRY_OUT(moec_alloc((void **)&buffer.heap, n_key, sizeof(uint32_t), "buffer", err));

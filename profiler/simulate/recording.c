@@ -44,17 +44,19 @@ static enum moec_status count_takers(struct moec_recording *recording, struct mo
     uint32_t *counts = NULL;
     MOEC_TRY(moec_alloc((void **)&recording->n_takers, recording->n_active, sizeof *recording->n_takers,
                         "recorded answers", err));
-    MOEC_TRY(moec_alloc((void **)&counts, replay->n_expert, sizeof *counts, "recorded answers", err));
+    MOEC_TRY(moec_alloc((void **)&counts, recording->n_layer_key, sizeof *counts, "recorded answers", err));
     for (uint64_t a = 0; a < replay->n_step * replay->n_layer; a++) {
         const struct moec_replay_answer *answer = &replay->answers[a];
         const uint64_t n_choice = (uint64_t)replay->n_tok[a / replay->n_layer] * replay->top_k;
         if (answer->n_active == 0)
             continue;
-        for (uint64_t c = 0; c < n_choice; c++)
-            counts[replay->experts[answer->choices + c]] += replay->weights[answer->choices + c] != 0;
+        for (uint64_t c = answer->choices; c < answer->choices + n_choice; c++) {
+            const bool is_low = replay->is_low != NULL && replay->is_low[c];
+            counts[replay->experts[c] + (is_low ? replay->n_expert : 0)] += replay->weights[c] != 0;
+        }
         for (uint32_t i = 0; i < answer->n_active; i++)
             recording->n_takers[answer->active + i] = counts[replay->active[answer->active + i]];
-        memset(counts, 0, replay->n_expert * sizeof *counts);
+        memset(counts, 0, recording->n_layer_key * sizeof *counts);
     }
     free(counts);
     return MOEC_OK;
@@ -72,6 +74,7 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
                                          .n_layer = replay->n_layer,
                                          .n_encoder = replay->n_encoder,
                                          .n_expert = replay->n_expert,
+                                         .n_layer_key = replay->n_form * replay->n_expert,
                                          .top_k = replay->top_k,
                                          .n_step = replay->n_step};
     MOEC_TRY(moec_alloc((void **)&recording->steps, replay->n_step, sizeof *recording->steps,

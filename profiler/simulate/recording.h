@@ -17,11 +17,21 @@ struct moec_recorded_step {
     struct moec_replay_span layers;
 };
 
+/* What the logical caches of tokens that decide hold (runtime/policy/logical_cache.h): at an answer the keys
+ * first[a] .. first[a + 1] - 1 enter, or leave if they are held, in this order. */
+struct moec_recorded_logical {
+    uint32_t n_slots[2]; /* of a layer: high and low copies */
+    uint64_t *first;     /* (answers + 1), owned */
+    uint32_t *keys;      /* owned */
+};
+
 struct moec_recording {
-    const struct moec_replay *replay; /* borrowed */
-    uint32_t n_layer;                 /* S: MoE layers */
-    uint32_t n_encoder;               /* of those */
+    const struct moec_replay *replay;            /* borrowed */
+    const struct moec_recorded_logical *logical; /* borrowed; NULL: nothing is known of such caches */
+    uint32_t n_layer;                            /* S: MoE layers */
+    uint32_t n_encoder;                          /* of those */
     uint32_t n_expert;
+    uint32_t n_layer_key; /* experts of a layer, in each of the replay's forms */
     uint32_t top_k;
     uint64_t n_step, n_token, n_decoded;
     uint64_t n_active;                /* experts of all answers: length of replay->active */
@@ -37,7 +47,8 @@ moec_recording_make(const struct moec_replay *replay, const struct moec_profile 
 /* Frees the members and zeroes the struct. */
 void moec_recording_release(struct moec_recording *recording);
 
-/* Experts of answer a = step * S + ordinal, increasing; none in layers that the step does not pass. */
+/* Experts of answer a = step * S + ordinal, increasing, in a form behind the first numbered on; none in
+ * layers that the step does not pass. */
 static inline const uint32_t *moec_recording_active(const struct moec_recording *recording, uint64_t a,
                                                     uint32_t *n)
 {
@@ -58,7 +69,8 @@ static inline struct moec_router_answer moec_recording_answer(const struct moec_
         .n_active = from->n_active,
         .n_takers = replay->n_tok[step] > 1 ? recording->n_takers + from->active : NULL,
         .experts = replay->experts + from->choices,
-        .weights = replay->weights + from->choices};
+        .weights = replay->weights + from->choices,
+        .is_low = replay->is_low != NULL ? replay->is_low + from->choices : NULL};
     if (ordinal > recording->steps[step].layers.first) {
         answer.last_experts = replay->experts + from[-1].choices;
         answer.last_weights = replay->weights + from[-1].choices;

@@ -36,7 +36,7 @@ static enum moec_status run_bound(const struct work *work, uint32_t budget, stru
     enum moec_status status = MOEC_OK;
     const struct moec_simulate_sweep *sweep = &work->simulation->sweep;
     uint32_t *keys = NULL, n = 0;
-    MOEC_TRY(moec_alloc((void **)&keys, (uint64_t)sweep->model->n_layer * sweep->model->n_expert,
+    MOEC_TRY(moec_alloc((void **)&keys, (uint64_t)sweep->model->n_layer * sweep->model->n_layer_key,
                         sizeof *keys, "warm start", err));
     MOEC_TRY_OUT(moec_simulated_warm_keys(sweep->model, sweep->budgets[budget], keys, &n, err));
     MOEC_TRY_OUT(moec_belady_run(work->future, sweep->budgets[budget], keys, n,
@@ -90,7 +90,8 @@ static void run_item(void *context, size_t item, int thread)
         .preload_count = sweep->preload_count,
         .preload_ahead = sweep->predictors[at / sweep->n_budget / sweep->n_policy]->needs_next_gate
                              ? sweep->preload_ahead
-                             : 0};
+                             : 0,
+        .precision = sweep->precision};
     work->status[item] = moec_simulated_run(&setup, &simulation->results[at], NULL, &work->errors[item]);
 }
 

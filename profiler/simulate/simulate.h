@@ -27,6 +27,7 @@ struct moec_simulate_sweep {
     uint64_t budgets[MOEC_SIMULATE_MAX_BUDGETS]; /* bytes of the expert buffer, increasing */
     uint32_t preload_count;                      /* 0: bounded by time, which needs a device */
     uint32_t preload_ahead;                      /* of predictors by gates; 0 = 1 */
+    struct moec_precision precision;             /* of struct moec_simulated_setup */
 };
 
 #define MOEC_SIMULATE_CURVE 9

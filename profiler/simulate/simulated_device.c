@@ -17,13 +17,13 @@ void moec_simulated_device_release(struct moec_simulated_device *device)
     *device = (struct moec_simulated_device){0};
 }
 
-static enum moec_status allocate(uint32_t n_layer, uint32_t n_expert, struct moec_simulated_device *out,
+static enum moec_status allocate(uint32_t n_layer, uint32_t n_layer_key, struct moec_simulated_device *out,
                                  struct moec_error *err)
 {
     double **const by_key[] = {&out->read_ns, &out->check_ns, &out->compute_ns};
     double **const by_layer[] = {&out->gap_ns, &out->gap_ns_per_position, &out->shared_ns};
     for (size_t i = 0; i < 3; i++) {
-        MOEC_TRY(moec_alloc((void **)by_key[i], (uint64_t)n_layer * n_expert, sizeof(double),
+        MOEC_TRY(moec_alloc((void **)by_key[i], (uint64_t)n_layer * n_layer_key, sizeof(double),
                             "simulated device", err));
         MOEC_TRY(moec_alloc((void **)by_layer[i], n_layer, sizeof(double), "simulated device", err));
     }
@@ -71,7 +71,7 @@ static enum moec_status set_storage(const struct moec_device_storage *storage,
                                     const struct moec_simulated_model *model,
                                     struct moec_simulated_device *out, struct moec_error *err)
 {
-    const size_t n_key = (size_t)model->n_layer * model->n_expert;
+    const size_t n_key = (size_t)model->n_layer * model->n_layer_key;
     uint64_t last_bytes = 0;
     double bandwidth = 0, latency_ns = 0, request_ns = 0, sum_ns = 0;
     if (emulation == NULL && (storage == NULL || (!storage->is_emulated && storage->n_reads == 0)))
@@ -117,7 +117,7 @@ static double layer_experts_ns(const struct moec_device *device, const struct mo
 {
     double sum_ns = 0;
     for (uint32_t e = 0; e < model->n_expert; e++)
-        sum_ns += expert_ns(device, model->record_bytes[(size_t)ordinal * model->n_expert + e]);
+        sum_ns += expert_ns(device, model->record_bytes[(size_t)ordinal * model->n_layer_key + e]);
     return sum_ns / model->n_expert * model->top_k;
 }
 
@@ -128,11 +128,11 @@ static void set_layer(const struct moec_device *device, const struct moec_device
                       const struct moec_simulated_model *model, const struct moec_simulated_model *described,
                       uint32_t ordinal, struct moec_simulated_device *out)
 {
-    const size_t first = (size_t)ordinal * model->n_expert;
+    const size_t first = (size_t)ordinal * model->n_layer_key;
     const double all_ns = layer_experts_ns(device, described, ordinal);
     const double room_ns = fmax(0, (double)layer->mlp_ns - (double)layer->shared_ns);
     const double factor = all_ns > room_ns && all_ns > 0 ? room_ns / all_ns : 1;
-    for (size_t key = first; key < first + model->n_expert; key++) {
+    for (size_t key = first; key < first + model->n_layer_key; key++) {
         out->compute_ns[key] = factor * expert_ns(device, model->record_bytes[key]);
         out->check_ns[key] = device->check_ns_per_byte * (double)model->record_bytes[key];
     }
@@ -201,7 +201,7 @@ enum moec_status moec_simulated_device_make(const struct moec_device *device,
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the device description is of a model with other MoE layers than the routing; make "
                          "one with moec device for this model");
-    MOEC_TRY_OUT(allocate(model->n_layer, model->n_expert, out, err));
+    MOEC_TRY_OUT(allocate(model->n_layer, model->n_layer_key, out, err));
     if (device != NULL || emulation != NULL)
         MOEC_TRY_OUT(set_storage(device != NULL ? &device->storage : NULL, emulation, model, out, err));
     if (device != NULL)

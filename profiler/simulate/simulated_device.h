@@ -15,9 +15,9 @@
 struct moec_simulated_device {
     bool begins_in_turn;         /* as struct moec_reader has it */
     double latency_ns;           /* of a read */
-    double *read_ns;             /* (S, E): transfer of a record */
-    double *check_ns;            /* (S, E): its CRC32C */
-    double *compute_ns;          /* (S, E): the expert */
+    double *read_ns;             /* (S, F, E): transfer of a record */
+    double *check_ns;            /* (S, F, E): its CRC32C */
+    double *compute_ns;          /* (S, F, E): the expert */
     double *gap_ns;              /* (S): from the experts of the MoE layer before to this router's answer */
     double *gap_ns_per_position; /* (S): and more for each token of the context */
     double *shared_ns;           /* (S): shared expert and sum */

@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "formats/model/record.h"
+#include "runtime/policy/residency.h"
 #include "runtime/storage/record_reader.h"
 
 #include <inttypes.h>
@@ -19,14 +20,15 @@ void moec_simulated_model_release(struct moec_simulated_model *model)
 static enum moec_status allocate(struct moec_simulated_model *model, const struct moec_path_table *paths,
                                  struct moec_error *err)
 {
-    const uint64_t n_key = (uint64_t)model->n_layer * model->n_expert;
+    model->n_layer_key = model->n_form * model->n_expert;
+    const uint64_t n_key = (uint64_t)model->n_layer * model->n_layer_key;
     model->paths = paths;
     MOEC_TRY(moec_alloc((void **)&model->record_bytes, n_key, sizeof(uint64_t), "record sizes", err));
     MOEC_TRY(moec_alloc((void **)&model->slot_bytes, n_key, sizeof(uint64_t), "record sizes", err));
     if (paths->n_layer != model->n_layer || paths->n_expert != model->n_expert)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&model->frequency, n_key, sizeof(float), "expert frequencies", err));
-    moec_path_table_frequencies(paths, model->frequency);
+    moec_residency_frequencies(paths, model->n_form, model->frequency);
     return MOEC_OK;
 }
 
@@ -34,19 +36,32 @@ static void sum_slots(struct moec_simulated_model *model)
 {
     for (uint32_t s = 0; s < model->n_layer; s++) {
         uint64_t layer_bytes = 0;
-        for (uint32_t e = 0; e < model->n_expert; e++) {
-            const uint64_t slot = model->slot_bytes[(size_t)s * model->n_expert + e];
+        for (uint32_t i = 0; i < model->n_layer_key; i++) {
+            const uint64_t slot = model->slot_bytes[(size_t)s * model->n_layer_key + i];
             model->largest_bytes = slot > model->largest_bytes ? slot : model->largest_bytes;
-            layer_bytes += slot;
+            model->every_bytes += slot;
+            layer_bytes += i < model->n_expert ? slot : 0;
         }
         model->all_bytes += layer_bytes;
         if (s >= model->n_encoder && model->n_expert > 0)
             model->token_bytes += (model->top_k * layer_bytes + model->n_expert - 1) / model->n_expert;
     }
-    model->is_equal = model->all_bytes == model->largest_bytes * model->n_layer * model->n_expert;
+    model->is_equal = model->every_bytes == model->largest_bytes * model->n_layer * model->n_layer_key;
 }
 
-enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle, uint32_t copy,
+static void set_sizes(const struct moec_bundle *bundle, uint32_t copy, uint32_t form,
+                      struct moec_simulated_model *model)
+{
+    for (uint32_t s = 0; s < model->n_layer; s++)
+        for (uint32_t e = 0; e < model->n_expert; e++) {
+            const size_t key = (size_t)s * model->n_layer_key + (size_t)form * model->n_expert + e;
+            const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
+            model->record_bytes[key] = moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes;
+            model->slot_bytes[key] = moec_record_slot_bytes(bundle, copy, s, e);
+        }
+}
+
+enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle, uint32_t copy, uint32_t low,
                                                 const struct moec_recording *recording,
                                                 struct moec_simulated_model *model, struct moec_error *err)
 {
@@ -55,6 +70,7 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
     *model = (struct moec_simulated_model){.n_layer = moec_config_moe_count(config),
                                            .n_encoder = moec_config_moe_encoder_count(config),
                                            .n_expert = config->n_expert,
+                                           .n_form = recording->replay->n_form,
                                            .top_k = config->top_k};
     if (model->n_layer != recording->n_layer || model->n_encoder != recording->n_encoder ||
         model->n_expert != recording->n_expert || model->top_k != recording->top_k)
@@ -65,13 +81,8 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
                          bundle->file.path, model->n_layer, model->n_encoder, model->n_expert, model->top_k,
                          recording->n_layer, recording->n_encoder, recording->n_expert, recording->top_k);
     MOEC_TRY_OUT(allocate(model, &bundle->paths, err));
-    for (uint32_t s = 0; s < model->n_layer; s++)
-        for (uint32_t e = 0; e < model->n_expert; e++) {
-            const size_t key = (size_t)s * model->n_expert + e;
-            const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
-            model->record_bytes[key] = moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes;
-            model->slot_bytes[key] = moec_record_slot_bytes(bundle, copy, s, e);
-        }
+    for (uint32_t form = 0; form < model->n_form; form++)
+        set_sizes(bundle, form == 0 ? copy : low, form, model);
     sum_slots(model);
     if (copy == 0)
         (void)snprintf(model->sizes, sizeof model->sizes, "the compiled bitwidths of the bundle");
@@ -93,12 +104,13 @@ enum moec_status moec_simulated_model_of_profile(const struct moec_profile *prof
     *model = (struct moec_simulated_model){.n_layer = profile->n_moe_layer,
                                            .n_encoder = moec_config_moe_encoder_count(&profile->config),
                                            .n_expert = profile->n_expert,
+                                           .n_form = 1,
                                            .top_k = profile->top_k};
     MOEC_TRY_OUT(moec_profile_codecs(profile, codecs, err));
     MOEC_TRY_OUT(allocate(model, &profile->paths, err));
     const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);
     const uint64_t unit = moec_bundle_choose_alignment(&profile->config);
-    for (size_t key = 0; key < (size_t)model->n_layer * model->n_expert; key++) {
+    for (size_t key = 0; key < (size_t)model->n_layer * model->n_layer_key; key++) {
         model->record_bytes[key] = layout.n_bytes;
         model->slot_bytes[key] = (layout.n_bytes + unit - 1) / unit * unit;
     }
@@ -115,10 +127,11 @@ enum moec_status moec_simulated_model_of_trace(const struct moec_replay *replay,
                                                struct moec_simulated_model *model, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const size_t n_key = (size_t)replay->n_layer * replay->n_expert;
+    const size_t n_key = (size_t)replay->n_layer * replay->n_form * replay->n_expert;
     *model = (struct moec_simulated_model){.n_layer = replay->n_layer,
                                            .n_encoder = replay->n_encoder,
                                            .n_expert = replay->n_expert,
+                                           .n_form = replay->n_form,
                                            .top_k = replay->top_k};
     MOEC_TRY_OUT(allocate(model, replay->paths, err));
     memcpy(model->record_bytes, replay->record_bytes, n_key * sizeof(uint64_t));

@@ -9,24 +9,28 @@
 
 struct moec_simulated_model {
     uint32_t n_layer, n_expert, top_k;
-    uint32_t n_encoder;                  /* of n_layer */
-    uint64_t *record_bytes;              /* (S, E), owned: what is read */
-    uint64_t *slot_bytes;                /* (S, E), owned: what it takes in the buffer */
-    float *frequency;                    /* (S, E), owned: as struct moec_residency_setup; NULL = unknown */
+    uint32_t n_form;        /* F, in which the recording's experts are taken: low copies are 1 */
+    uint32_t n_layer_key;   /* F x E: keys of a layer (runtime/policy/residency.h) */
+    uint32_t n_encoder;     /* of n_layer */
+    uint64_t *record_bytes; /* (S, F, E), owned: what is read */
+    uint64_t *slot_bytes;   /* (S, F, E), owned: what it takes in the buffer */
+    float *frequency;       /* (S, F, E), owned: as struct moec_residency_setup; NULL = unknown */
     const struct moec_path_table *paths; /* borrowed; n_layer 0 when there is none, never NULL */
     char sizes[96];                      /* where the sizes come from, for people */
 
-    /* Of the slots. */
-    uint64_t all_bytes;     /* buffer that holds every record */
-    uint64_t largest_bytes; /* smallest buffer */
+    /* Of the slots, where nothing else is said in form 0. */
+    uint64_t all_bytes;     /* buffer that holds every expert */
+    uint64_t every_bytes;   /* the same in all forms */
+    uint64_t largest_bytes; /* smallest buffer: of all forms */
     /* One token's working set: each MoE layer's top-k times its mean slot (D7); an encoder's do not count. */
     uint64_t token_bytes;
-    bool is_equal; /* all slots have one size */
+    bool is_equal; /* all slots of all forms have one size */
 };
 
-/* Sizes of a copy level of a bundle. Errors: MOEC_ERR_USAGE when the recording is of another shape. */
+/* Sizes of a copy level of a bundle, and of its copy `low` where the recording has low copies. Errors:
+ * MOEC_ERR_USAGE when the recording is of another shape. */
 MOEC_WARN_UNUSED enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle,
-                                                                 uint32_t copy,
+                                                                 uint32_t copy, uint32_t low,
                                                                  const struct moec_recording *recording,
                                                                  struct moec_simulated_model *model,
                                                                  struct moec_error *err);

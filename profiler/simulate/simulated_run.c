@@ -41,10 +41,11 @@ struct run {
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device;
     struct moec_read_rules rules;
+    struct moec_logical_cache *logical; /* NULL: none is known */
     struct moec_residency *residency;
     struct moec_arena *arena;     /* where records would lie */
     struct moec_preload *preload; /* NULL: nothing is predicted */
-    struct record *records;       /* (S, E), owned */
+    struct record *records;       /* (S, F, E), owned */
 
     double now_ns;
     double storage_ns; /* the last read that was issued ends */
@@ -66,11 +67,11 @@ struct run {
     uint32_t ordinal;
     double lifetime_tokens;
     uint64_t n_lifetime;
-    bool *is_present;    /* (E), owned: of an answer's experts, before it made room */
-    bool *is_there;      /* (E), owned: likewise, and read and checked */
-    uint32_t *turns;     /* (E), owned: its keys, in the order in which they are computed and released */
+    bool *is_present;    /* (F x E), owned: of an answer's experts, before it made room */
+    bool *is_there;      /* (F x E), owned: likewise, and read and checked */
+    uint32_t *turns;     /* (F x E), owned: its keys, in the order in which they are computed and released */
     uint32_t n_admitted; /* of the turns */
-    uint32_t *flying;    /* (E), owned: demanded keys that are on their way, in the order of their arrival */
+    uint32_t *flying; /* (F x E), owned: demanded keys that are on their way, in the order of their arrival */
     uint32_t n_flying, n_collected;
     uint32_t n_waits; /* for records of the answer */
 };
@@ -120,7 +121,7 @@ static void issue(struct run *run, uint32_t key, double at_ns)
     record->done_ns = run->storage_ns;
     record->ready_ns = INFINITY;
     record->place = ASKED;
-    COUNT(run, key / run->model->n_expert, read_bytes, run->model->record_bytes[key]);
+    COUNT(run, key / run->model->n_layer_key, read_bytes, run->model->record_bytes[key]);
 }
 
 /* Of a read that somebody began to wait for at waited_ns. */
@@ -173,7 +174,7 @@ static void evicted(void *context, uint32_t key)
 {
     struct run *run = context;
     struct record *record = &run->records[key];
-    const uint32_t ordinal = key / run->model->n_expert;
+    const uint32_t ordinal = key / run->model->n_layer_key;
     COUNT(run, ordinal, evictions, 1);
     COUNT(run, ordinal, wasted, record->is_guess);
     run->lifetime_tokens += (double)(run->step->first_token - record->since_token);
@@ -222,7 +223,7 @@ static bool make_guess(struct run *run, uint32_t key)
         return false;
     record->is_guess = true;
     record->since_token = run->step->first_token;
-    COUNT(run, key / run->model->n_expert, preloads, 1);
+    COUNT(run, key / run->model->n_layer_key, preloads, 1);
     return true;
 }
 
@@ -253,7 +254,7 @@ static double guess_time(const struct run *run)
 /* Reads what the loader begins to read up to a time. */
 static void load_until(struct run *run, double until_ns)
 {
-    const uint32_t n_queue = run->model->n_layer * run->model->n_expert + 1;
+    const uint32_t n_queue = run->model->n_layer * run->model->n_layer_key + 1;
     while (run->n_collected == run->n_flying) {
         const bool is_queued = run->queue_first != run->queue_end;
         const double at_ns = is_queued ? fmax(run->loader_ns, run->answer_ns) : guess_time(run);
@@ -278,13 +279,13 @@ static void cancel_guess(struct run *run, const struct moec_router_answer *answe
         record->place != ASKED || record->begun_ns <= run->now_ns || record->ready_ns <= run->now_ns)
         return;
     for (uint32_t i = 0; i < answer->n_active; i++)
-        if (run->last_guess == run->ordinal * run->model->n_expert + answer->active[i])
+        if (run->last_guess == run->ordinal * run->model->n_layer_key + answer->active[i])
             return;
     run->storage_ns = run->last_done_ns = record->begun_ns;
     run->guess_ready_ns[0] = run->guess_ready_ns[1];
-    COUNT(run, run->last_guess / run->model->n_expert, read_bytes,
+    COUNT(run, run->last_guess / run->model->n_layer_key, read_bytes,
           -run->model->record_bytes[run->last_guess]);
-    COUNT(run, run->last_guess / run->model->n_expert, wasted, 1);
+    COUNT(run, run->last_guess / run->model->n_layer_key, wasted, 1);
     moec_residency_drop(run->residency, run->last_guess);
     unplace(run, run->last_guess);
     record->place = NOWHERE;
@@ -295,7 +296,7 @@ static void cancel_guess(struct run *run, const struct moec_router_answer *answe
 /* The preloader learns the answer; what is bounded by number is queued at once. */
 static void guess(struct run *run, const struct moec_router_answer *answer)
 {
-    const uint32_t n_queue = run->model->n_layer * run->model->n_expert + 1;
+    const uint32_t n_queue = run->model->n_layer * run->model->n_layer_key + 1;
     if (run->preload == NULL)
         return;
     run->answer_ns = run->now_ns;
@@ -346,7 +347,7 @@ static void admit(struct run *run, uint32_t n_active)
 /* Puts an answer's keys in turns; is_tight: something waits for room. */
 static void put_in_order(struct run *run, const struct moec_router_answer *answer, bool is_tight)
 {
-    const uint32_t base = run->ordinal * run->model->n_expert;
+    const uint32_t base = run->ordinal * run->model->n_layer_key;
     moec_read_order(answer->n_active, run->is_present, run->is_there, is_tight, answer->n_takers, run->turns);
     for (uint32_t i = 0; i < answer->n_active; i++)
         run->turns[i] = base + answer->active[run->turns[i]];
@@ -355,7 +356,7 @@ static void put_in_order(struct run *run, const struct moec_router_answer *answe
 /* Judges what the router asks for, and begins to read what is missing. */
 static void ask(struct run *run, const struct moec_router_answer *answer)
 {
-    const uint32_t base = run->ordinal * run->model->n_expert;
+    const uint32_t base = run->ordinal * run->model->n_layer_key;
     moec_residency_ask(run->residency, run->ordinal, 0, answer->active, answer->n_active, run->is_present);
     COUNT(run, run->ordinal, asked, answer->n_active);
     run->n_flying = run->n_collected = run->n_waits = 0;
@@ -386,10 +387,20 @@ static void release(struct run *run, uint32_t key)
     }
 }
 
+/* Tokens that take each of an answer's experts, on average. */
+static double uses_of(const struct moec_router_answer *answer)
+{
+    uint64_t n = 0;
+    if (answer->n_takers == NULL)
+        return 1;
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        n += answer->n_takers[i];
+    return (double)n / answer->n_active;
+}
+
 static void compute(struct run *run, const struct moec_router_answer *answer)
 {
-    /* Each token of a step uses k of the active experts. */
-    const double uses = (double)answer->n_tok * run->model->top_k / answer->n_active;
+    const double uses = uses_of(answer);
     double shared_ns = run->device->shared_ns[run->ordinal] * answer->n_tok;
     for (uint32_t next = 0; next < answer->n_active;) {
         double work_ns = shared_ns + run->owed_ns;
@@ -435,11 +446,21 @@ static void pass_time(struct run *run, double ns, double ns_per_position)
     run->now_ns += all_ns;
 }
 
+/* What tokens decide for an answer has changed what their logical caches hold. */
+static void change_logical(struct run *run, uint64_t a)
+{
+    const struct moec_recorded_logical *recorded = run->recording->logical;
+    for (uint64_t i = run->logical != NULL ? recorded->first[a] : 0;
+         run->logical != NULL && i < recorded->first[a + 1]; i++)
+        moec_logical_cache_count(run->logical, recorded->keys[i],
+                                 !moec_logical_cache_has(run->logical, recorded->keys[i]));
+}
+
 static void run_layer(struct run *run, const struct moec_router_answer *answer)
 {
+    const uint64_t a = (uint64_t)(run->step - run->recording->steps) * run->recording->n_layer + run->ordinal;
+    change_logical(run, a);
     if (run->device->is_recorded) {
-        const uint64_t a =
-            (uint64_t)(run->step - run->recording->steps) * run->recording->n_layer + run->ordinal;
         const struct moec_replay_answer *recorded = &run->recording->replay->answers[a];
         const double gap_ns = recorded_gap_ns(run, recorded);
         COUNT(run, run->ordinal, compute_ns, gap_ns);
@@ -473,9 +494,11 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
         .view = {.is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = run},
         .ahead = run->setup->preload_ahead,
         .count = run->setup->preload_count,
-        .is_tried = true};
+        .is_tried = true,
+        .n_form = run->model->n_form,
+        .precision = run->setup->precision};
     /* Nothing is guessed where everything stays anyway. */
-    if (run->setup->predictor == &moec_predict_none || run->setup->capacity_bytes >= run->model->all_bytes)
+    if (run->setup->predictor == &moec_predict_none || run->setup->capacity_bytes >= run->model->every_bytes)
         return MOEC_OK;
     if (!moec_simulated_can_predict(run->recording, run->model, run->setup->predictor))
         return moec_fail(err, MOEC_ERR_USAGE, "the recording lacks what the predictor '%s' needs",
@@ -490,15 +513,21 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
 static enum moec_status create(struct run *run, struct moec_error *err)
 {
     const struct moec_simulated_model *model = run->model;
-    const size_t n_key = (size_t)model->n_layer * model->n_expert;
+    const struct moec_recorded_logical *logical = run->recording->logical;
+    if (logical != NULL && !run->setup->keeps_nothing)
+        MOEC_TRY(moec_logical_cache_create(model->n_layer, model->n_form, model->n_expert, logical->n_slots,
+                                           1, &run->logical, err));
+    const size_t n_key = (size_t)model->n_layer * model->n_layer_key;
     const struct moec_residency_setup setup = {.n_layer = model->n_layer,
                                                .n_encoder = model->n_encoder,
                                                .n_expert = model->n_expert,
+                                               .n_form = model->n_form,
                                                .slot_bytes = model->slot_bytes,
                                                .capacity_bytes = run->setup->capacity_bytes,
                                                .policy = run->setup->policy,
                                                .evict_weights = run->setup->evict_weights,
                                                .frequency = model->frequency,
+                                               .logical = run->logical,
                                                .evicted = evicted,
                                                .context = run};
     if (run->setup->capacity_bytes < model->largest_bytes)
@@ -507,11 +536,13 @@ static enum moec_status create(struct run *run, struct moec_error *err)
                          run->setup->capacity_bytes, model->largest_bytes);
     MOEC_TRY(moec_alloc((void **)&run->records, n_key, sizeof *run->records, "simulated buffer", err));
     MOEC_TRY(moec_alloc((void **)&run->queue, n_key + 1, sizeof *run->queue, "simulated buffer", err));
-    MOEC_TRY(moec_alloc((void **)&run->is_present, model->n_expert, sizeof(bool), "simulated buffer", err));
-    MOEC_TRY(moec_alloc((void **)&run->turns, model->n_expert, sizeof *run->turns, "simulated buffer", err));
-    MOEC_TRY(moec_alloc((void **)&run->is_there, model->n_expert, sizeof(bool), "simulated buffer", err));
     MOEC_TRY(
-        moec_alloc((void **)&run->flying, model->n_expert, sizeof *run->flying, "simulated buffer", err));
+        moec_alloc((void **)&run->is_present, model->n_layer_key, sizeof(bool), "simulated buffer", err));
+    MOEC_TRY(
+        moec_alloc((void **)&run->turns, model->n_layer_key, sizeof *run->turns, "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->is_there, model->n_layer_key, sizeof(bool), "simulated buffer", err));
+    MOEC_TRY(
+        moec_alloc((void **)&run->flying, model->n_layer_key, sizeof *run->flying, "simulated buffer", err));
     MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
     MOEC_TRY(moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, run->setup->capacity_bytes,
                                      &run->arena, err));
@@ -583,6 +614,7 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
     result->lifetime_tokens = run.n_lifetime > 0 ? run.lifetime_tokens / (double)run.n_lifetime : NAN;
 out:
     moec_residency_free(run.residency);
+    moec_logical_cache_free(run.logical);
     moec_arena_free(run.arena);
     moec_preload_free(run.preload);
     free(run.records);
@@ -613,6 +645,7 @@ enum moec_status moec_simulated_warm_keys(const struct moec_simulated_model *mod
     const struct moec_residency_setup setup = {.n_layer = model->n_layer,
                                                .n_encoder = model->n_encoder,
                                                .n_expert = model->n_expert,
+                                               .n_form = model->n_form,
                                                .slot_bytes = model->slot_bytes,
                                                .capacity_bytes = capacity_bytes,
                                                .policy = &moec_evict_fifo,

@@ -11,6 +11,7 @@
 #include "profiler/simulate/simulated_device.h"
 #include "profiler/simulate/simulated_model.h"
 #include "runtime/policy/evict.h"
+#include "runtime/policy/precision.h"
 #include "runtime/policy/predict.h"
 
 struct moec_simulated_setup {
@@ -21,10 +22,11 @@ struct moec_simulated_setup {
     const struct moec_evict_ops *policy;
     const float *evict_weights; /* of struct moec_evict_setup; NULL: the policy's; borrowed */
     const struct moec_predict_ops *predictor;
-    uint32_t preload_count; /* 0: bounded by time */
-    uint32_t preload_ahead; /* layers that are predicted, at most; 0 = 1 */
-    bool keeps_nothing;     /* a record goes when it has been computed with (--mode io-exp) */
-    bool is_cold;           /* the buffer is empty at first */
+    uint32_t preload_count;          /* 0: bounded by time */
+    uint32_t preload_ahead;          /* layers that are predicted, at most; 0 = 1 */
+    struct moec_precision precision; /* by which a guess is of the high copy or of the low one */
+    bool keeps_nothing;              /* a record goes when it has been computed with (--mode io-exp) */
+    bool is_cold;                    /* the buffer is empty at first */
 };
 
 struct moec_simulated_counts {

@@ -29,6 +29,7 @@ struct moert_engine {
     struct moec_expert_stream *stream;
     struct moec_engine_gpu *gpu;      /* in front of the cache; NULL = the CPU alone */
     struct moec_trace *trace;         /* NULL when none is written */
+    bool traces_scores;               /* with what routers say of every expert */
     atomic_ullong *compute_ns;        /* (MoE layers), owned */
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
     struct moec_engine_chat *chat;

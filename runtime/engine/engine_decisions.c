@@ -10,9 +10,8 @@
 
 /* Whether low copies can be served, and which. One of the words, or both, ask for them; `whose` says where
  * these come from. */
-static enum moec_status find_low_copy(struct moert_engine *engine, const struct moert_options *options,
-                                      const char *precision, const char *prefill, uint32_t low_bits,
-                                      const char *whose, struct moec_error *err)
+static enum moec_status find_low_copy(struct moert_engine *engine, const char *precision, const char *prefill,
+                                      uint32_t low_bits, const char *whose, struct moec_error *err)
 {
     const bool is_precision = precision != NULL && precision[0] != '\0';
     const char *kind = is_precision ? "precision" : "prefill", *word = is_precision ? precision : prefill;
@@ -21,17 +20,12 @@ static enum moec_status find_low_copy(struct moert_engine *engine, const struct 
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' runs one precision copy: leave out %s '%s'%s, or use mode 'cache'",
                          mode->name, kind, word, whose);
-    if (options->trace != NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "a trace tells of one precision copy: leave out %s '%s'%s, or the trace '%s'", kind,
-                         word, whose, options->trace);
     return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->low.form.copy, err);
 }
 
 /* Of a bundle's low copies; with precision shared of no logical cache. */
-static enum moec_status read_low(struct moert_engine *engine, const struct moert_options *options,
-                                 const struct moert_decisions *decisions, const struct moec_config *config,
-                                 struct moec_error *err)
+static enum moec_status read_low(struct moert_engine *engine, const struct moert_decisions *decisions,
+                                 const struct moec_config *config, struct moec_error *err)
 {
     struct moec_route *route = &engine->route;
     if (decisions->prefill != NULL)
@@ -41,8 +35,7 @@ static enum moec_status read_low(struct moert_engine *engine, const struct moert
             moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_ROUTE_LOW_SLOTS,
                                   config, &route->n_low_slots, err));
     MOEC_TRY(moec_route_check(route, config, err));
-    return find_low_copy(engine, options, decisions->precision, decisions->prefill, decisions->low_bits, "",
-                         err);
+    return find_low_copy(engine, decisions->precision, decisions->prefill, decisions->low_bits, "", err);
 }
 
 /* Whether one of their words is there. */
@@ -79,7 +72,7 @@ static enum moec_status use_tuned(struct moert_engine *engine, const struct moer
                        low == 1 ? settings->n_low_slots : settings->n_slots);
     if (!moec_route_takes_low(&engine->route))
         return MOEC_OK;
-    return find_low_copy(engine, options, settings->precision, settings->prefill, settings->low_bits,
+    return find_low_copy(engine, settings->precision, settings->prefill, settings->low_bits,
                          " of the bundle's settings (decisions.none, --decide none)", err);
 }
 
@@ -125,7 +118,7 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
     moec_route_know_calibration(route, config, &engine->bundle->paths);
     MOEC_TRY(moec_route_know_ranges(route, config, &engine->bundle->paths, engine->bundle->file.path, err));
     return decisions->precision != NULL || decisions->prefill != NULL
-               ? read_low(engine, options, decisions, config, err)
+               ? read_low(engine, decisions, config, err)
                : moec_route_check(route, config, err);
 }
 

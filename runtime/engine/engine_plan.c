@@ -47,14 +47,23 @@ struct moec_expert_cache_options moec_engine_cache_options(const struct moert_en
     };
 }
 
-struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engine, const char *path)
+struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engine,
+                                                const struct moert_options *options)
 {
+    const char *precision = options->decisions.precision;
     return (struct moec_trace_setup){
-        .path = path,
+        .path = options->trace,
         .bundle = engine->bundle,
         .copy = engine->choice.copy,
+        .low_copy = moec_route_takes_low(&engine->route) ? engine->low.form.copy : 0,
+        .precision = precision != NULL ? precision : engine->tuned.precision,
+        .has_logits = engine->traces_scores,
         .buffer_bytes = engine->plan.expert_buffer_bytes,
-        .capacity_bytes = TRACE_BYTES,
+        /* Of the longest chunk's answer too. */
+        .capacity_bytes =
+            TRACE_BYTES + (engine->traces_scores
+                               ? 2 * moec_forward_logits_bytes(&engine->bundle->config, MOEC_PLAN_MAX_TOKENS)
+                               : 0),
         .evict = moec_engine_evict_name(engine),
         .predict = engine->choice.predict->name,
         .preload_count = engine->choice.preload_count,
@@ -86,6 +95,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         .generator_bytes = engine->n_sessions * generator_bytes(engine),
         .n_threads = engine->n_threads,
         .buffer_bytes = options->expert_buffer_bytes,
+        .keeps_logits = engine->traces_scores,
         .keeps_all = engine->choice.mode->is_resident,
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
@@ -121,7 +131,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         request.table_bytes += moec_expert_predictor_bytes(&engine->predictor) +
                                engine->n_sessions * moec_guesser_bytes(&engine->predictor);
     if (options->trace != NULL) {
-        const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options->trace);
+        const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
         request.table_bytes += moec_trace_bytes(&trace);
     }
     return request;

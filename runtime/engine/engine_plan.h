@@ -15,7 +15,8 @@ bool moec_engine_copies_neurons(const struct moert_engine *engine, const struct 
 
 /* They borrow from the engine. */
 struct moec_expert_cache_options moec_engine_cache_options(const struct moert_engine *engine);
-struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engine, const char *path);
+struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engine,
+                                                const struct moert_options *options);
 
 /* All but the process's own bytes, and the logical caches. */
 struct moec_memory_request moec_engine_request(const struct moert_engine *engine,

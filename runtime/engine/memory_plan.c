@@ -61,6 +61,7 @@ static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_
            (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session +
             moec_forward_arithmetic_bytes(config, max_tokens, request->arithmetic) +
             (request->on_device ? moec_gpu_backend_sizes_of(config, max_tokens).host_bytes : 0) +
+            (request->keeps_logits ? moec_forward_logits_bytes(config, max_tokens) : 0) +
             (request->route != NULL ? moec_decider_bytes(config, request->route, max_tokens) : 0));
 }
 

@@ -56,6 +56,7 @@ struct moec_memory_request {
     bool on_device;                   /* they run on a device (runtime/cuda/gpu_backend.h) */
     const struct moec_route *route;   /* of sessions that decide; NULL = none */
     struct moec_logical_room logical; /* of their logical caches; all zero = there are none */
+    bool keeps_logits;                /* of routers, for a trace (moec_forward_keep_logits) */
     bool keeps_all;                   /* chunks take nothing that would hold an expert */
 };
 

@@ -161,6 +161,7 @@ static enum moec_status check_options(const struct moert_options *options, const
                                       struct moert_engine *engine, struct moec_error *err)
 {
     engine->on_device = options->device != NULL;
+    engine->traces_scores = options->trace != NULL && options->trace_scores;
     moec_engine_take_arithmetic(engine, &engine->bundle->certificate);
     engine->n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
     engine->n_context = options->n_context;
@@ -399,7 +400,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     moec_config_choose_rope(&config, engine->rope_tokens);
     MOEC_TRY(moec_model_create(&config, &dense, &engine->model, err));
     if (options->trace != NULL) {
-        const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options->trace);
+        const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
         MOEC_TRY(moec_trace_open(&trace, &engine->trace, err));
     }
     if (moec_route_is_on(&engine->route))

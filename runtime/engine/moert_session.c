@@ -46,6 +46,8 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
         session->forward.backend = moec_gpu_backend_of(session->backend);
     }
     session->forward.trace = engine->trace;
+    if (engine->traces_scores)
+        MOEC_TRY(moec_forward_keep_logits(&session->forward, err));
     session->forward.sparsity = engine->sparsity;
     session->forward.lender = engine->lending.cache != NULL ? &engine->lending.lender : NULL;
     if (moec_route_is_on(&engine->route)) {

@@ -1,5 +1,6 @@
 #include "runtime/forward/context.h"
 
+#include "formats/base/memory.h"
 #include "runtime/forward/guesser.h"
 #include "runtime/forward/offload.h"
 #include "runtime/forward/rounded.h"
@@ -134,9 +135,11 @@ void moec_forward_release(struct moec_forward *forward)
     free(forward->scratch);
     free(forward->rounded);
     free(forward->guesser);
+    free(forward->kept_logits);
     forward->scratch = NULL;
     forward->rounded = NULL;
     forward->guesser = NULL;
+    forward->kept_logits = NULL;
     forward->scratch_bytes = 0;
 }
 
@@ -168,4 +171,16 @@ enum moec_status moec_forward_use_predictor(struct moec_forward *forward,
                                             struct moec_error *err)
 {
     return moec_guesser_create(predictor, &forward->guesser, err);
+}
+
+uint64_t moec_forward_logits_bytes(const struct moec_config *config, uint32_t max_tokens)
+{
+    return (uint64_t)max_tokens * moec_lanes_padded(moec_config_choices(config)) * sizeof(float);
+}
+
+enum moec_status moec_forward_keep_logits(struct moec_forward *forward, struct moec_error *err)
+{
+    const uint64_t n_bytes = moec_forward_logits_bytes(&forward->model->config, forward->max_tokens);
+    return moec_alloc_aligned((void **)&forward->kept_logits, n_bytes / sizeof(float), sizeof(float),
+                              "scores of experts", err);
 }

@@ -81,6 +81,9 @@ struct moec_forward {
     enum moec_arithmetic arithmetic; /* of moec_forward_use_arithmetic */
     struct moec_rounded *rounded;    /* owned as the scratch; NULL where no inputs are rounded to INT8 */
     struct moec_guesser *guesser; /* likewise (runtime/forward/guesser.h); NULL = nothing learned predicts */
+    /* Likewise: (max_tokens, choices padded to lanes) of the router at work, before anything is chosen; NULL
+     * = they are not kept. */
+    float *kept_logits;
 };
 
 /* Allocates working memory for batches of up to max_tokens; afterwards nothing allocates. The byte count for
@@ -125,6 +128,12 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_use_arithmetic(struct moec_forwar
 MOEC_WARN_UNUSED enum moec_status moec_forward_use_predictor(struct moec_forward *forward,
                                                              const struct moec_expert_predictor *predictor,
                                                              struct moec_error *err);
+
+/* Answers of routers from here on carry their logits, for the trace; takes moec_forward_logits_bytes more.
+ * Before the forward pass is copied. */
+uint64_t moec_forward_logits_bytes(const struct moec_config *config, uint32_t max_tokens);
+MOEC_WARN_UNUSED enum moec_status moec_forward_keep_logits(struct moec_forward *forward,
+                                                           struct moec_error *err);
 
 static inline struct moec_scratch *moec_forward_scratch(const struct moec_forward *forward)
 {

@@ -663,6 +663,7 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
                                        .normed = moe.inputs.router,
                                        .routing = &moe.routing,
                                        .counted = moe.counted,
+                                       .is_low = moe.is_low,
                                        .n_active = n_active};
     moec_trace_compute(forward->trace, "router", layer, begin_ns);
     const enum moec_status status = moec_router_answer_send(forward, &routed, err);

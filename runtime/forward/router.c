@@ -231,6 +231,9 @@ static void route_tile(void *context, size_t item, int thread)
         norm_inputs(router, first, n);
     fill_logits(router->forward, router->layer, router->n_tok, first, n, inputs->router + at, router->scores,
                 own);
+    if (router->forward->kept_logits != NULL)
+        memcpy(router->forward->kept_logits + first * logits_stride, own->logits,
+               n * logits_stride * sizeof(float));
     if (router->decides)
         memcpy(router->forward->decider->logits + first * logits_stride, own->logits,
                n * logits_stride * sizeof(float));

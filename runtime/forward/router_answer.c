@@ -15,6 +15,12 @@ static void add_choices(const struct moec_forward *forward, const struct moec_ro
     const uint32_t before = moec_config_moe_layer_before(&forward->model->config, routed->layer);
     answer->experts = routed->routing->experts;
     answer->weights = routed->counted;
+    answer->is_low = routed->is_low;
+    if (forward->kept_logits != NULL) {
+        answer->logits = forward->kept_logits;
+        answer->n_logit = moec_config_choices(&forward->model->config);
+        answer->logits_stride = (uint32_t)moec_lanes_padded(answer->n_logit);
+    }
     if (before != MOEC_NO_LAYER && last->n_tok == routed->n_tok && last->layer == before &&
         last->hidden == routed->hidden) {
         answer->last_experts = last->experts;

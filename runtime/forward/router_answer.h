@@ -17,6 +17,7 @@ struct moec_routed {
     const float *normed; /* (T, S) the router's input */
     const struct moec_routing *routing;
     const float *counted; /* (T, k): the routing's weights, 0 of choices that ask for none */
+    const bool *is_low;   /* (T, k) taken in form 1; NULL = none */
     uint32_t n_active;    /* of scratch->active */
 };
 

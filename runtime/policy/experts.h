@@ -75,6 +75,11 @@ struct moec_router_answer {
      * NULL too where the bundle has none. */
     const struct moec_scored_expert *next_learned;
     uint32_t n_next_learned;
+    /* For a trace that keeps them, else NULL: what the router said of each choice before anything was chosen,
+     * its bias included: (T, n_logit) in rows of logits_stride. */
+    const float *logits;
+    uint32_t n_logit, logits_stride;
+    const bool *is_low; /* (T, k) of `experts`: taken in the form behind `form`; NULL = none */
     /* (n_active) holds what `active` holds, or NULL: a source may put them into the order in which it wants
      * them to be acquired, such as what it has before what it must read. */
     uint32_t *order;

@@ -181,6 +181,22 @@ static void list_scored(const struct moec_router_answer *answer, struct moec_gat
     lists[N_SCORED - 1] = (struct moec_gate_list){answer->next_learned, answer->n_next_learned};
 }
 
+/* Bytes of what stands behind the choices: logits, row by row, and which are low. */
+static size_t beside_bytes(const struct moec_router_answer *answer, size_t n_choice)
+{
+    const size_t n_logit = answer->logits != NULL ? (size_t)answer->n_tok * answer->n_logit : 0;
+    return n_logit * sizeof *answer->logits + (answer->is_low != NULL ? n_choice : 0) * sizeof(bool);
+}
+
+static void copy_beside(uint8_t **at, const struct moec_router_answer *answer, size_t n_choice)
+{
+    for (uint32_t t = 0; answer->logits != NULL && t < answer->n_tok; t++)
+        copy(at, answer->logits + (size_t)t * answer->logits_stride,
+             answer->n_logit * sizeof *answer->logits);
+    if (answer->is_low != NULL)
+        copy(at, answer->is_low, n_choice * sizeof *answer->is_low);
+}
+
 static bool record_answer(struct moec_trace *trace, const struct moec_router_answer *answer, uint32_t top_k,
                           uint64_t now_ns, bool is_last_try)
 {
@@ -193,8 +209,9 @@ static bool record_answer(struct moec_trace *trace, const struct moec_router_ans
     for (size_t i = 0; i < N_SCORED; i++)
         scored_bytes += lists[i].n * sizeof *lists[i].experts;
     (void)pthread_mutex_lock(&trace->lock);
-    struct event *event = take(trace, sizeof *event + active_bytes + scored_bytes +
-                                          n_choice * (sizeof(uint32_t) + sizeof(float)));
+    struct event *event =
+        take(trace, sizeof *event + active_bytes + scored_bytes +
+                        n_choice * (sizeof(uint32_t) + sizeof(float)) + beside_bytes(answer, n_choice));
     if (event != NULL) {
         uint8_t *at = (uint8_t *)(event + 1);
         event->is_answer = true;
@@ -209,6 +226,7 @@ static bool record_answer(struct moec_trace *trace, const struct moec_router_ans
             copy(&at, answer->experts, n_choice * sizeof(uint32_t));
             copy(&at, answer->weights, n_choice * sizeof(float));
         }
+        copy_beside(&at, answer, n_choice);
     } else if (is_last_try) {
         trace->n_lost_answers++;
     }
@@ -246,6 +264,14 @@ static void write_answer(struct moec_trace_text *text, struct event *event)
     answer.next_learned = take_scored(&at, answer.n_next_learned);
     answer.experts = event->of.answer.has_choices ? (const uint32_t *)(const void *)at : NULL;
     answer.weights = (const float *)(const void *)(at + n_choice * sizeof(uint32_t));
+    at += event->of.answer.has_choices ? n_choice * (sizeof(uint32_t) + sizeof(float)) : 0;
+    if (answer.logits != NULL) {
+        answer.logits = (const float *)(const void *)at;
+        answer.logits_stride = answer.n_logit;
+        at += (size_t)answer.n_tok * answer.n_logit * sizeof *answer.logits;
+    }
+    if (answer.is_low != NULL)
+        answer.is_low = (const bool *)(const void *)at;
     moec_trace_text_answer(text, &answer, event->of.answer.top_k, event->of.answer.now_ns);
 }
 

@@ -24,6 +24,9 @@ struct moec_trace_setup {
     const char *path;                 /* of the file */
     const struct moec_bundle *bundle; /* borrowed until closed */
     uint32_t copy;
+    uint32_t low_copy;           /* that experts may be taken in too; 0: none */
+    const char *precision;       /* the word by which they are; NULL or "": not told */
+    bool has_logits;             /* answers carry them */
     uint64_t buffer_bytes;       /* of the expert buffer */
     uint64_t capacity_bytes;     /* of events kept between flushes; 0 = 4 MiB */
     const char *evict, *predict; /* names */

@@ -10,7 +10,7 @@
 
 #define PIECE_BYTES     512u        /* longest piece put at once */
 #define PATHS_MAX_BYTES (64u << 20) /* of a path table that a trace carries */
-#define TRACE_VERSION   1
+#define TRACE_VERSION   2
 
 static const char *const lane_names[MOEC_TRACE_N_LANE] = {"compute", "stall", "demand", "preload"};
 static const char *const lane_titles[MOEC_TRACE_N_LANE] = {"computing", "waiting for storage",
@@ -92,20 +92,27 @@ static void put_floats(struct moec_trace_text *text, const char *key, const floa
 
 /* ---- head ---- */
 
+static void put_layer_sizes(struct moec_trace_text *text, const struct moec_trace_setup *setup,
+                            uint32_t ordinal, uint32_t copy, bool slots)
+{
+    for (uint32_t expert = 0; expert < setup->bundle->config.n_expert; expert++) {
+        const struct moec_record_entry *entry = moec_bundle_record(setup->bundle, copy, ordinal, expert);
+        const uint64_t n_bytes =
+            slots ? moec_record_slot_bytes(setup->bundle, copy, ordinal, expert)
+                  : moec_record_place_of(setup->bundle, entry->offset, entry->n_bytes).n_bytes;
+        put(text, "%s%" PRIu64, ordinal + expert > 0 || copy != setup->copy ? "," : "", n_bytes);
+    }
+}
+
 static void put_sizes(struct moec_trace_text *text, const struct moec_trace_setup *setup, bool slots)
 {
     const struct moec_config *config = &setup->bundle->config;
     const uint32_t n_layer = moec_config_moe_count(config);
     put(text, ",\"%s\":[", slots ? "slot_bytes" : "record_bytes");
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
-        for (uint32_t expert = 0; expert < config->n_expert; expert++) {
-            const struct moec_record_entry *entry =
-                moec_bundle_record(setup->bundle, setup->copy, ordinal, expert);
-            const uint64_t n_bytes =
-                slots ? moec_record_slot_bytes(setup->bundle, setup->copy, ordinal, expert)
-                      : moec_record_place_of(setup->bundle, entry->offset, entry->n_bytes).n_bytes;
-            put(text, "%s%" PRIu64, ordinal + expert > 0 ? "," : "", n_bytes);
-        }
+        put_layer_sizes(text, setup, ordinal, setup->copy, slots);
+        if (setup->low_copy > 0)
+            put_layer_sizes(text, setup, ordinal, setup->low_copy, slots);
     }
     put(text, "]");
 }
@@ -128,6 +135,14 @@ static void put_setup(struct moec_trace_text *text, const struct moec_trace_setu
     put_name(text, file_name(setup->bundle));
     put(text, ",\"copy\":%" PRIu32 ",\"layers\":%" PRIu32 ",\"experts\":%" PRIu32 ",\"top_k\":%" PRIu32,
         setup->copy, n_layer, config->n_expert, config->top_k);
+    if (setup->low_copy > 0)
+        put(text, ",\"low_copy\":%" PRIu32, setup->low_copy);
+    if (setup->low_copy > 0) {
+        put(text, ",\"precision\":");
+        put_name(text, setup->precision != NULL ? setup->precision : "");
+    }
+    if (setup->has_logits)
+        put(text, ",\"choices\":%" PRIu32, moec_config_choices(config));
     put(text, ",\"moe_layers\":[");
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++)
         put(text, "%s%" PRIu32, ordinal > 0 ? "," : "", moec_config_moe_layer(config, ordinal));
@@ -262,6 +277,19 @@ static void put_scored(struct moec_trace_text *text, const char *experts, const 
     put(text, "]");
 }
 
+/* Eight hexadecimal digits a number, which keep every bit of what is no number too, in half the text. */
+static void put_logits(struct moec_trace_text *text, const struct moec_router_answer *answer)
+{
+    put(text, ",\"logits\":\"");
+    for (uint32_t t = 0; t < answer->n_tok; t++)
+        for (uint32_t i = 0; i < answer->n_logit; i++) {
+            uint32_t bits = 0;
+            memcpy(&bits, answer->logits + (size_t)t * answer->logits_stride + i, sizeof bits);
+            put(text, "%08" PRIx32, bits);
+        }
+    put(text, "\"");
+}
+
 /* Names of what routers behind the next one say, the second from here first. */
 static const struct {
     const char *experts, *scores;
@@ -281,6 +309,12 @@ void moec_trace_text_answer(struct moec_trace_text *text, const struct moec_rout
         put_integers(text, "experts", answer->experts, n);
         put_floats(text, "weights", answer->weights, n);
     }
+    for (size_t i = 0; answer->experts != NULL && answer->is_low != NULL && i < n; i++)
+        put(text, "%s%d", i > 0 ? "," : ",\"low\":[", answer->is_low[i]);
+    if (answer->experts != NULL && answer->is_low != NULL)
+        put(text, "]");
+    if (answer->logits != NULL)
+        put_logits(text, answer);
     if (answer->n_next_gate > 0)
         put_scored(text, "next_gate", "next_scores", answer->next_gate, answer->n_next_gate);
     for (size_t i = 0; i < MOEC_GATES_AHEAD - 1; i++)

@@ -30,12 +30,14 @@ simulated() {
     awk -v key="\"$1\":" '$1 == key { sum += $2 } END { print sum + 0 }' "$work/simulated.json"
 }
 
-# agree NAME OPTIONS...: a run with these options, and the same simulated from its trace.
+# agree NAME OPTIONS...: a run with these options, and the same simulated from its trace; with decisions by `decide`.
+decide=
 agree() {
     what=$1
     shift
+    # shellcheck disable=SC2086 # options without spaces
     try 0 "run with $what" "$moec" run "$work/model.moec" -p "$prompt" -n 40 --ignore-eos --temp 0 --ctx "$ctx" "$@" \
-        --trace "$work/trace.json" --force --stats json
+        $decide ${decide:+--trace-scores} --trace "$work/trace.json" --force --stats json
     cp "$work/stderr" "$work/stats"
     # The policies that ran, and the buffer, stand in the head of the trace.
     buffer=$(sed -n 's/.*"buffer_bytes":\([0-9]*\).*/\1/p' "$work/trace.json" | head -n 1)
@@ -46,7 +48,8 @@ agree() {
     [ "$count" = 0 ] && count=1
     set -- --preload-ahead "$ahead"
     [ "$ahead" -gt 1 ] || set --
-    try 0 "simulate it" "$moec" simulate "$work/trace.json" --evict "$evict" --predict "$predict" --preload-count "$count" \
+    # shellcheck disable=SC2086 # options without spaces
+    try 0 "simulate it" "$moec" simulate "$work/trace.json" $decide ${decide:+--model "$work/model.moec"} --evict "$evict" --predict "$predict" --preload-count "$count" \
         --memory "$buffer" --json "$@"
     cp "$work/stdout" "$work/simulated.json"
     found=$(($(ran hits) + $(ran late)))
@@ -72,6 +75,19 @@ done
 half=$((floor + 3145728))
 agree "a walk of two layers" --memory $half --evict lru --predict gate --preload-count 2 --preload-ahead 2
 agree "a walk of four layers" --memory $half --evict hobbit --predict path+gate --preload-count 1 --preload-ahead 4
+# Tokens that decide: experts in two copies, and some that nobody reads.
+try 0 "compile with a low copy" "$moec" compile "$model" --profile "$work/profile.h5" --policy uniform --bits 8 --copies 2 --force \
+    -o "$work/model.moec" --quiet
+decide="--precision hobbit:0.5:0.8"
+agree "two copies" --memory $small --evict lru
+decide="--precision hobbit:0.5:0.8 --route cache-prior:0.2 --slots 4 --low-slots 4"
+agree "two copies and guesses" --memory $larger --evict edgemoe --predict frequency --preload-count 1
+# What tokens hold logically stays where there is room for it.
+agree "two copies that are kept" --memory $((floor + 1572864)) --evict fifo
+decide="--route cache-prior:0.2 --keep-top 1 --slots 5"
+agree "other experts" --memory $small --evict lru
+agree "other experts that are kept" --memory $((floor + 1572864)) --evict fifo
+decide=
 try 2 "a walk without gates" "$moec" simulate "$work/trace.json" --predict path --evict lru --memory 30% --preload-ahead 2
 says stderr "\-\-preload-ahead applies to --predict gate" "is refused"
 sed 's/,"gate_[34]":.*_scores":\[[^]]*\]//' "$work/trace.json" >"$work/short.json"

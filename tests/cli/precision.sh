@@ -96,7 +96,6 @@ refused "low-slots does nothing without --precision or --prefill" "$moec" run "$
 refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8
 refused "cache of 1 low copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
 refused "mode 'io-qfree' runs one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
-refused "a trace tells of one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --trace "$work/t.json"
 refused "low copy of 16 bits.*fewer than its own 16" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
 refused "no prefill 'popular'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill popular
 refused "a prefill is about prompts" "$moec" run "$work/m.moec" -p x --prefill unpopular --decide decode

@@ -121,6 +121,92 @@ try 2 "run refuses them too" "$moec" run "$work/model.moec" -p x --evict lru --e
 says stderr "do nothing with eviction policy 'lru'" "and says why"
 try 2 "wrong weights" "$moec" run "$work/model.moec" -p x --evict hobbit --evict-weights 1:2
 says stderr "expected four numbers" "say what is expected"
+# ---- decisions ----
+
+decided=datasets/sample/test.txt
+try 0 "a bundle with low copies" "$moec" compile $model --policy uniform --bits 4 --copies 2 -o "$work/copies.moec" --quiet
+try 2 "scores without a trace" "$moec" run "$work/copies.moec" -p x --trace-scores
+says stderr "trace-scores does nothing without --trace" "are refused"
+try 2 "nor without traces of a bench" "$moec" bench "$work/copies.moec" --trace-scores
+head -c 600 $decided >"$work/prompt.txt"
+# run NAME OPTIONS...: a run of the prompt, with its trace and its figures.
+run() {
+    what=$1
+    shift
+    try 0 "run $what" "$moec" run "$work/copies.moec" -f "$work/prompt.txt" -n 24 --ignore-eos --temp 0 --memory 40MiB \
+        --trace "$work/$what.json" --trace-scores --stats json "$@"
+    cp "$work/stderr" "$work/$what.stats"
+}
+# shellcheck disable=SC2317 # called by try
+simulate() { "$moec" simulate "$work/plain.json" --model "$work/copies.moec" --evict lru --predict none --memory 50% "$@"; }
+# counted NAME FILE: the number behind a key, of prompts and decoding together.
+counted() { awk -v key="\"$1\":" '{ for (i = 1; i < NF; i++) if ($i == key) sum += $(i + 1) } END { print sum + 0 }' "$2"; }
+# foretold NAME OPTIONS...: simulated from the trace of a run that decided so, whose counts are the same.
+foretold() {
+    what=$1
+    shift
+    run "$what" "$@"
+    try 0 "simulate $what" "$moec" simulate "$work/$what.json" --model "$work/copies.moec" --evict lru --predict none --memory 50% \
+        --json "$@"
+    same=true
+    for key in experts_taken experts_missed experts_low experts_low_missed experts_skipped; do
+        [ "$(counted $key "$work/stdout")" -eq "$(counted $key "$work/$what.stats")" ] || same=false
+    done
+    taken=$(counted experts_taken "$work/stdout")
+    if $same && [ "$taken" -gt 0 ] && [ "$(counted choices_changed "$work/stdout")" -eq 0 ]; then
+        pass "$what: what $taken experts were taken as is decided again"
+    else
+        fail "$what: other counts than the run's"
+    fi
+}
+foretold prior --route cache-prior:0.3 --slots 50%
+foretold hobbit --precision hobbit:0.5:0.8 --slots 6 --low-slots 4
+foretold both --route cumsum:0.6 --keep-top 1 --precision always:0.5:0.9 --decide decode
+foretold fate --precision fate:4 --decide decode
+run plain
+try 0 "another run decides" simulate --route cache-prior:0.3
+says stdout "^  decoding +[0-9.]+ % of the experts taken miss the logical cache, .* KiB a token" "what it misses"
+says stdout "% of the recorded choices are not taken.* behind its first MoE layer" "and that this is a first guess"
+try 0 "in two copies" simulate --precision hobbit:0.5:0.8 --json
+cp "$work/stdout" "$work/one.json"
+says stdout '"experts_low": [1-9]' "some are low"
+try 0 "again" simulate --precision hobbit:0.5:0.8 --json --threads 3
+cp "$work/stdout" "$work/three.json"
+try 0 "the same" cmp "$work/one.json" "$work/three.json"
+try 0 "a device of it" "$moec" device "$work/copies.moec" -o "$work/copies_device.json" --emulate-storage 50MB/s,100us \
+    --compute-time 0.1 --quiet
+try 0 "beside the real run" simulate --route cache-prior:0.3 --slots 50% --device "$work/copies_device.json" --against "$work/prior.stats"
+says stdout "^moec run  +[0-9.]+ +[0-9.]+ +[-+][0-9.]+%" "times"
+says stdout "^moec run  +[0-9.]+ +[0-9.]+ +0.0 +0.0 +0.0 +0.0$" "and what tokens took"
+try 0 "as JSON" simulate --precision hobbit:0.5:0.8 --slots 6 --low-slots 4 --device "$work/copies_device.json" \
+    --against "$work/hobbit.stats" --json
+says stdout '"predicted_decided"' "with what was predicted"
+try 2 "beside a run that decided otherwise" simulate --route cache-prior:0.2 --device "$work/copies_device.json" --against "$work/prior.stats"
+says stderr "measured with route 'cache-prior:0.3'" "is refused"
+try 0 "a bench records scores" "$moec" bench "$work/copies.moec" --modes cache --memory 50% --samples 2 --prompt-tokens 16 --tokens 8 \
+    --traces "$work/traces" --trace-scores --quiet
+try 0 "and decides" "$moec" bench "$work/copies.moec" --modes cache --memory 50% --samples 2 --prompt-tokens 16 --tokens 8 \
+    --route cache-prior:0.3 --slots 50% -o "$work/decided.json" --quiet
+says "decided.json" '"decided_miss_rate": 0[.0-9]*' "and counts what tokens took"
+trace=$(find "$work/traces" -name 'cache*.json' | head -n 1)
+try 0 "both side by side" "$moec" simulate "$trace" --model "$work/copies.moec" --device "$work/copies_device.json" \
+    --route cache-prior:0.3 --slots 50% --against "$work/decided.json"
+says stdout "^what tokens took" "with what tokens took"
+# Of a trace of two copies others follow the recording.
+try 0 "two copies as they were" "$moec" simulate "$work/hobbit.json" --evict lru --predict none --memory 50%
+try 2 "tiers of two copies" "$moec" simulate "$work/hobbit.json" --model "$work/copies.moec" --vram 20%
+says stderr "in one precision" "are refused"
+try 2 "decisions without a bundle" "$moec" simulate "$work/plain.json" --route top-k
+says stderr "need --model" "are refused"
+try 2 "decisions of a profile" "$moec" simulate "$work/profile.h5" --model "$work/copies.moec" --route top-k
+says stderr "trace-scores" "say what to record"
+try 2 "slots without decisions" simulate --slots 4
+says stderr "slots does nothing without --route or --precision" "are refused"
+try 2 "decide without decisions" simulate --decide decode
+try 2 "a shared buffer" simulate --precision shared
+try 2 "fate for prompts" simulate --precision fate:4
+says stderr "decide decode" "is refused, with what to do"
+
 try 2 "unknown policy" "$moec" simulate "$work/profile.h5" --evict clock
 says stderr "clock" "is named"
 try 2 "unknown predictor" "$moec" simulate "$work/profile.h5" --predict oracle

@@ -26,23 +26,49 @@ static void check_scored(const struct moec_replay *replay, uint64_t first, uint3
     }
 }
 
+/* The number by which active experts name a choice. */
+static uint32_t key_of(const struct moec_replay *replay, uint64_t choice)
+{
+    const bool is_low = replay->n_form > 1 && replay->is_low[choice];
+    return replay->experts[choice] + (is_low ? replay->n_expert : 0);
+}
+
+static bool asks_for(const struct moec_replay *replay, uint64_t first, uint64_t n, uint32_t key)
+{
+    for (uint64_t i = first; i < first + n; i++) {
+        if (key_of(replay, i) == key)
+            return true;
+    }
+    return false;
+}
+
+/* Any bits may stand there; that they do is seen by reading them. */
+static void check_logits(const struct moec_replay *replay, const struct moec_replay_answer *answer,
+                         uint32_t n_tok)
+{
+    uint32_t n_number = 0;
+    for (uint64_t i = 0; i < (uint64_t)n_tok * replay->n_logit; i++)
+        n_number += !isnan(replay->logits[answer->logits + i]);
+    require(n_number <= (uint64_t)n_tok * replay->n_logit);
+}
+
 static void check_answer(const struct moec_replay *replay, const struct moec_replay_answer *answer,
                          uint32_t n_tok)
 {
     const uint64_t n = (uint64_t)n_tok * replay->top_k;
-    const bool is_limited = replay->spans != NULL;
-    const uint32_t *active = replay->active + answer->active, *experts = replay->experts + answer->choices;
-    require((answer->n_active >= 1 || is_limited) && answer->n_active <= replay->n_expert);
+    const uint32_t n_key = replay->n_form * replay->n_expert, *active = replay->active + answer->active;
+    require(answer->n_active <= n_key);
     require(answer->done_ns >= answer->answered_ns);
     for (uint32_t i = 0; i < answer->n_active; i++) {
-        require(active[i] < replay->n_expert && (i == 0 || active[i] > active[i - 1]));
-        require(is_chosen(experts, n, active[i]));
+        require(active[i] < n_key && (i == 0 || active[i] > active[i - 1]));
+        require(asks_for(replay, answer->choices, n, active[i]));
     }
     for (uint64_t i = 0; i < n; i++) {
         const float weight = replay->weights[answer->choices + i];
-        require(isfinite(weight));
-        require((is_limited && weight == 0) || is_chosen(active, answer->n_active, experts[i]));
+        require(isfinite(weight) && replay->experts[answer->choices + i] < replay->n_expert);
+        require(weight == 0 || is_chosen(active, answer->n_active, key_of(replay, answer->choices + i)));
     }
+    check_logits(replay, answer, n_tok);
     check_scored(replay, answer->next_gate, answer->n_next_gate);
     for (size_t i = 0; i < MOEC_REPLAY_LATER; i++)
         check_scored(replay, answer->later_gates[i], answer->n_later_gates[i]);

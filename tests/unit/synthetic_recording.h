@@ -19,8 +19,8 @@ TEMPORARY_UNUSED static void synthetic_steps(uint32_t n_layer, uint32_t n_expert
 {
     const uint64_t n_step = n_decoded + (prompt > 0), n_choice = (prompt + n_decoded) * n_layer * top_k;
     uint64_t at = 0;
-    *replay =
-        (struct moec_replay){.n_layer = n_layer, .n_expert = n_expert, .top_k = top_k, .n_step = n_step};
+    *replay = (struct moec_replay){
+        .n_layer = n_layer, .n_expert = n_expert, .top_k = top_k, .n_form = 1, .n_step = n_step};
     replay->moe_layers = calloc(n_layer, sizeof *replay->moe_layers);
     replay->n_tok = calloc(n_step, sizeof *replay->n_tok);
     replay->answers = calloc(n_step * n_layer, sizeof *replay->answers);
@@ -81,6 +81,8 @@ TEMPORARY_UNUSED static void synthetic_model(const struct moec_recording *record
     const uint32_t n_key = recording->n_layer * recording->n_expert;
     *model = (struct moec_simulated_model){.n_layer = recording->n_layer,
                                            .n_expert = recording->n_expert,
+                                           .n_form = 1,
+                                           .n_layer_key = recording->n_expert,
                                            .top_k = recording->top_k,
                                            .paths = &no_paths,
                                            .is_equal = true};
@@ -93,6 +95,7 @@ TEMPORARY_UNUSED static void synthetic_model(const struct moec_recording *record
         model->slot_bytes[key] = model->record_bytes[key] = bytes;
         model->is_equal = model->is_equal && bytes == model->slot_bytes[0];
         model->all_bytes += bytes;
+        model->every_bytes += bytes;
         model->largest_bytes = bytes > model->largest_bytes ? bytes : model->largest_bytes;
     }
     model->token_bytes = model->all_bytes / recording->n_expert * recording->top_k;

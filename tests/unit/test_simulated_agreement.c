@@ -33,7 +33,8 @@ static int set_up(void **state)
     f->replay.moe_layers[1] = 2;
     synthetic_choices(11, &f->replay);
     synthetic_recording(&f->replay, &f->recording);
-    assert_status(moec_simulated_model_of_bundle(f->bundle, 0, &f->recording, &f->model, &err), MOEC_OK, err);
+    assert_status(moec_simulated_model_of_bundle(f->bundle, 0, 0, &f->recording, &f->model, &err), MOEC_OK,
+                  err);
     assert_status(moec_simulated_device_make(NULL, NULL, &f->recording, &f->model, NULL, &f->device, &err),
                   MOEC_OK, err);
     *state = f;

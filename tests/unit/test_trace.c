@@ -465,11 +465,10 @@ static void test_trace__reports_what_cannot_be_written(void **state)
 
 /* ---- hostile files ---- */
 
-/* The trace with the first `from` replaced by `to`. */
-static void refused(const struct fixture *f, const char *from, const char *to)
+/* Loads the trace with the first `from` replaced by `to`. */
+static enum moec_status load_changed(const struct fixture *f, const char *from, const char *to,
+                                     struct moec_replay *replay, struct moec_error *err)
 {
-    struct moec_error err = {0};
-    struct moec_replay replay;
     size_t n = 0;
     char *bytes = (char *)temporary_read(f->folder, "trace.json", &n);
     char *at = strstr(bytes, from), *path = temporary_path(f->folder, "bad.json");
@@ -480,13 +479,112 @@ static void refused(const struct fixture *f, const char *from, const char *to)
     assert_true(fwrite(bytes, 1, (size_t)(at - bytes), file) == (size_t)(at - bytes));
     assert_true(fputs(to, file) >= 0 && fputs(at + strlen(from), file) >= 0);
     assert_int_equal(fclose(file), 0);
-    if (moec_replay_load(path, &replay, &err) == MOEC_OK)
+    const enum moec_status status = moec_replay_load(path, replay, err);
+    free(path);
+    free(bytes);
+    return status;
+}
+
+static void refused(const struct fixture *f, const char *from, const char *to)
+{
+    struct moec_error err = {0};
+    struct moec_replay replay;
+    if (load_changed(f, from, to, &replay, &err) == MOEC_OK)
         fail_msg("%s instead of %s was taken", to, from);
     assert_true(err.message[0] != '\0');
     assert_int_equal(replay.n_step, 0);
     assert_null(replay.answers);
-    free(path);
-    free(bytes);
+}
+
+/* ---- scores and copies ---- */
+
+/* One token, then five, of two choices each in both copies; logits of any bits. */
+static void record_scored(const struct fixture *f, const float *logits, const bool *is_low)
+{
+    struct moec_trace *trace = NULL;
+    struct moec_error err = {0};
+    const struct moec_trace_setup setup = {
+        .path = f->trace_path, .bundle = f->bundle, .low_copy = 1, .has_logits = true};
+    assert_status(moec_trace_open(&setup, &trace, &err), MOEC_OK, err);
+    for (uint32_t i = 0; i < 2 * SAMPLE_MOE; i++) {
+        struct moec_router_answer answer = make_answer(f, 0, i % SAMPLE_MOE, i < SAMPLE_MOE ? 1 : 5);
+        uint32_t active[2 * E], n = 0;
+        for (uint32_t key = 0; key < 2 * E; key++) {
+            bool is_active = false;
+            for (uint32_t c = 0; c < answer.n_tok * f->k; c++)
+                is_active = is_active || answer.experts[c] + (is_low[c] ? E : 0) == key;
+            if (is_active)
+                active[n++] = key;
+        }
+        answer.active = active;
+        answer.n_active = n;
+        answer.is_low = is_low;
+        answer.logits = logits;
+        answer.n_logit = E;
+        answer.logits_stride = E + 2;
+        moec_trace_answer(trace, &answer, f->k, moec_now_ns());
+    }
+    trace_end(trace);
+}
+
+static void test_trace__keeps_scores_and_copies(void **state)
+{
+    static const char *const changes[][2] = {
+        {"\"low_copy\":1", "\"low_copy\":0"}, {"\"choices\":6", "\"choices\":5"},
+        {"\"low\":[", "\"low\":[2,"},         {"\"low\":[0", "\"low\":[2"},
+        {"\"low\":[0", "\"low\":[1"},         {",\"low\":[", ",\"lov\":["},
+        {"\"logits\":\"", "\"logits\":\"0"},  {"\"logits\":\"0", "\"logits\":\"g"},
+        {"\"logits\":", "\"logitz\":"},       {"\"active\":[0", "\"active\":[0,12"}};
+    struct fixture *f = fixture_make();
+    struct moec_replay replay;
+    struct moec_error err = {0};
+    float logits[5 * (E + 2)];
+    bool is_low[64];
+    (void)state;
+    for (uint32_t i = 0; i < 5 * (E + 2); i++)
+        logits[i] = i == 3 ? NAN : i == 4 ? -INFINITY : (float)i / 7;
+    for (uint32_t i = 0; i < 64; i++)
+        is_low[i] = i % 3 == 1;
+    record_scored(f, logits, is_low);
+    assert_status(moec_replay_load(f->trace_path, &replay, &err), MOEC_OK, err);
+    assert_int_equal(replay.n_form, 2);
+    assert_int_equal(replay.low_copy, 1);
+    assert_int_equal(replay.n_logit, E);
+    for (uint32_t s = 0; s < SAMPLE_MOE; s++)
+        for (uint32_t key = 0; key < 2 * E; key++)
+            assert_int_equal(replay.record_bytes[s * 2 * E + key],
+                             moec_bundle_record(f->bundle, key / E, s, key % E)->n_bytes);
+    for (uint64_t a = 0; a < replay.n_step * replay.n_layer; a++) {
+        const struct moec_replay_answer *answer = &replay.answers[a];
+        const uint32_t n_tok = replay.n_tok[a / replay.n_layer];
+        assert_memory_equal(replay.is_low + answer->choices, is_low, n_tok * f->k * sizeof *is_low);
+        for (uint32_t t = 0; t < n_tok; t++)
+            assert_memory_equal(replay.logits + answer->logits + (size_t)t * E, logits + t * (E + 2),
+                                E * sizeof *logits);
+        assert_true(replay.active[answer->active + answer->n_active - 1] >= E);
+    }
+    moec_replay_release(&replay);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        refused(f, changes[i][0], changes[i][1]);
+    fixture_free(f);
+}
+
+/* What version 1 had has not changed. */
+static void test_trace__older_versions_are_read(void **state)
+{
+    struct fixture *f = fixture_make();
+    struct moec_trace *trace = trace_make(f, 0);
+    struct moec_replay replay;
+    struct moec_error err = {0};
+    (void)state;
+    record_steps(f, trace, moec_now_ns());
+    trace_end(trace);
+    assert_status(load_changed(f, "\"version\":2", "\"version\":1", &replay, &err), MOEC_OK, err);
+    assert_int_equal(replay.n_step, N_STEP);
+    assert_int_equal(replay.n_form, 1);
+    check_answer(f, &replay, 1, 1);
+    moec_replay_release(&replay);
+    fixture_free(f);
 }
 
 static void test_trace__damaged_files_are_refused(void **state)
@@ -498,7 +596,8 @@ static void test_trace__damaged_files_are_refused(void **state)
         {"],\"displayTimeUnit\":\"ns\"}\n", "],\"displayTimeUnit\":\"ns\"}\nmore\n"},
         {"moec_end", "moec_und"},
         {"moec_trace", "moec_tracf"},
-        {"\"version\":1", "\"version\":2"},
+        {"\"version\":2", "\"version\":3"},
+        {"\"version\":2", "\"version\":0"},
         {"\"experts\":6", "\"experts\":0"},
         {"\"experts\":6", "\"experts\":5000"},
         {"\"experts\":6", "\"experts\":7"},
@@ -611,6 +710,8 @@ int main(void)
         cmocka_unit_test(test_trace__counts_what_found_no_room),
         cmocka_unit_test(test_trace__names_other_forms),
         cmocka_unit_test(test_trace__leaves_no_file_when_discarded),
+        cmocka_unit_test(test_trace__keeps_scores_and_copies),
+        cmocka_unit_test(test_trace__older_versions_are_read),
         cmocka_unit_test(test_trace__an_engine_that_does_not_open_leaves_none),
         cmocka_unit_test(test_trace__any_thread_records),
         cmocka_unit_test(test_trace__nobody_looks),
