@@ -78,6 +78,7 @@ struct moert_decisions {
     uint32_t keep_top;     /* with a route, a token's best so many experts are taken in any case */
     bool starts_frequent;  /* the logical cache begins with what was used most in calibration, else empty */
     bool decode_only; /* prompts keep the router's choice, at one precision; of a bundle's settings too */
+    bool all_tokens;  /* they do not, although a bundle's settings were certified so; not both */
     bool none;        /* not even the bundle's; then nothing above may be given */
     /* "shared" is "hobbit" with the paper's own cache: an expert is there where the expert buffer, which all
      * layers share, holds its high copy when the token decides, or a token before it in the same chunk takes

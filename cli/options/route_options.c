@@ -70,9 +70,6 @@ static enum moec_status read_decisions(const struct cli_args *args, const struct
     const bool are_given = cli_has(args, "route") || takes_low;
     MOEC_TRY(check_idle(args, "slots", are_given, words->any, err));
     MOEC_TRY(check_idle(args, "cache-start", are_given, words->any, err));
-    /* The other values are about a bundle's settings too, which are not known here. */
-    const bool decides_all = cli_offers(args, "decide") && is_set(args, "decide", "all");
-    MOEC_TRY(check_idle(args, "decide", are_given || !decides_all, words->any, err));
     if (cli_decides_nothing(args) && are_given)
         return moec_fail(
             err, MOEC_ERR_USAGE,
@@ -82,17 +79,18 @@ static enum moec_status read_decisions(const struct cli_args *args, const struct
     MOEC_TRY(check_idle(args, "low-bits", takes_low, words->low, err));
     MOEC_TRY(check_idle(args, "low-slots", takes_low, words->low, err));
     const bool has_files = cli_offers(args, "decisions");
-    *decisions = (struct moert_decisions){.route = cli_text(args, "route"),
-                                          .precision = cli_text(args, "precision"),
-                                          .prefill = words->prefill,
-                                          .slots = cli_text(args, "slots"),
-                                          .low_slots = cli_text(args, "low-slots"),
-                                          .starts_frequent = is_set(args, "cache-start", "frequency"),
-                                          .decode_only =
-                                              cli_offers(args, "decide") && is_set(args, "decide", "decode"),
-                                          .none = cli_decides_nothing(args),
-                                          .record = has_files ? cli_text(args, "decisions") : NULL,
-                                          .replay = has_files ? cli_text(args, "replay-decisions") : NULL};
+    *decisions = (struct moert_decisions){
+        .route = cli_text(args, "route"),
+        .precision = cli_text(args, "precision"),
+        .prefill = words->prefill,
+        .slots = cli_text(args, "slots"),
+        .low_slots = cli_text(args, "low-slots"),
+        .starts_frequent = is_set(args, "cache-start", "frequency"),
+        .decode_only = cli_offers(args, "decide") && is_set(args, "decide", "decode"),
+        .all_tokens = cli_offers(args, "decide") && is_set(args, "decide", "all"),
+        .none = cli_decides_nothing(args),
+        .record = has_files ? cli_text(args, "decisions") : NULL,
+        .replay = has_files ? cli_text(args, "replay-decisions") : NULL};
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
     return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);
 }

@@ -137,8 +137,9 @@
     {                                                                                                        \
         "decide", 0, "WHEN", "all|decode|none",                                                              \
             "Whose experts are decided by --route and the like, or by the bundle's own settings "            \
-            "(moec tune):\nall\tall tokens' (default)\ndecode\tthose of the tokens that are generated, not " \
-            "the prompt's\nnone\tno token's: the bundle's settings are left out",                            \
+            "(moec tune; default: as these were certified, else all):\nall\tall tokens'\ndecode\tthose of "  \
+            "the tokens that are generated, not the prompt's\nnone\tno token's: the bundle's settings are "  \
+            "left out",                                                                                      \
             flags                                                                                            \
     }
 
@@ -146,8 +147,8 @@
 #define CLI_DECIDE_NONE_OPTION(flags)                                                                        \
     {                                                                                                        \
         "decide", 0, "WHEN", "all|none",                                                                     \
-            "Whose experts are decided by the bundle's own settings (moec tune):\nall\tall tokens' "         \
-            "(default)\nnone\tno token's",                                                                   \
+            "Whose experts are decided by the bundle's own settings (moec tune; default: as these were "     \
+            "certified):\nall\tall tokens'\nnone\tno token's",                                               \
             flags                                                                                            \
     }
 

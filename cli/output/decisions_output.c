@@ -26,6 +26,7 @@ void cli_json_settings(struct moec_json_out *node, const struct moec_decision_se
     moec_json_out_u64(node, "low_bits", settings->low_bits);
     moec_json_out_u64(node, "keep_top", settings->keep_top);
     moec_json_out_string(node, "cache_start", settings->starts_frequent ? "frequency" : "empty");
+    moec_json_out_string(node, "decide", settings->decode_only ? "decode" : "all");
 }
 
 static void put_traffic(struct moec_json_out *node, const struct moec_decision_traffic *traffic)
@@ -39,7 +40,7 @@ struct moec_json_out *cli_json_decisions(const struct moec_bundle_decisions *dec
 {
     struct moec_json_out *node = moec_json_out_object(), *without = moec_json_out_object();
     cli_json_settings(node, &decisions->settings);
-    if (decisions->settings.prefill[0] != '\0')
+    if (decisions->settings.prefill[0] != '\0' || decisions->settings.decode_only)
         moec_json_out_u64(node, "prompt_tokens", decisions->prompt_tokens);
     put_traffic(node, &decisions->traffic);
     cli_json_certificate(node, &decisions->certificate, "decided", "missed_bytes_per_token");
@@ -73,6 +74,11 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
                   " a layer\n",
                   settings->precision[0] != '\0' ? settings->precision : "one for what is generated",
                   settings->low_bits, settings->n_low_slots);
+    if (settings->decode_only)
+        cli_print(stdout,
+                  "  prompts    are left out; certified for windows of which the first %" PRIu32
+                  " tokens are one\n",
+                  decisions->prompt_tokens);
     cli_print(stdout, "  cache      %" PRIu32 " experts a layer, %s\n", settings->n_slots,
               settings->starts_frequent ? "those of calibration at first" : "empty at first");
     cli_print(stdout,

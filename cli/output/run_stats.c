@@ -174,6 +174,8 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
     print_logical(out, engine);
     if (decisions->prefill != NULL)
         fprintf(out, "prompt    with prefill %s\n", decisions->prefill);
+    else if (decisions->decode_only)
+        fprintf(out, "prompt    left to the router\n");
     if (decisions->precision != NULL || decisions->prefill != NULL)
         fprintf(out, "precision %s, %.1f%% of the experts high, %.1f%% low, %.1f%% skipped\n",
                 decisions->precision != NULL ? decisions->precision : "one for what is generated",
@@ -440,6 +442,7 @@ static void put_decisions(struct node *root, const struct moert_engine *engine,
     put_text(root, "decisions_of", are_tuned ? "bundle" : "options");
     if (decisions->route != NULL)
         put_text(root, "route", decisions->route);
+    put_text(root, "decide", decisions->decode_only ? "decode" : "all");
     put_u64(root, "experts_taken", decided->n_taken);
     if (look_at_buffer(decisions)) {
         put_text(root, "decisions_file",

@@ -70,7 +70,7 @@ static const struct cli_option options[] = {
      "what the layers before it will need is there.",
      CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE, ""),
-    CLI_DECIDE_NONE_OPTION(CLI_RARE),
+    CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
     CLI_KV_OPTION(CLI_RARE),

@@ -124,8 +124,11 @@ static enum moec_status read_tuned(struct eval_job *job, uint32_t *n_prompt, str
     if (!moec_decision_settings_are_on(&decisions.settings))
         return MOEC_OK;
     job->tuned = decisions.settings;
-    *n_prompt = decisions.prompt_tokens;
     take_certificate(job, &decisions.certificate);
+    if (cli_has(job->args, "decide")) /* all: none was seen before */
+        job->tuned.decode_only = false;
+    if (job->tuned.decode_only || job->tuned.prefill[0] != '\0')
+        *n_prompt = decisions.prompt_tokens;
     return moec_route_from_settings(&job->tuned, &job->source.model->config, &bundle->paths, job->source.path,
                                     &job->route, err);
 }
@@ -151,6 +154,11 @@ static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, str
     MOEC_TRY(cli_u32(job->args, "low-bits", 1, 16, &low_bits, err));
     if (moec_route_takes_low(&job->route))
         MOEC_TRY(moec_source_serve_low(&job->source, are_tuned(job) ? job->tuned.low_bits : low_bits, err));
+    if (cli_has(job->args, "decide") && !cli_decides_nothing(job->args) && !cli_decisions_given(job->args) &&
+        !are_tuned(job))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--decide all does nothing without --route, --precision or --prefill, or settings "
+                         "of the bundle");
     if (!cli_has(job->args, "prompt-tokens"))
         return MOEC_OK;
     if (!cli_decisions_given(job->args) && !are_tuned(job))

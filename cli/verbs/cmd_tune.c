@@ -54,9 +54,13 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"block-tokens", 0, "L", NULL,
      "With prefill: tokens of its blocks (default 512): as many as a chunk of a prompt, or more.", CLI_RARE},
+    {"decide", 0, "WHEN", "all|decode",
+     "Whose experts the settings decide, and the certificate is about:\nall\tall tokens' (default)\ndecode\t"
+     "those of generated tokens, not a prompt's",
+     CLI_RARE},
     {"prompt-tokens", 0, "P", NULL,
-     "With prefill: the first P tokens of each window are a prompt's (default: all with prefill alone, else "
-     "half).",
+     "With prefill or --decide decode: the first P tokens of each window are a prompt's (default: all with "
+     "prefill alone, else half).",
      CLI_RARE},
     {"slots", 0, "N|PERCENT", NULL,
      "Experts of each layer in the logical cache (default " MOEC_ROUTE_SLOTS "): about as many as will be in "
@@ -281,24 +285,27 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
-/* Which tokens are a prompt's; without a prefill it makes no difference. */
+/* Which tokens are a prompt's; it makes a difference with a prefill, and where prompts are left out. */
 static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err)
 {
     const uint32_t n = job->measure.seq_len_tokens;
     const bool is_alone = !job->tune.with_route && !job->tune.with_rank && !job->tune.with_precision;
     const bool is_given = cli_has(job->args, "prompt-tokens");
     job->tune.block_tokens = MOEC_PREFILL_TOKENS;
-    if (!job->tune.with_prefill && (is_given || cli_has(job->args, "block-tokens")))
-        return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --with prefill",
-                         is_given ? "prompt-tokens" : "block-tokens");
-    if (!job->tune.with_prefill)
+    const bool leaves_out = job->tune.shared.decode_only;
+    if (!job->tune.with_prefill && cli_has(job->args, "block-tokens"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--block-tokens does nothing without --with prefill");
+    if (!job->tune.with_prefill && !leaves_out && is_given)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--prompt-tokens does nothing without --with prefill or --decide decode");
+    if (!job->tune.with_prefill && !leaves_out)
         return MOEC_OK;
     MOEC_TRY(cli_u32(job->args, "block-tokens", 1, MOEC_MAX_POSITIONS, &job->tune.block_tokens, err));
     if (moec_prefill_window(job->config) == 0)
         return MOEC_OK;
     job->tune.trial.n_prompt = is_alone ? n : n / 2;
-    MOEC_TRY(cli_u32(job->args, "prompt-tokens", 1, n, &job->tune.trial.n_prompt, err));
-    if (job->is_checkpoint || job->bundle.bundle->paths.n_layer > 0 ||
+    MOEC_TRY(cli_u32(job->args, "prompt-tokens", 1, leaves_out ? n - 1 : n, &job->tune.trial.n_prompt, err));
+    if (leaves_out || job->is_checkpoint || job->bundle.bundle->paths.n_layer > 0 ||
         job->tune.block_tokens < job->tune.trial.n_prompt)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
@@ -334,6 +341,12 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
         MOEC_TRY(moec_sparsity_check_config(job->config, err));
     if (!takes_low(job) && (cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits")))
         return moec_fail(err, MOEC_ERR_USAGE, "--low-slots and --low-bits do nothing with --with %s", with);
+    if (tune->shared.decode_only && tune->with_prefill)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--decide decode leaves out prompts, which --with %s is about: leave out one of them", with);
+    if (tune->shared.decode_only && !tune->with_route && !tune->with_rank && !tune->with_precision)
+        return moec_fail(err, MOEC_ERR_USAGE, "--decide decode does nothing with --with %s", with);
     if (!tune->with_route && !tune->with_rank && cli_has(job->args, "keep-top"))
         return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
     return MOEC_OK;
@@ -387,6 +400,7 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
     const char *slots = cli_has(args, "slots") ? cli_text(args, "slots") : MOEC_ROUTE_SLOTS;
     const char *start = cli_text(args, "cache-start");
     struct moec_decision_settings *shared = &job->tune.shared;
+    shared->decode_only = cli_has(args, "decide") && strcmp(cli_text(args, "decide"), "decode") == 0;
     MOEC_TRY(read_with(job, err));
     MOEC_TRY(moec_route_read_slots(slots, job->config, &shared->n_slots, err));
     MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &shared->keep_top, err));

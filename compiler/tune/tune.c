@@ -253,7 +253,9 @@ static enum moec_status fill_winner(struct tune *tune, struct moec_tune_candidat
     if (has_decisions)
         report->decisions = (struct moec_bundle_decisions){
             .settings = winner->settings,
-            .prompt_tokens = winner->settings.prefill[0] != '\0' ? tune->options->trial.n_prompt : 0,
+            .prompt_tokens = winner->settings.prefill[0] != '\0' || winner->settings.decode_only
+                                 ? tune->options->trial.n_prompt
+                                 : 0,
             .certificate = report->certificate,
             .plain_loss = without->loss,
             .plain_low = without->low,

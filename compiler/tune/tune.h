@@ -38,10 +38,12 @@ struct moec_tune_options {
      * percentile. Borrowed. */
     const struct moec_device *device;
     uint32_t block_tokens; /* of prefills */
-    bool with_prefill;     /* the first n_prompt tokens of the trial's windows are then a prompt's */
-    bool with_sparsity;    /* a plan by neuron */
+    /* The first n_prompt tokens of the trial's windows are then a prompt's, as they are where `shared` leaves
+     * out prompts, which goes with no prefill. */
+    bool with_prefill;
+    bool with_sparsity; /* a plan by neuron */
     /* What all candidates share, words left empty: slots, with a precision or a prefill low slots and bits,
-     * keep-top of those with a route, the start of the cache. */
+     * keep-top of those with a route, the start of the cache, whether prompts are left out. */
     struct moec_decision_settings shared;
 };
 

@@ -7,9 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-#define VERSION         1u /* without a prefill */
-#define VERSION_PREFILL 2u
+#define VERSION         1u /* all tokens are decided about alike */
+#define VERSION_PROMPT  2u
 #define FLAG_FREQUENT   1u
+#define FLAG_DECODE     2u
 #define ROUTE_AT        24u
 #define PRECISION_AT    56u
 #define PLAIN_AT        88u
@@ -113,15 +114,16 @@ enum moec_status moec_decisions_encode(const struct moec_bundle_decisions *decis
 {
     const struct moec_decision_settings *settings = &decisions->settings;
     const double plain[N_PLAIN] = {decisions->plain_loss, decisions->plain_low, decisions->plain_high};
-    const bool has_prefill = settings->prefill[0] != '\0';
-    memset(bytes, 0, moec_decisions_bytes(settings));
+    const size_t n_bytes = moec_decisions_bytes(settings);
+    memset(bytes, 0, n_bytes);
     MOEC_TRY(check_figures(decisions, err));
-    moec_put_u32(bytes, has_prefill ? VERSION_PREFILL : VERSION);
-    if (has_prefill) {
+    moec_put_u32(bytes, n_bytes == MOEC_DECISIONS_PROMPT_BYTES ? VERSION_PROMPT : VERSION);
+    if (n_bytes == MOEC_DECISIONS_PROMPT_BYTES) {
         memcpy(bytes + PREFILL_AT, settings->prefill, sizeof settings->prefill);
         moec_put_u32(bytes + PROMPT_AT, decisions->prompt_tokens);
     }
-    moec_put_u32(bytes + 4, settings->starts_frequent ? FLAG_FREQUENT : 0);
+    moec_put_u32(bytes + 4,
+                 (settings->starts_frequent ? FLAG_FREQUENT : 0) | (settings->decode_only ? FLAG_DECODE : 0));
     moec_put_u32(bytes + 8, settings->n_slots);
     moec_put_u32(bytes + 12, settings->n_low_slots);
     moec_put_u32(bytes + 16, settings->low_bits);
@@ -139,11 +141,11 @@ enum moec_status moec_decisions_encode(const struct moec_bundle_decisions *decis
 static enum moec_status check_version(const uint8_t *bytes, size_t n_bytes, struct moec_error *err)
 {
     const uint32_t version = n_bytes < 4 ? 0 : moec_get_u32(bytes);
-    const size_t expected = version == VERSION_PREFILL ? MOEC_DECISIONS_PREFILL_BYTES : MOEC_DECISIONS_BYTES;
-    if (version != VERSION && version != VERSION_PREFILL)
+    const size_t expected = version == VERSION_PROMPT ? MOEC_DECISIONS_PROMPT_BYTES : MOEC_DECISIONS_BYTES;
+    if (version != VERSION && version != VERSION_PROMPT)
         return moec_fail(err, n_bytes < 4 ? MOEC_ERR_FORMAT : MOEC_ERR_UNSUPPORTED,
                          "the decisions have %zu bytes of version %" PRIu32 ", expected version %u or %u",
-                         n_bytes, version, VERSION, VERSION_PREFILL);
+                         n_bytes, version, VERSION, VERSION_PROMPT);
     if (n_bytes != expected)
         return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have %zu bytes, expected %zu", n_bytes,
                          expected);
@@ -151,18 +153,19 @@ static enum moec_status check_version(const uint8_t *bytes, size_t n_bytes, stru
 }
 
 /* The end of version 2. */
-static enum moec_status get_prefill(const uint8_t *bytes, struct moec_bundle_decisions *decisions,
-                                    struct moec_error *err)
+static enum moec_status get_prompt(const uint8_t *bytes, struct moec_bundle_decisions *decisions,
+                                   struct moec_error *err)
 {
     memcpy(decisions->settings.prefill, bytes + PREFILL_AT, sizeof decisions->settings.prefill);
     decisions->prompt_tokens = moec_get_u32(bytes + PROMPT_AT);
     const uint32_t reserved = moec_get_u32(bytes + PROMPT_AT + 4);
-    if (decisions->settings.prefill[0] != '\0' && reserved == 0)
+    if ((decisions->settings.prefill[0] != '\0') != decisions->settings.decode_only && reserved == 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the decisions are of version %u with prefill '%.*s' and %" PRIu32
-                     " at their end, expected a prefill and 0",
-                     VERSION_PREFILL, (int)MOEC_DECISION_TEXT_BYTES, decisions->settings.prefill, reserved);
+                     "the decisions are of version %u with prefill '%.*s'%s and %" PRIu32
+                     " at their end, expected a prefill, or that prompts are left out, and 0",
+                     VERSION_PROMPT, (int)MOEC_DECISION_TEXT_BYTES, decisions->settings.prefill,
+                     decisions->settings.decode_only ? ", prompts left out," : "", reserved);
 }
 
 enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, const struct moec_config *config,
@@ -173,18 +176,24 @@ enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, con
     memset(decisions, 0, sizeof *decisions);
     MOEC_TRY(check_version(bytes, n_bytes, err));
     const uint32_t flags = moec_get_u32(bytes + 4);
-    if ((flags & ~FLAG_FREQUENT) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have flags 0x%" PRIx32 ", expected 0 or 1",
+    if ((flags & ~(FLAG_FREQUENT | FLAG_DECODE)) != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have flags 0x%" PRIx32 ", expected 0 to 3",
                          flags);
-    made.settings.starts_frequent = flags == FLAG_FREQUENT;
+    made.settings.starts_frequent = (flags & FLAG_FREQUENT) != 0;
+    made.settings.decode_only = (flags & FLAG_DECODE) != 0;
     made.settings.n_slots = moec_get_u32(bytes + 8);
     made.settings.n_low_slots = moec_get_u32(bytes + 12);
     made.settings.low_bits = moec_get_u32(bytes + 16);
     made.settings.keep_top = moec_get_u32(bytes + 20);
     memcpy(made.settings.route, bytes + ROUTE_AT, sizeof made.settings.route);
     memcpy(made.settings.precision, bytes + PRECISION_AT, sizeof made.settings.precision);
-    if (n_bytes == MOEC_DECISIONS_PREFILL_BYTES)
-        MOEC_TRY(get_prefill(bytes, &made, err));
+    if (n_bytes == MOEC_DECISIONS_PROMPT_BYTES)
+        MOEC_TRY(get_prompt(bytes, &made, err));
+    else if (made.settings.decode_only)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the decisions leave out prompts, but are of version %u, which does not tell their "
+                         "length: expected version %u",
+                         VERSION, VERSION_PROMPT);
     MOEC_TRY(check_settings(&made.settings, config, err));
     for (size_t i = 0; i < N_PLAIN; i++)
         *plain[i] = moec_get_f64(bytes + PLAIN_AT + 8 * i);
@@ -204,7 +213,7 @@ enum moec_status moec_bundle_put_decisions(const char *path, const struct moec_b
 {
     static const char note[] = "; tune";
     struct moec_bundle *bundle = NULL;
-    uint8_t bytes[MOEC_DECISIONS_PREFILL_BYTES];
+    uint8_t bytes[MOEC_DECISIONS_PROMPT_BYTES];
     uint64_t n_written = 0;
     struct moec_bundle_changes changes = {.puts = {{.kind = MOEC_SECTION_DECISIONS,
                                                     .bytes = bytes,

@@ -20,8 +20,9 @@ static inline double moec_decision_missed_share(const struct moec_decision_traff
 
 struct moec_bundle_decisions {
     struct moec_decision_settings settings; /* all zero: the bundle has none */
-    uint32_t
-        prompt_tokens; /* with a prefill: of each window the first so many were a prompt's; 0 with a source */
+    /* With a prefill, or without prompts: of each window the first so many were a prompt's; 0 with a source.
+     */
+    uint32_t prompt_tokens;
     /* Of the bundle with these settings against the original model, so that the loss of its own bits counts.
      * In the sequence, n_bytes are those of missed records a token, on the search part; of them what a plan
      * leaves that was searched together with them. */
@@ -41,15 +42,17 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_put_decisions(const char *path,
                                                             const struct moec_bundle_decisions *decisions,
                                                             const char *out, struct moec_error *err);
 
-/* The section: encode writes moec_decisions_bytes, version 2 with a prefill, else version 1. Decoding checks
+/* The section: encode writes moec_decisions_bytes, version 2 where a prompt is told apart, else version 1.
+ * Decoding checks
  * numbers against the model and that words are words; what they mean is checked where they are used. Errors:
  * MOEC_ERR_FORMAT, MOEC_ERR_UNSUPPORTED for another version. */
-#define MOEC_DECISIONS_BYTES         1232u
-#define MOEC_DECISIONS_PREFILL_BYTES 1272u
+#define MOEC_DECISIONS_BYTES        1232u
+#define MOEC_DECISIONS_PROMPT_BYTES 1272u
 
 static inline size_t moec_decisions_bytes(const struct moec_decision_settings *settings)
 {
-    return settings->prefill[0] != '\0' ? MOEC_DECISIONS_PREFILL_BYTES : MOEC_DECISIONS_BYTES;
+    return settings->prefill[0] != '\0' || settings->decode_only ? MOEC_DECISIONS_PROMPT_BYTES
+                                                                 : MOEC_DECISIONS_BYTES;
 }
 
 MOEC_WARN_UNUSED enum moec_status moec_decisions_encode(const struct moec_bundle_decisions *decisions,

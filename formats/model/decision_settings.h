@@ -18,6 +18,7 @@ struct moec_decision_settings {
     uint32_t n_low_slots;                     /* with a precision or a prefill: low copies beside them, */
     uint32_t low_bits;                        /* and the bitwidth of these */
     uint32_t keep_top;                        /* with a route: a token's best so many are taken in any case */
+    bool decode_only;     /* a prompt's tokens are left to the router; not with a prefill */
     bool starts_frequent; /* the logical cache begins with what was used most in calibration, else empty */
 };
 

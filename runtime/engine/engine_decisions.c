@@ -64,7 +64,8 @@ static enum moec_status use_tuned(struct moert_engine *engine, const struct moer
         return MOEC_OK;
     MOEC_TRY(
         moec_route_from_settings(settings, config, &bundle->paths, bundle->file.path, &engine->route, err));
-    engine->route.decode_only = options->decisions.decode_only;
+    engine->route.decode_only =
+        (settings->decode_only && !options->decisions.all_tokens) || options->decisions.decode_only;
     engine->tuned = *settings;
     moec_engine_take_arithmetic(engine, &decisions.certificate);
     for (int low = 0; low < 2; low++)
@@ -89,6 +90,9 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
                          "settings of a low copy, but neither a precision nor a prefill");
     if (decisions->route == NULL && decisions->keep_top > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "settings of a route, but no route");
+    if (decisions->decode_only && decisions->all_tokens)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "decisions about generated tokens alone, and about all: expected one of them");
     if (decisions->none && are_on(decisions)) {
         char text[MOERT_DECISIONS_TEXT_BYTES];
         moert_decisions_text(decisions, text);
@@ -97,7 +101,8 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
     if (!are_chosen(decisions))
         MOEC_TRY(use_tuned(engine, options, config, err));
     if (!are_on(decisions)) {
-        const bool is_idle = decisions->decode_only && !moec_decision_settings_are_on(&engine->tuned);
+        const bool is_idle = (decisions->decode_only || decisions->all_tokens) &&
+                             !moec_decision_settings_are_on(&engine->tuned);
         if (decisions->slots == NULL && !is_idle && !decisions->starts_frequent)
             return MOEC_OK;
         return moec_fail(err, MOEC_ERR_USAGE,

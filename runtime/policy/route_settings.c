@@ -5,7 +5,8 @@ enum moec_status moec_route_from_settings(const struct moec_decision_settings *s
                                           const struct moec_path_table *paths, const char *path,
                                           struct moec_route *route, struct moec_error *err)
 {
-    *route = (struct moec_route){.n_slots = settings->n_slots, .keep_top = settings->keep_top};
+    *route = (struct moec_route){
+        .n_slots = settings->n_slots, .keep_top = settings->keep_top, .decode_only = settings->decode_only};
     if (settings->route[0] != '\0')
         MOEC_TRY(moec_route_read(settings->route, route, err));
     if (settings->precision[0] != '\0')

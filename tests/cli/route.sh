@@ -63,11 +63,12 @@ refused "cache of 1 experts.*expected 4" --route top-k --slots 1
 refused "changes nothing" --route cache-prior:0.2 --keep-top 4
 refused "slots does nothing without --route" --slots 4
 refused "prompt-tokens does nothing without --route" --prompt-tokens 4
-try 2 "run refuses the same" "$moec" run "$work/none.moec" -p x --decide all
 
 # ---- run ----
 
 try 0 "a bundle" "$moec" compile $sample --policy uniform --bits 4 -q -o "$work/m.moec"
+try 2 "all tokens, but nothing to decide" "$moec" run "$work/m.moec" -p x -n 1 --decide all
+says stderr "neither a route nor a precision nor a prefill" "says why"
 generate() {
     "$moec" run "$work/m.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --stats json "$@" \
         >"$work/stdout" 2>"$work/stats"
@@ -84,7 +85,7 @@ for how in "-t 1" "-t 3" "--cpu scalar" "--memory $(mebibytes 20)" "--memory $(m
 done
 generate --route cache-prior:0.5 --decide decode
 if cmp -s "$work/stdout" "$work/prior"; then fail "a prompt that is not decided"; else pass "a prompt that is not decided"; fi
-if grep -q '"route": "cache-prior:0.5", "experts_taken": [0-9]*, "experts_missed": [0-9]*' "$work/stats"; then
+if grep -q '"route": "cache-prior:0.5", "decide": "decode", "experts_taken": [0-9]*, "experts_missed": [0-9]*' "$work/stats"; then
     pass "stats count"
 else
     fail "stats count"

@@ -17,6 +17,12 @@ same() {
 differs() {
     if cmp -s "$2" "$3"; then fail "$1"; else pass "$1"; fi
 }
+refused() {
+    words=$1
+    shift
+    try "$@"
+    says stderr "$words" "says why"
+}
 # shellcheck disable=SC2317 # called by try
 tune() {
     "$moec" tune "$work/m.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 --force "$@"
@@ -64,6 +70,17 @@ try 0 "a bundle with a prefill" "$moec" inspect "$work/p.moec"
 says stdout "^  prefill    $prefill, certified for prompts of 48 tokens" "is shown"
 try 0 "all together" tune --max-loss 4% --slots 6 --with route,precision,prefill --block-tokens 8 -v -o "$work/a.moec"
 says stderr 'cache-prior:[0-9.]* with hobbit:[0-9.]*:[0-9.]* with unpopular:[0-9.]*:8: loss' "are tried together"
+
+try 0 "without prompts" tune --max-loss 4% --slots 6 --decide decode -q --json -o "$work/d.moec"
+says stdout '"decide": "decode"' "they are left out"
+check "by half" "$(number prompt_tokens) == 24 && $(number loss_high) <= 0.04"
+decode_route=$(sed -n 's/^ *"route": *"\(cache-prior:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
+decode_precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
+try 0 "the bundle" "$moec" inspect "$work/d.moec"
+says stdout '^  prompts    are left out; certified for windows of which the first 24 tokens are one' "says so"
+try 0 "a whole one" "$moec" verify "$work/d.moec"
+try 0 "shorter prompts" tune --max-loss 4% --slots 6 --decide decode --prompt-tokens 4 --with route -q --json -o "$work/d4.moec"
+check "are certified" "$(number prompt_tokens) == 4"
 
 # Its parts are compile's: the bundle alone loses what its own certificate says, and the promise is one of two.
 try 0 "a bundle with a certificate" "$moec" compile "$sample" --data "$data" --policy uniform --bits 4 --samples 32 \
@@ -115,6 +132,15 @@ run "$work/t.moec" --route top-k --stats json >"$work/words"
 same "options replace them" "$work/words" "$work/plain"
 run "$work/t.moec" --decide decode >"$work/words"
 differs "--decide decode leaves the prompt out" "$work/words" "$work/tuned"
+cp "$work/words" "$work/decoded"
+run "$work/d.moec" --stats json >"$work/words"
+if grep -q '"decide": "decode"' "$work/stats"; then pass "settings without prompts leave them out"; else fail "settings without prompts leave them out"; fi
+run "$work/m.moec" --route "$decode_route" ${decode_precision:+--precision "$decode_precision"} --slots 6 --decide decode >"$work/other"
+same "as the options would" "$work/words" "$work/other"
+run "$work/d.moec" --decide all >"$work/other"
+differs "--decide all takes prompts in" "$work/words" "$work/other"
+run "$work/d.moec" --decide none >"$work/other"
+same "--decide none takes none" "$work/other" "$work/plain"
 run "$work/p.moec" --stats json >"$work/words"
 if grep -q '"decisions_of": "bundle".*"prefill": "unpopular' "$work/stats"; then pass "run uses a prefill"; else fail "run uses a prefill"; fi
 run "$work/m.moec" --prefill "$prefill" --slots 6 >"$work/other"
@@ -141,6 +167,15 @@ evaluate "$work/t.moec" --decide none
 plain=$(number value)
 evaluate "$work/m.moec"
 check "not with --decide none" "$(number value) == $plain && $plain != $tuned"
+evaluate "$work/d.moec"
+decoded=$(number value)
+evaluate "$work/m.moec" --route "$decode_route" ${decode_precision:+--precision "$decode_precision"} --slots 6 --prompt-tokens 24
+check "and prompts of the certificate's length are left out" "$(number value) == $decoded"
+evaluate "$work/d.moec" --decide all
+check "but not with --decide all" "$(number value) != $decoded"
+refused '--decide all does nothing without' 2 "all tokens of a bundle without settings" "$moec" eval "$work/m.moec" --data "$text" --samples 4 \
+    --decide all -q
+try 0 "bench without prompts" "$moec" bench "$work/d.moec" --samples 1 -n 2 --prompt-tokens 4 --memory 50% --modes cache --decide all --json -q
 try 0 "bench" "$moec" bench "$work/t.moec" --samples 1 -n 2 --prompt-tokens 4 --memory 50% --modes cache,sti --json -q
 says stdout '"bundle_decisions": "cache-prior' "bench uses them"
 try 0 "strip" "$moec" strip "$work/t.moec" --copies 4 -o "$work/s.moec"
@@ -148,12 +183,6 @@ says stdout 'settings of decisions read a dropped copy and went with it' "the co
 
 # ---- refusals ----
 
-refused() {
-    words=$1
-    shift
-    try "$@"
-    says stderr "$words" "says why"
-}
 writes_nothing() {
     if [ -e "$work/none.moec" ]; then fail "writes nothing"; else pass "writes nothing"; fi
 }
@@ -195,7 +224,9 @@ refused 'device-file does nothing without --with precision' 2 "a device of no wi
 refused 'has two routes' 2 "two routes" tune --max-loss 2% --with route,rank -q
 refused 'expected route, rank, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
 refused 'does not know which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
-refused 'prompt-tokens does nothing without --with prefill' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
+refused 'prompt-tokens does nothing without --with prefill or --decide decode' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
+refused 'leaves out prompts, which --with prefill is about' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q
+refused 'decide decode does nothing with --with sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q
 refused 'do nothing with --with route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
 refused 'neither a route nor a precision nor a prefill' 2 "decisions of generated tokens, but none" \
     "$moec" run "$work/m.moec" -p x -n 1 --decide decode

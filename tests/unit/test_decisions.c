@@ -85,7 +85,8 @@ static void test_decisions__refuses_other_sections(void **state)
         uint8_t value;
         const char *message;
     } wrong[] = {
-        {4, 2, "flags 0x2, expected 0 or 1"},
+        {4, 4, "flags 0x4, expected 0 to 3"},
+        {4, 2, "leave out prompts, but are of version 1"},
         {8, 0, "0 slots"},
         {9, 1, "slots"},
         {13, 1, "low slots"},
@@ -125,13 +126,40 @@ static void test_decisions__refuses_other_sections(void **state)
     sample_release(&sample);
 }
 
+/* Prompts that are left out, and how long they were. */
+static void test_decisions__prompts_can_be_left_out(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_error err = {0};
+    uint8_t bytes[MOEC_DECISIONS_PROMPT_BYTES];
+    struct moec_bundle_decisions read;
+    struct moec_route route;
+    sample_make(&sample, 3, 8, 4, 1);
+    struct moec_bundle_decisions decisions = sample_decisions(&sample);
+    decisions.settings.decode_only = true;
+    decisions.prompt_tokens = 24;
+    assert_int_equal(moec_decisions_bytes(&decisions.settings), sizeof bytes);
+    assert_ok(moec_decisions_encode(&decisions, bytes, &err), err);
+    assert_ok(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), err);
+    assert_true(read.settings.decode_only && read.settings.starts_frequent && read.prompt_tokens == 24);
+    read.settings.starts_frequent = false;
+    assert_ok(moec_route_from_settings(&read.settings, &sample.config, NULL, "a.moec", &route, &err), err);
+    assert_true(route.decode_only);
+    bytes[4] = 1; /* without the flag it would be a prefill's version */
+    assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), MOEC_ERR_FORMAT,
+                  err);
+    assert_message(err, "expected a prefill, or that prompts are left out");
+    sample_release(&sample);
+}
+
 /* A prefill makes the section longer, and other settings leave it as it was. */
 static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
 {
     (void)state;
     struct sample sample;
     struct moec_error err = {0};
-    uint8_t bytes[MOEC_DECISIONS_PREFILL_BYTES], again[MOEC_DECISIONS_PREFILL_BYTES];
+    uint8_t bytes[MOEC_DECISIONS_PROMPT_BYTES], again[MOEC_DECISIONS_PROMPT_BYTES];
     struct moec_bundle_decisions read;
     static const struct {
         size_t at;
@@ -139,9 +167,9 @@ static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
         const char *message;
     } wrong[] = {
         {0, 1, "1272 bytes, expected 1232"},
-        {1232, 0, "expected a prefill and 0"},
+        {1232, 0, "expected a prefill, or that prompts are left out, and 0"},
         {1232 + 3, ' ', "byte 3 of the prefill"},
-        {1268, 1, "expected a prefill and 0"},
+        {1268, 1, "expected a prefill, or that prompts are left out, and 0"},
     };
     sample_make(&sample, 3, 8, 4, 1);
     struct moec_bundle_decisions decisions = sample_decisions(&sample);
@@ -308,6 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decisions__the_section_holds_settings_and_their_certificate),
         cmocka_unit_test(test_decisions__refuses_other_sections),
+        cmocka_unit_test(test_decisions__prompts_can_be_left_out),
         cmocka_unit_test(test_decisions__a_prefill_has_a_version_of_its_own),
         cmocka_unit_test(test_decisions__a_bundle_takes_settings_and_loses_them_with_their_copy),
         cmocka_unit_test(test_decisions__settings_are_a_route),
