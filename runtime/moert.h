@@ -166,7 +166,9 @@ struct moert_options {
      * "io-free", "io-qfree": all experts in memory, at 16 and at 8 bits.
      * "io-exp", "io-qexp": read when used, at 16 and at 4 bits, and not kept.
      * "io-exp+lru", "io-qexp+lru": the same, but kept in the buffer.
-     * "sti": every expert is read in order for every token; serves one session. */
+     * "sti": every expert is read in order for every token; serves one session.
+     * "lod": the assignment, read when used and not kept.
+     * "eap", "moe-offloading", "moe-infinity": kept by "arc", "lru", "lfu", read ahead by path, gate, path. */
     const char *mode;
     /* Which expert is evicted when the buffer is full: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal",
      * "arc", "random", "hobbit", "lhu". */

@@ -29,7 +29,7 @@ static const struct cli_option options[] = {
      "process.",
      0},
     {"modes", 0, "LIST", NULL,
-     "Run modes, separated by commas (default all that the bundle has the copies for):\n"
+     "Run modes, separated by commas (default all up to sti that the bundle has the copies for):\n"
      "cache\tas moec run, with --evict and --predict\n"
      "edgemoe\tcache as EdgeMoE evicts and predicts\n"
      "io-free\tall in memory, original precision\n"
@@ -38,7 +38,11 @@ static const struct cli_option options[] = {
      "io-qexp\tread when used, INT4\n"
      "io-exp+lru\tio-exp with edgemoe's buffer\n"
      "io-qexp+lru\tio-qexp with edgemoe's buffer\n"
-     "sti\tall read in order for every token",
+     "sti\tall read in order for every token\n"
+     "lod\tread when used (Fate's Load on Demand)\n"
+     "eap\tARC, guesses by paths (Fate's EAP)\n"
+     "moe-offloading\tLRU, the next gate's guesses\n"
+     "moe-infinity\tLFU, guesses by paths",
      0},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Slow storage down, such as to 550MB/s,80us; a request takes 10us more unless REQUEST says so. May be "

@@ -53,7 +53,9 @@ static const struct cli_option options[] = {
      "lookup\twhat followed the last tokens earlier in prompt or text",
      CLI_RARE},
     {"ignore-eos", 0, NULL, NULL, "Continue after end-of-text tokens.", CLI_RARE},
-    {"mode", 0, "MODE", "cache|edgemoe|io-free|io-qfree|io-exp|io-qexp|sti|io-exp+lru|io-qexp+lru",
+    {"mode", 0, "MODE",
+     "cache|edgemoe|io-free|io-qfree|io-exp|io-qexp|sti|io-exp+lru|io-qexp+lru|lod|eap|moe-offloading|"
+     "moe-infinity",
      "How experts come into memory:\n"
      "cache\tread when used, kept until others need the room (default)\n"
      "edgemoe\tcache with --evict edgemoe --predict path\n"
@@ -64,6 +66,10 @@ static const struct cli_option options[] = {
      "io-exp+lru\tio-exp, kept while the buffer has room\n"
      "io-qexp+lru\tio-qexp, kept while the buffer has room\n"
      "sti\tall read in order for every token\n"
+     "lod\tread when used, not kept\n"
+     "eap\tkept by arc, read ahead by paths\n"
+     "moe-offloading\tkept by lru, read ahead by gates\n"
+     "moe-infinity\tkept by lfu, read ahead by paths\n"
      "The io modes are baselines and need copies at their bits: moec compile --copies.",
      CLI_RARE},
     {"evict", 0, "POLICY", CLI_EVICT_CHOICES,

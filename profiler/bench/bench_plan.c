@@ -252,7 +252,7 @@ static bool is_named(const struct moec_bench_options *options, const char *name)
 }
 
 /* The modes to run: those named, or all that the bundle has the copies for and a device can do; mode cache,
- * which is a frame for policies, only where policies are named. */
+ * which is a frame for policies, only where policies are named, and modes by name only where they are. */
 static enum moec_status choose_modes(struct plan *plan, const struct moec_mode **modes, uint32_t *n,
                                      struct moec_error *err)
 {
@@ -267,7 +267,8 @@ static enum moec_status choose_modes(struct plan *plan, const struct moec_mode *
     }
     for (const struct moec_mode *mode = moec_modes; mode->name != NULL; mode++) {
         const bool can_run = options->device == NULL || !mode->streams_all;
-        const bool is_all = options->n_mode == 0 && can_run && (!mode->takes_any || has_policies);
+        const bool is_all =
+            options->n_mode == 0 && can_run && !mode->by_name && (!mode->takes_any || has_policies);
         if (!is_all && !is_named(options, mode->name))
             continue;
         if (find_copy(plan->bundle, mode, &copy) && *n < MOEC_BENCH_MAX_LIST)

@@ -18,12 +18,16 @@ const struct moec_mode moec_modes[] = {
     {.name = "sti", .streams_all = true, .predict = "none"},
     {.name = "io-exp+lru", .bits = 16, .keeps = true, .evict = "lru", .predict = "none"},
     {.name = "io-qexp+lru", .bits = 4, .keeps = true, .evict = "lru", .predict = "none"},
+    {.name = "lod", .by_name = true, .predict = "none"},
+    {.name = "eap", .by_name = true, .keeps = true, .evict = "arc", .predict = "path"},
+    {.name = "moe-offloading", .by_name = true, .keeps = true, .evict = "lru", .predict = "gate"},
+    {.name = "moe-infinity", .by_name = true, .keeps = true, .evict = "lfu", .predict = "path"},
     {0},
 };
 
 static enum moec_status find_mode(const char *name, const struct moec_mode **out, struct moec_error *err)
 {
-    char names[160] = "";
+    char names[256] = "";
     size_t at = 0;
     for (const struct moec_mode *mode = moec_modes; mode->name != NULL; mode++) {
         if (strcmp(mode->name, name) == 0) {
@@ -139,7 +143,7 @@ enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct
         (choice.predict == &moec_predict_none || choice.predict == &moec_predict_token))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "%" PRIu32 " preloads a layer are asked for, but nothing is predicted: choose a "
-                         "predictor, or mode 'edgemoe' and a bundle with a path table",
+                         "predictor, or a mode that predicts, and for 'edgemoe' a bundle with a path table",
                          choice.preload_count);
     MOEC_TRY(choose_ahead(request, &choice, err));
     *out = choice;

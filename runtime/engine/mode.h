@@ -11,10 +11,19 @@
  *     sti          assignment     no                       -                 every expert in order
  *     io-exp+lru   16 bits        yes                      lru               none         cold
  *     io-qexp+lru  4 bits         yes                      lru               none         cold
+ *     lod          assignment     no                       -                 none         cold
+ *     eap          assignment     yes                      arc               path table   cold
+ *     moe-offloading  assignment  yes                      lru               next gate    cold
+ *     moe-infinity    assignment  yes                      lfu               path table   cold
  *
- * edgemoe is EdgeMoE, III-C; io-free to sti are the baselines of its evaluation (IV-A), and the last two give
- * io-exp and io-qexp the buffer that edgemoe has. The assignment is the compiled model (copy level 0); 16
- * bits are the checkpoint's own precision, and copies are made with `moec compile --copies`. */
+ * edgemoe is EdgeMoE, III-C; io-free to sti are the baselines of its evaluation (IV-A), and the next two give
+ * io-exp and io-qexp the buffer that edgemoe has. The last four are what others compare with, here with the
+ * records and the reads that all modes share, so that policies alone differ: Fate's Load on Demand and its
+ * strategy by expert activation paths (5.1, with Fate's ARC); MoE-Offloading and MoE-Infinity as HOBBIT
+ * describes them (section 2, Fig. 14), the latter with the path table for its traces of requests. Whole
+ * layers on demand, as Transformers and DeepSpeed-Inference load them there, are sti. The assignment is the
+ * compiled model (copy level 0); 16 bits are the checkpoint's own precision, and copies are made with `moec
+ * compile --copies`. */
 #ifndef MOEC_RUNTIME_MODE_H
 #define MOEC_RUNTIME_MODE_H
 
@@ -30,6 +39,7 @@ struct moec_mode {
     bool is_resident;  /* refused where not every expert fits */
     bool is_warm;      /* the buffer is filled by frequency before the first token */
     bool keeps;        /* experts stay until others need the room; else they go when they are released */
+    bool by_name;      /* moec bench runs it only where it is named */
     bool streams_all;  /* every expert of every layer is read in order (runtime/experts/expert_stream.h) */
     const char *evict; /* NULL = nothing is evicted */
     const char *predict;

@@ -73,6 +73,7 @@ field mode >"$work/modes"
 for mode in io-free io-qfree io-exp io-qexp sti io-exp+lru io-qexp+lru edgemoe cache quantised quantised+preloads; do
     if grep -qxF -- "$mode" "$work/modes"; then pass "$mode has a row"; else fail "$mode has a row"; fi
 done
+if grep -qx lod "$work/modes"; then fail "baselines of other papers are asked for"; else pass "baselines of other papers are asked for"; fi
 for name in mode hit_rate late_rate miss_rate bytes_per_token bandwidth_bytes_per_second floor_ms tpot_ms_median; do
     field "$name" >"$work/field.$name"
 done
@@ -89,6 +90,18 @@ if [ "$(find "$work/traces" -name '*.json' -size +1k | wc -l)" -ge 8 ]; then pas
 try 0 "two storages" "$moec" bench "$work/paths.moec" --modes edgemoe,io-exp,cache --predict gate --preload-count 2 --memory 40% \
     --emulate-storage 400MB/s --emulate-storage 200MB/s,50us --io cached $short
 says stdout '^edgemoe 40% at 200MB/s,50us is faster per token than io-exp [0-9.]+ times' "are compared each"
+# shellcheck disable=SC2086
+try 0 "baselines of other papers" "$moec" bench "$work/paths.moec" --modes lod,eap,moe-offloading,moe-infinity,sti --memory 40% \
+    --emulate-storage 200MB/s,50us $short --json
+for name in mode hit_rate bytes_per_token; do
+    field "$name" >"$work/field.$name"
+done
+(cd "$work" && paste -d' ' field.mode field.hit_rate field.bytes_per_token) >"$work/rows"
+for mode in lod eap moe-offloading moe-infinity sti; do
+    if grep -q "^$mode " "$work/rows"; then pass "$mode has a row"; else fail "$mode has a row"; fi
+done
+holds '$1 == "lod" && ($2 != 0 || $3 <= 0) { exit 1 }' "load on demand hits nothing"
+holds '($1 == "eap" || $1 ~ /^moe-/) && $2 <= 0 { exit 1 }' "the others do"
 
 try 0 "kernels" "$moec" bench --kernels --cpu scalar --threads 2 --quiet --json -o "$work/kernels.json"
 sed -n 's/^ *"\(weights_per_second\|read_share\|read_bytes_per_second\|region_ns\)": \([^,]*\),\{0,1\}$/\1 \2/p' \

@@ -39,14 +39,14 @@ for level in 0 1 2 3; do
     try 0 "copy $level, resident" run --copy $level
     cp "$work/stdout" "$work/text.$level"
 done
-for pair in cache:0 edgemoe:0 io-free:3 io-qfree:2 io-exp:3 io-qexp:1 sti:0 io-exp+lru:3 io-qexp+lru:1; do
+for pair in cache:0 edgemoe:0 io-free:3 io-qfree:2 io-exp:3 io-qexp:1 sti:0 io-exp+lru:3 io-qexp+lru:1 lod:0 eap:0 moe-offloading:0 moe-infinity:0; do
     mode=${pair%:*}
     level=${pair#*:}
     try 0 "$mode" run --mode "$mode" --stats json
     same "$work/stdout" "$work/text.$level" "$mode says what copy $level says"
     cp "$work/stderr" "$work/$mode.json"
 done
-for pair in cache:0 edgemoe:0 io-exp:3 io-qexp:1 sti:0 io-exp+lru:3 io-qexp+lru:1; do
+for pair in cache:0 edgemoe:0 io-exp:3 io-qexp:1 sti:0 io-exp+lru:3 io-qexp+lru:1 lod:0 eap:0 moe-offloading:0 moe-infinity:0; do
     mode=${pair%:*}
     level=${pair#*:}
     memory=$(small_budget run --mode "$mode")

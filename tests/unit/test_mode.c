@@ -119,6 +119,31 @@ static void test_mode__gates_alone_are_asked_further_ahead(void **state)
     refuse(*state, (struct moec_mode_request){.predict = "gate", .preload_ahead = 5}, "expected 1 to 4");
 }
 
+/* Systems that Fate and HOBBIT compare with: the assignment, and an empty buffer at first. */
+static void test_mode__baselines_of_other_papers(void **state)
+{
+    static const struct {
+        const char *mode;
+        const struct moec_evict_ops *evict;
+        const struct moec_predict_ops *predict;
+    } rows[] = {{"lod", NULL, &moec_predict_none},
+                {"eap", &moec_evict_arc, &moec_predict_path},
+                {"moe-offloading", &moec_evict_lru, &moec_predict_gate},
+                {"moe-infinity", &moec_evict_lfu, &moec_predict_path}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct moec_mode_choice choice =
+            choose(*state, (struct moec_mode_request){.mode = rows[i].mode});
+        assert_ptr_equal(choice.evict, rows[i].evict);
+        assert_ptr_equal(choice.predict, rows[i].predict);
+        assert_int_equal(choice.copy, 0);
+        assert_true(choice.mode->by_name && !choice.mode->is_warm);
+        assert_int_equal(choice.mode->keeps, rows[i].evict != NULL);
+    }
+    refuse(*state, (struct moec_mode_request){.mode = "moe-offloading", .predict = "path"},
+           "use mode 'cache'");
+    refuse(*state, (struct moec_mode_request){.mode = "lod", .evict = "lru"}, "evicts nothing");
+}
+
 /* The sample holds copies at 2 and at 8 bits. */
 static void test_mode__copies_are_found_by_their_bits(void **state)
 {
@@ -189,6 +214,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_mode__without_a_path_table, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__cache_takes_any, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__gates_alone_are_asked_further_ahead, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__baselines_of_other_papers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__copies_are_found_by_their_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__contradictions_are_refused, set_up, tear_down),
         cmocka_unit_test(test_mode__the_table_is_whole),
