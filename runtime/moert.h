@@ -168,7 +168,8 @@ struct moert_options {
      * "io-exp+lru", "io-qexp+lru": the same, but kept in the buffer.
      * "sti": every expert is read in order for every token; serves one session.
      * "lod": the assignment, read when used and not kept.
-     * "eap", "moe-offloading", "moe-infinity": kept by "arc", "lru", "lfu", read ahead by path, gate, path. */
+     * "eap", "moe-offloading", "moe-infinity": kept by "arc", "lru", "lfu", read ahead by path, gate, path.
+     */
     const char *mode;
     /* Which expert is evicted when the buffer is full: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal",
      * "arc", "random", "hobbit", "lhu". */

@@ -429,8 +429,8 @@ static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_
         {results->values, results->n_value * sizeof *results->values}};
     const uint32_t n_part = sizeof parts / sizeof *parts;
     bool found = false;
-    MOEC_TRY(
-        moec_unit_find(job->units, "routing by position", parts, n_part, &job->multiply_adds, &found, err));
+    MOEC_TRY(moec_unit_find(job->units, "routing by path and gate", parts, n_part, &job->multiply_adds,
+                            &found, err));
     if (found)
         return check_trace(job, err);
     struct moec_routing routing = {.experts = profile->trace_experts,
@@ -441,7 +441,7 @@ static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_
     MOEC_TRY(moec_routing_run(job->model, moec_variants_experts(job->variants), options->kernels,
                               options->n_threads, &job->windows, &routing, options->progress, err));
     job->multiply_adds += routing.multiply_adds;
-    return moec_unit_keep(job->units, "routing by position", parts, n_part, routing.multiply_adds, err);
+    return moec_unit_keep(job->units, "routing by path and gate", parts, n_part, routing.multiply_adds, err);
 }
 
 static enum moec_status study_routing(struct moec_profile_job *job, struct moec_error *err)
@@ -452,7 +452,7 @@ static enum moec_status study_routing(struct moec_profile_job *job, struct moec_
     MOEC_TRY_OUT(trace_routing(job, &results, err));
     MOEC_TRY_OUT(moec_router_results_add(&results, job->profile, err));
     MOEC_TRY_OUT(moec_score_study_run(job->profile, err));
-    MOEC_TRY_OUT(moec_path_study_run(job->profile, results.gate_recall, err));
+    MOEC_TRY_OUT(moec_path_study_run(job->profile, results.gate_recall, &results.path_gate, err));
 out:
     moec_router_results_release(&results);
     return status;

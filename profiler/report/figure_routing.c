@@ -644,6 +644,27 @@ static enum moec_status add_path(const struct moec_profile *profile, const struc
     return MOEC_OK;
 }
 
+/* Path table and gate together. */
+static enum moec_status add_path_gate(const struct moec_study *study, struct moec_chart *chart,
+                                      struct moec_error *err)
+{
+    struct moec_chart_series *series = NULL;
+    const uint64_t n_width = study->axes[1].n;
+    MOEC_TRY(moec_chart_add_series(chart, "path table and gate input 1 before", n_width, &series, err));
+    for (uint64_t i = 0; i < n_width; i++) {
+        double sum = 0;
+        uint64_t n = 0;
+        for (uint64_t s = 0; s < study->axes[0].n; s++) {
+            const double value = study->values[s * n_width + i];
+            sum += isfinite(value) ? value : 0;
+            n += isfinite(value) ? 1 : 0;
+        }
+        series->x[i] = moec_study_axis_value(&study->axes[1], i);
+        series->y[i] = n > 0 ? 100 * sum / (double)n : (double)NAN;
+    }
+    return MOEC_OK;
+}
+
 /* How many experts each position must name for 95 % of those that are needed. */
 static void say_positions(const struct moec_profile *profile, const struct moec_study *study,
                           struct moec_chart *chart)
@@ -670,9 +691,11 @@ enum moec_status moec_figure_positions(const struct moec_profile *profile, uint3
                                        struct moec_chart *chart, struct moec_error *err)
 {
     static const char *const axes[] = {"moe_layer", "position", "width"};
-    static const char *const rank_axes[] = {"moe_layer", "activation_rank"};
+    static const char *const rank_axes[] = {"moe_layer", "activation_rank"}, *const width_axes[] = {
+                                                                                 "moe_layer", "width"};
     const struct moec_study *study = moec_figure_find(profile, "predict/positions", 3, axes);
     const struct moec_study *path = moec_figure_find(profile, "conditional/path", 2, rank_axes);
+    const struct moec_study *path_gate = moec_figure_find(profile, "predict/path_gate", 2, width_axes);
     if (index > 0 || study == NULL)
         return MOEC_OK;
     moec_figure_name(chart, "positions");
@@ -685,10 +708,12 @@ enum moec_status moec_figure_positions(const struct moec_profile *profile, uint3
     (void)snprintf(chart->y.name, sizeof chart->y.name, "recall_percent");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "recall, %%");
     chart->y.has_zero = true;
-    for (uint64_t p = 0; p < study->axes[1].n && chart->n_series + 1 < MOEC_CHART_MAX_SERIES; p++)
+    for (uint64_t p = 0; p < study->axes[1].n && chart->n_series + 2 < MOEC_CHART_MAX_SERIES; p++)
         MOEC_TRY(add_position(study, p, chart, err));
     if (path != NULL)
         MOEC_TRY(add_path(profile, path, chart, err));
+    if (path_gate != NULL)
+        MOEC_TRY(add_path_gate(path_gate, chart, err));
     say_positions(profile, study, chart);
     return MOEC_OK;
 }

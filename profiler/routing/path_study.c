@@ -378,23 +378,43 @@ out:
     return status;
 }
 
-/* The table of all windows: a part for each stack. */
-static enum moec_status build_table(struct moec_profile *profile, const struct stacks *stacks,
-                                    struct moec_error *err)
+/* A table of all windows, or of the search part: a part for each stack. `tokens` (T): room to mark some. */
+static enum moec_status build_table(const struct moec_profile *profile, const struct stacks *stacks,
+                                    uint8_t *tokens, struct moec_path_table *table, struct moec_error *err)
 {
-    MOEC_TRY(moec_paths_build(&stacks->of[0].trace, stacks->of[0].tokens, &profile->paths, err));
-    for (uint32_t i = 1; i < stacks->n; i++) {
+    for (uint32_t i = 0; i < stacks->n; i++) {
+        const struct stack *stack = &stacks->of[i];
         struct moec_path_table later;
-        MOEC_TRY(moec_paths_build(&stacks->of[i].trace, stacks->of[i].tokens, &later, err));
-        const enum moec_status status = moec_paths_append(&later, &profile->paths, err);
+        if (tokens != NULL)
+            mark_part(profile, stack, MOEC_PART_SEARCH, tokens);
+        MOEC_TRY(moec_paths_build(&stack->trace, tokens != NULL ? tokens : stack->tokens,
+                                  i == 0 ? table : &later, err));
+        if (i == 0)
+            continue;
+        const enum moec_status status = moec_paths_append(&later, table, err);
         moec_path_table_release(&later);
         MOEC_TRY(status);
     }
     return MOEC_OK;
 }
 
+static enum moec_status add_path_gate(struct moec_profile *profile, const struct stacks *stacks,
+                                      const struct moec_path_gate_kept *kept, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_path_table half = {0};
+    uint8_t *tokens = NULL;
+    MOEC_TRY_OUT(moec_alloc((void **)&tokens, profile->n_trace_token, 1, "tokens of a part", err));
+    MOEC_TRY_OUT(build_table(profile, stacks, tokens, &half, err));
+    status = moec_path_gate_run(profile, &half, kept, err);
+out:
+    moec_path_table_release(&half);
+    free(tokens);
+    return status;
+}
+
 enum moec_status moec_path_study_run(struct moec_profile *profile, const double *gate_recall,
-                                     struct moec_error *err)
+                                     const struct moec_path_gate_kept *kept, struct moec_error *err)
 {
     struct stacks stacks = {0};
     enum moec_status status = MOEC_OK;
@@ -402,7 +422,9 @@ enum moec_status moec_path_study_run(struct moec_profile *profile, const double 
     MOEC_TRY_OUT(add_entropy(profile, err));
     MOEC_TRY_OUT(add_paths(profile, &stacks, err));
     MOEC_TRY_OUT(add_predictions(profile, &stacks, gate_recall, err));
-    status = build_table(profile, &stacks, err);
+    if (kept != NULL)
+        MOEC_TRY_OUT(add_path_gate(profile, &stacks, kept, err));
+    status = build_table(profile, &stacks, NULL, &profile->paths, err);
 out:
     release_stacks(&stacks);
     return status;

@@ -17,12 +17,14 @@
 #ifndef MOEC_PROFILER_PATH_STUDY_H
 #define MOEC_PROFILER_PATH_STUDY_H
 
-#include "formats/profile/profile.h"
+#include "profiler/routing/path_gate_study.h"
 
 /* Makes the path table of a profile and its recalls from its windows, routing trace and activations, and adds
  * the studies. The table is made of all windows.
- * gate_recall: (S, 3) of the next-layer gate (profiler/routing/router_study.h). */
+ * gate_recall: (S, 3) of the next-layer gate, and what gates said of a sample for predict/path_gate
+ * (profiler/routing/path_gate_study.h), NULL = no such study: both are profiler/routing/router_study.h's. */
 MOEC_WARN_UNUSED enum moec_status moec_path_study_run(struct moec_profile *profile, const double *gate_recall,
+                                                      const struct moec_path_gate_kept *kept,
                                                       struct moec_error *err);
 
 #endif

@@ -23,6 +23,7 @@ struct gate_sums {
 };
 
 struct moec_router_study {
+    const struct moec_forward *forward;
     const struct moec_model *model;
     const struct moec_config *config;
     const struct moec_kernels *kernels;
@@ -114,6 +115,7 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
         n_thread * TILE_TOKENS * moec_lanes_padded(moec_config_choices(config));
     return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +
            moec_config_moe_count(config) * (n_expert * sizeof(uint64_t) + sizeof(struct gate_sums)) +
+           moec_config_moe_count(config) * MOEC_PATH_GATE_TOKENS * (n_expert + 1) * sizeof(double) +
            n_sample * sizeof(struct moec_position_sample) + moec_up_study_bytes(config, n_threads) +
            moec_position_study_bytes(config, n_threads, n_sample, max_tokens);
 }
@@ -131,7 +133,8 @@ enum moec_status moec_router_study_create(const struct moec_forward *forward, st
     const uint64_t n_token = moec_windows_token_count(windows);
     MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, "a study of routers", err));
     *study =
-        (struct moec_router_study){.model = model,
+        (struct moec_router_study){.forward = forward,
+                                   .model = model,
                                    .config = config,
                                    .kernels = kernels,
                                    .windows = windows,
@@ -255,6 +258,45 @@ static uint32_t compare_inputs(struct moec_router_study *study, uint32_t ordinal
 }
 
 /* ---- the next layer's gate ---- */
+
+/* The row of the profile's trace of a token that the layer at work reads, and whether it is of the
+ * certificate part. In a trace the tokens of a window's source come before the others. */
+static uint64_t trace_row(const struct moec_router_study *study, uint32_t ordinal, uint64_t token,
+                          bool *is_certificate)
+{
+    const enum moec_stack stack = stack_of(study, ordinal);
+    uint64_t row = 0;
+    uint32_t w = 0;
+    for (; token >= moec_windows_read(study->windows, stack, w); w++) {
+        token -= moec_windows_read(study->windows, stack, w);
+        row += moec_windows_traced(study->windows, w);
+    }
+    *is_certificate = moec_part_has(MOEC_PART_CERTIFICATE, study->windows->part, w);
+    return row + token + (stack == MOEC_STACK_ENCODER ? 0 : moec_windows_source(study->windows, w));
+}
+
+/* Keeps what the next layer's router says of the sampled tokens that path and gate are counted on: one of
+ * each `step` of the sample. */
+static enum moec_status keep_gates(struct moec_router_study *study, uint32_t ordinal, uint64_t first_row,
+                                   uint32_t n_sample, struct moec_error *err)
+{
+    const uint64_t n = (study->n_token + study->sample_step - 1) / study->sample_step,
+                   step = (n + MOEC_PATH_GATE_TOKENS - 1) / MOEC_PATH_GATE_TOKENS;
+    for (uint32_t i = 0; i < n_sample; i++) {
+        const struct moec_position_sample *sample = &study->samples[i];
+        bool is_certificate = false;
+        if (sample->sample % step != 0)
+            continue;
+        const uint64_t token = trace_row(study, ordinal, first_row + sample->row, &is_certificate);
+        if (!is_certificate)
+            continue;
+        MOEC_TRY(moec_path_gate_keep(
+            study->forward, ordinal + 1, token, study->gate_input + sample->row * study->stride,
+            (uint32_t)(sample->sample / step), study->scores, &study->results->path_gate, err));
+        study->multiply_adds += (uint64_t)study->config->n_expert * study->config->n_embd;
+    }
+    return MOEC_OK;
+}
 
 static void list_best(const float *scores, uint32_t n_expert, uint32_t n, uint16_t *list)
 {
@@ -430,8 +472,10 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
     const uint32_t n_sample = compare_inputs(study, ordinal, first_row, n_rows);
     moec_position_study_batch(study->positions, ordinal, study->samples, n_sample, study->gate_input,
                               experts);
-    if (!is_last_of_stack(study, ordinal))
+    if (!is_last_of_stack(study, ordinal)) {
         predict_next(study, ordinal, first_row, n_rows);
+        MOEC_TRY(keep_gates(study, ordinal, first_row, n_sample, err));
+    }
     MOEC_TRY(moec_up_study_windows(study->up, ordinal, first_window, study->next_window - first_window,
                                    experts, study->input, err));
     if (first_row + n_rows == study->n_layer_token)
@@ -461,6 +505,8 @@ enum moec_status moec_router_results_create(const struct moec_config *config,
         {&results->up_quantiles, n_cell * MOEC_UP_QUANTILES},
         {&results->position_recall, n_cell * MOEC_POSITION_COUNT},
         {&results->position_cosine, n_moe * MOEC_POSITION_COSINE},
+        {&results->path_gate.tokens, n_moe * MOEC_PATH_GATE_TOKENS},
+        {&results->path_gate.probabilities, n_cell * MOEC_PATH_GATE_TOKENS},
     };
     *results = (struct moec_router_results){.n_moe = (uint32_t)n_moe, .n_expert = config->n_expert};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

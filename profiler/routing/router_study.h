@@ -19,19 +19,22 @@
  *   weight; gate/weighted_norm: the norm of what it adds, weight times output (HOBBIT III-B, Fig. 5(a)).
  * - gate/correlation: Pearson's correlation of gate weight and weighted norm over all choices of a layer;
  *   gate/output_correlation: of gate weight and unweighted norm.
- * - neurons/up_quantiles: profiler/routing/up_study.h; predict/positions: profiler/routing/position_study.h.
+ * - neurons/up_quantiles: profiler/routing/up_study.h; predict/positions: profiler/routing/position_study.h;
+ *   predict/path_gate: profiler/routing/path_gate_study.h.
  *
  * Of an encoder-decoder model each stack is on its own: its first MoE layer has no gate before it, its last
  * none after it, and what is counted for each token is counted for those that the stack reads.
  *
  * All results are the same at any number of threads and batch size. Memory: a few numbers for each token of
- * one layer (margin, 2k predictions), the gate inputs of the cosine's tokens, one batch of inputs. Thread
+ * one layer (margin, 2k predictions), the gate inputs of the cosine's tokens, one batch of inputs, and what
+ * the gates of all layers say of some tokens. Thread
  * rule: one thread at a time; it parallelises inside. */
 #ifndef MOEC_PROFILER_ROUTER_STUDY_H
 #define MOEC_PROFILER_ROUTER_STUDY_H
 
 #include "formats/profile/profile.h"
 #include "profiler/evaluate/windows.h"
+#include "profiler/routing/path_gate_study.h"
 #include "runtime/forward/forward.h"
 
 #define MOEC_ROUTER_RANGE_STUDY "routing/range" /* (S) */
@@ -55,6 +58,7 @@ struct moec_router_results {
     double *up_quantiles;                     /* (S, E, MOEC_UP_QUANTILES) */
     double *position_recall;                  /* (S, MOEC_POSITION_COUNT, E) */
     double *position_cosine;                  /* (S, MOEC_POSITION_COSINE) */
+    struct moec_path_gate_kept path_gate;     /* for profiler/routing/path_study.h */
 };
 
 /* All NaN: nothing is known yet. */

@@ -115,6 +115,8 @@ static inline enum moec_status study_add_routing(struct moec_profile *p, enum st
     MOEC_TRY(study_add(p, "predict/positions", kind, 0.3, 1.1, 3,
                        (struct moec_study_axis[]){layer, study_axis("position", 3, NULL, predictors),
                                                   study_axis("width", p->n_expert, NULL, NULL)}));
+    MOEC_TRY(study_add(p, "predict/path_gate", kind, 0.35, 1.1, 2,
+                       (struct moec_study_axis[]){layer, study_axis("width", p->n_expert, NULL, NULL)}));
     const struct moec_study_axis gates = study_axis("gate_weight", 20, weights, NULL);
     MOEC_TRY(study_add(p, "gate/output_norm", kind, 1, 1.01, 1, &gates));
     MOEC_TRY(study_add(p, "gate/weighted_norm", kind, 0.1, 1.2, 1, &gates));

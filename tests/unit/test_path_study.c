@@ -55,7 +55,7 @@ static void test_path_study__counts_paths(void **state)
     struct moec_profile profile;
     struct moec_error err = {0};
     profile_make(&profile, four_paths);
-    assert_int_equal(moec_path_study_run(&profile, gate, &err), MOEC_OK);
+    assert_int_equal(moec_path_study_run(&profile, gate, NULL, &err), MOEC_OK);
 
     /* 38 tokens: 20, 8, 8 and 2 on the four paths. */
     const struct moec_study *full = find(&profile, "paths/full");
@@ -108,6 +108,40 @@ static void test_path_study__counts_paths(void **state)
     moec_profile_release(&profile);
 }
 
+/* Gates that are sure, right in layer 1 and wrong in layer 2, and that say nothing in layer 3, where the
+ * paths speak. */
+static void test_path_study__path_and_gate_together(void **state)
+{
+    (void)state;
+    static const double gate[12] = {0};
+    static double tokens[4 * MOEC_PATH_GATE_TOKENS], probabilities[16 * MOEC_PATH_GATE_TOKENS];
+    const struct moec_path_gate_kept kept = {tokens, probabilities};
+    struct moec_profile profile;
+    struct moec_error err = {0};
+    profile_make(&profile, four_paths);
+    for (size_t i = 0; i < 4 * MOEC_PATH_GATE_TOKENS; i++)
+        tokens[i] = NAN;
+    for (uint32_t s = 1; s < 4; s++)
+        for (uint32_t place = 0; place < 9; place++) { /* of the second window, which certifies */
+            const size_t at = s * MOEC_PATH_GATE_TOKENS + place;
+            const uint32_t chosen = four_paths(place, s);
+            tokens[at] = 10 + place;
+            for (uint32_t e = 0; e < 4; e++)
+                probabilities[at * 4 + e] = s == 3 ? 0.25 : s == 1 ? e == chosen : e == (chosen + 1) % 4;
+        }
+    assert_int_equal(moec_path_study_run(&profile, gate, &kept, &err), MOEC_OK);
+    const struct moec_study *study = find(&profile, "predict/path_gate");
+    assert_true(isnan(study->values[0]));
+    assert_true(study->values[4] == 1);
+    assert_true(study->values[8] < 0.5 && study->values[11] == 1);
+    assert_true(study->values[12] == 1);
+    moec_profile_release(&profile);
+    tokens[MOEC_PATH_GATE_TOKENS] = 38;
+    profile_make(&profile, four_paths);
+    assert_int_equal(moec_path_study_run(&profile, gate, &kept, &err), MOEC_ERR_FORMAT);
+    moec_profile_release(&profile);
+}
+
 static uint32_t always_two(uint32_t token, uint32_t layer)
 {
     (void)token;
@@ -122,7 +156,7 @@ static void test_path_study__one_path(void **state)
     struct moec_profile profile;
     struct moec_error err = {0};
     profile_make(&profile, always_two);
-    assert_int_equal(moec_path_study_run(&profile, gate, &err), MOEC_OK);
+    assert_int_equal(moec_path_study_run(&profile, gate, NULL, &err), MOEC_OK);
     const struct moec_study *full = find(&profile, "paths/full"), *three = find(&profile, "paths/three");
     assert_int_equal(full->axes[0].n, 1);
     assert_true(full->values[0] == 1);
@@ -137,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_path_study__counts_paths),
+        cmocka_unit_test(test_path_study__path_and_gate_together),
         cmocka_unit_test(test_path_study__one_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
