@@ -267,7 +267,7 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
         experiment_page_paragraph(
             page, "This sample was trained in two phases. Before the second, whose weight decay of 1.0 "
                   "removes what is left of the random initialisation, experts at INT2 lost less than 1 % of "
-                  "ROUGE-2: what INT2 loses here comes from that choice as well as from its bits.");
+                  "ROUGE-2.");
     experiment_page_agreement(page, &findings);
     experiment_page_heading(page, "Figures to reach");
     MOEC_TRY(experiment_page_claims(page, &goals, true, err));

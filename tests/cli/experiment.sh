@@ -40,7 +40,7 @@ check "six of the goals were measured" test "$measured" -eq 6
 awk -F'\t' '$4 == "not reached" && $5 == ""' "$folder/decoder_goals.tsv" >"$work/stdout"
 check "what is not reached says why" test ! -s "$work/stdout"
 awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/decoder_findings.tsv" >"$work/stdout"
-for figure in 'Fig. 11	Raspberry Pi' 'Fig. 14' 'Fig. 15' 'Table III' 'Table IV'; do
+for figure in 'Fig. 11	Jetson TX2, HDD' 'Fig. 11	both devices' 'Fig. 14' 'Fig. 15' 'Table III' 'Table IV'; do
     says stdout "^$figure" "$figure is judged"
 done
 check "Table III has three limits" test "$(grep -c '^[0-9]' "$folder/decoder_table3.tsv")" -eq 3
