@@ -1,18 +1,19 @@
 #!/bin/sh
 # Decisions per token measured through moec: routing that prefers a cache (cache-conditional experts), precision at a
-# miss (HOBBIT), both together, settings with a certificate, and what they gain in time. Writes FOLDER/report.html and
-# FOLDER/*.tsv. What FOLDER holds already is not measured again, so that a run can be interrupted; remove a file to
+# miss, preloading and eviction (HOBBIT), prompts and mispredictions (Fate), settings with a certificate, and what all
+# of them gain in time. Writes FOLDER/report.html and FOLDER/*.tsv. What FOLDER holds already is not measured again, so that a run can be interrupted; remove a file to
 # measure it anew. On a machine with nothing else to do.
 #
 #     experiments/decisions.sh [FOLDER [MODEL CALIBRATION TEST]]        (default build/experiment-decisions)
 #
 # The model is that of datasets/sample, or a Hugging Face folder with two texts: one to tune on, one to measure on.
 #
-# Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("routes starts ranges
-# pairs tunings decoding"), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the
-# experts of a token), SHARES, KEEPS, PAIRS (bits:low bits), SCORES, ALWAYS, WIDTHS (foreseen by Fate), PRIORS_MIXED,
-# SCORES_MIXED, TARGET (of the tunings) and HALF_TARGET (of bits that leave room for decisions), TUNE_SAMPLES, TUNINGS,
-# PREDICTORS, BENCH_SAMPLES, TOKENS.
+# Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("studies routes starts
+# ranges pairs prefills throughput dynamic evictions fate tunings decoding"), STUDY_SAMPLES (windows of the studies),
+# SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of a token), SHARES,
+# KEEPS, PAIRS (bits:low bits), SCORES, ALWAYS, BOTH, WIDTHS (foreseen by Fate), PRIORS_MIXED, SCORES_MIXED, UNPOPULAR (shares
+# of a prefill), PROMPT (its tokens), PRIORS_TIMED, FATE_PROMPTS, TARGET (of the tunings) and HALF_TARGET (of bits that leave room for
+# decisions), TUNE_SAMPLES, TUNINGS, PREDICTORS, BENCH_SAMPLES, TOKENS.
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -48,12 +49,21 @@ prepare() {
     usual_keep=$((top_k > 2 ? 2 : 1))
 }
 
-# Fig. 4, 9, 10 and Table 2 of cache-conditional experts: the checkpoint against itself.
+# Fig. 2 and appendix A of the same: experts dropped and exchanged by rank, and every expert in the place of a token's
+# last; few windows, since these take a pass for nearly every expert of a layer.
+studies() {
+    # shellcheck disable=SC2086
+    json "$here/studies.json" "$moec" profile "$model" --data "$calibration" --samples "${STUDY_SAMPLES:-32}" $seq_len \
+        --sensitivity none --study ranks,choices --force -o "$here/studies.h5"
+}
+
+# Fig. 4, 9, 10 and Table 2 of cache-conditional experts: the checkpoint against itself. A cache holds at least the
+# experts of a token.
 routes() {
     mkdir -p "$here/routes"
-    for eighths in ${SIZES:-2 3 4 6}; do
+    for eighths in ${SIZES:-0 1 2 3 4 6 7}; do
         slots=$((n_expert * eighths / 8))
-        [ "$slots" -ge "$top_k" ] || continue
+        [ "$slots" -ge "$top_k" ] || slots=$top_k
         measure "routes/top-k-$slots" "$model" "$model" --route top-k --slots "$slots"
         for prior in ${PRIORS:-0.05 0.1 0.15 0.2 0.3 0.5 0.8}; do
             measure "routes/prior-$prior-$slots" "$model" "$model" --route "cache-prior:$prior" --slots "$slots"
@@ -150,7 +160,9 @@ pairs() {
                 measure "$group/always-$score-$second" "$bundle" "$bundle" --precision "always:$score:$second"
             done
         done
-        measure "$group/always-0.6-0.9" "$bundle" "$bundle" --precision always:0.6:0.9
+        for both in ${BOTH:-0.4:0.9 0.6:0.8 0.6:0.9 0.8:0.95}; do
+            measure "$group/always-${both%:*}-${both#*:}" "$bundle" "$bundle" --precision "always:$both"
+        done
     done
 }
 
@@ -184,6 +196,151 @@ tunings() {
     for seed in $(seq 1 "${TUNINGS:-20}"); do
         tuned "seed-$seed" copies --with route --seed "$seed"
         rm -f "$here/tunings/seed-$seed.moec"
+    done
+}
+
+# timings GROUP/NAME BUNDLE OPTIONS...: rows of moec bench.
+timings() {
+    file=$1 what=$2
+    shift 2
+    json "$here/$file.json" "$moec" bench "$what" --data "$test" --samples "${BENCH_SAMPLES:-4}" "$@"
+}
+
+# A bundle of BITS with copies, which knows how often calibration used each expert.
+known() {
+    file=$1 bits=$2 copies=$3
+    json "$here/$file.json" "$moec" compile "$model" --policy uniform --bits "$bits" --copies "$copies" \
+        --group "${GROUP:-32}" --data "$calibration" --samples "$tune_samples" --force -o "$here/$file.moec"
+}
+
+# Fate's Fig. 10 and Table 3, and a prompt's time in a quarter of the memory: the share of each layer's experts that few
+# tokens of a prompt take, in a low copy. Loss on windows as long as the prompt that is timed; for the table's two machines
+# half of a window is a prompt.
+prefills() {
+    prompt=${PROMPT:-512}
+    for pair in ${PAIRS:-8:4 4:2}; do
+        bits=${pair%:*} low=${pair#*:}
+        group=prefill-$bits-$low bundle=$here/prefill-$bits-$low.moec
+        known "$group" "$bits" "$low"
+        mkdir -p "$here/$group" "$here/$group-times"
+        timings "$group-times/none" "$bundle" --modes cache --evict lru --predict none --memory 25% --tokens 8 \
+            --prompt-tokens "$prompt" --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us
+        for share in ${UNPOPULAR:-0.25 0.5 0.75 1}; do
+            for how in "whole:$share" "unpopular:$share:$prompt"; do
+                # shellcheck disable=SC2086
+                json "$here/$group/${how%%:*}-$share.json" "$moec" eval "$bundle" --data "$test" --reference "$bundle" \
+                    $windows --seq-len "$prompt" --prefill "$how" --slots 25%
+                timings "$group-times/${how%%:*}-$share" "$bundle" --modes cache --evict lru --predict none \
+                    --memory 25% --tokens 8 --prompt-tokens "$prompt" --emulate-storage 550MB/s,80us \
+                    --emulate-storage 50MB/s,80us --prefill "$how" --slots 25%
+            done
+        done
+        [ "$top_k" -gt 1 ] || continue
+        for machine in high low; do
+            precision=
+            [ $machine = high ] || precision="--precision fate"
+            # shellcheck disable=SC2086
+            json "$here/$group/$machine-end-0.25.json" "$moec" eval "$bundle" --data "$test" --reference "$bundle" \
+                $windows --seq-len "$prompt" --prompt-tokens $((prompt / 2)) \
+                --prefill "unpopular:0.25:$((prompt / 2))" $precision --slots 25%
+        done
+    done
+}
+
+# Fig. 8 of cache-conditional experts: tokens a second by hits and by the length of the prompt.
+throughput() {
+    [ "$top_k" -gt 1 ] || return 0
+    mkdir -p "$here/throughput"
+    for eighths in 4 6; do
+        slots=$((n_expert * eighths / 8)) memory=$(awk -v n="$eighths" 'BEGIN { print 12.5 * n "%" }')
+        for prompt in 50 350; do
+            timings "throughput/prior-0-$slots-$prompt" "$here/int8.moec" --modes cache --evict lru --predict none \
+                --memory "$memory" --emulate-storage 550MB/s,80us --prompt-tokens "$prompt" --tokens "${TOKENS:-32}" \
+                --route top-k --slots "$slots"
+            for prior in ${PRIORS_TIMED:-0.1 0.3 0.5 0.7 0.9}; do
+                timings "throughput/prior-$prior-$slots-$prompt" "$here/int8.moec" --modes cache --evict lru \
+                    --predict none --memory "$memory" --emulate-storage 550MB/s,80us --prompt-tokens "$prompt" \
+                    --tokens "${TOKENS:-32}" --route "cache-prior:$prior" --slots "$slots" --keep-top "$usual_keep"
+            done
+        done
+    done
+}
+
+# HOBBIT's Fig. 16 and 17: its precisions on and off, preloads by the gates of none to four layers ahead, in equal memory,
+# of which a fifth goes to low copies; and what asking the gates costs where everything is in memory.
+dynamic() {
+    [ "$top_k" -gt 1 ] || return 0
+    for pair in ${PAIRS:-8:4 4:2}; do
+        bits=${pair%:*} low=${pair#*:}
+        group=dynamic-$bits-$low bundle=$here/prefill-$bits-$low.moec
+        known "prefill-$bits-$low" "$bits" "$low"
+        mkdir -p "$here/$group"
+        slots=$((n_expert * 4 / 10)) low_slots=$((n_expert * 2 / 10))
+        [ "$slots" -ge "$top_k" ] || slots=$top_k
+        [ "$low_slots" -ge "$top_k" ] || low_slots=$top_k
+        for ahead in 0 1 2 3 4; do
+            predict="--predict none"
+            [ "$ahead" -eq 0 ] || predict="--predict gate --preload-ahead $ahead"
+            # shellcheck disable=SC2086 # options and their numbers
+            timings "$group/off-$ahead" "$bundle" --modes cache --evict lru $predict --memory 50%,100% \
+                --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens 128 \
+                --tokens "${TOKENS:-32}"
+            # shellcheck disable=SC2086
+            timings "$group/on-$ahead" "$bundle" --modes cache --evict lru $predict --memory 50% \
+                --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens 128 \
+                --tokens "${TOKENS:-32}" --precision hobbit:0.6:0.9 --slots "$slots" --low-slots "$low_slots"
+        done
+    done
+}
+
+# replayed NAME OPTIONS...: routing of the test text, token by token, on an emulated device.
+replayed() {
+    file=$1
+    shift
+    json "$here/evictions/$file.json" "$moec" simulate "$here/routing.h5" --model "$here/int8.moec" --predict none \
+        --device "$here/device.json" --emulate-storage 550MB/s,80us "$@"
+}
+
+# HOBBIT's Fig. 18: eviction policies on the test text; its weights are tuned on calibration. Weights of uses or of
+# recency alone are lfu and lru that forget at the end of each window.
+evictions() {
+    mkdir -p "$here/evictions"
+    # shellcheck disable=SC2086
+    json "$here/routing.json" "$moec" profile "$model" --data "$test" --samples "${STUDY_SAMPLES:-32}" $seq_len \
+        --sensitivity none --force -o "$here/routing.h5"
+    [ -e "$here/device.json" ] || "$moec" device "$here/int8.moec" --quiet -o "$here/device.json" >/dev/null
+    for memory in 25 50; do
+        json "$here/tuned-evict-$memory.json" "$moec" simulate "$here/profile.h5" --model "$here/int8.moec" \
+            --predict none --evict hobbit --tune-evict --memory "$memory%"
+        weights=$(sed -n 's/^ *"evict_weights": *"\([0-9.:]*\)".*/\1/p' "$here/tuned-evict-$memory.json" | head -n 1)
+        replayed "policies-$memory" --evict random,lru,lfu,arc,edgemoe,hobbit --memory "$memory%"
+        replayed "tuned-$memory" --evict hobbit --evict-weights "$weights" --memory "$memory%"
+        replayed "window-lfu-$memory" --evict hobbit --evict-weights 0:1:0:0 --memory "$memory%"
+        replayed "window-lru-$memory" --evict hobbit --evict-weights 1:0:0:0 --memory "$memory%"
+    done
+}
+
+# Fate's Fig. 11 to 14: prompts and tokens by memory. Load on demand reads each expert when it is used (io-exp in 16 bits,
+# io-qexp in 4), activation paths preload by the path table; Fate by the next gate, with unpopular experts of prompts
+# in a low copy, and on its slower machine mispredicted ones too.
+fate() {
+    [ "$top_k" -gt 1 ] || return 0
+    mkdir -p "$here/fate"
+    known fate-bundle 4 2,4,16
+    for prompt in ${FATE_PROMPTS:-128 256 512}; do
+        for side in demand none path gate; do
+            case $side in
+            demand) modes="io-exp,io-qexp,io-exp+lru" evict="" ;;
+            gate) modes=cache evict="--evict arc --predict gate --prefill unpopular:0.25:$prompt --slots 25%" ;;
+            *) modes=cache evict="--evict arc --predict $side" ;;
+            esac
+            # shellcheck disable=SC2086
+            timings "fate/$side-$prompt" "$here/fate-bundle.moec" --modes "$modes" $evict --memory 12.5%,25%,50%,75% \
+                --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens "$prompt" --tokens 16
+        done
+        timings "fate/low-$prompt" "$here/fate-bundle.moec" --modes cache --evict arc --predict gate \
+            --prefill "unpopular:0.25:$prompt" --precision fate --slots 25% --memory 12.5%,25%,50%,75% \
+            --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens "$prompt" --tokens 16
     done
 }
 
@@ -230,7 +387,7 @@ seq_len=
 [ -z "${SEQ_LEN:-}" ] || seq_len="--seq-len $SEQ_LEN"
 tune_samples=${TUNE_SAMPLES:-96}
 prepare
-for part in ${PARTS:-routes starts ranges pairs tunings decoding}; do
+for part in ${PARTS:-studies routes starts ranges pairs prefills throughput dynamic evictions fate tunings decoding}; do
     say "$name: $part"
     $part
 done

@@ -2,9 +2,8 @@
 
 #include "experiments/result.h"
 #include "formats/base/memory.h"
+#include "formats/profile/profile_h5.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,19 +57,13 @@ static void name_setting(const char *route, const char *precision, const char *p
                 (size_t)snprintf(setting + n, DECISIONS_SETTING - n, "%s%s", n > 0 ? " with " : "", words[i]);
 }
 
-static uint32_t whole(const struct moec_json *root, const char *key)
-{
-    const double value = experiment_number(root, key);
-    return value >= 0 && value < 1e9 ? (uint32_t)value : 0;
-}
-
 static void read_point(const struct moec_json *root, const char *name, uint32_t top_k,
                        struct decisions_point *point)
 {
     char route[32], precision[32], prefill[32], start[16];
-    *point = (struct decisions_point){.n_slots = whole(root, "slots"),
-                                      .n_low_slots = whole(root, "low_slots"),
-                                      .keep_top = whole(root, "keep_top")};
+    *point = (struct decisions_point){.n_slots = experiment_whole(root, "slots"),
+                                      .n_low_slots = experiment_whole(root, "low_slots"),
+                                      .keep_top = experiment_whole(root, "keep_top")};
     (void)snprintf(point->name, sizeof point->name, "%s", name);
     experiment_text(root, "route", route, sizeof route);
     experiment_text(root, "precision", precision, sizeof precision);
@@ -82,8 +75,9 @@ static void read_point(const struct moec_json *root, const char *name, uint32_t 
     point->starts_frequent = strcmp(start, "frequency") == 0;
     point->n_taken = experiment_number(root, "experts_taken");
     point->n_missed = experiment_number(root, "experts_missed");
-    point->n_low = precision[0] != '\0' ? experiment_number(root, "experts_low") : 0;
-    point->n_skipped = precision[0] != '\0' ? experiment_number(root, "experts_skipped") : 0;
+    const bool has_low = precision[0] != '\0' || prefill[0] != '\0';
+    point->n_low = has_low ? experiment_number(root, "experts_low") : 0;
+    point->n_skipped = has_low ? experiment_number(root, "experts_skipped") : 0;
     /* A pruned token takes as many as it is left with, and nothing counts the others. */
     point->n_chosen = point->method == DECISIONS_PRUNE && point->strength > 0
                           ? point->n_taken * top_k / point->strength
@@ -100,47 +94,13 @@ static void read_point(const struct moec_json *root, const char *name, uint32_t 
 
 /* ---- folders ---- */
 
-static int is_result(const struct dirent *entry)
-{
-    const size_t n = strlen(entry->d_name);
-    return n > 5 && strcmp(entry->d_name + n - 5, ".json") == 0;
-}
-
-static int by_version(const struct dirent **a, const struct dirent **b)
-{
-    return versionsort(a, b);
-}
-
-/* Names without ".json", in order; `names` are the caller's. A folder that is missing has none. */
-static enum moec_status list_results(const char *folder, char (**names)[64], uint32_t *n,
-                                     struct moec_error *err)
-{
-    struct dirent **entries = NULL;
-    const int found = scandir(folder, &entries, is_result, by_version);
-    *n = 0;
-    *names = NULL;
-    if (found < 0)
-        return errno == ENOENT ? MOEC_OK
-                               : moec_fail(err, MOEC_ERR_IO, "cannot list '%s': %s", folder, strerror(errno));
-    enum moec_status status =
-        moec_alloc((void **)names, (uint64_t)found + 1, sizeof **names, "names of results", err);
-    for (int i = 0; i < found; i++) {
-        const size_t length = strlen(entries[i]->d_name) - 5;
-        if (status == MOEC_OK && length < sizeof **names)
-            (void)snprintf((*names)[(*n)++], sizeof **names, "%.*s", (int)length, entries[i]->d_name);
-        free(entries[i]);
-    }
-    free(entries);
-    return status;
-}
-
 static enum moec_status read_group(const struct decisions_sample *sample, const char *name,
                                    struct decisions_group *group, struct moec_error *err)
 {
     char path[640], (*names)[64] = NULL;
     uint32_t n = 0;
     (void)snprintf(path, sizeof path, "%s/%s", sample->folder, name);
-    enum moec_status status = list_results(path, &names, &n, err);
+    enum moec_status status = experiment_list(path, &names, &n, err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&group->points, (uint64_t)n + 1, sizeof *group->points, "results", err);
     for (uint32_t i = 0; i < n && status == MOEC_OK; i++) {
@@ -208,7 +168,7 @@ static enum moec_status read_tunings(struct decisions_sample *sample, struct moe
     char path[640], (*names)[64] = NULL;
     uint32_t n = 0;
     (void)snprintf(path, sizeof path, "%s/tunings", sample->folder);
-    enum moec_status status = list_results(path, &names, &n, err);
+    enum moec_status status = experiment_list(path, &names, &n, err);
     if (status == MOEC_OK)
         status =
             moec_alloc((void **)&sample->tunings, (uint64_t)n + 1, sizeof *sample->tunings, "tunings", err);
@@ -279,14 +239,78 @@ static enum moec_status read_model(struct decisions_sample *sample, struct moec_
     MOEC_TRY(experiment_load(sample->folder, "model", &root, err));
     const struct moec_json *model = moec_json_find(root, "model");
     experiment_text(model, "family", sample->family, sizeof sample->family);
-    sample->n_layer = whole(model, "moe_layers");
-    sample->n_expert = whole(model, "experts");
-    sample->top_k = whole(model, "top_k");
+    sample->n_layer = experiment_whole(model, "moe_layers");
+    sample->n_expert = experiment_whole(model, "experts");
+    sample->top_k = experiment_whole(model, "top_k");
     moec_json_free(root);
     if (sample->n_expert == 0 || sample->top_k == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s/model.json' does not describe a model of experts",
                          sample->folder);
     return MOEC_OK;
+}
+
+/* A profile of the folder, where there is one. */
+static enum moec_status read_profile(const struct decisions_sample *sample, const char *name, bool *has,
+                                     struct moec_profile *profile, struct moec_error *err)
+{
+    char path[640];
+    uint8_t digest[MOEC_SHA256_BYTES];
+    struct moec_error local = {0};
+    (void)snprintf(path, sizeof path, "%s/%s.h5", sample->folder, name);
+    const enum moec_status status = moec_profile_read(path, false, profile, digest, &local);
+    *has = status == MOEC_OK;
+    if (status == MOEC_OK || status == MOEC_ERR_NOT_FOUND)
+        return MOEC_OK;
+    *err = local;
+    return status;
+}
+
+static enum moec_status read_times(const struct decisions_sample *sample, const char *name,
+                                   struct decisions_timings *timings, struct moec_error *err)
+{
+    char path[640];
+    (void)snprintf(path, sizeof path, "%s/%s", sample->folder, name);
+    return decisions_timings_read(path, timings, err);
+}
+
+static void release_pair(struct decisions_pair *pair)
+{
+    free(pair->group.points);
+    free(pair->prefill.points);
+    free(pair->prompt_times.rows);
+    free(pair->dynamic.rows);
+    *pair = (struct decisions_pair){.bits = 0};
+}
+
+/* A pair of which nothing was measured is not there. */
+static enum moec_status read_pair(struct decisions_sample *sample, uint32_t bits, uint32_t low_bits,
+                                  struct moec_error *err)
+{
+    struct decisions_pair *pair = &sample->pairs[sample->n_pair++];
+    char group[48];
+    *pair = (struct decisions_pair){.bits = bits, .low_bits = low_bits};
+    (void)snprintf(group, sizeof group, "pair-%u-%u", bits, low_bits);
+    MOEC_TRY(read_group(sample, group, &pair->group, err));
+    (void)snprintf(group, sizeof group, "prefill-%u-%u", bits, low_bits);
+    MOEC_TRY(read_group(sample, group, &pair->prefill, err));
+    (void)snprintf(group, sizeof group, "prefill-%u-%u-times", bits, low_bits);
+    MOEC_TRY(read_times(sample, group, &pair->prompt_times, err));
+    (void)snprintf(group, sizeof group, "dynamic-%u-%u", bits, low_bits);
+    MOEC_TRY(read_times(sample, group, &pair->dynamic, err));
+    if (pair->group.n + pair->prefill.n + pair->prompt_times.n + pair->dynamic.n == 0) {
+        release_pair(pair);
+        sample->n_pair--;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_timed(struct decisions_sample *sample, struct moec_error *err)
+{
+    char path[640];
+    MOEC_TRY(read_times(sample, "throughput", &sample->throughput, err));
+    MOEC_TRY(read_times(sample, "fate", &sample->fate, err));
+    (void)snprintf(path, sizeof path, "%s/evictions", sample->folder);
+    return decisions_evictions_read(path, &sample->evictions, err);
 }
 
 enum moec_status decisions_read(const char *folder, const char *name, struct decisions_sample *sample,
@@ -302,17 +326,11 @@ enum moec_status decisions_read(const char *folder, const char *name, struct dec
     MOEC_TRY(read_group(sample, "routes", &sample->routes, err));
     MOEC_TRY(read_group(sample, "starts", &sample->starts, err));
     MOEC_TRY(read_group(sample, "ranges", &sample->ranges, err));
-    for (uint32_t p = 0; p < DECISIONS_MAX_PAIRS; p++) {
-        struct decisions_pair *pair = &sample->pairs[sample->n_pair++];
-        char group[32];
-        *pair = (struct decisions_pair){.bits = pairs[p][0], .low_bits = pairs[p][1]};
-        (void)snprintf(group, sizeof group, "pair-%u-%u", pair->bits, pair->low_bits);
-        MOEC_TRY(read_group(sample, group, &pair->group, err));
-        if (pair->group.n == 0) {
-            free(pair->group.points);
-            sample->n_pair--;
-        }
-    }
+    for (uint32_t p = 0; p < DECISIONS_MAX_PAIRS; p++)
+        MOEC_TRY(read_pair(sample, pairs[p][0], pairs[p][1], err));
+    MOEC_TRY(read_profile(sample, "profile", &sample->has_profile, &sample->profile, err));
+    MOEC_TRY(read_profile(sample, "studies", &sample->has_studies, &sample->studies, err));
+    MOEC_TRY(read_timed(sample, err));
     MOEC_TRY(read_tunings(sample, err));
     return read_decodings(sample, err);
 }
@@ -323,7 +341,14 @@ void decisions_release(struct decisions_sample *sample)
     free(sample->starts.points);
     free(sample->ranges.points);
     for (uint32_t p = 0; p < sample->n_pair; p++)
-        free(sample->pairs[p].group.points);
+        release_pair(&sample->pairs[p]);
+    if (sample->has_profile)
+        moec_profile_release(&sample->profile);
+    if (sample->has_studies)
+        moec_profile_release(&sample->studies);
+    free(sample->throughput.rows);
+    free(sample->fate.rows);
+    free(sample->evictions.rows);
     free(sample->tunings);
     *sample = (struct decisions_sample){.n_pair = 0};
 }

@@ -6,7 +6,9 @@
 #ifndef MOEC_EXPERIMENTS_DECISIONS_MEASURED_H
 #define MOEC_EXPERIMENTS_DECISIONS_MEASURED_H
 
+#include "experiments/decisions_timings.h"
 #include "formats/base/error.h"
+#include "formats/profile/profile.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,7 +58,10 @@ struct decisions_group {
 /* A bundle of `bits` with low copies of `low_bits`. */
 struct decisions_pair {
     uint32_t bits, low_bits;
-    struct decisions_group group;
+    struct decisions_group group;          /* decisions at a miss */
+    struct decisions_group prefill;        /* unpopular experts of prompts in a low copy */
+    struct decisions_timings prompt_times; /* of those */
+    struct decisions_timings dynamic;      /* decisions at a miss and preloads, on and off */
 };
 #define DECISIONS_MAX_PAIRS 4
 
@@ -90,6 +95,12 @@ struct decisions_sample {
     char family[32];
     uint32_t n_layer, n_expert, top_k;
     struct decisions_group routes, starts, ranges;
+    bool has_profile, has_studies;
+    struct moec_profile profile,
+        studies; /* of calibration; the second of fewer windows, with ranks and choices */
+    struct decisions_timings throughput;  /* of cache-conditional experts, Fig. 8 */
+    struct decisions_timings fate;        /* Fig. 11 to 14 */
+    struct decisions_evictions evictions; /* of HOBBIT, Fig. 18 */
     uint32_t n_pair;
     struct decisions_pair pairs[DECISIONS_MAX_PAIRS];
     uint32_t n_tuning;                /* first those of the combinations, then seeds */

@@ -5,6 +5,7 @@
 #include "experiments/decisions_charts.h"
 #include "experiments/decisions_claims.h"
 #include "experiments/decisions_fronts.h"
+#include "experiments/decisions_time_page.h"
 #include "experiments/page.h"
 #include "profiler/report/report_html.h"
 
@@ -296,6 +297,8 @@ static enum moec_status put_pairs(const struct experiment_page *page, const stru
     for (uint32_t p = 0; p < sample->n_pair; p++) {
         const struct decisions_pair *pair = &sample->pairs[p];
         char text[128];
+        if (pair->group.n == 0)
+            continue;
         (void)snprintf(text, sizeof text, "Precision at a miss: INT%u with low copies of INT%u", pair->bits,
                        pair->low_bits);
         experiment_page_heading(page, text);
@@ -346,7 +349,10 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
         experiment_page_heading(page, "Fig. 15: the range that a prior is a share of");
         MOEC_TRY(put_ranges(page, sample, err));
     }
+    MOEC_TRY(decisions_page_cache(page, sample, err));
     MOEC_TRY(put_pairs(page, sample, err));
+    MOEC_TRY(decisions_page_hobbit(page, sample, err));
+    MOEC_TRY(decisions_page_fate(page, sample, err));
     if (sample->n_tuning > 0) {
         experiment_page_heading(page, "Settings with a certificate");
         experiment_page_paragraph(
@@ -374,8 +380,10 @@ static enum moec_status put_page(const struct experiment_page *page, void *conte
     moec_html_begin(page->stream, "Decisions per token, measured");
     experiment_page_paragraph(
         page,
-        "Cache-conditional experts (Skliar et al., arXiv:2412.00099) and HOBBIT (Tang et al., "
-        "arXiv:2411.01433) on small models, with moec alone: losses of perplexity on text that nothing was "
+        "Cache-conditional experts (Skliar et al., arXiv:2412.00099), HOBBIT (Tang et al., arXiv:2411.01433) "
+        "and "
+        "Fate (Fang et al., arXiv:2502.12224) on small models, with moec alone: losses of perplexity on text "
+        "that nothing was "
         "tuned on, with 90 % intervals, and what misses a logical cache of each layer, LRU, empty at the "
         "beginning of each window. The papers' figures are of models of 14 to 47 billion parameters.");
     for (uint32_t s = 0; s < report->n_sample; s++) {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define EXPERIMENT_MAX_CLAIMS 48
+#define EXPERIMENT_MAX_CLAIMS 96
 
 enum experiment_verdict {
     EXPERIMENT_NOT_MEASURED,

@@ -1,11 +1,15 @@
 #include "experiments/result.h"
 
 #include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "profiler/plot/plot.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MOST_JSON_BYTES (64u << 20)
 
@@ -30,6 +34,38 @@ enum moec_status experiment_load(const char *folder, const char *name, struct mo
     return status;
 }
 
+static int is_result(const struct dirent *entry)
+{
+    const size_t n = strlen(entry->d_name);
+    return n > 5 && strcmp(entry->d_name + n - 5, ".json") == 0;
+}
+
+static int by_version(const struct dirent **a, const struct dirent **b)
+{
+    return versionsort(a, b);
+}
+
+enum moec_status experiment_list(const char *folder, char (**names)[64], uint32_t *n, struct moec_error *err)
+{
+    struct dirent **entries = NULL;
+    const int found = scandir(folder, &entries, is_result, by_version);
+    *n = 0;
+    *names = NULL;
+    if (found < 0)
+        return errno == ENOENT ? MOEC_OK
+                               : moec_fail(err, MOEC_ERR_IO, "cannot list '%s': %s", folder, strerror(errno));
+    enum moec_status status =
+        moec_alloc((void **)names, (uint64_t)found + 1, sizeof **names, "names of results", err);
+    for (int i = 0; i < found; i++) {
+        const size_t length = strlen(entries[i]->d_name) - 5;
+        if (status == MOEC_OK && length < sizeof **names)
+            (void)snprintf((*names)[(*n)++], sizeof **names, "%.*s", (int)length, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
 double experiment_number(const struct moec_json *object, const char *key)
 {
     const struct moec_json *node = moec_json_find(object, key);
@@ -48,6 +84,12 @@ void experiment_text(const struct moec_json *object, const char *key, char *to, 
         moec_plot_clean_text(to, capacity, value);
     else
         to[0] = '\0';
+}
+
+uint32_t experiment_whole(const struct moec_json *object, const char *key)
+{
+    const double value = experiment_number(object, key);
+    return value >= 0 && value < 1e9 ? (uint32_t)value : 0;
 }
 
 bool experiment_truth(const struct moec_json *object, const char *key)

@@ -15,9 +15,12 @@ folder=$work/experiment
 report=$build/tools/decisions_report
 export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIRS=4:2 SCORES=0.6 ALWAYS='0.95 0.6' WIDTHS=4 \
     PRIORS_MIXED=0.1 SCORES_MIXED=0.6 TUNE_SAMPLES=32 TUNINGS=1 TARGET=30% \
-    HALF_TARGET=20% PREDICTORS=none BENCH_SAMPLES=1 TOKENS=4
+    HALF_TARGET=20% PREDICTORS=none BENCH_SAMPLES=1 TOKENS=4 STUDY_SAMPLES=32 BOTH=0.6:0.9 UNPOPULAR=0.25 PROMPT=64 \
+    PRIORS_TIMED='0.1 0.5' FATE_PROMPTS=128
 
-try 0 "the experiment" experiments/decisions.sh "$folder"
+try 0 "tables of losses" env PARTS='studies routes starts ranges pairs' experiments/decisions.sh "$folder"
+try 0 "of times" env PARTS='prefills throughput dynamic evictions fate' experiments/decisions.sh "$folder"
+try 0 "the whole experiment" experiments/decisions.sh "$folder"
 says stdout "$folder/report.html" "names the page"
 if grep -q '<h2>sample: olmoe, 4 of 16 experts a token in 6 layers' "$folder/report.html" &&
     ! grep -Eq '(src|href)="?https?:' "$folder/report.html"; then
@@ -45,9 +48,34 @@ check "decoding was timed on two storages with two sizes of memory, in four ways
     "$(awk -F'\t' 'NR > 1 && $5 > 0' "$folder/sample_decoding.tsv" | wc -l) == 16"
 awk -F'\t' '$4 == "not measured"' "$folder/sample_goals.tsv" "$folder/sample_findings.tsv" >"$work/stdout"
 check "what was not measured is not mentioned" "$(wc -c <"$work/stdout") == 0"
-check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 13"
+check "the goals are judged" "$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/sample_goals.tsv" | wc -l) == 15"
 check "the papers' sentences too" \
-    "$(awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/sample_findings.tsv" | wc -l) >= 9"
+    "$(awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/sample_findings.tsv" | wc -l) >= 25"
+
+# The parts about time: their figures are of this machine, their rows are not.
+check "ranks are exchanged" "$(cell "$folder/sample_ranks.tsv" '^replaced by a random one.1.' 3) > 0"
+check "the last choice is judged in six layers" \
+    "$(awk -F'\t' '$1 ~ /^[0-9]+$/ && $2 >= 0 && $2 <= 100' "$folder/sample_choices.tsv" | wc -l) == 6"
+throughput=$folder/sample_throughput.tsv
+check "throughput has two sizes, two prompts and three priors" "$(awk 'NR > 1' "$throughput" | wc -l) == 12"
+check "a prior hits more" "$(cell "$throughput" '^8.50.0.5.' 4) > $(cell "$throughput" '^8.50.0.[0-9]' 4)"
+shares=$folder/sample_shares_4_2.tsv
+check "scores share experts out" "$(cell "$shares" '^0.60.0.90.' 3) + $(cell "$shares" '^0.60.0.90.' 4) + \
+    $(cell "$shares" '^0.60.0.90.' 5) > 99.8"
+dynamic=$folder/sample_dynamic_4_2.tsv
+check "dynamic loading is on and off, up to four layers ahead" "$(awk 'NR > 1' "$dynamic" | wc -l) == 20"
+evictions=$folder/sample_evictions.tsv
+check "nine evictions with two sizes of memory" "$(awk 'NR > 1' "$evictions" | wc -l) == 18"
+check "lru of each window hits more than random eviction" \
+    "$(cell "$evictions" '^50.window-lru' 3) > $(cell "$evictions" '^50.random' 3)"
+popular=$folder/sample_popular.tsv
+check "unpopular experts cover less than their share" "$(cell "$popular" '^1.' 4) > 0 && $(cell "$popular" '^1.' 4) < 30"
+prefill=$folder/sample_prefill_4_2.tsv
+check "low copies of unpopular experts read less" "$(cell "$prefill" '^whole' 5) < $(cell "$prefill" '^no low copies' 5)"
+for rate in 550 50; do
+    check "seven strategies with four sizes of memory at $rate MB/s" \
+        "$(awk 'NR > 1' "$folder/sample_fate_$rate.tsv" | wc -l) == 28"
+done
 
 cp "$folder/report.html" "$work/first.html"
 try 0 "a second run" experiments/decisions.sh "$folder"
