@@ -129,7 +129,7 @@
          CLI_RARE},                                                                                          \
         {"quiet", 'q', NULL, NULL, "Show no progress.", 0},                                                  \
     {                                                                                                        \
-        "verbose", 'v', NULL, NULL, "Say what is decided, and how long each phase took.", 0                  \
+        "verbose", 'v', NULL, NULL, "Say what is decided, and what each phase took.", 0                      \
     }
 
 struct cli_measure_options {

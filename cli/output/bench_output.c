@@ -204,9 +204,10 @@ void cli_print_bench(const struct moec_bench *bench)
 void cli_print_kernel_bench(const struct moec_kernel_bench *bench)
 {
     const uint32_t n_team = bench->n_threads > 1 ? 2 : 1;
-    cli_print(stdout, "instruction set %s, %s arithmetic, matrices of %.0f MiB, last cache %.0f MiB\n",
+    cli_print(stdout, "instruction set %s, %s arithmetic, matrices of %.0f MiB, last cache %.0f MiB%s\n",
               bench->set, bench->arithmetic, (double)bench->matrix_bytes / (1 << 20),
-              (double)bench->cache_bytes / (1 << 20));
+              (double)bench->cache_bytes / (1 << 20),
+              bench->is_short ? ", which memory has not four times" : "");
     for (uint32_t team = 0; team < n_team; team++) {
         const int n_threads = team == 0 ? 1 : bench->n_threads;
         cli_print(stdout, "\n%d thread%s: memory is read at %.1f GB/s\n", n_threads, n_threads > 1 ? "s" : "",

@@ -151,6 +151,8 @@ static void end_phases(struct cli_progress *progress, int64_t now)
 void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total)
 {
     char text[LINE_BYTES];
+    if (progress->phases != NULL)
+        moec_phases_begin(progress->phases, phase);
     if (progress->is_quiet)
         return;
     const int64_t now = start_clock(progress);

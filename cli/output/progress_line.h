@@ -8,6 +8,8 @@
 #ifndef MOEC_CLI_PROGRESS_LINE_H
 #define MOEC_CLI_PROGRESS_LINE_H
 
+#include "profiler/common/phases.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +30,8 @@ struct cli_progress {
     double best_part;                              /* so that a percentage never falls */
     int64_t start_ns, work_ns, phase_ns, shown_ns; /* work_ns: when the first phase began */
     int64_t named_ns;                              /* when phases of this name began */
-    bool is_line_open;                             /* the terminal shows a line that can be rewritten */
+    struct moec_phases *phases; /* what phases take is recorded there; borrowed, NULL = nowhere */
+    bool is_line_open;          /* the terminal shows a line that can be rewritten */
 };
 
 /* `job` and `unit` are borrowed. */

@@ -311,8 +311,9 @@ const struct cli_command cli_command_bench = {
                "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by "
                "policy. Folders are created if they do not exist.\n"
                "--kernels shows what decoding with everything in memory comes down to on this machine: "
-               "for each codec, one token's products with matrices of four times the last cache, beside the "
-               "rate at which the same run reads memory, and what a parallel region of the threads costs.",
+               "for each codec, one token's products with matrices of four times the last cache, or of three "
+               "quarters of the memory there is, beside the rate at which the same run reads memory, and "
+               "what a parallel region of the threads costs.",
     .examples = "moec bench model.moec --memory 25%,50%,64MiB\n"
                 "moec bench model.moec --memory 25% --emulate-storage 550MB/s,80us\n"
                 "moec bench --kernels",

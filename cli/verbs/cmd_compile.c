@@ -6,6 +6,7 @@
 #include "cli/options/route_options.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
+#include "cli/output/phase_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -119,6 +120,7 @@ struct compile_job {
     uint8_t profile_digest[MOEC_SHA256_BYTES];
     char options_text[512];
     struct cli_progress progress;
+    struct cli_phases phases;
     struct moec_compile_report report;
     struct moec_claim claim; /* of the output */
     struct moec_claim report_claim;
@@ -640,6 +642,7 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
     moec_json_out_u64(root, "resumed_units", report->n_resumed);
     moec_json_out_double(root, "seconds", job->seconds);
     moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
+    cli_json_phases(root, &job->phases);
     moec_json_out_double(root, "max_loss", job->compile.max_loss);
     if (report->warning[0] != '\0')
         moec_json_out_string(root, "warning", report->warning);
@@ -817,6 +820,8 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     MOEC_TRY(cli_check_policy("policies", job->compile.policy, moec_policy_check, err));
     cli_progress_init(&job->progress, "compile", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
+    if (job->measure.is_verbose)
+        cli_phases_start(&job->phases, &job->progress);
     MOEC_TRY(claim_output(job, err));
     if (cli_has(job->args, "report"))
         MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
@@ -850,6 +855,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
         job->checkpoint, job->has_profile ? &job->profile : NULL, job->profile_digest, &job->compile, &hooks,
         cli_has(job->args, "dry-run") ? NULL : cli_text(job->args, "output"), &job->report, err);
     job->seconds = cli_seconds() - start;
+    cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
     cli_progress_end(&job->progress);
     return write_report(job, digest, status, err);
 }
@@ -894,6 +900,8 @@ const struct cli_command cli_command_compile = {
         "and "
         "the exit status is 1.",
     .details =
+        "--verbose ends with a table of what each phase computed and what bound it, which --json then has "
+        "too.\n"
         "With --metric rouge-2, or another metric of the task's kind, --max-loss limits the loss of "
         "that metric. It is measured by generating text for rows of --data, which need not be the "
         "profile's data.\n"

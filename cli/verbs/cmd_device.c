@@ -139,6 +139,14 @@ static void print_compute(const struct moec_device *device)
               "  together                     %10.1f   a whole token measured: %.1f at position %" PRIu32
               "\n",
               sum, microseconds(device->token_ns), device->token_position);
+    const double products = microseconds(device->products_ns), token = microseconds(device->token_ns);
+    if (products > 0)
+        cli_print(
+            stdout,
+            "  its products alone           %10.1f   the token takes %.0f%% longer, %.0f%% without attention "
+            "to tokens before it\n",
+            products, 100 * (token / products - 1),
+            100 * ((token - slope * device->token_position) / products - 1));
     cli_print(stdout, "\nOne expert by itself\n  bits        record   compute us     check us\n");
     for (uint32_t i = 0; i < device->n_expert_widths; i++) {
         char size[24];

@@ -3,6 +3,7 @@
 #include "cli/options/measure_options.h"
 #include "cli/options/route_options.h"
 #include "cli/output/json_output.h"
+#include "cli/output/phase_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -75,6 +76,7 @@ struct eval_job {
     double *reference_nll;        /* owned (W); 0 without --reference: losses are then the model's own */
     double error;                 /* standard error of the perplexity */
     struct cli_progress progress;
+    struct cli_phases phases;
 };
 
 static enum moec_status show_progress(void *context, const char *phase, double done, double total)
@@ -407,6 +409,7 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->arithmetic));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source.config));
+    cli_json_phases(root, &job->phases);
     return cli_print_json(root, err);
 }
 
@@ -480,6 +483,11 @@ static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
+static void finish_phases(struct eval_job *job)
+{
+    cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
+}
+
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
 {
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
@@ -505,6 +513,8 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
+    if (job->measure.is_verbose)
+        cli_phases_start(&job->phases, &job->progress);
     bool kv_f16 = false;
     uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.seq_len_tokens;
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &n_tokens, err));
@@ -520,11 +530,15 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         MOEC_TRY(tell_rows(job, err));
     if (is_rows && job->place != NULL)
         MOEC_TRY(moec_source_offload(&job->source, job->place, err));
-    if (is_rows)
-        return cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err);
+    if (is_rows) {
+        MOEC_TRY(cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err));
+        finish_phases(job);
+        return MOEC_OK;
+    }
     MOEC_TRY(check_windows(job, err));
     MOEC_TRY(make_windows(job, err));
     MOEC_TRY(score(job, err));
+    finish_phases(job);
     cli_progress_end(&job->progress);
     struct moec_loss_options loss_options = moec_loss_options_default();
     struct moec_loss loss;
@@ -570,15 +584,18 @@ const struct cli_command cli_command_eval = {
              "exact match	gsm8k\n"
              "accuracy	mmlu, hellaswag, piqa\n"
              "With --reference it also measures the loss against another model.",
-    .details = "Perplexity: every row is tokenised by itself and cut into windows of --seq-len tokens "
-               "without overlap; tokens 2 to n of a window are scored given those before them.\n"
-               "ROUGE and exact match: the model continues each row's prompt, greedily or with --beams, and "
-               "its text is compared with the row's reference.\n"
-               "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored "
-               "by its log-likelihood after the prompt, in total, for each byte and for each token.\n"
-               "Loss: paired by window or row, with a 90 % interval.\n"
-               "datasets/tasks/README.md describes the tasks and how to write one."
-               "\n" CLI_GENERATION_DETAILS,
+    .details =
+        "--verbose ends with a table of what each phase computed and what bound it, which --json then has "
+        "too.\n"
+        "Perplexity: every row is tokenised by itself and cut into windows of --seq-len tokens "
+        "without overlap; tokens 2 to n of a window are scored given those before them.\n"
+        "ROUGE and exact match: the model continues each row's prompt, greedily or with --beams, and "
+        "its text is compared with the row's reference.\n"
+        "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored "
+        "by its log-likelihood after the prompt, in total, for each byte and for each token.\n"
+        "Loss: paired by window or row, with a 90 % interval.\n"
+        "datasets/tasks/README.md describes the tasks and how to write one."
+        "\n" CLI_GENERATION_DETAILS,
     .examples = "moec eval MODEL --data test.txt\n"
                 "moec eval model.moec --data test.txt --reference MODEL\n"
                 "moec eval model.moec --task samsum --data val.csv --samples 100",

@@ -8,6 +8,7 @@
 #include "cli/output/forecast_output.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
+#include "cli/output/phase_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/routing_report.h"
 #include "cli/output/study_output.h"
@@ -99,6 +100,7 @@ struct profile_job {
     struct moec_checkpoint *checkpoint;
     struct moec_profile profile;
     struct cli_progress progress;
+    struct cli_phases phases;
     struct moec_claim claim; /* of the output and its journal */
     char *journal;           /* path, owned; NULL without -o */
     uint32_t show_bits;      /* 0 = the lowest */
@@ -386,6 +388,7 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     if (!cli_has(job->args, "show")) {
         moec_json_out_double(root, "seconds", job->seconds);
         moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
+        cli_json_phases(root, &job->phases);
     }
     const enum moec_status status = cli_json_verdict(root, profile, err);
     if (status != MOEC_OK) {
@@ -539,12 +542,15 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(find_journal(job, err));
     cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
+    if (job->measure.is_verbose)
+        cli_phases_start(&job->phases, &job->progress);
     double start = cli_seconds();
     MOEC_TRY(moec_checkpoint_open(args->positional[0], &job->checkpoint, err));
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
     MOEC_TRY(
         cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile, err));
     job->seconds = cli_seconds() - start;
+    cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
     if (cli_has(args, "output"))
         MOEC_TRY(moec_profile_write(&job->profile, cli_text(args, "output"), err));
     if (job->journal != NULL)
@@ -587,6 +593,8 @@ const struct cli_command cli_command_profile = {
         "each bitwidth, and records how tokens are routed. Half of the windows certify the result of moec "
         "compile; of the others most guide its search and the rest choose among settings.",
     .details =
+        "--verbose ends with a table of what each phase computed and what bound it, which --json then has "
+        "too.\n"
         "The sensitivity of an expert is the loss of the whole model when that expert alone has the "
         "bitwidth and all others have the baseline. What the change cannot affect is not computed "
         "again. With --sensitivity fast the losses are estimated from the errors of single experts' "

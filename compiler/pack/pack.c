@@ -23,9 +23,8 @@ static void encode_slot(void *context, size_t item, int thread)
     (void)thread;
     struct pack_batch *batch = context;
     struct pack_slot *slot = &batch->slots[item];
-    enum moec_status status =
-        batch->encoder->encode(batch->encoder, slot->next.layer, slot->next.expert, &slot->next.layout,
-                               slot->scratch, slot->record, &slot->err);
+    enum moec_status status = moec_expert_encode(batch->encoder, slot->next.layer, slot->next.expert,
+                                                 &slot->next.layout, slot->scratch, slot->record, &slot->err);
     (void)status; /* kept in the slot's error, looked at in order */
 }
 

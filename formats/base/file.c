@@ -1,6 +1,7 @@
 #include "formats/base/file.h"
 
 #include "formats/base/memory.h"
+#include "formats/base/work_tally.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -81,7 +82,9 @@ enum moec_status moec_file_read(const struct moec_file *file, uint64_t offset, v
                          offset, file->path);
     uint8_t *at = buffer;
     while (n > 0) {
+        const uint64_t begun_ns = moec_work_begin(MOEC_WORK_READING);
         ssize_t got = pread(file->fd, at, n < CALL_MAX_BYTES ? n : CALL_MAX_BYTES, (off_t)offset);
+        moec_work_end(MOEC_WORK_READING, begun_ns, got > 0 ? (uint64_t)got : 0);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)

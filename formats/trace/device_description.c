@@ -84,6 +84,8 @@ static struct moec_json_out *write_compute(const struct moec_device *device)
     moec_json_out_u64(node, "head_ns", device->head_ns);
     moec_json_out_u64(node, "token_ns", device->token_ns);
     moec_json_out_u64(node, "token_position", device->token_position);
+    if (device->products_ns > 0)
+        moec_json_out_u64(node, "products_ns", device->products_ns);
     moec_json_out_double(node, "check_ns_per_byte", device->check_ns_per_byte);
     moec_json_out_double(node, "move_ns_per_byte", device->move_ns_per_byte);
     for (uint32_t i = 0; i < device->n_expert_widths; i++) {
@@ -276,6 +278,7 @@ static enum moec_status read_compute(const struct reading *root, struct moec_dev
     MOEC_TRY(read_u64(&r, "head_ns", 0, MAX_NS, &device->head_ns));
     MOEC_TRY(read_u64(&r, "token_ns", 0, MAX_NS, &device->token_ns));
     MOEC_TRY(read_u32(&r, "token_position", 0, UINT32_MAX, &device->token_position));
+    MOEC_TRY(moec_json_get_u64_or(r.node, r.where, "products_ns", 0, MAX_NS, 0, &device->products_ns, r.err));
     MOEC_TRY(moec_json_get_double(r.node, r.where, "check_ns_per_byte", 0, (double)MAX_NS,
                                   &device->check_ns_per_byte, r.err));
     MOEC_TRY(moec_json_get_double_or(r.node, r.where, "move_ns_per_byte", 0, (double)MAX_NS, 0,

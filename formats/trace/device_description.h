@@ -91,6 +91,7 @@ struct moec_device {
     uint64_t embed_ns;
     uint64_t head_ns;        /* final norm and logits */
     uint64_t token_ns;       /* a whole decoded token, measured by itself: what the parts should add up to */
+    uint64_t products_ns;    /* the same token's products with weights by themselves; 0: not measured */
     uint32_t token_position; /* mean position at which it was measured */
     double check_ns_per_byte;
     double move_ns_per_byte; /* records that change places in the buffer; 0: not measured */

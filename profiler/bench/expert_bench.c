@@ -26,6 +26,7 @@ struct bench {
     struct moec_int8_span rounded[N_EMBD / MOEC_INT8_SPAN]; /* x in the int8 arithmetic */
     struct moec_record_layout layout;
     uint32_t n_ff, n_expert, n_thread;
+    uint32_t first, n_turn;           /* experts of this turn */
     uint8_t *records;                 /* (n_expert, layout.n_bytes), owned, as all below */
     struct moec_mlp *mlps;            /* (n_expert) */
     struct moec_mlp_scratch *scratch; /* (n_thread) */
@@ -73,7 +74,7 @@ static enum moec_status fill(struct bench *bench, struct moec_error *err)
 }
 
 static enum moec_status create(struct bench *bench, struct moec_codec up, uint64_t memory_bytes,
-                               int n_threads, struct moec_error *err)
+                               uint64_t turn_bytes, int n_threads, struct moec_error *err)
 {
     const struct moec_config config = {.n_embd = N_EMBD, .n_ff_expert = bench->n_ff};
     const struct moec_codec codecs[MOEC_CODEC_TABLE] = {[2] = up, [4] = int4};
@@ -83,9 +84,12 @@ static enum moec_status create(struct bench *bench, struct moec_codec up, uint64
     bench->n_thread = (uint32_t)n_threads;
     bench->n_expert = (uint32_t)(memory_bytes / bench->layout.n_bytes);
     bench->n_expert += bench->n_expert == 0;
+    bench->n_turn = (uint32_t)(turn_bytes / bench->layout.n_bytes);
+    if (bench->n_turn == 0 || bench->n_turn > bench->n_expert)
+        bench->n_turn = bench->n_expert;
     const uint64_t n_float = N_EMBD + bench->n_ff + (uint64_t)bench->n_thread * (N_EMBD + 3 * MOEC_SUM_CHUNK);
-    MOEC_TRY(moec_alloc_aligned((void **)&bench->records, bench->n_expert, bench->layout.n_bytes,
-                                "the experts of the bench", err));
+    MOEC_TRY(moec_alloc_pages((void **)&bench->records, bench->n_expert * bench->layout.n_bytes,
+                              "the experts of the bench", err));
     MOEC_TRY(moec_alloc((void **)&bench->mlps, bench->n_expert, sizeof *bench->mlps, "the bench", err));
     MOEC_TRY(moec_alloc((void **)&bench->scratch, bench->n_thread, sizeof *bench->scratch, "the bench", err));
     MOEC_TRY(moec_alloc_aligned((void **)&bench->floats, n_float, sizeof *bench->floats,
@@ -105,22 +109,25 @@ static void chunk_item(void *context, size_t item, int thread)
 {
     const struct bench *bench = context;
     const size_t n_chunk = bench->n_ff / MOEC_SUM_CHUNK;
-    (void)moec_mlp_chunk(&bench->kernels, &bench->mlps[item / n_chunk],
-                         (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, bench->x, bench->rounded,
-                         bench->mlps[item / n_chunk].filter.threshold, NULL, &bench->scratch[thread],
+    const struct moec_mlp *mlp = &bench->mlps[bench->first + item / n_chunk];
+    (void)moec_mlp_chunk(&bench->kernels, mlp, (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, bench->x,
+                         bench->rounded, mlp->filter.threshold, NULL, &bench->scratch[thread],
                          bench->sums + (size_t)thread * N_EMBD);
 }
 
-/* Nanoseconds of an expert; threshold 0: with all its neurons. */
+/* Nanoseconds of an expert, of those behind the turn before; threshold 0: with all its neurons. */
 static double time_experts(struct bench *bench, int n_threads, float threshold)
 {
     const struct moec_pool pool = moec_pool_make(n_threads);
+    bench->first += bench->n_turn;
+    if (bench->first > bench->n_expert - bench->n_turn)
+        bench->first = 0;
     for (uint32_t e = 0; e < bench->n_expert; e++)
         bench->mlps[e].filter = (struct moec_mlp_filter){
             .is_on = threshold > 0, .at = MOEC_PROJECTION_UP, .threshold = threshold};
     const uint64_t begin_ns = moec_now_ns();
-    moec_parallel_for(&pool, (size_t)bench->n_expert * (bench->n_ff / MOEC_SUM_CHUNK), chunk_item, bench);
-    return (double)(moec_now_ns() - begin_ns) / bench->n_expert;
+    moec_parallel_for(&pool, (size_t)bench->n_turn * (bench->n_ff / MOEC_SUM_CHUNK), chunk_item, bench);
+    return (double)(moec_now_ns() - begin_ns) / bench->n_turn;
 }
 
 static int compare_floats(const void *a, const void *b)
@@ -183,13 +190,14 @@ static void measure(struct bench *bench, int n_threads, struct moec_expert_rate 
 }
 
 enum moec_status moec_expert_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
-                                       uint64_t memory_bytes, struct moec_expert_rate *rates, uint32_t *n,
-                                       struct moec_error *err)
+                                       uint64_t memory_bytes, uint64_t turn_bytes,
+                                       struct moec_expert_rate *rates, uint32_t *n, struct moec_error *err)
 {
     for (size_t c = 0; c < N_CODEC; c++) {
         struct bench bench = {.kernels = *kernels,
                               .n_ff = kernels->all == &moec_kernels_scalar ? N_FF_LOW : N_FF};
-        const enum moec_status status = create(&bench, up_codecs[c], memory_bytes, n_threads, err);
+        const enum moec_status status =
+            create(&bench, up_codecs[c], memory_bytes, turn_bytes, n_threads, err);
         if (status == MOEC_OK && kernels->int8 != NULL)
             kernels->int8->round(bench.x, N_EMBD, bench.rounded);
         if (status == MOEC_OK)

@@ -1,6 +1,7 @@
 /* How much faster one token's expert is computed where neurons are left out (FloE), beside the same record
- * with all its neurons: experts of OLMoE's dimensions, as many as fill four times the last cache, so that
- * weights come from memory. Dense and sparse runs take turns, and medians of their ratios are reported.
+ * with all its neurons: experts of OLMoE's dimensions, as many as fill memory_bytes, four times the last
+ * cache, so that weights come from memory. Dense and sparse runs take turns, each turn_bytes of experts
+ * further on, and medians of their ratios are reported.
  *
  * Thread rule: one thread, which uses the pool. */
 #ifndef MOEC_PROFILER_EXPERT_BENCH_H
@@ -22,7 +23,8 @@ struct moec_expert_rate {
 
 /* Adds rows at `rates` from *n on, at most MOEC_EXPERT_BENCH_MAX in all. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_expert_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
-                                                        uint64_t memory_bytes, struct moec_expert_rate *rates,
-                                                        uint32_t *n, struct moec_error *err);
+                                                        uint64_t memory_bytes, uint64_t turn_bytes,
+                                                        struct moec_expert_rate *rates, uint32_t *n,
+                                                        struct moec_error *err);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "profiler/bench/bench_memory.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/threads/parallel.h"
 
@@ -15,10 +16,12 @@
 #define TURNS          5
 #define REGIONS        2000
 #define LEAST_BYTES    ((uint64_t)128 << 20)
+#define TURN_BYTES     ((uint64_t)128 << 20)
 #define SCALAR_BYTES   ((uint64_t)1 << 20)
 #define READ_STREAMS   4
 #define READ_AHEAD     1024
 #define ITEMS_A_THREAD 16
+#define MIB(bytes)     ((double)(bytes) / (double)(1u << 20))
 
 static const struct moec_codec codecs[] = {
     {.dtype = MOEC_DTYPE_INT1, .group = 64},
@@ -50,6 +53,7 @@ struct job {
     struct moec_mlp_kernels kernels;
     const struct moec_int8_span *rounded; /* x in the int8 arithmetic */
     struct moec_matrix matrix;
+    uint32_t first_row, n_rows; /* of this turn */
     uint32_t n_items;
     const float *x; /* (COLUMNS), also factors of a weighted sum */
     float *y;       /* (rows) results of dot */
@@ -62,11 +66,11 @@ struct meeting {
     atomic_int n_met;
 };
 
-/* ---- bodies: item i has its share of the rows ---- */
+/* ---- bodies: item i has its share of the turn's rows ---- */
 
 static uint32_t share(const struct job *job, size_t item)
 {
-    return (uint32_t)((uint64_t)job->matrix.rows * item / job->n_items);
+    return job->first_row + (uint32_t)((uint64_t)job->n_rows * item / job->n_items);
 }
 
 static void dot_item(void *context, size_t item, int thread)
@@ -141,13 +145,20 @@ static double median(double *values, size_t n)
     return values[n / 2];
 }
 
-static double seconds_of(struct job *job, int n_threads, moec_parallel_body *body)
+/* The rows behind those of the turn before: the whole matrix is read before any of it is read again. */
+static double bytes_per_second(struct job *job, int n_threads, moec_parallel_body *body)
 {
     const struct moec_pool pool = moec_pool_make(n_threads);
+    const uint64_t rows = TURN_BYTES / job->matrix.stride_bytes;
+    job->first_row += job->n_rows;
+    job->n_rows = rows < job->matrix.rows ? (uint32_t)rows : job->matrix.rows;
+    if (job->n_rows > job->matrix.rows - job->first_row)
+        job->first_row = 0;
     job->n_items = (uint32_t)pool.n_threads * ITEMS_A_THREAD;
     const uint64_t begin_ns = moec_now_ns();
     moec_parallel_for(&pool, job->n_items, body, job);
-    return (double)(moec_now_ns() - begin_ns) * 1e-9;
+    const double seconds = (double)(moec_now_ns() - begin_ns) * 1e-9;
+    return (double)job->n_rows * (double)job->matrix.stride_bytes / seconds;
 }
 
 static double region_ns(int n_threads)
@@ -192,10 +203,9 @@ static void measure(struct job *job, int n_threads, struct moec_kernel_bench *be
     static moec_parallel_body *const bodies[] = {read_item, dot_item, sum_item};
     static const char *const names[] = {"read", "dot", "sum"};
     double rates[3][TURNS], shares[3][TURNS];
-    const double bytes = (double)job->matrix.rows * (double)job->matrix.stride_bytes;
     for (int turn = -1; turn < TURNS; turn++) { /* the first is not counted */
         for (int b = 0; b < 3; b++) {
-            const double rate = bytes / seconds_of(job, n_threads, bodies[b]);
+            const double rate = bytes_per_second(job, n_threads, bodies[b]);
             if (turn < 0)
                 continue;
             rates[b][turn] = rate;
@@ -225,6 +235,7 @@ static enum moec_status measure_all(struct job *job, uint8_t *data, const struct
             continue;
         MOEC_TRY(moec_progress_report(progress, "kernels", (double)c, (double)N_CODEC, err));
         MOEC_TRY(make_matrix(codecs[c], data, bench->matrix_bytes, &job->matrix, err));
+        job->first_row = job->n_rows = 0;
         measure(job, 1, bench, &reads[0][n]);
         reads[1][n] = reads[0][n];
         if (bench->n_threads > 1)
@@ -254,6 +265,39 @@ static uint64_t last_cache_bytes(void)
     return bytes;
 }
 
+enum moec_status moec_kernel_bench_size(uint64_t cache_bytes, uint64_t available_bytes,
+                                        uint64_t *matrix_bytes, struct moec_error *err)
+{
+    const uint64_t wanted = cache_bytes > LEAST_BYTES / 4 ? 4 * cache_bytes : LEAST_BYTES;
+    const uint64_t most = available_bytes - available_bytes / 4; /* results and the system want some */
+    *matrix_bytes = wanted;
+    if (available_bytes == 0 || wanted <= most)
+        return MOEC_OK;
+    if (most < LEAST_BYTES)
+        return moec_fail(
+            err, MOEC_ERR_LIMIT,
+            "--kernels needs matrices of %.0f MiB at least, a third more in all, and the system or "
+            "its memory group has %.0f MiB to give: end other programs or raise the group's limit",
+            MIB(LEAST_BYTES), MIB(available_bytes));
+    *matrix_bytes = most;
+    return MOEC_OK;
+}
+
+static enum moec_status choose_size(struct moec_kernel_bench *bench, const struct moec_progress *progress,
+                                    struct moec_error *err)
+{
+    const uint64_t available_bytes = moec_bench_available_bytes("/proc", "/sys/fs/cgroup");
+    MOEC_TRY(moec_kernel_bench_size(bench->cache_bytes, available_bytes, &bench->matrix_bytes, err));
+    bench->is_short = bench->matrix_bytes < 4 * bench->cache_bytes;
+    if (bench->is_short)
+        moec_progress_note(
+            progress,
+            "matrices of four times the last cache take %.0f MiB, and the system or its memory "
+            "group has %.0f MiB to give: they have %.0f MiB, of which the cache may hold a part",
+            MIB(4 * bench->cache_bytes), MIB(available_bytes), MIB(bench->matrix_bytes));
+    return MOEC_OK;
+}
+
 enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
                                        const struct moec_progress *progress, struct moec_kernel_bench *bench,
                                        struct moec_error *err)
@@ -264,14 +308,14 @@ enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, i
         .arithmetic = moec_arithmetic_name(int8 ? MOEC_ARITHMETIC_INT8 : MOEC_ARITHMETIC_CANONICAL),
         .n_threads = moec_pool_make(n_threads).n_threads};
     bench->cache_bytes = last_cache_bytes();
-    bench->matrix_bytes = 4 * bench->cache_bytes > LEAST_BYTES ? 4 * bench->cache_bytes : LEAST_BYTES;
-    if (kernels->all == &moec_kernels_scalar)
-        bench->matrix_bytes = SCALAR_BYTES;
+    bench->matrix_bytes = SCALAR_BYTES;
+    if (kernels->all != &moec_kernels_scalar)
+        MOEC_TRY(choose_size(bench, progress, err));
     const size_t most_rows = bench->matrix_bytes / moec_codec_row_bytes(codecs[0], COLUMNS);
     void *data = NULL, *floats = NULL, *read = NULL;
     const size_t n_floats = COLUMNS + most_rows + (size_t)bench->n_threads * COLUMNS;
-    enum moec_status status = moec_alloc_aligned(&data, bench->matrix_bytes + READ_STREAMS * READ_AHEAD, 1,
-                                                 "the matrix of the bench", err);
+    enum moec_status status = moec_alloc_pages(&data, bench->matrix_bytes + READ_STREAMS * READ_AHEAD,
+                                               "the matrix of the bench", err);
     if (status == MOEC_OK)
         status = moec_alloc_aligned(&floats, n_floats, sizeof(float), "the bench's vectors", err);
     if (status == MOEC_OK)
@@ -299,8 +343,8 @@ enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, i
     if (status == MOEC_OK)
         status = moec_progress_report(progress, "experts", (double)N_CODEC, (double)N_CODEC, err);
     if (status == MOEC_OK)
-        status = moec_expert_bench_run(kernels, bench->n_threads, bench->matrix_bytes, bench->expert_rates,
-                                       &bench->n_expert_rate, err);
+        status = moec_expert_bench_run(kernels, bench->n_threads, bench->matrix_bytes, TURN_BYTES,
+                                       bench->expert_rates, &bench->n_expert_rate, err);
     return status;
 }
 
@@ -312,6 +356,7 @@ struct moec_json_out *moec_kernel_bench_json(const struct moec_kernel_bench *ben
     moec_json_out_u64(root, "threads", (uint64_t)bench->n_threads);
     moec_json_out_u64(root, "matrix_bytes", bench->matrix_bytes);
     moec_json_out_u64(root, "cache_bytes", bench->cache_bytes);
+    moec_json_out_bool(root, "memory_is_short", bench->is_short);
     moec_json_out_double(root, "read_bytes_per_second_one_thread", bench->read_bytes_per_second[0]);
     moec_json_out_double(root, "read_bytes_per_second", bench->read_bytes_per_second[1]);
     moec_json_out_double(root, "region_ns", bench->region_ns);

@@ -3,11 +3,13 @@
  *
  * Each codec gets a matrix of at least four times the last cache, so that weights come from memory, and both
  * kernels for one token (runtime/kernels/kernels.h): dot (gate, up, dense and head) and weighted sum (down).
- * The scalar set, which no memory is too slow for, gets 1 MiB. The reference reads the same bytes in four
- * streams for each thread, with prefetches.
- * Reference and kernels take turns, and medians of the turns are reported, because memory is shared with
- * whatever else runs. A rate near the reference's is bound by memory; one far below it by the computing of
- * weights from codes, and then weights a second are what counts.
+ * Turns walk through it, 128 MiB each, so that a last cache of hundreds of MiB does not make them long. It
+ * lies in huge pages where the kernel has some, as the engine's weights do. Where memory is short it is as
+ * large as there is room for. The scalar set, which no memory is too slow for, gets 1 MiB. The reference
+ * reads the same bytes in four streams for each thread, with prefetches. Reference and kernels take turns,
+ * and medians of the turns are reported, because memory is shared with whatever else runs. A rate near the
+ * reference's is bound by memory; one far below it by the computing of weights from codes, and then weights a
+ * second are what counts.
  *
  * Thread rule: one thread, which uses the pool. */
 #ifndef MOEC_PROFILER_KERNEL_BENCH_H
@@ -34,6 +36,7 @@ struct moec_kernel_bench {
     const char *arithmetic; /* "canonical" or "int8" */
     uint64_t matrix_bytes;
     uint64_t cache_bytes; /* the last cache; 0: the system does not say */
+    bool is_short;        /* of memory: matrix_bytes is less than four times cache_bytes */
     int n_threads;
     double read_bytes_per_second[2]; /* the reference, on one thread and on all */
     double region_ns;                /* a parallel region in which all threads of the team meet */
@@ -43,8 +46,14 @@ struct moec_kernel_bench {
     struct moec_expert_rate expert_rates[MOEC_EXPERT_BENCH_MAX];
 };
 
+/* Bytes of a matrix: four times the last cache (0: unknown), at least 128 MiB; if that is more than three
+ * quarters of what there is to give (0: unknown), so much. A pure function. Errors: MOEC_ERR_LIMIT where that
+ * is less than 128 MiB. */
+MOEC_WARN_UNUSED enum moec_status moec_kernel_bench_size(uint64_t cache_bytes, uint64_t available_bytes,
+                                                         uint64_t *matrix_bytes, struct moec_error *err);
+
 /* In the int8 arithmetic those codecs alone that it serves. n_threads 0 = all cores. Amounts of progress are
- * codecs. Errors: MOEC_ERR_MEMORY, MOEC_ERR_CANCELLED. */
+ * codecs. Errors: MOEC_ERR_MEMORY, MOEC_ERR_CANCELLED, those of moec_kernel_bench_size. */
 MOEC_WARN_UNUSED enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
                                                         const struct moec_progress *progress,
                                                         struct moec_kernel_bench *bench,

@@ -10,6 +10,7 @@
 #include "profiler/common/machine.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
+#include "profiler/device/device_products.h"
 #include "profiler/device/device_waits.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/session.h"
@@ -560,6 +561,11 @@ enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
     MOEC_TRY_OUT(decode(&job, err));
     MOEC_TRY_OUT(fill_layers(&job, err));
     MOEC_TRY_OUT(measure_tokens(&job, err));
+    const struct moec_device_products_setup products = {.dense = &job.model->dense,
+                                                        .forward = &job.forward,
+                                                        .resident = &job.resident.base,
+                                                        .n_tokens = job.n_samples};
+    MOEC_TRY_OUT(moec_device_measure_products(&products, &device->products_ns, err));
     MOEC_TRY_OUT(measure_shared(&job, err));
     MOEC_TRY_OUT(measure_experts(&job, err));
     MOEC_TRY_OUT(measure_moves(&job, err));

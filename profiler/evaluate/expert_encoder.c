@@ -1,6 +1,17 @@
 #include "profiler/evaluate/expert_encoder.h"
 
 #include "formats/base/memory.h"
+#include "formats/base/work_tally.h"
+
+enum moec_status moec_expert_encode(const struct moec_expert_encoder *encoder, uint32_t layer,
+                                    uint32_t expert, const struct moec_record_layout *layout, void *scratch,
+                                    uint8_t *record, struct moec_error *err)
+{
+    const uint64_t begun_ns = moec_work_begin(MOEC_WORK_ENCODING);
+    const enum moec_status status = encoder->encode(encoder, layer, expert, layout, scratch, record, err);
+    moec_work_end(MOEC_WORK_ENCODING, begun_ns, layout->n_bytes);
+    return status;
+}
 
 static enum moec_status encode(const struct moec_expert_encoder *self, uint32_t layer, uint32_t expert,
                                const struct moec_record_layout *layout, void *scratch, uint8_t *record,

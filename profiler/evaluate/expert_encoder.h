@@ -20,6 +20,12 @@ struct moec_expert_encoder {
     bool reorders; /* neurons do not stand in the checkpoint's order, in records of any codec */
 };
 
+/* As the encoder does, and counted as work (formats/base/work_tally.h). */
+MOEC_WARN_UNUSED enum moec_status moec_expert_encode(const struct moec_expert_encoder *encoder,
+                                                     uint32_t layer, uint32_t expert,
+                                                     const struct moec_record_layout *layout, void *scratch,
+                                                     uint8_t *record, struct moec_error *err);
+
 /* The checkpoint's own. */
 struct moec_checkpoint_encoder {
     struct moec_expert_encoder encoder;

@@ -193,7 +193,7 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
     void *bytes = NULL;
     MOEC_TRY(moec_alloc_aligned(&bytes, layout.n_bytes, 1, "a variant of an expert", err));
     enum moec_status status =
-        variants->encoder->encode(variants->encoder, layer, expert, &layout, variants->scratch, bytes, err);
+        moec_expert_encode(variants->encoder, layer, expert, &layout, variants->scratch, bytes, err);
     if (status != MOEC_OK) {
         free(bytes);
         return status;
@@ -304,8 +304,8 @@ static void encode_item(void *context, size_t item, int thread)
     struct encode_job *job = &variants->jobs[item];
     uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
     const struct moec_record_layout layout = layout_of(variants, prepare->layer, job->expert, job->index);
-    job->status = variants->encoder->encode(variants->encoder, prepare->layer, job->expert, &layout, scratch,
-                                            job->bytes, NULL);
+    job->status = moec_expert_encode(variants->encoder, prepare->layer, job->expert, &layout, scratch,
+                                     job->bytes, NULL);
 }
 
 /* Reserves room and memory for a record if it is missing; false when there is none left. */

@@ -82,7 +82,8 @@ static void multiply_keys(const struct run *run, const struct part *part)
                 kernels->sum_chunk_encoded(run->kv_up, part->first_row + first, n_rows,
                                            queries + t * run->row + first, sums + t * run->stride);
         } else {
-            kernels->decode_rows(run->kv_up, part->first_row + first, n_rows, part->weights, run->stride);
+            moec_forward_decode(kernels, run->kv_up, part->first_row + first, n_rows, part->weights,
+                                run->stride);
             kernels->sum_chunk(queries + first, run->row, part->n_tok, part->weights, run->stride, n_rows, n,
                                sums, run->stride);
         }
@@ -129,7 +130,7 @@ static void expand_item(void *context, size_t item, int thread)
                                      outputs + t * run->row + first);
             continue;
         }
-        kernels->decode_rows(run->kv_up, row, n_rows, part.weights, run->stride);
+        moec_forward_decode(kernels, run->kv_up, row, n_rows, part.weights, run->stride);
         kernels->dot(part.latents, run->stride, part.n_tok, part.weights, run->stride, n_rows, n,
                      outputs + first, run->row);
     }

@@ -50,7 +50,7 @@ static void run_decoded(const struct cut *cut, const struct moec_linear_part *pa
     const struct moec_kernels *kernels = linear->forward->kernels;
     uint32_t k = part->matrix->columns;
     size_t w_stride = moec_lanes_padded(k);
-    kernels->decode_rows(part->matrix, row, n_rows, scratch->weights, w_stride);
+    moec_forward_decode(kernels, part->matrix, row, n_rows, scratch->weights, w_stride);
     bool direct = part->sink == moec_linear_store; /* the product can write where the sink would */
     for (uint32_t done = 0; done < n_tok; done += MOEC_TILE_TOKENS) {
         uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, n_tok - done);

@@ -131,7 +131,7 @@ static void decode_rows(const struct moec_kernels *kernels, const struct moec_ml
                         size_t stride)
 {
     if (mlp->frames.of_units == NULL || matrix == &mlp->up) {
-        kernels->decode_rows(matrix, neuron, n, weights, stride);
+        moec_forward_decode(kernels, matrix, neuron, n, weights, stride);
         return;
     }
     struct moec_matrix row = *matrix;
@@ -143,7 +143,7 @@ static void decode_rows(const struct moec_kernels *kernels, const struct moec_ml
             continue;
         }
         row.data = pair + (matrix == &mlp->down ? mlp->frames.down_offset : 0);
-        kernels->decode_rows(&row, 0, 1, weights, stride);
+        moec_forward_decode(kernels, &row, 0, 1, weights, stride);
     }
 }
 
@@ -658,7 +658,7 @@ static void activation_item(void *context, size_t item, int thread)
             decode_rows(kernels, mlp, &mlp->gate, neuron, n, scratch->weights, stride);
             kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns, scratch->gate, n);
         }
-        kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
+        moec_forward_decode(kernels, &mlp->up, neuron, n, scratch->weights, stride);
         kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns,
                      has_gate ? scratch->up : scratch->gate, n);
         (void)moec_mlp_activate(kernels, mlp, scratch, neuron, limits, n_tok, n);

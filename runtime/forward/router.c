@@ -38,7 +38,7 @@ static void multiply(const struct moec_forward *forward, const struct moec_matri
     }
     for (uint32_t row = 0; row < matrix->rows; row += MOEC_ROUTER_ROWS) {
         uint32_t n_rows = moec_min_u32(MOEC_ROUTER_ROWS, matrix->rows - row);
-        kernels->decode_rows(matrix, row, n_rows, scratch->weights, stride);
+        moec_forward_decode(kernels, matrix, row, n_rows, scratch->weights, stride);
         kernels->dot(x, stride, n_tok, scratch->weights, stride, n_rows, matrix->columns,
                      scratch->logits + row, logits_stride);
     }

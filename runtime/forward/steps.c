@@ -1,5 +1,7 @@
 #include "runtime/forward/steps.h"
 
+#include "formats/base/work_tally.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t
 void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64_t work,
                       moec_parallel_body *body, void *context)
 {
+    moec_work_count(MOEC_WORK_PRODUCTS, work);
     if (n_items > 1 &&
         (work >= MOEC_SHARED_WORK || moec_forward_scratch(forward)->test_hook.shares_all_work)) {
         if (work < BRIEF_WORK)
@@ -44,6 +47,14 @@ static void subtract_mean(const float *x, uint32_t n, float *out)
     const float mean = sums[0] / (float)n;
     for (uint32_t i = 0; i < n; i++)
         out[i] = x[i] - mean;
+}
+
+void moec_forward_decode(const struct moec_kernels *kernels, const struct moec_matrix *matrix, uint32_t row,
+                         uint32_t n_rows, float *weights, size_t stride)
+{
+    const uint64_t begun_ns = moec_work_begin(MOEC_WORK_DECODING);
+    kernels->decode_rows(matrix, row, n_rows, weights, stride);
+    moec_work_end(MOEC_WORK_DECODING, begun_ns, (uint64_t)n_rows * matrix->columns);
 }
 
 /* One row, by an RMS norm, or by a LayerNorm with biases behind the weights. */

@@ -6,9 +6,14 @@
 #include "runtime/forward/context.h"
 #include "runtime/forward/scratch.h"
 
-/* Runs body over the items, on this thread alone where `work` multiply-adds are too few to share. */
+/* Runs body over the items, on this thread alone where `work` multiply-adds are too few to share. Those are
+ * counted (formats/base/work_tally.h); steps without products say how many numbers they pass. */
 void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64_t work,
                       moec_parallel_body *body, void *context);
+
+/* The kernel of that name, for rows that several tokens are multiplied with. */
+void moec_forward_decode(const struct moec_kernels *kernels, const struct moec_matrix *matrix, uint32_t row,
+                         uint32_t n_rows, float *weights, size_t stride);
 
 /* MOEC_ERR_LIMIT when a batch is larger than the forward pass was made for. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t n_tok,

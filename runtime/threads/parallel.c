@@ -1,6 +1,7 @@
 #include "runtime/threads/parallel.h"
 
 #include "formats/base/clock.h"
+#include "formats/base/work_tally.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -300,10 +301,12 @@ static void run(const struct moec_pool *pool, size_t n_items, bool is_brief, moe
         run_alone(n_items, body, context);
         return;
     }
+    const uint64_t begun_ns = moec_work_begin(MOEC_WORK_TOGETHER);
     if (runner != NULL && !is_brief)
         runner->run(pool->n_threads, n_items, items_at_once(n_items, pool->n_threads), body, context);
     else
         run_together(pool->n_threads, n_items, is_brief, body, context);
+    moec_work_end(MOEC_WORK_TOGETHER, begun_ns, 1);
     pthread_mutex_unlock(&team.busy);
 }
 

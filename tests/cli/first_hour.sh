@@ -30,6 +30,7 @@ within_memory() {
 }
 try 0 "a profile" "$moec" profile $model --data $data --samples 40 --sensitivity fast -o "$work/p.h5" --json --verbose
 cp "$work/stderr" "$work/verbose"
+cp "$work/stdout" "$work/measured"
 taken=$(sed -n 's/^ *"cost_passes": \([0-9.]*\),/\1/p' "$work/stdout")
 if awk "BEGIN { exit !($foreseen > 0.6 * $taken && $foreseen < 1.6 * $taken) }"; then
     pass "takes about what was foreseen"
@@ -48,6 +49,15 @@ for options in "--sensitivity fast --work-memory 96MiB" "--sensitivity exact --s
 done
 cp "$work/verbose" "$work/stderr"
 says stderr '^original: [0-9]+ s$' "--verbose says how long each phase took"
+says stderr '^local errors +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+( +[0-9]+%){7}  [a-z]' "and in a table what was computed in it"
+says stderr '^all +[0-9.]+ +[0-9.]+ +[0-9.]*[1-9][0-9.]* ' "and in all"
+cp "$work/measured" "$work/stdout"
+says stdout '"peak_multiply_adds_per_second": [0-9.]*[1-9]' "--json has it too"
+says stdout '"bound_by": "[a-z ]+"' "with what binds"
+try 0 "the same profile, without" "$moec" profile $model --data $data --samples 40 --sensitivity fast -o "$work/p2.h5" \
+    --json --quiet
+if cmp -s "$work/p.h5" "$work/p2.h5"; then pass "is the same file"; else fail "is the same file"; fi
+try 1 "and its JSON has no phases" grep -q bound_by "$work/stdout"
 try 2 "quiet and verbose" "$moec" profile $model --data $data -o "$work/q.h5" --quiet --verbose
 says stderr 'either --quiet or --verbose' "are refused together"
 try 1 "data that is too little is found by a dry run too" "$moec" profile $model --data "$0" --dry-run --quiet

@@ -79,7 +79,7 @@ __attribute__((target("avx512f"))) static double peak_avx512(uint64_t repeats)
 static double peak_work(const struct moec_kernels *set, uint64_t repeats)
 {
 #if defined(__x86_64__)
-    if (strcmp(set->name, "avx512") == 0)
+    if (strncmp(set->name, "avx512", 6) == 0)
         return peak_avx512(repeats);
     if (strcmp(set->name, "avx2") == 0)
         return peak_avx2(repeats);

@@ -2,6 +2,7 @@
 #include "tests/unit/temporary.h"
 
 #include "profiler/bench/bench_memory.h"
+#include "profiler/bench/kernel_bench.h"
 
 #include <sys/stat.h>
 
@@ -109,6 +110,30 @@ static void test_bench_memory__rows_run_in_groups(void **state)
     }
 }
 
+#define MIB ((uint64_t)1 << 20)
+
+static void test_bench_memory__matrices_of_kernels(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    uint64_t n_bytes = 0;
+    static const struct {
+        uint64_t cache, available, matrix;
+    } sizes[] = {
+        {0, 0, 128},           {32, 0, 128},          {32, 8000, 128},   {33, 8000, 132},
+        {480, 0, 4 * 480},     {480, 2560, 4 * 480},  {480, 2000, 1500}, {480, 172, 129},
+        {1 << 20, 0, 4 << 20}, {1 << 20, 8000, 6000}, {0, 4 << 20, 128},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_int_equal(
+            moec_kernel_bench_size(sizes[i].cache * MIB, sizes[i].available * MIB, &n_bytes, &err), MOEC_OK);
+        assert_true(n_bytes == sizes[i].matrix * MIB);
+    }
+    assert_int_equal(moec_kernel_bench_size(480 * MIB, 170 * MIB, &n_bytes, &err), MOEC_ERR_LIMIT);
+    assert_non_null(strstr(err.message, "has 170 MiB to give"));
+    assert_int_equal(moec_kernel_bench_size(0, 1, &n_bytes, &err), MOEC_ERR_LIMIT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +141,7 @@ int main(void)
         cmocka_unit_test(test_bench_memory__groups_of_version_2),
         cmocka_unit_test(test_bench_memory__groups_of_version_1),
         cmocka_unit_test(test_bench_memory__rows_run_in_groups),
+        cmocka_unit_test(test_bench_memory__matrices_of_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@ static struct moec_device sample(bool is_emulated)
                                  .head_ns = 70000,
                                  .token_ns = 600000,
                                  .token_position = 40,
+                                 .products_ns = is_emulated ? 510000 : 0,
                                  .check_ns_per_byte = 0.125,
                                  .move_ns_per_byte = 0.25,
                                  .preload_ns = 77,
@@ -107,8 +108,9 @@ static void test_device__comes_back_as_it_was_written(void **state)
                         a->shared_ns == b->shared_ns);
         }
         assert_true(back.embed_ns == 500 && back.head_ns == 70000 && back.token_ns == 600000 &&
-                    back.token_position == 40 && back.check_ns_per_byte == 0.125 &&
-                    back.move_ns_per_byte == 0.25 && back.preload_ns == 77);
+                    back.token_position == 40 && back.products_ns == (emulated ? 510000 : 0) &&
+                    back.check_ns_per_byte == 0.125 && back.move_ns_per_byte == 0.25 &&
+                    back.preload_ns == 77);
         assert_int_equal(back.n_waits, 2);
         assert_memory_equal(back.waits, device.waits, sizeof back.waits);
         assert_string_equal(back.gpu.name, emulated ? "a GPU" : "");

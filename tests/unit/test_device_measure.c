@@ -33,6 +33,7 @@ static void check_device(const struct moec_device *device)
     assert_int_equal(device->n_threads, 1);
     assert_string_equal(device->instruction_set, "scalar");
     assert_true(device->n_expert_widths >= 2 && device->token_ns > 0 && device->head_ns > 0);
+    assert_true(device->products_ns > 0 && device->products_ns < 4 * device->token_ns);
     for (uint32_t i = 0; i < device->n_layer; i++) {
         const struct moec_device_layer *layer = &device->layers[i];
         assert_int_equal(layer->is_moe, i != 1);

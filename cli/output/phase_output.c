@@ -1,0 +1,110 @@
+#include "cli/output/phase_output.h"
+
+#include "cli/print/print.h"
+#include "profiler/common/product_peak.h"
+#include "runtime/threads/parallel.h"
+
+#include <stdio.h>
+
+void cli_phases_start(struct cli_phases *phases, struct cli_progress *progress)
+{
+    progress->phases = &phases->recorded;
+    moec_phases_begin(&phases->recorded, "start");
+}
+
+/* What binds, with its bytes or weights where those tell more. */
+static void bound_text(const struct moec_phase *phase, enum moec_phase_bound bound, char *text,
+                       size_t capacity)
+{
+    const char *name = moec_phase_bound_name(bound);
+    if (bound == MOEC_BOUND_DECODING)
+        (void)snprintf(text, capacity, "%s of %.1f G weights", name, 1e-9 * phase->decoded_weights);
+    else if (bound == MOEC_BOUND_ENCODING)
+        (void)snprintf(text, capacity, "%s of %.0f MB", name, 1e-6 * phase->encoded_bytes);
+    else if (bound == MOEC_BOUND_READING)
+        (void)snprintf(text, capacity, "%s of %.0f MB", name, 1e-6 * phase->read_bytes);
+    else
+        (void)snprintf(text, capacity, "%s", name);
+}
+
+static void print_row(const struct cli_phases *phases, const struct moec_phase *phase)
+{
+    const struct moec_phase_parts parts = moec_phase_parts_of(phase, phases->n_threads, phases->peak);
+    char bound[64];
+    bound_text(phase, parts.bound, bound, sizeof bound);
+    cli_print(stderr, "%-20.20s %8.2f %8.2f %9.1f %8.1f", phase->name, phase->seconds,
+              phase->processor_seconds, 1e-9 * phase->multiply_adds,
+              phase->seconds > 0 ? 1e-9 * phase->multiply_adds / phase->seconds : 0);
+    for (int b = 0; b < MOEC_BOUND_COUNT; b++)
+        cli_print(stderr, " %*.0f%%", b == MOEC_BOUND_ONE_THREAD ? 9 : 7, 100 * parts.shares[b]);
+    cli_print(stderr, "  %s\n", bound);
+}
+
+static void print_table(const struct cli_phases *phases)
+{
+    const struct moec_phase sum = moec_phases_sum(&phases->recorded);
+    cli_print(stderr,
+              "phases on %d thread%s, whose canonical products reach %.1f G multiply-adds a second here; "
+              "shares of the threads' time:\n",
+              phases->n_threads, phases->n_threads > 1 ? "s" : "", 1e-9 * phases->peak);
+    cli_print(stderr, "%-20s %8s %8s %9s %8s", "phase", "seconds", "of cpu", "G m-adds", "G/s");
+    for (int b = 0; b < MOEC_BOUND_COUNT; b++)
+        cli_print(stderr, " %*s", b == MOEC_BOUND_ONE_THREAD ? 10 : 8,
+                  moec_phase_bound_name((enum moec_phase_bound)b));
+    cli_print(stderr, "  bound by\n");
+    for (uint32_t i = 0; i < phases->recorded.n; i++)
+        print_row(phases, &phases->recorded.items[i]);
+    print_row(phases, &sum);
+}
+
+void cli_phases_finish(struct cli_phases *phases, struct cli_progress *progress,
+                       const struct moec_kernels *kernels, int n_threads)
+{
+    struct moec_error err = {0};
+    if (progress->phases == NULL)
+        return;
+    moec_phases_end(&phases->recorded);
+    progress->phases = NULL;
+    cli_progress_end(progress);
+    phases->n_threads = moec_pool_make(n_threads).n_threads;
+    if (moec_product_peak(kernels, n_threads, &phases->peak, &err) != MOEC_OK)
+        cli_print(stderr, "shares of products are unknown: %s\n", err.message);
+    print_table(phases);
+}
+
+static void put_phase(struct moec_json_out *list, const struct cli_phases *phases,
+                      const struct moec_phase *phase)
+{
+    const struct moec_phase_parts parts = moec_phase_parts_of(phase, phases->n_threads, phases->peak);
+    struct moec_json_out *node = moec_json_out_object(), *shares = moec_json_out_object();
+    moec_json_out_string(node, "phase", phase->name);
+    moec_json_out_double(node, "seconds", phase->seconds);
+    moec_json_out_double(node, "processor_seconds", phase->processor_seconds);
+    moec_json_out_double(node, "one_thread_seconds", phase->alone_seconds);
+    moec_json_out_double(node, "multiply_adds", phase->multiply_adds);
+    moec_json_out_double(node, "decode_seconds", phase->decode_seconds);
+    moec_json_out_double(node, "decoded_weights", phase->decoded_weights);
+    moec_json_out_double(node, "encode_seconds", phase->encode_seconds);
+    moec_json_out_double(node, "encoded_bytes", phase->encoded_bytes);
+    moec_json_out_double(node, "read_seconds", phase->read_seconds);
+    moec_json_out_double(node, "read_bytes", phase->read_bytes);
+    for (int b = 0; b < MOEC_BOUND_COUNT; b++)
+        moec_json_out_double(shares, moec_phase_bound_name((enum moec_phase_bound)b), parts.shares[b]);
+    moec_json_out_node(node, "shares", shares);
+    moec_json_out_string(node, "bound_by", moec_phase_bound_name(parts.bound));
+    moec_json_out_node(list, NULL, node);
+}
+
+void cli_json_phases(struct moec_json_out *root, const struct cli_phases *phases)
+{
+    if (phases->recorded.n == 0)
+        return;
+    const struct moec_phase sum = moec_phases_sum(&phases->recorded);
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t i = 0; i < phases->recorded.n; i++)
+        put_phase(list, phases, &phases->recorded.items[i]);
+    put_phase(list, phases, &sum);
+    moec_json_out_u64(root, "threads", (uint64_t)phases->n_threads);
+    moec_json_out_double(root, "peak_multiply_adds_per_second", phases->peak);
+    moec_json_out_node(root, "phases", list);
+}
