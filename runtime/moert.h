@@ -175,7 +175,7 @@ struct moert_options {
      * "arc", "random", "hobbit", "lhu". */
     const char *evict;
     /* Of "hobbit": "0.4:0.3:0.1:0.2" for recency, uses, uses in high precision and distance of the layer;
-     * NULL = equal. */
+     * NULL = the bundle's (moec simulate --tune-evict), equal where it has none. */
     const char *evict_weights;
     /* How the next layer's experts are predicted, so that they are read while this layer computes: "none",
      * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate", "learned"

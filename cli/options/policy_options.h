@@ -21,7 +21,7 @@
 
 #define CLI_EVICT_WEIGHTS                                                                                    \
     "With --evict hobbit: weights of recency, uses, uses in high precision and distance of the layer, such " \
-    "as 0.4:0.3:0.1:0.2 (default: equal)."
+    "as 0.4:0.3:0.1:0.2 (default: the bundle's, of moec simulate --tune-evict, else equal)."
 
 #define CLI_PREDICT_CHOICES "none|frequency|path|gate|path+gate|learned|token"
 /* Rows of a table: what a prediction goes by. */

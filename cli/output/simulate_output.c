@@ -130,15 +130,21 @@ static void weights_text(const float *weights, char text[static WEIGHTS_TEXT])
 static void print_tuned(const struct moec_simulation *simulation)
 {
     char weights[WEIGHTS_TEXT], bytes[24];
-    cli_print(stdout, "\nTuned --evict hobbit\n  %-18s%9s%16s   %s\n", "buffer", "hits %", "read a token",
-              "--evict-weights");
+    const bool has_times = simulation->sweep.has_times;
+    cli_print(stdout, "\nTuned --evict hobbit\n  %-18s%9s%16s", "buffer", "hits %", "read a token");
+    if (has_times)
+        cli_print(stdout, "%14s%14s", "lost ms", "by lru ms");
+    cli_print(stdout, "   %s\n", "--evict-weights");
     for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
         const struct moec_tuned_evict *tuned = &simulation->tuned[b];
         weights_text(tuned->weights, weights);
         print_buffer(simulation, b);
-        cli_print(stdout, "%9.1f%16s   %s\n", 100 * tuned->hit_rate,
-                  cli_memory_text(bytes, (uint64_t)per_token(simulation, (double)tuned->read_bytes)),
-                  weights);
+        cli_print(stdout, "%9.1f%16s", 100 * tuned->hit_rate,
+                  cli_memory_text(bytes, (uint64_t)per_token(simulation, (double)tuned->read_bytes)));
+        if (has_times)
+            cli_print(stdout, "%14.3f%14.3f", 1e-6 * per_token(simulation, tuned->lost_ns),
+                      1e-6 * per_token(simulation, tuned->lost_by_lru_ns));
+        cli_print(stdout, "   %s\n", weights);
     }
 }
 
@@ -282,6 +288,11 @@ static struct moec_json_out *json_tuned(const struct moec_simulation *simulation
         moec_json_out_string(node, "evict_weights", weights);
         moec_json_out_double(node, "hit_rate", tuned->hit_rate);
         moec_json_out_double(node, "bytes_per_token", per_token(simulation, (double)tuned->read_bytes));
+        if (simulation->sweep.has_times) {
+            moec_json_out_double(node, "lost_ms_per_token", 1e-6 * per_token(simulation, tuned->lost_ns));
+            moec_json_out_double(node, "lost_by_lru_ms_per_token",
+                                 1e-6 * per_token(simulation, tuned->lost_by_lru_ns));
+        }
         moec_json_out_node(list, NULL, node);
     }
     return list;

@@ -6,6 +6,7 @@
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
+#include "formats/bundle/bundle_evict.h"
 #include "formats/bundle/bundle_predictor.h"
 #include "formats/bundle/bundle_sparsity.h"
 #include "formats/bundle/record_parts.h"
@@ -233,6 +234,7 @@ struct additions {
     struct moec_sparsity_plan plan;
     struct moec_record_parts parts;
     struct moec_expert_predictor predictor;
+    struct moec_bundle_evict evict;
 };
 
 static void print_sparsity(const struct moec_bundle *bundle, const struct additions *additions)
@@ -266,6 +268,32 @@ static struct moec_json_out *json_scores(const float *scores)
     struct moec_json_out *node = moec_json_out_array();
     for (uint32_t i = 0; i < MOEC_SCORE_COUNT; i++)
         moec_json_out_double(node, NULL, (double)scores[i]);
+    return node;
+}
+
+static void print_evict(const struct moec_bundle_evict *evict)
+{
+    char size[24];
+    if (!moec_bundle_evict_is_there(evict))
+        return;
+    cli_print(
+        stdout,
+        "\nEviction (moec simulate --tune-evict)\n  --evict hobbit takes %g:%g:%g:%g, tuned for a buffer "
+        "of %s:\n  a token lost %.3f ms by misses, by recency alone %.3f ms\n",
+        (double)evict->weights[0], (double)evict->weights[1], (double)evict->weights[2],
+        (double)evict->weights[3], cli_memory_text(size, evict->buffer_bytes), 1e-6 * evict->lost_ns,
+        1e-6 * evict->lost_by_lru_ns);
+}
+
+static struct moec_json_out *json_evict(const struct moec_bundle_evict *evict)
+{
+    struct moec_json_out *node = moec_json_out_object(), *weights = moec_json_out_array();
+    for (size_t i = 0; i < MOEC_BUNDLE_EVICT_WEIGHTS; i++)
+        moec_json_out_double(weights, NULL, (double)evict->weights[i]);
+    moec_json_out_node(node, "weights", weights);
+    moec_json_out_u64(node, "buffer_bytes", evict->buffer_bytes);
+    moec_json_out_double(node, "lost_ms_per_token", 1e-6 * evict->lost_ns);
+    moec_json_out_double(node, "lost_by_lru_ms_per_token", 1e-6 * evict->lost_by_lru_ns);
     return node;
 }
 
@@ -388,6 +416,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
     print_sparsity(bundle, additions);
     print_decisions(&additions->decisions);
     print_predictor(&additions->predictor);
+    print_evict(&additions->evict);
     print_scores(bundle);
     print_provenance(&bundle->provenance);
     print_generation(&bundle->generation);
@@ -515,6 +544,10 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
         moec_json_out_node(root, "predictor", json_predictor(&additions->predictor));
     else
         moec_json_out_null(root, "predictor");
+    if (moec_bundle_evict_is_there(&additions->evict))
+        moec_json_out_node(root, "evict", json_evict(&additions->evict));
+    else
+        moec_json_out_null(root, "evict");
     if (bundle->paths.scores != NULL)
         moec_json_out_node(root, "expert_scores", json_scores(bundle->paths.scores));
     else
@@ -539,6 +572,8 @@ static int run_inspect(const struct cli_args *args)
         status = moec_bundle_load_plan(bundle, &additions.plan, &err);
     if (status == MOEC_OK)
         status = moec_bundle_load_parts(bundle, &additions.parts, &err);
+    if (status == MOEC_OK)
+        status = moec_bundle_load_evict(bundle, &additions.evict, &err);
     if (status == MOEC_OK)
         status = moec_bundle_load_predictor(bundle, &additions.predictor, &err);
     if (status == MOEC_OK && cli_has(args, "json")) {

@@ -6,8 +6,10 @@
 #include "cli/output/progress_line.h"
 #include "cli/output/simulate_output.h"
 #include "cli/output/tiers_output.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/simulate_decided.h"
+#include "formats/bundle/bundle_evict.h"
 #include "formats/profile/profile_h5.h"
 #include "formats/trace/trace_json.h"
 #include "profiler/simulate/simulate_figures.h"
@@ -25,7 +27,13 @@ static const struct cli_option options[] = {
      "Eviction policies, with commas, or all (default lru,lfu,edgemoe):\n" CLI_EVICT_VALUES, 0},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"tune-evict", 0, NULL, NULL,
-     "With --evict hobbit: find the weights with which the fewest bytes are read, at each size.", CLI_RARE},
+     "With --evict hobbit: find the weights with which the least time is lost by misses, at each size; "
+     "without --device or --emulate-storage those with which the fewest bytes are read.",
+     CLI_RARE},
+    {"output", 'o', "OUT.moec", NULL,
+     "With --tune-evict for one size of --memory, with times: the bundle of --model with the weights, which "
+     "--evict hobbit then takes.",
+     CLI_RARE | CLI_OUTPUT},
     {"predict", 0, "LIST", NULL,
      "Predictors, with commas, or all possible ones (default none,path):\n" CLI_PREDICT_VALUES, 0},
     {"vram", 0, "LIST", NULL,
@@ -139,11 +147,44 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
     return moec_recording_make(&job->replay, NULL, 0, &job->recording, err);
 }
 
+/* What weights for a bundle need to be found by. */
+static enum moec_status check_output(const struct job *job, struct moec_error *err)
+{
+    const struct cli_args *args = job->args;
+    if (!cli_has(args, "output"))
+        return MOEC_OK;
+    if (!job->options.tunes_evict || !cli_has(args, "model") || cli_has(args, "bits"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--output writes the bundle of --model, as it was compiled, with the weights of "
+                         "--tune-evict: give these two, and no --bits");
+    if (job->options.n_budget != 1)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--output keeps the weights for one buffer: give one size, as --memory 50%%");
+    if (cli_has(args, "device") || cli_has(args, "emulate-storage"))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "--output keeps weights with which the least time is lost: give times with --device "
+                     "DEVICE.json, or --emulate-storage");
+}
+
+/* The bundle's own weights, where no others are given. */
+static enum moec_status take_weights(struct job *job, struct moec_error *err)
+{
+    struct moec_bundle_evict own;
+    MOEC_TRY(moec_bundle_load_evict(job->bundle, &own, err));
+    if (job->options.has_evict_weights || !moec_bundle_evict_is_there(&own))
+        return MOEC_OK;
+    job->options.has_evict_weights = true;
+    memcpy(job->options.evict_weights, own.weights, sizeof own.weights);
+    return MOEC_OK;
+}
+
 static enum moec_status open_bundle(struct job *job, struct moec_error *err)
 {
     if (!cli_has(job->args, "model"))
         return MOEC_OK;
     MOEC_TRY(moec_bundle_open(cli_text(job->args, "model"), &job->bundle, err));
+    MOEC_TRY(take_weights(job, err));
     if (job->options.bits > 0)
         MOEC_TRY(moec_bundle_find_copy(job->bundle, job->options.bits, &job->copy, err));
     job->low = job->replay.low_copy;
@@ -328,6 +369,21 @@ static enum moec_status draw(const struct job *job, const struct moec_simulation
     return status;
 }
 
+/* Before anything is printed, which would be of a file that is not there. */
+static enum moec_status write_weights(const struct job *job, const struct moec_simulation *simulation,
+                                      struct moec_error *err)
+{
+    if (!cli_has(job->args, "output"))
+        return MOEC_OK;
+    const struct moec_tuned_evict *tuned = &simulation->tuned[0];
+    const double n_token = (double)job->recording.n_decoded;
+    struct moec_bundle_evict evict = {.buffer_bytes = simulation->sweep.budgets[0],
+                                      .lost_ns = tuned->lost_ns / n_token,
+                                      .lost_by_lru_ns = tuned->lost_by_lru_ns / n_token};
+    memcpy(evict.weights, tuned->weights, sizeof evict.weights);
+    return moec_bundle_put_evict(job->bundle->file.path, &evict, cli_text(job->args, "output"), err);
+}
+
 static enum moec_status simulate(struct job *job, struct moec_error *err)
 {
     struct moec_simulation simulation = {0};
@@ -339,12 +395,16 @@ static enum moec_status simulate(struct job *job, struct moec_error *err)
     status = moec_simulate(&job->sweep, job->options.n_threads, show, job, &simulation, err);
     cli_progress_end(&job->progress);
     MOEC_TRY(status);
+    MOEC_TRY_OUT(write_weights(job, &simulation, err));
     moec_simulation_describe(&simulation, &text);
     if (cli_has(job->args, "json"))
         MOEC_TRY_OUT(
             cli_print_simulation_json(&simulation, job->args->positional[0], &text, job->note, decided, err));
     else
         cli_print_simulation(&simulation, job->args->positional[0], &text, job->note, decided);
+    if (cli_has(job->args, "output") && !cli_has(job->args, "json"))
+        cli_print(stdout, "\nwrote '%s', whose --evict hobbit takes these weights\n",
+                  cli_text(job->args, "output"));
     MOEC_TRY_OUT(draw(job, &simulation, err));
 out:
     moec_simulation_release(&simulation);
@@ -460,6 +520,7 @@ static int run_simulate(const struct cli_args *args)
     enum moec_status status = MOEC_OK;
     cli_interrupt_catch();
     MOEC_TRY_OUT(cli_read_simulate_options(args, &job.options, &err));
+    MOEC_TRY_OUT(check_output(&job, &err));
     MOEC_TRY_OUT(cli_check_figures(args, &err));
     MOEC_TRY_OUT(cli_check_simulated_decisions(args, &job.decides, &err));
     MOEC_TRY_OUT(open_routing(&job, &err));

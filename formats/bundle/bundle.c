@@ -1,5 +1,6 @@
 #include "formats/bundle/bundle_chat.h"
 #include "formats/bundle/bundle_decisions.h"
+#include "formats/bundle/bundle_evict.h"
 #include "formats/bundle/bundle_format.h"
 #include "formats/bundle/bundle_map.h"
 #include "formats/bundle/bundle_predictor.h"
@@ -356,7 +357,21 @@ enum moec_status moec_bundle_load_decisions(const struct moec_bundle *bundle,
 static enum moec_status check_decisions(const struct moec_bundle *bundle, struct moec_error *err)
 {
     struct moec_bundle_decisions decisions;
-    return moec_bundle_load_decisions(bundle, &decisions, err);
+    struct moec_bundle_evict evict;
+    MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
+    return moec_bundle_load_evict(bundle, &evict, err);
+}
+
+enum moec_status moec_bundle_load_evict(const struct moec_bundle *bundle, struct moec_bundle_evict *evict,
+                                        struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    memset(evict, 0, sizeof *evict);
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_EVICT_WEIGHTS, false, &bytes, &n, err));
+    const enum moec_status status = bytes == NULL ? MOEC_OK : moec_bundle_evict_decode(bytes, n, evict, err);
+    free(bytes);
+    return status;
 }
 
 enum moec_status moec_bundle_load_predictor(const struct moec_bundle *bundle,

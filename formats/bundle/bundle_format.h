@@ -59,6 +59,7 @@ enum moec_section_kind {
 #define MOEC_SECTION_PREDICTOR     (MOEC_SECTION_ANCILLARY + 7)
 #define MOEC_SECTION_ROUTER_RANGES (MOEC_SECTION_ANCILLARY + 8)
 #define MOEC_SECTION_EXPERT_SCORES (MOEC_SECTION_ANCILLARY + 9)
+#define MOEC_SECTION_EVICT_WEIGHTS (MOEC_SECTION_ANCILLARY + 10)
 
 #define MOEC_SECTION_FLAG_COMPRESSED 1u
 #define MOEC_SECTION_FLAG_CUT        2u /* of dense weights, compressed ones: pieces may be shorter */

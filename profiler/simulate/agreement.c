@@ -2,6 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_evict.h"
 #include "formats/json/json.h"
 #include "profiler/plot/plot.h"
 #include "profiler/simulate/simulated_stream.h"
@@ -114,7 +115,7 @@ static struct moec_agreement_decided decided_of(const struct moec_simulated_deci
 struct scene {
     const struct moec_agreement_setup *setup;
     const struct moec_simulated_model *assignment;
-    const float *evict_weights; /* NULL: equal */
+    const float *evict_weights; /* the row's, else the bundle's; NULL: equal */
     struct moec_simulated_model model;
     struct moec_simulated_device clock;
 };
@@ -270,6 +271,7 @@ enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,
     struct moec_json *root = NULL;
     char *text = NULL, subject[80];
     float evict_weights[MOEC_EVICT_WEIGHTS];
+    struct moec_bundle_evict own;
     size_t n_bytes = 0;
     *agreement = (struct moec_agreement){0};
     (void)snprintf(subject, sizeof subject, "'%.70s'", setup->path);
@@ -279,6 +281,9 @@ enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,
     MOEC_TRY_OUT(
         moec_simulated_model_of_bundle(setup->bundle, 0, setup->low, setup->recording, &assignment, err));
     const char *weights = NULL;
+    MOEC_TRY_OUT(moec_bundle_load_evict(setup->bundle, &own, err));
+    if (moec_bundle_evict_is_there(&own))
+        scene.evict_weights = own.weights;
     MOEC_TRY_OUT(moec_json_get_string_or(root, subject, "evict_weights", NULL, &weights, err));
     if (weights != NULL) {
         MOEC_TRY_OUT(moec_evict_read_weights(weights, evict_weights, err));

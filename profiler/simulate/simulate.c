@@ -194,8 +194,8 @@ static enum moec_status tune(struct moec_simulation *simulation, int n_threads, 
     MOEC_TRY(moec_alloc((void **)&simulation->tuned, sweep->n_budget, sizeof *simulation->tuned,
                         "tuned weights", err));
     for (uint32_t b = 0; b < sweep->n_budget; b++)
-        MOEC_TRY(moec_tune_evict(sweep->recording, sweep->model, sweep->device, sweep->budgets[b], n_threads,
-                                 &simulation->tuned[b], err));
+        MOEC_TRY(moec_tune_evict(sweep->recording, sweep->model, sweep->device, sweep->has_times,
+                                 sweep->budgets[b], n_threads, &simulation->tuned[b], err));
     return MOEC_OK;
 }
 

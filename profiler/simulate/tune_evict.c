@@ -5,8 +5,9 @@
 
 #include <math.h>
 
-#define STEPS   5
-#define N_TRIAL ((STEPS + 1) * (STEPS + 2) / 2) /* three weights that sum to 1, in steps */
+#define STEPS 5
+/* Four weights that sum to 1, in steps. */
+#define MAX_TRIALS ((STEPS + 1) * (STEPS + 2) * (STEPS + 3) / 6)
 
 struct trial {
     float weights[MOEC_EVICT_WEIGHTS];
@@ -17,7 +18,8 @@ struct trial {
 
 struct tuning {
     struct moec_simulated_setup setup;
-    struct trial trials[N_TRIAL];
+    struct trial trials[MAX_TRIALS];
+    size_t n_trial;
 };
 
 static void run_trial(void *context, size_t item, int thread)
@@ -31,22 +33,30 @@ static void run_trial(void *context, size_t item, int thread)
 }
 
 /* From recency alone on. */
-static void plan(struct tuning *tuning)
+static void plan(struct tuning *tuning, bool has_low)
 {
-    size_t n = 0;
     for (int lru = STEPS; lru >= 0; lru--)
-        for (int lfu = STEPS - lru; lfu >= 0; lfu--, n++) {
-            float *weights = tuning->trials[n].weights;
-            weights[MOEC_EVICT_LRU] = (float)lru / STEPS;
-            weights[MOEC_EVICT_LFU] = (float)lfu / STEPS;
-            weights[MOEC_EVICT_FLD] = (float)(STEPS - lru - lfu) / STEPS;
-        }
+        for (int lfu = STEPS - lru; lfu >= 0; lfu--)
+            for (int lhu = has_low ? STEPS - lru - lfu : 0; lhu >= 0; lhu--) {
+                float *weights = tuning->trials[tuning->n_trial++].weights;
+                weights[MOEC_EVICT_LRU] = (float)lru / STEPS;
+                weights[MOEC_EVICT_LFU] = (float)lfu / STEPS;
+                weights[MOEC_EVICT_LHU] = (float)lhu / STEPS;
+                weights[MOEC_EVICT_FLD] = (float)(STEPS - lru - lfu - lhu) / STEPS;
+            }
+}
+
+/* What misses cost. */
+static double penalty_of(const struct moec_simulated_counts *decode, bool has_times)
+{
+    return has_times ? decode->stall_ns : (double)decode->read_bytes;
 }
 
 enum moec_status moec_tune_evict(const struct moec_recording *recording,
                                  const struct moec_simulated_model *model,
-                                 const struct moec_simulated_device *device, uint64_t capacity_bytes,
-                                 int n_threads, struct moec_tuned_evict *out, struct moec_error *err)
+                                 const struct moec_simulated_device *device, bool has_times,
+                                 uint64_t capacity_bytes, int n_threads, struct moec_tuned_evict *out,
+                                 struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct tuning *tuning = NULL;
@@ -58,17 +68,17 @@ enum moec_status moec_tune_evict(const struct moec_recording *recording,
                                                   .capacity_bytes = capacity_bytes,
                                                   .policy = &moec_evict_hobbit,
                                                   .predictor = &moec_predict_none};
-    plan(tuning);
-    moec_parallel_for(&pool, N_TRIAL, run_trial, tuning);
+    plan(tuning, model->n_form > 1);
+    moec_parallel_for(&pool, tuning->n_trial, run_trial, tuning);
     const struct trial *best = &tuning->trials[0];
-    for (size_t i = 0; i < N_TRIAL; i++) {
+    for (size_t i = 0; i < tuning->n_trial; i++) {
         const struct trial *trial = &tuning->trials[i];
         if (trial->status != MOEC_OK) {
             *err = trial->err;
             status = trial->status;
             goto out;
         }
-        if (trial->result.decode.read_bytes < best->result.decode.read_bytes)
+        if (penalty_of(&trial->result.decode, has_times) < penalty_of(&best->result.decode, has_times))
             best = trial;
     }
     const struct moec_simulated_counts *decode = &best->result.decode;
@@ -76,6 +86,8 @@ enum moec_status moec_tune_evict(const struct moec_recording *recording,
         out->weights[i] = best->weights[i];
     out->hit_rate = decode->asked > 0 ? (double)decode->hits / (double)decode->asked : NAN;
     out->read_bytes = decode->read_bytes;
+    out->lost_ns = decode->stall_ns;
+    out->lost_by_lru_ns = tuning->trials[0].result.decode.stall_ns;
 out:
     free(tuning);
     return status;

@@ -1,7 +1,8 @@
 /* Weights of HOBBIT's eviction (runtime/policy/evict_hobbit.c), tuned on recorded routing: those with which
- * the fewest bytes are read while decoding (arXiv:2411.01433, section 3.4: the weights that minimise the miss
- * penalty on a calibration data set). Thread rule: one call at a time; it parallelises inside, and results do
- * not depend on that. */
+ * decoding loses the least by misses (arXiv:2411.01433, section 3.4: the weights that minimise the miss
+ * penalty on a calibration data set). What a miss costs is the time that its record takes to be read, of the
+ * high or the low copy, latency included, where times are known; else its bytes. Thread rule: one call at a
+ * time; it parallelises inside, and results do not depend on that. */
 #ifndef MOEC_PROFILER_TUNE_EVICT_H
 #define MOEC_PROFILER_TUNE_EVICT_H
 
@@ -9,16 +10,17 @@
 
 struct moec_tuned_evict {
     float weights[MOEC_EVICT_WEIGHTS];
-    double hit_rate;     /* of the experts that routers asked for while decoding */
-    uint64_t read_bytes; /* while decoding */
+    double hit_rate;                /* of the experts that routers asked for while decoding */
+    uint64_t read_bytes;            /* while decoding */
+    double lost_ns, lost_by_lru_ns; /* waited for misses while decoding: with them, and by recency alone */
 };
 
 /* Tries weights in steps of a fifth for a buffer of capacity_bytes, without predictions; of equals the first.
- * A recording has one precision, so uses in high precision, which are all uses, get none. Errors: those of
- * moec_simulated_run. */
+ * `has_times`: the device's times count, else bytes. Where all records are of high precision uses in it are
+ * all uses, and get no weight of their own. Errors: those of moec_simulated_run. */
 MOEC_WARN_UNUSED enum moec_status moec_tune_evict(const struct moec_recording *recording,
                                                   const struct moec_simulated_model *model,
-                                                  const struct moec_simulated_device *device,
+                                                  const struct moec_simulated_device *device, bool has_times,
                                                   uint64_t capacity_bytes, int n_threads,
                                                   struct moec_tuned_evict *out, struct moec_error *err);
 

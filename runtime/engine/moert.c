@@ -1,6 +1,7 @@
 /* The public interface over engine parts: bundle, plan, model, cache, tokenizer. Sessions and generators are
  * in moert_session.c. */
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_evict.h"
 #include "formats/bundle/bundle_map.h"
 #include "formats/bundle/bundle_predictor.h"
 #include "runtime/cuda/gpu_transfer.h"
@@ -17,6 +18,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+_Static_assert(MOEC_EVICT_WEIGHTS == MOEC_BUNDLE_EVICT_WEIGHTS, "a bundle has all weights");
 
 #define DEFAULT_CONTEXT_TOKENS 2048u
 #define DEFAULT_TEXT_TOKENS    128u
@@ -148,6 +151,27 @@ static enum moec_status choose_kv(const struct moert_options *options, struct mo
 }
 
 /* A trace has what it says too, for simulations. */
+/* Those of the options, else the bundle's; equal ones where neither has any. */
+static enum moec_status read_evict_weights(struct moert_engine *engine, const char *text,
+                                           struct moec_error *err)
+{
+    const bool is_hobbit = engine->choice.evict == &moec_evict_hobbit;
+    struct moec_bundle_evict own;
+    engine->has_evict_weights = is_hobbit && text != NULL;
+    if (text != NULL && !is_hobbit)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "weights '%s' do nothing with eviction policy '%s', only with 'hobbit'", text,
+                         moec_engine_evict_name(engine));
+    if (text != NULL)
+        return moec_evict_read_weights(text, engine->evict_weights, err);
+    if (!is_hobbit)
+        return MOEC_OK;
+    MOEC_TRY(moec_bundle_load_evict(engine->bundle, &own, err));
+    engine->has_evict_weights = moec_bundle_evict_is_there(&own);
+    memcpy(engine->evict_weights, own.weights, sizeof engine->evict_weights);
+    return MOEC_OK;
+}
+
 static enum moec_status open_predictor(struct moert_engine *engine, const struct moert_options *options,
                                        struct moec_error *err)
 {
@@ -203,13 +227,7 @@ static enum moec_status check_options(const struct moert_options *options, const
     MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     MOEC_TRY(open_parts(engine, options, err));
     MOEC_TRY(open_predictor(engine, options, err));
-    engine->has_evict_weights = options->evict_weights != NULL;
-    if (options->evict_weights != NULL && engine->choice.evict != &moec_evict_hobbit)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "weights '%s' do nothing with eviction policy '%s', only with 'hobbit'",
-                         options->evict_weights, moec_engine_evict_name(engine));
-    if (options->evict_weights != NULL)
-        MOEC_TRY(moec_evict_read_weights(options->evict_weights, engine->evict_weights, err));
+    MOEC_TRY(read_evict_weights(engine, options->evict_weights, err));
     MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
     if (options->arithmetic == NULL)
         return MOEC_OK;

@@ -114,6 +114,50 @@ if awk "BEGIN { exit !($again == $tuned && $tuned >= $equal && $equal > 0) }"; t
 else
     fail "hits $again, found $tuned, with equal weights $equal"
 fi
+
+# Weights by the time that misses cost, kept in a bundle.
+# shellcheck disable=SC2317 # called by try
+weigh() {
+    "$moec" simulate "$@" --evict hobbit --predict none --memory 30% --emulate-storage 50MB/s,200us
+}
+hits() {
+    sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout"
+}
+try 0 "weights for a bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" --tune-evict \
+    --json -o "$work/weighed.moec"
+lost=$(sed -n 's/.*"lost_ms_per_token": *\([0-9.]*\).*/\1/p' "$work/stdout")
+lost_by_lru=$(sed -n 's/.*"lost_by_lru_ms_per_token": *\([0-9.]*\).*/\1/p' "$work/stdout")
+tuned=$(sed -n '/"tuned_evict"/,/]/s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
+if awk "BEGIN { exit !($lost > 0 && $lost <= $lost_by_lru) }"; then
+    pass "lose no more time than recency"
+else
+    fail "lose $lost ms, by recency $lost_by_lru ms"
+fi
+try 0 "the bundle" "$moec" verify "$work/weighed.moec"
+try 0 "inspect" "$moec" inspect "$work/weighed.moec"
+weights=$(sed -n 's/.*--evict hobbit takes \([0-9.:]*\), tuned for a buffer of .*/\1/p' "$work/stdout")
+says stdout 'a token lost [0-9.]* ms by misses, by recency alone [0-9.]* ms' "shows them"
+try 0 "as JSON" "$moec" inspect "$work/weighed.moec" --json
+says stdout '"lost_by_lru_ms_per_token"' "too"
+try 0 "a run of it" weigh "$work/profile.h5" --model "$work/weighed.moec" --device "$work/device.json" --json
+by_default=$(hits)
+try 0 "and of others" weigh "$work/profile.h5" --model "$work/weighed.moec" --device "$work/device.json" --json --evict-weights 0:1:0:0
+by_uses=$(hits)
+try 0 "and of the first bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" --json \
+    --evict-weights "$weights"
+if awk "BEGIN { exit !($by_default == $tuned && $by_default == $(hits) && $by_default != $by_uses) }"; then
+    pass "takes the bundle's weights unless others are given"
+else
+    fail "hits $by_default by default, $tuned tuned, $(hits) with $weights, $by_uses with others"
+fi
+try 2 "a bundle without times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict hobbit --memory 30% --tune-evict \
+    -o "$work/none.moec"
+says stderr "the least time is lost: give times" "says what is missing"
+try 2 "a bundle for two sizes" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+    --evict hobbit --memory 30%,50% --tune-evict -o "$work/none.moec"
+says stderr "give one size" "says what is missing"
+try 2 "a bundle without a model" weigh "$work/profile.h5" --device "$work/device.json" --tune-evict -o "$work/none.moec"
+says stderr "writes the bundle of --model" "says what is missing"
 try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --evict-weights 1:1:1:1
 says stderr "evict-weights does nothing without --evict hobbit" "are refused"
 try 2 "tuning without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --tune-evict

@@ -4,7 +4,9 @@
 
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_dense.h"
+#include "formats/bundle/bundle_evict.h"
 #include "formats/bundle/bundle_sparsity.h"
+#include "formats/model/score_shares.h"
 #include "tests/unit/fixture_bundle.h"
 #include "tests/unit/sample_bundle.h"
 
@@ -97,9 +99,19 @@ static void write_tuned(const struct sample *s, const char *from, bool has_prefi
     assert_status(moec_bundle_put_decisions(from, &decisions, path, &err), MOEC_OK, err);
 }
 
+/* The bundle at `from` with weights of eviction. */
+static void write_weighed(const char *from, const char *path)
+{
+    struct moec_error err = {0};
+    const struct moec_bundle_evict evict = {
+        .weights = {0.4f, 0.2f, 0.2f, 0.2f}, .buffer_bytes = 1 << 20, .lost_ns = 4e5, .lost_by_lru_ns = 5e5};
+    assert_status(moec_bundle_put_evict(from, &evict, path, &err), MOEC_OK, err);
+}
+
 int main(int argc, char **argv)
 {
     struct sample s;
+    float spread[MOEC_SCORE_COUNT];
     if (argc != 2) {
         fprintf(stderr, "usage: make_bundle_seeds FOLDER\n");
         return 2;
@@ -108,9 +120,12 @@ int main(int argc, char **argv)
          *levels = temporary_path(argv[1], "levels.moec"), *codecs = temporary_path(argv[1], "codecs.moec"),
          *nested = temporary_path(argv[1], "nested.moec"), *sparse = temporary_path(argv[1], "sparse.moec"),
          *tuned = temporary_path(argv[1], "tuned.moec"), *mxfp4 = temporary_path(argv[1], "mxfp4.moec"),
-         *prefill = temporary_path(argv[1], "prefill.moec");
+         *prefill = temporary_path(argv[1], "prefill.moec"),
+         *weighed = temporary_path(argv[1], "weighed.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
+    for (uint32_t i = 0; i < MOEC_SCORE_COUNT; i++)
+        spread[i] = (float)i / (float)MOEC_SCORE_STEPS;
     struct moec_codec kept[MOEC_CODEC_TABLE];
     memcpy(kept, s.codecs, sizeof kept);
     for (uint32_t bits = 2; bits <= 4; bits++)
@@ -134,6 +149,10 @@ int main(int argc, char **argv)
     write_sparse(&s, bare, sparse);
     write_tuned(&s, bare, false, tuned);
     write_tuned(&s, bare, true, prefill);
+    s.parts.expert_scores = spread;
+    (void)sample_write(&s, weighed);
+    s.parts.expert_scores = NULL;
+    write_weighed(weighed, weighed);
     write_codecs(&s, codecs);
     fixture_bundle_write("tests/fixtures/families/gpt_oss-mxfp4", mxfp4, 4, true);
     sample_release(&s);
@@ -145,6 +164,7 @@ int main(int argc, char **argv)
     free(sparse);
     free(tuned);
     free(prefill);
+    free(weighed);
     free(mxfp4);
     return 0;
 }
