@@ -6,6 +6,7 @@
 
 #define SUM_VECTORS  1
 #define ROWS_AT_ONCE 4
+#define CODE_ROWS    4
 
 typedef __m256 trellis_table;
 
@@ -39,9 +40,6 @@ INLINE struct decoder decoder_make(const int dtype, float scale, float zero)
 {
     __m256 factor = _mm256_set1_ps(scale);
     __m256 origin = _mm256_set1_ps(zero);
-    if (decoder_needs_regular(dtype))
-        return (struct decoder){.first = factor,
-                                .second = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(origin, factor))};
     if (!dtype_has_table(dtype))
         return (struct decoder){.first = factor, .second = origin};
     if (PLAIN(dtype) == MOEC_DTYPE_INT1)

@@ -7,8 +7,9 @@
 #include "runtime/kernels/kernels.h"
 #include "runtime/kernels/lanes_avx512.h"
 
-#define SUM_VECTORS  2
+#define SUM_VECTORS  4
 #define ROWS_AT_ONCE 4
+#define CODE_ROWS    8
 
 typedef __m512 trellis_table;
 
@@ -56,10 +57,7 @@ INLINE struct decoder decoder_make(const int dtype, float scale, float zero)
         return (struct decoder){.table = _mm512_mul_ps(_mm512_sub_ps(sixteen, origin), factor),
                                 .offset = _mm512_mul_ps(_mm512_sub_ps(more, origin), factor)};
     default:
-        if (!decoder_needs_regular(dtype))
-            return (struct decoder){.table = factor, .offset = origin};
-        return (struct decoder){.table = factor,
-                                .offset = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(origin, factor))};
+        return (struct decoder){.table = factor, .offset = origin};
     }
     return (struct decoder){.table = _mm512_mul_ps(_mm512_sub_ps(codes, origin), factor)};
 }
@@ -343,6 +341,19 @@ INLINE void trellis_block(__m512 table, const uint8_t *at, trellis_carry *before
 
 /* ---- tile of dot ---- */
 
+#ifndef KEEP_IN_REGISTER /* tests compile this file for other instructions, too */
+#define KEEP_IN_REGISTER(v) __asm__("" : "+v"(v))
+#endif
+
+/* Loaded once: gcc would have each product take its weights from memory, so that loads would bind instead of
+ * multiply-adds. */
+INLINE __m512 loaded(const float *p)
+{
+    __m512 v = _mm512_loadu_ps(p);
+    KEEP_IN_REGISTER(v);
+    return v;
+}
+
 INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct slice *slice,
                      const bool first, const bool last, float acc[][DOT_ROWS][LANES], float *y,
                      size_t y_stride)
@@ -359,7 +370,7 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
         UNROLL
         for (int i = 0; i < nt * DOT_ROWS; i++) {
             if (i % nt == 0)
-                weights = _mm512_loadu_ps(slice->w[i / nt] + k);
+                weights = loaded(slice->w[i / nt] + k);
             sums[i] = _mm512_fmadd_ps(tokens[i % nt], weights, sums[i]);
         }
     }

@@ -44,10 +44,7 @@ INLINE bool dtype_is_float(const int dtype)
     return dtype == MOEC_DTYPE_F32 || dtype == MOEC_DTYPE_F16 || dtype == MOEC_DTYPE_BF16;
 }
 
-/* Codes are decoded a piece at a time, and the scales of STRIP groups are converted together. */
-#define PIECE     16 /* blocks */
-#define STRIP     16 /* groups */
-#define NO_GROUPS 31 /* shifts every block's number to 0 */
+#define STRIP 16 /* groups whose scales are converted together */
 
 /* Where the parts of a matrix's rows lie. */
 struct layout {
@@ -55,12 +52,11 @@ struct layout {
     size_t tail;      /* weights in an incomplete last block */
     size_t per_group; /* blocks that share their decoders */
     size_t groups;
-    uint32_t group_shift; /* block b is in group b >> group_shift; not of HALVES */
-    size_t ahead_rows;    /* how far ahead rows are asked for */
-    size_t lines;         /* of a row, and the pieces at which they are asked for */
-    size_t pieces;
-    size_t scales; /* offset in a row */
-    size_t zeros;  /* the same */
+    uint32_t lines;      /* of a row */
+    uint32_t pace;       /* lines of a row for each of its blocks, in 1 / WHOLE_LINE */
+    uint32_t ahead_rows; /* how far ahead rows are asked for */
+    size_t scales;       /* offset in a row */
+    size_t zeros;        /* the same */
     bool is_nested;
     bool symmetric;
     bool is_mxfp4;
@@ -72,20 +68,18 @@ INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix
 {
     const enum moec_scheme scheme = (enum moec_scheme)matrix->codec.scheme;
     size_t n = matrix->columns, blocks = n / BLOCK, tail = n % BLOCK, all = blocks + (tail > 0);
-    struct layout layout = {.blocks = blocks, .tail = tail, .per_group = all, .group_shift = NO_GROUPS};
-    layout.ahead_rows = AHEAD_BYTES / (matrix->stride_bytes + 1) + 1;
-    if (layout.ahead_rows < ROWS_AT_ONCE)
-        layout.ahead_rows = ROWS_AT_ONCE;
-    layout.lines = (moec_codec_row_bytes(matrix->codec, n) + LINE - 1) / LINE;
-    layout.pieces = (blocks + PIECE - 1) / PIECE;
+    struct layout layout = {.blocks = blocks, .tail = tail, .per_group = all};
+    layout.lines = (uint32_t)((moec_codec_row_bytes(matrix->codec, n) + LINE - 1) / LINE);
+    layout.pace = blocks > 0 ? (uint32_t)((layout.lines * WHOLE_LINE + blocks - 1) / blocks) : 0;
+    layout.ahead_rows = AHEAD_BYTES / (layout.lines * LINE + 1) + 1;
+    if (layout.ahead_rows < CODE_ROWS)
+        layout.ahead_rows = CODE_ROWS;
     if (dtype_is_float(dtype))
         return layout;
     if (dtype & HALVES)
         layout.per_group = 1;
     else if (matrix->codec.group != 0)
         layout.per_group = matrix->codec.group / BLOCK;
-    if (matrix->codec.group >= BLOCK)
-        layout.group_shift = (uint32_t)__builtin_ctz(matrix->codec.group / BLOCK);
     layout.groups = moec_codec_row_groups(matrix->codec, n);
     layout.scales = all * block_bytes(dtype);
     layout.zeros = layout.scales + moec_codec_scales_bytes(matrix->codec, n);
@@ -93,7 +87,6 @@ INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix
         layout.is_mxfp4 = true;
         layout.levels = moec_mxfp4_levels;
         layout.per_group = 1;
-        layout.group_shift = 0;
     } else if (dtype & DICTIONARY) {
         layout.levels = moec_dictionary_levels(scheme, (uint32_t)block_bytes(dtype) / 4);
         layout.n_outlier = moec_codec_row_outliers(matrix->codec, n);
@@ -139,7 +132,8 @@ INLINE struct decoder decoder_of_group(const int dtype, const struct layout *lay
                                                                    : f16_at(scales + 2 * group);
     if (dtype & DICTIONARY)
         return decoder_of_levels(dtype, scale, layout->levels);
-    return decoder_make(dtype, scale, (float)zero_at(dtype, layout, row, group));
+    const float zero = zero_at(dtype, layout, row, group);
+    return decoder_make(dtype, scale, decoder_needs_regular(dtype) ? 0 - zero * scale : zero);
 }
 
 /* Decoders of the blocks g * per_group and on. Of two groups in a block the last row's second may be absent.
@@ -318,52 +312,68 @@ INLINE uint32_t chosen_row(const struct chosen *chosen, uint32_t i)
     return chosen->first + (chosen->some != NULL ? chosen->some[i] : i);
 }
 
-/* Rows at work, and what their groups' codes are decoded with. */
-struct rows {
-    const uint8_t *bytes[ROWS_AT_ONCE];
-    const uint8_t *ahead[ROWS_AT_ONCE]; /* rows that come later; the first is NULL where there are none */
-    float factors[ROWS_AT_ONCE];
-    float scales[ROWS_AT_ONCE][STRIP], origins[ROWS_AT_ONCE][STRIP];
+/* Rows that are asked for while others are at work: as many lines with each block as keep the pace, in turn
+ * of AHEAD_WAYS rows, which are numbered as those chosen and lie `gap` apart. */
+struct ahead {
+    const uint8_t *at[AHEAD_WAYS]; /* the lines that come next */
+    uint32_t left;                 /* lines of each of these rows from there on */
+    uint32_t row, end;             /* of the rows behind them the first, and where these end */
+    uint32_t gap, last;            /* no row lies behind the last */
+    uint32_t due;                  /* lines still to be asked for, in 1 / WHOLE_LINE */
 };
 
-/* Rows number i .. i + nr - 1 of those chosen; the last stands for missing ones. Of some rows, those ahead
- * are the next nr of them. */
+/* Rows at work, and what their groups' codes are decoded with. */
+struct rows {
+    const uint8_t *bytes[CODE_ROWS];
+    struct ahead ahead;
+    float factors[CODE_ROWS];
+    float scales[CODE_ROWS][STRIP], origins[CODE_ROWS][STRIP];
+};
+
+/* Rows number i .. i + nr - 1 of those chosen; the last stands for missing ones. */
 INLINE void rows_open(const int nr, const int dtype, const struct moec_matrix *matrix,
                       const struct layout *layout, const struct chosen *chosen, uint32_t i, struct rows *rows)
 {
     const uint32_t last = chosen->n - 1;
-    rows->ahead[0] = NULL;
     UNROLL
     for (int r = 0; r < nr; r++) {
         const uint32_t at = i + (uint32_t)r;
         rows->bytes[r] = row_at(matrix, chosen_row(chosen, at < last ? at : last));
         rows->factors[r] = row_factor(dtype, layout, rows->bytes[r]);
     }
-    if (chosen->some != NULL && i + (uint32_t)nr < chosen->n) {
-        UNROLL
-        for (int r = 0; r < nr; r++) {
-            const uint32_t at = i + (uint32_t)(nr + r);
-            rows->ahead[r] = row_at(matrix, chosen_row(chosen, at < last ? at : last));
-        }
-    } else if (chosen->some == NULL &&
-               chosen->first + i + layout->ahead_rows + ROWS_AT_ONCE <= matrix->rows) {
-        UNROLL
-        for (int r = 0; r < nr; r++)
-            rows->ahead[r] =
-                matrix->data + (chosen->first + i + layout->ahead_rows + (size_t)r) * matrix->stride_bytes;
-    }
+    /* Rows that follow each other go on behind the last one: the next call's. */
+    struct ahead *ahead = &rows->ahead;
+    *ahead = (struct ahead){.gap = nr > AHEAD_WAYS ? (uint32_t)nr / AHEAD_WAYS : 1};
+    ahead->last = chosen->some != NULL ? last : matrix->rows - chosen->first - 1;
+    ahead->row = i + (chosen->some != NULL ? CODE_ROWS : layout->ahead_rows);
+    ahead->end = ahead->row + (ahead->row <= ahead->last ? ahead->gap : 0);
 }
 
-/* Asks for the piece's share of the rows ahead. */
-INLINE void rows_ask(const int nr, const struct layout *layout, const struct rows *rows, size_t piece)
+/* Asks for what lies ahead, before a block of nr rows. */
+INLINE void rows_ask(const int nr, const struct moec_matrix *matrix, const struct layout *layout,
+                     const struct chosen *chosen, struct ahead *ahead)
 {
-    if (rows->ahead[0] == NULL)
-        return;
-    const size_t end = layout->lines * (piece + 1) / layout->pieces;
-    for (size_t line = layout->lines * piece / layout->pieces; line < end; line++) {
+    const int ways = nr < AHEAD_WAYS ? nr : AHEAD_WAYS;
+    ahead->due += (uint32_t)nr * layout->pace;
+    while (ahead->due >= (uint32_t)ways * WHOLE_LINE) {
+        ahead->due -= (uint32_t)ways * WHOLE_LINE;
+        if (ahead->left == 0) {
+            if (ahead->row == ahead->end)
+                return;
+            UNROLL
+            for (int w = 0; w < ways; w++) {
+                const uint32_t row = ahead->row + (uint32_t)w * ahead->gap;
+                ahead->at[w] = row_at(matrix, chosen_row(chosen, row < ahead->last ? row : ahead->last));
+            }
+            ahead->row++;
+            ahead->left = layout->lines;
+        }
         UNROLL
-        for (int r = 0; r < nr; r++)
-            ask_line(rows->ahead[r] + line * LINE);
+        for (int w = 0; w < ways; w++) {
+            ask_line(ahead->at[w]);
+            ahead->at[w] += LINE;
+        }
+        ahead->left--;
     }
 }
 
@@ -384,6 +394,11 @@ INLINE lanes packed_zeros(const int dtype, const struct layout *layout, const ui
     return lanes_of_bytes(zeros, STRIP);
 }
 
+INLINE float symmetric_zero(const int dtype)
+{
+    return (float)(1u << (block_bytes(dtype) / 4 - 1));
+}
+
 /* Converts the scales and zeros of the strip that begins with group g. */
 INLINE void rows_convert(const int nr, const int dtype, const struct layout *layout, size_t g,
                          struct rows *rows)
@@ -400,52 +415,49 @@ INLINE void rows_convert(const int nr, const int dtype, const struct layout *lay
                           ? lanes_mul(lanes_of_bytes(scales + 2 + g, n), lanes_set(rows->factors[r]))
                           : lanes_of_halves(scales + 2 * g, n);
         lanes_store(rows->scales[r], scale);
-        if ((dtype & DICTIONARY) || layout->symmetric)
+        if ((dtype & DICTIONARY) || (layout->symmetric && !decoder_needs_regular(dtype)))
             continue;
-        lanes_store(rows->origins[r], (dtype & NESTED) ? packed_zeros(dtype, layout, row, g, n)
-                                                       : lanes_of_bytes(row + layout->zeros + g, n));
+        lanes origin = layout->symmetric  ? lanes_set(symmetric_zero(dtype))
+                       : (dtype & NESTED) ? packed_zeros(dtype, layout, row, g, n)
+                                          : lanes_of_bytes(row + layout->zeros + g, n);
+        if (decoder_needs_regular(dtype))
+            origin = lanes_sub(lanes_zero(), lanes_mul(origin, scale));
+        lanes_store(rows->origins[r], origin);
     }
 }
 
-/* Decoder of group g of a row, whose strip is converted. */
+/* Decoder of group g of the strip that is converted, of row r. */
 INLINE struct decoder rows_decoder(const int dtype, const struct layout *layout, const struct rows *rows,
                                    const int r, size_t g)
 {
     if (dtype_is_float(dtype))
         return (struct decoder){0};
-    const float scale = rows->scales[r][g % STRIP];
+    const float scale = rows->scales[r][g];
     if (dtype & DICTIONARY)
         return decoder_of_levels(dtype, scale, layout->levels);
-    if (layout->symmetric) /* a constant, which spares an operation for each group */
-        return decoder_make(dtype, scale, (float)(1u << (block_bytes(dtype) / 4 - 1)));
-    return decoder_make(dtype, scale, rows->origins[r][g % STRIP]);
+    if (layout->symmetric && !decoder_needs_regular(dtype)) /* a constant, which spares an operation */
+        return decoder_make(dtype, scale, symmetric_zero(dtype));
+    return decoder_make(dtype, scale, rows->origins[r][g]);
 }
 
 /* Blocks [b, end) of rows, whose scales are converted. */
-struct piece {
-    size_t number, b, end;
+struct strip {
+    size_t b, end;
 };
 
-/* Moves on to the next piece, asks for what lies ahead and converts scales; false after the last. */
-INLINE bool next_piece(const int nr, const int dtype, const struct layout *layout, struct rows *rows,
-                       struct piece *piece)
+/* Moves on to the next strip and converts its scales; false after the last. */
+INLINE bool next_strip(const int nr, const int dtype, const struct layout *layout, struct rows *rows,
+                       size_t *first_group, struct strip *strip)
 {
-    if (piece->end == layout->blocks)
+    if (strip->end == layout->blocks)
         return false;
-    rows_ask(nr, layout, rows, piece->number++);
-    piece->b = piece->end;
-    piece->end = piece->b + PIECE < layout->blocks ? piece->b + PIECE : layout->blocks;
-    const size_t g = piece->b >> layout->group_shift;
-    if (!dtype_is_float(dtype) && g % STRIP == 0)
-        rows_convert(nr, dtype, layout, g, rows);
+    const size_t most = STRIP * layout->per_group;
+    strip->b = strip->end;
+    strip->end = layout->blocks - strip->b < most ? layout->blocks : strip->b + most;
+    if (!dtype_is_float(dtype))
+        rows_convert(nr, dtype, layout, *first_group, rows);
+    *first_group += STRIP;
     return true;
-}
-
-/* Where the group that block b is in ends in the piece. */
-INLINE size_t group_end(const struct layout *layout, const struct piece *piece, size_t b)
-{
-    const size_t end = ((b >> layout->group_shift) + 1) << layout->group_shift;
-    return end < piece->end ? end : piece->end;
 }
 
 /* Rows number i .. i + n - 1 of those chosen against x, n <= nr, weights in registers only. */
@@ -453,20 +465,24 @@ INLINE void dot_rows(const int nr, const int dtype, const struct moec_matrix *ma
                      const struct layout *layout, const struct chosen *chosen, uint32_t i, uint32_t n,
                      const float *x, float *y)
 {
-    struct decoder decoders[ROWS_AT_ONCE][2];
+    struct decoder decoders[CODE_ROWS][2];
     struct rows rows;
-    struct piece piece = {0};
-    lanes sums[ROWS_AT_ONCE], w[2];
+    struct strip strip = {0};
+    size_t first_group = 0;
+    lanes sums[CODE_ROWS], w[2];
     rows_open(nr, dtype, matrix, layout, chosen, i, &rows);
     UNROLL
     for (int r = 0; r < nr; r++)
         sums[r] = lanes_zero();
-    while (next_piece(nr, dtype, layout, &rows, &piece)) {
-        for (size_t b = piece.b; b < piece.end;) {
+    while (next_strip(nr, dtype, layout, &rows, &first_group, &strip)) {
+        size_t b = strip.b;
+        for (size_t g = 0; b < strip.end; g++) {
             UNROLL
             for (int r = 0; r < nr; r++)
-                decoders[r][0] = rows_decoder(dtype, layout, &rows, r, b >> layout->group_shift);
-            for (const size_t end = group_end(layout, &piece, b); b < end; b++) {
+                decoders[r][0] = rows_decoder(dtype, layout, &rows, r, g);
+            const size_t end = strip.end - b < layout->per_group ? strip.end : b + layout->per_group;
+            do {
+                rows_ask(nr, matrix, layout, chosen, &rows.ahead);
                 lanes x0 = lanes_load(x + b * BLOCK), x1 = lanes_load(x + b * BLOCK + LANES);
                 UNROLL
                 for (int r = 0; r < nr; r++) {
@@ -474,15 +490,14 @@ INLINE void dot_rows(const int nr, const int dtype, const struct moec_matrix *ma
                     sums[r] = lanes_fma(x0, w[0], sums[r]);
                     sums[r] = lanes_fma(x1, w[1], sums[r]);
                 }
-            }
+            } while (++b < end);
         }
     }
     if (layout->tail > 0) {
         const size_t at = layout->blocks * BLOCK;
         UNROLL
         for (int r = 0; r < nr; r++) {
-            decoders_at(dtype, layout, rows.bytes[r], rows.factors[r], layout->blocks >> layout->group_shift,
-                        decoders[r]);
+            decoders_at(dtype, layout, rows.bytes[r], rows.factors[r], layout->groups - 1, decoders[r]);
             decode_tail(dtype, rows.bytes[r] + layout->blocks * block_bytes(dtype), decoders[r], layout->tail,
                         w);
             sums[r] = lanes_fma(lanes_load(x + at), w[0], sums[r]);
@@ -590,10 +605,12 @@ INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, const str
             y[r] = dot_by_spans(dtype, matrix, &layout, chosen_row(chosen, r), x);
         return;
     }
-    for (; n_rows - r > 1; r += n_rows - r < ROWS_AT_ONCE ? n_rows - r : ROWS_AT_ONCE)
-        dot_rows(ROWS_AT_ONCE, dtype, matrix, &layout, chosen, r,
-                 n_rows - r < ROWS_AT_ONCE ? n_rows - r : ROWS_AT_ONCE, x, y + r);
-    if (r < n_rows)
+    for (; n_rows - r > CODE_ROWS / 2; r += n_rows - r < CODE_ROWS ? n_rows - r : CODE_ROWS)
+        dot_rows(CODE_ROWS, dtype, matrix, &layout, chosen, r,
+                 n_rows - r < CODE_ROWS ? n_rows - r : CODE_ROWS, x, y + r);
+    if (n_rows - r > 1)
+        dot_rows(CODE_ROWS / 2, dtype, matrix, &layout, chosen, r, n_rows - r, x, y + r);
+    else if (r < n_rows)
         dot_rows(1, dtype, matrix, &layout, chosen, r, 1, x, y + r);
     for (r = 0; decoder_needs_regular(dtype) && r < n_rows; r++)
         if (!row_is_regular(dtype, &layout, row_at(matrix, chosen_row(chosen, r))))
@@ -641,20 +658,24 @@ INLINE void sum_rows(const int nr, const int dtype, const struct moec_matrix *ma
                      const struct layout *layout, const struct chosen *chosen, uint32_t i, const float *h,
                      bool fresh, float *y)
 {
-    struct decoder decoders[ROWS_AT_ONCE][2];
+    struct decoder decoders[CODE_ROWS][2];
     struct rows rows;
-    struct piece piece = {0};
-    lanes factors[ROWS_AT_ONCE], w[2];
+    struct strip strip = {0};
+    size_t first_group = 0;
+    lanes factors[CODE_ROWS], w[2];
     rows_open(nr, dtype, matrix, layout, chosen, i, &rows);
     UNROLL
     for (int r = 0; r < nr; r++)
         factors[r] = lanes_set(h[r]);
-    while (next_piece(nr, dtype, layout, &rows, &piece)) {
-        for (size_t b = piece.b; b < piece.end;) {
+    while (next_strip(nr, dtype, layout, &rows, &first_group, &strip)) {
+        size_t b = strip.b;
+        for (size_t g = 0; b < strip.end; g++) {
             UNROLL
             for (int r = 0; r < nr; r++)
-                decoders[r][0] = rows_decoder(dtype, layout, &rows, r, b >> layout->group_shift);
-            for (const size_t end = group_end(layout, &piece, b); b < end; b++) {
+                decoders[r][0] = rows_decoder(dtype, layout, &rows, r, g);
+            const size_t end = strip.end - b < layout->per_group ? strip.end : b + layout->per_group;
+            do {
+                rows_ask(nr, matrix, layout, chosen, &rows.ahead);
                 float *out = y + b * BLOCK;
                 lanes sum0 = fresh ? lanes_zero() : lanes_load(out);
                 lanes sum1 = fresh ? lanes_zero() : lanes_load(out + LANES);
@@ -666,7 +687,7 @@ INLINE void sum_rows(const int nr, const int dtype, const struct moec_matrix *ma
                 }
                 lanes_store(out, sum0);
                 lanes_store(out + LANES, sum1);
-            }
+            } while (++b < end);
         }
     }
     if (layout->tail > 0) {
@@ -676,8 +697,7 @@ INLINE void sum_rows(const int nr, const int dtype, const struct moec_matrix *ma
         lanes sum0 = lanes_load(out), sum1 = lanes_load(out + LANES);
         UNROLL
         for (int r = 0; r < nr; r++) {
-            decoders_at(dtype, layout, rows.bytes[r], rows.factors[r], layout->blocks >> layout->group_shift,
-                        decoders[r]);
+            decoders_at(dtype, layout, rows.bytes[r], rows.factors[r], layout->groups - 1, decoders[r]);
             decode_tail(dtype, rows.bytes[r] + layout->blocks * block_bytes(dtype), decoders[r], layout->tail,
                         w);
             sum0 = lanes_fma(factors[r], w[0], sum0);
@@ -725,8 +745,8 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, const str
             sum_by_spans(dtype, matrix, &layout, chosen_row(chosen, r), h[r], r == 0, y);
         return;
     }
-    for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE)
-        sum_rows_of_any(ROWS_AT_ONCE, dtype, matrix, &layout, chosen, r, h, y);
+    for (; n_rows - r >= CODE_ROWS; r += CODE_ROWS)
+        sum_rows_of_any(CODE_ROWS, dtype, matrix, &layout, chosen, r, h, y);
     for (; r < n_rows; r++)
         sum_rows_of_any(1, dtype, matrix, &layout, chosen, r, h, y);
 }

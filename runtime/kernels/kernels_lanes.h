@@ -2,8 +2,8 @@
  *
  * A set (runtime/kernels/kernels_avx2.c, ...) defines the type `lanes` and the primitives below, then
  * includes this file, which defines the kernels and LANES_KERNELS(name), their table. Arguments called nt,
- * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS and
- * ROWS_AT_ONCE.
+ * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
+ * of codes that products take at once; even) and ROWS_AT_ONCE (the same of trellises and MXFP4's down).
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
  *
@@ -25,7 +25,8 @@
  *
  * f16_at(p): the F16 at p
  *
- * decoder_make(dtype, scale, zero), decoder_of_levels(dtype, scale, levels),
+ * decoder_make(dtype, scale, zero), where `zero` is 0 - zero * scale if decoder_needs_regular(dtype),
+ * decoder_of_levels(dtype, scale, levels),
  * decode_block(dtype, bytes, decoders, out): 32 stored weights to out[0] by decoders[0] and to out[1] by
  * decoders[UPPER(dtype)]
  *
@@ -88,7 +89,7 @@ INLINE struct slice cut_slice(const struct slice *rows, size_t at, size_t k, boo
 static void dot_cut(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows, float *y,
                     size_t y_stride)
 {
-    float acc[DOT_CUT][DOT_ROWS][LANES], packed[DOT_ROWS][DOT_DEPTH];
+    _Alignas(LINE) float acc[DOT_CUT][DOT_ROWS][LANES], packed[DOT_ROWS][DOT_DEPTH];
     const bool copy = n_tok > 2 * DOT_TOKENS;
     size_t at = DOT_DEPTH;
     struct slice slice = cut_slice(rows, 0, DOT_DEPTH, copy, packed);
@@ -104,7 +105,7 @@ static void dot_cut(const float *x, size_t x_stride, uint32_t n_tok, const struc
 static void dot_whole(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows, float *y,
                       size_t y_stride)
 {
-    float acc[DOT_TOKENS][DOT_ROWS][LANES];
+    _Alignas(LINE) float acc[DOT_TOKENS][DOT_ROWS][LANES];
     dot_slice(x, x_stride, n_tok, rows, true, true, acc, y, y_stride);
 }
 
@@ -175,7 +176,7 @@ static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w,
 INLINE void sum_tile(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
                      size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
 {
-    lanes sums[12];
+    lanes sums[SUM_TOKENS * SUM_VECTORS];
     UNROLL
     for (int i = 0; i < nt * nv; i++)
         sums[i] = lanes_zero();
@@ -211,7 +212,7 @@ INLINE void sum_tile(const int nt, const int nv, const float *h, size_t h_stride
 INLINE void sum_strip(const int nv, const float *h, size_t h_stride, uint32_t n_tok, const float *w,
                       size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
 {
-    float strip[MOEC_SUM_CHUNK * SUM_VECTORS * LANES];
+    _Alignas(LINE) float strip[MOEC_SUM_CHUNK * SUM_VECTORS * LANES];
     if (n_tok > SUM_TOKENS) {
         for (uint32_t n = 0; n < n_rows; n++) {
             UNROLL

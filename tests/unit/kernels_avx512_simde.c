@@ -125,5 +125,6 @@ static inline __m512 simde_cvtepi32_ps(__m512i v)
 
 const struct moec_kernels *moec_kernels_avx512_simde(void);
 
+#define KEEP_IN_REGISTER(v) ((void)(v))
 #define moec_kernels_avx512 moec_kernels_avx512_simde
 #include "runtime/kernels/kernels_avx512.c"
