@@ -70,42 +70,48 @@ static double cpu_now(void)
 }
 
 #if defined(__x86_64__)
-typedef float lanes __attribute__((vector_size(32)));
-
 #define PEAK_ROUNDS 10000000u
+#define PEAK_CHAINS 10
 
-__attribute__((target("avx2,fma"))) static void peak_item(void *context, size_t item, int thread)
-{
-    (void)thread;
-    lanes a = {(float)item};
-    lanes b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a;
-    lanes x = a + 0.999f;
-    lanes y = a + 0.001f;
-    for (uint32_t round = 0; round < PEAK_ROUNDS; round++) {
-        __asm__ volatile(
-            "vfmadd132ps %10, %11, %0\n\tvfmadd132ps %10, %11, %1\n\tvfmadd132ps %10, %11, %2\n\t"
-            "vfmadd132ps %10, %11, %3\n\tvfmadd132ps %10, %11, %4\n\tvfmadd132ps %10, %11, %5\n\t"
-            "vfmadd132ps %10, %11, %6\n\tvfmadd132ps %10, %11, %7\n\tvfmadd132ps %10, %11, %8\n\t"
-            "vfmadd132ps %10, %11, %9"
-            : "+x"(a), "+x"(b), "+x"(c), "+x"(d), "+x"(e), "+x"(f), "+x"(g), "+x"(h), "+x"(i), "+x"(j)
-            : "x"(x), "x"(y));
+#define PEAK_ITEM(name, instructions, bytes)                                                                 \
+    __attribute__((target(instructions))) static void name(void *context, size_t item, int thread)           \
+    {                                                                                                        \
+        typedef float lanes __attribute__((vector_size(bytes)));                                             \
+        (void)thread;                                                                                        \
+        lanes a = {(float)item};                                                                             \
+        lanes b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a;                                 \
+        lanes x = a + 0.999f;                                                                                \
+        lanes y = a + 0.001f;                                                                                \
+        for (uint32_t round = 0; round < PEAK_ROUNDS; round++) {                                             \
+            __asm__ volatile(                                                                                \
+                "vfmadd132ps %10, %11, %0\n\tvfmadd132ps %10, %11, %1\n\tvfmadd132ps %10, %11, %2\n\t"       \
+                "vfmadd132ps %10, %11, %3\n\tvfmadd132ps %10, %11, %4\n\tvfmadd132ps %10, %11, %5\n\t"       \
+                "vfmadd132ps %10, %11, %6\n\tvfmadd132ps %10, %11, %7\n\tvfmadd132ps %10, %11, %8\n\t"       \
+                "vfmadd132ps %10, %11, %9"                                                                   \
+                : "+x"(a), "+x"(b), "+x"(c), "+x"(d), "+x"(e), "+x"(f), "+x"(g), "+x"(h), "+x"(i), "+x"(j)   \
+                : "x"(x), "x"(y));                                                                           \
+        }                                                                                                    \
+        float *out = context;                                                                                \
+        out[item] = a[0] + b[0] + c[0] + d[0] + e[0] + f[0] + g[0] + h[0] + i[0] + j[0];                     \
     }
-    float *out = context;
-    out[item] = a[0] + b[0] + c[0] + d[0] + e[0] + f[0] + g[0] + h[0] + i[0] + j[0];
-}
 
-/* Multiply-adds in a second of one core, AVX2. */
-static double measure_peak(const struct moec_pool *pool)
+PEAK_ITEM(peak_avx2, "avx2,fma", 32)
+PEAK_ITEM(peak_avx512, "avx512f", 64)
+
+/* Multiply-adds in a second of one core, with vectors as wide as those of the kernels. */
+static double measure_peak(const struct moec_forward *forward)
 {
+    const struct moec_pool *pool = &forward->pool;
+    const bool is_wide = strncmp(forward->kernels->name, "avx512", 6) == 0;
     float sink[256] = {0};
     double start = cpu_now();
-    moec_parallel_for(pool, (size_t)pool->n_threads, peak_item, sink);
-    return 80.0 * PEAK_ROUNDS * pool->n_threads / (cpu_now() - start);
+    moec_parallel_for(pool, (size_t)pool->n_threads, is_wide ? peak_avx512 : peak_avx2, sink);
+    return (is_wide ? 16.0 : 8.0) * PEAK_CHAINS * PEAK_ROUNDS * pool->n_threads / (cpu_now() - start);
 }
 #else
-static double measure_peak(const struct moec_pool *pool)
+static double measure_peak(const struct moec_forward *forward)
 {
-    (void)pool;
+    (void)forward;
     return 0;
 }
 #endif
@@ -213,7 +219,7 @@ static enum moec_status run_pass(struct bench *bench, struct moec_error *err)
     void *spans = NULL;
     MOEC_TRY(moec_alloc(&spans, per_batch / settings->window, sizeof(struct moec_span), "spans", err));
     enum moec_status status = MOEC_OK;
-    double peak = measure_peak(&bench->forward.pool);
+    double peak = measure_peak(&bench->forward);
     for (uint32_t first = 0; first < bench->n_tok && status == MOEC_OK; first += per_batch) {
         uint32_t n = bench->n_tok - first < per_batch ? bench->n_tok - first : per_batch;
         double start = now();
