@@ -8,9 +8,9 @@
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
+#include "cli/verbs/eval_decisions.h"
 #include "cli/verbs/eval_rows.h"
 #include "formats/base/memory.h"
-#include "formats/bundle/bundle_decisions.h"
 #include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/evaluate/score.h"
@@ -19,7 +19,6 @@
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/kernels/arithmetic.h"
-#include "runtime/policy/route_settings.h"
 #include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
@@ -40,10 +39,10 @@ static const struct cli_option options[] = {
      "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).", CLI_RARE},
     CLI_GENERATION_OPTIONS(CLI_RARE),
     CLI_ROUTE_OPTIONS(CLI_RARE, ""),
-    CLI_DECIDE_NONE_OPTION(CLI_RARE),
+    CLI_DECIDE_OPTION(CLI_RARE),
     {"prompt-tokens", 0, "P", NULL,
-     "With --prefill: the first P tokens of each window are a prompt's (default: all). With other decisions "
-     "alone: likewise, and keep the router's choice (default: 0).",
+     "Of perplexity: with --prefill the first P tokens of each window are a prompt's (default: all). With "
+     "other decisions alone: likewise, and keep the router's choice (default: 0).",
      CLI_RARE},
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),
@@ -59,14 +58,11 @@ static const char *const row_options[] = {"ctx", "answers"};
 struct eval_job {
     const struct cli_args *args;
     struct cli_measure_options measure;
-    struct moec_route route;
-    struct moec_decision_settings tuned; /* the bundle's, where they are in use; else all zero */
-    enum moec_arithmetic arithmetic;     /* asked for, or certified */
-    enum moec_arithmetic meant;          /* the same before a device was found missing */
-    struct moec_sparsity *sparsity;      /* NULL = none */
-    bool is_planned;                     /* it is that of the bundle's plan */
-    struct moec_gpu_place *place;        /* NULL without a device */
-    struct moec_work_memory work;        /* batches that the device has room for */
+    struct cli_eval_decisions decisions;
+    struct moec_sparsity *sparsity; /* NULL = none */
+    bool is_planned;                /* it is that of the bundle's plan */
+    struct moec_gpu_place *place;   /* NULL without a device */
+    struct moec_work_memory work;   /* batches that the device has room for */
     struct moec_source source, reference;
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
@@ -108,84 +104,6 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
     return MOEC_OK;
 }
 
-static void take_certificate(struct eval_job *job, const struct moec_certificate *certificate)
-{
-    job->arithmetic = cli_run_arithmetic(job->args, certificate);
-    job->meant = cli_arithmetic(job->args, certificate);
-}
-
-/* The bundle's own settings and arithmetic, unless options say otherwise. */
-static enum moec_status read_tuned(struct eval_job *job, uint32_t *n_prompt, struct moec_error *err)
-{
-    const struct moec_bundle *bundle = job->source.bundle;
-    struct moec_bundle_decisions decisions;
-    take_certificate(job, bundle != NULL ? &bundle->certificate : NULL);
-    if (bundle == NULL || cli_decisions_given(job->args) || cli_decides_nothing(job->args))
-        return MOEC_OK;
-    MOEC_TRY(moec_bundle_load_decisions(bundle, &decisions, err));
-    if (!moec_decision_settings_are_on(&decisions.settings))
-        return MOEC_OK;
-    job->tuned = decisions.settings;
-    take_certificate(job, &decisions.certificate);
-    if (cli_has(job->args, "decide")) /* all: none was seen before */
-        job->tuned.decode_only = false;
-    if (job->tuned.decode_only || job->tuned.prefill[0] != '\0')
-        *n_prompt = decisions.prompt_tokens;
-    return moec_route_from_settings(&job->tuned, &job->source.model->config, &bundle->paths, job->source.path,
-                                    &job->route, err);
-}
-
-static bool are_tuned(const struct eval_job *job)
-{
-    return moec_decision_settings_are_on(&job->tuned);
-}
-
-static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, struct moec_error *err)
-{
-    const struct moec_config *config = &job->source.model->config;
-    uint32_t low_bits = 0;
-    MOEC_TRY(cli_read_route(job->args, config, &job->route, err));
-    if (job->route.prefill.kind != MOEC_PREFILL_SAME)
-        *n_prompt = moec_prefill_window(config);
-    MOEC_TRY(read_tuned(job, n_prompt, err));
-    const struct moec_path_table *paths = job->source.bundle != NULL ? &job->source.bundle->paths : NULL;
-    moec_route_know_calibration(&job->route, config, paths);
-    MOEC_TRY(moec_route_know_ranges(&job->route, config, paths, job->source.path, err));
-    if (cli_has(job->args, "cache-start") && strcmp(cli_text(job->args, "cache-start"), "frequency") == 0)
-        MOEC_TRY(moec_route_start_frequent(&job->route, config, paths, job->source.path, err));
-    MOEC_TRY(cli_u32(job->args, "low-bits", 1, 16, &low_bits, err));
-    if (moec_route_takes_low(&job->route))
-        MOEC_TRY(moec_source_serve_low(&job->source, are_tuned(job) ? job->tuned.low_bits : low_bits, err));
-    if (cli_has(job->args, "decide") && !cli_decides_nothing(job->args) && !cli_decisions_given(job->args) &&
-        !are_tuned(job))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--decide all does nothing without --route, --precision or --prefill, or settings "
-                         "of the bundle");
-    if (!cli_has(job->args, "prompt-tokens"))
-        return MOEC_OK;
-    if (!cli_decisions_given(job->args) && !are_tuned(job))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--prompt-tokens does nothing without --route, --precision or --prefill");
-    job->route.decode_only = job->route.prefill.kind == MOEC_PREFILL_SAME;
-    return cli_u32(job->args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, n_prompt, err);
-}
-
-/* Words for what decides; NULL = nothing. */
-static const char *route_word(const struct eval_job *job)
-{
-    return job->tuned.route[0] != '\0' ? job->tuned.route : cli_text(job->args, "route");
-}
-
-static const char *precision_word(const struct eval_job *job)
-{
-    return job->tuned.precision[0] != '\0' ? job->tuned.precision : cli_text(job->args, "precision");
-}
-
-static const char *prefill_word(const struct eval_job *job)
-{
-    return job->tuned.prefill[0] != '\0' ? job->tuned.prefill : cli_text(job->args, "prefill");
-}
-
 static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *err)
 {
     const struct moec_bundle *bundle = job->source.bundle;
@@ -198,17 +116,18 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
     if (wanted == 0 && bundle != NULL)
         MOEC_TRY(moec_sparsity_open_planned(bundle, &job->sparsity, &certificate, err));
     job->is_planned = job->sparsity != NULL;
-    if (job->is_planned && !are_tuned(job))
-        take_certificate(job, &certificate);
+    if (job->is_planned && !cli_eval_are_tuned(&job->decisions))
+        cli_eval_take_certificate(&job->decisions, &certificate);
     if (wanted == 0 && !job->is_planned)
         return MOEC_OK;
-    const bool is_precision = job->route.precision.kind != MOEC_PRECISION_ONE;
-    if (moec_route_takes_low(&job->route))
+    const bool is_precision = job->decisions.route.precision.kind != MOEC_PRECISION_ONE;
+    if (moec_route_takes_low(&job->decisions.route))
         return moec_fail(
             err, MOEC_ERR_USAGE, "%s with %s '%s': the thresholds are those of the compiled assignment%s",
             job->is_planned ? "the bundle's plan of sparsity (--sparsity none turns it off)" : "--sparsity",
-            is_precision ? "precision" : "prefill", is_precision ? precision_word(job) : prefill_word(job),
-            are_tuned(job) ? " (--decide none turns the bundle's off)" : "");
+            is_precision ? "precision" : "prefill",
+            is_precision ? cli_eval_precision(&job->decisions) : cli_eval_prefill(&job->decisions),
+            cli_eval_are_tuned(&job->decisions) ? " (--decide none turns the bundle's off)" : "");
     if (bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
@@ -220,7 +139,7 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
 
 static enum moec_status enter_device(struct eval_job *job, struct moec_error *err)
 {
-    MOEC_TRY(cli_use_arithmetic(job->place, job->arithmetic, err));
+    MOEC_TRY(cli_use_arithmetic(job->place, job->decisions.arithmetic, err));
     if (job->place == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_source_offload(&job->source, job->place, err));
@@ -231,21 +150,21 @@ static enum moec_status enter_device(struct eval_job *job, struct moec_error *er
 
 static enum moec_status score(struct eval_job *job, struct moec_error *err)
 {
-    uint32_t n_prompt = 0;
-    MOEC_TRY(read_route(job, &n_prompt, err));
+    const struct cli_eval_decisions *decisions = &job->decisions;
+    MOEC_TRY(cli_eval_decisions_read(job->args, &job->source, false, &job->decisions, err));
     MOEC_TRY(open_sparsity(job, err));
     MOEC_TRY(enter_device(job, err));
     struct moec_scorer_options scorer_options = {
         .kernels = job->measure.kernels,
         .n_threads = job->measure.n_threads,
         .reference_limit_bytes = job->measure.work_bytes,
-        .route = moec_route_is_on(&job->route) ? &job->route : NULL,
-        .n_prompt = n_prompt,
+        .route = moec_route_is_on(&decisions->route) ? &decisions->route : NULL,
+        .n_prompt = decisions->n_prompt,
         /* Belady's rule reads by token, prompts with a prefill by block. */
-        .replays_route = job->route.prefill.kind == MOEC_PREFILL_SAME,
+        .replays_route = decisions->route.prefill.kind == MOEC_PREFILL_SAME,
         .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
         .sparsity = job->sparsity,
-        .arithmetic = job->arithmetic,
+        .arithmetic = job->decisions.arithmetic,
     };
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;
@@ -266,88 +185,9 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
     return moec_scorer_run(job->scorer, &job->measured, &progress, err);
 }
 
-static double token_bytes(const struct eval_job *job, const struct moec_route_counts *counts)
-{
-    return moec_route_token_bytes(counts, moec_config_moe_count(&job->source.model->config));
-}
-
-static void put_replay(const struct eval_job *job, struct moec_json_out *root)
-{
-    const struct moec_cache_replay_counts replayed = moec_scorer_replayed(job->scorer);
-    double deviation = 0;
-    const double mean = moec_cache_replay_stay(&replayed, &deviation);
-    moec_json_out_u64(root, "belady_missed", replayed.n_belady_missed);
-    moec_json_out_double(root, "stay_tokens_mean", mean);
-    moec_json_out_double(root, "stay_tokens_deviation", deviation);
-}
-
-static void put_decisions(const struct eval_job *job, struct moec_json_out *root)
-{
-    const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
-    moec_json_out_string(root, "decisions_of", are_tuned(job) ? "bundle" : "options");
-    if (route_word(job) != NULL)
-        moec_json_out_string(root, "route", route_word(job));
-    moec_json_out_u64(root, "slots", job->route.n_slots);
-    moec_json_out_u64(root, "keep_top", job->route.keep_top);
-    moec_json_out_string(root, "cache_start", job->route.initial != NULL ? "frequency" : "empty");
-    moec_json_out_u64(root, "experts_taken", counts.n_taken);
-    moec_json_out_u64(root, "experts_missed", counts.n_missed);
-    moec_json_out_double(root, "missed_bytes_per_token", token_bytes(job, &counts));
-    if (job->route.prefill.kind == MOEC_PREFILL_SAME)
-        put_replay(job, root);
-    if (!moec_route_takes_low(&job->route))
-        return;
-    if (precision_word(job) != NULL)
-        moec_json_out_string(root, "precision", precision_word(job));
-    if (prefill_word(job) != NULL)
-        moec_json_out_string(root, "prefill", prefill_word(job));
-    moec_json_out_u64(root, "low_slots", job->route.n_low_slots);
-    moec_json_out_u64(root, "experts_low", counts.n_low);
-    moec_json_out_u64(root, "experts_low_missed", counts.n_low_missed);
-    moec_json_out_u64(root, "experts_skipped", counts.n_skipped);
-}
-
 static double share(uint64_t part, uint64_t all)
 {
     return all > 0 ? 100 * (double)part / (double)all : 0;
-}
-
-/* Of so many experts taken as they are. */
-static void print_replay(const struct eval_job *job, uint64_t n_taken)
-{
-    const struct moec_cache_replay_counts replayed = moec_scorer_replayed(job->scorer);
-    double deviation = 0;
-    const double mean = moec_cache_replay_stay(&replayed, &deviation);
-    cli_print(stdout,
-              "cache      an expert stays for %.1f tokens (deviation %.1f); Belady's rule, which knows the "
-              "future, would miss %.1f%% of the same experts\n",
-              mean, deviation, share(replayed.n_belady_missed, n_taken));
-}
-
-static void print_decisions(const struct eval_job *job)
-{
-    const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
-    const char *route = route_word(job);
-    cli_print(stdout,
-              "route      %s   %.1f%% of %" PRIu64 " experts taken miss a cache of %" PRIu32
-              " experts a layer\n",
-              route != NULL ? route : "top-k", share(counts.n_missed, counts.n_taken), counts.n_taken,
-              job->route.n_slots);
-    if (job->route.prefill.kind == MOEC_PREFILL_SAME)
-        print_replay(job, counts.n_taken - counts.n_low);
-    if (prefill_word(job) != NULL)
-        cli_print(stdout, "prefill    %s\n", prefill_word(job));
-    if (moec_route_takes_low(&job->route)) {
-        const uint64_t n = counts.n_taken + counts.n_skipped;
-        cli_print(stdout,
-                  "precision  %s   %.1f%% of the experts high, %.1f%% low (%.1f%% misses of a cache of "
-                  "%" PRIu32 "), %.1f%% skipped\n",
-                  precision_word(job) != NULL ? precision_word(job) : "one for what is no prompt",
-                  share(counts.n_taken - counts.n_low, n), share(counts.n_low, n),
-                  share(counts.n_low_missed, n), job->route.n_low_slots, share(counts.n_skipped, n));
-    }
-    cli_print(stdout, "missed     %.1f KiB of experts a token%s\n", token_bytes(job, &counts) / 1024,
-              are_tuned(job) ? "; decided by the bundle's settings (--decide none turns them off)" : "");
 }
 
 /* The share that was asked for. */
@@ -401,12 +241,15 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         moec_json_out_double(root, "reference", loss->reference);
         cli_json_loss(root, loss);
     }
-    if (moec_route_is_on(&job->route))
-        put_decisions(job, root);
+    if (moec_route_is_on(&job->decisions.route)) {
+        const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
+        const struct moec_cache_replay_counts replayed = moec_scorer_replayed(job->scorer);
+        cli_eval_json_decisions(&job->decisions, &counts, &replayed, root);
+    }
     if (job->sparsity != NULL)
         put_sparsity(job, root);
-    if (job->meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
-        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->arithmetic));
+    if (job->decisions.meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->decisions.arithmetic));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source.config));
     cli_json_phases(root, &job->phases);
@@ -425,13 +268,18 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
             stdout,
             "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
-    if (moec_route_is_on(&job->route))
-        print_decisions(job);
+    if (moec_route_is_on(&job->decisions.route)) {
+        const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
+        const struct moec_cache_replay_counts replayed = moec_scorer_replayed(job->scorer);
+        cli_eval_print_decisions(&job->decisions, &counts, &replayed);
+    }
     if (job->sparsity != NULL)
         print_sparsity(job);
-    if (job->meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s%s\n", moec_arithmetic_name(job->arithmetic),
-                  job->meant != job->arithmetic ? " (certified: bf16, which takes --device)" : "");
+    if (job->decisions.meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s%s\n", moec_arithmetic_name(job->decisions.arithmetic),
+                  job->decisions.meant != job->decisions.arithmetic
+                      ? " (certified: bf16, which takes --device)"
+                      : "");
     if (cli_has(job->args, "kv"))
         cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source.config));
 }
@@ -464,28 +312,37 @@ static enum moec_status check_windows(const struct eval_job *job, struct moec_er
                      job->measure.seq_len_tokens, n_position, job->source.path);
 }
 
-/* Rows are scored without decisions and with all neurons: of a bundle with settings or a plan that is another
- * model. */
+/* Rows are scored with all neurons: of a bundle with a plan that is another model. */
 static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
 {
-    struct moec_bundle_decisions decisions = {0};
     struct moec_sparsity_plan plan = {0};
-    if (job->source.bundle != NULL)
-        MOEC_TRY(moec_bundle_load_decisions(job->source.bundle, &decisions, err));
     if (job->source.bundle != NULL)
         MOEC_TRY(moec_bundle_load_plan(job->source.bundle, &plan, err));
     if (plan.n_layer > 0)
         cli_progress_note(&job->progress,
                           "rows are scored with all neurons, not by the bundle's plan of sparsity");
     moec_sparsity_plan_release(&plan);
-    if (moec_decision_settings_are_on(&decisions.settings) && !cli_decides_nothing(job->args))
-        cli_progress_note(&job->progress, "rows are scored without the bundle's settings of decisions");
     return MOEC_OK;
 }
 
 static void finish_phases(struct eval_job *job)
 {
     cli_phases_finish(&job->phases, &job->progress, job->measure.kernels, job->measure.n_threads);
+}
+
+/* Rows, once the model is open. */
+static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
+{
+    if (cli_has(job->args, "sparsity"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--sparsity is measured by perplexity; task '%s' measures %s",
+                         job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
+    MOEC_TRY(tell_rows(job, err));
+    MOEC_TRY(cli_eval_decisions_read(job->args, &job->source, true, &job->decisions, err));
+    if (job->place != NULL)
+        MOEC_TRY(moec_source_offload(&job->source, job->place, err));
+    MOEC_TRY(cli_eval_rows(job->args, &job->measure, &job->source, &job->decisions, &job->progress, err));
+    finish_phases(job);
+    return MOEC_OK;
 }
 
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
@@ -506,10 +363,6 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
-    if (is_rows && cli_decisions_given(job->args))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--route, --precision and --prefill apply to perplexity, but task '%s' measures %s",
-                         job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
@@ -523,18 +376,8 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(moec_kv_read(cli_text(job->args, "kv"), &kv_f16, err));
     if (kv_f16)
         MOEC_TRY(moec_source_keep_kv_f16(&job->source, err));
-    if (is_rows && cli_has(job->args, "sparsity"))
-        return moec_fail(err, MOEC_ERR_USAGE, "--sparsity is measured by perplexity; task '%s' measures %s",
-                         job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     if (is_rows)
-        MOEC_TRY(tell_rows(job, err));
-    if (is_rows && job->place != NULL)
-        MOEC_TRY(moec_source_offload(&job->source, job->place, err));
-    if (is_rows) {
-        MOEC_TRY(cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err));
-        finish_phases(job);
-        return MOEC_OK;
-    }
+        return eval_rows(job, err);
     MOEC_TRY(check_windows(job, err));
     MOEC_TRY(make_windows(job, err));
     MOEC_TRY(score(job, err));

@@ -20,6 +20,8 @@ struct rows_job {
     const struct cli_args *args;
     const struct cli_measure_options *measure;
     const struct moec_source *source;
+    const struct cli_eval_decisions *decisions;
+    struct moec_route_counts counts; /* of the model's rows, where it decides */
     struct cli_progress *progress;
     uint32_t n_context; /* --ctx, 0 = the default */
     struct moec_rows rows;
@@ -77,22 +79,6 @@ static enum moec_status row_done(void *context, uint32_t n_done, uint32_t n_row,
     return job->writes_answers ? write_answer(job, result, err) : MOEC_OK;
 }
 
-static const struct moec_certificate *certificate_of(const struct rows_job *job)
-{
-    return job->source->bundle != NULL ? &job->source->bundle->certificate : NULL;
-}
-
-/* Before a device was found missing. */
-static enum moec_arithmetic meant_by(const struct rows_job *job)
-{
-    return cli_arithmetic(job->args, certificate_of(job));
-}
-
-static enum moec_arithmetic arithmetic_of(const struct rows_job *job)
-{
-    return cli_run_arithmetic(job->args, certificate_of(job));
-}
-
 static enum moec_status score(struct rows_job *job, const struct moec_source *source, const char *phase,
                               struct moec_row_scores *scores, struct moec_error *err)
 {
@@ -100,13 +86,17 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     struct moec_generation generation = *source->generation;
     struct moert_generation asked = moec_generation_to_public(&generation);
     const uint64_t text_bytes = moec_rows_left_bytes(&job->rows, moec_rows_budget(job->measure->work_bytes));
+    /* A reference takes the router's own. */
+    const bool decides = source == job->source && moec_route_is_on(&job->decisions->route);
     struct moec_continuation_options options = {
         .kernels = job->measure->kernels,
         .n_threads = job->measure->n_threads,
         .n_context = job->n_context,
         .text_bytes = text_bytes,
         /* A reference stays canonical. */
-        .arithmetic = source == job->source ? arithmetic_of(job) : MOEC_ARITHMETIC_CANONICAL,
+        .arithmetic = source == job->source ? job->decisions->arithmetic : MOEC_ARITHMETIC_CANONICAL,
+        .route = decides ? &job->decisions->route : NULL,
+        .record_bytes = {source->record_bytes[0], source->record_bytes[1]},
         .generation = &generation};
     const struct moec_row_scores_options rows = {
         .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};
@@ -120,6 +110,8 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
                                       &continuation, err));
     enum moec_status status =
         moec_row_scores_measure(continuation, &job->measure->task, &job->rows, &rows, scores, err);
+    if (decides)
+        job->counts = moec_continuation_route_counts(continuation);
     moec_continuation_free(continuation);
     return status;
 }
@@ -181,10 +173,12 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_u64(root, "tokens", job->scores.n_tokens);
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
-    if (meant_by(job) != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
-        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(arithmetic_of(job)));
+    if (job->decisions->meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        moec_json_out_string(root, "arithmetic", moec_arithmetic_name(job->decisions->arithmetic));
     if (cli_has(job->args, "kv"))
         moec_json_out_string(root, "kv", moec_kv_name(job->source->config));
+    if (moec_route_is_on(&job->decisions->route))
+        cli_eval_json_decisions(job->decisions, &job->counts, NULL, root);
     if (loss != NULL) {
         moec_json_out_double(root, "reference", loss->reference); /* of 0: the others are null */
         moec_json_out_double(root, "loss", loss->loss);
@@ -214,9 +208,13 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
             cli_print(stdout, "%s %.4f\n", moec_task_metric_name(other),
                       moec_row_scores_mean(&job->scores, other));
     }
-    if (meant_by(job) != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
-        cli_print(stdout, "arithmetic %s%s\n", moec_arithmetic_name(arithmetic_of(job)),
-                  meant_by(job) != arithmetic_of(job) ? " (certified: bf16, which takes --device)" : "");
+    if (moec_route_is_on(&job->decisions->route))
+        cli_eval_print_decisions(job->decisions, &job->counts, NULL);
+    if (job->decisions->meant != MOEC_ARITHMETIC_CANONICAL || cli_has(job->args, "arithmetic"))
+        cli_print(stdout, "arithmetic %s%s\n", moec_arithmetic_name(job->decisions->arithmetic),
+                  job->decisions->meant != job->decisions->arithmetic
+                      ? " (certified: bf16, which takes --device)"
+                      : "");
     if (cli_has(job->args, "kv"))
         cli_print(stdout, "keys and values %s\n", moec_kv_name(job->source->config));
     if (job->scores.n_cut > 0)
@@ -271,11 +269,15 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
 }
 
 enum moec_status cli_eval_rows(const struct cli_args *args, const struct cli_measure_options *measure,
-                               const struct moec_source *source, struct cli_progress *progress,
-                               struct moec_error *err)
+                               const struct moec_source *source, const struct cli_eval_decisions *decisions,
+                               struct cli_progress *progress, struct moec_error *err)
 {
-    struct rows_job job = {
-        .args = args, .measure = measure, .source = source, .progress = progress, .answers = {.fd = -1}};
+    struct rows_job job = {.args = args,
+                           .measure = measure,
+                           .source = source,
+                           .decisions = decisions,
+                           .progress = progress,
+                           .answers = {.fd = -1}};
     enum moec_status status = run(&job, err);
     moec_output_abort(&job.answers);
     moec_row_scores_release(&job.scores);

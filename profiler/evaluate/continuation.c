@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/token_score.h"
+#include "runtime/forward/decide.h"
 #include "runtime/generate/generate.h"
 
 #include <inttypes.h>
@@ -22,6 +23,7 @@ struct moec_continuation {
     const struct moec_tokenizer_model *start; /* borrowed */
     struct moec_tokenizer *tokenizer;
     struct moec_forward forward;
+    struct moec_decider decider; /* of `forward`, where there is a route */
     struct moec_session *session;
     struct moec_generator *generator;
     uint32_t n_context;
@@ -47,8 +49,12 @@ uint64_t moec_continuation_bytes(const struct moec_config *config,
     const uint32_t n_batch = n_context < BATCH_TOKENS ? n_context : BATCH_TOKENS;
     const uint64_t n_beam =
         options->generation != NULL && options->generation->n_beam > 1 ? options->generation->n_beam : 1;
+    const uint64_t route_bytes =
+        options->route == NULL ? 0
+                               : moec_decider_bytes(config, options->route, n_batch) +
+                                     n_beam * moec_session_route_bytes(config, options->route, n_context);
     return moec_forward_scratch_bytes(config, n_batch, options->n_threads) +
-           moec_forward_arithmetic_bytes(config, n_batch, options->arithmetic) +
+           moec_forward_arithmetic_bytes(config, n_batch, options->arithmetic) + route_bytes +
            moec_session_bytes(config, n_context, n_batch) +
            (n_beam - 1) * moec_session_bytes(config, n_context, 0) +
            (TILE_TOKENS + 2 * n_beam) * (uint64_t)config->n_vocab * sizeof(float);
@@ -78,6 +84,11 @@ enum moec_status moec_continuation_create(const struct moec_model *model, struct
     MOEC_TRY_OUT(moec_forward_init(&made->forward, model, options->kernels, options->n_threads, experts,
                                    n_batch, err));
     MOEC_TRY_OUT(moec_forward_use_arithmetic(&made->forward, options->arithmetic, err));
+    if (options->route != NULL) {
+        MOEC_TRY_OUT(moec_decider_create(config, options->route, n_batch, &made->decider, err));
+        memcpy(made->decider.record_bytes, options->record_bytes, sizeof made->decider.record_bytes);
+        made->forward.decider = &made->decider;
+    }
     MOEC_TRY_OUT(moec_session_create(&made->forward, n_context, &made->session, err));
     const struct moec_generator_options generator = {.generation = options->generation,
                                                      .sampler = moert_sampler_greedy()};
@@ -97,12 +108,18 @@ void moec_continuation_free(struct moec_continuation *continuation)
         return;
     moec_generator_free(continuation->generator);
     moec_session_free(continuation->session);
+    moec_decider_release(&continuation->decider);
     moec_forward_release(&continuation->forward);
     moec_tokenizer_free(continuation->tokenizer);
     free(continuation->logits);
     free(continuation->joined);
     free(continuation->answer);
     free(continuation);
+}
+
+struct moec_route_counts moec_continuation_route_counts(const struct moec_continuation *continuation)
+{
+    return moec_generator_route_counts(continuation->generator);
 }
 
 static enum moec_status join(const uint32_t *start, size_t n_start, const uint32_t *ids, size_t n,
@@ -334,6 +351,7 @@ static enum moec_status score(struct moec_continuation *c, const struct scored *
     for (uint32_t i = 0; i < TILE_TOKENS; i++)
         wanted[i] = i;
     moec_session_truncate(c->session, (uint32_t)base);
+    moec_session_set_prompt(c->session, has_encoder(c) ? 0 : (uint32_t)scored->first);
     /* Everything up to the token before the first scored one, then tiles with logits. */
     if (scored->first - 1 > base)
         MOEC_TRY(moec_session_step(c->session, ids + base, (uint32_t)(scored->first - 1 - base), NULL, 0,
@@ -362,6 +380,7 @@ static enum moec_status score_all(struct moec_continuation *c, const struct scor
     for (size_t i = 0; i < n; i++)
         base = scored[i].first - 1 < base ? scored[i].first - 1 : base;
     moec_session_truncate(c->session, 0);
+    moec_session_set_prompt(c->session, (uint32_t)base);
     if (base > 0)
         MOEC_TRY(moec_session_step(c->session, scored->tokens.ids, (uint32_t)base, NULL, 0, NULL, err));
     cost->n_tokens = base;

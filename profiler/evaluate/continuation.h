@@ -13,6 +13,7 @@
 #include "profiler/tasks/task.h"
 #include "runtime/forward/forward.h"
 #include "runtime/kernels/arithmetic.h"
+#include "runtime/policy/route_state.h"
 #include "runtime/text/tokenizer.h"
 
 #define MOEC_CONTINUATION_CONTEXT 2048 /* default, in tokens */
@@ -27,6 +28,10 @@ struct moec_continuation_options {
     const struct moec_generation *generation; /* but for its greatest length; copied */
     enum moec_arithmetic arithmetic;
     uint64_t text_bytes; /* that tokenising a text may take; 0 = no bound */
+    /* Decisions about each token: borrowed, NULL = none. The tokens before an answer or a candidate are a
+     * prompt's; of an encoder-decoder model a target has none. */
+    const struct moec_route *route;
+    const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
 };
 
 /* Borrows model, experts and tokenizer until free. Errors: MOEC_ERR_LIMIT (a context beyond the model's),
@@ -42,6 +47,10 @@ void moec_continuation_free(struct moec_continuation *continuation);
 /* Bytes that one takes at most. */
 uint64_t moec_continuation_bytes(const struct moec_config *config,
                                  const struct moec_continuation_options *options);
+
+/* What was decided about all tokens that were run so far; 0 without a route. What candidates share was run
+ * once. */
+struct moec_route_counts moec_continuation_route_counts(const struct moec_continuation *continuation);
 
 /* What one prompt took. */
 struct moec_continuation_cost {

@@ -34,10 +34,11 @@ struct counting {
     uint64_t n_choice;                         /* its activations */
 };
 
-/* What a token chose in a layer, as a router's answer has it. */
+/* What a token chose in a layer, as a router's answer has it of two tokens alike: of one a predictor orders
+ * no more than the 2k experts that its preloads may take. */
 struct choices {
-    uint32_t experts[MOEC_MAX_TOP_K];
-    float weights[MOEC_MAX_TOP_K];
+    uint32_t experts[2 * MOEC_MAX_TOP_K];
+    float weights[2 * MOEC_MAX_TOP_K];
 };
 
 static void read_choices(const struct moec_profile *profile, uint64_t token, uint32_t ordinal,
@@ -46,8 +47,11 @@ static void read_choices(const struct moec_profile *profile, uint64_t token, uin
     const size_t first = ((size_t)token * profile->n_moe_layer + ordinal) * profile->top_k;
     for (uint32_t i = 0; i < profile->top_k; i++) {
         const uint16_t expert = profile->trace_experts[first + i];
-        out->experts[i] = expert == MOEC_PROFILE_NO_EXPERT ? UINT32_MAX : expert;
-        out->weights[i] = moec_f16_to_f32(profile->trace_weights[first + i]);
+        const uint32_t at[2] = {i, profile->top_k + i};
+        for (uint32_t t = 0; t < 2; t++) {
+            out->experts[at[t]] = expert == MOEC_PROFILE_NO_EXPERT ? UINT32_MAX : expert;
+            out->weights[at[t]] = moec_f16_to_f32(profile->trace_weights[first + i]);
+        }
     }
 }
 
@@ -65,10 +69,10 @@ static void count_token(struct counting *counting, uint32_t ordinal, uint32_t pl
         read_choices(profile, token, ordinal - 2, &before);
     for (uint32_t e = 0; e < n_expert; e++)
         counting->gate[e] =
-            (struct moec_scored_expert){e, (float)counting->kept->probabilities[at * n_expert + e]};
+            (struct moec_scored_expert){e, 2 * (float)counting->kept->probabilities[at * n_expert + e]};
     moec_scored_order(counting->gate, n_expert, n_expert);
     const struct moec_router_answer answer = {.layer = moec_config_moe_layer(&profile->config, ordinal - 1),
-                                              .n_tok = 1,
+                                              .n_tok = 2,
                                               .experts = last.experts,
                                               .weights = last.weights,
                                               .last_experts = has_before ? before.experts : NULL,

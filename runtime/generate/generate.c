@@ -593,3 +593,15 @@ uint64_t moec_generator_tokens_run(const struct moec_generator *g)
 {
     return g->n_run;
 }
+
+struct moec_route_counts moec_generator_route_counts(const struct moec_generator *g)
+{
+    struct moec_route_counts sum = moec_session_route_counts(g->session);
+    for (uint32_t i = 0; i < MOEC_MAX_BEAMS; i++) {
+        if (g->sequences[i] == NULL || g->sequences[i] == g->session)
+            continue;
+        const struct moec_route_counts one = moec_session_route_counts(g->sequences[i]);
+        moec_route_counts_add(&sum, &one);
+    }
+    return sum;
+}

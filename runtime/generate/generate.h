@@ -101,4 +101,8 @@ uint64_t moec_generator_accepted(const struct moec_generator *generator);
 /* Tokens that the model was run on since the start, the prompt's included; each beam counts. */
 uint64_t moec_generator_tokens_run(const struct moec_generator *generator);
 
+/* What was decided about the tokens of all its sequences, beams included, since it was created, and about
+ * those that others ran on its session; 0 where nothing decides (runtime/forward/decide.h). */
+struct moec_route_counts moec_generator_route_counts(const struct moec_generator *generator);
+
 #endif

@@ -116,6 +116,56 @@ says stdout "^accuracy 1.0000" "accuracy by likelihood"
 says stdout "^accuracy-tokens 1.0000" "accuracy by tokens"
 holds "likelihoods are written" "$(grep -c '"log_likelihood":-' "$work/choices.out") == 2"
 
+# ---- decisions about each token ----
+
+try 0 "a bundle with low copies" "$moec" compile $sample --policy uniform --bits 8 --copies 4 -o "$work/copies.moec" --quiet
+# likelihoods ARGS..: of the choices, in the order of rows and choices.
+likelihoods() {
+    try 0 "choices with $*" "$moec" eval "$work/copies.moec" --task hellaswag --data "$work/choices.jsonl" --quiet --json \
+        --answers "$work/decided.out" --force "$@"
+    sed 's/"log_likelihood":/\n&/g' "$work/decided.out" | sed -n 's/^"log_likelihood":\([-0-9.e+]*\).*/\1/p' >"$work/decided"
+}
+likelihoods --decide none
+cp "$work/decided" "$work/plain"
+likelihoods --route top-k --slots 6
+holds "the router's own are counted" "$(number "$work/stdout" experts_missed) > 0 && $(number "$work/stdout" missed_bytes_per_token) > 0"
+if cmp -s "$work/decided" "$work/plain"; then pass "and change nothing"; else fail "and change nothing"; fi
+top_k_bytes=$(number "$work/stdout" missed_bytes_per_token)
+likelihoods --route cache-prior:0.3 --slots 6
+cp "$work/decided" "$work/prior"
+holds "a prior misses less" "$(number "$work/stdout" missed_bytes_per_token) < $top_k_bytes"
+if cmp -s "$work/decided" "$work/plain"; then fail "and changes scores"; else pass "and changes scores"; fi
+prior_bytes=$(number "$work/stdout" missed_bytes_per_token)
+likelihoods --route cache-prior:0.3 --slots 6 --threads 1 --cpu scalar
+if cmp -s "$work/decided" "$work/prior"; then pass "the same on one thread and in scalar code"; else fail "the same on one thread and in scalar code"; fi
+likelihoods --route cache-prior:0.3 --slots 6 --decide decode
+holds "prompts that keep their experts miss more" "$(number "$work/stdout" missed_bytes_per_token) > $prior_bytes"
+if cmp -s "$work/decided" "$work/prior"; then fail "and have scores of their own"; else pass "and have scores of their own"; fi
+for how in "--precision hobbit:0.6:0.9" "--prefill unpopular:0.5:8"; do
+    # shellcheck disable=SC2086 # words
+    likelihoods $how --slots 6
+    holds "reads low copies" "$(number "$work/stdout" experts_low) > 0"
+    if cmp -s "$work/decided" "$work/plain"; then fail "which change scores"; else pass "which change scores"; fi
+done
+# What a row scores depends on no other row, and what a choice scores on no other choice.
+sed -e '1!G;h;$!d' "$work/choices.jsonl" | sed 's/"endings": \[\("[^"]*"\), \("[^"]*"\)\]/"endings": [\2, \1]/' >"$work/turned.jsonl"
+try 0 "rows and choices in another order" "$moec" eval "$work/copies.moec" --task hellaswag --data "$work/turned.jsonl" --quiet \
+    --route cache-prior:0.3 --slots 6 --answers "$work/turned.out"
+sed 's/"log_likelihood":/\n&/g' "$work/turned.out" | sed -n 's/^"log_likelihood":\([-0-9.e+]*\).*/\1/p' | sed '1!G;h;$!d' >"$work/decided"
+if cmp -s "$work/decided" "$work/prior"; then pass "have the same scores"; else fail "have the same scores"; fi
+try 0 "summaries with a prior" "$moec" eval "$work/copies.moec" --task samsum --data "$work/val.csv" --quiet \
+    --route cache-prior:0.3 --slots 6 --reference $sample
+says stdout "^route +cache-prior:0.3 +[0-9.]+% of [0-9]+ experts taken miss a cache of 6 experts a layer" "tell what was missed"
+says stdout "^missed +[0-9.]+ KiB of experts a token" "and how much is read"
+try 0 "with beams" "$moec" eval "$work/copies.moec" --task samsum --data "$work/val.csv" --quiet --route cache-prior:0.3 --beams 2
+says stdout "^route +cache-prior:0.3" "too"
+try 2 "tokens of a prompt" "$moec" eval "$work/copies.moec" --task samsum --data "$work/val.csv" --route top-k --prompt-tokens 4 --quiet
+says stderr "each row has a prompt of its own" "are the row's"
+try 2 "the whole prompt at once" "$moec" eval "$work/copies.moec" --task samsum --data "$work/val.csv" --prefill whole:0.5 --quiet
+says stderr "use unpopular" "is not how rows are read"
+try 2 "running text without prompts" "$moec" eval "$work/copies.moec" --data datasets/sample/test.txt --route top-k --decide decode --quiet
+says stderr "running text has none: say with --prompt-tokens" "has none to leave out"
+
 cat >"$work/mmlu.jsonl" <<'END'
 {"subject": "sums", "question": "1 + 1?", "choices": ["1", "2", "3", "4", "5"], "answer": 1}
 END
