@@ -460,7 +460,7 @@ help:
 	@echo 'make large           a random checkpoint of 13.8 GB from end to end: times, peaks, bytes read'
 	@echo 'make bandwidth       reads random records of BUNDLE=model.moec through the runtime and through fio: MB/s, ratio'
 	@echo 'make experiment-edgemoe   the evaluation of EdgeMoE on the samples, as one HTML page and tables'
-	@echo 'make experiment-decisions   cache-conditional routing and HOBBIT on the sample; MODEL= CALIBRATION= TEST= on another'
+	@echo 'make experiment-decisions   cache-conditional routing, HOBBIT and Fate on the sample; MODEL= CALIBRATION= TEST= on another'
 	@echo 'make experiment-floe   sparsity inside experts on the sample; MODEL= CALIBRATION= TEST= on another'
 	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
 	@echo 'make gpu-programs    build/gpu-programs: what tests/gpu/all.sh takes along to a machine with a GPU; needs nvcc'

@@ -342,7 +342,7 @@ static enum moec_status draw_evictions(const struct decisions_sample *sample, st
     }
     moec_figure_say(chart,
                     "Simulated from the routing of the test text at 550 MB/s; 'tuned' has the weights that "
-                    "read least on the calibration text. Experts have one precision.");
+                    "wait least on the calibration text. Experts have one precision.");
     return MOEC_OK;
 }
 
