@@ -90,6 +90,7 @@ AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 $(BUILD)/obj/runtime/%_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512)
 $(BUILD)/obj/runtime/%_avx512_vbmi.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mgfni
 $(BUILD)/obj/runtime/%_avx512_vnni.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mgfni -mavx512vnni
+$(BUILD)/obj/runtime/%_avx512_amx.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mgfni -mavx512vnni -mamx-tile -mamx-int8
 # The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep. More
 # optimisation and debugging information would more than double the minute that compiling takes.
 $(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 -mavx2 -mfma -mf16c -Wno-psabi -Wno-pass-failed \

@@ -41,11 +41,13 @@ struct moec_sequence_step {
 };
 
 /* Arithmetics as certificates name them. A bundle runs in its certificate's unless told otherwise; in the
- * canonical one where this version does not know the name, where it is the former int8, in which trellises
- * were computed canonically, and where it is bf16 and no device computes that has it. */
+ * canonical one where this version does not know the name, where it is an earlier int8, in the first of
+ * which trellises were computed canonically and in the second sums of eight products became floats, and where
+ * it is bf16 and no device computes that has it. */
 #define MOEC_CERTIFICATE_CANONICAL   "canonical-f32"
-#define MOEC_CERTIFICATE_INT8        "int8-2"
-#define MOEC_CERTIFICATE_FORMER_INT8 "int8"
+#define MOEC_CERTIFICATE_INT8        "int8-3"
+#define MOEC_CERTIFICATE_SECOND_INT8 "int8-2"
+#define MOEC_CERTIFICATE_FIRST_INT8  "int8"
 #define MOEC_CERTIFICATE_BF16        "bf16"
 
 /* The loss that the bundle promises, as measured (D6): reference and compiled are perplexities on the

@@ -130,7 +130,8 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
 void moec_engine_take_arithmetic(struct moert_engine *engine, const struct moec_certificate *certificate)
 {
     const bool is_canonical = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_CANONICAL) == 0;
-    const bool is_former = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_FORMER_INT8) == 0;
+    const bool is_former = strcmp(certificate->arithmetic, MOEC_CERTIFICATE_FIRST_INT8) == 0 ||
+                           strcmp(certificate->arithmetic, MOEC_CERTIFICATE_SECOND_INT8) == 0;
     const enum moec_arithmetic certified = moec_arithmetic_certified(certificate);
     engine->falls_back = certified == MOEC_ARITHMETIC_BF16 && !engine->on_device;
     engine->arithmetic = engine->falls_back ? MOEC_ARITHMETIC_CANONICAL : certified;

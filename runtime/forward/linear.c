@@ -68,26 +68,40 @@ static void run_decoded(const struct cut *cut, const struct moec_linear_part *pa
     }
 }
 
+/* Gives n_tok rows of n_rows products, from scratch->y, to whom they are for. */
+static void give_products(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
+                          uint32_t n_rows, uint32_t token, uint32_t n_tok, float *y)
+{
+    for (uint32_t t = 0; t < n_tok; t++, y += n_rows) {
+        if (part->bias != NULL)
+            cut->linear->forward->kernels->add(part->bias + row, n_rows, y);
+        part->sink(cut->linear, part, token + t, row, n_rows, y);
+    }
+}
+
 /* Products of integers with the rounded rows. */
 static void run_rounded(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
                         uint32_t n_rows, uint32_t token, uint32_t n_tok,
                         const struct moec_linear_scratch *scratch)
 {
     const struct moec_linear *linear = cut->linear;
-    const struct moec_kernels *kernels = linear->forward->kernels;
-    const uint32_t at_once = cut->encoded ? 1 : MOEC_TILE_TOKENS;
-    for (uint32_t done = 0; done < n_tok; done += at_once) {
-        const uint32_t n = moec_min_u32(at_once, n_tok - done), first = token + done;
-        const struct moec_int8_span *rows[MOEC_TILE_TOKENS];
-        for (uint32_t t = 0; t < n; t++)
-            rows[t] = moec_rounded_row(linear->forward, linear->x, first + t);
-        linear->forward->rounded->kernels->dot(part->matrix, row, NULL, n_rows, rows, n, scratch->y, n_rows);
-        float *y = scratch->y;
-        for (uint32_t t = 0; t < n; t++, y += n_rows) {
-            if (part->bias != NULL)
-                kernels->add(part->bias + row, n_rows, y);
-            part->sink(linear, part, first + t, row, n_rows, y);
+    const struct moec_int8_kernels *kernels = linear->forward->rounded->kernels;
+    if (linear->n_tok >= MOEC_INT8_MANY) {
+        const uint32_t at_once =
+            MOEC_ENCODED_ROWS / n_rows / MOEC_LANES * MOEC_LANES; /* for which y has room */
+        for (uint32_t done = 0, n; done < n_tok; done += n) {
+            n = moec_min_u32(at_once, n_tok - done);
+            kernels->dot_tiles(part->matrix, row, n_rows,
+                               moec_rounded_tiles(linear->forward, token + done, part->matrix->columns), n,
+                               scratch->y, n_rows);
+            give_products(cut, part, row, n_rows, token + done, n, scratch->y);
         }
+        return;
+    }
+    for (uint32_t t = token; t < token + n_tok; t++) {
+        const struct moec_int8_span *spans = moec_rounded_row(linear->forward, linear->x, t);
+        kernels->dot(part->matrix, row, NULL, n_rows, &spans, 1, scratch->y, n_rows);
+        give_products(cut, part, row, n_rows, t, 1, scratch->y);
     }
 }
 
@@ -123,12 +137,12 @@ static void run_item(void *context, size_t item, int thread)
     }
 }
 
-static bool any_is_rounded(const struct moec_linear *linear)
+static uint32_t n_rounded_parts(const struct moec_linear *linear)
 {
+    uint32_t n = 0;
     for (uint32_t part = 0; part < linear->n_parts; part++)
-        if (moec_rounded_serves(linear->forward, linear->parts[part].matrix))
-            return true;
-    return false;
+        n += moec_rounded_serves(linear->forward, linear->parts[part].matrix);
+    return n;
 }
 
 static void show_inputs(const struct moec_linear *linear)
@@ -156,7 +170,9 @@ void moec_linear_run(const struct moec_linear *linear)
         rows += linear->parts[part].matrix->rows;
 
     cut.group_tokens = MOEC_GROUP_TOKENS;
-    cut.tile_rows = moec_linear_tile_rows(k);
+    const uint32_t n_rounded = n_rounded_parts(linear);
+    /* Rows of which none is decoded need no room. */
+    cut.tile_rows = n_rounded == linear->n_parts ? MOEC_INT8_ROWS : moec_linear_tile_rows(k);
     if (cut.encoded) {
         uint64_t share =
             (rows / (n_threads * 4) + ENCODED_ROWS_MIN - 1) / ENCODED_ROWS_MIN * ENCODED_ROWS_MIN;
@@ -168,7 +184,7 @@ void moec_linear_run(const struct moec_linear *linear)
         cut.n_tiles[part] = (linear->parts[part].matrix->rows - 1) / cut.tile_rows + 1;
         cut.n_tiles_all += cut.n_tiles[part];
     }
-    if (any_is_rounded(linear))
+    if (n_rounded > 0)
         moec_rounded_fill(linear->forward, linear->x, linear->x_stride, linear->n_tok, k);
     size_t n_groups = (linear->n_tok + cut.group_tokens - 1) / cut.group_tokens;
     moec_forward_run(linear->forward, n_groups * cut.n_tiles_all, rows * k * linear->n_tok, run_item, &cut);

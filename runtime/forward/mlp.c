@@ -191,12 +191,13 @@ uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moe
 }
 
 /* Rows that a tile of an MLP works on: n_tok rows x (n_tok, S), and in spans where products are those of
- * integers. */
+ * integers. Where all are, and tokens many, spans stand side by side instead of rows. */
 struct tile {
     uint32_t n_tok;
-    const float *x;
-    const struct moec_int8_span *const *rounded;
-    const float *limits; /* (n_tok), as moec_mlp_limit */
+    const float *x;                    /* NULL where they are laid */
+    const struct moec_int8_tile *laid; /* or NULL */
+    const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
+    float limits[MOEC_MLP_TILE_MAX]; /* as moec_mlp_limit */
 };
 
 static struct moec_mlp_kernels kernels_of(const struct moec_forward *forward)
@@ -216,7 +217,10 @@ static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, cons
         const struct pair_rows rows = matrix == &mlp->gate
                                           ? pair_rows(mlp, neuron, NULL, n, scratch->weights)
                                           : (struct pair_rows){.gate = *matrix, .first = neuron};
-        kernels.int8->dot(&rows.gate, rows.first, NULL, n, tile->rounded, tile->n_tok, y, n);
+        if (tile->laid != NULL)
+            kernels.int8->dot_tiles(&rows.gate, rows.first, n, tile->laid, tile->n_tok, y, n);
+        else
+            kernels.int8->dot(&rows.gate, rows.first, NULL, n, tile->rounded, tile->n_tok, y, n);
         return;
     }
     decode_rows(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
@@ -293,6 +297,30 @@ static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint3
     return copy;
 }
 
+/* Rows first .. first + n - 1 of a job. */
+static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first, uint32_t n,
+                      const struct moec_mlp_scratch *scratch, struct tile *tile)
+{
+    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
+    const size_t stride = moec_forward_scratch(run->forward)->stride;
+    const bool has_gate = moec_mlp_has_gate(&job->mlp);
+    tile->n_tok = n;
+    tile->x = NULL;
+    tile->laid = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        tile->rounded[i] = rounded_row(run, job, first + i);
+        tile->limits[i] = limit_of(job, first + i);
+    }
+    if (n >= MOEC_INT8_MANY && run->is_rounded && serves(&kernels, &job->mlp.up) &&
+        (!has_gate || serves(&kernels, &job->mlp.gate))) {
+        struct moec_int8_tile *laid = (struct moec_int8_tile *)(void *)scratch->x;
+        moec_int8_lay(tile->rounded, n, moec_int8_spans(job->mlp.up.columns), laid);
+        tile->laid = laid;
+    } else {
+        tile->x = gather(job, first, n, stride, scratch->x);
+    }
+}
+
 /* Adds a chunk's sum to `width` floats of an output row from column `from` on; the first is the output
  * itself, with the bias. Padding becomes zero. */
 static void add_chunk(const struct moec_kernels *kernels, const struct moec_mlp *mlp, bool first,
@@ -336,20 +364,15 @@ static void tile_item(void *context, size_t item, int thread)
     uint32_t columns = job->mlp.down.columns;
 
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
-    const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
-    float limits[MOEC_MLP_TILE_MAX];
-    for (uint32_t i = 0; i < n; i++) {
-        rounded[i] = rounded_row(run, job, first + i);
-        limits[i] = limit_of(job, first + i);
-    }
-    const struct tile of_tokens = {n, gather(job, first, n, stride, scratch->x), rounded, limits};
+    struct tile of_tokens;
+    open_tile(run, job, first, n, scratch, &of_tokens);
     uint64_t n_active = 0;
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
         if (n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++) {
-                n_active +=
-                    moec_mlp_chunk(&kernels, &job->mlp, neuron, of_tokens.x + i * stride, rounded[i],
-                                   limits[i], kept_row(job, first + i), scratch, scratch->y + i * stride);
+                n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, of_tokens.x + i * stride,
+                                           of_tokens.rounded[i], of_tokens.limits[i],
+                                           kept_row(job, first + i), scratch, scratch->y + i * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
@@ -365,8 +388,6 @@ static void tile_item(void *context, size_t item, int thread)
 
 /* Decoding a weight takes as long as its products with about so many rows. */
 #define DECODED_ROWS 8
-/* Products of integers take codes apart for a few rows at a time, so that a larger tile saves nothing. */
-#define INT8_TILE 32u
 
 /* Rows in a tile: as many as let the threads be done first. Larger tiles decode weights less often, smaller
  * ones leave no thread without work where few experts are computed at once. */
@@ -396,8 +417,7 @@ static uint32_t best_tile(const struct mlp_run *run, uint32_t largest)
 static void run_tiles(struct mlp_run *run, uint64_t work)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
-    run->tile =
-        best_tile(run, run->is_rounded ? moec_min_u32(INT8_TILE, shared->mlp_tile) : shared->mlp_tile);
+    run->tile = best_tile(run, shared->mlp_tile);
     size_t n_items = 0;
     for (uint32_t j = 0; j < run->n_jobs; j++)
         n_items += tile_count(run, &run->jobs[j]);
@@ -444,13 +464,8 @@ static void split_item(void *context, size_t item, int thread)
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
-            const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
-            float limits[MOEC_MLP_TILE_MAX];
-            for (uint32_t i = 0; i < n; i++) {
-                rounded[i] = rounded_row(run, job, first + i);
-                limits[i] = limit_of(job, first + i);
-            }
-            const struct tile tile = {n, gather(job, first, n, stride, scratch->x), rounded, limits};
+            struct tile tile;
+            open_tile(run, job, first, n, scratch, &tile);
             n_active += chunk_of_tile(run, &job->mlp, neuron, &tile, scratch, y + first * stride);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
@@ -588,16 +603,13 @@ static void mark_item(void *context, size_t item, int thread)
     const uint32_t most = is_few ? 1 : shared->mlp_tile;
     uint64_t word = 0;
     for (uint32_t first = 0, n_tok; first < job->n; first += n_tok) {
-        const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
         n_tok = moec_min_u32(most, job->n - first);
-        for (uint32_t t = 0; t < n_tok; t++)
-            rounded[t] = rounded_row(run, job, first + t);
         if (is_few) {
             dot_one(&kernels, &job->mlp.up, neuron, NULL, n, input_row(job, first, shared->stride),
-                    rounded[0], scratch->up);
+                    rounded_row(run, job, first), scratch->up);
         } else {
-            const struct tile tile = {n_tok, gather(job, first, n_tok, shared->stride, scratch->x), rounded,
-                                      NULL};
+            struct tile tile;
+            open_tile(run, job, first, n_tok, scratch, &tile);
             dot_tile(run, &job->mlp, &job->mlp.up, neuron, n, &tile, scratch, scratch->up);
         }
         if (mark->up != NULL && is_few)

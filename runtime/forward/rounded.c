@@ -34,6 +34,8 @@ static uint64_t carve(struct moec_rounded *rounded, uint8_t *base)
         rounded->marks[i] = base == NULL ? NULL : base + used;
         used += (rows + 63) / 64 * 64;
     }
+    rounded->tiles = base == NULL ? NULL : (struct moec_int8_tile *)(void *)(base + used);
+    used += moec_int8_tiles(rounded->max_rows, rounded->row_spans) * sizeof *rounded->tiles;
     rounded->list = base == NULL ? NULL : (uint32_t *)(void *)(base + used);
     return used + MOEC_ROUNDED_INPUTS * rows * sizeof *rounded->list;
 }
@@ -69,28 +71,36 @@ enum moec_status moec_rounded_create(const struct moec_config *config, uint32_t 
 struct rounding {
     const struct moec_rounded *rounded;
     size_t stride, k;
-    uint32_t n; /* entries of the list: input * max_rows + row */
+    uint32_t n;   /* entries of the list: input * max_rows + row */
+    bool is_laid; /* the list's rows stand side by side too */
 };
 
 /* Rows of the list that are rounded together. */
-#define ROWS_OF_ITEM 8u
+#define ROWS_OF_ITEM 16u
+_Static_assert(ROWS_OF_ITEM == MOEC_LANES, "an item's rows are a tile");
 
 static void round_item(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct rounding *rounding = context;
     const struct moec_rounded *rounded = rounding->rounded;
-    for (uint32_t i = (uint32_t)item * ROWS_OF_ITEM; i < (item + 1) * ROWS_OF_ITEM && i < rounding->n; i++) {
+    const struct moec_int8_span *rows[ROWS_OF_ITEM];
+    const uint32_t first = (uint32_t)item * ROWS_OF_ITEM, n = moec_min_u32(ROWS_OF_ITEM, rounding->n - first);
+    const size_t n_spans = moec_int8_spans(rounding->k);
+    for (uint32_t i = first; i < first + n; i++) {
         const uint32_t input = rounded->list[i] / rounded->max_rows,
                        row = rounded->list[i] % rounded->max_rows;
-        rounded->kernels->round(rounded->inputs[input] + row * rounding->stride, rounding->k,
-                                rounded->spans[input] + row * rounded->row_spans);
+        struct moec_int8_span *spans = rounded->spans[input] + row * rounded->row_spans;
+        rounded->kernels->round(rounded->inputs[input] + row * rounding->stride, rounding->k, spans);
+        rows[i - first] = spans;
     }
+    if (rounding->is_laid)
+        moec_int8_lay(rows, n, n_spans, rounded->tiles + item * n_spans);
 }
 
-static void round_list(const struct moec_forward *forward, size_t stride, size_t k, uint32_t n)
+static void round_list(const struct moec_forward *forward, size_t stride, size_t k, uint32_t n, bool is_laid)
 {
-    struct rounding rounding = {forward->rounded, stride, k, n};
+    struct rounding rounding = {forward->rounded, stride, k, n, is_laid};
     /* A value is rounded in about the time of some multiply-adds. */
     const uint64_t work = 4 * (uint64_t)n * k;
     moec_forward_run(forward, (n + ROWS_OF_ITEM - 1) / ROWS_OF_ITEM, work, round_item, &rounding);
@@ -104,7 +114,7 @@ void moec_rounded_fill(const struct moec_forward *forward, const float *x, size_
     rounded->inputs[1] = NULL;
     for (uint32_t i = 0; i < n; i++)
         rounded->list[i] = i;
-    round_list(forward, stride, k, n);
+    round_list(forward, stride, k, n, n >= MOEC_INT8_MANY);
 }
 
 void moec_rounded_begin(const struct moec_forward *forward)
@@ -142,7 +152,7 @@ void moec_rounded_fill_marked(const struct moec_forward *forward, size_t stride,
         for (uint32_t row = 0; rounded->inputs[i] != NULL && row < rounded->max_rows; row++)
             if (rounded->marks[i][row])
                 rounded->list[n++] = i * rounded->max_rows + row;
-    round_list(forward, stride, k, n);
+    round_list(forward, stride, k, n, false);
 }
 
 const struct moec_int8_span *moec_rounded_row(const struct moec_forward *forward, const float *input,

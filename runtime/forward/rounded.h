@@ -18,6 +18,8 @@ struct moec_rounded {
     struct moec_int8_span *spans[MOEC_ROUNDED_INPUTS]; /* (max_rows, row_spans) */
     uint8_t *marks[MOEC_ROUNDED_INPUTS];               /* (max_rows) */
     uint32_t *list;                                    /* (MOEC_ROUNDED_INPUTS * max_rows) */
+    struct moec_int8_tile
+        *tiles; /* (max_rows / MOEC_LANES rounded up, row_spans): those of moec_rounded_fill */
 };
 
 /* Bytes that moec_rounded_create allocates. */
@@ -27,10 +29,18 @@ MOEC_WARN_UNUSED enum moec_status moec_rounded_create(const struct moec_config *
                                                       const struct moec_kernels *kernels,
                                                       struct moec_rounded **out, struct moec_error *err);
 
-/* Rounds n rows of k activations from x on, `stride` floats apart: row i is then moec_rounded_row(.., x, i).
- * What was rounded before is forgotten. */
+/* Rounds n rows of k activations from x on, `stride` floats apart: row i is then moec_rounded_row(.., x, i),
+ * and with MOEC_INT8_MANY rows and more they stand side by side too, moec_rounded_tiles. What was rounded
+ * before is forgotten. */
 void moec_rounded_fill(const struct moec_forward *forward, const float *x, size_t stride, uint32_t n,
                        size_t k);
+
+/* The tiles of rows row .. of k activations; row is a multiple of MOEC_LANES. */
+static inline const struct moec_int8_tile *moec_rounded_tiles(const struct moec_forward *forward,
+                                                              uint32_t row, size_t k)
+{
+    return forward->rounded->tiles + row / MOEC_LANES * moec_int8_spans(k);
+}
 
 /* The same for rows that are told one by one: begin, mark each (again is harmless), fill. */
 void moec_rounded_begin(const struct moec_forward *forward);

@@ -3,6 +3,7 @@
 #include "formats/base/memory.h"
 #include "runtime/forward/latent.h"
 #include "runtime/forward/running.h"
+#include "runtime/kernels/int8.h"
 
 #include <string.h>
 
@@ -162,7 +163,9 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
 
     carver->used_bytes = start;
     thread->mlp.weights = carve_floats(carver, decodes || config->n_expert > 0 ? MOEC_SUM_CHUNK : 0, stride);
-    thread->mlp.x = carve_floats(carver, sizes->mlp_tile, stride);
+    const uint64_t laid_bytes =
+        moec_int8_tiles(sizes->mlp_tile, moec_int8_spans(stride)) * sizeof(struct moec_int8_tile);
+    thread->mlp.x = carve_floats(carver, larger(sizes->mlp_tile * stride, laid_bytes / sizeof(float)), 1);
     thread->mlp.y = carve_floats(carver, sizes->mlp_tile, stride);
     thread->mlp.gate = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
     thread->mlp.up = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);

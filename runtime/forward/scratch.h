@@ -39,10 +39,10 @@ struct moec_linear_scratch {
 
 struct moec_mlp_scratch {
     float *weights; /* (MOEC_SUM_CHUNK, S) */
-    float *x;       /* (tile, S) gathered inputs */
-    float *y;       /* (tile, S) one chunk's sums */
-    float *gate;    /* (tile, MOEC_SUM_CHUNK); the up products of an MLP without a gate */
-    float *up;      /* (tile, MOEC_SUM_CHUNK) */
+    float *x;    /* (tile, S) gathered inputs, or the spans of a tile side by side (runtime/kernels/int8.h) */
+    float *y;    /* (tile, S) one chunk's sums */
+    float *gate; /* (tile, MOEC_SUM_CHUNK); the up products of an MLP without a gate */
+    float *up;   /* (tile, MOEC_SUM_CHUNK) */
     /* (tile, MOEC_SUM_CHUNK) of activations other than ReLU and a gate's SiLU; else empty. */
     float *exponents;
 };

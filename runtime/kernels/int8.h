@@ -15,11 +15,12 @@
  *     q[i] = v[i] * (127 / m) to the nearest integer, ties to even, within -127..127; 0 when m is at most
  * 2^-120 or NaN scale = m / 127
  *
- * dot over K: x is rounded in spans of 128. Of block b = 0..3 of a span (32 weights) and j = 0..3, with
- * i = 16 h + 4 j + t for h = 0, 1 and t = 0..3:
- *     I[4 b + j] = sum over h, t of q[32 b + i] (c[32 b + i] - z)        an integer, exact
- *     a[4 b + j] = fma(F32(I[4 b + j]), s * scale, a[4 b + j])          spans in increasing order, from +0
- * and the 16 sums go down the tree of the canonical dot. Blocks past the row's end have I = 0.
+ * dot over K: x is rounded in spans of 128. Of group g < G of a span (G = 4, 2 or 1: weights with one scale,
+ * at most a span of them) I[g] = sum over the group's weights i of q[i] (c[i] - z)           an integer,
+ * exact p = fma(F32(I[g]), s[g], p)                                        groups in increasing order, from
+ * +0 a = fma(p, scale, a)                                               spans in increasing order, from +0
+ * and a is the result. Groups past the row's end have I = 0 and s = 0. One integer becomes a float for each
+ * group, so that many tokens take few steps beside the products, which tiles of AMX add up whole.
  *
  * weighted sum over a chunk of N <= MOEC_SUM_CHUNK neurons: for each group of columns the activations are
  * rounded together with their weights' scales, v[n] = h[n] * s[n], and
@@ -43,13 +44,22 @@
  * as codes of 4 bits come out of their bytes. */
 struct moec_int8_span {
     _Alignas(64) int8_t q[MOEC_INT8_SPAN];
-    int32_t
-        sums[MOEC_LANES]; /* of q, by the lane of their products: sums[4 b + j] as I above with c - z = 1 */
+    int32_t sums[MOEC_LANES]; /* sums[4 b + r] = the sum of q over block b, for each of four rows r */
     float scale;
 };
 
+/* The same of MOEC_LANES tokens side by side: q[i / 4][t][i % 4] is activation i of token t. */
+struct moec_int8_tile {
+    _Alignas(64) int8_t q[MOEC_INT8_SPAN / 4][MOEC_LANES][4];
+    int32_t sums[MOEC_INT8_SPAN / MOEC_CODEC_BLOCK][MOEC_LANES];
+    float scales[MOEC_LANES];
+};
+
+#define MOEC_INT8_MANY 5  /* tokens from which on a product with tiles is faster */
+#define MOEC_INT8_ROWS 32 /* rows whose codes such a product takes apart at once */
+
 struct moec_int8_kernels {
-    const char *name; /* "scalar", "avx2", "avx512-vnni", "neon", "neon-dot" */
+    const char *name; /* "scalar", "avx2", "avx512-vnni", "avx512-amx", "neon", "neon-dot" */
 
     /* Rounds n activations, n > 0, to moec_int8_spans(n) spans; past the end q is 0. */
     void (*round)(const float *x, size_t n, struct moec_int8_span *spans);
@@ -58,6 +68,10 @@ struct moec_int8_kernels {
      * first + some[i] when some is not NULL (rising), for t < n_tok, i < n_rows. */
     void (*dot)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
                 const struct moec_int8_span *const *x, uint32_t n_tok, float *y, size_t y_stride);
+
+    /* The same of tokens in tiles, as moec_int8_lay puts them, and of rows first + i. */
+    void (*dot_tiles)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                      const struct moec_int8_tile *x, uint32_t n_tok, float *y, size_t y_stride);
 
     /* One chunk of a weighted sum over rows first + i, or first + some[i], i < n_rows <= MOEC_SUM_CHUNK,
      * which count h[t][i] times. Overwrites y[t][0..columns). */
@@ -69,8 +83,19 @@ extern const struct moec_int8_kernels moec_int8_kernels_scalar;
 /* NULL when this build has no such set. Calling one that the CPU lacks is undefined. */
 const struct moec_int8_kernels *moec_int8_kernels_avx2(void);
 const struct moec_int8_kernels *moec_int8_kernels_avx512_vnni(void);
+const struct moec_int8_kernels *moec_int8_kernels_avx512_amx(void);
 const struct moec_int8_kernels *moec_int8_kernels_neon(void);
 const struct moec_int8_kernels *moec_int8_kernels_neon_dot(void);
+
+/* Puts n_tok tokens of n_spans spans side by side: tiles of token t stand from out[t / MOEC_LANES * n_spans]
+ * on, and places of the last ones without a token are zero. */
+void moec_int8_lay(const struct moec_int8_span *const *x, uint32_t n_tok, size_t n_spans,
+                   struct moec_int8_tile *out);
+/* Tiles that n_tok tokens take. */
+static inline size_t moec_int8_tiles(uint32_t n_tok, size_t n_spans)
+{
+    return (n_tok + MOEC_LANES - 1) / MOEC_LANES * n_spans;
+}
 
 /* The set that goes with `kernels` on this CPU. */
 const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *kernels);

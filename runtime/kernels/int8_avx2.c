@@ -2,11 +2,11 @@
 #include "runtime/kernels/int8.h"
 
 #if defined(__x86_64__)
+#include "runtime/kernels/fours_x86.h"
 #include "runtime/kernels/lanes_avx2.h"
 
-#define ROWS_AT_ONCE   2
-#define ROWS_OF_MANY   1
-#define TOKENS_AT_ONCE 4
+#define ROWS_OF_TILE       2
+#define TILE_OFFSET(dtype) OFFSET(dtype)
 /* Sums of two products are kept in 16 bits, which codes of eight bits without a sign would overflow. */
 #define IS_WIDE(dtype)      ((dtype) == MOEC_DTYPE_INT8 || (dtype) == TRELLIS)
 #define OFFSET(dtype)       (IS_WIDE(dtype) ? 128 : 0)
@@ -55,6 +55,11 @@ WORDWISE(unpack_low_bytes, _mm256_unpacklo_epi8)
 WORDWISE(unpack_high_bytes, _mm256_unpackhi_epi8)
 WORDWISE(unpack_low_pairs, _mm256_unpacklo_epi16)
 WORDWISE(unpack_high_pairs, _mm256_unpackhi_epi16)
+WORDWISE(words_add, _mm256_add_epi32)
+WORDWISE(unpack_low_words, _mm256_unpacklo_epi32)
+WORDWISE(unpack_high_words, _mm256_unpackhi_epi32)
+WORDWISE(unpack_low_twos, _mm256_unpacklo_epi64)
+WORDWISE(unpack_high_twos, _mm256_unpackhi_epi64)
 
 INLINE words words_up(words w, const int bits)
 {
@@ -161,6 +166,33 @@ INLINE void blocks_store(const lanes f[4], float *out)
     _mm256_storeu_ps(out + 2 * BLOCK + 8, _mm256_permute2f128_ps(f[2].high, f[3].high, 0x20));
     _mm256_storeu_ps(out + 3 * BLOCK, _mm256_permute2f128_ps(f[0].high, f[1].high, 0x31));
     _mm256_storeu_ps(out + 3 * BLOCK + 8, _mm256_permute2f128_ps(f[2].high, f[3].high, 0x31));
+}
+
+INLINE words words_by_fours(const words w[4])
+{
+    const words low = words_add(unpack_low_words(w[0], w[1]), unpack_high_words(w[0], w[1]));
+    const words high = words_add(unpack_low_words(w[2], w[3]), unpack_high_words(w[2], w[3]));
+    return words_add(unpack_low_twos(low, high), unpack_high_twos(low, high));
+}
+
+INLINE void lanes_by_fours(const lanes v[4], lanes out[4])
+{
+    words w[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        w[i] = lanes_as_words(v[i]);
+    const words low01 = unpack_low_words(w[0], w[1]), high01 = unpack_high_words(w[0], w[1]);
+    const words low23 = unpack_low_words(w[2], w[3]), high23 = unpack_high_words(w[2], w[3]);
+    out[0] = words_as_lanes(unpack_low_twos(low01, low23));
+    out[1] = words_as_lanes(unpack_high_twos(low01, low23));
+    out[2] = words_as_lanes(unpack_low_twos(high01, high23));
+    out[3] = words_as_lanes(unpack_high_twos(high01, high23));
+}
+
+INLINE fours lanes_four(lanes v, const int b)
+{
+    const __m256 half = b < 2 ? v.low : v.high;
+    return b % 2 == 0 ? _mm256_castps256_ps128(half) : _mm256_extractf128_ps(half, 1);
 }
 
 /* 32-bit integers of `sums` plus four products each. The pairs of products that are added in 16 bits stay
@@ -295,7 +327,17 @@ INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool i
                            {codes_of_two(dtype, bytes, 1), codes_of_two(dtype, bytes + two, 1)}}};
 }
 
-#include "runtime/kernels/int8_lanes.h"
+INLINE void codes_store(struct codes codes, const int less, uint8_t *at)
+{
+    (void)less; /* is 0 here */
+    const words first = codes.half[0], second = codes.half[1];
+    words_store(at, (words){_mm256_permute2x128_si256(first.low, second.low, 0x20),
+                            _mm256_permute2x128_si256(first.low, second.low, 0x31)});
+    words_store(at + 64, (words){_mm256_permute2x128_si256(first.high, second.high, 0x20),
+                                 _mm256_permute2x128_si256(first.high, second.high, 0x31)});
+}
+
+#include "runtime/kernels/int8_set.h"
 
 static const struct moec_int8_kernels kernels = INT8_KERNELS("avx2");
 

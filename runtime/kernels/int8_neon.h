@@ -7,9 +7,8 @@
 #include "runtime/kernels/int8.h"
 #include "runtime/kernels/lanes_neon.h"
 
-#define ROWS_AT_ONCE   2
-#define ROWS_OF_MANY   1
-#define TOKENS_AT_ONCE 4
+#define ROWS_OF_TILE       4
+#define TILE_OFFSET(dtype) OFFSET(dtype)
 /* Products are those of bytes with a sign, which codes of eight bits are less 128. */
 #define IS_WIDE(dtype)      ((dtype) == MOEC_DTYPE_INT8 || (dtype) == TRELLIS)
 #define OFFSET(dtype)       (IS_WIDE(dtype) ? 128 : 0)
@@ -18,6 +17,8 @@
 typedef struct {
     int32x4_t of[QUARTERS];
 } words;
+
+typedef float32x4_t fours;
 
 struct codes {
     words half[2];
@@ -194,6 +195,55 @@ INLINE void blocks_store(const lanes f[4], float *out)
     }
 }
 
+INLINE words words_by_fours(const words w[4])
+{
+    words sums;
+    UNROLL
+    for (int b = 0; b < QUARTERS; b++)
+        sums.of[b] = vpaddq_s32(vpaddq_s32(w[0].of[b], w[1].of[b]), vpaddq_s32(w[2].of[b], w[3].of[b]));
+    return sums;
+}
+
+INLINE void lanes_by_fours(const lanes v[4], lanes out[4])
+{
+    UNROLL
+    for (int l = 0; l < QUARTERS; l++) {
+        const float32x4_t low02 = vzip1q_f32(v[0].of[l], v[2].of[l]);
+        const float32x4_t high02 = vzip2q_f32(v[0].of[l], v[2].of[l]);
+        const float32x4_t low13 = vzip1q_f32(v[1].of[l], v[3].of[l]);
+        const float32x4_t high13 = vzip2q_f32(v[1].of[l], v[3].of[l]);
+        out[0].of[l] = vzip1q_f32(low02, low13);
+        out[1].of[l] = vzip2q_f32(low02, low13);
+        out[2].of[l] = vzip1q_f32(high02, high13);
+        out[3].of[l] = vzip2q_f32(high02, high13);
+    }
+}
+
+INLINE fours lanes_four(lanes v, const int b)
+{
+    return v.of[b];
+}
+
+INLINE fours fours_load(const float *at)
+{
+    return vld1q_f32(at);
+}
+
+INLINE void fours_store(float *at, fours v)
+{
+    vst1q_f32(at, v);
+}
+
+INLINE fours fours_set(float value)
+{
+    return vdupq_n_f32(value);
+}
+
+INLINE fours fours_fma(fours a, fours b, fours c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
 /* Four 32-bit integers of `sums` plus four products each. */
 INLINE int32x4_t dot_of(int32x4_t sums, int8x16_t codes, int8x16_t q)
 {
@@ -281,6 +331,17 @@ INLINE struct codes codes_at(const int dtype, const uint8_t *bytes, const bool i
     return codes;
 }
 
-#include "runtime/kernels/int8_lanes.h"
+INLINE void codes_store(struct codes codes, const int less, uint8_t *at)
+{
+    (void)less; /* is 0 here */
+    UNROLL
+    for (int b = 0; b < QUARTERS; b++) {
+        UNROLL
+        for (int half = 0; half < 2; half++)
+            vst1q_u8(at + BLOCK * b + 16 * half, vreinterpretq_u8_s32(codes.half[half].of[b]));
+    }
+}
+
+#include "runtime/kernels/int8_set.h"
 
 #endif

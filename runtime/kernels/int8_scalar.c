@@ -45,7 +45,8 @@ static void round_span(const float *x, size_t n, struct moec_int8_span *span)
         const size_t block = i / BLOCK, half = i % BLOCK / 16, at = i % 16;
         const int8_t q = rounded(x[i], inverse);
         span->q[64 * half + 16 * block + at] = q;
-        span->sums[4 * block + at / 4] += q;
+        for (size_t r = 0; r < 4; r++)
+            span->sums[4 * block + r] += q;
     }
 }
 
@@ -154,27 +155,23 @@ static int32_t level_at(const struct row *row, size_t column)
            zero_of(row, group_of(row, column));
 }
 
-static float tree_sum(float s[static LANES])
+static size_t span_groups(const struct row *row)
 {
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++)
-            s[i] = s[i] + s[i + width];
-    return s[0];
+    return row->codec.group == 0 ? 1 : SPAN / row->codec.group;
 }
 
-static float dot_row(const struct row *row, const struct moec_int8_span *x)
+/* `sum` and the products of the span from column `at` on. */
+static float dot_span(const struct row *row, size_t at, const struct moec_int8_span *x, float sum)
 {
-    float sums[LANES] = {0};
-    for (size_t at = 0; at < row->columns; at += SPAN, x++) {
-        int32_t products[LANES] = {0};
-        for (size_t i = 0; i < SPAN && at + i < row->columns; i++)
-            products[i / BLOCK * 4 + i % 16 / 4] +=
-                x->q[64 * (i % BLOCK / 16) + 16 * (i / BLOCK) + i % 16] * level_at(row, at + i);
-        for (size_t lane = 0; lane < LANES; lane++)
-            sums[lane] = fmaf((float)products[lane],
-                              scale_of(row, group_of(row, at + lane / 4 * BLOCK)) * x->scale, sums[lane]);
-    }
-    return tree_sum(sums);
+    const size_t groups = span_groups(row), width = SPAN / groups;
+    int32_t products[SPAN / BLOCK] = {0};
+    for (size_t i = 0; i < SPAN && at + i < row->columns; i++)
+        products[i / width] +=
+            x->q[64 * (i % BLOCK / 16) + 16 * (i / BLOCK) + i % 16] * level_at(row, at + i);
+    float p = 0;
+    for (size_t g = 0; g < groups; g++)
+        p = fmaf((float)products[g], scale_of(row, group_of(row, at + g * width)), p);
+    return fmaf(p, x->scale, sum);
 }
 
 static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
@@ -182,8 +179,38 @@ static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t 
 {
     for (uint32_t i = 0; i < n_rows; i++) {
         const struct row row = row_of(matrix, first, some, i);
-        for (uint32_t t = 0; t < n_tok; t++)
-            y[t * y_stride + i] = dot_row(&row, x[t]);
+        for (uint32_t t = 0; t < n_tok; t++) {
+            float sum = 0;
+            for (size_t at = 0; at < row.columns; at += SPAN)
+                sum = dot_span(&row, at, x[t] + at / SPAN, sum);
+            y[t * y_stride + i] = sum;
+        }
+    }
+}
+
+/* Token t of a tile as a span. */
+static struct moec_int8_span span_of(const struct moec_int8_tile *tile, uint32_t t)
+{
+    struct moec_int8_span span = {.scale = tile->scales[t]};
+    for (size_t i = 0; i < SPAN; i++)
+        span.q[64 * (i % BLOCK / 16) + 16 * (i / BLOCK) + i % 16] = tile->q[i / 4][t][i % 4];
+    return span;
+}
+
+static void dot_tiles(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                      const struct moec_int8_tile *x, uint32_t n_tok, float *y, size_t y_stride)
+{
+    const size_t n_spans = moec_int8_spans(matrix->columns);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        const struct row row = row_of(matrix, first, NULL, i);
+        for (uint32_t t = 0; t < n_tok; t++) {
+            float sum = 0;
+            for (size_t s = 0; s < n_spans; s++) {
+                const struct moec_int8_span span = span_of(x + t / LANES * n_spans + s, t % LANES);
+                sum = dot_span(&row, s * SPAN, &span, sum);
+            }
+            y[t * y_stride + i] = sum;
+        }
     }
 }
 
@@ -220,4 +247,4 @@ static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const ui
 }
 
 const struct moec_int8_kernels moec_int8_kernels_scalar = {
-    .name = "scalar", .round = round_all, .dot = dot, .sum_chunk = sum_chunk};
+    .name = "scalar", .round = round_all, .dot = dot, .dot_tiles = dot_tiles, .sum_chunk = sum_chunk};

@@ -109,7 +109,7 @@ certified() {
 try 0 "a canonical certificate" certified "$work/c.moec" --journal "$work/journal"
 cp "$work/c.moec.json" "$work/stdout" && says stdout '"arithmetic": "canonical-f32"' "says so"
 try 0 "one in int8, with the same journal" certified "$work/i.moec" --journal "$work/journal" --arithmetic int8
-cp "$work/i.moec.json" "$work/stdout" && says stdout '"arithmetic": "int8-2"' "says so"
+cp "$work/i.moec.json" "$work/stdout" && says stdout '"arithmetic": "int8-3"' "says so"
 cp "$work/i.moec" "$work/first"
 try 0 "without a journal" certified "$work/i.moec" --arithmetic int8
 same "$work/first" "$work/i.moec" "nothing of the canonical one was taken for it"
@@ -161,7 +161,7 @@ settings() {
     "$moec" tune "$from" --reference $sample $few --max-loss 60% --with route --slots 6 -o "$to" "$@"
 }
 try 0 "settings of the bundle in int8" settings "$work/i.moec" "$work/ti.moec" --json
-says stdout '"arithmetic": "int8-2"' "are certified in it"
+says stdout '"arithmetic": "int8-3"' "are certified in it"
 try 0 "settings in int8 of the other one" settings "$work/c.moec" "$work/tc.moec" --arithmetic int8
 says stdout 'in int8 arithmetic' "say so"
 model=$work/tc.moec

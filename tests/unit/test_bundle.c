@@ -105,11 +105,9 @@ static void test_certificate__names_its_arithmetic(void **state)
     static const struct {
         const char *name;
         enum moec_arithmetic means;
-    } names[] = {{"int8-2", MOEC_ARITHMETIC_INT8},
-                 {"bf16", MOEC_ARITHMETIC_BF16},
-                 {"canonical-f32", MOEC_ARITHMETIC_CANONICAL},
-                 {"int8", MOEC_ARITHMETIC_CANONICAL},
-                 {"bf16-other", MOEC_ARITHMETIC_CANONICAL},
+    } names[] = {{"int8-3", MOEC_ARITHMETIC_INT8},    {"int8-2", MOEC_ARITHMETIC_CANONICAL},
+                 {"bf16", MOEC_ARITHMETIC_BF16},      {"canonical-f32", MOEC_ARITHMETIC_CANONICAL},
+                 {"int8", MOEC_ARITHMETIC_CANONICAL}, {"bf16-other", MOEC_ARITHMETIC_CANONICAL},
                  {"", MOEC_ARITHMETIC_CANONICAL}};
     uint8_t bytes[MOEC_CERTIFICATE_BYTES];
     struct moec_error err = {0};

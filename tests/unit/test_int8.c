@@ -6,11 +6,18 @@
 
 #define MAX_TOKENS 19
 
-/* Sets of this processor, then NULL. */
+/* Sets of this processor, then the one that its best set is chosen before, then NULL. */
 static const struct moec_int8_kernels *int8_set(size_t index)
 {
     const struct moec_kernels *kernels = kernel_set(index);
-    return kernels == NULL ? NULL : moec_int8_kernels_of(kernels);
+    if (kernels != NULL)
+        return moec_int8_kernels_of(kernels);
+    if (index == 0 || index > n_kernel_sets())
+        return NULL;
+    const struct moec_int8_kernels *best = moec_int8_kernels_of(kernel_set(0));
+    return best == moec_int8_kernels_avx512_amx() ? moec_int8_kernels_avx512_vnni()
+           : best == moec_int8_kernels_neon_dot() ? moec_int8_kernels_neon()
+                                                  : NULL;
 }
 
 static struct moec_int8_span *rounded_rows(const struct moec_int8_kernels *set, const float *x, size_t stride,
@@ -56,6 +63,22 @@ static void check_dot(const struct moec_int8_kernels *set, const struct case_of_
     release_guarded(got, n);
 }
 
+/* Products with the same tokens side by side, from tiles of any set's spans. */
+static void check_tiles(const struct moec_int8_kernels *set, const struct case_of_dot *c, const float *want)
+{
+    const size_t n = (size_t)c->n_tok * c->n, spans = moec_int8_spans(c->matrix.columns);
+    if (c->some != NULL)
+        return;
+    struct moec_int8_tile *tiles = aligned_alloc(64, moec_int8_tiles(c->n_tok, spans) * sizeof *tiles);
+    float *got = guarded(n);
+    assert_non_null(tiles);
+    moec_int8_lay(c->x, c->n_tok, spans, tiles);
+    set->dot_tiles(&c->matrix, c->first, c->n, tiles, c->n_tok, got, c->n);
+    expect_same(want, got, n, set->name, "dot_tiles");
+    release_guarded(got, n);
+    free(tiles);
+}
+
 static void check_sum(const struct moec_int8_kernels *set, const struct case_of_dot *c, const float *h,
                       const float *want)
 {
@@ -94,10 +117,12 @@ static void check(struct moec_codec codec, uint32_t columns, uint32_t rows, uint
     point_at(&c, rounded);
     moec_int8_kernels_scalar.dot(&c.matrix, c.first, c.some, c.n, c.x, n_tok, dots, c.n);
     moec_int8_kernels_scalar.sum_chunk(&c.matrix, c.first, c.some, c.n, h, c.n, n_tok, sums, columns);
+    check_tiles(&moec_int8_kernels_scalar, &c, dots);
     for (size_t s = 0; int8_set(s) != NULL; s++) {
         struct moec_int8_span *again = rounded_rows(int8_set(s), x, stride, n_tok, columns);
         expect_same_spans(rounded, again, n_tok * moec_int8_spans(columns), int8_set(s)->name);
         check_dot(int8_set(s), &c, dots);
+        check_tiles(int8_set(s), &c, dots);
         check_sum(int8_set(s), &c, h, sums);
         free(again);
     }
@@ -179,6 +204,7 @@ static void test_int8__long_rows_have_the_same_bits(void **state)
             moec_int8_kernels_scalar.sum_chunk(&c.matrix, 0, NULL, rows, h, rows, n_tok, sums, columns);
             for (size_t s = 0; int8_set(s) != NULL; s++) {
                 check_dot(int8_set(s), &c, dots);
+                check_tiles(int8_set(s), &c, dots);
                 check_sum(int8_set(s), &c, h, sums);
             }
             release_guarded(dots, (size_t)n_tok * rows);
@@ -258,6 +284,7 @@ static void test_int8__rounds_as_stated(void **state)
     assert_int_equal(spans[0].q[64], -127);
     assert_int_equal(spans[0].q[16 + 1], -2);
     assert_int_equal(spans[0].sums[0], 2);
+    assert_int_equal(spans[0].sums[3], 2); /* once for each of four rows */
     assert_int_equal(spans[0].sums[4], -2);
     assert_int_equal(spans[1].q[0], -127);
     assert_float_equal(spans[1].scale, 3.0f / 127.0f, 0);

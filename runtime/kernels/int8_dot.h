@@ -1,0 +1,198 @@
+/* Rounding, and products of few tokens, of the int8 arithmetic: part of runtime/kernels/int8_set.h. */
+#ifndef MOEC_RUNTIME_KERNELS_INT8_DOT_H
+#define MOEC_RUNTIME_KERNELS_INT8_DOT_H
+
+#include "runtime/kernels/int8_lanes.h"
+
+static void round_span(const float *x, struct moec_int8_span *span)
+{
+    lanes top = lanes_zero();
+    for (int i = 0; i < SPAN; i += LANES)
+        top = magnitudes_top(top, lanes_load(x + i));
+    const float most = magnitude_of(top);
+    const lanes inverse = lanes_set(inverse_of(most));
+    span->scale = most / 127.0f;
+    for (int block = 0; block < SPAN / BLOCK; block++) {
+        for (int half = 0; half < 2; half++) {
+            words_store_low_bytes(span->q + 64 * half + 16 * block,
+                                  rounded(lanes_load(x + BLOCK * block + LANES * half), inverse));
+        }
+    }
+    words sums = words_zero();
+    for (int half = 0; half < 2; half++)
+        sums = words_sum_quads(sums, words_load(span->q + 64 * half));
+    words_store(span->sums, words_by_fours((const words[4]){sums, sums, sums, sums}));
+}
+
+static void round_all(const float *x, size_t n, struct moec_int8_span *spans)
+{
+    size_t at = 0;
+    for (; n - at >= SPAN; at += SPAN)
+        round_span(x + at, spans++);
+    if (at < n) {
+        float padded[SPAN] = {0};
+        memcpy(padded, x + at, (n - at) * sizeof *x);
+        round_span(padded, spans);
+    }
+}
+
+#define ROWS_AT_ONCE 4
+
+struct dot_rows {
+    const uint8_t *bytes[ROWS_AT_ONCE];
+    const uint8_t *ahead; /* a row that comes later, or NULL */
+    size_t stride;
+    float factors[ROWS_AT_ONCE];
+};
+
+/* Scales and zeros of 16 groups of four rows, from a multiple of 16 on, or 16 times those of a row without
+ * groups: of group 4 l + k those of row r stand at [k][4 l + r]. */
+struct strip {
+    float scales[4][LANES], zeros[4][LANES];
+};
+
+INLINE void strip_store(const lanes of_rows[4], float out[4][LANES])
+{
+    lanes by_group[4];
+    lanes_by_fours(of_rows, by_group);
+    UNROLL
+    for (int k = 0; k < 4; k++)
+        lanes_store(out[k], by_group[k]);
+}
+
+INLINE void strip_fill(const int dtype, const bool has_zeros, const struct plan *plan,
+                       const struct dot_rows *rows, size_t g, struct strip *strip)
+{
+    lanes scales[ROWS_AT_ONCE], zeros[ROWS_AT_ONCE];
+    UNROLL
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        const uint8_t *row = rows->bytes[r];
+        scales[r] =
+            plan->group == 0 ? lanes_set(rows->factors[r]) : scales_at(plan, row, rows->factors[r], g);
+        zeros[r] = !has_zeros         ? lanes_zero()
+                   : plan->group == 0 ? lanes_set((float)row_zero(dtype, plan, row))
+                                      : zeros_at(dtype, plan, row, g);
+    }
+    strip_store(scales, strip->scales);
+    if (has_zeros)
+        strip_store(zeros, strip->zeros);
+}
+
+/* Four rows' scales or zeros of group g of a strip. */
+INLINE fours strip_at(const float part[4][LANES], size_t g)
+{
+    return fours_load(part[g % 4] + g / 4 * 4);
+}
+
+/* `sum` and the products of span number s of four rows, whose codes stand at at[r] and whose scales are those
+ * of the strip from group g on. */
+INLINE fours dot_span(const int dtype, const bool has_zeros, int per_span, const struct strip *strip,
+                      size_t g, const uint8_t *const *at, bool is_first, const struct moec_int8_span *span,
+                      fours sum)
+{
+    words products[ROWS_AT_ONCE];
+    const words sums = words_load(span->sums);
+    UNROLL
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        const struct codes codes = codes_at(dtype, at[r], is_first);
+        products[r] = words_dot(dtype, words_zero(), codes.half[0], words_load(span->q));
+        products[r] = words_dot(dtype, products[r], codes.half[1], words_load(span->q + 64));
+    }
+    words whole = words_by_fours(products);
+    if (!has_zeros && OFFSET(dtype) == 0)
+        whole = words_sub(whole, words_up(sums, (int)bits_of(dtype) - 1));
+    const lanes exact = lanes_of_words(whole), of_zeros = lanes_of_words(words_sub(words_zero(), sums));
+    fours of[4]; /* blocks, then groups: sums of integers that floats hold exactly */
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        of[b] = lanes_four(exact, b);
+        if (has_zeros)
+            of[b] = fours_fma(strip_at(strip->zeros, g + (size_t)(b * per_span / 4)), lanes_four(of_zeros, b),
+                              of[b]);
+    }
+    if (per_span < 4) {
+        of[0] = of[0] + of[1];
+        of[1] = of[2] + of[3];
+    }
+    if (per_span == 1)
+        of[0] = of[0] + of[1];
+    fours p = fours_fma(of[0], strip_at(strip->scales, g), fours_set(0));
+    if (per_span > 1)
+        p = fours_fma(of[1], strip_at(strip->scales, g + 1), p);
+    if (per_span > 2) {
+        p = fours_fma(of[2], strip_at(strip->scales, g + 2), p);
+        p = fours_fma(of[3], strip_at(strip->scales, g + 3), p);
+    }
+    return fours_fma(p, fours_set(span->scale), sum);
+}
+
+/* Asks for span s of the rows ahead. */
+INLINE void rows_ask(const struct plan *plan, const struct dot_rows *rows, size_t s)
+{
+    if (rows->ahead == NULL)
+        return;
+    for (int r = 0; r < ROWS_AT_ONCE && s == 0; r++)
+        for (size_t at = plan->scales; at < plan->row_bytes; at += LINE)
+            ask_line(rows->ahead + (size_t)r * rows->stride + at);
+    for (int r = 0; r < ROWS_AT_ONCE; r++)
+        for (size_t line = 0; line < plan->span_bytes; line += LINE)
+            ask_line(rows->ahead + (size_t)r * rows->stride + s * plan->span_bytes + line);
+}
+
+/* Products of one token with four rows, of which n_rows are wanted. */
+INLINE void dot_four(const int dtype, const bool has_zeros, const struct plan *plan,
+                     const struct dot_rows *rows, const struct moec_int8_span *x, uint32_t n_rows, float *y)
+{
+    const uint8_t *at[ROWS_AT_ONCE];
+    const size_t spans = plan->whole + (plan->tail_bytes > 0);
+    const int per_span = dtype == TRELLIS ? 1 : plan->per_span;
+    const size_t step = plan->group == 0 ? 0 : (size_t)per_span;
+    struct strip strip;
+    fours sum = fours_set(0);
+    for (size_t s = 0, g = 0; s < spans; s++, g += step) {
+        uint8_t tails[ROWS_AT_ONCE][BEFORE + SPAN];
+        UNROLL
+        for (int r = 0; r < ROWS_AT_ONCE; r++)
+            at[r] = rows->bytes[r] + s * plan->span_bytes;
+        for (int r = 0; r < ROWS_AT_ONCE && s == plan->whole; r++)
+            at[r] = tail_copied(dtype, plan, at[r], s == 0, tails[r]);
+        rows_ask(plan, rows, s);
+        if (g % LANES == 0 && (s == 0 || step > 0))
+            strip_fill(dtype, has_zeros, plan, rows, g, &strip);
+        sum = dot_span(dtype, has_zeros, per_span, &strip, g % LANES, at, s == 0, x + s, sum);
+    }
+    float four[ROWS_AT_ONCE];
+    fours_store(four, sum);
+    for (uint32_t r = 0; r < ROWS_AT_ONCE && r < n_rows; r++)
+        y[r] = four[r];
+}
+
+/* Opens rows i .. i + 3 of those chosen; the last stands for missing ones. */
+INLINE void rows_open(const struct moec_matrix *matrix, const struct plan *plan, uint32_t first,
+                      const uint8_t *some, uint32_t i, uint32_t n_rows, struct dot_rows *rows)
+{
+    rows->stride = matrix->stride_bytes;
+    rows->ahead = NULL;
+    for (uint32_t r = 0; r < ROWS_AT_ONCE; r++) {
+        const uint32_t n = i + r < n_rows ? i + r : n_rows - 1;
+        rows->bytes[r] = row_at(matrix, first + (some != NULL ? some[n] : n));
+        rows->factors[r] = row_factor(plan, rows->bytes[r]);
+    }
+    if (some == NULL && first + i + AHEAD + ROWS_AT_ONCE <= matrix->rows)
+        rows->ahead = row_at(matrix, first + i + AHEAD);
+}
+
+INLINE void dot_all(const int dtype, const bool has_zeros, const struct moec_matrix *matrix, uint32_t first,
+                    const uint8_t *some, uint32_t n_rows, const struct moec_int8_span *const *x,
+                    uint32_t n_tok, float *y, size_t y_stride)
+{
+    const struct plan plan = plan_of(matrix);
+    struct dot_rows rows;
+    for (uint32_t i = 0; i < n_rows; i += ROWS_AT_ONCE) {
+        rows_open(matrix, &plan, first, some, i, n_rows, &rows);
+        for (uint32_t t = 0; t < n_tok; t++)
+            dot_four(dtype, has_zeros, &plan, &rows, x[t], n_rows - i, y + t * y_stride + i);
+    }
+}
+
+#endif
