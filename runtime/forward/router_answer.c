@@ -42,7 +42,7 @@ static void keep_choices(const struct moec_forward *forward, const struct moec_r
 /* How many experts of the next layer an answer names. */
 static uint32_t named_experts(const struct moec_config *config, uint32_t n_tok)
 {
-    return n_tok == 1 ? moec_min_u32(2 * config->top_k, config->n_expert) : config->n_expert;
+    return n_tok == 1 ? moec_predicted_experts(config->top_k, config->n_expert) : config->n_expert;
 }
 
 /* The MoE layer `ahead` of one, where the stack has it. */

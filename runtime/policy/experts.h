@@ -41,6 +41,16 @@ static inline struct moec_expert_request moec_expert_request_of(uint32_t layer, 
 /* Routers of the next MoE layers that may be asked with one layer's input, at most. */
 #define MOEC_GATES_AHEAD 4u
 
+/* How many experts of a layer a prediction names for one token: twice as many as it takes, or those from the
+ * 75th percentile on where these are more (Fate, arXiv:2502.12224, section 4.2). At most so many in all: */
+#define MOEC_MOST_PREDICTED                                                                                  \
+    (MOEC_MAX_EXPERTS / 4 > 2 * MOEC_MAX_TOP_K ? MOEC_MAX_EXPERTS / 4 : 2 * MOEC_MAX_TOP_K)
+static inline uint32_t moec_predicted_experts(uint32_t top_k, uint32_t n_expert)
+{
+    const uint32_t quarter = (n_expert + 3) / 4, n = 2 * top_k > quarter ? 2 * top_k : quarter;
+    return n < n_expert ? n : n_expert;
+}
+
 /* What one of them says: as next_gate and n_next_gate below. */
 struct moec_gate_list {
     const struct moec_scored_expert *experts;
@@ -64,8 +74,8 @@ struct moec_router_answer {
                                    * stack's first one */
     const float *last_weights;    /* (T, k), NULL likewise */
     /* For predictions: the next MoE layer's router applied to this layer's input (its gate input, after this
-     * layer's norm): probabilities summed over the T tokens. For one token the 2k best, else every expert; by
-     * falling score, ties to the lower index. NULL in a stack's last MoE layer. */
+     * layer's norm): probabilities summed over the T tokens. For one token the moec_predicted_experts best,
+     * else every expert; by falling score, ties to the lower index. NULL in a stack's last MoE layer. */
     const struct moec_scored_expert *next_gate;
     uint32_t n_next_gate;
     /* The same of the MoE layers behind the next one, the second from here first (HOBBIT, arXiv:2411.01433,

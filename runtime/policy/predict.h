@@ -36,11 +36,11 @@ struct moec_predict_ops {
     MOEC_WARN_UNUSED enum moec_status (*create)(const struct moec_predict_setup *setup,
                                                 struct moec_predict **out, struct moec_error *err);
     void (*destroy)(struct moec_predict *self); /* NULL-safe */
-    /* Experts of MoE ordinal `next`, most likely first, ties to the lower index: at most 2k for one token, E
-     * for more; none with a score of 0. `score` is the expected number of tokens that choose it, as far as
-     * the predictor knows. `answer` is that of the MoE layer before (of the last one when next is 0); it has
-     * no experts, weights and gates where these are of tokens of the other stack. Writes to out (n_expert),
-     * which it may also use to work in, returns how many. */
+    /* Experts of MoE ordinal `next`, most likely first, ties to the lower index: at most
+     * moec_predicted_experts for one token, E for more; none with a score of 0. `score` is the expected
+     * number of tokens that choose it, as far as the predictor knows. `answer` is that of the MoE layer
+     * before (of the last one when next is 0); it has no experts, weights and gates where these are of tokens
+     * of the other stack. Writes to out (n_expert), which it may also use to work in, returns how many. */
     uint32_t (*rank)(struct moec_predict *self, const struct moec_router_answer *answer, uint32_t next,
                      struct moec_scored_expert *out);
 };

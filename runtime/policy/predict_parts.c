@@ -70,9 +70,7 @@ void moec_predict_by_frequency(const struct moec_path_table *paths, uint32_t ord
 uint32_t moec_predict_order(const struct moec_predict_setup *setup, uint32_t n_tok,
                             struct moec_scored_expert *out)
 {
-    uint32_t n = setup->n_expert;
-    if (n_tok == 1 && 2 * setup->top_k < n)
-        n = 2 * setup->top_k;
+    uint32_t n = n_tok == 1 ? moec_predicted_experts(setup->top_k, setup->n_expert) : setup->n_expert;
     moec_scored_order(out, setup->n_expert, n);
     while (n > 0 && !(out[n - 1].score > 0))
         n--;

@@ -53,7 +53,7 @@ enum known { NOT_KNOWN = 0, KNOWN, KNOWN_AND_GIVEN /* since the last answer */ }
 struct moec_preload {
     struct moec_preload_setup setup;
     struct moec_predict *predict;
-    uint32_t n_rank;                    /* told apart: min(2k, E) */
+    uint32_t n_rank;                    /* told apart */
     struct rate *ranks;                 /* (2, p, n_layer, n_rank): of one token, of batches */
     struct rate *cells;                 /* (2, p, n_layer, n_rank, N_BIN) */
     float *windows;                     /* (2, n_layer, N_WINDOW): ns, of batches ns a token; 0 = unknown */
@@ -88,7 +88,7 @@ struct moec_preload {
 
 static uint32_t rank_count(const struct moec_predict_setup *model)
 {
-    return 2 * model->top_k < model->n_expert ? 2 * model->top_k : model->n_expert;
+    return moec_predicted_experts(model->top_k, model->n_expert);
 }
 
 static uint32_t layers_ahead(const struct moec_preload_setup *setup)
@@ -542,7 +542,7 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
         ahead == 1 ? answer_for_next(&preload->setup.model, answered, preload->answered)
                    : answer_for_later(answered, ahead);
     struct guesses *list = guesses_at(preload, ahead, preload->turn);
-    uint8_t forms[2 * MOEC_MAX_TOP_K];
+    uint8_t forms[MOEC_MOST_PREDICTED];
     list->ahead = ahead;
     list->target = ahead == 1 ? preload->target : preload->answered + ahead;
     list->n_tok = answer.n_tok;

@@ -2,6 +2,7 @@
 #include "tests/unit/status.h"
 
 #include "runtime/policy/predict.h"
+#include "runtime/policy/predict_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -290,9 +291,33 @@ static void test_predict__names_are_found_and_tables_asked_for(void **state)
     predict->ops->destroy(predict);
 }
 
+/* Twice a token's experts, or those from the 75th percentile on (15 of the 60 of Qwen1.5-MoE's). */
+static void test_predict__width(void **state)
+{
+    (void)state;
+    assert_int_equal(moec_predicted_experts(4, 60), 15);
+    assert_int_equal(moec_predicted_experts(4, 61), 16);
+    assert_int_equal(moec_predicted_experts(4, 32), 8);
+    assert_int_equal(moec_predicted_experts(1, 3), 2);
+    assert_int_equal(moec_predicted_experts(2, 3), 3);
+    assert_int_equal(moec_predicted_experts(MOEC_MAX_TOP_K, MOEC_MAX_EXPERTS), MOEC_MOST_PREDICTED);
+    /* A predictor of frequencies names as many of one token, and all of a batch. */
+    enum { MANY = 60 };
+    struct moec_scored_expert out[MANY];
+    const struct moec_predict_setup setup = {.n_layer = 1, .n_expert = MANY, .top_k = 4};
+    for (uint32_t n_tok = 1; n_tok <= 2; n_tok++) {
+        for (uint32_t e = 0; e < MANY; e++)
+            out[e] = (struct moec_scored_expert){e, 1 + (float)(e * 7 % MANY)};
+        assert_int_equal(moec_predict_order(&setup, n_tok, out), n_tok == 1 ? 15 : MANY);
+        for (uint32_t i = 0; i < 15; i++)
+            assert_true(out[i].score == (float)(MANY - i));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_predict__width),
         cmocka_unit_test(test_predict__paths_are_summed_over_tokens),
         cmocka_unit_test(test_predict__single_keys_serve_when_the_layer_before_is_unknown),
         cmocka_unit_test(test_predict__frequency_is_the_layers),

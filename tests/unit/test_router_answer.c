@@ -191,7 +191,7 @@ static void check_next_gate(const struct fixture *fixture, const struct listener
     const struct moec_config *config = &fixture->model->config;
     double *sums = calloc(config->n_expert, sizeof *sums);
     bool *seen = calloc(config->n_expert, sizeof *seen);
-    const uint32_t best = 2 * config->top_k < config->n_expert ? 2 * config->top_k : config->n_expert;
+    const uint32_t best = moec_predicted_experts(config->top_k, config->n_expert);
     gate_directly(fixture->model, next, batch->n_tok, batch->trace.input, sums);
     assert_int_equal(listener->n_next_gate, batch->n_tok == 1 ? best : config->n_expert);
     for (uint32_t i = 0; i < listener->n_next_gate; i++) {
