@@ -88,11 +88,11 @@ static enum moec_status read_storages(const struct cli_args *args, struct moec_b
     return MOEC_OK;
 }
 
-static bool evict_hobbit(const struct moec_bench_options *bench)
+static bool evicts_by(const struct moec_bench_options *bench, const struct moec_evict_ops *policy)
 {
     bool is_named = false;
     for (uint32_t i = 0; i < bench->n_evict; i++)
-        is_named = is_named || strcmp(bench->evicts[i], moec_evict_hobbit.name) == 0;
+        is_named = is_named || strcmp(bench->evicts[i], policy->name) == 0;
     return is_named;
 }
 
@@ -107,7 +107,8 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_be
     MOEC_TRY(read_list(args, "evict", &out->lists[1], bench->evicts, &bench->n_evict, err));
     for (uint32_t i = 0; i < bench->n_evict; i++)
         MOEC_TRY(moec_evict_find(bench->evicts[i], &evict, err));
-    MOEC_TRY(cli_read_evict_weights(args, evict_hobbit(bench), NULL, err));
+    MOEC_TRY(cli_read_evict_weights(args, evicts_by(bench, &moec_evict_hobbit), NULL, err));
+    MOEC_TRY(cli_read_shallow_layers(args, evicts_by(bench, &moec_evict_fate), &bench->shallow_layers, err));
     bench->evict_weights = cli_text(args, "evict-weights");
     bench->predict = cli_text(args, "predict");
     MOEC_TRY(cli_read_decisions(args, &bench->decisions, err));

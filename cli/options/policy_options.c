@@ -17,6 +17,14 @@ enum moec_status cli_read_evict_weights(const struct cli_args *args, bool is_hob
     return MOEC_OK;
 }
 
+enum moec_status cli_read_shallow_layers(const struct cli_args *args, bool is_fate_named, uint32_t *n,
+                                         struct moec_error *err)
+{
+    if (cli_has(args, "shallow-layers") && !is_fate_named)
+        return moec_fail(err, MOEC_ERR_USAGE, "--shallow-layers does nothing without --evict fate");
+    return cli_u32(args, "shallow-layers", 1, 1024, n, err);
+}
+
 const char *cli_read_run_io(const struct cli_args *args)
 {
     const char *way = cli_offers(args, "io") ? cli_text(args, "io") : NULL;

@@ -6,7 +6,7 @@
 #include "cli/options/options.h"
 #include "runtime/policy/evict.h"
 
-#define CLI_EVICT_CHOICES "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random|hobbit|lhu"
+#define CLI_EVICT_CHOICES "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random|hobbit|lhu|fate"
 /* Rows of a table: which expert is evicted. */
 #define CLI_EVICT_VALUES                                                                                     \
     "fifo\tthe one loaded first\n"                                                                           \
@@ -17,11 +17,16 @@
     "arc\tadaptive replacement\n"                                                                            \
     "random\tany\n"                                                                                          \
     "hobbit\tby weighted recency, uses and distance, of this sequence\n"                                     \
-    "lhu\tthe least often used in high precision in it"
+    "lhu\tseldom used in high precision in it\n"                                                             \
+    "fate\tshallow layers stay; arc in others"
 
 #define CLI_EVICT_WEIGHTS                                                                                    \
     "With --evict hobbit: weights of recency, uses, uses in high precision and distance of the layer, such " \
     "as 0.4:0.3:0.1:0.2 (default: the bundle's, of moec simulate --tune-evict, else equal)."
+
+#define CLI_SHALLOW_LAYERS                                                                                   \
+    "With --evict fate: the first L MoE layers are shallow (default: what the profile says that the bundle " \
+    "was compiled with)."
 
 #define CLI_PREDICT_CHOICES "none|frequency|path|gate|path+gate|learned|token"
 /* Rows of a table: what a prediction goes by. */
@@ -49,6 +54,11 @@
     "direct\tbypass the page cache\n"                                                                        \
     "cached\tcopied from the page cache\n"                                                                   \
     "mapped\tthe page cache's own pages, not copied"
+
+/* Reads --shallow-layers into *n; without the option it stays. Errors: MOEC_ERR_USAGE, where no policy asks
+ * for it too. */
+MOEC_WARN_UNUSED enum moec_status cli_read_shallow_layers(const struct cli_args *args, bool is_fate_named,
+                                                          uint32_t *n, struct moec_error *err);
 
 /* What --io of such a verb means to libmoert. */
 const char *cli_read_run_io(const struct cli_args *args);

@@ -39,17 +39,24 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_si
     return MOEC_OK;
 }
 
+static bool is_named(const struct cli_simulate_options *options, const struct moec_evict_ops *policy)
+{
+    bool is_among = options->is_every_policy;
+    for (uint32_t i = 0; i < options->n_policy; i++)
+        is_among = is_among || options->policies[i] == policy;
+    return is_among;
+}
+
 static enum moec_status read_weights(const struct cli_args *args, struct cli_simulate_options *out,
                                      struct moec_error *err)
 {
-    bool is_named = out->is_every_policy;
-    for (uint32_t i = 0; i < out->n_policy; i++)
-        is_named = is_named || out->policies[i] == &moec_evict_hobbit;
+    const bool has_hobbit = is_named(out, &moec_evict_hobbit);
     out->has_evict_weights = cli_has(args, "evict-weights");
     out->tunes_evict = cli_has(args, "tune-evict");
-    if (out->tunes_evict && !is_named)
+    if (out->tunes_evict && !has_hobbit)
         return moec_fail(err, MOEC_ERR_USAGE, "--tune-evict does nothing without --evict hobbit");
-    return cli_read_evict_weights(args, is_named, out->evict_weights, err);
+    MOEC_TRY(cli_read_shallow_layers(args, is_named(out, &moec_evict_fate), &out->n_shallow, err));
+    return cli_read_evict_weights(args, has_hobbit, out->evict_weights, err);
 }
 
 static enum moec_status read_predictors(const struct cli_args *args, struct cli_simulate_options *out,
@@ -153,7 +160,8 @@ static int compare_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void cli_set_policies(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep)
+void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_shallow,
+                      struct moec_simulate_sweep *sweep)
 {
     static const struct moec_evict_ops *const usual[] = {&moec_evict_lru, &moec_evict_lfu,
                                                          &moec_evict_edgemoe};
@@ -168,7 +176,8 @@ void cli_set_policies(const struct cli_simulate_options *options, struct moec_si
             sweep->policies[sweep->n_policy++] = usual[i];
     else
         for (uint32_t i = 0; moec_evict_policies[i] != NULL; i++)
-            sweep->policies[sweep->n_policy++] = moec_evict_policies[i];
+            if (moec_evict_policies[i] != &moec_evict_fate || n_shallow > 0)
+                sweep->policies[sweep->n_policy++] = moec_evict_policies[i];
 }
 
 /* Few, and close where buffers are small: there a size matters most. */

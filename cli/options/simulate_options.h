@@ -21,6 +21,7 @@ struct cli_simulate_options {
     bool is_every_policy, is_every_predictor, is_every_budget;
     const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
     const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
+    uint32_t n_shallow;                  /* of fate, which is among the policies then; 0: as the model says */
     bool has_evict_weights, tunes_evict; /* of hobbit, which is among the policies then */
     float evict_weights[MOEC_EVICT_WEIGHTS];
     uint32_t n_budget; /* 0 = 5 % to 100 %, or the usual ones */
@@ -35,8 +36,9 @@ MOEC_WARN_UNUSED enum moec_status cli_read_simulate_options(const struct cli_arg
                                                             struct cli_simulate_options *out,
                                                             struct moec_error *err);
 
-/* The usual policies; with "all" every one. */
-void cli_set_policies(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep);
+/* The usual policies; with "all" every one, fate where the number of shallow layers is known (not 0). */
+void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_shallow,
+                      struct moec_simulate_sweep *sweep);
 
 /* Fills the budgets of a sweep in increasing order, without repeats; those too small for a record are raised
  * to the largest record. */

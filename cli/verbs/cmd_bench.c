@@ -60,6 +60,7 @@ static const struct cli_option options[] = {
      "Eviction policies of mode cache to compare, separated by commas (default lru):\n" CLI_EVICT_VALUES,
      CLI_RARE},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
+    {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
      "How mode cache predicts the next layer's experts (default none):\n" CLI_PREDICT_VALUES
          CLI_PREDICT_TOKEN,

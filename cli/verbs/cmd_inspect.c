@@ -388,6 +388,10 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
         cli_print(stdout, "shared expert: %" PRIu32 " neurons\n", config->n_ff_shared);
     else
         cli_print(stdout, "no shared expert\n");
+    if (bundle->paths.n_shallow > 0)
+        cli_print(stdout,
+                  "  shallow MoE layers, whose experts are foreseen badly: %" PRIu32 " (--evict fate)\n",
+                  bundle->paths.n_shallow);
     if (moec_provenance_orders_neurons(&bundle->provenance))
         cli_print(stdout, "  neurons of an expert that are active together stand together "
                           "(moec compile --order-neurons)\n");
@@ -425,7 +429,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
 
 /* ---- for programs ---- */
 
-static struct moec_json_out *json_model(const struct moec_config *config)
+static struct moec_json_out *json_model(const struct moec_config *config, uint32_t n_shallow)
 {
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_string(node, "family", config->family);
@@ -435,6 +439,8 @@ static struct moec_json_out *json_model(const struct moec_config *config)
         moec_json_out_u64(node, "encoder_moe_layers", moec_config_moe_encoder_count(config));
     }
     moec_json_out_u64(node, "moe_layers", moec_config_moe_count(config));
+    if (n_shallow > 0)
+        moec_json_out_u64(node, "shallow_moe_layers", n_shallow);
     moec_json_out_u64(node, "hidden_size", config->n_embd);
     if (moec_config_rope_limit(config) > 0) {
         moec_json_out_u64(node, "rope_limit_tokens", moec_config_rope_limit(config));
@@ -518,7 +524,7 @@ static enum moec_status print_json(const struct moec_bundle *bundle, const struc
     moec_json_out_string(root, "file", bundle->file.path);
     moec_json_out_u64(root, "file_bytes", bundle->file.n_bytes);
     moec_json_out_u64(root, "alignment", bundle->alignment);
-    moec_json_out_node(root, "model", json_model(&bundle->config));
+    moec_json_out_node(root, "model", json_model(&bundle->config, bundle->paths.n_shallow));
     moec_json_out_node(root, "generation", json_generation(&bundle->generation));
     moec_json_out_node(root, "copies", json_copies(bundle));
     moec_json_out_node(root, "codecs", cli_json_codecs(bundle));

@@ -75,6 +75,7 @@ static const struct cli_option options[] = {
     {"evict", 0, "POLICY", CLI_EVICT_CHOICES,
      "Which expert is evicted when the buffer is full (default lru):\n" CLI_EVICT_VALUES, CLI_RARE},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
+    {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,
      "Which experts of the next layer are read while this one computes (default none), predicted "
      "by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
@@ -165,6 +166,8 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     out->engine.mode = cli_text(args, "mode");
     out->engine.evict = cli_text(args, "evict");
     out->engine.evict_weights = cli_text(args, "evict-weights");
+    MOEC_TRY(cli_read_shallow_layers(args, cli_has(args, "evict") && strcmp(out->engine.evict, "fate") == 0,
+                                     &out->engine.shallow_layers, err));
     out->engine.predict = cli_text(args, "predict");
     MOEC_TRY(cli_u32(args, "preload-count", 1, 1024, &out->engine.preload_count, err));
     MOEC_TRY(cli_u32(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &out->engine.preload_ahead, err));

@@ -12,6 +12,7 @@
 #include "formats/bundle/bundle_evict.h"
 #include "formats/profile/profile_h5.h"
 #include "formats/trace/trace_json.h"
+#include "profiler/routing/path_study.h"
 #include "profiler/simulate/simulate_figures.h"
 #include "profiler/simulate/simulate_text.h"
 
@@ -26,6 +27,7 @@ static const struct cli_option options[] = {
     {"evict", 0, "LIST", NULL,
      "Eviction policies, with commas, or all (default lru,lfu,edgemoe):\n" CLI_EVICT_VALUES, 0},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
+    {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"tune-evict", 0, NULL, NULL,
      "With --evict hobbit: find the weights with which the least time is lost by misses, at each size; "
      "without --device or --emulate-storage those with which the fewest bytes are read.",
@@ -96,7 +98,7 @@ struct job {
     struct moec_simulated_device device;
     struct moec_simulate_sweep sweep;
     struct cli_progress progress;
-    char note[256];
+    char note[640];
 };
 
 static void release(struct job *job)
@@ -248,6 +250,31 @@ static enum moec_status open_model(struct job *job, struct moec_error *err)
                                           err);
 }
 
+/* As asked for, else as the bundle says, else as the profile does. */
+static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
+{
+    struct moec_simulated_model *model = &job->model;
+    const uint32_t n_layer = model->n_layer - model->n_encoder;
+    bool is_named = false;
+    for (uint32_t i = 0; i < job->options.n_policy; i++)
+        is_named = is_named || job->options.policies[i] == &moec_evict_fate;
+    if (job->options.n_shallow > n_layer)
+        return moec_fail(err, MOEC_ERR_USAGE, "--shallow-layers %u, expected 1 to the %u MoE layers",
+                         (unsigned)job->options.n_shallow, (unsigned)n_layer);
+    if (job->options.n_shallow > 0)
+        model->n_shallow = job->options.n_shallow;
+    else if (model->n_shallow == 0 && !job->is_trace)
+        model->n_shallow = moec_path_study_shallow_layers(&job->profile);
+    if (job->bundle != NULL) /* of which --against makes models of its own */
+        job->bundle->paths.n_shallow = model->n_shallow;
+    if (is_named && model->n_shallow == 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the policy fate keeps the shallow layers, and neither '%s' nor a --model that was "
+                         "compiled with a profile says which: say how many with --shallow-layers",
+                         job->args->positional[0]);
+    return MOEC_OK;
+}
+
 static enum moec_status open_device(struct job *job, struct moec_error *err)
 {
     const bool has_device = cli_has(job->args, "device"), is_emulated = cli_has(job->args, "emulate-storage");
@@ -333,7 +360,16 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     sweep->recording = &job->recording;
     sweep->model = &job->model;
     sweep->device = &job->device;
-    cli_set_policies(&job->options, sweep);
+    cli_set_policies(&job->options, job->model.n_shallow, sweep);
+    if (job->options.is_every_policy && job->model.n_shallow == 0)
+        say(job, "policy 'fate' is left out: nothing says how many layers are shallow (--shallow-layers)");
+    for (uint32_t i = 0; i < sweep->n_policy; i++)
+        if (sweep->policies[i] == &moec_evict_fate) {
+            (void)snprintf(text, sizeof text, "fate keeps the experts of the first %u of %u MoE layers",
+                           (unsigned)job->model.n_shallow,
+                           (unsigned)(job->model.n_layer - job->model.n_encoder));
+            say(job, text);
+        }
     cli_set_budgets(&job->options, sweep);
     MOEC_TRY(choose_predictors(job, err));
     sweep->preload_ahead = job->options.preload_ahead;
@@ -440,7 +476,7 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--plots, --tune-evict, --preload-ahead and --memory all are not for three tiers: "
                          "leave them or --vram out");
-    cli_set_policies(&job->options, &policies);
+    cli_set_policies(&job->options, job->model.n_shallow, &policies);
     sweep->recording = &job->recording;
     sweep->model = &job->model;
     sweep->device = &job->device;
@@ -527,6 +563,7 @@ static int run_simulate(const struct cli_args *args)
     MOEC_TRY_OUT(open_bundle(&job, &err));
     MOEC_TRY_OUT(decide(&job, &err));
     MOEC_TRY_OUT(open_model(&job, &err));
+    MOEC_TRY_OUT(choose_shallow(&job, &err));
     MOEC_TRY_OUT(open_device(&job, &err));
     if (cli_has(args, "against")) {
         MOEC_TRY_OUT(compare(&job, &err));

@@ -2,6 +2,7 @@
 #include "formats/base/memory.h"
 #include "formats/checkpoint/checkpoint_chat.h"
 #include "profiler/evaluate/load_model.h"
+#include "profiler/routing/path_study.h"
 #include "profiler/routing/paths.h"
 #include "profiler/routing/router_study.h"
 #include "profiler/routing/score_study.h"
@@ -68,6 +69,7 @@ enum moec_status moec_compile_take_paths(const struct moec_compile_run *run, uin
 {
     MOEC_TRY(moec_paths_prune(&run->profile->paths, least_bytes / 100, paths, err));
     MOEC_TRY(take_ranges(run->profile, paths, err));
+    paths->n_shallow = moec_path_study_shallow_layers(run->profile);
     return moec_score_study_take(run->profile, &paths->scores, err);
 }
 

@@ -109,17 +109,16 @@ void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer
 
 /* ---- binary section ---- */
 
-static enum moec_status check_dimensions(const struct moec_path_table *t, uint32_t reserved,
-                                         struct moec_error *err)
+static enum moec_status check_dimensions(const struct moec_path_table *t, struct moec_error *err)
 {
     uint32_t values = 2 * t->top_k < t->n_expert ? 2 * t->top_k : t->n_expert;
     if (t->n_layer < 1 || t->n_layer > MOEC_MAX_LAYERS || t->n_expert < 1 || t->n_expert > MOEC_MAX_EXPERTS ||
         t->top_k < 1 || t->top_k > t->n_expert || t->top_k > MOEC_MAX_TOP_K || t->n_value != values ||
-        t->n_key > MAX_KEYS || reserved != 0)
+        t->n_key > MAX_KEYS || t->n_shallow > t->n_layer)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "path table is of %u layers, %u experts, top %u, %u values, %u keys, reserved %u: not a model's",
-            t->n_layer, t->n_expert, t->top_k, t->n_value, t->n_key, reserved);
+            "path table is of %u layers (%u shallow), %u experts, top %u, %u values, %u keys: not a model's",
+            t->n_layer, t->n_shallow, t->n_expert, t->top_k, t->n_value, t->n_key);
     return MOEC_OK;
 }
 
@@ -184,7 +183,7 @@ out:
 
 enum moec_status moec_path_table_check(const struct moec_path_table *table, struct moec_error *err)
 {
-    MOEC_TRY(check_dimensions(table, 0, err));
+    MOEC_TRY(check_dimensions(table, err));
     return check_table(table, err);
 }
 
@@ -201,7 +200,7 @@ enum moec_status moec_path_table_encode(const struct moec_path_table *table, uin
     MOEC_TRY(moec_alloc(&memory, total, 1, "path table", err));
     uint8_t *at = memory;
     const uint32_t header[6] = {table->n_layer, table->n_expert, table->top_k,
-                                table->n_value, table->n_key,    0};
+                                table->n_value, table->n_key,    table->n_shallow};
     for (size_t i = 0; i < 6; i++, at += 4)
         moec_put_u32(at, header[i]);
     for (size_t i = 0; i < n_frequency; i++, at += 2)
@@ -256,7 +255,8 @@ enum moec_status moec_path_table_decode(const uint8_t *bytes, size_t n_bytes, st
     t.top_k = moec_get_u32(bytes + 8);
     t.n_value = moec_get_u32(bytes + 12);
     t.n_key = moec_get_u32(bytes + 16);
-    MOEC_TRY(check_dimensions(&t, moec_get_u32(bytes + 20), err));
+    t.n_shallow = moec_get_u32(bytes + 20);
+    MOEC_TRY(check_dimensions(&t, err));
     size_t n_frequency = (size_t)t.n_layer * t.n_expert, n_values = (size_t)t.n_key * t.n_value;
     uint64_t expected = HEADER_BYTES + (uint64_t)n_frequency * VALUE_BYTES + (uint64_t)t.n_key * KEY_BYTES +
                         (uint64_t)n_values * VALUE_BYTES;

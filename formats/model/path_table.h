@@ -41,6 +41,9 @@ struct moec_path_table {
     uint32_t top_k;
     uint32_t n_value; /* values a key: min(2 * top_k, n_expert) */
     uint32_t n_key;
+    /* Of the layers (of a decoder's, after an encoder), the first so many have experts that the router of the
+     * layer before foresees badly (L of Fate, arXiv:2502.12224, section 4.4); 0 = not measured. */
+    uint32_t n_shallow;
     struct moec_path_key *keys; /* (n_key), owned */
     /* (n_key, n_value), owned; by falling probability, ties to the lower index */
     struct moec_path_value *values;

@@ -57,6 +57,7 @@ struct moec_bench_options {
     uint32_t n_evict;                 /* of the mode cache, a row each; 0: its own */
     const char *predict;              /* of the mode cache; NULL: its own */
     const char *evict_weights;        /* of rows that evict by hobbit; NULL: the bundle's, or equal */
+    uint32_t shallow_layers;          /* of rows that evict by fate; 0: as the bundle says */
     struct moert_decisions decisions; /* of all rows */
     uint32_t preload_count;           /* of rows that guess; 0: bounded by time */
     uint32_t preload_ahead;           /* of rows with `predict`; 0: as by default */

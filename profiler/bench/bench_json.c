@@ -229,6 +229,8 @@ struct moec_json_out *moec_bench_json(const struct moec_bench *bench)
     moec_json_out_u64(root, "prompt_tokens", bench->tokens.prompt_tokens);
     if (options->evict_weights != NULL)
         moec_json_out_string(root, "evict_weights", options->evict_weights);
+    if (options->shallow_layers > 0)
+        moec_json_out_u64(root, "shallow_layers", options->shallow_layers);
     put_decisions(root, &bench->options.decisions);
     if (bench->options.decisions.sparsity > 0)
         moec_json_out_double(root, "sparsity", bench->options.decisions.sparsity);

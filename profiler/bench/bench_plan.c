@@ -159,6 +159,8 @@ static enum moec_status add_buffered(struct plan *plan, const struct moec_mode *
         row.engine.evict = e < options->n_evict ? options->evicts[e] : mode->evict;
         row.engine.evict_weights =
             strcmp(row.engine.evict, moec_evict_hobbit.name) == 0 ? options->evict_weights : NULL;
+        row.engine.shallow_layers =
+            strcmp(row.engine.evict, moec_evict_fate.name) == 0 ? options->shallow_layers : 0;
         row.is_variant = e > 0;
         name_row(plan, &row, storage, "%s %s %s%s%s", mode->name, name, row.engine.evict,
                  options->predict != NULL ? " " : "", options->predict != NULL ? options->predict : "");

@@ -56,6 +56,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.copy = engine->copy;
     options.evict = engine->evict;
     options.evict_weights = engine->evict_weights;
+    options.shallow_layers = engine->shallow_layers;
     options.expert_buffer_bytes = engine->expert_buffer_bytes;
     options.keeps_buffer = true; /* of which rows and simulations speak */
     options.predict = engine->predict;

@@ -31,7 +31,8 @@ struct moec_bench_tokens {
 
 /* How a worker opens its engine; the words of moert_options. */
 struct moec_bench_engine {
-    const char *mode; /* NULL: cache */
+    const char *mode;        /* NULL: cache */
+    uint32_t shallow_layers; /* with evict fate; 0: as the bundle says */
     const char *evict, *evict_weights, *predict, *io, *cpu, *arithmetic, *kv;
     struct moert_decisions decisions;
     const char *trace; /* file, NULL: none */

@@ -429,3 +429,21 @@ out:
     release_stacks(&stacks);
     return status;
 }
+
+uint32_t moec_path_study_shallow_layers(const struct moec_profile *profile)
+{
+    const struct moec_study *study = moec_studies_find(&profile->studies, "predict/recall");
+    const uint64_t n_encoder = moec_config_moe_encoder_count(&profile->config);
+    if (study == NULL || study->n_axis != 3 || study->axes[0].n < n_encoder + 2 || study->axes[1].n != 3 ||
+        study->axes[2].n != 3)
+        return 0;
+    const double *recalls = study->values + n_encoder * 9 + 2 * 3; /* of the gate, at k */
+    const uint64_t n_layer = study->axes[0].n - n_encoder;
+    double sum = 0;
+    uint32_t n = 1;
+    for (uint64_t layer = 1; layer < n_layer; layer++)
+        sum += recalls[layer * 9];
+    while (n < n_layer && recalls[n * 9] < sum / (double)(n_layer - 1))
+        n++;
+    return isnan(sum) ? 0 : n;
+}

@@ -27,4 +27,10 @@ MOEC_WARN_UNUSED enum moec_status moec_path_study_run(struct moec_profile *profi
                                                       const struct moec_path_gate_kept *kept,
                                                       struct moec_error *err);
 
+/* L of Fate (arXiv:2502.12224, section 4.4), which the paper reads off a plot: the MoE layers (of a decoder)
+ * before the first whose experts the router of the layer before foresees no worse than those of a layer on
+ * average, by the recall at k. The first layer, which nothing foresees, is always one. 0 where the profile
+ * does not tell. */
+uint32_t moec_path_study_shallow_layers(const struct moec_profile *profile);
+
 #endif

@@ -23,6 +23,7 @@ static enum moec_status allocate(struct moec_simulated_model *model, const struc
     model->n_layer_key = model->n_form * model->n_expert;
     const uint64_t n_key = (uint64_t)model->n_layer * model->n_layer_key;
     model->paths = paths;
+    model->n_shallow = paths->n_shallow;
     MOEC_TRY(moec_alloc((void **)&model->record_bytes, n_key, sizeof(uint64_t), "record sizes", err));
     MOEC_TRY(moec_alloc((void **)&model->slot_bytes, n_key, sizeof(uint64_t), "record sizes", err));
     if (paths->n_layer != model->n_layer || paths->n_expert != model->n_expert)

@@ -12,6 +12,7 @@ struct moec_simulated_model {
     uint32_t n_form;        /* F, in which the recording's experts are taken: low copies are 1 */
     uint32_t n_layer_key;   /* F x E: keys of a layer (runtime/policy/residency.h) */
     uint32_t n_encoder;     /* of n_layer */
+    uint32_t n_shallow;     /* of struct moec_path_table; 0 = unknown */
     uint64_t *record_bytes; /* (S, F, E), owned: what is read */
     uint64_t *slot_bytes;   /* (S, F, E), owned: what it takes in the buffer */
     float *frequency;       /* (S, F, E), owned: as struct moec_residency_setup; NULL = unknown */

@@ -520,6 +520,8 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     const size_t n_key = (size_t)model->n_layer * model->n_layer_key;
     const struct moec_residency_setup setup = {.n_layer = model->n_layer,
                                                .n_encoder = model->n_encoder,
+                                               .n_shallow = model->n_shallow,
+                                               .top_k = model->top_k,
                                                .n_expert = model->n_expert,
                                                .n_form = model->n_form,
                                                .slot_bytes = model->slot_bytes,

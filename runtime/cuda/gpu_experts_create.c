@@ -127,6 +127,8 @@ static enum moec_status create_residency(struct moec_gpu_experts *experts, struc
     struct moec_residency_setup residency = {.n_layer = experts->n_layer,
                                              .n_expert = experts->n_expert,
                                              .n_form = experts->n_form,
+                                             .n_shallow = paths->n_shallow,
+                                             .top_k = setup->bundle->config.top_k,
                                              .n_encoder =
                                                  moec_config_moe_encoder_count(&setup->bundle->config),
                                              .slot_bytes = experts->slot_bytes,

@@ -164,6 +164,8 @@ static enum moec_status create_residency(struct moec_gpu_neurons *n, struct moec
         .n_expert = n->n_expert,
         .n_form = 1,
         .n_encoder = moec_config_moe_encoder_count(&setup->bundle->config),
+        .n_shallow = paths->n_shallow,
+        .top_k = setup->bundle->config.top_k,
         .slot_bytes = n->slot_bytes,
         .capacity_bytes = n->setup.plan.n_slot * n->setup.plan.slot_bytes,
         .policy = setup->policy != NULL ? setup->policy : &moec_evict_lru,

@@ -181,6 +181,31 @@ static enum moec_status open_predictor(struct moert_engine *engine, const struct
     return moec_bundle_load_predictor(engine->bundle, &engine->predictor, err);
 }
 
+/* Layers that the policy "fate" keeps whole: as asked for, or as the bundle says. */
+static enum moec_status choose_shallow(struct moert_engine *engine, uint32_t asked, struct moec_error *err)
+{
+    const struct moec_config *config = &engine->bundle->config;
+    const bool is_fate = engine->choice.evict == &moec_evict_fate;
+    const uint32_t n_layer = moec_config_moe_count(config) - moec_config_moe_encoder_count(config);
+    if (asked > 0 && !is_fate)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "%" PRIu32 " shallow layers do nothing with eviction policy '%s', only with 'fate'",
+                         asked, moec_engine_evict_name(engine));
+    if (asked > n_layer)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "%" PRIu32 " shallow layers, expected 1 to the %" PRIu32 " MoE layers of '%s'",
+                         asked, n_layer, engine->bundle->file.path);
+    if (asked > 0)
+        engine->bundle->paths.n_shallow = asked;
+    if (is_fate && engine->bundle->paths.n_shallow == 0)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "eviction policy 'fate' keeps the shallow layers, but '%s' does not say which (it was "
+            "compiled without a profile): say how many (shallow_layers, --shallow-layers L)",
+            engine->bundle->file.path);
+    return MOEC_OK;
+}
+
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
@@ -228,6 +253,7 @@ static enum moec_status check_options(const struct moert_options *options, const
     MOEC_TRY(open_parts(engine, options, err));
     MOEC_TRY(open_predictor(engine, options, err));
     MOEC_TRY(read_evict_weights(engine, options->evict_weights, err));
+    MOEC_TRY(choose_shallow(engine, options->shallow_layers, err));
     MOEC_TRY(moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err));
     if (options->arithmetic == NULL)
         return MOEC_OK;

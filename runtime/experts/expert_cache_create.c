@@ -141,6 +141,8 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
     struct moec_residency_setup setup = {
         .n_layer = cache->n_layer,
         .n_encoder = moec_config_moe_encoder_count(&cache->bundle->config),
+        .n_shallow = paths->n_shallow,
+        .top_k = cache->bundle->config.top_k,
         .n_expert = cache->n_expert,
         .n_form = cache->n_form,
         .slot_bytes = frames != NULL ? frames->slot_bytes : cache->slot_bytes,

@@ -15,6 +15,7 @@ const struct moec_evict_ops *const moec_evict_policies[] = {
     &moec_evict_random,
     &moec_evict_hobbit,
     &moec_evict_lhu,
+    &moec_evict_fate,
     NULL,
 };
 

@@ -56,6 +56,9 @@ struct moec_evict_ops {
                                struct moec_error *err);
     void (*destroy)(struct moec_evict *self); /* NULL-safe */
 
+    /* Optional (NULL): how many keys of each layer (n_layer) the buffer is to keep; told before anything is
+     * present, and again when the buffer shrinks. */
+    void (*shared)(struct moec_evict *self, const uint32_t *shares);
     /* Optional (NULL): a sequence begins. */
     void (*began)(struct moec_evict *self);
     /* Optional (NULL): the layer (MoE ordinal) whose experts are being asked for. */
@@ -84,6 +87,7 @@ extern const struct moec_evict_ops moec_evict_arc;    /* adaptive replacement (M
 extern const struct moec_evict_ops moec_evict_random; /* any, drawn with a fixed seed */
 extern const struct moec_evict_ops moec_evict_hobbit; /* HOBBIT 3.4: by weighted recency, uses and distance */
 extern const struct moec_evict_ops moec_evict_lhu;    /* its least often used in high precision first */
+extern const struct moec_evict_ops moec_evict_fate;   /* Fate 4.4: ARC within each layer's share */
 
 /* All of them, in the order of the list above, ended by NULL. */
 extern const struct moec_evict_ops *const moec_evict_policies[];

@@ -4,6 +4,7 @@
 #include "runtime/policy/residency.h"
 
 #include "formats/base/memory.h"
+#include "runtime/policy/layer_shares.h"
 #include "runtime/policy/residency_test_hook.h"
 
 #include <string.h>
@@ -12,6 +13,7 @@ struct key_state {
     uint32_t demands;
     bool is_present;
     bool is_foreseen; /* only while present */
+    bool is_listed;   /* for the warm start */
 };
 
 struct moec_residency {
@@ -26,6 +28,7 @@ struct moec_residency {
     uint64_t kept_bytes;
     uint64_t logical_bytes; /* that logical caches may hold */
     bool keeps_logical;
+    uint32_t *shares;       /* (n_layer) keys of each, owned; all n_layer_key where nothing shares */
     struct key_state *keys; /* (n_key), owned */
     uint32_t *likeliest; /* (n_likeliest) of form 0 by falling frequency, owned; NULL without frequencies */
 };
@@ -41,8 +44,9 @@ void moec_residency_frequencies(const struct moec_path_table *paths, uint32_t n_
 
 uint64_t moec_residency_state_bytes(uint32_t n_key, const struct moec_evict_ops *policy)
 {
-    return sizeof(struct moec_residency) + n_key * (sizeof(struct key_state) + sizeof(uint32_t)) +
-           policy->state_bytes(n_key);
+    const uint64_t n_layer = n_key < MOEC_MAX_LAYERS ? n_key : MOEC_MAX_LAYERS;
+    return sizeof(struct moec_residency) + n_layer * sizeof(uint32_t) +
+           n_key * (sizeof(struct key_state) + sizeof(uint32_t)) + policy->state_bytes(n_key);
 }
 
 static bool is_of_form_0(const struct moec_residency *residency, uint32_t key)
@@ -65,6 +69,8 @@ static enum moec_status create_tables(struct moec_residency *residency, struct m
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, residency->n_key, sizeof *residency->keys, "expert residency", err));
     residency->keys = memory;
+    MOEC_TRY(moec_alloc(&memory, setup->n_layer, sizeof *residency->shares, "expert residency", err));
+    residency->shares = memory;
     if (setup->frequency == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_alloc(&memory, residency->n_key, sizeof *residency->likeliest, "expert residency", err));
@@ -77,10 +83,31 @@ static enum moec_status create_tables(struct moec_residency *residency, struct m
     return MOEC_OK;
 }
 
+static void set_shares(struct moec_residency *residency)
+{
+    const struct moec_residency_setup *setup = &residency->setup;
+    const struct moec_layer_shares_setup of_policy = {.n_layer = setup->n_layer,
+                                                      .n_encoder = setup->n_encoder,
+                                                      .n_shallow = setup->n_shallow,
+                                                      .n_expert = setup->n_expert,
+                                                      .n_form = residency->n_layer_key / setup->n_expert,
+                                                      .top_k = setup->top_k,
+                                                      .slot_bytes = setup->slot_bytes,
+                                                      .capacity_bytes = setup->capacity_bytes};
+    for (uint32_t layer = 0; layer < setup->n_layer; layer++)
+        residency->shares[layer] =
+            residency->keeps_logical ? setup->logical->n_slots[0] : residency->n_layer_key;
+    if (setup->policy->shared == NULL)
+        return;
+    moec_layer_shares(&of_policy, residency->shares);
+    setup->policy->shared(residency->policy, residency->shares);
+}
+
 static void set_capacity(struct moec_residency *residency, uint64_t capacity_bytes)
 {
     residency->setup.capacity_bytes = capacity_bytes;
     residency->keeps_logical = residency->setup.logical != NULL && residency->logical_bytes <= capacity_bytes;
+    set_shares(residency);
 }
 
 enum moec_status moec_residency_create(const struct moec_residency_setup *setup, struct moec_residency **out,
@@ -95,7 +122,6 @@ enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
     residency->n_key = setup->n_layer * residency->n_layer_key;
     if (setup->logical != NULL)
         residency->logical_bytes = moec_logical_cache_room(setup->logical, setup->slot_bytes).held_bytes;
-    set_capacity(residency, setup->capacity_bytes);
     const struct moec_evict_setup evict = {.n_layer = setup->n_layer,
                                            .n_encoder = setup->n_encoder,
                                            .n_expert = residency->n_layer_key,
@@ -104,6 +130,7 @@ enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
                                            .weights = setup->evict_weights};
     MOEC_TRY_OUT(create_tables(residency, err));
     MOEC_TRY_OUT(setup->policy->create(&evict, &residency->policy, err));
+    set_capacity(residency, setup->capacity_bytes);
     residency->setup.frequency = NULL;
     residency->setup.evict_weights = NULL;
     *out = residency;
@@ -120,6 +147,7 @@ void moec_residency_free(struct moec_residency *residency)
     if (residency->policy != NULL)
         residency->policy->ops->destroy(residency->policy);
     free(residency->keys);
+    free(residency->shares);
     free(residency->likeliest);
     free(residency);
 }
@@ -298,6 +326,24 @@ static bool holds_all_experts(const struct moec_residency *residency)
     return n_bytes <= residency->setup.capacity_bytes;
 }
 
+/* Lists the likeliest that fit beside what is listed: of layers that hold less than their shares, or of all.
+ */
+static void list_likeliest(struct moec_residency *residency, bool within_shares, uint64_t *used_bytes,
+                           uint32_t *keys, uint32_t *n)
+{
+    uint32_t n_listed[MOEC_MAX_LAYERS] = {0};
+    for (uint32_t i = 0; i < residency->n_likeliest; i++) {
+        const uint32_t key = residency->likeliest[i], layer = key / residency->n_layer_key;
+        if (residency->keys[key].is_listed || !fits_beside(residency, key, *used_bytes) ||
+            (within_shares && n_listed[layer] >= residency->shares[layer]))
+            continue;
+        residency->keys[key].is_listed = true;
+        n_listed[layer]++;
+        *used_bytes += residency->setup.slot_bytes[key];
+        keys[(*n)++] = key;
+    }
+}
+
 uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys)
 {
     uint32_t n = 0;
@@ -306,13 +352,8 @@ uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys)
         for (uint32_t key = 0; key < residency->n_key; key++)
             if (is_of_form_0(residency, key))
                 keys[n++] = key;
-    for (uint32_t i = 0; residency->likeliest != NULL && i < residency->n_likeliest; i++) {
-        const uint32_t key = residency->likeliest[i];
-        if (!fits_beside(residency, key, used_bytes))
-            continue;
-        used_bytes += residency->setup.slot_bytes[key];
-        keys[n++] = key;
-    }
+    list_likeliest(residency, true, &used_bytes, keys, &n);
+    list_likeliest(residency, false, &used_bytes, keys, &n);
     for (uint32_t i = n; i > 0; i--)
         insert(residency, keys[i - 1], false);
     return n;

@@ -47,6 +47,7 @@ struct moec_residency_setup {
     uint32_t n_layer, n_expert;
     uint32_t n_form;            /* that each expert may be present in; 0 counts as 1 */
     uint32_t n_encoder;         /* of n_layer; see struct moec_evict_setup */
+    uint32_t n_shallow, top_k;  /* of struct moec_layer_shares_setup, for policies that share by layer */
     const uint64_t *slot_bytes; /* (n_layer, n_form, n_expert), borrowed until freed */
     uint64_t capacity_bytes;    /* at least the largest slot */
     const struct moec_evict_ops *policy;
@@ -77,8 +78,9 @@ void moec_residency_begin(struct moec_residency *residency);
 
 /* Fills the empty buffer with the likeliest experts in form 0 by frequency (all layers together; ties to the
  * lower key), passing over those that no longer fit: keys (room for n_key) receives them, likeliest first;
- * returns how many. Without frequencies all of them where they all fit, layer by layer, and else none.
- * Policies see the likeliest as the most recent. */
+ * returns how many. Where layers have shares, of a policy or of a logical cache that is kept, these are
+ * filled first. Without frequencies all of them where they all fit, layer by layer, and else none. Policies
+ * see the likeliest as the most recent. */
 uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys);
 
 /* A router asks for these experts of one layer (increasing), in one form. Every one that is present is

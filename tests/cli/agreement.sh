@@ -32,6 +32,7 @@ simulated() {
 
 # agree NAME OPTIONS...: a run with these options, and the same simulated from its trace; with decisions by `decide`.
 decide=
+shallow=
 agree() {
     what=$1
     shift
@@ -48,6 +49,7 @@ agree() {
     [ "$count" = 0 ] && count=1
     set -- --preload-ahead "$ahead"
     [ "$ahead" -gt 1 ] || set --
+    [ -z "$shallow" ] || set -- "$@" --shallow-layers "$shallow"
     # shellcheck disable=SC2086 # options without spaces
     try 0 "simulate it" "$moec" simulate "$work/trace.json" $decide ${decide:+--model "$work/model.moec"} --evict "$evict" --predict "$predict" --preload-count "$count" \
         --memory "$buffer" --json "$@"
@@ -68,6 +70,10 @@ larger=$((floor + 2097152))
 for policy in fifo lru lfu edgemoe edgemoe-literal arc random hobbit lhu; do
     agree "$policy" --memory $small --evict $policy
 done
+for shallow in 1 3; do
+    agree "fate with $shallow shallow layers" --memory $larger --evict fate --shallow-layers $shallow
+done
+shallow=
 agree "a larger buffer" --memory $larger --evict lru
 for predictor in frequency path gate path+gate; do
     agree "two guesses by $predictor" --memory $small --evict edgemoe --predict $predictor --preload-count 2

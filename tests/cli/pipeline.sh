@@ -171,7 +171,7 @@ for above in 800000 2000000 50000000; do
     same "$work/text" "$work/stdout" "the text is the same there"
     within_budget "and the peak within the budget" $budget
 done
-for policy in fifo lru lfu edgemoe edgemoe-literal arc random hobbit lhu; do
+for policy in fifo lru lfu edgemoe edgemoe-literal arc random hobbit lhu fate; do
     try 0 "run with eviction $policy" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 48 --ctx 128 \
         --memory $((floor + 800000)) --stats --evict $policy
     same "$work/text" "$work/stdout" "the text is the same with eviction $policy"

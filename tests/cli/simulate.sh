@@ -21,9 +21,31 @@ says stdout "predictor 'none'" "a table without predictions"
 says stdout "predictor 'path'" "and with the path table"
 says stdout "gate' is left out" "says what the profile cannot feed"
 says stdout "^ +100.0 % .* 100.0 +100.0 +100.0 " "everything fits at last"
+says stdout "^fate keeps the experts of the first [1-5] of 6 MoE layers" "the profile knows shallow layers"
 for file in simulate_hits_by_policy_none.svg simulate_hits_by_policy_path.csv; do
     try 0 "it drew $file" test -s "$work/plots/$file"
 done
+
+try 0 "fate with more of them" "$moec" simulate "$work/profile.h5" --evict fate --shallow-layers 5 --predict none --memory 50% --quiet
+says stdout "fate keeps the experts of the first 5 of 6 MoE layers" "as asked for"
+try 2 "with too many" "$moec" simulate "$work/profile.h5" --evict fate --shallow-layers 7 --quiet
+says stderr "shallow-layers 7, expected 1 to the 6" "is refused"
+try 2 "with none that asks" "$moec" simulate "$work/profile.h5" --evict lru --shallow-layers 2 --quiet
+says stderr "shallow-layers does nothing without --evict fate" "is refused too"
+try 0 "the bundle knows them too" "$moec" inspect "$work/model.moec"
+says stdout "shallow MoE layers, whose experts are foreseen badly: [1-5] " "and says so"
+try 0 "a run that keeps them" "$moec" run "$work/model.moec" -p "The old" -n 4 --evict fate --stats
+says stderr "eviction fate" "names the policy"
+try 0 "a bench" "$moec" bench "$work/model.moec" --modes cache --evict lru,fate --shallow-layers 2 --memory 50% --samples 1 -n 4 --json -q
+says stdout '"shallow_layers": 2' "says how many it was told"
+try 0 "a bundle without a profile" "$moec" compile $model --policy uniform --bits 4 -q -o "$work/plain.moec"
+try 2 "knows none" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate
+says stderr "does not say which .it was compiled without a profile.: say how many .shallow_layers, --shallow-layers L" "and says what to do"
+try 0 "is told" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate --shallow-layers 2
+try 2 "of another policy" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict arc --shallow-layers 2
+says stderr "shallow-layers does nothing without --evict fate" "it is refused"
+try 2 "too many" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate --shallow-layers 7
+says stderr "7 shallow layers, expected 1 to the 6 MoE layers" "likewise"
 
 try 0 "one policy on a bundle" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict lru \
     --predict none --memory 20%,50%,64KiB --quiet

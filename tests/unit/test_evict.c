@@ -240,6 +240,38 @@ static void test_evict__arc(void **state)
     expect(&moec_evict_arc, 3, keys, gone, sizeof keys / sizeof *keys);
 }
 
+/* Room is taken from a layer that holds its share, else from the one farthest above its own, the deepest of
+ * equal ones; within a layer ARC decides. */
+static void test_evict__fate_by_shares(void **state)
+{
+    (void)state;
+    struct moec_evict *policy = make(&moec_evict_fate, NULL);
+    const struct moec_evict_ops *ops = policy->ops;
+    ops->shared(policy, (const uint32_t[]){3, 2, 1});
+    for (uint32_t key = 0; key < 8; key++) /* layers 0 and 1 are whole */
+        ops->inserted(policy, key);
+    ops->inserted(policy, 8);
+    ops->used(policy, 4);
+    ops->wanted(policy, 9);
+    assert_int_equal(victim(policy), 8); /* layer 2 has its share */
+    uint32_t pinned = 1u << 8;
+    assert_int_equal(ops->victim(policy, not_pinned, &pinned),
+                     5); /* layer 1 has two more; 4 was used again */
+    pinned |= 0xe0;
+    assert_int_equal(ops->victim(policy, not_pinned, &pinned), 4);
+    pinned |= 1u << 4;
+    assert_int_equal(ops->victim(policy, not_pinned, &pinned), 0);
+    ops->removed(policy, 8);
+    assert_int_equal(victim(policy), 5); /* layer 2 has room in its share */
+    ops->removed(policy, 5);
+    ops->removed(policy, 6);
+    ops->wanted(policy, 8);
+    assert_int_equal(victim(policy), 0);
+    pinned = 0xff;
+    assert_int_equal(ops->victim(policy, not_pinned, &pinned), MOEC_EVICT_NONE);
+    ops->destroy(policy);
+}
+
 /* Equation 3 by itself: the lowest priority of what is present, ties to the least recent. */
 struct plain_hobbit {
     double weights[MOEC_EVICT_WEIGHTS];
@@ -393,7 +425,7 @@ static void test_evict__names(void **state)
     }
     assert_int_equal(moec_evict_find("belady", &found, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "'belady'"));
-    assert_non_null(strstr(err.message, "edgemoe-literal, arc, random, hobbit, lhu"));
+    assert_non_null(strstr(err.message, "edgemoe-literal, arc, random, hobbit, lhu, fate"));
 }
 
 int main(void)
@@ -407,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_evict__lru_gives_up_wrong_guesses_first),
         cmocka_unit_test(test_evict__profile_frequencies_count),
         cmocka_unit_test(test_evict__arc),
+        cmocka_unit_test(test_evict__fate_by_shares),
         cmocka_unit_test(test_evict__hobbit_by_its_equation),
         cmocka_unit_test(test_evict__every_policy_keeps_the_rules),
         cmocka_unit_test(test_evict__random_reaches_every_key),

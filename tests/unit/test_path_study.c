@@ -104,6 +104,20 @@ static void test_path_study__counts_paths(void **state)
         assert_near(profile.path_recall[s * 3], row[0]);
         assert_near(profile.frequency_recall[s * 3 + 2], row[5]);
     }
+    /* Up to the first layer that is foreseen as well as a layer is on average. */
+    static const struct {
+        double gate[3];
+        uint32_t n;
+    } shallow[] = {{{0.25, 0.25, 0.25}, 1}, {{0.2, 0.8, 0.8}, 2}, {{0.2, 0.3, 0.8}, 3}, {{0.8, 0.2, 0.3}, 1}};
+    for (size_t i = 0; i < sizeof shallow / sizeof *shallow; i++) {
+        for (uint32_t s = 1; s < 4; s++)
+            recall->values[s * 9 + 6] = shallow[i].gate[s - 1];
+        assert_int_equal(moec_path_study_shallow_layers(&profile), shallow[i].n);
+    }
+    recall->values[9 + 6] = NAN;
+    assert_int_equal(moec_path_study_shallow_layers(&profile), 0);
+    for (uint32_t s = 1; s < 4; s++)
+        recall->values[s * 9 + 6] = 0.25;
     assert_int_equal(moec_profile_check(&profile, "p", &err), MOEC_OK);
     moec_profile_release(&profile);
 }

@@ -189,7 +189,7 @@ static void test_path_table__hostile_bytes_are_refused(void **state)
         {8, 0, "top 0"},
         {12, 3, "3 values"},
         {18, 0xffff, "not a model's"}, /* keys */
-        {20, 1, "reserved 1"},
+        {20, 255, "(255 shallow)"},
         {16, 3, "bytes, expected"},
         {frequency_at(0), N_EXPERT, "frequency row 0"},
         {frequency_at(1), N_EXPERT - 1, "frequency row 0"},       /* twice */

@@ -2,11 +2,13 @@
  * the header one by one. */
 #include "tests/unit/temporary.h"
 
+#include "runtime/policy/layer_shares.h"
 #include "runtime/policy/residency_test_hook.h"
 
 #define N_LAYER  4u
 #define N_EXPERT 6u
 #define N_KEY    (N_LAYER * N_EXPERT)
+#define N_TAKE   2u /* experts of a token */
 
 /* Least recently used first, by the book: one array in the order of use. */
 struct model {
@@ -313,10 +315,86 @@ static void test_residency__forms_are_keys_of_their_own(void **state)
     moec_residency_free(r);
 }
 
+/* ---- shares ---- */
+
+/* Shallow layers whole, one after the other, beside room for one answer; the rest evenly; an encoder's none.
+ */
+static void test_residency__layers_have_shares(void **state)
+{
+    (void)state;
+    enum { LAYERS = 6, EXPERTS = 8 };
+    uint64_t slots[LAYERS * EXPERTS];
+    uint32_t shares[LAYERS];
+    struct moec_layer_shares_setup setup = {
+        .n_layer = LAYERS, .n_shallow = 2, .n_expert = EXPERTS, .n_form = 1, .top_k = 2, .slot_bytes = slots};
+    static const struct {
+        uint32_t n_encoder, n_record, shares[LAYERS];
+    } cases[] = {{0, 48, {8, 8, 8, 8, 8, 8}}, {0, 36, {8, 8, 5, 5, 5, 5}}, {0, 26, {8, 8, 3, 3, 2, 2}},
+                 {0, 18, {8, 8, 1, 1, 0, 0}}, {0, 17, {8, 7, 1, 1, 0, 0}}, {0, 6, {4, 0, 1, 1, 0, 0}},
+                 {0, 1, {0, 0, 1, 0, 0, 0}},  {1, 31, {0, 8, 8, 5, 5, 5}}, {5, 30, {0, 0, 0, 0, 0, 8}}};
+    for (size_t i = 0; i < LAYERS * EXPERTS; i++)
+        slots[i] = 4096;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        setup.n_encoder = cases[c].n_encoder;
+        setup.capacity_bytes = 4096 * (uint64_t)cases[c].n_record;
+        moec_layer_shares(&setup, shares);
+        assert_memory_equal(shares, cases[c].shares, sizeof shares);
+    }
+    setup.n_encoder = setup.n_shallow = 0; /* all are deep */
+    setup.capacity_bytes = 4096 * 15;
+    moec_layer_shares(&setup, shares);
+    assert_memory_equal(shares, ((const uint32_t[]){3, 3, 3, 2, 2, 2}), sizeof shares);
+}
+
+/* The policy "fate" fills its shares at first, and lets tokens that ask for everything evenly take from
+ * layers what is theirs alone: a shallow layer that is whole is never read again. */
+static void test_residency__fate_keeps_shallow_layers(void **state)
+{
+    (void)state;
+    struct run run = {.random = 3};
+    float frequency[N_KEY];
+    uint32_t keys[N_KEY], n_missed[N_LAYER] = {0};
+    struct moec_residency *r = NULL;
+    equal_slots(&run);
+    for (uint32_t key = 0; key < N_KEY; key++)
+        frequency[key] = (float)(key + 1) / N_KEY; /* what is deep is frequent */
+    const struct moec_residency_setup setup = {.n_layer = N_LAYER,
+                                               .n_expert = N_EXPERT,
+                                               .n_shallow = 2,
+                                               .top_k = N_TAKE,
+                                               .slot_bytes = run.slots,
+                                               .capacity_bytes = 18 * 4096,
+                                               .policy = &moec_evict_fate,
+                                               .frequency = frequency};
+    MUST(moec_residency_create(&setup, &r, &err));
+    assert_int_equal(moec_residency_warm(r, keys), 18);
+    for (uint32_t key = 0; key < N_KEY; key++)
+        assert_true(moec_residency_is_present(r, key) == (key < 12 || key % N_EXPERT >= 3));
+    for (uint32_t token = 0; token < 200; token++)
+        for (uint32_t layer = 0; layer < N_LAYER; layer++) {
+            const uint32_t first = random_u32(&run.random) % (N_EXPERT - 1);
+            const uint32_t experts[N_TAKE] = {first,
+                                              first + 1 + random_u32(&run.random) % (N_EXPERT - first - 1)};
+            bool is_present[N_TAKE];
+            moec_residency_ask(r, layer, 0, experts, N_TAKE, is_present);
+            for (uint32_t i = 0; i < N_TAKE; i++) {
+                n_missed[layer] += !is_present[i];
+                assert_true(is_present[i] || moec_residency_admit(r, layer * N_EXPERT + experts[i]));
+            }
+            for (uint32_t i = 0; i < N_TAKE; i++)
+                moec_residency_release(r, layer * N_EXPERT + experts[i]);
+        }
+    assert_true(n_missed[0] == 0 && n_missed[1] == 0 && n_missed[2] > 50 && n_missed[3] > 50);
+    /* A smaller buffer has smaller shares. */
+    assert_true(moec_residency_limit(r, 14 * 4096));
+    for (uint32_t key = 0; key < 12; key++)
+        assert_true(moec_residency_is_present(r, key));
+    moec_residency_free(r);
+}
+
 /* ---- logical caches ---- */
 
 #define N_SLOT 3u /* of a layer's logical cache */
-#define N_TAKE 2u /* experts of a token */
 
 /* A layer's logical cache takes a token's experts; whether it had each. */
 static void take_logically(struct moec_logical_cache *logical, uint32_t layer, uint32_t recent[N_SLOT],
@@ -572,6 +650,8 @@ int main(void)
         cmocka_unit_test(test_residency__hits_are_held_first),
         cmocka_unit_test(test_residency__forms_are_keys_of_their_own),
         cmocka_unit_test(test_residency__guesses_spare_each_other),
+        cmocka_unit_test(test_residency__layers_have_shares),
+        cmocka_unit_test(test_residency__fate_keeps_shallow_layers),
         cmocka_unit_test(test_residency__logical_hits_are_real_ones),
         cmocka_unit_test(test_residency__room_of_a_logical_cache),
         cmocka_unit_test(test_residency__what_is_foreseen_goes_last),
