@@ -29,7 +29,7 @@ static const struct cli_option options[] = {
      "process.",
      0},
     {"modes", 0, "LIST", NULL,
-     "Run modes, separated by commas (default all up to sti that the bundle has the copies for):\n"
+     "Run modes, separated by commas (default up to sti, by the bundle's copies):\n"
      "cache\tas moec run: --evict, --predict\n"
      "edgemoe\tcache as EdgeMoE evicts and predicts\n"
      "io-free\tall in memory, original precision\n"
@@ -62,6 +62,7 @@ static const struct cli_option options[] = {
      "Eviction policies of mode cache to compare, separated by commas (default lru):\n" CLI_EVICT_VALUES,
      CLI_RARE},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
+    {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
      "How mode cache predicts the next layer's experts (default none):\n" CLI_PREDICT_VALUES
          CLI_PREDICT_TOKEN,
@@ -300,19 +301,23 @@ const struct cli_command cli_command_bench = {
     .about = "Times prompts (TTFT) and tokens (TPOT) in each run mode, at several memory sizes and storage "
              "speeds. Each row shows its floor: computing with all experts in memory, or reading its bytes "
              "at the device's bandwidth, whichever is longer.",
-    .details = "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating "
-               "order, so that other work on the machine affects all of them alike. Each row decodes the "
-               "tokens of the data, not tokens that it chose, so all rows compute the same tokens; rows of "
-               "the same precision must give the same logits, and this is checked. If a row fails, it is "
-               "reported, the others continue, and the exit status is 1.\n"
-               "A share given to --memory is taken of the compiled assignment and is the same number of "
-               "bytes in every mode.\n"
-               "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by "
-               "policy. Folders are created if they do not exist.\n"
-               "--kernels shows what decoding with everything in memory comes down to on this machine: "
-               "for each codec, one token's products with matrices of four times the last cache, or of three "
-               "quarters of the memory there is, beside the rate at which the same run reads memory, and "
-               "what a parallel region of the threads costs.",
+    .details =
+        "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating "
+        "order, so that other work on the machine affects all of them alike. Each row decodes the "
+        "tokens of the data, not tokens that it chose, so all rows compute the same tokens; rows of "
+        "the same precision must give the same logits, and this is checked. If a row fails, it is "
+        "reported, the others continue, and the exit status is 1.\n"
+        "A share given to --memory is taken of the compiled assignment and is the same number of "
+        "bytes in every mode.\n"
+        "Modes lod (Load on Demand) and eap (ARC, guesses by paths) are Fate's baselines, moe-offloading "
+        "(LRU, the next gate's guesses) and moe-infinity (LFU, guesses by paths) HOBBIT's; they run where "
+        "they are named.\n"
+        "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by "
+        "policy. Folders are created if they do not exist.\n"
+        "--kernels shows what decoding with everything in memory comes down to on this machine: "
+        "for each codec, one token's products with matrices of four times the last cache, or of three "
+        "quarters of the memory there is, beside the rate at which the same run reads memory, and "
+        "what a parallel region of the threads costs.",
     .examples = "moec bench model.moec --memory 25%,50%,64MiB\n"
                 "moec bench model.moec --memory 25% --emulate-storage 550MB/s,80us\n"
                 "moec bench --kernels",
