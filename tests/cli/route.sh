@@ -95,23 +95,29 @@ fi
 stat() {
     sed -n "s/^.*\"$1\": *\([-0-9a-z.e+]*\).*/\1/p" "$work/stats" | head -n 1
 }
-generate --memory 1MiB || true # what a process takes differs from one to the next, by less than what is added
-floor=$(sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' "$work/stats")
-generate --route top-k --memory $((floor + 600000))
+# Experts of 16 bits: what a process takes by itself differs from one to the next by a part of what they do.
+try 0 "a bundle of large experts" "$moec" compile $sample --policy uniform --bits 16 -q -o "$work/large.moec"
+in_budget() {
+    "$moec" run "$work/large.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --stats json \
+        --route top-k --predict none "$@" >"$work/stdout" 2>"$work/stats"
+}
+in_budget --memory 1MiB
+floor=$(named_floor <"$work/stats")
+in_budget --memory $((floor + 1500000))
 check "a small budget has no room for the logical cache" "\"$(stat keeps_logical_cache)\" == \"false\""
 if grep -q '"note": "the expert buffer of [0-9.]* MiB has no room for what the logical cache holds' "$work/stats"; then
     pass "and says so"
 else
     fail "and says so"
 fi
-budget=$(($(stat planned_bytes) - $(stat expert_buffer_bytes) + $(stat logical_cache_bytes) + $(stat logical_passing_bytes) + 600000)) # larger chunks of the prompt take some of it
+budget=$(($(stat planned_bytes) - $(stat expert_buffer_bytes) + $(stat logical_cache_bytes) + $(stat logical_passing_bytes) + 1300000))
 for evict in random lfu arc; do
-    generate --route top-k --evict $evict --predict none --memory $budget
+    in_budget --evict $evict --memory $budget
     check "one that has it ($evict)" "\"$(stat keeps_logical_cache)\" == \"true\" && $(stat expert_buffer_bytes) >= $(stat logical_cache_bytes) + $(stat logical_passing_bytes) && $(stat expert_buffer_bytes) < $(stat expert_total_bytes)"
     reads=$(sed -n 's/.*"experts": {[^}]*"misses": \([0-9]*\).*/\1/p' "$work/stats")
     check "reads nothing again that the cache has" "$reads > 0 && $reads <= $(stat experts_missed)"
 done
-try 0 "in words" "$moec" run "$work/m.moec" -p x -n 4 --ctx 64 --route top-k --slots 75% --memory "$(mebibytes 19)" --stats
+try 0 "in words" "$moec" run "$work/large.moec" -p x -n 4 --ctx 128 --route top-k --slots 75% --memory $((floor + 1500000)) --stats
 says stderr "no room: some are read again; --memory [0-9.]+ MiB would hold them" "with what would hold it"
 try 0 "with room" "$moec" run "$work/m.moec" -p x -n 4 --ctx 64 --route top-k --stats
 says stderr "it may hold [0-9.]+ [KM]iB, which stay in memory" "it says that"
