@@ -35,7 +35,7 @@ double decisions_choice_share(const struct moec_profile *profile, uint32_t layer
 static double first_share(const double *counts, uint64_t n_count, double n, double sum)
 {
     double taken = 0;
-    for (uint64_t e = 0; e < n_count && e < n; e++)
+    for (uint64_t e = 0; e < n_count && (double)e < n; e++)
         taken += counts[e] * fmin(1, n - (double)e);
     return taken / sum;
 }
