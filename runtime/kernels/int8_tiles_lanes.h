@@ -30,12 +30,12 @@ INLINE void tile_span(const int dtype, const bool has_zeros, int per_span, const
             products[i] = start;
         for (int b = 4 / per_span * k; b < 4 / per_span * (k + 1); b++) {
             UNROLL
-            for (int j = 8 * b; j < 8 * b + 8; j++) {
-                const words q = words_load(x->q[j]);
+            for (int j = 0; j < 8; j++) {
+                const words q = words_load(x->q[8 * b + j]);
                 UNROLL
                 for (uint32_t i = 0; i < ROWS_OF_TILE; i++) {
                     int32_t four;
-                    memcpy(&four, panel->codes[s][r + i] + 4 * j, sizeof four);
+                    memcpy(&four, panel->codes[s][r + i] + 32 * b + 4 * j, sizeof four);
                     products[i] = words_dot(dtype, products[i], words_set(four), q);
                 }
             }
