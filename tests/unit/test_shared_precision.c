@@ -1,7 +1,7 @@
 /* Precision by what the expert buffer holds: it differs with memory, faults and delays, and a replay of what
  * was decided gives the same bits with everything resident, whatever was drafted, truncated, forked or
  * searched with beams. */
-#include "tests/unit/fixture_bundle.h"
+#include "tests/unit/family_store.h"
 
 #include "runtime/engine/moert_internal.h"
 #include "runtime/policy/decision_book.h"
@@ -15,38 +15,6 @@
 #define N_TEXT    100u
 #define N_VOCAB   128u /* of a fixture, at most */
 #define PRECISION "shared:0.3:0.8"
-
-struct store {
-    char *folder, *bundle, *file;
-};
-
-static int set_up(void **state)
-{
-    struct store *s = calloc(1, sizeof *s);
-    assert_non_null(s);
-    s->folder = temporary_folder();
-    s->bundle = temporary_path(s->folder, "m.moec");
-    s->file = temporary_path(s->folder, "decisions.txt");
-    *state = s;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct store *s = *state;
-    temporary_remove(s->folder);
-    free(s->bundle);
-    free(s->file);
-    free(s);
-    return 0;
-}
-
-static void write_bundle(const struct store *s, const char *family)
-{
-    char path[80];
-    (void)snprintf(path, sizeof path, "tests/fixtures/families/%s", family);
-    fixture_bundle_write(path, s->bundle, 16, false);
-}
 
 /* Two sequences as they stand at the end, and the logits of each of their positions. */
 struct texts {

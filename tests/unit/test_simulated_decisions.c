@@ -1,6 +1,6 @@
 /* Decisions of recorded tokens: those of a run with the same settings, bit for bit, and of another run those
  * of its first MoE layer. */
-#include "tests/unit/fixture_bundle.h"
+#include "tests/unit/family_store.h"
 
 #include "formats/trace/trace_json.h"
 #include "profiler/simulate/simulated_decisions.h"
@@ -13,38 +13,6 @@
 #define N_PROMPT 9u
 #define N_DECODE 14u
 #define N_TEXT   2u
-
-struct store {
-    char *folder, *bundle, *trace;
-};
-
-static int set_up(void **state)
-{
-    struct store *s = calloc(1, sizeof *s);
-    assert_non_null(s);
-    s->folder = temporary_folder();
-    s->bundle = temporary_path(s->folder, "m.moec");
-    s->trace = temporary_path(s->folder, "trace.json");
-    *state = s;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct store *s = *state;
-    temporary_remove(s->folder);
-    free(s->bundle);
-    free(s->trace);
-    free(s);
-    return 0;
-}
-
-static void write_bundle(const struct store *s, const char *family)
-{
-    char path[80];
-    (void)snprintf(path, sizeof path, "tests/fixtures/families/%s", family);
-    fixture_bundle_write(path, s->bundle, 16, false);
-}
 
 /* Settings as a user gives them. */
 struct words {
@@ -64,7 +32,7 @@ static struct moert_decided run(const struct store *s, const struct words *words
     uint64_t seed = 7;
     options.n_context = N_PROMPT + N_DECODE;
     options.n_threads = 2;
-    options.trace = s->trace;
+    options.trace = s->file;
     options.trace_scores = with_scores;
     options.decisions = (struct moert_decisions){.route = words->route,
                                                  .precision = words->precision,
@@ -132,7 +100,7 @@ static void open_trace(const struct store *s, struct decided *d)
     assert_status(moec_copy_record_bytes(d->bundle, d->low, &d->bytes[1], &err), MOEC_OK, err);
     assert_status(moec_bundle_load_dense(d->bundle, &dense, &err), MOEC_OK, err);
     assert_status(moec_model_create(&d->bundle->config, &dense, &d->model, &err), MOEC_OK, err);
-    assert_status(moec_replay_load(s->trace, &d->replay, &err), MOEC_OK, err);
+    assert_status(moec_replay_load(s->file, &d->replay, &err), MOEC_OK, err);
     assert_status(moec_recording_make(&d->replay, NULL, 0, &d->recording, &err), MOEC_OK, err);
 }
 
@@ -202,7 +170,7 @@ static void test_simulated_decisions__are_those_of_the_run(void **state)
             struct decided d;
             const struct moert_decided theirs = run(s, &settings[i], true);
             open_trace(s, &d);
-            assert_status(moec_simulated_decisions_check(&d.replay, &d.bundle->config, s->trace, &err),
+            assert_status(moec_simulated_decisions_check(&d.replay, &d.bundle->config, s->file, &err),
                           MOEC_OK, err);
             assert_status(decide(&d, &settings[i], &err), MOEC_OK, err);
             struct moec_route_counts ours = d.decisions.decode;
@@ -305,7 +273,7 @@ static void test_simulated_decisions__refuse_what_cannot_decide(void **state)
     write_bundle(s, "qwen2_moe");
     (void)run(s, &(struct words){0}, false);
     open_trace(s, &d);
-    assert_int_equal(moec_simulated_decisions_check(&d.replay, &d.bundle->config, s->trace, &err),
+    assert_int_equal(moec_simulated_decisions_check(&d.replay, &d.bundle->config, s->file, &err),
                      MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "--trace-scores"));
     close_trace(&d);
@@ -315,7 +283,7 @@ static void test_simulated_decisions__refuse_what_cannot_decide(void **state)
     struct moec_config other = d.bundle->config;
     other.n_identity = 2;
     err = (struct moec_error){0};
-    assert_int_equal(moec_simulated_decisions_check(&d.replay, &other, s->trace, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_simulated_decisions_check(&d.replay, &other, s->file, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "another model"));
     struct words fate = {.precision = "fate:4", .slots = "4", .low_slots = "4"};
     err = (struct moec_error){0};
