@@ -72,28 +72,31 @@ struct moert_decisions {
      * "whole:0.25", which needs the prompt in one call; NULL = as those of other tokens. Prompts are what
      * moert_session_set_prompt says. */
     const char *prefill;
-    const char *slots;     /* experts of each layer in the logical cache, "12" or "50%"; NULL = "50%" */
-    const char *low_slots; /* with a precision or a prefill, low copies beside them; NULL = "25%" */
-    uint32_t low_bits;     /* of the low copy; 0 = the smallest in the bundle */
-    uint32_t keep_top;     /* with a route, a token's best so many experts are taken in any case */
-    bool starts_frequent;  /* the logical cache begins with what was used most in calibration, else empty */
-    bool decode_only; /* prompts keep the router's choice, at one precision; of a bundle's settings too */
-    bool all_tokens;  /* they do not, although a bundle's settings were certified so; not both */
-    bool none;        /* not even the bundle's; then nothing above may be given */
-    /* "shared" is "hobbit" with the paper's own cache: an expert is there where the expert buffer, which all
-     * layers share, holds its high copy when the token decides, or a token before it in the same chunk takes
-     * it high. The output then depends on memory, storage and time. It is for one precision copy and its low
-     * one, on the CPU, in decoders; there is no logical cache, so neither a route, a prefill nor slots. It
-     * cannot be certified. `record` names a file for what was decided: sequence (sessions in the order in
-     * which they were created) and beam, position, token, layer and rank give the precision
-     * (formats/decisions/decision_file.h). Each position has the decision that stands when the session is
-     * freed: of drafts that were rejected, and of positions that were truncated, nothing is kept. The file
-     * appears when the engine is closed (moert_engine_end tells of errors). NULL = none; only with "shared".
-     * `replay` names such a file, whose decisions are taken in place of any look at memory: with the same
-     * sessions, tokens and beams the logits are the same bit for bit, at any memory_bytes. Precision,
-     * low_bits and decode_only come from the file where they are not given. Errors: MOERT_ERR_MISMATCH for a
-     * file of another bundle, precision, arithmetic, kv, copy or rotary context; and of a step at a token or
-     * position that the file has not, naming it. Not with `record` nor drafts. NULL = none. */
+    const char *slots; /* experts of each layer in the logical cache, "12" or "50%"; NULL = "50%" */
+    /* With a precision or a prefill, low copies beside them; NULL = "25%". With "shared" those of each layer
+     * that the pool of low copies has room for; NULL = half as many as the other pool has high ones. */
+    const char *low_slots;
+    uint32_t low_bits;    /* of the low copy; 0 = the smallest in the bundle */
+    uint32_t keep_top;    /* with a route, a token's best so many experts are taken in any case */
+    bool starts_frequent; /* the logical cache begins with what was used most in calibration, else empty */
+    bool decode_only;     /* prompts keep the router's choice, at one precision; of a bundle's settings too */
+    bool all_tokens;      /* they do not, although a bundle's settings were certified so; not both */
+    bool none;            /* not even the bundle's; then nothing above may be given */
+    /* "shared" is "hobbit" with the paper's own cache, a pool of high copies and one of low copies that all
+     * layers share: an expert is there where the first holds its high copy when the token decides, or a token
+     * before it in the same chunk takes it high. The output then depends on memory, storage and time. It is
+     * for one precision copy and its low one, on the CPU, in decoders; there is no logical cache, so neither
+     * a route, a prefill nor slots, but low_slots. It cannot be certified. `record` names a file for what was
+     * decided: sequence (sessions in the order in which they were created) and beam, position, token, layer
+     * and rank give the precision (formats/decisions/decision_file.h). Each position has the decision that
+     * stands when the session is freed: of drafts that were rejected, and of positions that were truncated,
+     * nothing is kept. The file appears when the engine is closed (moert_engine_end tells of errors). NULL =
+     * none; only with "shared". `replay` names such a file, whose decisions are taken in place of any look at
+     * memory: with the same sessions, tokens and beams the logits are the same bit for bit, at any
+     * memory_bytes. Precision, low_bits and decode_only come from the file where they are not given. Errors:
+     * MOERT_ERR_MISMATCH for a file of another bundle, precision, arithmetic, kv, copy or rotary context; and
+     * of a step at a token or position that the file has not, naming it. Not with `record` nor drafts. NULL =
+     * none. */
     const char *record;
     const char *replay;
     /* About this share of an expert's neurons, those with the smallest |up . x|, is left out (FloE,
@@ -258,6 +261,7 @@ struct moert_info {
     uint64_t scratch_bytes; /* activations */
     uint64_t table_bytes;   /* bookkeeping of the expert buffer */
     uint64_t expert_buffer_bytes;
+    uint64_t low_pool_bytes;     /* of it, with precision shared: for low copies alone; else 0 */
     uint64_t total_bytes;        /* planned peak of the process, margin included */
     uint64_t expert_total_bytes; /* all experts of the copy in use */
     uint64_t working_set_bytes;  /* experts of one generated token: MoE layers (of the decoder, if there are

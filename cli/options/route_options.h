@@ -29,7 +29,7 @@
     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)"
 
 /* clang-format off */
-#define CLI_ROUTE_OPTIONS(flags, shared)                                                                      \
+#define CLI_ROUTE_OPTIONS(flags, shared, low_pool)                                                            \
     {"route", 0, "HOW", NULL, CLI_ROUTE_TEXT, flags},                                                         \
     {"precision", 0, "HOW", NULL, CLI_PRECISION_TEXT shared, flags},                                          \
     {"prefill", 0, "HOW", NULL,                                                                               \
@@ -44,7 +44,7 @@
      "(default " MOEC_ROUTE_SLOTS ").", flags},                                                               \
     {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
      "With --precision or --prefill: low copies of each layer that it holds beside them "                     \
-     "(default " MOEC_ROUTE_LOW_SLOTS ").", flags},                                                           \
+     "(default " MOEC_ROUTE_LOW_SLOTS ")." low_pool, flags},                                                  \
     {"cache-start", 0, "HOW", "empty|frequency",                                                              \
      "With --route, --precision or --prefill, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
      "frequency\twhat was used most in the bundle's profile", flags},                                         \
@@ -90,6 +90,9 @@
     "\nshared:T1:T2\tlike hobbit, by what the memory for experts holds: the output then depends on memory "  \
     "and "                                                                                                   \
     "time"
+#define CLI_LOW_POOL                                                                                         \
+    " With shared: those of each layer that the memory for low copies has room for (default half as many "   \
+    "as of high copies)."
 
 /* --sparsity (runtime/forward/sparsity.h). */
 #define CLI_SPARSITY_OPTION(flags)                                                                           \

@@ -109,9 +109,11 @@ static bool look_at_buffer(const struct moert_decisions *decisions)
            (decisions->precision != NULL && strncmp(decisions->precision, "shared", strlen("shared")) == 0);
 }
 
-static void print_shared(FILE *out, const struct moert_decisions *decisions,
-                         const struct moert_decided *decided)
+static void print_shared(FILE *out, const struct moert_engine *engine,
+                         const struct moert_decisions *decisions, const struct moert_decided *decided)
 {
+    const struct moert_info info = moert_engine_info(engine);
+    char high[24], low[24];
     const double n_taken = (double)decided->n_taken, n = n_taken + (double)decided->n_skipped;
     fprintf(out, "precision %s, %.1f%% of the experts high, %.1f%% low, %.1f%% skipped\n",
             decisions->replay != NULL ? "as recorded" : decisions->precision,
@@ -125,6 +127,9 @@ static void print_shared(FILE *out, const struct moert_decisions *decisions,
     else
         fprintf(out, "          by what memory held: the text may be another one next time; --decisions FILE "
                      "keeps it\n");
+    fprintf(out, "          high copies have %s of memory, low ones %s\n",
+            cli_memory_text(high, info.expert_buffer_bytes - info.low_pool_bytes),
+            cli_memory_text(low, info.low_pool_bytes));
 }
 
 /* Those in use: asked for, or the bundle's. */
@@ -165,7 +170,7 @@ static void print_decisions(FILE *out, const struct moert_engine *engine, const 
     if (!are_on(decisions))
         return;
     if (look_at_buffer(decisions)) {
-        print_shared(out, decisions, decided);
+        print_shared(out, engine, decisions, decided);
         return;
     }
     fprintf(out, "route     %s, %.1f%% of %" PRIu64 " experts taken missed the logical cache\n",
@@ -353,6 +358,8 @@ static void put_memory(struct node *root, const struct moert_info *info, uint64_
     put_u64(&memory, "scratch_bytes", info->scratch_bytes);
     put_u64(&memory, "table_bytes", info->table_bytes);
     put_u64(&memory, "expert_buffer_bytes", info->expert_buffer_bytes);
+    if (info->low_pool_bytes > 0)
+        put_u64(&memory, "low_pool_bytes", info->low_pool_bytes);
     put_u64(&memory, "expert_total_bytes", info->expert_total_bytes);
     put_u64(&memory, "working_set_bytes", info->working_set_bytes);
     if (info->logical_cache_bytes > 0) {

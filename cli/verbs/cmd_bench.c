@@ -73,7 +73,7 @@ static const struct cli_option options[] = {
      "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
      "what the layers before it will need is there.",
      CLI_RARE},
-    CLI_ROUTE_OPTIONS(CLI_RARE, ""),
+    CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),

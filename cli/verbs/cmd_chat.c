@@ -44,7 +44,7 @@ static const struct cli_option options[] = {
     {"top-p", 0, "P", NULL, "Draw from the smallest set of tokens with total probability P (default 1).", 0},
     {"seed", 0, "S", NULL, "Seed for drawing tokens (default 0).", 0},
     {"repetition-penalty", 0, "P", NULL, "Above 1, tokens already in the text become less likely.", CLI_RARE},
-    CLI_ROUTE_OPTIONS(CLI_RARE, CLI_SHARED_PRECISION),
+    CLI_ROUTE_OPTIONS(CLI_RARE, CLI_SHARED_PRECISION, CLI_LOW_POOL),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
     CLI_ARITHMETIC_OPTION(CLI_RARE),

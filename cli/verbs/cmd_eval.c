@@ -38,7 +38,7 @@ static const struct cli_option options[] = {
     {"ctx", 0, "TOKENS", NULL,
      "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).", CLI_RARE},
     CLI_GENERATION_OPTIONS(CLI_RARE),
-    CLI_ROUTE_OPTIONS(CLI_RARE, ""),
+    CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_DECIDE_OPTION(CLI_RARE),
     {"prompt-tokens", 0, "P", NULL,
      "Of perplexity: with --prefill the first P tokens of each window are a prompt's (default: all). With "

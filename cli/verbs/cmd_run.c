@@ -93,7 +93,7 @@ static const struct cli_option options[] = {
      "for "
      "each request unless REQUEST says so.",
      CLI_RARE},
-    CLI_ROUTE_OPTIONS(CLI_RARE, CLI_SHARED_PRECISION),
+    CLI_ROUTE_OPTIONS(CLI_RARE, CLI_SHARED_PRECISION, CLI_LOW_POOL),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_DECISION_FILE_OPTIONS(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),

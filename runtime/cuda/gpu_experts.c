@@ -82,7 +82,7 @@ static bool admit(struct moec_gpu_experts *experts, uint32_t key)
     if (!moec_residency_admit(experts->residency, key))
         return false;
     while (!moec_gpu_place(experts, key)) {
-        if (!moec_residency_shrink(experts->residency)) {
+        if (!moec_residency_shrink(experts->residency, key)) {
             undo(experts, key);
             return false;
         }

@@ -201,7 +201,7 @@ static bool take_rows(struct moec_gpu_neurons *n, uint32_t key, const uint32_t *
 {
     uint32_t *places = moec_gpu_neurons_places(n, key);
     while (n->n_free_row < n_list)
-        if (!moec_residency_shrink(n->residency))
+        if (!moec_residency_shrink(n->residency, key))
             return false;
     for (uint32_t i = 0; i < n_list; i++)
         places[list[i]] = n->free_rows[--n->n_free_row];

@@ -59,6 +59,8 @@ struct moert_engine {
     struct moec_expert_predictor predictor; /* n_layer 0 = nothing learned is asked */
     struct moec_cache_form
         low; /* with a precision or a prefill: the copy that stands in for important experts' others */
+    uint32_t low_pool_slots;          /* by what the buffer holds: of --low-slots, 0 = not told */
+    uint64_t low_pool_bytes;          /* of the buffer, for low copies alone; 0 = there are no pools */
     struct moec_decision_file replay; /* until the book has it; path NULL = none */
     struct moec_decision_book *book;  /* with decisions by what the buffer holds; else NULL */
     uint64_t *record_bytes[2];        /* with decisions, of struct moec_decider, owned */

@@ -23,18 +23,23 @@ static enum moec_status find_low_copy(struct moert_engine *engine, const char *p
     return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->low.form.copy, err);
 }
 
-/* Of a bundle's low copies; with precision shared of no logical cache. */
+/* Of a bundle's low copies; with precision shared of no logical cache, but of a pool for all layers. */
 static enum moec_status read_low(struct moert_engine *engine, const struct moert_decisions *decisions,
                                  const struct moec_config *config, struct moec_error *err)
 {
     struct moec_route *route = &engine->route;
+    const bool is_shared = moec_route_looks_at_buffer(route);
     if (decisions->prefill != NULL)
         MOEC_TRY(moec_prefill_read(decisions->prefill, &route->prefill, err));
-    if (!moec_route_looks_at_buffer(route) || decisions->low_slots != NULL)
+    if (!is_shared || decisions->low_slots != NULL)
         MOEC_TRY(
             moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_ROUTE_LOW_SLOTS,
-                                  config, &route->n_low_slots, err));
+                                  config, is_shared ? &engine->low_pool_slots : &route->n_low_slots, err));
     MOEC_TRY(moec_route_check(route, config, err));
+    if (engine->low_pool_slots > config->n_expert)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a pool of %" PRIu32 " low copies for each layer, expected 1 to %" PRIu32 " (all)",
+                         engine->low_pool_slots, config->n_expert);
     return find_low_copy(engine, decisions->precision, decisions->prefill, decisions->low_bits, "", err);
 }
 

@@ -27,6 +27,7 @@ struct moec_expert_cache_options moec_engine_cache_options(const struct moert_en
     return (struct moec_expert_cache_options){
         .buffer_bytes = engine->plan.expert_buffer_bytes + engine->lending.lent_bytes,
         .least_bytes = engine->plan.expert_buffer_bytes,
+        .low_pool_bytes = engine->low_pool_bytes,
         .copy = choice->copy,
         .parts = engine->parts.n_layer > 0 ? &engine->parts : NULL,
         .beside = &engine->low,
@@ -80,6 +81,19 @@ static uint64_t generator_bytes(const struct moert_engine *engine)
            config->n_vocab * sizeof(float);
 }
 
+/* Each pool has room for a record at least, or as asked; bytes of the low one, then. */
+static uint64_t request_pools(const struct moert_engine *engine, struct moec_memory_request *request)
+{
+    const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
+    const bool is_asked = engine->low_pool_slots > 0;
+    const uint64_t asked = moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->low.form.copy,
+                                               engine->low_pool_slots, UINT64_MAX),
+                   least = is_asked ? asked : low.largest_bytes;
+    request->all_record_bytes += is_asked ? asked : low.all_bytes;
+    request->largest_record_bytes += least;
+    return least;
+}
+
 struct moec_memory_request moec_engine_request(const struct moert_engine *engine,
                                                const struct moert_options *options)
 {
@@ -99,13 +113,15 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         .keeps_all = engine->choice.mode->is_resident,
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
-    if (moec_route_takes_low(&engine->route)) {
+    struct moec_expert_cache_options cache_options = moec_engine_cache_options(engine);
+    if (moec_route_looks_at_buffer(&engine->route)) {
+        cache_options.low_pool_bytes = request_pools(engine, &request);
+    } else if (moec_route_takes_low(&engine->route)) {
         const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
         request.all_record_bytes += low.all_bytes;
         if (low.largest_bytes > request.largest_record_bytes)
             request.largest_record_bytes = low.largest_bytes;
     }
-    const struct moec_expert_cache_options cache_options = moec_engine_cache_options(engine);
     request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
     if (engine->choice.mode->streams_all)
         request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
@@ -178,11 +194,16 @@ enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moer
                                   struct moec_error *err)
 {
     const bool lends = !options->keeps_buffer && options->expert_buffer_bytes == 0 &&
-                       options->trace == NULL && engine->choice.mode->keeps && engine->gpu == NULL;
+                       options->trace == NULL && engine->choice.mode->keeps && engine->gpu == NULL &&
+                       !moec_route_looks_at_buffer(&engine->route);
     struct moec_memory_request request = moec_engine_request(engine, options);
     MOEC_TRY(plan_logical(engine, &request.logical, err));
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
     MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
+    if (moec_route_looks_at_buffer(&engine->route))
+        engine->low_pool_bytes =
+            moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->low.form.copy,
+                                engine->low_pool_slots, engine->plan.expert_buffer_bytes);
     if (lends)
         moec_kv_lending_plan(&engine->lending, &engine->plan, &request, engine->n_prompt + 1);
     MOEC_TRY(moec_mode_check_plan(engine->choice.mode, &engine->plan, err));

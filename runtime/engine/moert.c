@@ -608,6 +608,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .table_bytes = plan->table_bytes,
         .expert_buffer_bytes = engine->stream != NULL ? moec_expert_stream_buffer_bytes(engine->stream)
                                                       : engine->plan.expert_buffer_bytes,
+        .low_pool_bytes = engine->low_pool_bytes,
         .total_bytes = plan->total_bytes,
         .expert_total_bytes = plan->all_record_bytes,
         .working_set_bytes = plan->working_set_bytes,

@@ -19,7 +19,8 @@ struct slot {
 
 struct moec_arena {
     const uint64_t *slot_bytes;
-    uint8_t *bytes; /* owned; NULL: none */
+    uint8_t *bytes; /* NULL: none */
+    bool is_own;    /* they go with the arena */
     uint64_t n_bytes;
     uint64_t taken_bytes; /* from the system: n_bytes, or more while the arena is being shrunk */
     uint64_t used_bytes;
@@ -57,7 +58,16 @@ enum moec_status moec_arena_create(const uint64_t *slot_bytes, uint32_t n_key, u
         return status;
     }
     arena->bytes = bytes;
+    arena->is_own = true;
     *out = arena;
+    return MOEC_OK;
+}
+
+enum moec_status moec_arena_create_within(const uint64_t *slot_bytes, uint32_t n_key, uint8_t *bytes,
+                                          uint64_t n_bytes, struct moec_arena **out, struct moec_error *err)
+{
+    MOEC_TRY(moec_arena_create_empty(slot_bytes, n_key, n_bytes, out, err));
+    (*out)->bytes = bytes;
     return MOEC_OK;
 }
 
@@ -65,7 +75,8 @@ void moec_arena_free(struct moec_arena *arena)
 {
     if (arena == NULL)
         return;
-    free(arena->bytes);
+    if (arena->is_own)
+        free(arena->bytes);
     free(arena);
 }
 

@@ -27,6 +27,10 @@ uint64_t moec_arena_table_bytes(uint32_t n_key);
 MOEC_WARN_UNUSED enum moec_status moec_arena_create(const uint64_t *slot_bytes, uint32_t n_key,
                                                     uint64_t n_bytes, struct moec_arena **out,
                                                     struct moec_error *err);
+/* The same within memory that somebody else owns and that stands at a page's start. It is not shrunk. */
+MOEC_WARN_UNUSED enum moec_status moec_arena_create_within(const uint64_t *slot_bytes, uint32_t n_key,
+                                                           uint8_t *bytes, uint64_t n_bytes,
+                                                           struct moec_arena **out, struct moec_error *err);
 /* The same without a buffer: slots lie where they would, and what would be moved is counted. */
 MOEC_WARN_UNUSED enum moec_status moec_arena_create_empty(const uint64_t *slot_bytes, uint32_t n_key,
                                                           uint64_t n_bytes, struct moec_arena **out,

@@ -47,16 +47,16 @@ static void queue(struct moec_expert_cache *cache, uint32_t key, enum moec_cache
 
 static void free_slot(struct moec_expert_cache *cache, uint32_t key)
 {
-    if (!moec_arena_has(cache->arena, key))
+    if (!moec_arena_has(moec_cache_arena(cache, key), key))
         return;
     moec_units_forget(cache, key);
-    moec_arena_remove(cache->arena, key);
+    moec_arena_remove(moec_cache_arena(cache, key), key);
     cache->is_blocked = false;
 }
 
 static void unpin(struct moec_expert_cache *cache, uint32_t key)
 {
-    moec_arena_unpin(cache->arena, key);
+    moec_arena_unpin(moec_cache_arena(cache, key), key);
     cache->is_blocked = false;
 }
 
@@ -120,7 +120,7 @@ void moec_cache_entry_leave(struct moec_expert_cache *cache, uint32_t key)
 void moec_cache_entry_begin(struct moec_expert_cache *cache, uint32_t key)
 {
     struct moec_cache_entry *entry = &cache->entries[key];
-    moec_arena_pin(cache->arena, key);
+    moec_arena_pin(moec_cache_arena(cache, key), key);
     entry->kind = entry->list;
     delist(cache, key);
     entry->state = MOEC_CACHE_READING;
@@ -180,7 +180,7 @@ void moec_cache_entry_retry(struct moec_expert_cache *cache, uint32_t key)
 void moec_cache_entry_hold(struct moec_expert_cache *cache, uint32_t key)
 {
     cache->entries[key].held++;
-    moec_arena_pin(cache->arena, key);
+    moec_arena_pin(moec_cache_arena(cache, key), key);
 }
 
 void moec_cache_entry_release(struct moec_expert_cache *cache, uint32_t key)

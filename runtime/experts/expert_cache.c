@@ -288,7 +288,7 @@ static bool shrink_to(struct moec_expert_cache *cache, uint64_t buffer_bytes)
     if (moec_cache_frames(cache) != NULL)
         return moec_unit_frames_limit(cache, buffer_bytes);
     return moec_residency_limit(cache->residency, buffer_bytes) &&
-           moec_arena_shrink(cache->arena, buffer_bytes, &cache->counters->moved_bytes);
+           moec_arena_shrink(cache->arenas[0], buffer_bytes, &cache->counters->moved_bytes);
 }
 
 void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_bytes)
@@ -310,7 +310,7 @@ static void hold(struct moec_expert_cache *cache, uint32_t key, struct moec_mlp 
 {
     moec_cache_entry_hold(cache, key);
     moec_storage_bind(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key),
-                      moec_cache_expert(cache, key), moec_arena_slot(cache->arena, key), mlp);
+                      moec_cache_expert(cache, key), moec_arena_slot(moec_cache_arena(cache, key), key), mlp);
     if (moec_cache_frames(cache) != NULL)
         moec_unit_frames_bind(cache, key, mlp);
 }

@@ -55,8 +55,11 @@ struct moec_cache_form {
 
 /* Zero is a plain cache: least recently used first, no guesses, empty at first. */
 struct moec_expert_cache_options {
-    uint64_t buffer_bytes;                /* of the arena; more than all records need is not allocated */
-    uint64_t least_bytes;                 /* that it may be shrunk to; 0 = it is not */
+    uint64_t buffer_bytes; /* of the arena; more than all records need is not allocated */
+    uint64_t least_bytes;  /* that it may be shrunk to; 0 = it is not */
+    /* Of it, for a pool of form 1's own, where there is one form beside: a low copy then makes room among
+     * low ones alone and a high one among high ones. It is not shrunk. 0 = one buffer for all. */
+    uint64_t low_pool_bytes;
     uint32_t copy;                        /* form 0 is its whole records; 0 is the compiled assignment */
     const struct moec_cache_form *beside; /* forms 1 to n_beside of requests, borrowed for the call */
     uint32_t n_beside;
@@ -115,9 +118,10 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
                                        const struct moec_expert_cache_options *options);
 
 /* The bundle is borrowed until freed. Errors: MOEC_ERR_BUDGET when the buffer holds less than the largest
- * record (with is_resident: than all of them), MOEC_ERR_USAGE for a copy that is not there and for too many
- * forms, MOEC_ERR_UNSUPPORTED for a part without sums and another pool than the host's, those of
- * moec_record_reader_create and of the predictor, MOEC_ERR_MEMORY when a thread cannot be started. */
+ * record (with is_resident: than all of them; a pool than the largest of its form), MOEC_ERR_USAGE for a copy
+ * that is not there and for too many forms, MOEC_ERR_UNSUPPORTED for a part without sums and another pool
+ * than the host's, those of moec_record_reader_create and of the predictor, MOEC_ERR_MEMORY when a thread
+ * cannot be started. */
 MOEC_WARN_UNUSED enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
                                                            const struct moec_expert_cache_options *options,
                                                            struct moec_expert_cache **out,

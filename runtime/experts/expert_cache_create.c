@@ -1,7 +1,9 @@
 /* How an expert cache is made, filled and freed. */
 #include "runtime/experts/expert_cache_internal.h"
 
+#include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
+#include "formats/bundle/bundle_format.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -88,6 +90,9 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
            n_key * (sizeof(uint64_t) + sizeof(struct moec_cache_entry) + sizeof(struct moec_key_link)) +
            n_layer * n_form * sizeof(struct moec_cache_counters) + bundle->config.n_layer * sizeof(int32_t) +
            moec_residency_state_bytes(n_key, policy_of(options)) + moec_arena_table_bytes(n_key) +
+           (options->low_pool_bytes > 0
+                ? policy_of(options)->state_bytes(n_key) + moec_arena_table_bytes(n_key) + MOEC_PAGE_BYTES
+                : 0) +
            n_form * moec_storage_bytes(bundle) + moec_reader_bytes(depth_of(options)) + MOEC_LOADER_BYTES +
            (guesses(options) ? moec_preload_state_bytes(&setup) : 0) +
            moec_units_table_bytes(bundle, options);
@@ -132,6 +137,31 @@ static enum moec_status create_tables(struct moec_expert_cache *cache, struct mo
     return moec_cache_entries_create(cache, err);
 }
 
+/* Of form 0's pool, or of the one buffer. */
+static uint64_t high_bytes_of(const struct moec_expert_cache *cache)
+{
+    return cache->buffer_bytes - cache->options.low_pool_bytes;
+}
+
+/* Two pools stand in one piece of memory, each at a page's start. */
+static enum moec_status create_arenas(struct moec_expert_cache *cache, uint64_t *n_bytes,
+                                      struct moec_error *err)
+{
+    const struct moec_unit_frames *frames = moec_cache_frames(cache);
+    const uint64_t *slot_bytes = frames != NULL ? frames->slot_bytes : cache->slot_bytes;
+    const uint64_t high = frames != NULL ? frames->up_bytes : high_bytes_of(cache),
+                   low = cache->options.low_pool_bytes, from = moec_align_up(high, MOEC_PAGE_BYTES);
+    void *memory = NULL;
+    *n_bytes = low > 0 ? from + low : high;
+    if (low == 0)
+        return moec_arena_create(slot_bytes, cache->n_key, high, &cache->arenas[0], err);
+    MOEC_TRY(moec_alloc_pages(&memory, *n_bytes, "expert buffer", err));
+    cache->pool_memory = memory;
+    MOEC_TRY(moec_arena_create_within(slot_bytes, cache->n_key, memory, high, &cache->arenas[0], err));
+    return moec_arena_create_within(slot_bytes, cache->n_key, cache->pool_memory + from, low,
+                                    &cache->arenas[1], err);
+}
+
 /* Frequencies come from the bundle's path table, where there is one. */
 static enum moec_status create_residency(struct moec_expert_cache *cache, struct moec_error *err)
 {
@@ -146,7 +176,8 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
         .n_expert = cache->n_expert,
         .n_form = cache->n_form,
         .slot_bytes = frames != NULL ? frames->slot_bytes : cache->slot_bytes,
-        .capacity_bytes = frames != NULL ? frames->up_bytes : cache->buffer_bytes,
+        .capacity_bytes = frames != NULL ? frames->up_bytes : high_bytes_of(cache),
+        .low_capacity_bytes = cache->options.low_pool_bytes,
         .policy = policy_of(&cache->options),
         .evict_weights = cache->options.evict_weights,
         .logical = cache->options.logical,
@@ -207,11 +238,21 @@ static enum moec_status create_reader(struct moec_expert_cache *cache, uint64_t 
     struct moec_record_io io = cache->options.io;
     io.depth = depth_of(&cache->options);
     MOEC_TRY(moec_record_reader_create(cache->bundle, cache->options.copy, &io,
-                                       moec_arena_bytes(cache->arena), arena_bytes, &cache->reader, err));
+                                       moec_arena_bytes(cache->arenas[0]), arena_bytes, &cache->reader, err));
     cache->depth = cache->reader->depth < MOEC_CACHE_DEPTH ? cache->reader->depth : MOEC_CACHE_DEPTH;
     for (cache->n_free = 0; cache->n_free < cache->depth; cache->n_free++)
         cache->free_reads[cache->n_free] = &cache->reads[cache->n_free];
     return MOEC_OK;
+}
+
+static enum moec_status check_pool(uint64_t pool_bytes, uint64_t largest_bytes, const char *what,
+                                   struct moec_error *err)
+{
+    if (pool_bytes >= largest_bytes)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_BUDGET,
+                     "a pool of %" PRIu64 " bytes for %s copies has no room for the largest of %" PRIu64,
+                     pool_bytes, what, largest_bytes);
 }
 
 static enum moec_status check_buffer(const struct moec_expert_cache_options *options,
@@ -273,16 +314,55 @@ static enum moec_status create_forms(struct moec_expert_cache *cache, struct moe
     return MOEC_OK;
 }
 
-/* Of all that is served. */
-static struct moec_record_sizes sizes_of(const struct moec_expert_cache *cache)
+/* Of the forms from `first` to before `end` that are served. */
+static struct moec_record_sizes sizes_of(const struct moec_expert_cache *cache, uint32_t first, uint32_t end)
 {
     struct moec_record_sizes sizes = {0};
     for (uint32_t key = 0; key < cache->n_key; key++) {
         const uint64_t slot = cache->slot_bytes[key];
+        if (moec_cache_form(cache, key) < first || moec_cache_form(cache, key) >= end)
+            continue;
         sizes.largest_bytes = slot > sizes.largest_bytes ? slot : sizes.largest_bytes;
         sizes.all_bytes += slot;
     }
     return sizes;
+}
+
+/* Records that may be held within n_bytes for these forms. */
+static uint32_t held_of_forms(const struct moec_expert_cache *cache, uint32_t first, uint32_t end,
+                              uint64_t n_bytes)
+{
+    const struct moec_record_sizes sizes = sizes_of(cache, first, end);
+    const uint64_t n_key = (uint64_t)cache->n_layer * (end - first) * cache->n_expert;
+    const uint32_t n_sessions = cache->options.n_sessions > 0 ? cache->options.n_sessions : 1;
+    return records_held(n_bytes, sizes.largest_bytes, sizes.all_bytes == sizes.largest_bytes * n_key,
+                        n_sessions);
+}
+
+/* In whichever forms. */
+static uint32_t max_held_of(const struct moec_expert_cache *cache)
+{
+    if (moec_cache_frames(cache) != NULL)
+        return moec_cache_frames(cache)->max_held;
+    if (cache->options.low_pool_bytes == 0)
+        return held_of_forms(cache, 0, cache->n_form, least_bytes_of(cache));
+    const uint32_t high = held_of_forms(cache, 0, 1, high_bytes_of(cache)),
+                   low = held_of_forms(cache, 1, cache->n_form, cache->options.low_pool_bytes);
+    return high < low ? high : low;
+}
+
+static enum moec_status check_pools(const struct moec_expert_cache *cache, struct moec_error *err)
+{
+    const struct moec_expert_cache_options *options = &cache->options;
+    if (options->low_pool_bytes == 0)
+        return MOEC_OK;
+    if (options->n_beside != 1 || options->low_pool_bytes > cache->buffer_bytes ||
+        (options->least_bytes > 0 && options->least_bytes < cache->buffer_bytes))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "a pool of low copies is for one form beside form 0, in a buffer that keeps its size");
+    MOEC_TRY(check_pool(high_bytes_of(cache), sizes_of(cache, 0, 1).largest_bytes, "high", err));
+    return check_pool(options->low_pool_bytes, sizes_of(cache, 1, 2).largest_bytes, "low", err);
 }
 
 static enum moec_status create_parts(struct moec_expert_cache *cache, struct moec_error *err)
@@ -290,26 +370,21 @@ static enum moec_status create_parts(struct moec_expert_cache *cache, struct moe
     const struct moec_expert_cache_options *options = &cache->options;
     MOEC_TRY(create_forms(cache, err));
     MOEC_TRY(create_tables(cache, err));
-    const struct moec_record_sizes sizes = sizes_of(cache);
+    const struct moec_record_sizes sizes = sizes_of(cache, 0, cache->n_form);
+    uint64_t arena_bytes = 0;
     MOEC_TRY(check_buffer(options, &sizes, err));
     cache->buffer_bytes = options->buffer_bytes < sizes.all_bytes ? options->buffer_bytes : sizes.all_bytes;
-    const uint32_t n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
-    cache->keeps_expected = n_sessions == 1;
+    cache->keeps_expected = options->n_sessions <= 1;
+    MOEC_TRY(check_pools(cache, err));
     if (options->parts != NULL)
         MOEC_TRY(moec_units_create(cache, err));
     MOEC_TRY(create_residency(cache, err));
-    const struct moec_unit_frames *frames = moec_cache_frames(cache);
-    const uint64_t arena_bytes = frames != NULL ? frames->up_bytes : cache->buffer_bytes;
-    MOEC_TRY(moec_arena_create(frames != NULL ? frames->slot_bytes : cache->slot_bytes, cache->n_key,
-                               arena_bytes, &cache->arena, err));
+    MOEC_TRY(create_arenas(cache, &arena_bytes, err));
     MOEC_TRY(create_reader(cache, arena_bytes, err));
     MOEC_TRY(create_preload(cache, sizes.all_bytes, err));
     MOEC_TRY(fill(cache, err));
-    const bool equal_sizes = sizes.all_bytes == sizes.largest_bytes * cache->n_key;
     cache->experts.ops = &moec_cache_ops;
-    cache->experts.max_held =
-        frames != NULL ? frames->max_held
-                       : records_held(least_bytes_of(cache), sizes.largest_bytes, equal_sizes, n_sessions);
+    cache->experts.max_held = max_held_of(cache);
     return moec_loader_start(cache, err);
 }
 
@@ -349,7 +424,9 @@ void moec_expert_cache_free(struct moec_expert_cache *cache)
     if (cache->reader != NULL)
         cache->reader->ops->destroy(cache->reader);
     moec_preload_free(cache->preload);
-    moec_arena_free(cache->arena);
+    for (int pool = 0; pool < 2; pool++)
+        moec_arena_free(cache->arenas[pool]);
+    free(cache->pool_memory);
     moec_residency_free(cache->residency);
     for (uint32_t form = 0; form < MOEC_CACHE_FORMS; form++)
         moec_storage_free(cache->storages[form]);
@@ -399,7 +476,7 @@ struct moec_experts *moec_expert_cache_experts(struct moec_expert_cache *cache)
 
 uint8_t *moec_expert_cache_memory(const struct moec_expert_cache *cache)
 {
-    return moec_arena_bytes(cache->arena);
+    return moec_arena_bytes(cache->arenas[0]);
 }
 
 uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache)

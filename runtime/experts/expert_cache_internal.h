@@ -57,8 +57,9 @@ struct moec_expert_cache {
     uint32_t *turns;                      /* (n_form x n_expert) likewise, in the order of rule 5, owned */
     struct moec_key_list lists[MOEC_CACHE_N_LIST];
     struct moec_residency *residency;
-    struct moec_arena *arena;
-    struct moec_preload *preload;    /* NULL = nothing is guessed */
+    struct moec_arena *arenas[2]; /* of the high and the low copies where these have pools, else the first */
+    uint8_t *pool_memory;         /* that both are in, owned; NULL = the first has its own */
+    struct moec_preload *preload; /* NULL = nothing is guessed */
     struct moec_expert_units *units; /* NULL = experts come whole; owned */
     struct moec_error failure;       /* words for the last record whose bytes were wrong */
     uint32_t failure_key;
@@ -76,7 +77,8 @@ struct moec_expert_cache {
     bool has_loader;
     bool is_stopping;
     bool is_driven;
-    bool is_blocked;     /* the next slot finds no place until one is freed or unpinned */
+    bool is_blocked; /* the next slot finds no place until one is freed or unpinned */
+    uint32_t blocked_key;
     bool is_guessed_out; /* nothing more is worth a guess until the next answer */
     bool loader_sleeps;
     uint32_t n_waiting;  /* sessions that wait for a read: they begin what is wanted themselves */
@@ -123,6 +125,11 @@ static inline uint32_t moec_cache_form(const struct moec_expert_cache *cache, ui
 static inline struct moec_storage *moec_cache_storage(const struct moec_expert_cache *cache, uint32_t key)
 {
     return cache->storages[moec_cache_form(cache, key)];
+}
+
+static inline struct moec_arena *moec_cache_arena(const struct moec_expert_cache *cache, uint32_t key)
+{
+    return cache->arenas[cache->options.low_pool_bytes > 0 && moec_cache_form(cache, key) > 0];
 }
 
 static inline uint32_t moec_cache_key(const struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form,

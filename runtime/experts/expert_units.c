@@ -57,7 +57,7 @@ static uint32_t place_in_slot(const struct moec_expert_cache *cache, uint32_t ke
 
 static uint8_t *record_of(const struct moec_expert_cache *cache, uint32_t key)
 {
-    return moec_arena_slot(cache->arena, key) + place_in_slot(cache, key);
+    return moec_arena_slot(moec_cache_arena(cache, key), key) + place_in_slot(cache, key);
 }
 
 static void enlist(struct moec_expert_units *units, uint32_t key)

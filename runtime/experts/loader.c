@@ -68,10 +68,11 @@ struct batch {
 /* False when there is no place for it now. */
 static bool place(struct moec_expert_cache *cache, uint32_t key)
 {
-    if (moec_arena_has(cache->arena, key))
+    if (moec_arena_has(moec_cache_arena(cache, key), key))
         return true;
-    cache->is_blocked =
-        !moec_arena_place(cache->arena, key, &moec_cache_counters_of(cache, key)->moved_bytes);
+    cache->is_blocked = !moec_arena_place(moec_cache_arena(cache, key), key,
+                                          &moec_cache_counters_of(cache, key)->moved_bytes);
+    cache->blocked_key = key;
     return !cache->is_blocked;
 }
 
@@ -90,7 +91,7 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
     moec_cache_entry_begin(cache, key);
     *read = (struct moec_cache_read){.read = {.offset = from.offset,
                                               .n_bytes = from.n_bytes,
-                                              .buffer = moec_arena_slot(cache->arena, key),
+                                              .buffer = moec_arena_slot(moec_cache_arena(cache, key), key),
                                               .tag = key},
                                      .is_flying = true,
                                      .is_alone = is_alone,
@@ -391,7 +392,7 @@ void moec_loader_wait(struct moec_expert_cache *cache)
         }
         /* Records that are held cut the free bytes into pieces, and nothing is on its way that would change
          * it: only a session that acquires while it holds others comes here. */
-        if (cache->is_blocked && moec_residency_shrink(cache->residency))
+        if (cache->is_blocked && moec_residency_shrink(cache->residency, cache->blocked_key))
             return;
     }
     sleep_for_change(cache);

@@ -10,6 +10,13 @@
 MOEC_WARN_UNUSED enum moec_status moec_low_copy_find(const struct moec_bundle *bundle, uint32_t high,
                                                      uint32_t bits, uint32_t *low, struct moec_error *err);
 
+/* Of a buffer that two copies have pools in, the bytes of the low one's: room for n_slots low copies for each
+ * layer, or with 0 for half as many of them as the other pool has high ones; at most all of them, at least
+ * the largest, which beside the largest high one the buffer has room for. What the other pool could not fill
+ * goes to this one, unless n_slots says how many. */
+uint64_t moec_low_pool_bytes(const struct moec_bundle *bundle, uint32_t high, uint32_t low, uint32_t n_slots,
+                             uint64_t buffer_bytes);
+
 /* Bytes of a copy's records in a buffer, (MoE layers, n_expert); freed by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_copy_record_bytes(const struct moec_bundle *bundle, uint32_t copy,
                                                          uint64_t **bytes, struct moec_error *err);

@@ -22,7 +22,7 @@ struct moec_evict_setup {
                              * NULL = unknown, borrowed for the call */
     /* How many layers, counted from the first, are an encoder's, which reads each input once. */
     uint32_t n_encoder;
-    uint32_t n_high;      /* of n_expert, the first ones: records of high precision; 0 = all */
+    uint32_t n_low;       /* of n_expert, the last ones: records of low precision; 0 = none */
     const float *weights; /* (MOEC_EVICT_WEIGHTS) of policies that have them; NULL = their own; borrowed */
 };
 
@@ -70,7 +70,10 @@ struct moec_evict_ops {
     /* Optional (NULL: as inserted): absent -> present on a guess, which is no use yet. Counting it as one
      * would keep what was guessed wrongly in place of what is used. */
     void (*guessed)(struct moec_evict *self, uint32_t key);
-    void (*used)(struct moec_evict *self, uint32_t key);    /* present */
+    void (*used)(struct moec_evict *self, uint32_t key); /* present */
+    /* Optional (NULL): the expert of a key, present or not, was used in another copy, which a pool with an
+     * instance of its own holds. */
+    void (*used_beside)(struct moec_evict *self, uint32_t key, bool is_high);
     void (*removed)(struct moec_evict *self, uint32_t key); /* present -> absent */
 
     /* The key to give up next among those present that `evictable` accepts, or MOEC_EVICT_NONE. Does not

@@ -5,7 +5,9 @@
  * where R is the pass in which it was used last, F the number of its uses, H of those in high precision, T
  * the number of the pass at work, l_t its layer, l_i the layer at work and l_n the number of MoE layers; ties
  * go to the least recent. A pass is a token that is decoded or a chunk of a prompt. R, F, H and T begin anew
- * with every sequence, and are a key's: a low copy, which is a key of its own, has no uses in high precision.
+ * with every sequence. In one buffer they are a key's: a low copy, which is a key of its own, has no uses in
+ * high precision. Where high and low copies have pools of their own they are the expert's, in whichever copy
+ * it was used, as the paper has them.
  *
  * Within a layer the order is that of w_lru R + w_lfu F + w_lhu H, so each keeps its present keys in a heap.
  */
@@ -24,13 +26,14 @@ struct hobbit {
     uint64_t clock;
     uint64_t weights[MOEC_EVICT_WEIGHTS];
     struct moec_key_heaps heaps;
-    uint32_t *uses;  /* (n_key) F, behind the heaps */
-    uint32_t *order; /* (n_expert) of a layer that is sorted anew */
+    uint32_t *uses;      /* (n_key) F, behind the heaps */
+    uint32_t *high_uses; /* (n_key) H */
+    uint32_t *order;     /* (n_expert) of a layer that is sorted anew */
 };
 
 static uint64_t hobbit_state_bytes(uint32_t n_key)
 {
-    return sizeof(struct hobbit) + moec_key_heaps_bytes(n_key) + 2 * (uint64_t)n_key * sizeof(uint32_t);
+    return sizeof(struct hobbit) + moec_key_heaps_bytes(n_key) + 3 * (uint64_t)n_key * sizeof(uint32_t);
 }
 
 static enum moec_status create(const struct moec_evict_ops *ops, const struct moec_evict_setup *setup,
@@ -41,10 +44,11 @@ static enum moec_status create(const struct moec_evict_ops *ops, const struct mo
     MOEC_TRY(moec_alloc(&memory, hobbit_state_bytes(n_key), 1, "eviction policy", err));
     struct hobbit *state = memory;
     state->base.ops = ops;
-    state->n_high = setup->n_high > 0 ? setup->n_high : setup->n_expert;
+    state->n_high = setup->n_expert - setup->n_low;
     state->heaps = moec_key_heaps_make(state + 1, setup->n_layer, setup->n_expert);
     state->uses = (uint32_t *)((uint8_t *)(state + 1) + moec_key_heaps_bytes(n_key));
-    state->order = state->uses + n_key;
+    state->high_uses = state->uses + n_key;
+    state->order = state->high_uses + n_key;
     for (size_t i = 0; i < MOEC_EVICT_WEIGHTS; i++)
         state->weights[i] = (uint64_t)(weights[i] * ONE + 0.5f);
     *out = &state->base;
@@ -95,23 +99,35 @@ static void hobbit_began(struct moec_evict *self)
     const uint32_t n_key = state->heaps.n_layer * state->heaps.n_expert;
     state->n_passes = 0;
     for (uint32_t key = 0; key < n_key; key++) {
-        state->uses[key] = 0;
+        state->uses[key] = state->high_uses[key] = 0;
         state->heaps.uses[key].count = 0;
     }
     for (uint32_t layer = 0; layer < state->heaps.n_layer; layer++)
         forget_layer(state, layer);
 }
 
+static void count_use(struct hobbit *state, uint32_t key, bool is_high)
+{
+    struct moec_key_use *use = &state->heaps.uses[key];
+    const uint64_t n = ++state->uses[key], n_high = state->high_uses[key] += is_high;
+    use->count = state->weights[MOEC_EVICT_LRU] * state->n_passes + state->weights[MOEC_EVICT_LFU] * n +
+                 state->weights[MOEC_EVICT_LHU] * n_high;
+    use->last = ++state->clock;
+}
+
 static void hobbit_used(struct moec_evict *self, uint32_t key)
 {
     struct hobbit *state = (struct hobbit *)self;
-    struct moec_key_use *use = &state->heaps.uses[key];
-    const uint64_t n = ++state->uses[key];
-    const bool is_high = key % state->heaps.n_expert < state->n_high;
-    use->count = state->weights[MOEC_EVICT_LRU] * state->n_passes + state->weights[MOEC_EVICT_LFU] * n +
-                 state->weights[MOEC_EVICT_LHU] * (is_high ? n : 0);
-    use->last = ++state->clock;
+    count_use(state, key, key % state->heaps.n_expert < state->n_high);
     moec_key_heaps_settle(&state->heaps, key);
+}
+
+static void hobbit_used_beside(struct moec_evict *self, uint32_t key, bool is_high)
+{
+    struct hobbit *state = (struct hobbit *)self;
+    count_use(state, key, is_high);
+    if (moec_key_heaps_has(&state->heaps, key))
+        moec_key_heaps_settle(&state->heaps, key);
 }
 
 static void hobbit_inserted(struct moec_evict *self, uint32_t key)
@@ -166,6 +182,7 @@ const struct moec_evict_ops moec_evict_hobbit = {.name = "hobbit",
                                                  .inserted = hobbit_inserted,
                                                  .guessed = hobbit_guessed,
                                                  .used = hobbit_used,
+                                                 .used_beside = hobbit_used_beside,
                                                  .removed = hobbit_removed,
                                                  .victim = hobbit_victim};
 
@@ -178,5 +195,6 @@ const struct moec_evict_ops moec_evict_lhu = {.name = "lhu",
                                               .inserted = hobbit_inserted,
                                               .guessed = hobbit_guessed,
                                               .used = hobbit_used,
+                                              .used_beside = hobbit_used_beside,
                                               .removed = hobbit_removed,
                                               .victim = hobbit_victim};

@@ -73,6 +73,12 @@ void moec_key_heaps_remove(struct moec_key_heaps *heaps, uint32_t key)
     moec_key_heaps_settle(heaps, last);
 }
 
+bool moec_key_heaps_has(const struct moec_key_heaps *heaps, uint32_t key)
+{
+    const uint32_t layer = key / heaps->n_expert, place = heaps->places[key];
+    return place < heaps->sizes[layer] && heaps->keys[(size_t)layer * heaps->n_expert + place] == key;
+}
+
 /* Under a key that may not be given up stand two heaps more, and nothing under one that is larger than the
  * best so far is smaller. Depth first, in the order of the places. */
 uint32_t moec_key_heaps_smallest(const struct moec_key_heaps *heaps, uint32_t layer,

@@ -27,6 +27,8 @@ struct moec_key_heaps moec_key_heaps_make(void *memory, uint32_t n_layer, uint32
 
 void moec_key_heaps_add(struct moec_key_heaps *heaps, uint32_t key);    /* absent -> present */
 void moec_key_heaps_remove(struct moec_key_heaps *heaps, uint32_t key); /* present -> absent */
+/* Whether a key is present. */
+bool moec_key_heaps_has(const struct moec_key_heaps *heaps, uint32_t key);
 /* Moves a present key whose use has changed to where it belongs. */
 void moec_key_heaps_settle(struct moec_key_heaps *heaps, uint32_t key);
 /* The order of two keys. */

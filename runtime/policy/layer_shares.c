@@ -6,7 +6,8 @@
 /* Rounded up, so that experts of a share do not take more than it. */
 static uint64_t mean_bytes(const struct moec_layer_shares_setup *setup, uint32_t layer)
 {
-    const uint64_t *slots = setup->slot_bytes + (size_t)layer * setup->n_form * setup->n_expert;
+    const uint64_t *slots =
+        setup->slot_bytes + ((size_t)layer * setup->n_form + setup->form) * setup->n_expert;
     uint64_t sum = 0;
     for (uint32_t expert = 0; expert < setup->n_expert; expert++)
         sum += slots[expert];

@@ -16,8 +16,9 @@ struct moec_layer_shares_setup {
     uint32_t n_layer, n_encoder; /* MoE layers, and how many of these are an encoder's, the first ones */
     uint32_t n_shallow;          /* L: of the others, the first ones */
     uint32_t n_expert, n_form;
+    uint32_t form;              /* whose slots count */
     uint32_t top_k;             /* experts of an answer */
-    const uint64_t *slot_bytes; /* (n_layer, n_form, n_expert), of which form 0 counts */
+    const uint64_t *slot_bytes; /* (n_layer, n_form, n_expert) */
     uint64_t capacity_bytes;
 };
 

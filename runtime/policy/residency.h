@@ -18,6 +18,10 @@
  * can go, and a guess never does. So as long as a layer's batch asks for no more than passes beside it, what
  * is logically present once it was read is present.
  *
+ * Low copies may have a pool of their own beside that of the high ones, for all layers both (HOBBIT,
+ * arXiv:2411.01433, section 3.4): each pool has its capacity and its instance of the policy, and a copy makes
+ * room in its own pool alone.
+ *
  *     absent --demand: admitted--> present, demanded --release--> present --evicted--> absent
  *        \---- guess: admitted -------------------------------------^
  *
@@ -50,6 +54,9 @@ struct moec_residency_setup {
     uint32_t n_shallow, top_k;  /* of struct moec_layer_shares_setup, for policies that share by layer */
     const uint64_t *slot_bytes; /* (n_layer, n_form, n_expert), borrowed until freed */
     uint64_t capacity_bytes;    /* at least the largest slot */
+    /* Of a pool of form 1's own, where there are two forms; capacity_bytes is then that of form 0 alone, and
+     * each at least the largest slot of its form. 0 = one pool. Not with `logical`. */
+    uint64_t low_capacity_bytes;
     const struct moec_evict_ops *policy;
     const float *evict_weights; /* of struct moec_evict_setup; NULL = the policy's, borrowed for the call */
     const float *frequency;     /* (n_layer, n_form, n_expert) or NULL, borrowed for the call */
@@ -63,6 +70,7 @@ struct moec_residency_setup {
  * has as `frequency`, from a path table of as many layers and experts. */
 void moec_residency_frequencies(const struct moec_path_table *paths, uint32_t n_form, float *out);
 
+/* Of one pool; a second one takes another state of the policy. */
 uint64_t moec_residency_state_bytes(uint32_t n_key, const struct moec_evict_ops *policy);
 MOEC_WARN_UNUSED enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
                                                         struct moec_residency **out, struct moec_error *err);
@@ -101,14 +109,15 @@ void moec_residency_release(struct moec_residency *residency, uint32_t key);
  * is_present (its `context` is the residency). */
 bool moec_residency_foresee(void *residency, uint32_t key);
 /* Makes an absent key present and foreseen. False, with nothing given up, when what is demanded or foreseen
- * leaves no room, or while a key waits for admission. Beside a logical cache that is kept, what was given up
- * on the way to False stays so. */
+ * leaves no room, or while a key waits for admission to its pool. Beside a logical cache that is kept, what
+ * was given up on the way to False stays so. */
 bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
-/* Evicts what the policy chooses, although nothing asked for its room; false when everything is demanded. For
- * a buffer with enough room in pieces that cannot be joined. */
-bool moec_residency_shrink(struct moec_residency *residency);
-/* Lowers the capacity, to no less than the largest slot, and gives up what the policy chooses until what is
- * present fits. False when what is demanded does not yet: call it again after the next release. */
+/* Evicts what the policy chooses in the pool of a key, although nothing asked for its room; false when
+ * everything there is demanded. For a buffer with enough room in pieces that cannot be joined. */
+bool moec_residency_shrink(struct moec_residency *residency, uint32_t key);
+/* Of one pool: lowers the capacity, to no less than the largest slot, and gives up what the policy chooses
+ * until what is present fits. False when what is demanded does not yet: call it again after the next release.
+ */
 bool moec_residency_limit(struct moec_residency *residency, uint64_t capacity_bytes);
 /* Gives up a present key that nobody demands (a read that failed, modes that keep nothing);
  * not reported as evicted. */

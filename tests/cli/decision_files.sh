@@ -52,6 +52,18 @@ says stderr "precision as recorded, [0-9.]+% of the experts high, [0-9.]+% low, 
 try 0 "without the file" generate --precision shared:0.3:0.8 --stats
 says stderr "the text may be another one next time; --decisions FILE keeps it" "it is said that nothing repeats the text"
 if cmp -s "$work/stdout" "$work/greedy"; then fail "with more memory it is another one"; else pass "with more memory it is another one"; fi
+# The pool of low copies: half as many as of high ones, or as asked.
+replays pools --low-slots 1
+one=$(number low_pool_bytes)
+try 0 "a larger pool" generate --precision shared:0.3:0.8 --memory "$tight" --low-slots 4 --stats json
+if [ "$one" -gt 0 ] && [ "$(number low_pool_bytes)" -eq $((4 * one)) ] && [ "$(number low_pool_bytes)" -lt "$(number expert_buffer_bytes)" ]; then
+    pass "--low-slots says how many low copies have room"
+else
+    fail "--low-slots says how many low copies have room"
+fi
+try 0 "replay pools" generate --replay-decisions "$work/pools.txt" --stats
+same pools "replay pools: the same text"
+says stderr "high copies have [0-9.]+ [KM]iB of memory, low ones [0-9.]+ [KM]iB" "the stats name both pools"
 replays sampled --temp 0.8 --seed 7
 try 0 "replay sampled" generate --temp 0.8 --seed 7 --replay-decisions "$work/sampled.txt"
 same sampled "replay sampled: the same text"
@@ -108,6 +120,8 @@ refused 1 "ends early, behind position" generate --replay-decisions "$work/cut.t
 refused 1 "is no file of decisions" generate --replay-decisions "$work/m.moec"
 refused 2 "recorded to .* with precision shared:T1:T2 alone" generate --precision hobbit --decisions "$work/new.txt"
 refused 2 "do nothing with precision shared" generate --precision shared --slots 4
+refused 2 "a pool of 17 low copies for each layer, expected 1 to 16" generate --precision shared --low-slots 17
+refused 2 "low-slots does nothing without --precision" generate --low-slots 4
 refused 2 "a route looks at a logical cache" generate --precision shared --route cache-prior:0.2
 refused 2 "a prefill looks at a logical cache" generate --precision shared --prefill unpopular
 refused 2 "no precision 'shared:0.9:0.2'" generate --precision shared:0.9:0.2

@@ -40,7 +40,8 @@ static void look_at(const struct moec_expert_cache *cache, uint32_t key, struct 
     const struct moec_cache_entry *entry = &cache->entries[key];
     const enum moec_cache_state state = entry->state;
     const enum moec_cache_list list = entry->list;
-    const bool has_slot = moec_arena_has(cache->arena, key), is_reading = state == MOEC_CACHE_READING;
+    const bool has_slot = moec_arena_has(moec_cache_arena(cache, key), key),
+               is_reading = state == MOEC_CACHE_READING;
     const bool is_present = state != MOEC_CACHE_ABSENT && !entry->is_doomed;
     const bool is_listed = list != MOEC_CACHE_NO_LIST;
     seen->states[state]++;

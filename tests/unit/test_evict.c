@@ -276,7 +276,7 @@ static void test_evict__fate_by_shares(void **state)
 struct plain_hobbit {
     double weights[MOEC_EVICT_WEIGHTS];
     uint32_t n_high, current, n_passes;
-    uint32_t last_pass[N_KEY], n_uses[N_KEY], clock, last[N_KEY];
+    uint32_t last_pass[N_KEY], n_uses[N_KEY], n_high_uses[N_KEY], clock, last[N_KEY];
 };
 
 static uint32_t plain_victim(const struct plain_hobbit *plain, const bool *present)
@@ -285,7 +285,7 @@ static uint32_t plain_victim(const struct plain_hobbit *plain, const bool *prese
     double least = 0;
     for (uint32_t key = 0; key < N_KEY; key++) {
         const uint32_t ahead = (key / N_EXPERT - plain->current + N_LAYER) % N_LAYER;
-        const double t = plain->n_passes, n_high = key % N_EXPERT < plain->n_high ? plain->n_uses[key] : 0;
+        const double t = plain->n_passes, n_high = plain->n_high_uses[key];
         const double p = plain->weights[0] * plain->last_pass[key] / t +
                          plain->weights[1] * plain->n_uses[key] / t + plain->weights[2] * n_high / t +
                          plain->weights[3] * (1 - (double)ahead / N_LAYER);
@@ -301,13 +301,23 @@ static uint32_t plain_victim(const struct plain_hobbit *plain, const bool *prese
     return best;
 }
 
-static void check_hobbit(const struct moec_evict_ops *ops, const float *weights, uint32_t n_high)
+static void plain_use(struct plain_hobbit *plain, uint32_t key, bool is_high)
+{
+    plain->n_uses[key]++;
+    plain->n_high_uses[key] += is_high;
+    plain->last_pass[key] = plain->n_passes;
+    plain->last[key] = ++plain->clock;
+}
+
+/* With pools, experts are used in another pool's copies too. */
+static void check_hobbit(const struct moec_evict_ops *ops, const float *weights, uint32_t n_low,
+                         bool has_pools)
 {
     struct moec_error err = {0};
     struct moec_evict *policy = NULL;
     const struct moec_evict_setup setup = {
-        .n_layer = N_LAYER, .n_expert = N_EXPERT, .n_high = n_high, .weights = weights};
-    struct plain_hobbit plain = {.n_high = n_high > 0 ? n_high : N_EXPERT};
+        .n_layer = N_LAYER, .n_expert = N_EXPERT, .n_low = n_low, .weights = weights};
+    struct plain_hobbit plain = {.n_high = N_EXPERT - n_low};
     bool present[N_KEY] = {false};
     uint64_t random = 3;
     assert_status(ops->create(&setup, &policy, &err), MOEC_OK, err);
@@ -319,6 +329,7 @@ static void check_hobbit(const struct moec_evict_ops *ops, const float *weights,
             plain.n_passes = 0;
             memset(plain.last_pass, 0, sizeof plain.last_pass);
             memset(plain.n_uses, 0, sizeof plain.n_uses);
+            memset(plain.n_high_uses, 0, sizeof plain.n_high_uses);
         }
         plain.n_passes++;
         for (plain.current = 0; plain.current < N_LAYER; plain.current++) {
@@ -338,9 +349,13 @@ static void check_hobbit(const struct moec_evict_ops *ops, const float *weights,
             else
                 ops->inserted(policy, key);
             present[key] = true;
-            plain.n_uses[key]++;
-            plain.last_pass[key] = plain.n_passes;
-            plain.last[key] = ++plain.clock;
+            plain_use(&plain, key, key % N_EXPERT < plain.n_high);
+            if (has_pools && random_u32(&random) % 3 == 0) {
+                const uint32_t other = plain.current * N_EXPERT + random_u32(&random) % N_EXPERT;
+                const bool is_high = random_u32(&random) % 2 == 0;
+                ops->used_beside(policy, other, is_high);
+                plain_use(&plain, other, is_high);
+            }
         }
     }
     ops->destroy(policy);
@@ -351,12 +366,15 @@ static void test_evict__hobbit_by_its_equation(void **state)
     (void)state;
     static const float weights[][MOEC_EVICT_WEIGHTS] = {
         {0.5f, 0.25f, 0.125f, 0.125f}, {0, 0, 0, 1}, {1, 0, 0, 0}, {0, 0.75f, 0, 0.25f}};
-    check_hobbit(&moec_evict_hobbit, NULL, 0);
-    check_hobbit(&moec_evict_lhu, NULL, 0);
-    check_hobbit(&moec_evict_lhu, NULL, 2);
+    for (uint32_t n_low = 0; n_low <= N_EXPERT; n_low += 2) {
+        check_hobbit(&moec_evict_hobbit, NULL, n_low, false);
+        check_hobbit(&moec_evict_lhu, NULL, n_low, false);
+        check_hobbit(&moec_evict_lhu, NULL, n_low, true);
+    }
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
-        for (uint32_t n_high = 0; n_high < N_EXPERT; n_high += 2)
-            check_hobbit(&moec_evict_hobbit, weights[i], n_high);
+        for (uint32_t n_low = 0; n_low <= N_EXPERT; n_low += 2)
+            for (int has_pools = 0; has_pools < 2; has_pools++)
+                check_hobbit(&moec_evict_hobbit, weights[i], n_low, has_pools == 1);
     struct moec_error err = {0};
     float read[MOEC_EVICT_WEIGHTS];
     static const char *const wrong[] = {"", "1:2:3", "1:2:3:4:5", "1:2:3:x", "0:0:0:0", "-1:1:1:1", "1:2:3:"};

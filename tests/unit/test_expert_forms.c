@@ -5,6 +5,7 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "runtime/experts/expert_cache.h"
+#include "runtime/experts/low_copy.h"
 
 #include <fcntl.h>
 
@@ -144,19 +145,26 @@ static void assert_rows(const struct moec_matrix *got, const struct moec_matrix 
                             moec_codec_row_bytes(whole->codec, whole->columns));
 }
 
-static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32_t form, uint32_t key)
+/* In the cache's own number of a form. */
+static void use_as(const struct fixture *f, struct moec_expert_cache *cache, uint32_t form, uint32_t number,
+                   uint32_t key)
 {
     struct moec_experts *source = moec_expert_cache_experts(cache);
     const struct moec_record_layout layout = layout_of(f, forms[form].copy, key);
     uint8_t *record = record_of(f, forms[form].copy, key);
     struct moec_mlp mlp, whole;
     moec_record_bind(&layout, record, &whole);
-    MUST(source->ops->acquire(source, request_of(form, key), &mlp, &err));
+    MUST(source->ops->acquire(source, request_of(number, key), &mlp, &err));
     assert_rows(&mlp.up, &whole.up, &forms[form], MOEC_PROJECTION_UP);
     assert_rows(&mlp.gate, &whole.gate, &forms[form], MOEC_PROJECTION_GATE);
     assert_rows(&mlp.down, &whole.down, &forms[form], MOEC_PROJECTION_DOWN);
-    source->ops->release(source, request_of(form, key));
+    source->ops->release(source, request_of(number, key));
     free(record);
+}
+
+static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32_t form, uint32_t key)
+{
+    use_as(f, cache, form, form, key);
 }
 
 /* What a request may read beyond its part: from the block before. */
@@ -207,6 +215,120 @@ static void test_expert_forms__every_budget_gives_the_same_bytes(void **state)
         assert_true(counters.evictions > 0);
         moec_expert_cache_free(cache);
     }
+}
+
+/* ---- pools ---- */
+
+enum { LOW = 3 }; /* of the fixture's forms, form 1 of a cache with pools */
+
+static struct moec_expert_cache *make_pools(const struct fixture *f, uint64_t high_bytes, uint64_t low_bytes)
+{
+    struct moec_expert_cache *cache = NULL;
+    const struct moec_expert_cache_options options = {.buffer_bytes = high_bytes + low_bytes,
+                                                      .low_pool_bytes = low_bytes,
+                                                      .beside = &f->beside[LOW - 1],
+                                                      .n_beside = 1};
+    MUST(moec_expert_cache_create(f->bundle, &options, &cache, &err));
+    return cache;
+}
+
+/* Whatever low copies are asked for, what there is of high ones stays, and the other way about. */
+static void test_expert_forms__pools_do_not_evict_each_other(void **state)
+{
+    const struct fixture *f = *state;
+    const uint64_t high = moec_record_sizes_of(f->bundle, 0).largest_bytes,
+                   low = moec_record_sizes_of(f->bundle, 2).largest_bytes;
+    struct moec_expert_cache *cache = make_pools(f, 4 * high, 3 * low);
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    uint64_t random = 5;
+    for (uint32_t round = 0; round < 20; round++) {
+        const uint32_t kept[] = {random_u32(&random) % N_EXPERT, N_EXPERT + random_u32(&random) % N_EXPERT};
+        const bool is_low = round % 2 == 1;
+        const uint32_t form = is_low ? LOW : 0, other = is_low ? 0 : LOW;
+        for (int i = 0; i < 2; i++)
+            use_as(f, cache, form, is_low, kept[i]);
+        const uint64_t n_before = moec_expert_cache_form_counters(cache, is_low).evictions;
+        for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++)
+            use_as(f, cache, other, !is_low, key);
+        assert_int_equal(moec_expert_cache_form_counters(cache, is_low).evictions, n_before);
+        assert_true(moec_expert_cache_form_counters(cache, !is_low).evictions > 0);
+        for (int i = 0; i < 2; i++)
+            assert_true(source->ops->ready(source, request_of(is_low, kept[i])));
+    }
+    moec_expert_cache_free(cache);
+}
+
+/* Held records of one pool leave the other its room, at the smallest sizes too. */
+static void test_expert_forms__pools_have_room_of_their_own(void **state)
+{
+    const struct fixture *f = *state;
+    const uint64_t high = moec_record_sizes_of(f->bundle, 0).largest_bytes,
+                   low = moec_record_sizes_of(f->bundle, 2).largest_bytes;
+    for (uint64_t n = 1; n < 8; n += 3) {
+        struct moec_expert_cache *cache = make_pools(f, n * high, n * low);
+        struct moec_experts *source = moec_expert_cache_experts(cache);
+        struct moec_mlp mlp;
+        const uint32_t n_held = source->max_held;
+        assert_true(n_held >= 1 && n_held <= n);
+        for (uint32_t key = 0; key < n_held; key++)
+            MUST(source->ops->acquire(source, request_of(0, key), &mlp, &err));
+        for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++)
+            use_as(f, cache, LOW, 1, key);
+        for (uint32_t key = 0; key < n_held; key++)
+            source->ops->release(source, request_of(0, key));
+        moec_expert_cache_free(cache);
+    }
+}
+
+/* As many as asked for, else half as many as of high copies; what one pool cannot fill the other has. */
+static void test_expert_forms__memory_is_divided_among_pools(void **state)
+{
+    const struct fixture *f = *state;
+    const struct moec_record_sizes high = moec_record_sizes_of(f->bundle, 0),
+                                   low = moec_record_sizes_of(f->bundle, 2);
+    const uint64_t least = high.largest_bytes + low.largest_bytes, all = high.all_bytes + low.all_bytes;
+    for (uint64_t bytes = least; bytes <= all; bytes += 1000) {
+        const uint64_t n_bytes = moec_low_pool_bytes(f->bundle, 0, 2, 0, bytes);
+        const double n_low = (double)n_bytes / (double)low.all_bytes,
+                     n_high = (double)(bytes - n_bytes) / (double)high.all_bytes;
+        assert_true(n_bytes >= low.largest_bytes && bytes - n_bytes >= high.largest_bytes);
+        if (n_bytes > low.largest_bytes && bytes - n_bytes > high.largest_bytes && n_high < 1)
+            assert_true(n_low > 0.499 * n_high && n_low < 0.501 * n_high);
+    }
+    assert_int_equal(moec_low_pool_bytes(f->bundle, 0, 2, 0, all), low.all_bytes);
+    assert_int_equal(moec_low_pool_bytes(f->bundle, 0, 2, 0, all + 5000), low.all_bytes);
+    assert_int_equal(moec_low_pool_bytes(f->bundle, 0, 2, N_EXPERT, UINT64_MAX), low.all_bytes);
+    const uint64_t third = moec_low_pool_bytes(f->bundle, 0, 2, N_EXPERT / 3, all);
+    assert_true(third >= low.all_bytes / 3 && third < low.all_bytes / 3 + N_EXPERT);
+}
+
+static void refuse_pools(const struct fixture *f, const struct moec_expert_cache_options *options,
+                         enum moec_status status, const char *words)
+{
+    struct moec_expert_cache *cache = NULL;
+    struct moec_error err = {0};
+    assert_status(moec_expert_cache_create(f->bundle, options, &cache, &err), status, err);
+    assert_message(err, words);
+}
+
+static void test_expert_forms__pools_have_room_for_a_record(void **state)
+{
+    const struct fixture *f = *state;
+    const uint64_t high = moec_record_sizes_of(f->bundle, 0).largest_bytes,
+                   low = moec_record_sizes_of(f->bundle, 2).largest_bytes;
+    struct moec_expert_cache_options options = {
+        .buffer_bytes = high + low, .low_pool_bytes = low - 1, .beside = &f->beside[LOW - 1], .n_beside = 1};
+    refuse_pools(f, &options, MOEC_ERR_BUDGET, "for low copies has no room for the largest");
+    options.low_pool_bytes = low + 1;
+    refuse_pools(f, &options, MOEC_ERR_BUDGET, "for high copies has no room for the largest");
+    options.low_pool_bytes = high + low + 1;
+    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form beside form 0");
+    options.low_pool_bytes = low;
+    options.least_bytes = high;
+    refuse_pools(f, &options, MOEC_ERR_USAGE, "in a buffer that keeps its size");
+    options.least_bytes = 0;
+    options.n_beside = 0;
+    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form beside form 0");
 }
 
 /* An answer names the form in which its experts will be asked for. */
@@ -310,6 +432,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         EACH(test_expert_forms__a_part_reads_its_bytes_alone),
         EACH(test_expert_forms__every_budget_gives_the_same_bytes),
+        EACH(test_expert_forms__pools_do_not_evict_each_other),
+        EACH(test_expert_forms__pools_have_room_of_their_own),
+        EACH(test_expert_forms__memory_is_divided_among_pools),
+        EACH(test_expert_forms__pools_have_room_for_a_record),
         EACH(test_expert_forms__answers_are_for_a_form),
         EACH(test_expert_forms__parts_are_checked),
         EACH(test_expert_forms__refuses),

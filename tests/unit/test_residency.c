@@ -315,6 +315,120 @@ static void test_residency__forms_are_keys_of_their_own(void **state)
     moec_residency_free(r);
 }
 
+/* ---- pools ---- */
+
+enum { POOL_KEYS = N_LAYER * N_EXPERT };
+
+/* Two pools beside a residency for each of them alone: they have the same. */
+struct pools {
+    struct moec_residency *both, *alone[2]; /* alone NULL: not compared */
+    uint64_t slots[2][POOL_KEYS];           /* of those alone */
+    uint32_t form;                          /* of the key at work */
+    uint32_t demands[2 * POOL_KEYS];
+};
+
+static void on_pool_evicted(void *context, uint32_t key)
+{
+    assert_int_equal(key / N_EXPERT % 2, ((const struct pools *)context)->form);
+}
+
+static uint32_t alone_of(uint32_t key)
+{
+    return key / (2 * N_EXPERT) * N_EXPERT + key % N_EXPERT;
+}
+
+static void make_pools(struct pools *pools, const struct moec_evict_ops *policy, const uint64_t *slots,
+                       const uint64_t *capacity)
+{
+    struct moec_residency_setup setup = {.n_layer = N_LAYER,
+                                         .n_expert = N_EXPERT,
+                                         .n_form = 2,
+                                         .n_shallow = 1,
+                                         .top_k = 2,
+                                         .slot_bytes = slots,
+                                         .capacity_bytes = capacity[0],
+                                         .low_capacity_bytes = capacity[1],
+                                         .policy = policy,
+                                         .evicted = on_pool_evicted,
+                                         .context = pools};
+    MUST(moec_residency_create(&setup, &pools->both, &err));
+    for (uint32_t key = 0; key < 2 * POOL_KEYS; key++)
+        pools->slots[key / N_EXPERT % 2][alone_of(key)] = slots[key];
+    for (int form = 0; form < 2 && policy->used_beside == NULL; form++) {
+        setup.n_form = 1;
+        setup.slot_bytes = pools->slots[form];
+        setup.capacity_bytes = capacity[form];
+        setup.low_capacity_bytes = 0;
+        setup.evicted = NULL;
+        MUST(moec_residency_create(&setup, &pools->alone[form], &err));
+    }
+}
+
+/* One operation on a key of a residency, by which it is drawn; what it answered. */
+static bool do_one(struct moec_residency *r, uint32_t layer, uint32_t form, uint32_t key, uint32_t choice,
+                   bool is_demanded)
+{
+    const uint32_t expert = key % N_EXPERT;
+    bool is_present = moec_residency_is_present(r, key);
+    if (choice == 0)
+        moec_residency_ask(r, layer, form, &expert, 1, &is_present);
+    else if (!is_present)
+        return choice < 3 ? moec_residency_guess(r, key) : moec_residency_admit(r, key);
+    else if (is_demanded)
+        moec_residency_release(r, key);
+    else if (choice < 3)
+        return moec_residency_shrink(r, key);
+    else if (choice < 4)
+        return moec_residency_foresee(r, key);
+    return is_present;
+}
+
+static void do_to_pools(struct pools *pools, uint64_t *random)
+{
+    const uint32_t key = random_u32(random) % (2 * POOL_KEYS), choice = random_u32(random) % 8;
+    const uint32_t layer = key / (2 * N_EXPERT), form = key / N_EXPERT % 2;
+    const bool was_present = moec_residency_is_present(pools->both, key),
+               was_demanded = pools->demands[key] > 0;
+    bool nothing = false;
+    pools->form = form;
+    const bool answer = do_one(pools->both, layer, form, key, choice, was_demanded);
+    if (pools->alone[0] != NULL) {
+        if (choice == 0)
+            moec_residency_ask(pools->alone[1 - form], layer, 0, NULL, 0, &nothing);
+        assert_true(answer == do_one(pools->alone[form], layer, 0, alone_of(key), choice, was_demanded));
+    }
+    if (choice == 0 ? was_present : !was_present && answer && choice >= 3)
+        pools->demands[key]++;
+    else if (choice > 0 && was_present && was_demanded)
+        pools->demands[key]--;
+}
+
+/* A copy makes room among its like alone, as if the others were not there, by any policy; hobbit's records
+ * are of experts, so a use in one pool counts in the other. */
+static void test_residency__pools_evict_their_own(void **state)
+{
+    (void)state;
+    for (size_t p = 0; moec_evict_policies[p] != NULL; p++) {
+        struct pools *pools = calloc(1, sizeof *pools);
+        const struct moec_evict_ops *policy = moec_evict_policies[p];
+        uint64_t random = 41 + p, slots[2 * POOL_KEYS];
+        assert_non_null(pools);
+        for (uint32_t key = 0; key < 2 * POOL_KEYS; key++)
+            slots[key] = key / N_EXPERT % 2 == 0 ? 4096u * (2 + random_u32(&random) % 3) : 4096;
+        make_pools(pools, policy, slots, (const uint64_t[]){4096u * 25, 4096u * 5});
+        for (int i = 0; i < 4000; i++) {
+            do_to_pools(pools, &random);
+            for (uint32_t key = 0; key < 2 * POOL_KEYS && pools->alone[0] != NULL; key++)
+                assert_true(moec_residency_is_present(pools->both, key) ==
+                            moec_residency_is_present(pools->alone[key / N_EXPERT % 2], alone_of(key)));
+        }
+        moec_residency_free(pools->both);
+        for (int form = 0; form < 2; form++)
+            moec_residency_free(pools->alone[form]);
+        free(pools);
+    }
+}
+
 /* ---- shares ---- */
 
 /* Shallow layers whole, one after the other, beside room for one answer; the rest evenly; an encoder's none.
@@ -649,6 +763,7 @@ int main(void)
         cmocka_unit_test(test_residency__random_operations),
         cmocka_unit_test(test_residency__hits_are_held_first),
         cmocka_unit_test(test_residency__forms_are_keys_of_their_own),
+        cmocka_unit_test(test_residency__pools_evict_their_own),
         cmocka_unit_test(test_residency__guesses_spare_each_other),
         cmocka_unit_test(test_residency__layers_have_shares),
         cmocka_unit_test(test_residency__fate_keeps_shallow_layers),

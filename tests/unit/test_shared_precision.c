@@ -91,11 +91,14 @@ static void record(const struct store *s, uint64_t seed, uint64_t buffer_bytes, 
     struct moert_engine *engine = NULL;
     struct moert_session *sessions[2] = {NULL};
     static const char *const predictors[] = {"none", "frequency", "gate"};
-    static const char *const policies[] = {"lru", "hobbit", "arc"};
+    static const char *const policies[] = {"lru", "hobbit", "arc", "fate"};
     options.expert_buffer_bytes = buffer_bytes > 0 ? buffer_bytes : 1 + random_u32(&seed) % 60000;
-    options.evict = policies[random_u32(&seed) % 3];
+    options.evict = policies[random_u32(&seed) % 4];
+    options.shallow_layers = strcmp(options.evict, "fate") == 0;
     options.predict = predictors[random_u32(&seed) % 2 * 2];
+    static const char *const low_slots[] = {NULL, "1", "25%", "100%"};
     options.decisions.precision = PRECISION;
+    options.decisions.low_slots = low_slots[random_u32(&seed) % 4];
     options.decisions.record = s->file;
     options.decisions.decode_only = random_u32(&seed) % 4 == 0;
     if (moert_engine_open_io(s->bundle, &options, &io, &engine, &err) != MOERT_OK)
@@ -207,6 +210,29 @@ static void test_shared_precision__without_a_replay_the_bits_differ(void **state
     moert_engine_close(engine);
     free(texts);
     free(again);
+}
+
+/* High and low copies have pools, whose sizes follow from memory and --low-slots. */
+static void test_shared_precision__memory_has_two_pools(void **state)
+{
+    struct store *s = *state;
+    struct moert_options options = options_of();
+    uint64_t low_bytes[3];
+    write_bundle(s, "olmoe");
+    for (int i = 0; i < 3; i++) {
+        struct moert_error err = {0};
+        struct moert_engine *engine = NULL;
+        options.decisions.precision = i < 2 ? PRECISION : "hobbit:0.3:0.8";
+        options.decisions.low_slots = i == 1 ? "100%" : NULL;
+        options.expert_buffer_bytes = 20000;
+        if (moert_engine_open(s->bundle, &options, &engine, &err) != MOERT_OK)
+            fail_msg("%s", err.message);
+        const struct moert_info info = moert_engine_info(engine);
+        low_bytes[i] = info.low_pool_bytes;
+        assert_true(info.low_pool_bytes < info.expert_buffer_bytes);
+        moert_engine_close(engine);
+    }
+    assert_true(low_bytes[0] > 0 && low_bytes[1] > low_bytes[0] && low_bytes[2] == 0);
 }
 
 /* ---- generators ---- */
@@ -401,9 +427,13 @@ static void test_shared_precision__what_does_nothing_is_refused(void **state)
     options.decisions.slots = "50%";
     refuses_open(s, &options, MOERT_ERR_USAGE, "do nothing with precision shared");
     options.decisions.slots = NULL;
+    options.decisions.low_slots = "999";
+    refuses_open(s, &options, MOERT_ERR_USAGE, "a pool of 999 low copies for each layer, expected 1 to");
+    options.decisions.precision = NULL;
     options.decisions.low_slots = "50%";
-    refuses_open(s, &options, MOERT_ERR_USAGE, "do nothing with precision shared");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "settings of a low copy, but neither");
     options.decisions.low_slots = NULL;
+    options.decisions.precision = "shared";
     options.decisions.route = "cache-prior:0.2";
     refuses_open(s, &options, MOERT_ERR_USAGE, "a route looks at a logical cache");
     options.decisions.route = NULL;
@@ -471,6 +501,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shared_precision__with_running_states_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shared_precision__without_a_replay_the_bits_differ, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_shared_precision__memory_has_two_pools, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shared_precision__drafts_leave_what_stands, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shared_precision__beams_are_told_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shared_precision__a_replay_knows_its_text, set_up, tear_down),
