@@ -385,40 +385,73 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
 
 /* ---- beside a bench ---- */
 
-static void print_agreed_decisions(const struct moec_agreement *agreement)
+/* Two figures side by side; a bar where there is none. */
+static void print_both(double measured, double predicted, int n_digits, int width)
 {
-    cli_print(stdout,
-              "\nwhat tokens took (%%; low and skipped of those chosen)\n%-44s%9s%11s%9s%11s%9s%11s\n", "row",
-              "missed", "predicted", "low", "predicted", "skipped", "predicted");
-    for (uint32_t i = 0; i < agreement->n; i++) {
-        const struct moec_agreement_row *row = &agreement->rows[i];
-        cli_print(stdout, "%-44s%9.1f%11.1f%9.1f%11.1f%9.1f%11.1f\n", row->name, 100 * row->measured.missed,
-                  100 * row->predicted.missed, 100 * row->measured.low, 100 * row->predicted.low,
-                  100 * row->measured.skipped, 100 * row->predicted.skipped);
-    }
-    cli_print(stdout,
-              "predicted from the recorded run's scores of routers; the measured one decided as it went\n");
+    if (isnan(measured))
+        cli_print(stdout, "%*s%*s", width, "-", width, "-");
+    else
+        cli_print(stdout, "%*.*f%*.*f", width, n_digits, measured, width, n_digits, predicted);
 }
 
-void cli_print_agreement(const struct moec_agreement *agreement, bool decides)
+static void print_times(double measured_ms, double predicted_ms)
 {
-    cli_print(stdout, "%-44s%12s%12s%9s%9s%9s%12s%12s\n", "row", "measured ms", "predicted", "differs",
-              "hits %", "predicted", "kB a token", "predicted");
+    print_both(measured_ms, predicted_ms, 3, 11);
+    if (isnan(measured_ms))
+        cli_print(stdout, "%9s", "-");
+    else
+        cli_print(stdout, "%+8.1f%%", 100 * (predicted_ms / measured_ms - 1));
+}
+
+static void print_agreed_times(const struct moec_agreement *agreement)
+{
+    cli_print(stdout, "%-44s%11s%11s%9s%11s%11s%9s%12s%12s\n", "row", "median ms", "predicted", "differs",
+              "mean ms", "predicted", "differs", "waiting ms", "predicted");
     for (uint32_t i = 0; i < agreement->n; i++) {
         const struct moec_agreement_row *row = &agreement->rows[i];
-        const double difference = row->predicted_ms / row->measured_ms - 1;
-        cli_print(stdout, "%-44s%12.3f%12.3f%+8.1f%%%9.1f%9.1f%12.1f%12.1f%s\n", row->name, row->measured_ms,
-                  row->predicted_ms, 100 * difference, 100 * row->measured_hits, 100 * row->predicted_hits,
-                  row->measured_bytes / 1e3, row->predicted_bytes / 1e3,
-                  fabs(difference) <= MOEC_AGREEMENT_MARGIN ? "" : "  *");
+        const double difference =
+            moec_agreement_time(&row->predicted_ms) / moec_agreement_time(&row->measured_ms) - 1;
+        cli_print(stdout, "%-44s", row->name);
+        print_times(row->measured_ms.median, row->predicted_ms.median);
+        print_times(row->measured_ms.mean, row->predicted_ms.mean);
+        print_both(row->measured_ms.stall, row->predicted_ms.stall, 3, 12);
+        cli_print(stdout, "%s\n", fabs(difference) <= MOEC_AGREEMENT_MARGIN ? "" : "  *");
     }
     cli_print(stdout, "%" PRIu32 " of %" PRIu32 " rows within %.0f %%", agreement->n_within, agreement->n,
               100 * MOEC_AGREEMENT_MARGIN);
     if (agreement->n_failed > 0)
         cli_print(stdout, "; %" PRIu32 " rows failed in the bench and are left out", agreement->n_failed);
     putchar('\n');
+}
+
+static void print_agreed_counts(const struct moec_agreement *agreement, bool decides)
+{
+    cli_print(stdout, "\n%-44s%11s%11s%12s%12s", "row", "hits %", "predicted", "kB a token", "predicted");
     if (decides)
-        print_agreed_decisions(agreement);
+        cli_print(stdout, "%11s%11s%11s%11s%11s%11s", "missed %", "predicted", "low %", "predicted",
+                  "skipped %", "predicted");
+    putchar('\n');
+    for (uint32_t i = 0; i < agreement->n; i++) {
+        const struct moec_agreement_row *row = &agreement->rows[i];
+        cli_print(stdout, "%-44s", row->name);
+        print_both(100 * row->measured_hits, 100 * row->predicted_hits, 1, 11);
+        print_both(row->measured_bytes / 1e3, row->predicted_bytes / 1e3, 1, 12);
+        if (decides) {
+            print_both(100 * row->measured.missed, 100 * row->predicted.missed, 1, 11);
+            print_both(100 * row->measured.low, 100 * row->predicted.low, 1, 11);
+            print_both(100 * row->measured.skipped, 100 * row->predicted.skipped, 1, 11);
+        }
+        putchar('\n');
+    }
+}
+
+void cli_print_agreement(const struct moec_agreement *agreement, bool decides)
+{
+    print_agreed_times(agreement);
+    print_agreed_counts(agreement, decides);
+    if (decides)
+        cli_print(stdout, "missed of the experts taken, low and skipped of those chosen; predicted from the "
+                          "recorded run's scores of routers, where the measured one decided as it went\n");
 }
 
 static struct moec_json_out *json_shares(const struct moec_agreement_decided *decided)
@@ -442,8 +475,12 @@ enum moec_status cli_print_agreement_json(const struct moec_agreement *agreement
         const struct moec_agreement_row *row = &agreement->rows[i];
         struct moec_json_out *node = moec_json_out_object();
         moec_json_out_string(node, "name", row->name);
-        moec_json_out_double(node, "measured_tpot_ms", row->measured_ms);
-        moec_json_out_double(node, "predicted_tpot_ms", row->predicted_ms);
+        moec_json_out_double(node, "measured_tpot_ms", moec_agreement_time(&row->measured_ms));
+        moec_json_out_double(node, "predicted_tpot_ms", moec_agreement_time(&row->predicted_ms));
+        moec_json_out_double(node, "measured_tpot_ms_mean", row->measured_ms.mean);
+        moec_json_out_double(node, "predicted_tpot_ms_mean", row->predicted_ms.mean);
+        moec_json_out_double(node, "measured_stall_ms", row->measured_ms.stall);
+        moec_json_out_double(node, "predicted_stall_ms", row->predicted_ms.stall);
         moec_json_out_double(node, "measured_hit_rate", row->measured_hits);
         moec_json_out_double(node, "predicted_hit_rate", row->predicted_hits);
         moec_json_out_double(node, "measured_bytes_per_token", row->measured_bytes);

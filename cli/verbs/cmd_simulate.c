@@ -67,8 +67,9 @@ static const struct cli_option options[] = {
      "(default 0). Rates count decoded tokens only. Not for encoder-decoder models.",
      CLI_RARE},
     {"against", 0, "RESULT.json", NULL,
-     "With --model and --device: simulate each row of a result of moec bench, or what moec run --stats json "
-     "wrote, and show both. The routing should come from the same data, or prompt.",
+     "With --model: simulate each row of a result of moec bench, or what moec run --stats json wrote, and "
+     "show times, waiting, hits and bytes of both. The routing should come from the same data, or prompt. "
+     "Computing takes what --device says, or what it took in a trace.",
      CLI_RARE | CLI_INPUT},
     {"trust-profile", 0, NULL, NULL,
      "Read a profile that another program has changed, without checking its checksum.", CLI_RARE},
@@ -146,7 +147,10 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
                          "--%s applies to profiles, but '%s' is a trace and is replayed as it happened",
                          cli_has(job->args, "prefill") ? "prefill" : "trust-profile", path);
     MOEC_TRY(moec_replay_load(path, &job->replay, err));
-    return moec_recording_make(&job->replay, NULL, 0, &job->recording, err);
+    MOEC_TRY(moec_recording_make(&job->replay, NULL, 0, &job->recording, err));
+    if (!cli_has(job->args, "against") || job->replay.n_encoder > 0)
+        return MOEC_OK;
+    return moec_agreement_count(cli_text(job->args, "against"), &job->recording, err);
 }
 
 /* What weights for a bundle need to be found by. */
@@ -229,8 +233,10 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
                                  &job->decided, err));
     job->low = job->decided.low;
     job->sweep.precision = job->decided.route.precision;
+    const uint64_t first_counted = job->recording.first_counted;
     moec_recording_release(&job->recording);
     MOEC_TRY(moec_recording_make(&job->decided.decided.replay, NULL, 0, &job->recording, err));
+    moec_recording_count_from(&job->recording, first_counted);
     job->recording.logical = job->decided.route.n_slots > 0 ? &job->decided.decided.logical : NULL;
     return MOEC_OK;
 }
@@ -526,15 +532,17 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
 {
     struct moec_agreement agreement;
     enum moec_status status = MOEC_OK;
-    if (job->bundle == NULL || !cli_has(job->args, "device"))
+    const bool has_device = cli_has(job->args, "device");
+    if (job->bundle == NULL || (!has_device && !job->replay.has_times))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--against needs --model and --device, to simulate the bundle and the machine of the bench");
+            "--against needs --model, and --device or a trace, which tell how long the machine of "
+            "the bench computes");
     const struct moec_agreement_setup setup = {.path = cli_text(job->args, "against"),
                                                .recording = &job->recording,
                                                .bundle = job->bundle,
                                                .low = job->low,
-                                               .device = &job->described,
+                                               .device = has_device ? &job->described : NULL,
                                                .emulation = job->is_emulated ? &job->emulation : NULL,
                                                .decided = job->decides ? &job->decided.decided : NULL,
                                                .route = cli_text(job->args, "route"),

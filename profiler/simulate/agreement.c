@@ -50,10 +50,12 @@ static enum moec_status read_row(const struct moec_json *node, const char *where
     MOEC_TRY(moec_json_get_string_or(node, where, "storage", "", &row->storage, err));
     MOEC_TRY(
         moec_json_get_u64(node, where, "expert_buffer_bytes", 0, UINT64_MAX >> 1, &row->buffer_bytes, err));
-    MOEC_TRY(moec_json_get_double(node, where, "tpot_ms_median", 0, 1e12, &out->measured_ms, err));
+    MOEC_TRY(moec_json_get_double(node, where, "tpot_ms_median", 0, 1e12, &out->measured_ms.median, err));
+    MOEC_TRY(moec_json_get_double_or(node, where, "tpot_ms_mean", 0, 1e12, NAN, &out->measured_ms.mean, err));
     MOEC_TRY(moec_json_get_double_or(node, where, "hit_rate", 0, 1, NAN, &out->measured_hits, err));
     MOEC_TRY(
         moec_json_get_double_or(node, where, "bytes_per_token", 0, 1e18, NAN, &out->measured_bytes, err));
+    MOEC_TRY(moec_json_get_double_or(node, where, "stall_ms", 0, 1e12, NAN, &out->measured_ms.stall, err));
     MOEC_TRY(
         moec_json_get_double_or(node, where, "decided_miss_rate", 0, 1, NAN, &out->measured.missed, err));
     MOEC_TRY(moec_json_get_double_or(node, where, "low_rate", 0, 1, NAN, &out->measured.low, err));
@@ -72,23 +74,27 @@ static enum moec_status read_run(const struct moec_json *root, const char *where
 {
     const struct moec_json *experts = moec_json_find(root, "experts"),
                            *memory = moec_json_find(root, "memory");
-    uint64_t n_prompt = 0, n_decode = 0, read_bytes = 0, n_taken = 0, n_missed = 0, n_low = 0, n_skipped = 0;
+    uint64_t n_prompt = 0, n_decode = 0, read_bytes = 0, n_taken = 0, n_missed = 0, n_low = 0, n_skipped = 0,
+             stall_ns = 0;
     const uint64_t most = UINT64_MAX >> 1;
     *row = (struct bench_row){.name = "moec run", .storage = "", .is_run = true};
     (void)snprintf(out->name, sizeof out->name, "%s", row->name);
     MOEC_TRY(read_choice(root, where, row, err));
     MOEC_TRY(moec_json_get_u64(memory, where, "expert_buffer_bytes", 0, most, &row->buffer_bytes, err));
-    MOEC_TRY(moec_json_get_double_or(root, where, "tpot_ms", 0, 1e12, NAN, &out->measured_ms, err));
+    MOEC_TRY(moec_json_get_double_or(root, where, "tpot_ms", 0, 1e12, NAN, &out->measured_ms.mean, err));
     MOEC_TRY(moec_json_get_double_or(experts, where, "hit_rate", 0, 1, NAN, &out->measured_hits, err));
     MOEC_TRY(moec_json_get_u64(experts, where, "read_bytes", 0, most, &read_bytes, err));
+    MOEC_TRY(moec_json_get_u64(experts, where, "stall_ns", 0, most, &stall_ns, err));
     MOEC_TRY(moec_json_get_u64(root, where, "prompt_tokens", 0, most, &n_prompt, err));
     MOEC_TRY(moec_json_get_u64(root, where, "decode_tokens", 0, most, &n_decode, err));
     MOEC_TRY(moec_json_get_u64_or(root, where, "experts_taken", 0, most, 0, &n_taken, err));
     MOEC_TRY(moec_json_get_u64_or(root, where, "experts_missed", 0, most, 0, &n_missed, err));
     MOEC_TRY(moec_json_get_u64_or(root, where, "experts_low", 0, most, 0, &n_low, err));
     MOEC_TRY(moec_json_get_u64_or(root, where, "experts_skipped", 0, most, 0, &n_skipped, err));
-    out->measured_ms = n_decode > 0 ? out->measured_ms : NAN;
+    out->measured_ms.median = NAN;
+    out->measured_ms.mean = n_decode > 0 ? out->measured_ms.mean : NAN;
     out->measured_bytes = (double)read_bytes / (double)(n_prompt + n_decode);
+    out->measured_ms.stall = (double)stall_ns / 1e6 / (double)(n_prompt + n_decode);
     const double n_chosen = (double)n_taken + (double)n_skipped;
     out->measured = (struct moec_agreement_decided){.missed = (double)n_missed / (double)n_taken,
                                                     .low = (double)n_low / n_chosen,
@@ -164,11 +170,14 @@ static void fill_predicted(const struct scene *scene, bool is_run, const struct 
         counts.asked += result->prefill.asked;
         counts.hits += result->prefill.hits;
         counts.read_bytes += result->prefill.read_bytes;
+        counts.stall_ns += result->prefill.stall_ns;
     }
-    out->predicted_ms = (is_run ? result->tpot_ns_mean : result->tpot_ns_median) / 1e6;
+    const double n_token = (double)(is_run ? recording->n_token : recording->n_decoded);
+    out->predicted_ms = (struct moec_agreement_times){.median = is_run ? NAN : result->tpot_ns_median / 1e6,
+                                                      .mean = result->tpot_ns_mean / 1e6,
+                                                      .stall = counts.stall_ns / 1e6 / n_token};
     out->predicted_hits = moec_simulated_hit_rate(&counts, false);
-    out->predicted_bytes =
-        (double)counts.read_bytes / (double)(is_run ? recording->n_token : recording->n_decoded);
+    out->predicted_bytes = (double)counts.read_bytes / n_token;
     out->predicted = decided_of(scene->setup->decided, is_run);
 }
 
@@ -184,6 +193,11 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
         MOEC_TRY(moec_emulation_parse(row->storage, &emulation, err));
         storage = &emulation;
     }
+    if (setup->device == NULL && (storage == NULL || !setup->recording->replay->has_times))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "row '%.60s': nothing tells how long %s takes: give --device DEVICE.json%s",
+                         row->name, storage == NULL ? "storage" : "computing",
+                         storage == NULL ? ", or --emulate-storage" : ", or a trace of moec run");
     if (row->copy >= setup->bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE, "row '%.60s' runs copy %" PRIu64 ", which '%s' does not have",
                          row->name, row->copy, setup->bundle->file.path);
@@ -204,8 +218,9 @@ out:
 static void count_row(struct moec_agreement *agreement)
 {
     const struct moec_agreement_row *row = &agreement->rows[agreement->n++];
+    const double measured_ms = moec_agreement_time(&row->measured_ms);
     agreement->n_within +=
-        fabs(row->predicted_ms - row->measured_ms) <= MOEC_AGREEMENT_MARGIN * row->measured_ms;
+        fabs(moec_agreement_time(&row->predicted_ms) - measured_ms) <= MOEC_AGREEMENT_MARGIN * measured_ms;
 }
 
 static enum moec_status simulate_rows(const struct moec_json *rows, const char *subject, struct scene *scene,
@@ -260,6 +275,43 @@ static enum moec_status check_decisions(const struct moec_json *root, const char
                              ours[i] != NULL ? ours[i] : "none", keys[i]);
     }
     return MOEC_OK;
+}
+
+/* The step with which the recording's n-th sequence begins, or n_step without as many. */
+static uint64_t find_sequence(const struct moec_recording *recording, uint64_t n)
+{
+    uint64_t n_begun = 0;
+    for (uint64_t step = 0; step < recording->n_step; step++) {
+        n_begun += recording->steps[step].begins;
+        if (n_begun == n)
+            return step;
+    }
+    return recording->n_step;
+}
+
+enum moec_status moec_agreement_count(const char *path, struct moec_recording *recording,
+                                      struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_json *root = NULL;
+    char *text = NULL, subject[80];
+    size_t n_bytes = 0;
+    uint64_t n_sample = 0, n_prompt = 0, n_decode = 0;
+    (void)snprintf(subject, sizeof subject, "'%.70s'", path);
+    MOEC_TRY_OUT(moec_file_load(path, MOST_BYTES, &text, &n_bytes, err));
+    MOEC_TRY_OUT(moec_json_parse(text, n_bytes, MOST_BYTES, subject, &root, err));
+    MOEC_TRY_OUT(moec_json_get_u64_or(root, subject, "samples", 0, UINT32_MAX, 0, &n_sample, err));
+    MOEC_TRY_OUT(moec_json_get_u64_or(root, subject, "prompt_tokens", 0, UINT32_MAX, 0, &n_prompt, err));
+    MOEC_TRY_OUT(moec_json_get_u64_or(root, subject, "tokens", 0, UINT32_MAX, 0, &n_decode, err));
+    const uint64_t n_all = n_prompt + n_decode;
+    if (n_sample > 0 && n_all > 0 && recording->n_token / n_all == n_sample + 1 &&
+        recording->n_token % n_all == 0 && find_sequence(recording, n_sample + 1) < recording->n_step &&
+        find_sequence(recording, n_sample + 2) == recording->n_step)
+        moec_recording_count_from(recording, find_sequence(recording, 2));
+out:
+    moec_json_free(root);
+    free(text);
+    return status;
 }
 
 enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,

@@ -13,6 +13,8 @@
 #include "profiler/simulate/simulate.h"
 #include "profiler/simulate/simulated_decisions.h"
 
+#include <math.h>
+
 #define MOEC_AGREEMENT_NAME   96
 #define MOEC_AGREEMENT_MARGIN 0.15 /* of the measured time */
 
@@ -22,13 +24,25 @@ struct moec_agreement_decided {
     double low, skipped; /* of the experts chosen */
 };
 
+/* Of a decoded token, in ms. */
+struct moec_agreement_times {
+    double median, mean; /* the median of a run is NaN */
+    double stall;        /* waiting for storage, on average; of a run of its prompt's tokens too */
+};
+
 struct moec_agreement_row {
-    char name[MOEC_AGREEMENT_NAME];   /* with the storage */
-    double measured_ms, predicted_ms; /* time of a decoded token: of a bench the median, of a run the mean */
+    char name[MOEC_AGREEMENT_NAME]; /* with the storage */
+    struct moec_agreement_times measured_ms, predicted_ms;
     double measured_hits, predicted_hits;   /* share of experts asked for */
     double measured_bytes, predicted_bytes; /* read for a token */
     struct moec_agreement_decided measured, predicted;
 };
+
+/* The time that stands for a row: the median, or of a run the mean. */
+static inline double moec_agreement_time(const struct moec_agreement_times *times)
+{
+    return isnan(times->median) ? times->mean : times->median;
+}
 
 struct moec_agreement {
     uint32_t n;
@@ -41,17 +55,23 @@ struct moec_agreement_setup {
     const char *path; /* JSON of moec bench, or of moec run --stats json */
     const struct moec_recording *recording;
     const struct moec_bundle *bundle;
-    uint32_t low; /* copy of the recording's form 1 */
-    const struct moec_device *device;
-    const struct moec_emulation *emulation; /* storage of a run, which does not tell it; NULL: the device's */
+    uint32_t low;                     /* copy of the recording's form 1 */
+    const struct moec_device *device; /* NULL: computing takes what it took when a trace was recorded */
+    /* Storage of a run, which does not tell it; NULL: the device's. */
+    const struct moec_emulation *emulation;
     /* What the recording decided, by which words; NULL where it did not. */
     const struct moec_simulated_decisions *decided;
     const char *route, *precision;
     struct moec_precision guesses; /* of struct moec_simulated_setup */
 };
 
+/* Where the recording is a trace of a bench like that of `path`, of as many samples and tokens, what it did
+ * to warm up does not count, as it does not there. Errors: MOEC_ERR_FORMAT. */
+MOEC_WARN_UNUSED enum moec_status moec_agreement_count(const char *path, struct moec_recording *recording,
+                                                       struct moec_error *err);
+
 /* Simulates each row. Errors: MOEC_ERR_FORMAT for something else, MOEC_ERR_USAGE for rows of another bundle
- * or other decisions, those of moec_simulated_run. */
+ * or other decisions and where nothing tells the times, those of moec_simulated_run. */
 MOEC_WARN_UNUSED enum moec_status moec_agreement_make(const struct moec_agreement_setup *setup,
                                                       struct moec_agreement *agreement,
                                                       struct moec_error *err);

@@ -105,3 +105,12 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
     }
     return count_takers(recording, err);
 }
+
+void moec_recording_count_from(struct moec_recording *recording, uint64_t step)
+{
+    for (uint64_t i = recording->first_counted; i < step; i++) {
+        recording->n_token -= recording->steps[i].n_tok;
+        recording->n_decoded -= recording->steps[i].is_prefill ? 0 : recording->steps[i].n_tok;
+    }
+    recording->first_counted = step;
+}

@@ -33,10 +33,11 @@ struct moec_recording {
     uint32_t n_expert;
     uint32_t n_layer_key; /* experts of a layer, in each of the replay's forms */
     uint32_t top_k;
-    uint64_t n_step, n_token, n_decoded;
-    uint64_t n_active;                /* experts of all answers: length of replay->active */
-    struct moec_recorded_step *steps; /* (n_step), owned */
-    uint32_t *n_takers;               /* (n_active), owned: tokens that take each expert of an answer */
+    uint64_t n_step, n_token, n_decoded; /* the last two of the steps that count */
+    uint64_t first_counted;              /* the steps before it run and do not count */
+    uint64_t n_active;                   /* experts of all answers: length of replay->active */
+    struct moec_recorded_step *steps;    /* (n_step), owned */
+    uint32_t *n_takers;                  /* (n_active), owned: tokens that take each expert of an answer */
 };
 
 /* Of a profile's windows with these prompts (as moec_replay_from_profile), or with profile NULL of a trace,
@@ -44,6 +45,8 @@ struct moec_recording {
 MOEC_WARN_UNUSED enum moec_status
 moec_recording_make(const struct moec_replay *replay, const struct moec_profile *profile,
                     uint32_t prompt_tokens, struct moec_recording *recording, struct moec_error *err);
+/* What comes before this step of a trace of a decoder does not count: a sample that only warmed up. */
+void moec_recording_count_from(struct moec_recording *recording, uint64_t step);
 /* Frees the members and zeroes the struct. */
 void moec_recording_release(struct moec_recording *recording);
 

@@ -59,6 +59,7 @@ struct work {
     uint64_t *foreseen; /* (words), owned: of the token at work; NULL where no precision asks */
     bool *is_active;    /* (F x E), owned: clear between answers */
     uint64_t n_active;
+    uint64_t later_ns;               /* than recorded, modulo 2^64: what was computed took longer */
     struct moec_logical_cache *held; /* owned: what the state's pools hold */
     bool *was_held;                  /* (S, F, E), owned: at the last answer */
     size_t n_key, key_capacity;      /* of the changes */
@@ -216,10 +217,22 @@ static void list_active(struct work *work, const struct moec_replay_answer *from
         work->is_active[key] = false;
     }
     to->n_active = (uint32_t)(work->n_active - to->active);
-    /* Where computing takes what it took, each expert takes its part. */
+}
+
+/* Where computing takes what it took, each expert takes its part, and what comes after it is sooner or later
+ * by what that differs. */
+static void move_times(struct work *work, const struct moec_replay_answer *from,
+                       struct moec_replay_answer *to)
+{
     const uint64_t busy_ns = from->answered_ns + from->stall_ns;
-    if (from->done_ns > busy_ns && from->n_active > 0)
-        to->done_ns = busy_ns + (uint64_t)((double)(from->done_ns - busy_ns) * to->n_active / from->n_active);
+    to->answered_ns = from->answered_ns + work->later_ns;
+    to->done_ns = from->done_ns + work->later_ns;
+    if (from->done_ns <= busy_ns || from->n_active == 0)
+        return;
+    const double part = (double)to->n_active / from->n_active;
+    const uint64_t own_ns = (uint64_t)((double)(from->done_ns - busy_ns) * part);
+    to->done_ns = to->answered_ns + from->stall_ns + own_ns;
+    work->later_ns += own_ns - (from->done_ns - busy_ns);
 }
 
 static void decide_answer(struct work *work, uint64_t step, uint32_t ordinal, uint64_t *n_choice)
@@ -262,6 +275,7 @@ static void decide_answer(struct work *work, uint64_t step, uint32_t ordinal, ui
             to->is_low[c] = is_low;
     }
     list_active(work, from, (uint64_t)n_tok * recorded->top_k, answer);
+    move_times(work, from, answer);
 }
 
 /* Notes which of n keys from `first` on have entered the logical cache, or left it, since it was last asked.
@@ -310,6 +324,10 @@ static enum moec_status decide_steps(struct work *work, struct moec_error *err)
     for (uint64_t step = 0; step < recorded->n_step; step++) {
         const struct moec_recorded_step *info = &work->setup->recording->steps[step];
         const struct moec_route_counts before = work->state.counts;
+        if (step == work->setup->recording->first_counted) {
+            work->decided->prompt = work->decided->decode = (struct moec_route_counts){0};
+            work->decided->n_choice = work->decided->n_changed = 0;
+        }
         if (info->begins)
             begin_sequence(work);
         /* What a sequence begins with, in every layer; the first answer notes the more. */

@@ -154,6 +154,10 @@ enum moec_status moec_simulated_stream(const struct moec_simulated_setup *setup,
         moec_alloc((void **)&step_ns, recording->n_step, 2 * sizeof *step_ns, "times of steps", err));
     for (uint64_t step = 0; step < recording->n_step; step++) {
         const double begun_ns = stream.now_ns;
+        if (step == recording->first_counted) {
+            *result = (struct moec_simulated_result){.lifetime_tokens = NAN};
+            n_decoded = 0;
+        }
         stream.counts = recording->steps[step].is_prefill ? &result->prefill : &result->decode;
         run_step(&stream, step);
         if (!recording->steps[step].is_prefill)

@@ -121,7 +121,8 @@ against 1 "rows that are none"
 says stderr "row 0 of" "names it"
 printf '{"rows":7}' >"$work/bench.json"
 against 1 "no rows"
-try 2 "against a bench without a device" "$moec" simulate "$work/profile.h5" --against "$work/bench.json"
+try 2 "against a bench without a device" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --against "$work/bench.json"
+says stderr "needs --model, and --device or a trace" "says what is missing"
 try 1 "a trace that stopped" sh -c "printf '{\"traceEvents\":[\n' >'$work/trace.json'; '$moec' simulate '$work/trace.json'"
 try 0 "weights of hobbit" "$moec" simulate "$work/profile.h5" --evict lru,hobbit --predict none --memory 30% --tune-evict --quiet
 says stdout '^ *30.0 % .* [01][.0-9]*:[.0-9]+:0:[.0-9]+$' "are tuned"
@@ -242,8 +243,11 @@ try 0 "the same" cmp "$work/one.json" "$work/three.json"
 try 0 "a device of it" "$moec" device "$work/copies.moec" -o "$work/copies_device.json" --emulate-storage 50MB/s,100us \
     --compute-time 0.1 --quiet
 try 0 "beside the real run" simulate --route cache-prior:0.3 --slots 50% --device "$work/copies_device.json" --against "$work/prior.stats"
-says stdout "^moec run  +[0-9.]+ +[0-9.]+ +[-+][0-9.]+%" "times"
-says stdout "^moec run  +[0-9.]+ +[0-9.]+ +0.0 +0.0 +0.0 +0.0$" "and what tokens took"
+says stdout "^moec run  +- +- +- +[0-9.]+ +[0-9.]+ +[-+][0-9.]+% +[0-9.]+ +[0-9.]+" "times"
+says stdout "^moec run( +[0-9.]+){6} +0.0 +0.0 +0.0 +0.0$" "and what tokens took"
+try 2 "beside the real run without times" simulate --route cache-prior:0.3 --slots 50% --against "$work/prior.stats"
+says stderr "nothing tells how long storage takes" "says what is missing"
+try 0 "with the trace's times" simulate --route cache-prior:0.3 --slots 50% --emulate-storage 50MB/s --against "$work/prior.stats"
 try 0 "as JSON" simulate --precision hobbit:0.5:0.8 --slots 6 --low-slots 4 --device "$work/copies_device.json" \
     --against "$work/hobbit.stats" --json
 says stdout '"predicted_decided"' "with what was predicted"
@@ -257,7 +261,29 @@ says "decided.json" '"decided_miss_rate": 0[.0-9]*' "and counts what tokens took
 trace=$(find "$work/traces" -name 'cache*.json' | head -n 1)
 try 0 "both side by side" "$moec" simulate "$trace" --model "$work/copies.moec" --device "$work/copies_device.json" \
     --route cache-prior:0.3 --slots 50% --against "$work/decided.json"
-says stdout "^what tokens took" "with what tokens took"
+says stdout "missed % +predicted +low %" "with what tokens took"
+# On the bench's own routing counts are the bench's, and times what its tokens computed and the storage takes.
+try 0 "a bench on slow storage" "$moec" bench "$work/copies.moec" --modes cache --memory 40% --samples 2 --prompt-tokens 16 --tokens 8 \
+    --emulate-storage 4MB/s,100us --traces "$work/slow" -o "$work/slow.json" --quiet
+trace=$(find "$work/slow" -name 'cache*.json' | head -n 1)
+try 0 "foretold from its trace" "$moec" simulate "$trace" --model "$work/copies.moec" --against "$work/slow.json" --json
+value() {
+    sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" "$work/stdout"
+}
+for key in hit_rate bytes_per_token; do
+    if [ "$(value measured_$key)" = "$(value predicted_$key)" ]; then
+        pass "$key is the bench's"
+    else
+        fail "$key: $(value predicted_$key) foretold, $(value measured_$key) measured"
+    fi
+done
+for key in tpot_ms_mean stall_ms; do
+    if awk "BEGIN { exit !($(value predicted_$key) > 0.6 * $(value measured_$key) && $(value predicted_$key) < 1.2 * $(value measured_$key)) }"; then
+        pass "$key is near the bench's"
+    else
+        fail "$key: $(value predicted_$key) ms foretold, $(value measured_$key) measured"
+    fi
+done
 # Of a trace of two copies others follow the recording.
 try 0 "two copies as they were" "$moec" simulate "$work/hobbit.json" --evict lru --predict none --memory 50%
 try 2 "tiers of two copies" "$moec" simulate "$work/hobbit.json" --model "$work/copies.moec" --vram 20%

@@ -33,17 +33,17 @@ while [ "$rounds" -gt 0 ]; do
     "$moec" simulate "$routing" --model "$model" --device "$work/device.json" --against "$work/bench.json" $prefill \
         >"$work/table"
     # The name ends where two blanks follow; the star of a row that differs much is left out.
-    sed -e '1d' -e '/rows within/d' -e 's/ *\*$//' "$work/table" |
+    sed -e '1d' -e '/rows within/,$d' -e 's/ *\*$//' "$work/table" |
         awk '{ measured = match($0, /  +[0-9]/); print substr($0, 1, measured - 1) "|" substr($0, measured) }' \
             >>"$work/rows"
 done
 
-# name|measured predicted differs% hits predicted KB predicted
+# name|median predicted differs% mean predicted differs% waiting predicted
 awk -F'|' '
     { split($2, field, " "); ratio = field[2] / field[1]
       if (!($1 in n)) order[++n_row] = $1
       ratios[$1, ++n[$1]] = ratio
-      pairs[$1] = pairs[$1] sprintf("  %.2f/%.2f", field[1], field[2]); hits[$1] = field[4] "/" field[5] }
+      pairs[$1] = pairs[$1] sprintf("  %.2f/%.2f", field[1], field[2]); waits[$1] = field[7] "/" field[8] }
     END {
         for (r = 1; r <= n_row; r++) {
             name = order[r]
@@ -54,8 +54,8 @@ awk -F'|' '
             middle = ratios[name, int((n[name] + 1) / 2)] - 1
             is_within = middle <= 0.15 && middle >= -0.15
             n_within += is_within
-            printf "%-44s %+6.1f%% %s  ms measured/foretold:%s; hits %s %%\n", name, 100 * middle,
-                is_within ? " " : "*", pairs[name], hits[name]
+            printf "%-44s %+6.1f%% %s  ms measured/foretold:%s; waiting %s ms\n", name, 100 * middle,
+                is_within ? " " : "*", pairs[name], waits[name]
         }
         printf "%d of %d rows within 15 %%\n", n_within, n_row
         exit !(n_row > 0 && n_within >= 0.8 * n_row)

@@ -190,6 +190,20 @@ static void test_simulated_decisions__are_those_of_the_run(void **state)
     }
 }
 
+/* Each expert takes its part of what its answer's took, and what passes between answers is as recorded. */
+static void assert_times_are_moved(const struct moec_replay *decided, const struct moec_replay *recorded)
+{
+    for (uint64_t a = 1; a < recorded->n_step * recorded->n_layer; a++) {
+        const struct moec_replay_answer *ours = &decided->answers[a], *theirs = &recorded->answers[a];
+        const int64_t busy_ns = (int64_t)(theirs->done_ns - theirs->answered_ns - theirs->stall_ns);
+        assert_true((int64_t)(ours->answered_ns - ours[-1].done_ns) ==
+                    (int64_t)(theirs->answered_ns - theirs[-1].done_ns));
+        const int64_t own_ns = (int64_t)(ours->done_ns - ours->answered_ns - ours->stall_ns);
+        if (busy_ns > 0 && theirs->n_active > 0)
+            assert_true(llabs(own_ns - busy_ns * ours->n_active / theirs->n_active) <= 1);
+    }
+}
+
 /* A run that did not decide has the decided run's logits in its first MoE layer, and not behind it. */
 static void test_simulated_decisions__are_a_first_guess_of_another_run(void **state)
 {
@@ -206,6 +220,7 @@ static void test_simulated_decisions__are_a_first_guess_of_another_run(void **st
         assert_int_equal(guess.replay.n_form, 1);
         assert_status(decide(&guess, &settings[i], &err), MOEC_OK, err);
         n_changed += guess.decisions.n_changed;
+        assert_times_are_moved(&guess.decisions.replay, &guess.replay);
         assert_true(guess.decisions.n_changed < guess.decisions.n_choice);
         for (uint64_t step = 0; step < real.replay.n_step; step++)
             assert_same_answer(&guess.decisions.replay, &real.replay, step * real.replay.n_layer,

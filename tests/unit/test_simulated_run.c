@@ -202,6 +202,44 @@ static void test_simulated_run__time_decides_nothing(void **state)
                 }
 }
 
+/* What comes before the first step that counts runs all the same. */
+static void test_simulated_run__warming_up_does_not_count(void **state)
+{
+    (void)state;
+    struct made made;
+    struct moec_simulated_result all, first, rest;
+    struct moec_simulated_counts layers[4];
+    struct moec_recording *recording = &made.recording;
+    synthetic_steps(4, 16, 3, 5, 60, &made.replay);
+    synthetic_choices(7, &made.replay);
+    synthetic_recording(&made.replay, recording);
+    synthetic_model(recording, NULL, &made.model);
+    make_device(&made.model, 1, &made.device);
+    struct moec_simulated_setup setup = setup_of(&made, 20 * 64);
+    const uint64_t n_step = recording->n_step, n_token = recording->n_token, n_decoded = recording->n_decoded;
+    assert_int_equal(moec_simulated_run(&setup, &all, layers, NULL), MOEC_OK);
+    recording->n_step = 20;
+    assert_int_equal(moec_simulated_run(&setup, &first, layers, NULL), MOEC_OK);
+    recording->n_step = n_step;
+    moec_recording_count_from(recording, 20);
+    assert_int_equal(moec_simulated_run(&setup, &rest, layers, NULL), MOEC_OK);
+    uint64_t n_asked = 0;
+    for (uint32_t s = 0; s < 4; s++)
+        n_asked += layers[s].asked;
+    assert_int_equal(n_asked, rest.prefill.asked + rest.decode.asked);
+    assert_int_equal(rest.decode.asked, all.decode.asked - first.decode.asked);
+    assert_int_equal(rest.decode.misses, all.decode.misses - first.decode.misses);
+    assert_int_equal(rest.decode.read_bytes, all.decode.read_bytes - first.decode.read_bytes);
+    assert_true(fabs(rest.decode.stall_ns + first.decode.stall_ns - all.decode.stall_ns) < 1);
+    assert_int_equal(rest.prefill.asked, 0);
+    assert_true(recording->n_token < n_token && recording->n_token == recording->n_decoded);
+    assert_true(recording->n_decoded < n_decoded);
+    const double n_first = (double)(n_decoded - recording->n_decoded);
+    assert_true(fabs(rest.tpot_ns_mean * (double)recording->n_decoded + first.tpot_ns_mean * n_first -
+                     all.tpot_ns_mean * (double)n_decoded) < 1);
+    release(&made);
+}
+
 static void test_simulated_run__refusals(void **state)
 {
     (void)state;
@@ -230,6 +268,7 @@ int main(void)
         cmocka_unit_test(test_simulated_run__waits_cost),
         cmocka_unit_test(test_simulated_run__lru_falls_off_its_cliff),
         cmocka_unit_test(test_simulated_run__time_decides_nothing),
+        cmocka_unit_test(test_simulated_run__warming_up_does_not_count),
         cmocka_unit_test(test_simulated_run__refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
