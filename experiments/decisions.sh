@@ -1,19 +1,22 @@
 #!/bin/sh
 # Decisions per token measured through moec: routing that prefers a cache (cache-conditional experts), precision at a
-# miss, preloading and eviction (HOBBIT), prompts and mispredictions (Fate), settings with a certificate, and what all
-# of them gain in time. Writes FOLDER/report.html and FOLDER/*.tsv. What FOLDER holds already is not measured again, so that a run can be interrupted; remove a file to
-# measure it anew. On a machine with nothing else to do.
+# miss, preloading and eviction (HOBBIT), prompts and mispredictions (Fate), tasks, settings with a certificate, and what
+# all of them gain in time. Writes FOLDER/report.html and FOLDER/*.tsv. What FOLDER holds already is not measured again,
+# so that a run can be interrupted; remove a file to measure it anew. On a machine with nothing else to do.
 #
 #     experiments/decisions.sh [FOLDER [MODEL CALIBRATION TEST]]        (default build/experiment-decisions)
 #
 # The model is that of datasets/sample, or a Hugging Face folder with two texts: one to tune on, one to measure on.
 #
+# TASKS ("mmlu:FILE gsm8k:FILE") measures tasks of published data, too, besides those that are made of the test text.
+#
 # Shorter, for trying: WINDOWS (of the test text; 0 = all), SEQ_LEN (tokens of a window), PARTS ("studies routes starts
-# ranges pairs prefills throughput dynamic evictions fate tunings decoding"), STUDY_SAMPLES (windows of the studies),
-# SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of a token), SHARES,
-# KEEPS, PAIRS (bits:low bits), SCORES, ALWAYS, BOTH, WIDTHS (foreseen by Fate), PRIORS_MIXED, SCORES_MIXED, UNPOPULAR (shares
-# of a prefill), PROMPT (its tokens), PRIORS_TIMED, FATE_PROMPTS, TARGET (of the tunings) and HALF_TARGET (of bits that leave room for
-# decisions), TUNE_SAMPLES, TUNINGS, PREDICTORS, BENCH_SAMPLES, TOKENS.
+# ranges pairs prefills throughput dynamic systems evictions fate tasks tunings decoding"), STUDY_SAMPLES (windows of the
+# studies), SIZES (slots in eighths of the experts; 2 and 4 must be there), PRIORS, RANKS (beyond the experts of a token),
+# SHARES, KEEPS, PAIRS (bits:low bits), QUANTIZER (of bundles that are timed; Fate's), SCORES, ALWAYS, BOTH, WIDTHS
+# (foreseen by Fate), PRIORS_MIXED, SCORES_MIXED, UNPOPULAR (shares of a prefill), PROMPT (its tokens), PRIORS_TIMED,
+# SYSTEM_PAIRS, SYSTEM_PROMPTS, FATE_PROMPTS, TASK_ROWS (0 = all), TARGET (of the tunings) and HALF_TARGET (of bits that
+# leave room for decisions), TUNE_SAMPLES, TUNINGS, PREDICTORS, BENCH_SAMPLES, TOKENS.
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -42,7 +45,10 @@ prepare() {
         --sensitivity fast --resume --force -o "$here/profile.h5"
     json "$here/int8.json" "$moec" compile "$model" --policy uniform --bits 8 --profile "$here/profile.h5" --force \
         -o "$here/int8.moec"
-    [ -e "$here/model.json" ] || "$moec" inspect "$here/int8.moec" --json >"$here/model.json"
+    [ -e "$here/model.json" ] || {
+        "$moec" inspect "$here/int8.moec" --json >"$here/model.json.new"
+        mv "$here/model.json.new" "$here/model.json"
+    }
     n_expert=$(sed -n 's/^ *"experts": *\([0-9]*\).*/\1/p' "$here/model.json" | head -n 1)
     top_k=$(sed -n 's/^ *"top_k": *\([0-9]*\).*/\1/p' "$here/model.json" | head -n 1)
     # The best experts that the paper keeps in any case: 2 of many a token, else 1.
@@ -203,14 +209,14 @@ tunings() {
 timings() {
     file=$1 what=$2
     shift 2
-    json "$here/$file.json" "$moec" bench "$what" --data "$test" --samples "${BENCH_SAMPLES:-4}" "$@"
+    json "$here/$file.json" "$moec" bench "$what" --data "$test" --samples "${BENCH_SAMPLES:-8}" "$@"
 }
 
 # A bundle of BITS with copies, which knows how often calibration used each expert.
 known() {
     file=$1 bits=$2 copies=$3
     json "$here/$file.json" "$moec" compile "$model" --policy uniform --bits "$bits" --copies "$copies" \
-        --group "${GROUP:-32}" --data "$calibration" --samples "$tune_samples" --force -o "$here/$file.moec"
+        --group "${GROUP:-32}" --quantizer "$quantizer" --data "$calibration" --samples "$tune_samples" --force -o "$here/$file.moec"
 }
 
 # Fate's Fig. 10 and Table 3, and a prompt's time in a quarter of the memory: the share of each layer's experts that few
@@ -293,6 +299,32 @@ dynamic() {
     done
 }
 
+# HOBBIT's Fig. 14 in half of the memory: every expert for every token (as Transformers and DeepSpeed-Inference do),
+# MoE-Offloading and MoE-Infinity by name, and HOBBIT with the thresholds of the bundle, a fifth of the memory for low
+# copies. Precisions as on its two machines.
+systems() {
+    [ "$top_k" -gt 1 ] || return 0
+    mkdir -p "$here/systems"
+    slots=$((n_expert * 4 / 10)) low_slots=$((n_expert * 2 / 10))
+    [ "$slots" -ge "$top_k" ] || slots=$top_k
+    [ "$low_slots" -ge "$top_k" ] || low_slots=$top_k
+    for pair in ${SYSTEM_PAIRS:-16:4 8:2}; do
+        bits=${pair%:*} low=${pair#*:}
+        bundle=$here/system-$bits-$low.moec
+        known "system-$bits-$low" "$bits" "$low"
+        for prompt in ${SYSTEM_PROMPTS:-16 128}; do
+            for side in others hobbit; do
+                decided="--modes cache --evict hobbit --predict gate --precision hobbit --slots $slots --low-slots $low_slots"
+                [ $side = hobbit ] || decided="--modes sti,moe-offloading,moe-infinity"
+                # shellcheck disable=SC2086 # options and their values
+                timings "systems/$side-$bits-$low-$prompt" "$bundle" $decided --memory 50% \
+                    --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens "$prompt" \
+                    --tokens "${TOKENS:-32}"
+            done
+        done
+    done
+}
+
 # replayed NAME OPTIONS...: routing of the test text, token by token, on an emulated device.
 replayed() {
     file=$1
@@ -321,27 +353,62 @@ evictions() {
     done
 }
 
-# Fate's Fig. 11 to 14: prompts and tokens by memory. Load on demand reads each expert when it is used (io-exp in 16 bits,
-# io-qexp in 4), activation paths preload by the path table; Fate by the next gate, with unpopular experts of prompts
-# in a low copy, and on its slower machine mispredicted ones too.
+# Fate's Fig. 11 to 14: prompts and tokens by memory. Load on demand and activation paths by name (lod, eap), the first
+# in 16 bits, too; Fate keeps shallow layers and preloads by the next gate, with unpopular experts of prompts in a low
+# copy, and on its slower machine mispredicted ones too.
 fate() {
     [ "$top_k" -gt 1 ] || return 0
     mkdir -p "$here/fate"
-    known fate-bundle 4 2,4,16
+    known fate-bundle 4 2,16
     for prompt in ${FATE_PROMPTS:-128 256 512}; do
-        for side in demand none path gate; do
+        for side in others none gate low; do
+            decided="--modes cache --evict fate --predict gate --slots 25% --prefill unpopular:0.25:$prompt"
             case $side in
-            demand) modes="io-exp,io-qexp,io-exp+lru" evict="" ;;
-            gate) modes=cache evict="--evict arc --predict gate --prefill unpopular:0.25:$prompt --slots 25%" ;;
-            *) modes=cache evict="--evict arc --predict $side" ;;
+            others) decided="--modes lod,eap,io-exp,io-exp+lru" ;;
+            none) decided="--modes cache --evict fate --predict none" ;;
+            low) decided="$decided --precision fate" ;;
             esac
-            # shellcheck disable=SC2086
-            timings "fate/$side-$prompt" "$here/fate-bundle.moec" --modes "$modes" $evict --memory 12.5%,25%,50%,75% \
+            # shellcheck disable=SC2086 # options and their values
+            timings "fate/$side-$prompt" "$here/fate-bundle.moec" $decided --memory 12.5%,25%,50%,75% \
                 --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens "$prompt" --tokens 16
         done
-        timings "fate/low-$prompt" "$here/fate-bundle.moec" --modes cache --evict arc --predict gate \
-            --prefill "unpopular:0.25:$prompt" --precision fate --slots 25% --memory 12.5%,25%,50%,75% \
-            --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens "$prompt" --tokens 16
+    done
+}
+
+# scored TASK DESCRIPTION DATA: a task with all experts at one bitwidth and with decisions, against the checkpoint.
+scored() {
+    task=$1 description=$2 data=$3
+    for side in int8 int4 int2 fate-high fate-low hobbit-16-4 hobbit-8-2; do
+        bundle=task-$side decided=
+        case $side in
+        fate-*) bundle=prefill-4-2 decided="--prefill unpopular:0.25:64 --slots 25%" ;;
+        hobbit-*) bundle=system-${side#hobbit-} decided="--precision hobbit" ;;
+        esac
+        [ $side != fate-low ] || decided="$decided --precision fate"
+        # shellcheck disable=SC2086 # options and their values
+        json "$here/tasks/$task-$side.json" "$moec" eval "$here/$bundle.moec" --task "$description" --data "$data" \
+            --reference "$model" $task_rows $decided
+    done
+}
+
+# Fate's Tables 2 and 3 and HOBBIT's Table 3. Which of four lines follows, and which word, can be asked of any text, so
+# that a model too small for the papers' tasks has something to lose.
+tasks() {
+    [ "$top_k" -gt 1 ] || return 0
+    mkdir -p "$here/tasks"
+    for bits in 8 4 2; do
+        json "$here/task-int$bits.json" "$moec" compile "$model" --policy uniform --bits "$bits" --group "${GROUP:-32}" \
+            --quantizer "$quantizer" --force -o "$here/task-int$bits.moec"
+    done
+    known prefill-4-2 4 2
+    known system-16-4 16 4
+    known system-8-2 8 2
+    for task in line word; do
+        LC_ALL=C awk -v task=$task -f experiments/text_rows.awk "$test" >"$here/tasks/$task.jsonl"
+        scored $task "experiments/$task.lua" "$here/tasks/$task.jsonl"
+    done
+    for task in ${TASKS:-}; do
+        scored "${task%%:*}" "${task%%:*}" "${task#*:}"
     done
 }
 
@@ -383,12 +450,15 @@ decoding() {
 }
 
 windows=
-[ "${WINDOWS:-60}" -eq 0 ] || windows="--samples ${WINDOWS:-60}"
+[ "${WINDOWS:-0}" -eq 0 ] || windows="--samples $WINDOWS"
+task_rows=
+[ "${TASK_ROWS:-0}" -eq 0 ] || task_rows="--samples $TASK_ROWS"
 seq_len=
 [ -z "${SEQ_LEN:-}" ] || seq_len="--seq-len $SEQ_LEN"
 tune_samples=${TUNE_SAMPLES:-96}
+quantizer=${QUANTIZER:-hqq}
 prepare
-for part in ${PARTS:-studies routes starts ranges pairs prefills throughput dynamic evictions fate tunings decoding}; do
+for part in ${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems evictions fate tasks tunings decoding}; do
     say "$name: $part"
     $part
 done

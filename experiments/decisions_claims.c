@@ -1,6 +1,7 @@
 #include "experiments/decisions_claims.h"
 
 #include "experiments/decisions_fronts.h"
+#include "experiments/decisions_systems.h"
 #include "experiments/decisions_time_claims.h"
 
 #include <math.h>
@@ -695,5 +696,7 @@ void decisions_findings(const struct decisions_sample *sample, struct experiment
         find_widths(sample, pair, claims);
     }
     decisions_hobbit_findings(sample, claims);
+    decisions_system_findings(&sample->systems, claims);
     decisions_fate_findings(sample, claims);
+    decisions_task_findings(&sample->tasks, claims);
 }

@@ -11,9 +11,9 @@ const uint32_t decisions_fate_prompts[3] = {128, 256, 512};
 #define N_PROMPT (sizeof decisions_fate_prompts / sizeof *decisions_fate_prompts)
 
 const struct decisions_fate_side decisions_fate_sides[FATE_N_SIDE] = {
-    {"load on demand, 16 bits", "demand", "io-exp"},  {"load on demand, INT4", "demand", "io-qexp"},
-    {"16 bits with a cache", "demand", "io-exp+lru"}, {"INT4 with a cache", "none", "cache"},
-    {"activation paths, INT4", "path", "cache"},      {"Fate", "gate", "cache"},
+    {"load on demand, 16 bits", "others", "io-exp"},  {"load on demand, INT4", "others", "lod"},
+    {"16 bits with a cache", "others", "io-exp+lru"}, {"INT4 with a cache", "none", "cache"},
+    {"activation paths, INT4", "others", "eap"},      {"Fate", "gate", "cache"},
     {"Fate, INT2 at mispredictions", "low", "cache"},
 };
 

@@ -304,13 +304,29 @@ static enum moec_status read_pair(struct decisions_sample *sample, uint32_t bits
     return MOEC_OK;
 }
 
+/* HOBBIT's weights as they were tuned on calibration. */
+static enum moec_status read_weights(struct decisions_sample *sample, int m, struct moec_error *err)
+{
+    char *weights = sample->evictions.weights[m];
+    struct moec_json *root = NULL;
+    MOEC_TRY(experiment_load(sample->folder, m == 0 ? "tuned-evict-25" : "tuned-evict-50", &root, err));
+    experiment_text(moec_json_at(moec_json_find(root, "tuned_evict"), 0), "evict_weights", weights,
+                    sizeof sample->evictions.weights[m]);
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
 static enum moec_status read_timed(struct decisions_sample *sample, struct moec_error *err)
 {
     char path[640];
     MOEC_TRY(read_times(sample, "throughput", &sample->throughput, err));
     MOEC_TRY(read_times(sample, "fate", &sample->fate, err));
+    MOEC_TRY(read_times(sample, "systems", &sample->systems, err));
     (void)snprintf(path, sizeof path, "%s/evictions", sample->folder);
-    return decisions_evictions_read(path, &sample->evictions, err);
+    MOEC_TRY(decisions_evictions_read(path, &sample->evictions, err));
+    for (int m = 0; m < 2; m++)
+        MOEC_TRY(read_weights(sample, m, err));
+    return MOEC_OK;
 }
 
 enum moec_status decisions_read(const char *folder, const char *name, struct decisions_sample *sample,
@@ -332,6 +348,9 @@ enum moec_status decisions_read(const char *folder, const char *name, struct dec
     MOEC_TRY(read_profile(sample, "studies", &sample->has_studies, &sample->studies, err));
     MOEC_TRY(read_timed(sample, err));
     MOEC_TRY(read_tunings(sample, err));
+    char path[640];
+    (void)snprintf(path, sizeof path, "%s/tasks", sample->folder);
+    MOEC_TRY(decisions_tasks_read(path, &sample->tasks, err));
     return read_decodings(sample, err);
 }
 
@@ -348,6 +367,7 @@ void decisions_release(struct decisions_sample *sample)
         moec_profile_release(&sample->studies);
     free(sample->throughput.rows);
     free(sample->fate.rows);
+    free(sample->systems.rows);
     free(sample->evictions.rows);
     free(sample->tunings);
     *sample = (struct decisions_sample){.n_pair = 0};

@@ -6,6 +6,7 @@
 #ifndef MOEC_EXPERIMENTS_DECISIONS_MEASURED_H
 #define MOEC_EXPERIMENTS_DECISIONS_MEASURED_H
 
+#include "experiments/decisions_tasks.h"
 #include "experiments/decisions_timings.h"
 #include "formats/base/error.h"
 #include "formats/profile/profile.h"
@@ -100,7 +101,9 @@ struct decisions_sample {
         studies; /* of calibration; the second of fewer windows, with ranks and choices */
     struct decisions_timings throughput;  /* of cache-conditional experts, Fig. 8 */
     struct decisions_timings fate;        /* Fig. 11 to 14 */
+    struct decisions_timings systems;     /* of HOBBIT, Fig. 14 */
     struct decisions_evictions evictions; /* of HOBBIT, Fig. 18 */
+    struct decisions_tasks tasks;
     uint32_t n_pair;
     struct decisions_pair pairs[DECISIONS_MAX_PAIRS];
     uint32_t n_tuning;                /* first those of the combinations, then seeds */

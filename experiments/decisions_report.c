@@ -5,6 +5,7 @@
 #include "experiments/decisions_charts.h"
 #include "experiments/decisions_claims.h"
 #include "experiments/decisions_fronts.h"
+#include "experiments/decisions_systems.h"
 #include "experiments/decisions_time_page.h"
 #include "experiments/page.h"
 #include "profiler/report/report_html.h"
@@ -352,7 +353,9 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
     MOEC_TRY(decisions_page_cache(page, sample, err));
     MOEC_TRY(put_pairs(page, sample, err));
     MOEC_TRY(decisions_page_hobbit(page, sample, err));
+    MOEC_TRY(decisions_page_systems(page, &sample->systems, err));
     MOEC_TRY(decisions_page_fate(page, sample, err));
+    MOEC_TRY(decisions_page_tasks(page, &sample->tasks, err));
     if (sample->n_tuning > 0) {
         experiment_page_heading(page, "Settings with a certificate");
         experiment_page_paragraph(

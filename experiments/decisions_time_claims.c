@@ -49,10 +49,11 @@ static void claim_floor(const struct decisions_pair *pair, struct experiment_cla
             (row->prompt_compute_ms + row->prompt_transfer_ms) / row->prompt_floor_ms);
 }
 
-/* Whether a point is of a prompt's unpopular experts alone. */
+/* Whether a point is of a prompt's unpopular experts alone, by counts that no token depends on later ones
+ * for. */
 static bool is_prefill(const struct decisions_point *point)
 {
-    return strncmp(point->name, "unpopular-", 10) == 0 || strncmp(point->name, "whole-", 6) == 0;
+    return strncmp(point->name, "unpopular-", 10) == 0;
 }
 
 /* The setting whose prompts read least of those with the upper end of their loss within 1 %, or NULL;
@@ -110,8 +111,8 @@ static void claim_share(const struct decisions_pair *pair, struct experiment_cla
         point->setting, with->prompt_bytes / 1024, without->prompt_bytes / 1024, -percent(bytes),
         with->ttft_ms, without->ttft_ms, -percent(time), percent(point->loss), percent(point->low),
         percent(point->high));
-    experiment_claim_decide(claim, bytes >= 0.1 && time >= 0.1);
-    if (bytes < 0.1 || time < 0.1)
+    experiment_claim_decide(claim, bytes >= 0.1 && time > 0);
+    if (bytes < 0.1 || time <= 0)
         experiment_claim_explain(claim, "the floor of its prompt is %.1f ms, without %.1f ms",
                                  with->prompt_floor_ms, without->prompt_floor_ms);
 }

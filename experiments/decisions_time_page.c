@@ -54,17 +54,20 @@ static enum moec_status put_ranks(const struct experiment_page *page, const stru
     return experiment_page_end(page, &table, err);
 }
 
-static enum moec_status put_rank_chart(const struct experiment_page *page,
-                                       const struct decisions_sample *sample, struct moec_error *err)
+/* A chart of a profile's own report. */
+static enum moec_status put_profile_chart(const struct experiment_page *page,
+                                          const struct decisions_sample *sample,
+                                          const struct moec_profile *profile, const char *what,
+                                          struct moec_error *err)
 {
     struct moec_figures figures = {0};
-    enum moec_status status = moec_figures_make(&sample->studies, &figures, err);
+    enum moec_status status = moec_figures_make(profile, &figures, err);
     for (uint32_t f = 0; f < figures.n; f++)
         for (uint32_t c = 0; c < figures.items[f].n_chart && status == MOEC_OK; c++) {
             struct moec_chart *chart = &figures.items[f].charts[c];
-            if (strcmp(chart->name, "rank_loss") != 0)
+            if (strcmp(chart->name, what) != 0)
                 continue;
-            moec_figure_name(chart, "%s_rank_loss", sample->name);
+            moec_figure_name(chart, "%s_%s", sample->name, what);
             status = experiment_page_chart(page, chart, err);
         }
     moec_figures_release(&figures);
@@ -165,7 +168,7 @@ enum moec_status decisions_page_cache(const struct experiment_page *page,
     if (sample->has_studies) {
         experiment_page_heading(page, "Fig. 2: experts dropped and exchanged by rank");
         MOEC_TRY(put_ranks(page, sample, err));
-        MOEC_TRY(put_rank_chart(page, sample, err));
+        MOEC_TRY(put_profile_chart(page, sample, &sample->studies, "rank_loss", err));
         experiment_page_heading(page, "Appendix A: the best expert in the place of a token's last");
         MOEC_TRY(put_choices(page, sample, err));
     }
@@ -300,7 +303,10 @@ static enum moec_status put_evictions(const struct experiment_page *page,
             if (fabs(row->memory_percent - (m == 0 ? 25 : 50)) > 0.5)
                 continue;
             experiment_table_number(&table, row->memory_percent, 1, 0);
-            experiment_table_cell(&table, "%s", row->policy);
+            if (strcmp(row->policy, "tuned") == 0 && sample->evictions.weights[m][0] != '\0')
+                experiment_table_cell(&table, "tuned, %s", sample->evictions.weights[m]);
+            else
+                experiment_table_cell(&table, "%s", row->policy);
             experiment_table_number(&table, row->hit_rate, 100, 1);
             experiment_table_number(&table, row->bound, 100, 1);
             experiment_table_number(&table, row->token_bytes, 1.0 / 1024, 1);
@@ -378,14 +384,21 @@ enum moec_status decisions_page_hobbit(const struct experiment_page *page,
 {
     struct moec_chart chart = {.name = ""};
     enum moec_status status = MOEC_OK;
+    if (sample->has_profile && sample->top_k > 1) {
+        experiment_page_heading(page, "HOBBIT, Fig. 5b: scores of the experts that tokens take");
+        MOEC_TRY(put_profile_chart(page, sample, &sample->profile, "scores", err));
+    }
     for (uint32_t p = 0; p < sample->n_pair; p++)
         MOEC_TRY(put_pair(page, sample, &sample->pairs[p], err));
     if (sample->evictions.n == 0)
         return MOEC_OK;
     experiment_page_heading(page, "HOBBIT, Fig. 18: eviction policies");
     experiment_page_paragraph(
-        page, "window-lfu and window-lru forget at the end of each window of the text; lfu and lru do "
-              "not.");
+        page,
+        "hobbit weighs how recently and how often an expert was used, how often in high precision, and how "
+        "far its layer is; tuned has the weights of these four that were found on calibration. window-lfu "
+        "and "
+        "window-lru forget at the end of each window of the text; lfu and lru do not.");
     MOEC_TRY(put_evictions(page, sample, err));
     MOEC_TRY_OUT(draw_evictions(sample, &chart, err));
     MOEC_TRY_OUT(experiment_page_chart(page, &chart, err));

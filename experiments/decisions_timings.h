@@ -45,6 +45,7 @@ struct decisions_eviction {
 struct decisions_evictions {
     uint32_t n;
     struct decisions_eviction *rows; /* owned */
+    char weights[2][32];             /* of "tuned", in a quarter and in half of the memory; "" = not tuned */
 };
 
 MOEC_WARN_UNUSED enum moec_status

@@ -16,10 +16,10 @@ report=$build/tools/decisions_report
 export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIRS=4:2 SCORES=0.6 ALWAYS='0.95 0.6' WIDTHS=4 \
     PRIORS_MIXED=0.1 SCORES_MIXED=0.6 TUNE_SAMPLES=32 TUNINGS=1 TARGET=30% \
     HALF_TARGET=20% PREDICTORS=none BENCH_SAMPLES=1 TOKENS=4 STUDY_SAMPLES=32 BOTH=0.6:0.9 UNPOPULAR=0.25 PROMPT=64 \
-    PRIORS_TIMED='0.1 0.5' FATE_PROMPTS=128
+    PRIORS_TIMED='0.1 0.5' FATE_PROMPTS=128 SYSTEM_PAIRS=8:2 SYSTEM_PROMPTS=16 TASK_ROWS=32
 
 try 0 "tables of losses" env PARTS='studies routes starts ranges pairs' experiments/decisions.sh "$folder"
-try 0 "of times" env PARTS='prefills throughput dynamic evictions fate' experiments/decisions.sh "$folder"
+try 0 "of times" env PARTS='prefills throughput dynamic systems evictions fate' experiments/decisions.sh "$folder"
 try 0 "the whole experiment" experiments/decisions.sh "$folder"
 says stdout "$folder/report.html" "names the page"
 if grep -q '<h2>sample: olmoe, 4 of 16 experts a token in 6 layers' "$folder/report.html" &&
@@ -76,6 +76,13 @@ for rate in 550 50; do
     check "seven strategies with four sizes of memory at $rate MB/s" \
         "$(awk 'NR > 1' "$folder/sample_fate_$rate.tsv" | wc -l) == 28"
 done
+check "four systems on two storages" "$(awk 'NR > 1' "$folder/sample_systems.tsv" | wc -l) == 8"
+tasks=$folder/sample_tasks.tsv
+check "two tasks in full, at three bitwidths and with decisions" \
+    "$(awk -F'\t' '$2 == 32 && $4 > 0' "$tasks" | wc -l) == 16"
+check "eight bits answer as the original" "$(cell "$tasks" '^word.32.all experts INT8' 4) > \
+    $(cell "$tasks" '^word.32.original' 4) - 10"
+check "the tuned eviction names its weights" "$(grep -c '	tuned, [0-9.:]*	' "$evictions") == 2"
 
 cp "$folder/report.html" "$work/first.html"
 try 0 "a second run" experiments/decisions.sh "$folder"
