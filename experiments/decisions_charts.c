@@ -130,6 +130,8 @@ enum moec_status decisions_chart_sizes(const struct decisions_sample *sample, st
 
 /* ---- bytes ---- */
 
+#define MOST_BYTES_LOSS 0.025 /* likewise, where everything else loses less than a percent */
+
 enum kind { STILL, ROUTED, REPLACED, SKIPPED, FORESEEN, BOTH, N_KIND };
 static const char *const kinds[N_KIND] = {
     "", "cache-prior", "hobbit, T2 = 1", "hobbit, T2 = T1", "fate", "cache-prior with hobbit"};
@@ -170,7 +172,7 @@ enum moec_status decisions_chart_bytes(const struct decisions_sample *sample,
         for (uint32_t i = 0; i < pair->group.n; i++) {
             const struct decisions_point *point = &pair->group.points[i];
             if (point->n_slots != n_slots || point->precision == DECISIONS_ALWAYS ||
-                kind_of(point) != (enum kind)kind)
+                kind_of(point) != (enum kind)kind || point->loss > MOST_BYTES_LOSS)
                 continue;
             if (series == NULL)
                 MOEC_TRY(moec_chart_add_series(chart, kinds[kind], pair->group.n, &series, err));
@@ -181,11 +183,16 @@ enum moec_status decisions_chart_bytes(const struct decisions_sample *sample,
         series->n = n;
         series->has_interval = true;
     }
-    moec_chart_add_upright(chart, none->token_bytes / 1024, "no decisions");
+    struct moec_chart_series *still = NULL;
+    MOEC_TRY(moec_chart_add_series(chart, "no decisions", 1, &still, err));
+    still->x[0] = none->token_bytes / 1024;
+    still->y[0] = 0;
     moec_chart_add_upright(chart, equal->token_bytes / 1024, "no decisions, equal memory");
-    moec_figure_say(
-        chart, "Low copies have slots of their own; 'equal memory' gives theirs to the experts: %u slots.",
-        equal->n_slots);
+    moec_figure_say(chart,
+                    "Low copies have slots of their own; 'equal memory' gives theirs to the experts: %u "
+                    "slots. Losses above "
+                    "%.1f %% are in the table alone.",
+                    equal->n_slots, 100 * MOST_BYTES_LOSS);
     return MOEC_OK;
 }
 
@@ -202,7 +209,8 @@ enum moec_status decisions_chart_replaced(const struct decisions_sample *sample,
         for (uint32_t i = 0; i < pair->group.n; i++) {
             const struct decisions_point *point = &pair->group.points[i];
             const double second = k == 0 ? 1 : point->first_score;
-            if (point->precision != DECISIONS_ALWAYS || point->second_score != second)
+            if (point->precision != DECISIONS_ALWAYS || point->second_score != second ||
+                point->loss > MOST_LOSS)
                 continue;
             if (series == NULL)
                 MOEC_TRY(moec_chart_add_series(chart, names[k], pair->group.n, &series, err));
@@ -223,6 +231,7 @@ enum moec_status decisions_chart_replaced(const struct decisions_sample *sample,
     chart->y.has_zero = true;
     moec_figure_say(chart,
                     "The least important experts of each token by HOBBIT's score (eq. 2), whatever the cache "
-                    "holds.");
+                    "holds. Losses above %.0f %% are in the table alone.",
+                    100 * MOST_LOSS);
     return MOEC_OK;
 }

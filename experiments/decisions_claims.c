@@ -243,6 +243,9 @@ static struct comparison compare(const struct decisions_sample *sample, uint32_t
     struct decisions_front front;
     struct comparison comparison = {.n = 0};
     const uint32_t keep = decisions_usual_keep(sample);
+    const struct decisions_point *plain = decisions_plain(&sample->routes, n_slots);
+    if (plain == NULL)
+        return comparison;
     decisions_front_make(&sample->routes, better, n_slots, keep, &front);
     for (uint32_t i = 0; i < sample->routes.n; i++) {
         const struct decisions_point *point = &sample->routes.points[i];
@@ -250,8 +253,8 @@ static struct comparison compare(const struct decisions_sample *sample, uint32_t
             (point->method != DECISIONS_PRUNE && point->keep_top != keep))
             continue;
         const double loss = decisions_front_loss(&front, decisions_miss_rate(point));
-        /* Settings too mild to change a choice are the router's own: there is nothing to beat. */
-        if (!isfinite(loss) || point->loss == 0)
+        /* Settings too mild to spare a miss are the router's own: there is nothing to beat. */
+        if (!isfinite(loss) || point->n_missed > 0.999 * plain->n_missed)
             continue;
         comparison.n++;
         if (loss <= point->loss)

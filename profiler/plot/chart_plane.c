@@ -304,8 +304,10 @@ static void draw_names(struct moec_plot *plot, const struct moec_chart_axis *axi
 
 static bool has_legend(const struct moec_chart *chart)
 {
-    return chart->n_series > 1 || chart->n_rule > 0 ||
-           (chart->n_series == 1 && chart->series[0].name[0] != '\0');
+    for (uint32_t r = 0; r < chart->n_rule; r++)
+        if (!chart->rules[r].is_upright)
+            return true;
+    return chart->n_series > 1 || (chart->n_series == 1 && chart->series[0].name[0] != '\0');
 }
 
 /* Draws the legend where plot is not NULL; returns the middle of its last line. */
@@ -334,14 +336,13 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
         moec_plot_text(plot, x + SWATCH + 5, flow.y, MOEC_PLOT_LEFT, font, chart->series[s].name);
     }
     for (uint32_t r = 0; r < chart->n_rule; r++) {
+        if (chart->rules[r].is_upright)
+            continue;
         double x =
             moec_chart_flow_take(&flow, SWATCH + 5 + moec_plot_text_width(font, chart->rules[r].label) + 14);
         if (plot == NULL)
             continue;
-        if (chart->rules[r].is_upright)
-            moec_plot_line(plot, x + SWATCH / 2, flow.y - 5, x + SWATCH / 2, flow.y + 5, 1, moec_chart_grey);
-        else
-            moec_plot_line(plot, x, flow.y, x + SWATCH, flow.y, 1, moec_chart_grey);
+        moec_plot_line(plot, x, flow.y, x + SWATCH, flow.y, 1, moec_chart_grey);
         moec_plot_text(plot, x + SWATCH + 5, flow.y, MOEC_PLOT_LEFT, font, chart->rules[r].label);
     }
     return flow.y;
@@ -413,6 +414,17 @@ static void draw_axes(const struct plane *plane)
     moec_plot_text_up(plot, at->margin + 6, (at->top + at->bottom) / 2, label, chart->y.label);
 }
 
+/* Its name stands along an upright line, since a legend could not tell two of them apart. */
+static void draw_upright(const struct plane *plane, const struct moec_chart_rule *rule)
+{
+    const struct moec_plot_font font = moec_chart_font(MOEC_CHART_TEXT, moec_chart_grey);
+    const double x = place(&plane->x, rule->at), top = plane->at->top;
+    const double beside = x - plane->at->left > 16 ? x - 6 : x + 6;
+    moec_plot_line(plane->plot, x, top, x, plane->at->bottom, 1, moec_chart_grey);
+    moec_plot_text_up(plane->plot, beside, top + 3 + moec_plot_text_width(font, rule->label) / 2, font,
+                      rule->label);
+}
+
 static void draw_rules(const struct plane *plane)
 {
     for (uint32_t i = 0; i < plane->chart->n_rule; i++) {
@@ -420,8 +432,7 @@ static void draw_rules(const struct plane *plane)
         if (plane->chart->rules[i].is_upright) {
             if (!is_shown(&plane->x, at) || at < plane->x.low || at > plane->x.high)
                 continue;
-            double x = place(&plane->x, at);
-            moec_plot_line(plane->plot, x, plane->at->top, x, plane->at->bottom, 1, moec_chart_grey);
+            draw_upright(plane, &plane->chart->rules[i]);
             continue;
         }
         if (!is_shown(&plane->y, at))
