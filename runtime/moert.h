@@ -69,8 +69,8 @@ struct moert_decisions {
      * "shared:0.6:0.9"; NULL = in one. */
     const char *precision;
     /* In which precision those of a prompt are (Fate, arXiv:2502.12224): "unpopular:0.25:512", or
-     * "whole:0.25", which needs the prompt in one call; NULL = as those of other tokens. Prompts are what
-     * moert_session_set_prompt says. */
+     * "whole:0.25" and "popular:0.25", which need the prompt in one call; NULL = as those of other tokens.
+     * Prompts are what moert_session_set_prompt says. */
     const char *prefill;
     const char *slots; /* experts of each layer in the logical cache, "12" or "50%"; NULL = "50%" */
     /* With a precision or a prefill, low copies beside them; NULL = "25%". With "shared" those of each layer

@@ -36,7 +36,8 @@
      "Take experts that few of a prompt's tokens use in a low copy (Fate), which changes the output:\n"       \
      "unpopular:P:L\tof each layer the share P of the experts, by what tokens took before their block of L "  \
      "and in calibration (default 0.25:512)\n"                                                                 \
-     "whole:P\tby the whole prompt, which is then read in one chunk", flags},                                 \
+     "whole:P\tby the whole prompt, which is then read in one chunk\n"                                        \
+     "popular:P\tlikewise those that tokens take most, to compare with", flags},                              \
     {"low-bits", 0, "B", NULL,                                                                                \
      "With --precision or --prefill: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
     {"slots", 0, "N|PERCENT", NULL,                                                                           \

@@ -341,7 +341,7 @@ void moec_decide(const struct moec_forward *forward, uint32_t layer, const struc
         memset(forward->decider->is_asked, 0, forward->model->config.n_expert * sizeof(bool));
     for (uint32_t i = 0; i < sequences->n_spans; i++) {
         const struct moec_sequence_rows *span = &sequences->spans[i];
-        if (route->prefill.kind == MOEC_PREFILL_WHOLE && !route->decode_only &&
+        if (moec_prefill_looks_ahead(&route->prefill) && !route->decode_only &&
             span->route->n_done[span->route_layer] == 0)
             survey(forward, layer, span, row);
         for (uint32_t t = 0; t < span->n_rows; t++, row++)

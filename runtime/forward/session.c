@@ -361,16 +361,16 @@ static enum moec_status check_prompt(const struct moec_session *session, uint32_
                                      uint32_t n_tokens, struct moec_error *err)
 {
     const uint32_t max_tokens = session->forward->max_tokens;
-    if (!decides(session) || session->forward->decider->route->prefill.kind != MOEC_PREFILL_WHOLE ||
+    if (!decides(session) || !moec_prefill_looks_ahead(&session->forward->decider->route->prefill) ||
         session->forward->decider->route->decode_only || first >= n_prompt ||
         (first == 0 && n_tokens >= n_prompt && n_prompt <= max_tokens))
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_USAGE,
-        "prefill 'whole' counts the experts of a prompt before it reads any: expected all %" PRIu32
-        " tokens in one call and at most %" PRIu32 " of them, found %" PRIu32 " from position %" PRIu32
-        " on; prefill 'unpopular' goes block by block",
-        n_prompt, max_tokens, n_tokens, first);
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "prefill '%s' counts the experts of a prompt before it reads any: expected all %" PRIu32
+                     " tokens in one call and at most %" PRIu32 " of them, found %" PRIu32
+                     " from position %" PRIu32 " on; prefill 'unpopular' goes block by block",
+                     moec_prefill_name(&session->forward->decider->route->prefill), n_prompt, max_tokens,
+                     n_tokens, first);
 }
 
 /* hidden += mlp(norm(hidden)) for rows from `first` on, of `tokens` in a decoder; with `counts` those of this

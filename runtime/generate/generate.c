@@ -295,7 +295,7 @@ static uint32_t count_kept(const struct moec_generator *g, const uint32_t *promp
         (decider->route->decode_only || decider->route->prefill.kind != MOEC_PREFILL_SAME) &&
         held > g->n_prompt)
         held = g->n_prompt;
-    if (decider != NULL && decider->route->prefill.kind == MOEC_PREFILL_WHOLE)
+    if (decider != NULL && moec_prefill_looks_ahead(&decider->route->prefill))
         return 0;
     if (g->beams != NULL || moec_config_is_encoder_decoder(g->config))
         return 0;

@@ -46,7 +46,7 @@ void moec_popularity_reset(struct moec_popularity *popularity, uint32_t layer, u
     uint64_t *counts = popularity->counts + (size_t)layer * popularity->n_expert;
     memset(counts, 0, popularity->n_expert * sizeof *counts);
     memset(popularity->is_low + (size_t)layer * popularity->n_expert, 0, popularity->n_expert * sizeof(bool));
-    if (settings->frequency == NULL || settings->kind == MOEC_PREFILL_WHOLE)
+    if (settings->frequency == NULL || moec_prefill_looks_ahead(settings))
         return;
     const struct moec_path_value *frequency = settings->frequency + (size_t)ordinal * popularity->n_expert;
     for (uint32_t i = 0; i < popularity->n_expert; i++)
@@ -87,12 +87,16 @@ void moec_popularity_begin(struct moec_popularity *popularity, uint32_t layer, c
     const size_t first = (size_t)layer * n_expert;
     const uint64_t *counts = popularity->counts + first;
     bool *is_low = popularity->is_low + first, is_known = false;
+    const bool is_reversed = popularity->settings.kind == MOEC_PREFILL_POPULAR;
     const uint32_t n_low = (uint32_t)(popularity->settings.share * (float)n_expert);
     for (uint32_t e = 0; e < n_expert; e++)
         is_known |= counts[e] > 0;
-    const uint64_t most = is_known && n_low > 0 ? nth_key(counts, n_expert, n_low) : 0;
-    for (uint32_t e = 0; e < n_expert; e++)
-        is_low[e] = is_known && n_low > 0 && key_of(counts, n_expert, e) <= most && !has_high[e];
+    const uint32_t n_least = is_reversed ? n_expert - n_low : n_low;
+    const uint64_t most = is_known && n_least > 0 ? nth_key(counts, n_expert, n_least) : 0;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        const bool is_unpopular = n_least > 0 && key_of(counts, n_expert, e) <= most;
+        is_low[e] = is_known && is_unpopular != is_reversed && !has_high[e];
+    }
     memcpy(popularity->is_read[0] + first, has_high, n_expert * sizeof(bool));
     memcpy(popularity->is_read[1] + first, has_low, n_expert * sizeof(bool));
 }

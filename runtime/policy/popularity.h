@@ -34,7 +34,7 @@ static inline bool moec_popularity_is_on(const struct moec_popularity *popularit
 /* A layer, of this MoE ordinal in the model, knows calibration alone. */
 void moec_popularity_reset(struct moec_popularity *popularity, uint32_t layer, uint32_t ordinal);
 
-/* A token took the expert, or with "whole" will take it. */
+/* A token took the expert, or will take it, where tokens to come are looked at. */
 void moec_popularity_add(struct moec_popularity *popularity, uint32_t layer, uint32_t expert);
 
 /* A block begins with these high and low copies (n_expert) in the logical cache. */

@@ -4,8 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[MOEC_PREFILL_COUNT] = {
-    [MOEC_PREFILL_UNPOPULAR] = "unpopular", [MOEC_PREFILL_WHOLE] = "whole"};
+static const char *const kinds[MOEC_PREFILL_COUNT] = {[MOEC_PREFILL_UNPOPULAR] = "unpopular",
+                                                      [MOEC_PREFILL_WHOLE] = "whole",
+                                                      [MOEC_PREFILL_POPULAR] = "popular"};
+
+const char *moec_prefill_name(const struct moec_prefill *prefill)
+{
+    return kinds[prefill->kind];
+}
 
 /* Reads ":0.25" and moves on behind it; an end leaves the number as it is. */
 static bool read_number(const char **at, double least, double most, double *number)
@@ -44,7 +50,7 @@ enum moec_status moec_prefill_read(const char *text, struct moec_prefill *prefil
     }
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "there is no prefill '%s', expected unpopular:SHARE:TOKENS or whole:SHARE with a share of "
-        "0 to 1 and blocks of whole tokens",
+        "there is no prefill '%s', expected unpopular:SHARE:TOKENS, whole:SHARE or popular:SHARE with a "
+        "share of 0 to 1 and blocks of whole tokens",
         text);
 }

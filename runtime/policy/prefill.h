@@ -3,13 +3,14 @@
  *
  *   unpopular:P:L   the least popular P of a layer's experts, by blocks of L tokens (0.25:512)
  *   whole:P         the same by the counts of the whole prompt, as the paper has it
+ *   popular:P       the most popular P by these counts, which the paper's Fig. 10 compares with
  *
  * Popular is what tokens of the sequence took up to the end of the block before, and in calibration, which
  * counts as much as one block; at equal counts the lower index is more popular. So nothing depends on later
  * tokens, and a decision is a function of bundle, settings and tokens (D15). An expert whose high copy the
  * logical cache holds when a block begins is taken as it is, as the paper does with those in memory. Without
- * calibration the first block is high. Fate's own form, "whole", looks at tokens to come: it needs the prompt
- * in one call, and has no certificate. Thread rule: pure functions. */
+ * calibration the first block is high. Fate's own form, "whole", looks at tokens to come, and so does
+ * "popular": they need the prompt in one call, and have no certificate. Thread rule: pure functions. */
 #ifndef MOEC_RUNTIME_PREFILL_H
 #define MOEC_RUNTIME_PREFILL_H
 
@@ -20,6 +21,7 @@ enum moec_prefill_kind {
     MOEC_PREFILL_SAME = 0, /* a prompt's experts are those of any token */
     MOEC_PREFILL_UNPOPULAR,
     MOEC_PREFILL_WHOLE,
+    MOEC_PREFILL_POPULAR,
     MOEC_PREFILL_COUNT
 };
 
@@ -27,10 +29,19 @@ enum moec_prefill_kind {
 struct moec_prefill {
     uint8_t kind;          /* enum moec_prefill_kind */
     float share;           /* P, 0 to 1 */
-    uint32_t block_tokens; /* L; those of "whole" are UINT32_MAX */
+    uint32_t block_tokens; /* L; UINT32_MAX where tokens to come are looked at */
     /* (MoE layers, n_expert) by falling frequency in calibration; NULL = unknown. Borrowed. */
     const struct moec_path_value *frequency;
 };
+
+/* Whether experts of a prompt are counted before any of it is read. */
+static inline bool moec_prefill_looks_ahead(const struct moec_prefill *prefill)
+{
+    return prefill->kind == MOEC_PREFILL_WHOLE || prefill->kind == MOEC_PREFILL_POPULAR;
+}
+
+/* The word before the numbers; NULL of none. */
+const char *moec_prefill_name(const struct moec_prefill *prefill);
 
 /* Where a user names none: the paper's share, and blocks as long as its longest prompts. A chunk of several
  * blocks reads an expert in both copies where their popularity differs. */

@@ -14,7 +14,7 @@ enum moec_status moec_route_from_settings(const struct moec_decision_settings *s
     MOEC_TRY(moec_precision_check_pure(&route->precision, path, err));
     if (settings->prefill[0] != '\0')
         MOEC_TRY(moec_prefill_read(settings->prefill, &route->prefill, err));
-    if (route->prefill.kind == MOEC_PREFILL_WHOLE)
+    if (moec_prefill_looks_ahead(&route->prefill))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "'%s' has the prefill '%s', which looks at tokens to come and has no certificate",
                          path, settings->prefill);

@@ -216,7 +216,7 @@ void moec_route_state_truncate(struct moec_route_state *state, uint32_t first_la
         if (state->n_done[layer] <= n)
             continue;
         /* What is known of a whole prompt holds for its beginning too. */
-        if (n > 0 && state->popularity.settings.kind == MOEC_PREFILL_WHOLE)
+        if (n > 0 && moec_prefill_looks_ahead(&state->popularity.settings))
             empty(state, layer);
         else
             moec_route_state_reset(state, layer);

@@ -74,6 +74,9 @@ evaluate --prefill unpopular:0.5:128
 check "the first block is unknown without calibration" "$low == 0 && $loss == 0"
 evaluate --prefill whole:0.5 --slots 4 --low-slots 4
 check "by the counts of the whole prompt it is known" "$low > 0 && $bytes < $block_bytes"
+whole_low=$low
+evaluate --prefill popular:0.5 --slots 4 --low-slots 4
+check "popular experts in low copies are those of most tokens" "$low > $whole_low"
 evaluate --prefill unpopular:0.5:16 --precision hobbit:0.5:1 --route cache-prior:0.2
 check "with a precision and a prior more are low" "$low > 0 && $loss != $unpopular_loss"
 try 0 "eval of a prompt in words" "$moec" eval "$work/m.moec" --data $text --samples 2 --prefill unpopular -q
@@ -97,7 +100,7 @@ refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec"
 refused "cache of 1 low copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
 refused "mode 'io-qfree' runs one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
 refused "low copy of 16 bits.*fewer than its own 16" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
-refused "no prefill 'popular'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill popular
+refused "no prefill 'often'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill often
 refused "a prefill is about prompts" "$moec" run "$work/m.moec" -p x --prefill unpopular --decide decode
 refused "mode 'io-qfree' runs one precision copy: leave out prefill" "$moec" run "$work/m.moec" -p x --prefill unpopular --mode io-qfree
 try 0 "a bundle without copies" "$moec" strip "$work/m.moec" --copies 2,8 -o "$work/one.moec"

@@ -204,11 +204,15 @@ static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
               err);
     assert_int_equal(route.prefill.block_tokens, 64);
     assert_ptr_equal(route.prefill.frequency, sample.paths.frequency);
-    (void)snprintf(read.settings.prefill, sizeof read.settings.prefill, "whole:0.25");
-    assert_status(
-        moec_route_from_settings(&read.settings, &sample.config, &sample.paths, "a.moec", &route, &err),
-        MOEC_ERR_USAGE, err);
-    assert_message(err, "has no certificate");
+    static const char *const ahead[] = {"whole:0.25", "popular:0.25"};
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(read.settings.prefill, sizeof read.settings.prefill, "%s", ahead[i]);
+        err = (struct moec_error){0};
+        assert_status(
+            moec_route_from_settings(&read.settings, &sample.config, &sample.paths, "a.moec", &route, &err),
+            MOEC_ERR_USAGE, err);
+        assert_message(err, "has no certificate");
+    }
     sample_release(&sample);
 }
 

@@ -520,9 +520,10 @@ static void test_route__refuses_prefills(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "",          "popular",        "unpopular:",       "unpopular:1.1",
-        "whole:-1",  "unpopular:nan",  "unpopular:0.5:0",  "unpopular:0.5:1.5",
-        "whole:0:8", "unpopular:0.5x", "unpopular:0.5:8:8"};
+        "",          "popularx",       "unpopular:",        "unpopular:1.1",
+        "whole:-1",  "unpopular:nan",  "unpopular:0.5:0",   "unpopular:0.5:1.5",
+        "whole:0:8", "unpopular:0.5x", "unpopular:0.5:8:8", "popular:0:8",
+        "popular:2"};
     const struct moec_config config = {.n_expert = 12, .top_k = 4};
     struct moec_route route = {.n_slots = 6, .n_low_slots = 4};
     struct moec_error err = {0};
@@ -533,7 +534,12 @@ static void test_route__refuses_prefills(void **state)
     err = (struct moec_error){0};
     assert_ok(moec_prefill_read("whole:0.5", &route.prefill, &err), err);
     assert_int_equal(route.prefill.block_tokens, UINT32_MAX);
+    assert_true(moec_prefill_looks_ahead(&route.prefill));
+    assert_ok(moec_prefill_read("popular:0.5", &route.prefill, &err), err);
+    assert_true(route.prefill.kind == MOEC_PREFILL_POPULAR && moec_prefill_looks_ahead(&route.prefill));
+    assert_string_equal(moec_prefill_name(&route.prefill), "popular");
     assert_ok(moec_prefill_read("unpopular", &route.prefill, &err), err);
+    assert_false(moec_prefill_looks_ahead(&route.prefill));
     assert_true(route.prefill.share == 0.25f && route.prefill.block_tokens == 512);
     assert_ok(moec_route_check(&route, &config, &err), err);
     route.decode_only = true;
@@ -543,60 +549,6 @@ static void test_route__refuses_prefills(void **state)
     route.decode_only = false;
     route.n_low_slots = 3;
     assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
-}
-
-/* By calibration and by the blocks before, ties to the higher index; high copies that are there stay, and a
- * block reads each copy once. */
-static void test_route__unpopular_experts_are_those_of_the_blocks_before(void **state)
-{
-    (void)state;
-    enum { N_EXPERT = 6, TOP_K = 2, N_TOKENS = 4 };
-    const struct moec_config config = {.n_expert = N_EXPERT, .top_k = TOP_K};
-    static const struct moec_path_value frequency[N_EXPERT] = {{3, 40000}, {0, 30000}, {5, 30000},
-                                                               {1, 20000}, {2, 500},   {4, 500}};
-    struct moec_route route = {
-        .n_slots = 2,
-        .n_low_slots = 2,
-        .prefill = {
-            .kind = MOEC_PREFILL_UNPOPULAR, .share = 0.5f, .block_tokens = N_TOKENS, .frequency = frequency}};
-    struct moec_route_state routes, copy;
-    struct moec_error err = {0};
-    assert_ok(moec_route_state_create(&config, &route, 1, 16, &routes, &err), err);
-    assert_ok(moec_route_state_create(&config, &route, 1, 16, &copy, &err), err);
-    moec_route_state_begin_prompt(&routes, 0);
-    static const bool first[N_EXPERT] = {false, true, true, false, true, false};
-    assert_memory_equal(routes.popularity.is_low, first, sizeof first);
-    for (uint32_t t = 0; t < N_TOKENS; t++) {
-        const struct moec_route_taken taken = {.experts = (const uint32_t[]){4, t < 2 ? 1 : 3},
-                                               .weights = (const float[]){0.75f, 0.25f},
-                                               .skips = (const bool[]){false, false},
-                                               .is_low = (const bool[]){true, t < 2},
-                                               .is_of_block = true};
-        moec_route_state_begin_prompt(&routes, 0); /* within a block it changes nothing */
-        assert_memory_equal(routes.popularity.is_low, first, sizeof first);
-        moec_route_state_take(&routes, 0, 0, &taken);
-    }
-    assert_true(routes.counts.n_missed == 3 && routes.counts.n_low_missed == 2 && routes.counts.n_low == 6);
-    /* Of 4 tokens 4 took expert 4, 2 each 1 and 3; the others have calibration's share alone. 3 is there. */
-    moec_route_state_begin_prompt(&routes, 0);
-    static const bool second[N_EXPERT] = {true, false, true, false, false, true};
-    assert_memory_equal(routes.popularity.is_low, second, sizeof second);
-    moec_route_state_copy(&copy, &routes);
-    moec_route_state_truncate(&copy, 0, 3);
-    assert_memory_equal(copy.popularity.is_low, first, sizeof first);
-    moec_route_state_truncate(&copy, 0, 0);
-    assert_memory_equal(copy.popularity.counts,
-                        ((const uint64_t[]){120000, 80000, 2000, 160000, 2000, 120000}),
-                        sizeof(uint64_t) * N_EXPERT);
-    moec_route_state_release(&copy);
-    moec_route_state_release(&routes);
-    /* Without calibration nothing is known of the first block. */
-    route.prefill.frequency = NULL;
-    assert_ok(moec_route_state_create(&config, &route, 1, 0, &routes, &err), err);
-    moec_route_state_begin_prompt(&routes, 0);
-    for (uint32_t e = 0; e < N_EXPERT; e++)
-        assert_false(routes.popularity.is_low[e]);
-    moec_route_state_release(&routes);
 }
 
 /* ---- whole models ---- */
@@ -814,13 +766,12 @@ static void test_route__sequences_do_not_share(void **state)
 }
 
 /* A prompt's precision ends with the prompt, and counts of all of it need it in one chunk. */
-static void test_route__whole_prompts(void **state)
+static void check_whole_prompts(enum moec_prefill_kind kind)
 {
-    (void)state;
     const struct moec_route whole = {
         .n_slots = 4,
         .n_low_slots = 4,
-        .prefill = {.kind = MOEC_PREFILL_WHOLE, .share = 0.5f, .block_tokens = UINT32_MAX}};
+        .prefill = {.kind = (uint8_t)kind, .share = 0.5f, .block_tokens = UINT32_MAX}};
     struct opened opened = open_model("qwen2_moe", &whole, moec_kernels_best(), 2, N_PROMPT);
     struct moec_error err = {0};
     const uint32_t *tokens = opened.fixture.tokens;
@@ -846,6 +797,13 @@ static void test_route__whole_prompts(void **state)
     assert_status(moec_session_step(opened.session, tokens, N_PROMPT, NULL, 0, NULL, &err), MOEC_ERR_USAGE,
                   err);
     close_model(&opened);
+}
+
+static void test_route__whole_prompts(void **state)
+{
+    (void)state;
+    check_whole_prompts(MOEC_PREFILL_WHOLE);
+    check_whole_prompts(MOEC_PREFILL_POPULAR);
 }
 
 static double nll_of(const float *logits, size_t n_vocab, uint32_t target)
@@ -924,7 +882,6 @@ int main(void)
         cmocka_unit_test(test_route__refuses_widths),
         cmocka_unit_test(test_route__precision_of_what_is_not_foreseen),
         cmocka_unit_test(test_route__refuses_prefills),
-        cmocka_unit_test(test_route__unpopular_experts_are_those_of_the_blocks_before),
         cmocka_unit_test(test_route__one_result_however_it_is_run),
         cmocka_unit_test(test_route__precisions_at_their_ends),
         cmocka_unit_test(test_route__sequences_do_not_share),
