@@ -220,8 +220,8 @@ known() {
 }
 
 # Fate's Fig. 10 and Table 3, and a prompt's time in a quarter of the memory: the share of each layer's experts that few
-# tokens of a prompt take, in a low copy. Loss on windows as long as the prompt that is timed; for the table's two machines
-# half of a window is a prompt.
+# tokens of a prompt take, in a low copy, and the loss where it is those that most take, the figure's other line. Loss on
+# windows as long as the prompt that is timed; for the table's two machines half of a window is a prompt.
 prefills() {
     prompt=${PROMPT:-512}
     for pair in ${PAIRS:-8:4 4:2}; do
@@ -240,6 +240,9 @@ prefills() {
                     --memory 25% --tokens 8 --prompt-tokens "$prompt" --emulate-storage 550MB/s,80us \
                     --emulate-storage 50MB/s,80us --prefill "$how" --slots 25%
             done
+            # shellcheck disable=SC2086
+            json "$here/$group/popular-$share.json" "$moec" eval "$bundle" --data "$test" --reference "$bundle" \
+                $windows --seq-len "$prompt" --prefill "popular:$share" --slots 25%
         done
         [ "$top_k" -gt 1 ] || continue
         for machine in high low; do

@@ -508,12 +508,6 @@ static double skipped_share(const struct decisions_point *point)
     return point->n_skipped / point->n_chosen;
 }
 
-static const char *of_pair(const struct decisions_pair *pair, const char *sentence, char text[static 256])
-{
-    (void)snprintf(text, 256, "%s (here %u to %u bits)", sentence, pair->bits, pair->low_bits);
-    return text;
-}
-
 static bool replaces(const struct decisions_point *point)
 {
     return point->precision == DECISIONS_ALWAYS && point->second_score == 1;
@@ -527,11 +521,9 @@ static bool skips(const struct decisions_point *point)
 /* Experts by score alone, whatever the cache holds. */
 static void find_replaced(const struct decisions_pair *pair, struct experiment_claims *claims)
 {
-    char text[256];
-    struct experiment_claim *claim = experiment_claim_add(
-        claims, "HOBBIT, Fig. 3b",
-        of_pair(pair, "with fewer than 20 % of the experts in low precision perplexity rises by at most 1 %",
-                text));
+    struct experiment_claim *claim = decisions_pair_claim(
+        claims, "HOBBIT, Fig. 3b", pair,
+        "with fewer than 20 % of the experts in low precision perplexity rises by at most 1 %", "");
     const struct decisions_point *most = NULL;
     bool holds = true;
     for (uint32_t i = 0; i < pair->group.n; i++) {
@@ -552,10 +544,9 @@ static void find_replaced(const struct decisions_pair *pair, struct experiment_c
 
 static void find_skipped(const struct decisions_pair *pair, struct experiment_claims *claims)
 {
-    char text[256];
-    struct experiment_claim *claim = experiment_claim_add(
-        claims, "HOBBIT, section 2.2",
-        of_pair(pair, "skipping 10 % of the experts raises perplexity by more than 1 %", text));
+    struct experiment_claim *claim =
+        decisions_pair_claim(claims, "HOBBIT, section 2.2", pair,
+                             "skipping 10 % of the experts raises perplexity by more than 1 %", "");
     const struct decisions_point *below = NULL, *above = NULL;
     for (uint32_t i = 0; i < pair->group.n; i++) {
         const struct decisions_point *point = &pair->group.points[i];
@@ -601,12 +592,10 @@ static uint32_t list_gaps(const struct decisions_pair *pair, struct gap gaps[sta
 
 static void find_gap(const struct decisions_pair *pair, struct experiment_claims *claims)
 {
-    char text[256];
     struct gap gaps[MAX_GAP];
-    struct experiment_claim *claim = experiment_claim_add(
-        claims, "HOBBIT, Fig. 3b",
-        of_pair(pair, "low precision keeps accuracy better than skipping, and the gap grows with the share",
-                text));
+    struct experiment_claim *claim = decisions_pair_claim(
+        claims, "HOBBIT, Fig. 3b", pair,
+        "low precision keeps accuracy better than skipping, and the gap grows with the share", "");
     const uint32_t n = list_gaps(pair, gaps);
     bool holds = true;
     if (n < 2)
@@ -643,10 +632,10 @@ static void find_shares(const struct decisions_sample *sample, const struct deci
 static void find_scores(const struct decisions_sample *sample, const struct decisions_pair *pair,
                         struct experiment_claims *claims)
 {
-    char text[256], name[64];
-    struct experiment_claim *loss = experiment_claim_add(
-        claims, "HOBBIT, Table 3",
-        of_pair(pair, "accuracy on GSM8K and TruthfulQA falls by no more than 1 %; here perplexity", text));
+    char name[64];
+    struct experiment_claim *loss = decisions_pair_claim(
+        claims, "HOBBIT, Table 3", pair,
+        "accuracy on GSM8K and TruthfulQA falls by no more than 1 %; here perplexity", "");
     (void)snprintf(name, sizeof name, "hobbit-0.6-0.9-%u", HALF(sample));
     const struct decisions_point *hobbit = decisions_find(&pair->group, name);
     if (hobbit == NULL)
@@ -659,12 +648,10 @@ static void find_scores(const struct decisions_sample *sample, const struct deci
 static void find_widths(const struct decisions_sample *sample, const struct decisions_pair *pair,
                         struct experiment_claims *claims)
 {
-    char text[256], name[64];
-    struct experiment_claim *loss = experiment_claim_add(
-        claims, "Fate, Table 3",
-        of_pair(pair,
-                "low copies at mispredictions, over 3 % of accuracy on the slower machine; here perplexity",
-                text));
+    char name[64];
+    struct experiment_claim *loss = decisions_pair_claim(
+        claims, "Fate, Table 3", pair,
+        "low copies at mispredictions, over 3 % of accuracy on the slower machine; here perplexity", "");
     (void)snprintf(name, sizeof name, "fate-%u-%u", sample->n_expert / 4, HALF(sample));
     const struct decisions_point *fate = decisions_find(&pair->group, name);
     if (fate == NULL)

@@ -63,21 +63,51 @@ static void find_popular(const struct decisions_sample *sample, struct experimen
 
 static void find_share(const struct decisions_pair *pair, struct experiment_claims *claims)
 {
-    char sentence[192];
     const struct decisions_point *quarter = decisions_find(&pair->prefill, "whole-0.25"),
                                  *all = decisions_find(&pair->prefill, "whole-1");
     if (quarter == NULL)
         return;
-    (void)snprintf(sentence, sizeof sentence,
-                   "the 25 %% least popular experts of a prompt in the low copy lose less than 1 %% (here %u "
-                   "to %u bits, "
-                   "perplexity)",
-                   pair->bits, pair->low_bits);
-    struct experiment_claim *claim = experiment_claim_add(claims, "Fate, Fig. 10", sentence);
+    struct experiment_claim *claim = decisions_pair_claim(
+        claims, "Fate, Fig. 10", pair,
+        "the 25 % least popular experts of a prompt in the low copy lose less than 1 %", ", perplexity");
     experiment_claim_say(claim, "%.2f (%.2f to %.2f) %%; all of them %.2f %%", percent(quarter->loss),
                          percent(quarter->low), percent(quarter->high),
                          all != NULL ? percent(all->loss) : (double)NAN);
     experiment_claim_decide(claim, quarter->loss < 0.01);
+}
+
+/* The figure's two orders, at the shares where they name other experts. */
+static void find_order(const struct decisions_pair *pair, struct experiment_claims *claims)
+{
+    static const char *const shares[] = {"0.25", "0.5", "0.75"};
+    char whole[32], popular[32];
+    uint32_t n = 0, n_apart = 0;
+    const struct decisions_point *first[2] = {NULL, NULL};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        (void)snprintf(whole, sizeof whole, "whole-%s", shares[i]);
+        (void)snprintf(popular, sizeof popular, "popular-%s", shares[i]);
+        const struct decisions_point *least = decisions_find(&pair->prefill, whole),
+                                     *most = decisions_find(&pair->prefill, popular);
+        if (least == NULL || most == NULL)
+            continue;
+        first[0] = n == 0 ? least : first[0];
+        first[1] = n == 0 ? most : first[1];
+        n_apart += most->low > least->high;
+        n++;
+    }
+    if (n == 0)
+        return;
+    struct experiment_claim *claim = decisions_pair_claim(
+        claims, "Fate, Fig. 10", pair,
+        "non-popular experts at INT2 have minimal impact, in contrast popular ones give a significant drop",
+        ", perplexity");
+    experiment_claim_say(claim,
+                         "%s %.2f (%.2f to %.2f) %%, %s %.2f (%.2f to %.2f) %%; popular ones lose more, "
+                         "intervals apart, at %u of %u shares",
+                         first[0]->setting, percent(first[0]->loss), percent(first[0]->low),
+                         percent(first[0]->high), first[1]->setting, percent(first[1]->loss),
+                         percent(first[1]->low), percent(first[1]->high), n_apart, n);
+    experiment_claim_decide(claim, n_apart == n);
 }
 
 /* ---- speeds ---- */
@@ -218,17 +248,13 @@ static void find_bits(const struct decisions_sample *sample, struct experiment_c
 
 static void find_machines(const struct decisions_pair *pair, struct experiment_claims *claims)
 {
-    char sentence[192];
     const struct decisions_point *high = decisions_find(&pair->prefill, "high-end-0.25"),
                                  *low = decisions_find(&pair->prefill, "low-end-0.25");
     if (high == NULL || low == NULL)
         return;
-    (void)snprintf(
-        sentence, sizeof sentence,
-        "less than 1 %% of accuracy on the faster machine, over 3 %% on the slower one (here %u to %u bits, "
-        "perplexity)",
-        pair->bits, pair->low_bits);
-    struct experiment_claim *claim = experiment_claim_add(claims, "Fate, Table 3", sentence);
+    struct experiment_claim *claim = decisions_pair_claim(
+        claims, "Fate, Table 3", pair,
+        "less than 1 % of accuracy on the faster machine, over 3 % on the slower one", ", perplexity");
     experiment_claim_say(
         claim,
         "a quarter of a prompt's experts low: %.2f (%.2f to %.2f) %%; with mispredictions low, too: %.2f "
@@ -243,6 +269,8 @@ void decisions_fate_findings(const struct decisions_sample *sample, struct exper
     find_popular(sample, claims);
     for (uint32_t p = 0; p < sample->n_pair; p++)
         find_share(&sample->pairs[p], claims);
+    for (uint32_t p = 0; p < sample->n_pair; p++)
+        find_order(&sample->pairs[p], claims);
     find_speed(sample, claims, true, 550, 4.5, 1.9);
     find_speed(sample, claims, true, 50, 1.8, 1.5);
     find_speed(sample, claims, false, 550, 4.1, 2.2);

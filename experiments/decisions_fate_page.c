@@ -120,13 +120,14 @@ static enum moec_status draw_prefill(const struct decisions_sample *sample, cons
                                      struct moec_chart *chart, struct moec_error *err)
 {
     static const char *const ways[][2] = {{"whole-", "by the whole prompt's counts"},
-                                          {"unpopular-", "by calibration's counts"}};
+                                          {"unpopular-", "by calibration's counts"},
+                                          {"popular-", "most popular first, by the whole prompt's counts"}};
     chart->kind = MOEC_CHART_LINES;
     moec_figure_name(chart, "%s_unpopular_%u_%u", sample->name, pair->bits, pair->low_bits);
     moec_figure_title(chart, "Loss by the share of a prompt's experts in INT%u instead of INT%u",
                       pair->low_bits, pair->bits);
     (void)snprintf(chart->source, sizeof chart->source, "Fate, Fig. 10");
-    set_axis(&chart->x, "share_percent", "least popular experts of a layer in the low copy, %");
+    set_axis(&chart->x, "share_percent", "experts of a layer in the low copy, %");
     set_axis(&chart->y, "loss_percent", "loss of perplexity, %");
     chart->y.has_zero = true;
     for (size_t w = 0; w < N_OF(ways); w++) {
@@ -155,8 +156,7 @@ static enum moec_status draw_prefill(const struct decisions_sample *sample, cons
         }
         series->n = n;
     }
-    moec_figure_say(
-        chart, "Every token is a prompt's. The paper's other order, popular experts first, has no setting.");
+    moec_figure_say(chart, "Every token is a prompt's. The paper's figure has the first and the last line.");
     return MOEC_OK;
 }
 
@@ -271,10 +271,12 @@ static enum moec_status put_prompts(const struct experiment_page *page, const st
                    pair->low_bits);
     experiment_page_heading(page, text);
     experiment_page_paragraph(
-        page, "A quarter of the experts in memory. 'unpopular' goes by what calibration and earlier "
-              "blocks of the prompt took, 'whole' by the prompt's own counts. Blocks of half a window: the "
-              "other half "
-              "is not a prompt, as on the paper's two machines.");
+        page,
+        "A quarter of the experts in memory. 'unpopular' goes by what calibration and earlier "
+        "blocks of the prompt took, 'whole' by the prompt's own counts, 'popular' by these the other way "
+        "round. Blocks of half a window: the "
+        "other half "
+        "is not a prompt, as on the paper's two machines.");
     MOEC_TRY(put_prefill(page, pair, err));
     MOEC_TRY_OUT(draw_prefill(sample, pair, &chart, err));
     MOEC_TRY_OUT(experiment_page_chart(page, &chart, err));

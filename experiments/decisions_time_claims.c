@@ -8,6 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct experiment_claim *decisions_pair_claim(struct experiment_claims *claims, const char *figure,
+                                              const struct decisions_pair *pair, const char *sentence,
+                                              const char *more)
+{
+    char text[256];
+    (void)snprintf(text, sizeof text, "%s (here %u to %u bits%s)", sentence, pair->bits, pair->low_bits,
+                   more);
+    return experiment_claim_add(claims, figure, text);
+}
+
 const double decisions_priors_timed[6] = {0, 0.1, 0.3, 0.5, 0.7, 0.9};
 const uint32_t decisions_short_prompt = 50, decisions_long_prompt = 350;
 const double decisions_rates[2] = {550, 50};
@@ -332,16 +342,12 @@ static double dynamic_speedup(const struct decisions_pair *pair, double rate)
 
 static void find_dynamic(const struct decisions_pair *pair, struct experiment_claims *claims)
 {
-    char sentence[192];
     const double fast = dynamic_speedup(pair, 550), slow = dynamic_speedup(pair, 50);
     if (!isfinite(fast) || !isfinite(slow))
         return;
-    (void)snprintf(
-        sentence, sizeof sentence,
-        "dynamic loading makes a token 1.19 to 1.57 times faster (here %u to %u bits, half of the experts "
-        "in memory)",
-        pair->bits, pair->low_bits);
-    struct experiment_claim *claim = experiment_claim_add(claims, "HOBBIT, Fig. 16", sentence);
+    struct experiment_claim *claim = decisions_pair_claim(
+        claims, "HOBBIT, Fig. 16", pair, "dynamic loading makes a token 1.19 to 1.57 times faster",
+        ", half of the experts in memory");
     experiment_claim_say(claim, "%.2f times at 550 MB/s, %.2f times at 50 MB/s", fast, slow);
     experiment_claim_decide(claim, fast >= 1.19 && slow >= 1.19);
     const struct decisions_timing *off = dynamic_timing(pair, false, 1, 550),
@@ -367,16 +373,12 @@ static double preload_speedup(const struct decisions_pair *pair, bool is_on, uin
 
 static void find_preloads(const struct decisions_pair *pair, struct experiment_claims *claims)
 {
-    char sentence[192];
     const double off = preload_speedup(pair, false, 1, 550), on = preload_speedup(pair, true, 1, 550);
     if (!isfinite(off) || !isfinite(on))
         return;
-    (void)snprintf(
-        sentence, sizeof sentence,
-        "with dynamic loading preloads make a token about 1.05 times faster, without at most 1.01 times "
-        "(here %u to %u bits)",
-        pair->bits, pair->low_bits);
-    struct experiment_claim *claim = experiment_claim_add(claims, "HOBBIT, Fig. 17b", sentence);
+    struct experiment_claim *claim = decisions_pair_claim(
+        claims, "HOBBIT, Fig. 17b", pair,
+        "with dynamic loading preloads make a token about 1.05 times faster, without at most 1.01 times", "");
     experiment_claim_say(claim,
                          "550 MB/s: with it %.2f times, without it %.2f times; 50 MB/s: %.2f and %.2f times",
                          on, off, preload_speedup(pair, true, 1, 50), preload_speedup(pair, false, 1, 50));

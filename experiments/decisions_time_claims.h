@@ -14,6 +14,12 @@ void decisions_cache_findings(const struct decisions_sample *sample, struct expe
 void decisions_hobbit_findings(const struct decisions_sample *sample, struct experiment_claims *claims);
 void decisions_fate_findings(const struct decisions_sample *sample, struct experiment_claims *claims);
 
+/* Adds a paper's sentence with what it is measured of here: "... (here 8 to 4 bits, perplexity)", where
+ * `more` is ", perplexity" or nothing. */
+struct experiment_claim *decisions_pair_claim(struct experiment_claims *claims, const char *figure,
+                                              const struct decisions_pair *pair, const char *sentence,
+                                              const char *more);
+
 /* Tokens a second of decoding with this prior (0: the router's own choice), so many slots and tokens of a
  * prompt; NULL where it was not timed. */
 const struct decisions_timing *decisions_prior_timing(const struct decisions_sample *sample, double prior,

@@ -72,6 +72,8 @@ popular=$folder/sample_popular.tsv
 check "unpopular experts cover less than their share" "$(cell "$popular" '^1.' 4) > 0 && $(cell "$popular" '^1.' 4) < 30"
 prefill=$folder/sample_prefill_4_2.tsv
 check "low copies of unpopular experts read less" "$(cell "$prefill" '^whole' 5) < $(cell "$prefill" '^no low copies' 5)"
+check "and of popular ones are taken by more tokens" "$(cell "$prefill" '^popular:0.25' 2) > $(cell "$prefill" '^whole:0.25' 2)"
+check "the paper's two orders are compared" "$(grep -c 'in contrast popular ones' "$folder/sample_findings.tsv") == 1"
 for rate in 550 50; do
     check "seven strategies with four sizes of memory at $rate MB/s" \
         "$(awk 'NR > 1' "$folder/sample_fate_$rate.tsv" | wc -l) == 28"
