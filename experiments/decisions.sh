@@ -209,7 +209,7 @@ tunings() {
 timings() {
     file=$1 what=$2
     shift 2
-    json "$here/$file.json" "$moec" bench "$what" --data "$test" --samples "${BENCH_SAMPLES:-8}" "$@"
+    json "$here/$file.json" "$moec" bench "$what" --data "$test" --samples "${BENCH_SAMPLES:-16}" "$@"
 }
 
 # A bundle of BITS with copies, which knows how often calibration used each expert.
