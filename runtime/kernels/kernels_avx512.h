@@ -10,6 +10,7 @@
 #define SUM_VECTORS  4
 #define ROWS_AT_ONCE 4
 #define CODE_ROWS    8
+#define SET_LIFTS    SET_VBMI
 
 typedef __m512 trellis_table;
 
@@ -18,7 +19,8 @@ typedef __m512 trellis_table;
 /* Fused (INT6, INT8): weight = code * table + offset with table = scale, offset = -zero * scale; a code less
  * its zero has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the
  * definition gives in two. Scales of scales have 19 bits, so there table = scale, offset = zero, and the
- * definition is followed. INT2, INT3, INT4: the table holds all weights; 4 or 8 of them repeat, because a
+ * definition is followed. With VBMI, codes of INT8 around 128 are lifted (kernels_shape.h): offset =
+ * -(LIFT + 128) * scale. INT2, INT3, INT4: the table holds all weights; 4 or 8 of them repeat, because a
  * lookup takes four bits of a lane. INT5: table has those of codes 0..15, offset the others. INT1: table is
  * the weight of code 0, offset that of code 2. */
 struct decoder {
@@ -29,7 +31,7 @@ struct decoder {
 
 INLINE bool decoder_needs_regular(const int dtype)
 {
-    return dtype == MOEC_DTYPE_INT6 || dtype == MOEC_DTYPE_INT8;
+    return dtype == MOEC_DTYPE_INT6 || dtype == MOEC_DTYPE_INT8 || dtype == (MOEC_DTYPE_INT8 | LIFTED);
 }
 
 INLINE struct decoder decoder_make(const int dtype, float scale, float zero)
@@ -160,6 +162,25 @@ INLINE lanes from_bf16(const uint8_t *bytes)
 }
 
 #if SET_VBMI
+/* One permutation puts sixteen of the 32 bytes into floats, which converting would take two operations for.
+ */
+INLINE lanes lifted(__m512i bytes, const int first, const struct decoder *decoder)
+{
+    const __m512i lift = _mm512_castps_si512(_mm512_set1_ps(LIFT));
+    const __m512i places =
+        _mm512_slli_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), 8);
+    const __m512i from = _mm512_add_epi32(places, _mm512_set1_epi32(first << 8));
+    const __m512i floats = _mm512_mask_permutexvar_epi8(lift, 0x2222222222222222, from, bytes);
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(floats), decoder->table, decoder->offset);
+}
+
+INLINE void decode_lifted(const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+{
+    const __m512i codes = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)bytes));
+    out[0] = lifted(codes, 0, decoder);
+    out[1] = lifted(codes, 16, decoder);
+}
+
 /* In byte 0 of each lane that lane's bits and in byte 1 those of the lane 16 later: all are cut out of the
  * eight bytes at once, each from its place on. */
 INLINE __m512i cut_out(const uint8_t *bytes, __m512i places)
@@ -275,6 +296,11 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
         out[0] = gathered(bytes, decoders);
         out[1] = gathered(bytes + 16, decoders);
         break;
+#if SET_LIFTS
+    case MOEC_DTYPE_INT8 | LIFTED:
+        decode_lifted(bytes, decoders, out);
+        break;
+#endif
     default:
         decode_integers(dtype, bytes, &decoders[0], &decoders[UPPER(dtype)], out);
         break;

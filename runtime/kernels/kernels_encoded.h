@@ -123,6 +123,12 @@ INLINE uint8_t zero_at(const int dtype, const struct layout *layout, const uint8
     return (uint8_t)(zero & ((1u << bits) - 1));
 }
 
+/* The zero of symmetric codes, as they are read. */
+INLINE float symmetric_zero(const int dtype)
+{
+    return (float)(1u << (block_bytes(dtype) / 4 - 1)) + ((dtype & LIFTED) ? LIFT : 0);
+}
+
 INLINE struct decoder decoder_of_group(const int dtype, const struct layout *layout, const uint8_t *row,
                                        float factor, size_t group)
 {
@@ -132,7 +138,7 @@ INLINE struct decoder decoder_of_group(const int dtype, const struct layout *lay
                                                                    : f16_at(scales + 2 * group);
     if (dtype & DICTIONARY)
         return decoder_of_levels(dtype, scale, layout->levels);
-    const float zero = zero_at(dtype, layout, row, group);
+    const float zero = (dtype & LIFTED) ? symmetric_zero(dtype) : zero_at(dtype, layout, row, group);
     return decoder_make(dtype, scale, decoder_needs_regular(dtype) ? 0 - zero * scale : zero);
 }
 
@@ -250,10 +256,12 @@ INLINE int kind_of(struct moec_codec codec)
     const enum moec_scheme scheme = (enum moec_scheme)codec.scheme;
     if (codec.dtype == MOEC_DTYPE_MXFP4)
         return MOEC_DTYPE_INT4 | DICTIONARY;
-    return codec.dtype | (moec_scheme_is_dictionary(scheme) ? DICTIONARY
-                          : codec.group == 16               ? HALVES
-                          : moec_scheme_is_nested(scheme)   ? NESTED
-                                                            : 0);
+    return codec.dtype |
+           (moec_scheme_is_dictionary(scheme)                                               ? DICTIONARY
+            : codec.group == 16                                                             ? HALVES
+            : moec_scheme_is_nested(scheme)                                                 ? NESTED
+            : SET_LIFTS && codec.dtype == MOEC_DTYPE_INT8 && !moec_scheme_has_zeros(scheme) ? LIFTED
+                                                                                            : 0);
 }
 
 #define OF_KIND(kind, function, ...)                                                                         \
@@ -269,6 +277,12 @@ INLINE int kind_of(struct moec_codec codec)
     OF_KIND(MOEC_DTYPE_INT6 | (flags), function, __VA_ARGS__)                                                \
     OF_KIND(MOEC_DTYPE_INT8 | (flags), function, __VA_ARGS__)
 
+#if SET_LIFTS
+#define OF_LIFTED(function, ...) OF_KIND(MOEC_DTYPE_INT8 | LIFTED, function, __VA_ARGS__)
+#else
+#define OF_LIFTED(function, ...)
+#endif
+
 /* Calls function(dtype, ...) with the matrix's dtype as a constant. */
 #define WITH_DTYPE(codec, function, ...)                                                                     \
     switch (kind_of(codec)) {                                                                                \
@@ -282,6 +296,7 @@ INLINE int kind_of(struct moec_codec codec)
         OF_INTEGERS(NESTED, function, __VA_ARGS__)                                                           \
         OF_INTEGERS(HALVES, function, __VA_ARGS__)                                                           \
         OF_INTEGERS(0, function, __VA_ARGS__)                                                                \
+        OF_LIFTED(function, __VA_ARGS__)                                                                     \
     default:                                                                                                 \
         break;                                                                                               \
     }
@@ -392,11 +407,6 @@ INLINE lanes packed_zeros(const int dtype, const struct layout *layout, const ui
         zeros[i] =
             (uint8_t)((uint32_t)load_u16(packed + i * bits / 8) >> (i * bits % 8) & ((1u << bits) - 1));
     return lanes_of_bytes(zeros, STRIP);
-}
-
-INLINE float symmetric_zero(const int dtype)
-{
-    return (float)(1u << (block_bytes(dtype) / 4 - 1));
 }
 
 /* Converts the scales and zeros of the strip that begins with group g. */

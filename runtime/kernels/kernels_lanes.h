@@ -3,7 +3,8 @@
  * A set (runtime/kernels/kernels_avx2.c, ...) defines the type `lanes` and the primitives below, then
  * includes this file, which defines the kernels and LANES_KERNELS(name), their table. Arguments called nt,
  * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
- * of codes that products take at once; even) and ROWS_AT_ONCE (the same of trellises and MXFP4's down).
+ * of codes that products take at once; even) and ROWS_AT_ONCE (the same of trellises and MXFP4's down), and
+ * with SET_LIFTS whether it decodes blocks of INT8 | LIFTED.
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
  *

@@ -8,6 +8,7 @@
 #define SUM_VECTORS  1
 #define ROWS_AT_ONCE 2
 #define CODE_ROWS    2
+#define SET_LIFTS    0
 
 /* Floats looked up by codes: 4, 8 or 16 of them in as many sixteenths of 64 bytes. */
 typedef uint8x16x4_t trellis_table;

@@ -34,6 +34,12 @@
 #define NESTED     32
 #define HALVES     64
 
+/* Added to INT8 where codes have one scale a group, lie around 128 and a set reads each as the second byte of
+ * the float LIFT + code, whose last place then counts 1/256. (LIFT + 128) * scale has 20 bits, so that what a
+ * fused operation takes off again is exact, as for no other zero. */
+#define LIFTED 256
+#define LIFT   32768
+
 /* Beside the dtypes, where the int8 arithmetic takes the levels of a trellis for codes of eight bits. */
 #define TRELLIS 128
 #define BEFORE  8 /* bytes of the block before, which a span of a trellis needs */
