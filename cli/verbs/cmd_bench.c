@@ -40,7 +40,7 @@ static const struct cli_option options[] = {
      "io-qexp+lru\tio-qexp with edgemoe's buffer\n"
      "sti\tall read in order for every token\n"
      "lod\tread when used (Fate)\n"
-     "eap\tARC, guesses by paths (Fate)\n"
+     "eap\tFate's cache, guesses by paths\n"
      "moe-offloading\tLRU, the next gate's guesses\n"
      "moe-infinity\tLFU, guesses by paths",
      0},
@@ -309,7 +309,8 @@ const struct cli_command cli_command_bench = {
         "reported, the others continue, and the exit status is 1.\n"
         "A share given to --memory is taken of the compiled assignment and is the same number of "
         "bytes in every mode.\n"
-        "Modes lod (Load on Demand) and eap (ARC, guesses by paths) are Fate's baselines, moe-offloading "
+        "Modes lod (Load on Demand) and eap (its cache, guesses by paths) are Fate's baselines, "
+        "moe-offloading "
         "(LRU, the next gate's guesses) and moe-infinity (LFU, guesses by paths) HOBBIT's; they run where "
         "they are named.\n"
         "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by "

@@ -67,7 +67,7 @@ static const struct cli_option options[] = {
      "io-qexp+lru\tio-qexp, kept while the buffer has room\n"
      "sti\tall read in order for every token\n"
      "lod\tread when used, not kept\n"
-     "eap\tkept by arc, read ahead by paths\n"
+     "eap\tkept by fate, read ahead by paths\n"
      "moe-offloading\tkept by lru, read ahead by gates\n"
      "moe-infinity\tkept by lfu, read ahead by paths\n"
      "The io modes are baselines and need copies at their bits: moec compile --copies.",

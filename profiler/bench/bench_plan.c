@@ -121,7 +121,7 @@ static enum moec_status add_with_twin(struct plan *plan, const struct moec_mode 
 {
     const struct moec_bench_options *options = &plan->bench->options;
     const char *predict = row->engine.predict != NULL ? row->engine.predict : mode->predict;
-    const char *evict = row->engine.evict != NULL ? row->engine.evict : mode->evict;
+    const char *evict = row->engine.evict != NULL ? row->engine.evict : moec_mode_evict(mode, plan->bundle);
     const char *memory = options->memories[row->memory].name;
     MOEC_TRY(add_row(plan, row, err));
     if (!options->against_none || strcmp(predict, "none") == 0)

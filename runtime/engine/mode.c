@@ -19,7 +19,7 @@ const struct moec_mode moec_modes[] = {
     {.name = "io-exp+lru", .bits = 16, .keeps = true, .evict = "lru", .predict = "none"},
     {.name = "io-qexp+lru", .bits = 4, .keeps = true, .evict = "lru", .predict = "none"},
     {.name = "lod", .by_name = true, .predict = "none"},
-    {.name = "eap", .by_name = true, .keeps = true, .evict = "arc", .predict = "path"},
+    {.name = "eap", .by_name = true, .keeps = true, .evict = "fate", .predict = "path"},
     {.name = "moe-offloading", .by_name = true, .keeps = true, .evict = "lru", .predict = "gate"},
     {.name = "moe-infinity", .by_name = true, .keeps = true, .evict = "lfu", .predict = "path"},
     {0},
@@ -63,8 +63,15 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
     return MOEC_OK;
 }
 
-static enum moec_status choose_evict(const struct moec_mode *mode, const char *name,
-                                     const struct moec_evict_ops **out, struct moec_error *err)
+const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bundle *bundle)
+{
+    const bool is_fate = mode->evict != NULL && strcmp(mode->evict, moec_evict_fate.name) == 0;
+    return is_fate && bundle->paths.n_shallow == 0 ? moec_evict_arc.name : mode->evict;
+}
+
+static enum moec_status choose_evict(const struct moec_bundle *bundle, const struct moec_mode *mode,
+                                     const char *name, const struct moec_evict_ops **out,
+                                     struct moec_error *err)
 {
     *out = NULL;
     if (name != NULL)
@@ -79,7 +86,7 @@ static enum moec_status choose_evict(const struct moec_mode *mode, const char *n
                          "which takes any",
                          mode->name, mode->evict, name);
     if (name == NULL && mode->evict != NULL)
-        return moec_evict_find(mode->evict, out, err);
+        return moec_evict_find(moec_mode_evict(mode, bundle), out, err);
     return MOEC_OK;
 }
 
@@ -137,7 +144,7 @@ enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct
     struct moec_mode_choice choice = {.preload_count = request->preload_count};
     MOEC_TRY(find_mode(request->mode != NULL ? request->mode : "cache", &choice.mode, err));
     MOEC_TRY(choose_copy(bundle, choice.mode, request->copy, &choice.copy, err));
-    MOEC_TRY(choose_evict(choice.mode, request->evict, &choice.evict, err));
+    MOEC_TRY(choose_evict(bundle, choice.mode, request->evict, &choice.evict, err));
     MOEC_TRY(choose_predict(bundle, choice.mode, request->predict, &choice, err));
     if (choice.preload_count > 0 &&
         (choice.predict == &moec_predict_none || choice.predict == &moec_predict_token))

@@ -12,14 +12,15 @@
  *     io-exp+lru   16 bits        yes                      lru               none         cold
  *     io-qexp+lru  4 bits         yes                      lru               none         cold
  *     lod          assignment     no                       -                 none         cold
- *     eap          assignment     yes                      arc               path table   cold
+ *     eap          assignment     yes                      fate              path table   cold
  *     moe-offloading  assignment  yes                      lru               next gate    cold
  *     moe-infinity    assignment  yes                      lfu               path table   cold
  *
  * edgemoe is EdgeMoE, III-C; io-free to sti are the baselines of its evaluation (IV-A), and the next two give
  * io-exp and io-qexp the buffer that edgemoe has. The last four are what others compare with, here with the
  * records and the reads that all modes share, so that policies alone differ: Fate's Load on Demand and its
- * strategy by expert activation paths (5.1, with Fate's ARC); MoE-Offloading and MoE-Infinity as HOBBIT
+ * strategy by expert activation paths (5.1, whose caching is identical to Fate's; a bundle that does not know
+ * its shallow layers has ARC alone); MoE-Offloading and MoE-Infinity as HOBBIT
  * describes them (section 2, Fig. 14), the latter with the path table for its traces of requests. Whole
  * layers on demand, as Transformers and DeepSpeed-Inference load them there, are sti. The assignment is the
  * compiled model (copy level 0); 16 bits are the checkpoint's own precision, and copies are made with `moec
@@ -74,6 +75,9 @@ struct moec_mode_choice {
 MOEC_WARN_UNUSED enum moec_status moec_mode_choose(const struct moec_bundle *bundle,
                                                    const struct moec_mode_request *request,
                                                    struct moec_mode_choice *out, struct moec_error *err);
+
+/* The policy by which the mode evicts where nobody names one; NULL where it evicts nothing. */
+const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bundle *bundle);
 
 /* Whether the plan suits the mode. Errors: MOEC_ERR_BUDGET with sizes,
  * where a resident mode's experts do not fit. */

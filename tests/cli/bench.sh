@@ -100,6 +100,7 @@ done
 for mode in lod eap moe-offloading moe-infinity sti; do
     if grep -q "^$mode " "$work/rows"; then pass "$mode has a row"; else fail "$mode has a row"; fi
 done
+says stdout '"evict": "fate"' "Fate's own cache is in eap"
 holds '$1 == "lod" && ($2 != 0 || $3 <= 0) { exit 1 }' "load on demand hits nothing"
 holds '($1 == "eap" || $1 ~ /^moe-/) && $2 <= 0 { exit 1 }' "the others do"
 

@@ -127,9 +127,11 @@ static void test_mode__baselines_of_other_papers(void **state)
         const struct moec_evict_ops *evict;
         const struct moec_predict_ops *predict;
     } rows[] = {{"lod", NULL, &moec_predict_none},
-                {"eap", &moec_evict_arc, &moec_predict_path},
+                {"eap", &moec_evict_fate, &moec_predict_path},
                 {"moe-offloading", &moec_evict_lru, &moec_predict_gate},
                 {"moe-infinity", &moec_evict_lfu, &moec_predict_path}};
+    struct moec_path_table *paths = &((const struct fixture *)*state)->bundle->paths;
+    paths->n_shallow = 1;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct moec_mode_choice choice =
             choose(*state, (struct moec_mode_request){.mode = rows[i].mode});
@@ -139,6 +141,10 @@ static void test_mode__baselines_of_other_papers(void **state)
         assert_true(choice.mode->by_name && !choice.mode->is_warm);
         assert_int_equal(choice.mode->keeps, rows[i].evict != NULL);
     }
+    paths->n_shallow = 0; /* which layers are shallow is unknown */
+    assert_ptr_equal(choose(*state, (struct moec_mode_request){.mode = "eap"}).evict, &moec_evict_arc);
+    assert_ptr_equal(choose(*state, (struct moec_mode_request){.mode = "eap", .evict = "fate"}).evict,
+                     &moec_evict_fate);
     refuse(*state, (struct moec_mode_request){.mode = "moe-offloading", .predict = "path"},
            "use mode 'cache'");
     refuse(*state, (struct moec_mode_request){.mode = "lod", .evict = "lru"}, "evicts nothing");
