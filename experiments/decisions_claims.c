@@ -657,6 +657,27 @@ static void find_widths(const struct decisions_sample *sample, const struct deci
     loss->verdict = EXPERIMENT_SHOWN;
 }
 
+const char *const decisions_papers[DECISIONS_N_PAPER] = {"cache-conditional experts", "HOBBIT", "Fate"};
+
+enum decisions_paper decisions_paper_of(const struct experiment_claim *claim)
+{
+    return strncmp(claim->figure, "HOBBIT", 6) == 0 ? DECISIONS_HOBBIT_PAPER
+           : strncmp(claim->figure, "Fate", 4) == 0 ? DECISIONS_FATE_PAPER
+                                                    : DECISIONS_CACHE_PAPER;
+}
+
+/* Those of one paper together, as they were added. */
+static void order_by_paper(struct experiment_claims *claims)
+{
+    for (uint32_t i = 1; i < claims->n; i++) {
+        const struct experiment_claim claim = claims->items[i];
+        uint32_t at = i;
+        for (; at > 0 && decisions_paper_of(&claims->items[at - 1]) > decisions_paper_of(&claim); at--)
+            claims->items[at] = claims->items[at - 1];
+        claims->items[at] = claim;
+    }
+}
+
 void decisions_findings(const struct decisions_sample *sample, struct experiment_claims *claims)
 {
     claims->n = 0;
@@ -684,4 +705,5 @@ void decisions_findings(const struct decisions_sample *sample, struct experiment
     decisions_system_findings(&sample->systems, claims);
     decisions_fate_findings(sample, claims);
     decisions_task_findings(&sample->tasks, claims);
+    order_by_paper(claims);
 }

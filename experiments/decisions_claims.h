@@ -8,7 +8,17 @@
 
 void decisions_goals(const struct decisions_sample *sample, struct experiment_claims *claims);
 
-/* Sentences of cache-conditional experts, and of HOBBIT. */
+enum decisions_paper {
+    DECISIONS_CACHE_PAPER,
+    DECISIONS_HOBBIT_PAPER,
+    DECISIONS_FATE_PAPER,
+    DECISIONS_N_PAPER
+};
+extern const char *const decisions_papers[DECISIONS_N_PAPER]; /* their names */
+/* Whose sentence a claim is: figures of cache-conditional experts stand without its name. */
+enum decisions_paper decisions_paper_of(const struct experiment_claim *claim);
+
+/* Sentences of the papers, one paper after the other. */
 void decisions_findings(const struct decisions_sample *sample, struct experiment_claims *claims);
 
 /* Whether held-out loss minus certificate is within the 90 % interval of both together. */

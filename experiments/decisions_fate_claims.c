@@ -238,9 +238,10 @@ static void find_bits(const struct decisions_sample *sample, struct experiment_c
                  int2 = uniform_loss(sample, 2);
     if (!isfinite(int4) || !isfinite(int2))
         return;
-    struct experiment_claim *claim = experiment_claim_add(
-        claims, "Fate, Table 2",
-        "all experts at INT8 lose 0, at INT4 0.2 and at INT2 4.5 points of 59.6 % of MMLU; here perplexity");
+    struct experiment_claim *claim =
+        experiment_claim_add(claims, "Fate, Table 2",
+                             "all experts at INT8 lose 0, at INT4 0.2 and at INT2 4.5 points of 59.6 % of "
+                             "MMLU; here perplexity, rounded by channel");
     experiment_claim_say(claim, "INT8 %.2f %%, INT4 %.2f %%, INT2 %.2f %%", percent(int8), percent(int4),
                          percent(int2));
     claim->verdict = EXPERIMENT_SHOWN;

@@ -324,6 +324,26 @@ static void put_title(const struct decisions_sample *sample, char title[static 1
                    sample->top_k, sample->n_expert, sample->n_layer);
 }
 
+/* How many sentences of each paper agree: the table says which. */
+static void put_agreement(const struct experiment_page *page, const struct experiment_claims *findings)
+{
+    uint32_t n[DECISIONS_N_PAPER] = {0}, n_agree[DECISIONS_N_PAPER] = {0};
+    for (uint32_t c = 0; c < findings->n; c++) {
+        const enum experiment_verdict verdict = findings->items[c].verdict;
+        const enum decisions_paper paper = decisions_paper_of(&findings->items[c]);
+        n[paper] += verdict == EXPERIMENT_YES || verdict == EXPERIMENT_NO;
+        n_agree[paper] += verdict == EXPERIMENT_YES;
+    }
+    (void)fputs(
+        "<p>Of the papers' sentences that say by how much, or which is better, these agree with what was "
+        "measured here:",
+        page->stream);
+    for (int paper = 0; paper < DECISIONS_N_PAPER; paper++)
+        moec_html_format(page->stream, "%s %u of %u of %s", paper > 0 ? "," : "", n_agree[paper], n[paper],
+                         decisions_papers[paper]);
+    (void)fputs(". Figures without a name are those of the first.</p>\n", page->stream);
+}
+
 static enum moec_status put_sample(const struct experiment_page *page, const struct decisions_sample *sample,
                                    struct moec_error *err)
 {
@@ -335,7 +355,7 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
     (void)fprintf(page->stream, "<section id=\"%s\">\n<h2>", sample->name);
     moec_html_text(page->stream, title);
     (void)fputs("</h2>\n", page->stream);
-    experiment_page_agreement(page, &findings);
+    put_agreement(page, &findings);
     experiment_page_heading(page, "Figures to reach");
     MOEC_TRY(experiment_page_claims(page, &goals, true, err));
     experiment_page_heading(page, "What the papers say, and what is seen here");
