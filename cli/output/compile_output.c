@@ -1,0 +1,267 @@
+#include "cli/output/compile_output.h"
+#include "cli/output/json_output.h"
+#include "cli/output/terminal.h"
+#include "cli/print/print.h"
+#include "compiler/fit/coactivation.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* "experts:  90 at 4 bits  6 whose projections differ, 2.33 bits on average" */
+static void print_experts(const struct moec_compile_report *report)
+{
+    const struct moec_plan *plan = &report->plan;
+    uint32_t count[MOEC_CODEC_TABLE] = {0}, n_mixed = 0, n_weights = 0;
+    double mixed_bits = 0;
+    for (size_t i = 0; i < moec_plan_count(plan); i++) {
+        const struct moec_variant variant = plan->experts[i];
+        if (moec_variant_is_uniform(variant)) {
+            count[variant.codecs[0]]++;
+            continue;
+        }
+        n_mixed++;
+        for (int p = 0; p < MOEC_PROJECTION_COUNT; p++, n_weights++)
+            mixed_bits += moec_codec_code_bits(report->codecs[variant.codecs[p]]);
+    }
+    cli_print(stdout, "experts:");
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
+        char text[40];
+        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER &&
+            !moec_codec_is_mxfp4(report->codecs[number]))
+            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bit%s", count[number], number,
+                      number == 1 ? "" : "s");
+        else if (count[number] > 0)
+            cli_print(stdout, "  %" PRIu32 " in %s", count[number],
+                      moec_codec_name(report->codecs[number], text));
+    }
+    if (n_mixed > 0)
+        cli_print(stdout, "  %" PRIu32 " whose projections differ, %.2f bits on average", n_mixed,
+                  mixed_bits / n_weights);
+}
+
+/* "\ndense weights:  12 at 4 bits  2 in int3 symmetric g64": matrices that have codecs of their own. */
+static bool print_dense_matrices(const struct moec_compile_report *report)
+{
+    const struct moec_plan *plan = &report->plan;
+    uint32_t count[MOEC_CODEC_TABLE] = {0}, n_own = 0;
+    char text[40];
+    for (uint32_t i = 0; i < plan->n_dense; i++) {
+        count[plan->dense[i] != 0 ? plan->dense[i] : plan->dense_bits]++;
+        n_own += plan->dense[i] != 0;
+    }
+    if (n_own == 0)
+        return false;
+    printf("\ndense weights:");
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
+        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER)
+            printf("  %" PRIu32 " at %" PRIu32 " bit%s", count[number], number, number == 1 ? "" : "s");
+        else if (count[number] > 0)
+            printf("  %" PRIu32 " in %s", count[number], moec_codec_name(report->codecs[number], text));
+    }
+    printf("\n");
+    return true;
+}
+
+/* "\ndense weights: 8 bits by gptq (auto; 4 bits: misses the target, 16 bits: 1.20 MB)" */
+static void print_dense(const struct cli_compile_result *result)
+{
+    const struct moec_compile_report *report = result->report;
+    if (print_dense_matrices(report))
+        return;
+    printf("\ndense weights: %" PRIu32 " bits%s", report->plan.dense_bits,
+           report->plan.dense_bits >= 16 ? ""
+           : result->options->dense_gptq ? " by gptq"
+                                         : " by the linear quantizer");
+    for (uint32_t i = 0; i < report->n_dense_trial; i++) {
+        const struct moec_dense_trial *trial = &report->dense_trials[i];
+        char size[24];
+        printf("%s%" PRIu32 " bits: %s", i == 0 ? " (auto; " : ", ", trial->bits,
+               trial->meets         ? cli_size_text(size, trial->n_bytes)
+               : trial->is_measured ? "misses the target"
+                                    : "never smaller");
+    }
+    printf("%s\n", report->n_dense_trial > 0 ? ")" : "");
+}
+
+/* "plan 4 of 6 is the last that was proven with 95% confidence; the next (2.36 MB) may lose 5.210%" */
+static void print_sequence(const struct moec_certificate *certificate)
+{
+    uint32_t n_passed = 0;
+    while (n_passed < certificate->n_sequence &&
+           certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
+        n_passed++;
+    const struct moec_sequence_step *failed = &certificate->sequence[n_passed];
+    char size[24];
+    if (n_passed == 0)
+        cli_print(stdout, "\n             none of %" PRIu32 " plans is proven with %g%% confidence",
+                  certificate->n_sequence, 100 * certificate->confidence);
+    else
+        cli_print(stdout,
+                  "\n             plan %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
+                  n_passed, certificate->n_sequence, 100 * certificate->confidence);
+    if (n_passed > 0 && n_passed < certificate->n_sequence)
+        cli_print(stdout, "; the next, %s, may lose %.3f%%", cli_size_text(size, failed->n_bytes),
+                  100 * failed->high);
+}
+
+void cli_print_compile(const struct cli_compile_result *result)
+{
+    const struct moec_compile_report *report = result->report;
+    const struct moec_certificate *certificate = &report->certificate;
+    const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
+    char size[24], source[24];
+    cli_print(stdout, "%s: %s, %.1f%% of the %s of weights it came from\n",
+              report->is_written ? result->output : "plan (nothing written)",
+              cli_size_text(size, report->n_bytes),
+              100 * (double)report->n_bytes / (double)report->source_bytes,
+              cli_size_text(source, report->source_bytes));
+    print_experts(report);
+    print_dense(result);
+    if (result->options->orders_neurons)
+        cli_print(stdout,
+                  "neurons: the %.0f%% of an expert that a token needs most lie in %.1f ranges on average, "
+                  "%.1f in the checkpoint's order\n",
+                  100 * MOEC_COACTIVATION_SHARE, report->runs_after, report->runs_before);
+    cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", result->options->policy,
+              report->n_evaluations, result->seconds);
+    cli_print(stdout, "peak memory: %s\n", cli_memory_text(size, cli_peak_memory_bytes()));
+    if (result->page != NULL)
+        cli_print(stdout, "report: %s\n", result->page);
+    if (!certificate->present) {
+        cli_print(stdout, "certificate: none, no loss was measured%s\n",
+                  report->is_written ? "" : " on the certificate part");
+        return;
+    }
+    cli_print(stdout, "certificate: %s %.4f -> %.4f, loss %.3f%% (%.3f%% to %.3f%%)", certificate->metric,
+              certificate->reference, certificate->compiled, 100 * certificate->loss,
+              100 * certificate->loss_low, 100 * certificate->loss_high);
+    if (!isnan(certificate->target))
+        cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
+                  certificate->missed ? ": MISSED" : "");
+    if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
+        cli_print(stdout, "\n             in %s arithmetic, with which moec run%s computes this bundle",
+                  moec_arithmetic_name(arithmetic),
+                  arithmetic == MOEC_ARITHMETIC_BF16 ? " --device cuda" : "");
+    if (certificate->confidence == MOEC_CONFIDENCE_POINT)
+        cli_print(stdout, "\n             one evaluation, a point estimate: no interval is promised");
+    else if (!isnan(certificate->target) && certificate->n_sequence > 0)
+        print_sequence(certificate);
+    if (report->n_reuse > 0)
+        cli_print(stdout,
+                  "\n             %" PRIu32 " other bundle%s here ('%s') certified on the same part: "
+                  "each promise\n             holds by itself, the best of several does not (--seed draws "
+                  "other windows)",
+                  report->n_reuse, report->n_reuse == 1 ? "" : "s", report->reuse);
+    if (certificate->n_token == 0) {
+        cli_print(stdout, "\n             %" PRIu32 " rows of '%s' that the search never saw\n",
+                  certificate->n_window, certificate->data_name);
+        return;
+    }
+    cli_print(stdout,
+              "\n             %" PRIu32
+              " windows of '%s' that the search never saw; mean KL %.5f nats a token\n",
+              certificate->n_window, certificate->data_name, certificate->mean_kl);
+}
+
+/* Bits of each dense matrix, in the order of the table; the codec where it is one that has no bitwidth to
+ * itself. */
+static struct moec_json_out *json_dense_matrices(const struct moec_compile_report *report)
+{
+    struct moec_json_out *array = moec_json_out_array();
+    char text[40];
+    for (uint32_t i = 0; i < report->plan.n_dense; i++) {
+        const uint8_t number = report->plan.dense[i];
+        if (number >= MOEC_CODEC_FIRST_OTHER)
+            moec_json_out_string(array, NULL, moec_codec_name(report->codecs[number], text));
+        else
+            moec_json_out_u64(array, NULL, number != 0 ? number : report->plan.dense_bits);
+    }
+    return array;
+}
+
+static struct moec_json_out *json_dense(const struct cli_compile_result *result)
+{
+    const struct moec_compile_report *report = result->report;
+    struct moec_json_out *node = moec_json_out_object(), *trials = moec_json_out_array();
+    moec_json_out_u64(node, "bits", report->plan.dense_bits);
+    if (report->plan.dense_bits < 16)
+        moec_json_out_string(node, "quantizer", result->options->dense_gptq ? "gptq" : "linear");
+    for (uint32_t i = 0; i < report->n_dense_trial; i++) {
+        const struct moec_dense_trial *trial = &report->dense_trials[i];
+        struct moec_json_out *row = moec_json_out_object();
+        moec_json_out_u64(row, "bits", trial->bits);
+        moec_json_out_bool(row, "measured", trial->is_measured);
+        moec_json_out_bool(row, "within_target", trial->meets);
+        if (trial->meets) {
+            moec_json_out_u64(row, "bundle_bytes", trial->n_bytes);
+            moec_json_out_double(row, "search_loss", trial->loss);
+            moec_json_out_double(row, "search_loss_high", trial->loss_high);
+        }
+        moec_json_out_node(trials, NULL, row);
+    }
+    moec_json_out_node(node, "trials", trials);
+    moec_json_out_node(node, "matrices", json_dense_matrices(report));
+    return node;
+}
+
+static struct moec_json_out *json_fit(const struct moec_compile_fit_counts *fit)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "experts", fit->n_expert);
+    moec_json_out_u64(node, "experts_without_tokens", fit->n_unseen);
+    moec_json_out_bool(node, "experts_too_wide", fit->has_wide_experts);
+    moec_json_out_u64(node, "dense_matrices", fit->n_dense);
+    moec_json_out_u64(node, "dense_matrices_not_fitted", fit->n_plain);
+    return node;
+}
+
+enum moec_status cli_print_compile_json(const struct cli_compile_result *result, struct moec_error *err)
+{
+    const struct moec_compile_report *report = result->report;
+    const struct moec_certificate *certificate = &report->certificate;
+    struct moec_json_out *root = moec_json_out_object(), *layers = moec_json_out_array();
+    moec_json_out_u64(root, "bundle_bytes", report->n_bytes);
+    moec_json_out_u64(root, "source_bytes", report->source_bytes);
+    moec_json_out_bool(root, "written", report->is_written);
+    moec_json_out_string(root, "policy", result->options->policy);
+    moec_json_out_u64(root, "evaluations", report->n_evaluations);
+    if (report->fit.n_expert > 0)
+        moec_json_out_node(root, "fitted", json_fit(&report->fit));
+    if (result->options->orders_neurons) {
+        moec_json_out_double(root, "active_ranges_before", report->runs_before);
+        moec_json_out_double(root, "active_ranges", report->runs_after);
+    }
+    moec_json_out_u64(root, "resumed_units", report->n_resumed);
+    moec_json_out_double(root, "seconds", result->seconds);
+    moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
+    cli_json_phases(root, result->phases);
+    moec_json_out_double(root, "max_loss", result->options->max_loss);
+    if (report->warning[0] != '\0')
+        moec_json_out_string(root, "warning", report->warning);
+    if (certificate->present) {
+        moec_json_out_string(root, "metric", certificate->metric);
+        if (moec_arithmetic_certified(certificate) != MOEC_ARITHMETIC_CANONICAL)
+            moec_json_out_string(root, "arithmetic", certificate->arithmetic);
+        moec_json_out_double(root, "reference", certificate->reference);
+        moec_json_out_double(root, "compiled", certificate->compiled);
+        moec_json_out_double(root, "loss", certificate->loss);
+        moec_json_out_double(root, "loss_low", certificate->loss_low);
+        moec_json_out_double(root, "loss_high", certificate->loss_high);
+        moec_json_out_double(root, "mean_kl", certificate->mean_kl);
+        moec_json_out_bool(root, "missed", certificate->missed);
+        moec_json_out_u64(root, "certified_before", report->n_reuse);
+        moec_json_out_node(
+            root, "sequence",
+            cli_json_sequence(report->trace.sequence, report->trace.n_sequence, "bundle_bytes"));
+    }
+    for (uint32_t s = 0; s < report->plan.n_layer; s++) {
+        struct moec_json_out *row = moec_json_out_array();
+        for (uint32_t e = 0; e < report->plan.n_expert; e++)
+            cli_json_variant(row, report->plan.experts[s * report->plan.n_expert + e], report->codecs,
+                             result->config->plain_mlp);
+        moec_json_out_node(layers, NULL, row);
+    }
+    moec_json_out_node(root, "assignment", layers);
+    moec_json_out_node(root, "dense", json_dense(result));
+    return cli_print_json(root, err);
+}

@@ -1,0 +1,25 @@
+/* What `moec compile` prints. */
+#ifndef MOEC_CLI_COMPILE_OUTPUT_H
+#define MOEC_CLI_COMPILE_OUTPUT_H
+
+#include "cli/output/phase_output.h"
+#include "compiler/compile/compile.h"
+
+/* A compile that has ended; all of it is borrowed. */
+struct cli_compile_result {
+    const struct moec_compile_report *report;
+    const struct moec_compile_options *options;
+    const struct moec_config *config;
+    const struct cli_phases *phases; /* empty without --verbose */
+    const char *output;              /* path of the bundle */
+    const char *page;                /* path of --report, or NULL */
+    double seconds;
+};
+
+/* Bits, size, peak memory and certificate. */
+void cli_print_compile(const struct cli_compile_result *result);
+
+MOEC_WARN_UNUSED enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
+                                                         struct moec_error *err);
+
+#endif
