@@ -231,7 +231,7 @@ prefills() {
         mkdir -p "$here/$group" "$here/$group-times"
         timings "$group-times/none" "$bundle" --modes cache --evict lru --predict none --memory 25% --tokens 8 \
             --prompt-tokens "$prompt" --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us
-        for share in ${UNPOPULAR:-0.25 0.5 0.75 1}; do
+        for share in ${UNPOPULAR:-0.25 0.3125 0.5 0.75 1}; do
             for how in "whole:$share" "unpopular:$share:$prompt"; do
                 # shellcheck disable=SC2086
                 json "$here/$group/${how%%:*}-$share.json" "$moec" eval "$bundle" --data "$test" --reference "$bundle" \
