@@ -241,7 +241,7 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
-static enum moec_status open_model(struct job *job, struct moec_error *err)
+static enum moec_status make_model(struct job *job, struct moec_error *err)
 {
     const uint32_t bits = job->options.bits;
     if (job->is_trace && bits > 0 && job->bundle == NULL)
@@ -254,6 +254,13 @@ static enum moec_status open_model(struct job *job, struct moec_error *err)
                                             err));
     return moec_simulated_model_of_bundle(job->bundle, job->copy, job->low, &job->recording, &job->model,
                                           err);
+}
+
+static enum moec_status open_model(struct job *job, struct moec_error *err)
+{
+    MOEC_TRY(make_model(job, err));
+    moec_simulated_model_pool(&job->model, &job->sweep.precision);
+    return MOEC_OK;
 }
 
 /* As asked for, else as the bundle says, else as the profile does. */
@@ -528,6 +535,13 @@ static enum moec_status simulate_tiers(struct job *job, struct moec_error *err)
     return status;
 }
 
+/* That of the run to compare with: as asked for, or of a trace that has what a run by its buffer took. */
+static const char *measured_precision(const struct job *job)
+{
+    const bool is_shared = job->sweep.precision.kind == MOEC_PRECISION_SHARED;
+    return is_shared ? job->replay.precision : cli_text(job->args, "precision");
+}
+
 static enum moec_status compare(const struct job *job, struct moec_error *err)
 {
     struct moec_agreement agreement;
@@ -546,7 +560,7 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
                                                .emulation = job->is_emulated ? &job->emulation : NULL,
                                                .decided = job->decides ? &job->decided.decided : NULL,
                                                .route = cli_text(job->args, "route"),
-                                               .precision = cli_text(job->args, "precision"),
+                                               .precision = measured_precision(job),
                                                .guesses = job->sweep.precision};
     MOEC_TRY(moec_agreement_make(&setup, &agreement, err));
     if (cli_has(job->args, "json"))

@@ -26,7 +26,8 @@ void moec_agreement_release(struct moec_agreement *agreement)
 struct bench_row {
     const char *name, *mode, *storage, *evict, *predict;
     uint64_t copy, buffer_bytes, preload_count, preload_ahead;
-    bool is_run; /* figures are of the prompt too */
+    uint64_t low_pool_bytes; /* 0 = there are no pools */
+    bool is_run;             /* figures are of the prompt too */
 };
 
 static enum moec_status read_choice(const struct moec_json *node, const char *where, struct bench_row *row,
@@ -81,6 +82,7 @@ static enum moec_status read_run(const struct moec_json *root, const char *where
     (void)snprintf(out->name, sizeof out->name, "%s", row->name);
     MOEC_TRY(read_choice(root, where, row, err));
     MOEC_TRY(moec_json_get_u64(memory, where, "expert_buffer_bytes", 0, most, &row->buffer_bytes, err));
+    MOEC_TRY(moec_json_get_u64_or(memory, where, "low_pool_bytes", 0, most, 0, &row->low_pool_bytes, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "tpot_ms", 0, 1e12, NAN, &out->measured_ms.mean, err));
     MOEC_TRY(moec_json_get_double_or(experts, where, "hit_rate", 0, 1, NAN, &out->measured_hits, err));
     MOEC_TRY(moec_json_get_u64(experts, where, "read_bytes", 0, most, &read_bytes, err));
@@ -133,6 +135,7 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
                                          .model = &scene->model,
                                          .device = &scene->clock,
                                          .capacity_bytes = row->buffer_bytes,
+                                         .low_pool_bytes = row->low_pool_bytes,
                                          .policy = &moec_evict_lru,
                                          .evict_weights = scene->evict_weights,
                                          .predictor = &moec_predict_none,
@@ -203,6 +206,7 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
                          row->name, row->copy, setup->bundle->file.path);
     MOEC_TRY_OUT(moec_simulated_model_of_bundle(setup->bundle, (uint32_t)row->copy, setup->low,
                                                 setup->recording, &scene->model, err));
+    moec_simulated_model_pool(&scene->model, &setup->guesses);
     MOEC_TRY_OUT(moec_simulated_device_make(setup->device, storage, setup->recording, &scene->model,
                                             scene->assignment, &scene->clock, err));
     MOEC_TRY_OUT(run_row(scene, row, &result, err));

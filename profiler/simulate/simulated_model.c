@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "formats/model/record.h"
+#include "runtime/experts/low_copy.h"
 #include "runtime/policy/residency.h"
 #include "runtime/storage/record_reader.h"
 
@@ -48,6 +49,41 @@ static void sum_slots(struct moec_simulated_model *model)
             model->token_bytes += (model->top_k * layer_bytes + model->n_expert - 1) / model->n_expert;
     }
     model->is_equal = model->every_bytes == model->largest_bytes * model->n_layer * model->n_layer_key;
+}
+
+static struct moec_record_sizes sizes_of_form(const struct moec_simulated_model *model, uint32_t form)
+{
+    struct moec_record_sizes sizes = {0};
+    for (uint32_t s = 0; s < model->n_layer; s++)
+        for (uint32_t e = 0; e < model->n_expert; e++) {
+            const uint64_t slot =
+                model->slot_bytes[(size_t)s * model->n_layer_key + (size_t)form * model->n_expert + e];
+            sizes.largest_bytes = slot > sizes.largest_bytes ? slot : sizes.largest_bytes;
+            sizes.all_bytes += slot;
+        }
+    return sizes;
+}
+
+void moec_simulated_model_pool(struct moec_simulated_model *model, const struct moec_precision *precision)
+{
+    model->has_pools = model->n_form == 2 && precision->kind == MOEC_PRECISION_SHARED;
+    if (model->has_pools)
+        model->largest_bytes = sizes_of_form(model, 0).largest_bytes + sizes_of_form(model, 1).largest_bytes;
+}
+
+uint64_t moec_simulated_low_pool(const struct moec_simulated_model *model, uint64_t buffer_bytes)
+{
+    if (!model->has_pools)
+        return 0;
+    const struct moec_record_sizes high = sizes_of_form(model, 0), low = sizes_of_form(model, 1);
+    return moec_low_pool_of_sizes(&high, &low, model->n_expert, 0, buffer_bytes);
+}
+
+bool moec_simulated_pools_fit(const struct moec_simulated_model *model, uint64_t buffer_bytes,
+                              uint64_t low_bytes)
+{
+    return low_bytes <= buffer_bytes && low_bytes >= sizes_of_form(model, 1).largest_bytes &&
+           buffer_bytes - low_bytes >= sizes_of_form(model, 0).largest_bytes;
 }
 
 static void set_sizes(const struct moec_bundle *bundle, uint32_t copy, uint32_t form,

@@ -6,6 +6,7 @@
 #include "formats/bundle/bundle.h"
 #include "formats/profile/profile.h"
 #include "profiler/simulate/recording.h"
+#include "runtime/policy/precision.h"
 
 struct moec_simulated_model {
     uint32_t n_layer, n_expert, top_k;
@@ -22,10 +23,11 @@ struct moec_simulated_model {
     /* Of the slots, where nothing else is said in form 0. */
     uint64_t all_bytes;     /* buffer that holds every expert */
     uint64_t every_bytes;   /* the same in all forms */
-    uint64_t largest_bytes; /* smallest buffer: of all forms */
+    uint64_t largest_bytes; /* smallest buffer: of all forms, with pools of each together */
     /* One token's working set: each MoE layer's top-k times its mean slot (D7); an encoder's do not count. */
     uint64_t token_bytes;
-    bool is_equal; /* all slots of all forms have one size */
+    bool is_equal;  /* all slots of all forms have one size */
+    bool has_pools; /* low copies have a pool of their own, as with precision shared */
 };
 
 /* Sizes of a copy level of a bundle, and of its copy `low` where the recording has low copies. Errors:
@@ -35,6 +37,13 @@ MOEC_WARN_UNUSED enum moec_status moec_simulated_model_of_bundle(const struct mo
                                                                  const struct moec_recording *recording,
                                                                  struct moec_simulated_model *model,
                                                                  struct moec_error *err);
+/* Gives high and low copies pools, where the recording has both and was made with precision shared. */
+void moec_simulated_model_pool(struct moec_simulated_model *model, const struct moec_precision *precision);
+/* Of a buffer of so many bytes, those of the pool of low copies; 0 without pools. */
+uint64_t moec_simulated_low_pool(const struct moec_simulated_model *model, uint64_t buffer_bytes);
+/* Whether both pools then have room for a record. */
+bool moec_simulated_pools_fit(const struct moec_simulated_model *model, uint64_t buffer_bytes,
+                              uint64_t low_bytes);
 /* Every expert at one bitwidth, in the codec that the profile measured there. */
 MOEC_WARN_UNUSED enum moec_status moec_simulated_model_of_profile(const struct moec_profile *profile,
                                                                   uint32_t bits,

@@ -43,7 +43,7 @@ struct run {
     struct moec_read_rules rules;
     struct moec_logical_cache *logical; /* NULL: none is known */
     struct moec_residency *residency;
-    struct moec_arena *arena;     /* where records would lie */
+    struct moec_arena *arenas[2]; /* where records would lie: in pools, or all in the first */
     struct moec_preload *preload; /* NULL: nothing is predicted */
     struct record *records;       /* (S, F, E), owned */
 
@@ -93,20 +93,25 @@ static uint64_t whole_ns(double ns)
 
 /* ---- storage ---- */
 
+static struct moec_arena *arena_of(const struct run *run, uint32_t key)
+{
+    return run->arenas[run->model->has_pools && key % run->model->n_layer_key >= run->model->n_expert];
+}
+
 /* Time for moving what is in the way of a record. The runtime moves nothing that is in use or on its way, and
  * sometimes more of the rest for it. */
 static double place(struct run *run, uint32_t key)
 {
     uint64_t moved_bytes = 0;
-    if (!moec_arena_has(run->arena, key))
-        (void)moec_arena_place(run->arena, key, &moved_bytes);
+    if (!moec_arena_has(arena_of(run, key), key))
+        (void)moec_arena_place(arena_of(run, key), key, &moved_bytes);
     return run->device->move_ns_per_byte * (double)moved_bytes;
 }
 
 static void unplace(struct run *run, uint32_t key)
 {
-    if (moec_arena_has(run->arena, key))
-        moec_arena_remove(run->arena, key);
+    if (moec_arena_has(arena_of(run, key), key))
+        moec_arena_remove(arena_of(run, key), key);
 }
 
 /* Asks storage for a record at a time; who checks it sets ready_ns. */
@@ -510,6 +515,23 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
     return moec_preload_create(&setup, &run->preload, err);
 }
 
+static enum moec_status check_capacity(const struct moec_simulated_setup *setup, struct moec_error *err)
+{
+    const uint64_t least = setup->model->largest_bytes;
+    if (setup->capacity_bytes < least)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64,
+                         setup->capacity_bytes, least);
+    if (setup->low_pool_bytes == 0 ||
+        (setup->model->has_pools &&
+         moec_simulated_pools_fit(setup->model, setup->capacity_bytes, setup->low_pool_bytes)))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_BUDGET,
+                     "a buffer of %" PRIu64 " bytes, %" PRIu64 " of them for low copies, has no room for the "
+                     "largest record of each precision",
+                     setup->capacity_bytes, setup->low_pool_bytes);
+}
+
 static enum moec_status create(struct run *run, struct moec_error *err)
 {
     const struct moec_simulated_model *model = run->model;
@@ -518,6 +540,10 @@ static enum moec_status create(struct run *run, struct moec_error *err)
         MOEC_TRY(moec_logical_cache_create(model->n_layer, model->n_form, model->n_expert, logical->n_slots,
                                            1, &run->logical, err));
     const size_t n_key = (size_t)model->n_layer * model->n_layer_key;
+    MOEC_TRY(check_capacity(run->setup, err));
+    const uint64_t low_bytes = run->setup->low_pool_bytes > 0
+                                   ? run->setup->low_pool_bytes
+                                   : moec_simulated_low_pool(model, run->setup->capacity_bytes);
     const struct moec_residency_setup setup = {.n_layer = model->n_layer,
                                                .n_encoder = model->n_encoder,
                                                .n_shallow = model->n_shallow,
@@ -525,17 +551,14 @@ static enum moec_status create(struct run *run, struct moec_error *err)
                                                .n_expert = model->n_expert,
                                                .n_form = model->n_form,
                                                .slot_bytes = model->slot_bytes,
-                                               .capacity_bytes = run->setup->capacity_bytes,
+                                               .capacity_bytes = run->setup->capacity_bytes - low_bytes,
+                                               .low_capacity_bytes = low_bytes,
                                                .policy = run->setup->policy,
                                                .evict_weights = run->setup->evict_weights,
                                                .frequency = model->frequency,
                                                .logical = run->logical,
                                                .evicted = evicted,
                                                .context = run};
-    if (run->setup->capacity_bytes < model->largest_bytes)
-        return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64,
-                         run->setup->capacity_bytes, model->largest_bytes);
     MOEC_TRY(moec_alloc((void **)&run->records, n_key, sizeof *run->records, "simulated buffer", err));
     MOEC_TRY(moec_alloc((void **)&run->queue, n_key + 1, sizeof *run->queue, "simulated buffer", err));
     MOEC_TRY(
@@ -546,8 +569,11 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     MOEC_TRY(
         moec_alloc((void **)&run->flying, model->n_layer_key, sizeof *run->flying, "simulated buffer", err));
     MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
-    MOEC_TRY(moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, run->setup->capacity_bytes,
-                                     &run->arena, err));
+    MOEC_TRY(moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, setup.capacity_bytes,
+                                     &run->arenas[0], err));
+    if (low_bytes > 0)
+        MOEC_TRY(
+            moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, low_bytes, &run->arenas[1], err));
     return create_preload(run, err);
 }
 
@@ -628,7 +654,8 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
 out:
     moec_residency_free(run.residency);
     moec_logical_cache_free(run.logical);
-    moec_arena_free(run.arena);
+    for (int pool = 0; pool < 2; pool++)
+        moec_arena_free(run.arenas[pool]);
     moec_preload_free(run.preload);
     free(run.records);
     free(run.queue);

@@ -18,7 +18,8 @@ struct moec_simulated_setup {
     const struct moec_recording *recording;
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device;
-    uint64_t capacity_bytes; /* of the buffer: at least the largest slot */
+    uint64_t capacity_bytes; /* of the buffer: at least the model's largest_bytes */
+    uint64_t low_pool_bytes; /* of it, where the model has pools; 0: as the runtime divides it */
     const struct moec_evict_ops *policy;
     const float *evict_weights; /* of struct moec_evict_setup; NULL: the policy's; borrowed */
     const struct moec_predict_ops *predictor;

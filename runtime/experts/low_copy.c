@@ -1,7 +1,6 @@
 #include "runtime/experts/low_copy.h"
 
 #include "formats/base/memory.h"
-#include "runtime/experts/expert_cache.h"
 #include "runtime/storage/record_reader.h"
 
 #include <inttypes.h>
@@ -31,21 +30,25 @@ enum moec_status moec_low_copy_find(const struct moec_bundle *bundle, uint32_t h
                      bundle->file.path, wanted, high);
 }
 
+uint64_t moec_low_pool_of_sizes(const struct moec_record_sizes *high, const struct moec_record_sizes *low,
+                                uint32_t n_expert, uint32_t n_slots, uint64_t buffer_bytes)
+{
+    const uint64_t slots_bytes = (low->all_bytes + n_expert - 1) / n_expert * n_slots;
+    const double share = (double)low->all_bytes / (2 * (double)high->all_bytes + (double)low->all_bytes);
+    uint64_t n_bytes = n_slots > 0 ? slots_bytes : (uint64_t)(share * (double)buffer_bytes);
+    if (n_slots == 0 && buffer_bytes - n_bytes > high->all_bytes)
+        n_bytes = buffer_bytes - high->all_bytes;
+    n_bytes = n_bytes < low->all_bytes ? n_bytes : low->all_bytes;
+    n_bytes = n_bytes > low->largest_bytes ? n_bytes : low->largest_bytes;
+    return buffer_bytes - n_bytes > high->largest_bytes ? n_bytes : buffer_bytes - high->largest_bytes;
+}
+
 uint64_t moec_low_pool_bytes(const struct moec_bundle *bundle, uint32_t high, uint32_t low, uint32_t n_slots,
                              uint64_t buffer_bytes)
 {
     const struct moec_record_sizes of_high = moec_record_sizes_of(bundle, high),
                                    of_low = moec_record_sizes_of(bundle, low);
-    const uint64_t n_expert = bundle->config.n_expert,
-                   slots_bytes = (of_low.all_bytes + n_expert - 1) / n_expert * n_slots;
-    const double share =
-        (double)of_low.all_bytes / (2 * (double)of_high.all_bytes + (double)of_low.all_bytes);
-    uint64_t n_bytes = n_slots > 0 ? slots_bytes : (uint64_t)(share * (double)buffer_bytes);
-    if (n_slots == 0 && buffer_bytes - n_bytes > of_high.all_bytes)
-        n_bytes = buffer_bytes - of_high.all_bytes;
-    n_bytes = n_bytes < of_low.all_bytes ? n_bytes : of_low.all_bytes;
-    n_bytes = n_bytes > of_low.largest_bytes ? n_bytes : of_low.largest_bytes;
-    return buffer_bytes - n_bytes > of_high.largest_bytes ? n_bytes : buffer_bytes - of_high.largest_bytes;
+    return moec_low_pool_of_sizes(&of_high, &of_low, bundle->config.n_expert, n_slots, buffer_bytes);
 }
 
 enum moec_status moec_copy_record_bytes(const struct moec_bundle *bundle, uint32_t copy, uint64_t **bytes,

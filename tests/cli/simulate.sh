@@ -284,6 +284,28 @@ for key in tpot_ms_mean stall_ms; do
         fail "$key: $(value predicted_$key) ms foretold, $(value measured_$key) measured"
     fi
 done
+# A trace of precision shared is replayed in two pools, as it ran.
+# shellcheck disable=SC2317 # small_budget calls it
+shared() { "$moec" run "$work/copies.moec" -f "$work/prompt.txt" -n 24 --ignore-eos --precision shared:0.3:0.8 "$@"; }
+tight=$(small_budget shared --trace "$work/shared.json" --force)
+by_buffer() {
+    budget=$1
+    shift
+    try 0 "a run by what $budget bytes hold" shared --memory "$budget" "$@"
+}
+for evict in lru hobbit; do
+    by_buffer "$tight" --trace "$work/shared.json" --force --stats json --evict $evict
+    cp "$work/stderr" "$work/shared.stats"
+    try 0 "two pools with $evict" "$moec" simulate "$work/shared.json" --model "$work/copies.moec" --emulate-storage 50MB/s \
+        --against "$work/shared.stats" --json
+    for key in hit_rate bytes_per_token; do
+        if awk "BEGIN { d = $(value measured_$key) - $(value predicted_$key); exit !(d * d < 1e-12) }"; then
+            pass "$evict in pools: $key is the run's"
+        else
+            fail "$evict in pools: $key: $(value predicted_$key) foretold, $(value measured_$key) measured"
+        fi
+    done
+done
 # Of a trace of two copies others follow the recording.
 try 0 "two copies as they were" "$moec" simulate "$work/hobbit.json" --evict lru --predict none --memory 50%
 try 2 "tiers of two copies" "$moec" simulate "$work/hobbit.json" --model "$work/copies.moec" --vram 20%
