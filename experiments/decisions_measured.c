@@ -75,9 +75,10 @@ static void read_point(const struct moec_json *root, const char *name, uint32_t 
     point->starts_frequent = strcmp(start, "frequency") == 0;
     point->n_taken = experiment_number(root, "experts_taken");
     point->n_missed = experiment_number(root, "experts_missed");
-    const bool has_low = precision[0] != '\0' || prefill[0] != '\0';
+    const bool has_low = precision[0] != '\0' || prefill[0] != '\0',
+               has_skips = has_low || strstr(route, ":skip:") != NULL;
     point->n_low = has_low ? experiment_number(root, "experts_low") : 0;
-    point->n_skipped = has_low ? experiment_number(root, "experts_skipped") : 0;
+    point->n_skipped = has_skips ? experiment_number(root, "experts_skipped") : 0;
     /* A pruned token takes as many as it is left with, and nothing counts the others. */
     point->n_chosen = point->method == DECISIONS_PRUNE && point->strength > 0
                           ? point->n_taken * top_k / point->strength

@@ -36,11 +36,12 @@ static const struct cli_option options[] = {
      "Of a bundle: the checkpoint that it was compiled from. Losses are against it.", CLI_INPUT},
     {"max-loss", 0, "LOSS", NULL,
      "Accuracy that may be lost in all, by bits, decisions and plan, such as 2% or 0.02.", 0},
-    {"with", 0, CLI_LIST, "route|rank|precision|prefill|sparsity",
+    {"with", 0, CLI_LIST, "route|rank|skip|precision|prefill|sparsity",
      "What is searched (default: of a checkpoint route,sparsity where neurons can be left out; of a bundle "
      "route,precision where moec compile --copies made low copies; else route):\nroute\tcache-prior: experts "
      "in the cache are preferred\nrank\tmax-rank instead: "
-     "those of the router's best that are in the cache\nprecision\thobbit: "
+     "those of the router's best that are in the cache\nskip\tmisses of little weight are left out"
+     "\nprecision\thobbit: "
      "those of little weight in a low copy; fate: unforeseen ones\nprefill\tunpopular: "
      "so are experts that few "
      "of "
@@ -201,6 +202,12 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
     return cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.trial.confidence, err);
 }
 
+/* Whether candidates differ in which experts tokens take. */
+static bool has_routes(const struct moec_tune_options *tune)
+{
+    return tune->with_route || tune->with_rank || tune->with_skip;
+}
+
 static bool takes_low(const struct tune_job *job)
 {
     return job->tune.with_precision || job->tune.with_prefill;
@@ -289,7 +296,7 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err)
 {
     const uint32_t n = job->measure.seq_len_tokens;
-    const bool is_alone = !job->tune.with_route && !job->tune.with_rank && !job->tune.with_precision;
+    const bool is_alone = !has_routes(&job->tune) && !job->tune.with_precision;
     const bool is_given = cli_has(job->args, "prompt-tokens");
     job->tune.block_tokens = MOEC_PREFILL_TOKENS;
     const bool leaves_out = job->tune.shared.decode_only;
@@ -327,6 +334,7 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
     struct moec_tune_options *tune = &job->tune;
     tune->with_route = strstr(with, "route") != NULL;
     tune->with_rank = strstr(with, "rank") != NULL;
+    tune->with_skip = strstr(with, "skip") != NULL;
     tune->with_precision = strstr(with, "precision") != NULL;
     tune->with_prefill = strstr(with, "prefill") != NULL;
     tune->with_sparsity = strstr(with, "sparsity") != NULL;
@@ -345,9 +353,9 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--decide decode leaves out prompts, which --with %s is about: leave out one of them", with);
-    if (tune->shared.decode_only && !tune->with_route && !tune->with_rank && !tune->with_precision)
+    if (tune->shared.decode_only && !has_routes(tune) && !tune->with_precision)
         return moec_fail(err, MOEC_ERR_USAGE, "--decide decode does nothing with --with %s", with);
-    if (!tune->with_route && !tune->with_rank && cli_has(job->args, "keep-top"))
+    if (!has_routes(tune) && cli_has(job->args, "keep-top"))
         return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
     return MOEC_OK;
 }
@@ -363,6 +371,8 @@ static enum moec_status check_shared(const struct tune_job *job, struct moec_err
         (void)snprintf(settings.route, sizeof settings.route, "max-rank:%" PRIu32, job->config->top_k + 1);
     else if (tune->with_route)
         (void)snprintf(settings.route, sizeof settings.route, "cache-prior:0.1");
+    else if (tune->with_skip)
+        (void)snprintf(settings.route, sizeof settings.route, "top-k:skip:0.1");
     if (tune->with_precision)
         (void)snprintf(settings.precision, sizeof settings.precision, "%s",
                        job->config->top_k > 1 ? "hobbit" : "fate:1");

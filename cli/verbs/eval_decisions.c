@@ -143,8 +143,11 @@ void cli_eval_json_decisions(const struct cli_eval_decisions *own, const struct 
     moec_json_out_double(root, "missed_bytes_per_token", token_bytes(own, counts));
     if (replayed != NULL && own->route.prefill.kind == MOEC_PREFILL_SAME)
         put_replay(replayed, root);
-    if (!moec_route_takes_low(&own->route))
+    if (!moec_route_takes_low(&own->route)) {
+        if (own->route.skip > 0)
+            moec_json_out_u64(root, "experts_skipped", counts->n_skipped);
         return;
+    }
     if (cli_eval_precision(own) != NULL)
         moec_json_out_string(root, "precision", cli_eval_precision(own));
     if (cli_eval_prefill(own) != NULL)
@@ -180,6 +183,9 @@ void cli_eval_print_decisions(const struct cli_eval_decisions *own, const struct
               " experts a layer\n",
               route != NULL ? route : "top-k", share(counts->n_missed, counts->n_taken), counts->n_taken,
               own->route.n_slots);
+    if (own->route.skip > 0)
+        cli_print(stdout, "skipped    %.1f%% of the experts chosen\n",
+                  share(counts->n_skipped, counts->n_taken + counts->n_skipped));
     if (replayed != NULL && own->route.prefill.kind == MOEC_PREFILL_SAME)
         print_replay(replayed, counts->n_taken - counts->n_low);
     if (cli_eval_prefill(own) != NULL)

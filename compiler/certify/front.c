@@ -4,6 +4,9 @@
 
 _Static_assert(MOEC_SEQUENCE_MAX_BETWEEN + 2 <= MOEC_MAX_SEQUENCE, "a sequence holds all that is chosen");
 
+/* A share of the bytes that is not worth a test of its own. */
+#define NEAR 0.02
+
 /* Whether `a` makes `b` pointless; of equals the first one stays. */
 static bool is_better(const struct moec_front_point *a, const struct moec_front_point *b)
 {
@@ -30,15 +33,29 @@ static size_t list_front(const struct moec_front_request *request, bool *is_on_f
     return n;
 }
 
+/* Of the front's n places by falling bytes those that are worth a test: what saves hardly more than a safer
+ * one takes its place in vain, as noise decides which of both loses less. Returns how many there are. */
+static size_t drop_near(const struct moec_front_point *points, size_t n, uint32_t *places)
+{
+    size_t n_kept = 1;
+    for (size_t i = 1; i < n; i++) {
+        const double before = (double)points[places[n_kept - 1]].n_bytes;
+        if ((double)points[places[i]].n_bytes <= (1 - NEAR) * before)
+            places[n_kept++] = places[i];
+    }
+    return n_kept;
+}
+
 uint32_t moec_front_choose(const struct moec_front_request *request, bool *is_on_front, uint32_t *sequence)
 {
     const struct moec_front_point *points = request->points;
     uint32_t places[MOEC_FRONT_MAX], n_sequence = 0;
     struct moec_sequence_candidate front[MOEC_FRONT_MAX];
     bool taken[MOEC_FRONT_MAX];
-    const size_t n = list_front(request, is_on_front, places);
+    size_t n = list_front(request, is_on_front, places);
     if (n == 0)
         return 0;
+    n = drop_near(points, n, places);
     for (size_t i = 0; i < n; i++)
         front[i] = (struct moec_sequence_candidate){.n_bytes = points[places[i]].n_bytes,
                                                     .difference = points[places[i]].loss->difference};

@@ -33,6 +33,7 @@ struct moec_tune_options {
     uint64_t seed;                   /* of its random numbers */
     struct moec_trial_options trial; /* without a sparsity where one is searched */
     bool with_route, with_rank;      /* cache-prior, or max-rank: not both; a policy has any route */
+    bool with_skip;                  /* of the route, or of the router's own choice, misses are skipped */
     bool with_precision;             /* not with a sparsity, as with_prefill */
     /* No more experts are foreseen than it reads while it computes a layer; NULL = as many as the paper's
      * percentile. Borrowed. */

@@ -30,6 +30,9 @@ _Static_assert(sizeof ranks == sizeof priors, "one walk serves both");
 /* Widths of fate, each half of the one before: those of the most experts that a layer may have. */
 #define N_WIDTH 13
 _Static_assert(MOEC_MAX_EXPERTS >> N_WIDTH == 0, "the last one is 1");
+/* Of skip, in thousandths. */
+static const uint32_t skips[] = {50, 80, 100, 125, 160, 250};
+#define N_SKIPPED (sizeof skips / sizeof *skips)
 static const uint32_t prompt_shares[] = {32, 63, 125, 188, 250, 375, 500, 750, 1000};
 #define N_PROMPT_SHARE (sizeof prompt_shares / sizeof *prompt_shares)
 /* Of the bytes of gate and down that a plan leaves out. */
@@ -43,7 +46,8 @@ static const double plan_goals[] = {1, 0.75};
 #define N_BASE (1 + MOEC_MAX_SEQUENCE)
 /* Of a draft, and in all. */
 #define N_DECIDED                                                                                            \
-    ((N_PRIOR + 1) * (N_SCORE + 2) + MOEC_MAX_SEQUENCE * N_SKIP + N_WIDTH + N_BASE * N_PROMPT_SHARE)
+    ((N_PRIOR + 1) * (N_SCORE + N_SKIPPED + 2) + MOEC_MAX_SEQUENCE * N_SKIP + N_WIDTH +                      \
+     N_BASE * N_PROMPT_SHARE)
 _Static_assert(N_DECIDED <= MOEC_TUNE_MAX_CANDIDATES, "there is room for the candidates of one bundle");
 _Static_assert(MOEC_TUNE_MAX_CANDIDATES <= MOEC_FRONT_MAX, "and for their front");
 
@@ -65,11 +69,13 @@ const char *moec_tune_name(const struct moec_decision_settings *settings, uint32
     return text[0] != '\0' ? text : "none";
 }
 
-/* A precision: hobbit or fate, or none. */
+/* What experts beside a route's choice are left: a precision, hobbit or fate, or a weight that is skipped, or
+ * neither. */
 struct low {
     bool by_score;
     uint32_t score; /* T1 of hobbit, in thousandths */
     uint32_t width; /* W of fate; 0 = it is not fate */
+    uint32_t skip;  /* W of skip, in thousandths; 0 = nothing is skipped */
 };
 
 /* Of so much of `priors` or `ranks` and a precision; with neither: what counts misses and decides nothing. */
@@ -82,8 +88,14 @@ static struct moec_decision_settings settings_of(const struct tune *tune, uint32
                        tune->trial.inputs->bundle->config->top_k + strength);
     else if (strength > 0)
         (void)snprintf(settings.route, sizeof settings.route, "cache-prior:%g", strength * 1e-3);
+    else if (low.skip > 0)
+        (void)snprintf(settings.route, sizeof settings.route, "top-k");
     else
         settings.keep_top = 0;
+    if (low.skip > 0) {
+        const size_t n = strlen(settings.route);
+        (void)snprintf(settings.route + n, sizeof settings.route - n, ":skip:%g", low.skip * 1e-3);
+    }
     if (low.by_score)
         (void)snprintf(settings.precision, sizeof settings.precision, "hobbit:%g:1", low.score * 1e-3);
     else if (low.width > 0)
@@ -198,13 +210,21 @@ static size_t list_scores(const struct tune *tune, struct low *lows)
     return n;
 }
 
-/* Strengths with one score of hobbit, from none on; without hobbit from the first on. Stronger settings lose
- * more: the walk ends with the first one beyond the target, and one half way back. `n_later` candidates come
- * after the walk at most. */
+/* Behind the n settings of `lows` those that skip, from mild to strong: returns how many all are. */
+static size_t list_skips(const struct tune *tune, struct low *lows, size_t n)
+{
+    for (size_t s = 0; s < N_SKIPPED && tune->options->with_skip; s++)
+        lows[n++] = (struct low){.skip = skips[s]};
+    return n;
+}
+
+/* Strengths with one score of hobbit or weight to skip, from none on; without either from the first on.
+ * Stronger settings lose more: the walk ends with the first one beyond the target, and one half way back.
+ * `n_later` candidates come after the walk at most. */
 static enum moec_status walk(struct tune *tune, struct low low, size_t n_later, bool *is_spent,
                              struct moec_error *err)
 {
-    size_t n_prior = 0, p = low.by_score ? 0 : 1;
+    size_t n_prior = 0, p = low.by_score || low.skip > 0 ? 0 : 1;
     const uint32_t *strengths = strengths_of(tune, &n_prior);
     *is_spent = false;
     for (; p < n_prior && !*is_spent; p++) {
@@ -451,7 +471,7 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
     const struct moec_tune_candidate *plain = &report->plain[draft];
     /* A token's only expert is never low by its score. */
     const bool has_scores = options->with_precision && tune->trial.inputs->bundle->config->top_k > 1;
-    struct low lows[N_SCORE + 1];
+    struct low lows[N_SCORE + N_SKIPPED + 1];
     const uint32_t first = report->n_candidate;
     size_t n_prior = 0;
     bool is_spent = false;
@@ -460,12 +480,17 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
     const size_t n_score = has_scores ? list_scores(tune, lows) : 1;
     if (!has_scores)
         lows[0] = (struct low){0};
-    expect(tune, (n_prior + 1) * n_score + 1);
+    const size_t n_low = list_skips(tune, lows, n_score);
+    expect(tune, (n_prior + 1) * n_low + 1);
     MOEC_TRY(moec_tune_try_plain(tune, err));
     if (plain->search.loss > options->trial.max_loss)
         return MOEC_OK;
-    for (size_t s = 0; s < n_score && !is_spent; s++)
-        MOEC_TRY(walk(tune, lows[s], (n_prior + 1) * (n_score - s - 1), &is_spent, err));
+    for (size_t s = 0; s < n_low; s++) {
+        /* What is too strong without a route ends the walks of its kind alone. */
+        if (is_spent && s != n_score)
+            continue;
+        MOEC_TRY(walk(tune, lows[s], (n_prior + 1) * (n_low - s - 1), &is_spent, err));
+    }
     if (has_scores)
         MOEC_TRY(walk_skips(tune, first, err));
     if (options->with_precision)

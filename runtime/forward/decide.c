@@ -300,6 +300,8 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     choose(forward, &choice, &row, experts, skips);
     moec_router_weigh_layer(forward, weigher, decider->scores, experts, none, weights);
     memcpy(is_dropped, skips, config->top_k * sizeof *skips);
+    if (is_free)
+        moec_route_skip(route, &row.token, experts, weights, skips);
     if (is_low != NULL)
         memset(is_low, 0, config->top_k * sizeof *is_low);
     if (moec_route_looks_at_buffer(route))

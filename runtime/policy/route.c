@@ -24,6 +24,8 @@ static const char *const range_names[MOEC_ROUTE_RANGE_COUNT] = {
     [MOEC_ROUTE_RANGE_OWN] = "own",
 };
 
+static const char skip_word[] = ":skip:";
+
 static enum moec_status read_range(const char *text, struct moec_route *route, struct moec_error *err)
 {
     for (uint8_t range = 0; range < MOEC_ROUTE_RANGE_COUNT; range++)
@@ -55,7 +57,19 @@ static enum moec_status read_parameter(const char *text, uint8_t kind, struct mo
     return has_range ? read_range(end + 1, route, err) : MOEC_OK;
 }
 
-enum moec_status moec_route_read(const char *text, struct moec_route *route, struct moec_error *err)
+/* What stands behind the route, "skip:0.1". */
+static enum moec_status read_skip(const char *text, struct moec_route *route, struct moec_error *err)
+{
+    char *end = NULL;
+    const double value = strtod(text + strlen(skip_word), &end);
+    route->skip = (float)value;
+    if (end != text + strlen(skip_word) && *end == '\0' && value <= 1 && route->skip > 0)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE, "a route with '%s', expected skip:W with a weight above 0 up to 1",
+                     text + 1);
+}
+
+static enum moec_status read_kind(const char *text, struct moec_route *route, struct moec_error *err)
 {
     for (unsigned kind = 0; kind < MOEC_ROUTE_COUNT; kind++) {
         const size_t length = strlen(kinds[kind].name);
@@ -71,8 +85,21 @@ enum moec_status moec_route_read(const char *text, struct moec_route *route, str
     return moec_fail(
         err, MOEC_ERR_USAGE,
         "there is no route '%s', expected cache-prior:SHARE[:RANGE], max-rank:EXPERTS, cumsum:SHARE, "
-        "prune:EXPERTS or top-k",
+        "prune:EXPERTS or top-k, each also with :skip:WEIGHT behind it",
         text);
+}
+
+enum moec_status moec_route_read(const char *text, struct moec_route *route, struct moec_error *err)
+{
+    char kind[64];
+    const char *skip = strstr(text, skip_word);
+    route->skip = 0;
+    if (skip == NULL || (size_t)(skip - text) >= sizeof kind)
+        return read_kind(text, route, err);
+    memcpy(kind, text, (size_t)(skip - text));
+    kind[skip - text] = '\0';
+    MOEC_TRY(read_kind(kind, route, err));
+    return read_skip(skip, route, err);
 }
 
 enum moec_status moec_route_read_slots(const char *text, const struct moec_config *config, uint32_t *n_slots,
@@ -137,7 +164,8 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
 {
     if (moec_route_looks_at_buffer(route))
         return check_shared(route, config, err);
-    const bool needs_cache = route->kind != MOEC_ROUTE_TOP_K && route->kind != MOEC_ROUTE_PRUNE;
+    const bool needs_cache =
+        (route->kind != MOEC_ROUTE_TOP_K && route->kind != MOEC_ROUTE_PRUNE) || route->skip > 0;
     if (needs_cache && route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "route %s needs the slots of its cache",
                          kinds[route->kind].name);
@@ -341,4 +369,30 @@ struct moec_choice moec_route_choice(const struct moec_route *route)
     if (route->kind == MOEC_ROUTE_TOP_K)
         return moec_choice_top_k;
     return (struct moec_choice){.choose = choose[route->kind], .context = route};
+}
+
+/* Of what a route may skip the last of the smallest weight; top_k = there is none. */
+static uint32_t find_lightest(const struct moec_route *route, const struct moec_scored_token *token,
+                              const uint32_t *experts, const float *weights, const bool *skips)
+{
+    uint32_t lightest = token->top_k;
+    for (uint32_t rank = route->keep_top; rank < token->top_k; rank++)
+        if (!skips[rank] && !is_resident(token, experts[rank]) &&
+            (lightest == token->top_k || fabsf(weights[rank]) <= fabsf(weights[lightest])))
+            lightest = rank;
+    return lightest;
+}
+
+void moec_route_skip(const struct moec_route *route, const struct moec_scored_token *token,
+                     const uint32_t *experts, const float *weights, bool *skips)
+{
+    float lost = 0;
+    if (route->skip <= 0)
+        return;
+    for (uint32_t rank; (rank = find_lightest(route, token, experts, weights, skips)) < token->top_k;) {
+        lost += fabsf(weights[rank]);
+        if (!(lost <= route->skip))
+            return;
+        skips[rank] = true;
+    }
 }

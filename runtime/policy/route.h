@@ -7,6 +7,9 @@
  *   cumsum:P        the same with as many as it takes to make up the share P (eq. 8, Algorithm 2)
  *   prune:N         the router's N best alone; the others are skipped
  *   top-k           the router's own; the cache is counted and changes nothing
+ *   ...:skip:W      any of these, and of what it takes those that are not in the cache are skipped, from the
+ *                   smallest weight on, as long as their weights make up no more than W; the weights are
+ * those that outputs would be multiplied with, so W bounds what a token's layer loses
  *
  * The cache is a logical one (runtime/policy/route_state.h), so a choice is a function of bundle, settings
  * and tokens alone (D15). What stands for the paper's logits z is what the router compares: its logits where
@@ -50,6 +53,7 @@ struct moec_route {
     uint32_t keep_top;   /* J: the router's best so many are taken whatever the cache holds */
     uint32_t n_expert;   /* M of max-rank, N of prune */
     float share;         /* L of cache-prior, P of cumsum */
+    float skip;          /* W of skip; 0 = nothing is */
     const float *ranges; /* (MoE layers) of MOEC_ROUTE_RANGE_CALIBRATED. Borrowed. */
     /* (MoE layers, n_expert) by falling frequency in calibration: the first ones fill the slots of a sequence
      * that begins, the most frequent as the most recent. NULL: empty at first. Borrowed. */
@@ -81,7 +85,8 @@ static inline bool moec_route_takes_low(const struct moec_route *route)
     return route->precision.kind != MOEC_PRECISION_ONE || route->prefill.kind != MOEC_PREFILL_SAME;
 }
 
-/* Reads "cache-prior:0.2" and its like into kind, range, n_expert and share. Errors: MOEC_ERR_USAGE. */
+/* Reads "cache-prior:0.2", "cache-prior:0.2:skip:0.1" and their like into kind, range, n_expert, share and
+ * skip. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_route_read(const char *text, struct moec_route *route,
                                                   struct moec_error *err);
 
@@ -115,5 +120,10 @@ void moec_route_know_calibration(struct moec_route *route, const struct moec_con
 
 /* The choice by these settings; `route` is borrowed. */
 struct moec_choice moec_route_choice(const struct moec_route *route);
+
+/* Of a token's experts (top_k) with these weights, as applied: skips (top_k) gains those that a route with W
+ * skips; at equal weights the later rank goes first. The best J are never skipped. */
+void moec_route_skip(const struct moec_route *route, const struct moec_scored_token *token,
+                     const uint32_t *experts, const float *weights, bool *skips);
 
 #endif

@@ -44,6 +44,12 @@ evaluate cumsum:0.8
 check "the cached of a share of 0.8" "$missed < $plain_missed && $loss != 0"
 evaluate prune:1
 check "one expert a token" "$taken * 4 == $plain_taken && $loss > 0"
+evaluate cache-prior:0.3:skip:0.2
+check "with a prior that skips misses of little weight fewer" "$missed < $prior_missed && $(number experts_skipped) + $taken == $plain_taken"
+evaluate top-k:skip:1
+check "what skips all misses takes only what the empty cache holds" "$missed == 0 && $taken == 0 && $loss > 0"
+try 0 "in words" "$moec" eval $sample --data $text --samples 2 --route top-k:skip:0.2 -q
+says stdout '^skipped *[1-9][0-9.]*% of the experts chosen' "says how many are skipped"
 try 0 "eval in words" "$moec" eval $sample --data $text --samples 2 --route cache-prior:0.3 --slots 5 -q
 says stdout "cache *an expert stays for [0-9.]+ tokens .*Belady's rule, .* would miss [0-9.]+% of" "says how long experts stay"
 says stdout 'route *cache-prior:0.3 *[0-9.]+% of [0-9]+ experts taken miss a cache of 5 experts a layer' "says how many miss"
@@ -58,6 +64,7 @@ refused() {
 }
 refused "no route 'prior'.*cache-prior:SHARE" --route prior
 refused "cache-prior.*'2', expected a share of 0 to 1" --route cache-prior:2
+refused "'skip:2', expected skip:W with a weight above 0 up to 1" --route top-k:skip:2
 refused "prune:4 leaves all 4" --route prune:4
 refused "cache of 1 experts.*expected 4" --route top-k --slots 1
 refused "changes nothing" --route cache-prior:0.2 --keep-top 4
@@ -82,6 +89,13 @@ for how in "-t 1" "-t 3" "--cpu scalar" "--memory $(mebibytes 20)" "--memory $(m
     # shellcheck disable=SC2086 # words
     generate --route cache-prior:0.5 $how
     if cmp -s "$work/stdout" "$work/prior"; then pass "the same with $how"; else fail "the same with $how"; fi
+done
+generate --route cache-prior:0.2:skip:0.3 && cp "$work/stdout" "$work/skipped"
+if cmp -s "$work/skipped" "$work/plain"; then fail "skipping changes some"; else pass "skipping changes some"; fi
+for how in "-t 1" "--cpu scalar" "--memory $(mebibytes 20) --evict fifo --predict gate" "--draft lookup"; do
+    # shellcheck disable=SC2086 # words
+    generate --route cache-prior:0.2:skip:0.3 $how
+    if cmp -s "$work/stdout" "$work/skipped"; then pass "skips the same with $how"; else fail "skips the same with $how"; fi
 done
 generate --route cache-prior:0.5 --decide decode
 if cmp -s "$work/stdout" "$work/prior"; then fail "a prompt that is not decided"; else pass "a prompt that is not decided"; fi

@@ -60,6 +60,16 @@ says stdout 'route      cache-prior:0.[0-9]*, the best 1 in any case' "keeps the
 
 try 0 "by rank" tune --max-loss 30% --slots 6 --with rank -q -o "$work/r.moec"
 says stdout 'route      max-rank:[0-9]+$' "another route"
+try 0 "misses of little weight left out" tune --max-loss 4% --slots 6 --with route,skip -v --json -o "$work/lean.moec"
+says stderr 'top-k:skip:0.05: loss .*KiB a token' "alone"
+says stderr 'cache-prior:0.02:skip:0.05: loss' "and with routes"
+skip_route=$(sed -n 's/^ *"route": *"\([a-z]*-[a-z]*[0-9.:]*skip:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
+check "they read least" "length(\"$skip_route\") > 9 && $(number loss_high) <= 0.04"
+try 0 "the bundle" "$moec" inspect "$work/lean.moec"
+says stdout "^  route      $skip_route" "shows them"
+try 0 "a whole one" "$moec" verify "$work/lean.moec"
+try 2 "low slots with it alone" tune --max-loss 4% --with skip --low-slots 4 -q -o "$work/none.moec"
+says stderr 'do nothing with --with skip' "are refused"
 try 0 "of prompts too" tune --max-loss 4% --slots 6 --with prefill --block-tokens 8 -q --json -o "$work/p.moec"
 prefill=$(sed -n 's/^ *"prefill": *"\(unpopular:[0-9.]*:8\)".*/\1/p' "$work/stdout" | head -n 1)
 check "a share of the experts in low copies" "length(\"$prefill\") > 12 && $(number loss_high) <= 0.04 && $(number prompt_tokens) == 48"
@@ -126,6 +136,9 @@ run "$work/m.moec" --route "$route" --precision "$precision" --slots 6 --low-slo
 same "as the options would" "$work/words" "$work/tuned"
 run "$work/m.moec" >"$work/plain"
 differs "which changes words" "$work/plain" "$work/tuned"
+run "$work/lean.moec" >"$work/words"
+run "$work/m.moec" --route "$skip_route" --slots 6 >"$work/other"
+same "those that skip too" "$work/words" "$work/other"
 run "$work/t.moec" --decide none >"$work/words"
 same "--decide none turns them off" "$work/words" "$work/plain"
 run "$work/t.moec" --route top-k --stats json >"$work/words"
@@ -222,7 +235,7 @@ if grep -q 'fate' "$work/stdout"; then fail "are none"; else pass "are none"; fi
 refused 'device-file does nothing without --with precision' 2 "a device of no width" \
     tune --max-loss 2% --with route --device-file "$work/device-1KB.json" -q
 refused 'has two routes' 2 "two routes" tune --max-loss 2% --with route,rank -q
-refused 'expected route, rank, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
+refused 'expected route, rank, skip, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
 refused 'does not know which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
 refused 'prompt-tokens does nothing without --with prefill or --decide decode' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
 refused 'leaves out prompts, which --with prefill is about' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q

@@ -137,7 +137,20 @@ static void test_route__refuses_settings(void **state)
                                         "cache-prior:0.2:",
                                         "cumsum:0.5:own",
                                         "cache-prior:0.2:calibrate",
-                                        "cache-prior::own"};
+                                        "cache-prior::own",
+                                        "skip:0.1",
+                                        ":skip:0.1",
+                                        "top-k:skip",
+                                        "top-k:skip:",
+                                        "top-k:skip:0",
+                                        "top-k:skip:1.1",
+                                        "top-k:skip:nan",
+                                        "top-k:skip:-0.1",
+                                        "top-k:skip:1e-60",
+                                        "top-k:skip:0.1x",
+                                        "top-k:skip:0.1:skip:0.1",
+                                        "cache-prior:skip:0.1",
+                                        "cache-prior:0.2:skip:0.1:own"};
     static const char *const slots[] = {"", "0", "-1", "101%", "1.5", "7x", "nan%", "%"};
     const struct moec_config config = {.n_expert = 12, .top_k = 4};
     uint32_t n_slots = 0;
@@ -159,7 +172,9 @@ static void test_route__refuses_settings(void **state)
         {.kind = MOEC_ROUTE_MAX_RANK, .n_expert = 13, .n_slots = 6},
         {.kind = MOEC_ROUTE_PRUNE, .n_expert = 4},
         {.kind = MOEC_ROUTE_PRUNE, .n_expert = 2, .keep_top = 1},
-        {.kind = MOEC_ROUTE_TOP_K, .n_slots = 6, .keep_top = 1}};
+        {.kind = MOEC_ROUTE_TOP_K, .n_slots = 6, .keep_top = 1},
+        {.kind = MOEC_ROUTE_TOP_K, .skip = 0.1f},
+        {.kind = MOEC_ROUTE_TOP_K, .skip = 0.1f, .n_slots = 6, .keep_top = 4}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct moec_error err = {0};
         assert_status(moec_route_check(&wrong[i], &config, &err), MOEC_ERR_USAGE, err);
@@ -169,6 +184,48 @@ static void test_route__refuses_settings(void **state)
     assert_int_equal(n_slots, 6);
     assert_ok(moec_route_read_slots("10%", &config, &n_slots, &err), err);
     assert_int_equal(n_slots, 4); /* those of one token */
+}
+
+/* Of the experts that are missing the lightest go, as long as all of them make up no more than W. */
+static void test_route__skips_misses_of_little_weight(void **state)
+{
+    (void)state;
+    enum { K = 5 };
+    static const uint32_t experts[K] = {4, 2, 1, 0, 3};
+    static const struct {
+        float weights[K];
+        const char *route;
+        uint32_t keep_top;
+        const char *skipped; /* a letter for each rank: s = skipped, - = taken */
+    } cases[] = {
+        /* 2 and 3 are there. */
+        {{0.5f, 0.05f, 0.25f, 0.125f, 0.0625f}, "top-k:skip:0.1", 0, "-----"},
+        {{0.5f, 0.05f, 0.25f, 0.125f, 0.0625f}, "top-k:skip:0.125", 0, "---s-"},
+        {{0.5f, 0.05f, 0.25f, 0.125f, 0.0625f}, "cache-prior:0.2:own:skip:0.375", 0, "--ss-"},
+        {{0.5f, 0.05f, 0.25f, 0.125f, 0.0625f}, "max-rank:6:skip:1", 0, "s-ss-"},
+        {{0.5f, 0.05f, 0.25f, 0.125f, 0.0625f}, "max-rank:6:skip:1", 1, "--ss-"},
+        {{0.5f, 0.05f, 0.25f, 0.125f, 0.0625f}, "top-k", 0, "-----"},
+        /* Weights need not fall with the ranks, and count by their size; of equal ones the last goes. */
+        {{0.125f, 0.5f, 0.25f, -0.25f, 0.5f}, "cumsum:0.5:skip:0.25", 0, "s----"},
+        {{0.5f, 0.5f, 0.25f, -0.25f, 0.5f}, "cumsum:0.5:skip:0.25", 0, "---s-"},
+    };
+    const struct held held = {{held_has}, (const bool[6]){false, false, true, true, false, false}};
+    const struct moec_scored_token token = {
+        .layer = 3, .n_expert = 6, .top_k = K, .residents = &held.residents};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool skips[K] = {false};
+        struct moec_route route = {.keep_top = cases[i].keep_top};
+        struct moec_error err = {0};
+        assert_ok(moec_route_read(cases[i].route, &route, &err), err);
+        moec_route_skip(&route, &token, experts, cases[i].weights, skips);
+        for (uint32_t rank = 0; rank < K; rank++)
+            assert_int_equal(skips[rank], cases[i].skipped[rank] == 's');
+    }
+    /* What a choice has dropped already takes nothing of W. */
+    struct moec_route pruned = {.skip = 0.25f};
+    bool skips[K] = {false, false, false, true, false};
+    moec_route_skip(&pruned, &token, experts, (const float[K]){0.5f, 0.3f, 0.25f, 0.125f, 0.1f}, skips);
+    assert_true(!skips[0] && skips[2] && skips[3]);
 }
 
 /* ---- the logical cache ---- */
@@ -567,6 +624,13 @@ static const struct moec_route routes[] = {
     {.kind = MOEC_ROUTE_MAX_RANK, .n_expert = 4, .n_slots = 4},
     {.kind = MOEC_ROUTE_CUMSUM, .share = 0.8f, .n_slots = 4},
     {.kind = MOEC_ROUTE_PRUNE, .n_expert = 1, .n_slots = 4},
+    {.skip = 0.5f, .n_slots = 4},
+    {.kind = MOEC_ROUTE_CACHE_PRIOR,
+     .share = 0.2f,
+     .skip = 0.6f,
+     .n_slots = 4,
+     .keep_top = 1,
+     .decode_only = true},
     {.n_slots = 4, PRECISION(HOBBIT, 0, 1)},
     {.n_slots = 4, PRECISION(ALWAYS, 0, 0.7f), .decode_only = true},
     {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, PRECISION(HOBBIT, 0, 0.8f)},
@@ -874,6 +938,7 @@ int main(void)
         cmocka_unit_test(test_route__chooses_as_the_paper_says),
         cmocka_unit_test(test_route__reads_ranges),
         cmocka_unit_test(test_route__refuses_settings),
+        cmocka_unit_test(test_route__skips_misses_of_little_weight),
         cmocka_unit_test(test_route__the_cache_is_lru_within_a_sequence),
         cmocka_unit_test(test_route__precision_goes_by_the_weight_before),
         cmocka_unit_test(test_route__low_copies_have_a_cache_of_their_own),
