@@ -441,7 +441,7 @@ decoding() {
     static=$(expert_bytes "$here/static.moec")
     for share in 25 50; do
         part=$(awk -v share="$share" -v static="$static" -v own="$(expert_bytes "$here/base.moec")" 'BEGIN { printf "%.0f", share * static / own }')
-        tuned "decoding-route-$share" base --with route --slots "$part%"
+        tuned "decoding-route-$share" base --with route,skip --slots "$part%"
         for with in precision route,precision; do
             tuned "decoding-$with-$share" base --with "$with" --slots "$((part * 4 / 5))%" --low-slots "$((part * 2 / 5))%"
         done
