@@ -1,6 +1,7 @@
 #include "formats/base/digest.h"
 
 #include "formats/base/bytes.h"
+#include "formats/base/crc32c_fold.h"
 
 #include <nettle/version.h>
 #include <pthread.h>
@@ -240,15 +241,23 @@ CRC_TARGET static uint32_t crc32c_instruction(uint32_t crc, const void *bytes, s
     return ~tail;
 }
 
-uint32_t moec_crc32c(uint32_t crc, const void *bytes, size_t n)
+uint32_t moec_crc32c_words(uint32_t crc, const void *bytes, size_t n)
 {
     if (has_crc_instruction())
         return crc32c_instruction(crc, bytes, n);
     return moec_crc32c_portable(crc, bytes, n);
 }
 #else
-uint32_t moec_crc32c(uint32_t crc, const void *bytes, size_t n)
+uint32_t moec_crc32c_words(uint32_t crc, const void *bytes, size_t n)
 {
     return moec_crc32c_portable(crc, bytes, n);
 }
 #endif
+
+uint32_t moec_crc32c(uint32_t crc, const void *bytes, size_t n)
+{
+    const size_t n_folded = moec_crc32c_folds() ? n / MOEC_CRC32C_FOLD_BYTES * MOEC_CRC32C_FOLD_BYTES : 0;
+    if (n_folded > 0)
+        crc = ~moec_crc32c_fold(~crc, bytes, n_folded);
+    return moec_crc32c_words(crc, (const uint8_t *)bytes + n_folded, n - n_folded);
+}

@@ -26,6 +26,9 @@ void moec_sha256_hex(const uint8_t digest[static MOEC_SHA256_BYTES],
 
 /* CRC32C (Castagnoli, RFC 3720 B.4). Start with crc 0 and pass the previous result to continue. */
 uint32_t moec_crc32c(uint32_t crc, const void *bytes, size_t n);
+/* The same without carry-less products, eight bytes at a time where the processor has an instruction for it:
+ * what machines without those products run. */
+uint32_t moec_crc32c_words(uint32_t crc, const void *bytes, size_t n);
 /* The same without the processor's CRC instruction:
  * what machines that lack it run, and what tests compare with. */
 uint32_t moec_crc32c_portable(uint32_t crc, const void *bytes, size_t n);

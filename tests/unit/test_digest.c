@@ -4,7 +4,7 @@
 
 typedef uint32_t crc_fn(uint32_t crc, const void *bytes, size_t n);
 
-static crc_fn *const crc_fns[] = {moec_crc32c, moec_crc32c_portable};
+static crc_fn *const crc_fns[] = {moec_crc32c, moec_crc32c_words, moec_crc32c_portable};
 
 /* RFC 3720 appendix B.4, and the check value of the Rocksoft catalogue. */
 static void test_digest__crc32c_vectors(void **state)
@@ -74,6 +74,7 @@ static void test_digest__crc32c_agrees_on_long_messages(void **state)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (size_t from = 0; from < 16; from += 5) {
             const uint32_t expected = moec_crc32c_portable(0xdeadbeef, bytes + from, lengths[i]);
+            assert_int_equal(moec_crc32c_words(0xdeadbeef, bytes + from, lengths[i]), expected);
             assert_int_equal(moec_crc32c(0xdeadbeef, bytes + from, lengths[i]), expected);
             const uint32_t part = moec_crc32c(0xdeadbeef, bytes + from, lengths[i] / 2);
             assert_int_equal(moec_crc32c(part, bytes + from + lengths[i] / 2, lengths[i] - lengths[i] / 2),
