@@ -195,7 +195,7 @@ static bool check(struct moec_expert_stream *stream, uint32_t key, struct moec_e
     const uint8_t *bytes = stream->ring + stream->entries[key].offset;
     (void)pthread_mutex_unlock(&stream->lock);
     const bool is_good = moec_storage_check(stream->storage, key / stream->n_expert, key % stream->n_expert,
-                                            bytes, words) == MOEC_OK;
+                                            bytes, NULL, words) == MOEC_OK;
     (void)pthread_mutex_lock(&stream->lock);
     return is_good;
 }

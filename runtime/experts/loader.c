@@ -92,7 +92,9 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
     *read = (struct moec_cache_read){.read = {.offset = from.offset,
                                               .n_bytes = from.n_bytes,
                                               .buffer = moec_arena_slot(moec_cache_arena(cache, key), key),
-                                              .tag = key},
+                                              .tag = key,
+                                              .wants_sum = is_whole,
+                                              .sum_skip = from.skip},
                                      .is_flying = true,
                                      .is_alone = is_alone,
                                      .is_measurable = true,
@@ -290,7 +292,8 @@ static enum moec_status check_read(const struct moec_expert_cache *cache, struct
         return MOEC_OK;
     }
     if (read->is_whole)
-        return moec_storage_check(storage, ordinal, expert, read->read.buffer, words);
+        return moec_storage_check(storage, ordinal, expert, read->read.buffer,
+                                  read->read.has_sum ? &read->read.crc32c : NULL, words);
     return moec_storage_check_up(storage, ordinal, expert,
                                  moec_parts_of(cache->units->parts, ordinal, expert)[0], read->read.buffer,
                                  words);

@@ -1,5 +1,6 @@
 #include "runtime/storage/reader_internal.h"
 
+#include "formats/base/digest.h"
 #include "formats/base/memory.h"
 
 #include <errno.h>
@@ -90,6 +91,31 @@ bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece,
     }
     read->done_ns = moec_now_ns();
     return true;
+}
+
+void moec_read_reset(struct moec_read *read)
+{
+    read->error = 0;
+    read->done_bytes = read->begun_bytes = read->summed_bytes = read->arrived = 0;
+    read->n_flying = read->crc32c = 0;
+    read->has_sum = false;
+}
+
+void moec_read_sum_to(struct moec_read *read, uint64_t end)
+{
+    const uint64_t from = read->summed_bytes > read->sum_skip ? read->summed_bytes : read->sum_skip;
+    if (!read->wants_sum || end <= from)
+        return;
+    read->crc32c = moec_crc32c(read->crc32c, read->buffer + from, end - from);
+    read->summed_bytes = end;
+}
+
+void moec_read_sum_end(struct moec_read *read)
+{
+    if (read->error != 0)
+        return;
+    moec_read_sum_to(read, read->n_bytes);
+    read->has_sum = read->wants_sum;
 }
 
 /* ---- opening ---- */

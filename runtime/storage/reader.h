@@ -20,13 +20,22 @@ struct moec_read {
     uint64_t n_bytes; /* wanted; the reader may read on to the next multiple of its alignment */
     uint8_t *buffer;  /* at a multiple of the alignment, with room for n_bytes rounded up to it */
     uint64_t tag;     /* the caller's */
+    /* Wanted beside the bytes: the CRC32C of those from sum_skip to n_bytes. The reader computes it while
+     * others are on their way, where it can, and says so by has_sum. */
+    bool wants_sum;
+    uint32_t sum_skip;
 
     /* Set by the reader. */
+    bool has_sum; /* `crc32c` is that of the bytes as they came; whoever changes them takes it back */
+    uint32_t crc32c;
     int error;              /* 0, or an errno; ENODATA when the file ends before offset + n_bytes */
     uint64_t begun_ns;      /* CLOCK_MONOTONIC: when the device was asked */
     uint64_t done_ns;       /* when the bytes were there */
     struct moec_read *next; /* links a list that the reader keeps */
     uint64_t done_bytes;    /* of a read that continues after a short one */
+    uint64_t begun_bytes, summed_bytes; /* of one that is read in parts; */
+    uint64_t arrived;                   /* a bit for each */
+    uint32_t n_flying;                  /* of them */
 };
 
 struct moec_reader;

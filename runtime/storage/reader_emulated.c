@@ -63,7 +63,11 @@ static void advance(struct emulated_reader *self, uint64_t now_ns)
         read->begun_ns = issued_ns > previous_ns ? issued_ns : previous_ns;
         *slot = (struct emulated_slot){
             .read = read,
-            .inner = {.offset = read->offset, .n_bytes = read->n_bytes, .buffer = read->buffer},
+            .inner = {.offset = read->offset,
+                      .n_bytes = read->n_bytes,
+                      .buffer = read->buffer,
+                      .wants_sum = read->wants_sum,
+                      .sum_skip = read->sum_skip},
             .due_ns = self->busy_until_ns,
         };
         slot->inner.tag = (uint64_t)(slot - self->slots);
@@ -152,6 +156,8 @@ static struct moec_read *take_first(struct emulated_reader *self)
     struct moec_read *read = slot->read;
     read->error = slot->inner.error;
     read->done_bytes = slot->inner.done_bytes;
+    read->has_sum = slot->inner.has_sum;
+    read->crc32c = slot->inner.crc32c;
     read->done_ns = slot->due_ns > slot->inner.done_ns ? slot->due_ns : slot->inner.done_ns;
     self->first = (self->first + 1) % self->base.depth;
     self->n_slots--;

@@ -61,6 +61,13 @@ struct moec_read_piece moec_read_next_piece(const struct moec_read *read, uint32
  * size where a read ends early. */
 bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece, int64_t answer, int fd);
 
+/* Before a request is asked for: nothing of it is there. */
+void moec_read_reset(struct moec_read *read);
+/* The bytes up to `end` are there: their sum goes on, where it is wanted. */
+void moec_read_sum_to(struct moec_read *read, uint64_t end);
+/* The request is over. */
+void moec_read_sum_end(struct moec_read *read);
+
 /* ---- how many at once ---- */
 
 /* What a device has to work on: requests that were begun and are not done. */

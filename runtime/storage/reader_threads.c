@@ -71,6 +71,7 @@ static void *work(void *context)
         (void)pthread_mutex_unlock(&self->lock);
         read->begun_ns = moec_now_ns();
         read_whole(self, read);
+        moec_read_sum_end(read);
         (void)pthread_mutex_lock(&self->lock);
         moec_read_load_remove(&self->load, read);
         moec_read_list_push(&self->done, read);
@@ -83,8 +84,7 @@ static void *work(void *context)
 static void threads_submit(struct moec_reader *base, struct moec_read *read)
 {
     struct threads_reader *self = (struct threads_reader *)base;
-    read->error = 0;
-    read->done_bytes = 0;
+    moec_read_reset(read);
     (void)pthread_mutex_lock(&self->lock);
     moec_read_list_push(&self->waiting, read);
     (void)pthread_cond_signal(&self->submitted);

@@ -17,6 +17,17 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Large requests are read directly in parts of so many bytes, in order: a device that works on two whole
+ * records at once ends both at the same time, in parts the first comes in half of it; and the sum of one part
+ * is computed while the next ones come. At most as many parts as `arrived` has bits. */
+#define PART_BYTES ((uint64_t)512 << 10)
+#define MAX_PARTS  64u
+
+struct part {
+    struct moec_read read; /* tag: number of the part */
+    struct moec_read *whole;
+};
+
 struct uring_reader {
     struct moec_reader base;
     struct io_uring ring;
@@ -25,8 +36,11 @@ struct uring_reader {
     bool has_registered_file;
     bool is_polled;                /* wake_fd, by a request in the ring */
     struct moec_read_load load;    /* in flight */
-    struct moec_read_list waiting; /* not begun */
+    struct moec_read_list waiting; /* not begun, the first maybe in part */
     atomic_bool is_woken;
+    uint32_t n_free;
+    struct part **free_parts; /* (depth), behind `parts` */
+    struct part parts[];      /* (depth) */
 };
 
 /* What the kernel does not take now stays in the ring, and the next call brings it again. The ring has room
@@ -53,8 +67,9 @@ static void poll_for_wake(struct uring_reader *self)
  * use another. That pays from about so many bytes on. */
 #define ASYNC_COPY_BYTES ((uint32_t)256 << 10)
 
-static void ask(struct uring_reader *self, struct moec_read *read, unsigned flags)
+static void ask(struct uring_reader *self, struct part *part, unsigned flags)
 {
+    const struct moec_read *read = &part->read;
     const struct moec_read_piece piece = moec_read_next_piece(read, self->base.alignment);
     struct io_uring_sqe *entry = io_uring_get_sqe(&self->ring);
     int fd = self->has_registered_file ? 0 : self->fd;
@@ -62,61 +77,114 @@ static void ask(struct uring_reader *self, struct moec_read *read, unsigned flag
         flags |= IOSQE_ASYNC;
     io_uring_prep_read(entry, fd, read->buffer + piece.skip, piece.n_bytes, read->offset + piece.skip);
     io_uring_sqe_set_flags(entry, flags | (self->has_registered_file ? IOSQE_FIXED_FILE : 0));
-    io_uring_sqe_set_data(entry, read);
+    io_uring_sqe_set_data(entry, part);
 }
 
-static void begin(struct uring_reader *self, struct moec_read *read)
+/* Of all parts but the last. */
+static uint64_t part_bytes(const struct uring_reader *self, const struct moec_read *whole)
 {
+    if (self->base.alignment == 1)
+        return whole->n_bytes;
+    const uint64_t n_units = (whole->n_bytes + MAX_PARTS * PART_BYTES - 1) / (MAX_PARTS * PART_BYTES);
+    return (n_units > 1 ? n_units : 1) * PART_BYTES;
+}
+
+static struct moec_read next_part(const struct uring_reader *self, const struct moec_read *whole)
+{
+    const uint64_t most = part_bytes(self, whole), left = whole->n_bytes - whole->begun_bytes;
+    return (struct moec_read){.offset = whole->offset + whole->begun_bytes,
+                              .n_bytes = left < most ? left : most,
+                              .buffer = whole->buffer + whole->begun_bytes,
+                              .tag = whole->begun_bytes / (most > 0 ? most : 1)};
+}
+
+static void begin(struct uring_reader *self, struct moec_read *whole, const struct moec_read *read)
+{
+    struct part *part = self->free_parts[--self->n_free];
+    *part = (struct part){.read = *read, .whole = whole};
     moec_read_load_add(&self->load, read);
-    read->begun_ns = moec_now_ns();
-    ask(self, read, 0);
+    if (whole->begun_bytes == 0)
+        whole->begun_ns = moec_now_ns();
+    whole->begun_bytes += read->n_bytes;
+    whole->n_flying++;
+    ask(self, part, 0);
+}
+
+/* Whether any has begun. */
+static bool begin_waiting(struct uring_reader *self)
+{
+    bool has_begun = false;
+    for (struct moec_read *whole; (whole = self->waiting.first) != NULL; has_begun = true) {
+        const struct moec_read read = next_part(self, whole);
+        if (!moec_read_may_begin(&self->load, &read, self->base.depth))
+            break;
+        begin(self, whole, &read);
+        if (whole->begun_bytes == whole->n_bytes)
+            (void)moec_read_list_pop(&self->waiting);
+    }
+    return has_begun;
 }
 
 static void uring_submit(struct moec_reader *base, struct moec_read *read)
 {
     struct uring_reader *self = (struct uring_reader *)base;
-    read->error = 0;
-    read->done_bytes = 0;
-    if (self->waiting.first == NULL && moec_read_may_begin(&self->load, read, base->depth))
-        begin(self, read);
-    else
-        moec_read_list_push(&self->waiting, read);
+    moec_read_reset(read);
+    moec_read_list_push(&self->waiting, read);
+    (void)begin_waiting(self);
     if (!base->has_more)
         hand_over(self);
 }
 
 static bool uring_cancel(struct moec_reader *base, struct moec_read *read)
 {
-    return moec_read_list_remove(&((struct uring_reader *)base)->waiting, read);
+    return read->begun_bytes == 0 && moec_read_list_remove(&((struct uring_reader *)base)->waiting, read);
+}
+
+/* A part is over: its request, if that is over too. What fails at one part asks for no more. */
+static struct moec_read *end_part(struct uring_reader *self, struct part *part)
+{
+    struct moec_read *whole = part->whole;
+    moec_read_load_remove(&self->load, &part->read);
+    whole->n_flying--;
+    if (part->read.error == 0) {
+        whole->arrived |= UINT64_C(1) << part->read.tag;
+    } else if (whole->error == 0) {
+        whole->error = part->read.error;
+        (void)moec_read_list_remove(&self->waiting, whole);
+    }
+    whole->done_ns = part->read.done_ns;
+    self->free_parts[self->n_free++] = part;
+    if (begin_waiting(self))
+        hand_over(self);
+    const uint64_t n_first = ~whole->arrived != 0 ? (uint64_t)__builtin_ctzll(~whole->arrived) : MAX_PARTS;
+    const uint64_t end = n_first * part_bytes(self, whole);
+    if (whole->error == 0)
+        moec_read_sum_to(whole, end < whole->n_bytes ? end : whole->n_bytes);
+    if (whole->n_flying > 0 || (whole->error == 0 && whole->begun_bytes < whole->n_bytes))
+        return NULL;
+    whole->done_bytes = whole->error == 0 ? whole->n_bytes : 0;
+    moec_read_sum_end(whole);
+    return whole;
 }
 
 /* A request that this completion ends, or NULL. */
 static struct moec_read *take_completion(struct uring_reader *self, const struct io_uring_cqe *completion)
 {
-    struct moec_read *read = io_uring_cqe_get_data(completion);
-    if (read == NULL) {
+    struct part *part = io_uring_cqe_get_data(completion);
+    if (part == NULL) {
         eventfd_t count;
         (void)eventfd_read(self->wake_fd, &count);
         self->is_polled = false;
         return NULL;
     }
     /* The piece asked for last: only done_bytes decides it. */
-    const struct moec_read_piece piece = moec_read_next_piece(read, self->base.alignment);
-    if (!moec_read_take_answer(read, piece, completion->res, self->fd)) {
-        /* A request that would have blocked is given to a worker of the kernel, which may. */
-        ask(self, read, completion->res == -EAGAIN ? IOSQE_ASYNC : 0);
-        hand_over(self);
-        return NULL;
-    }
-    moec_read_load_remove(&self->load, read);
-    bool has_begun = false;
-    for (; self->waiting.first != NULL &&
-           moec_read_may_begin(&self->load, self->waiting.first, self->base.depth);
-         has_begun = true)
-        begin(self, moec_read_list_pop(&self->waiting));
-    if (has_begun)
-        hand_over(self);
-    return read;
+    const struct moec_read_piece piece = moec_read_next_piece(&part->read, self->base.alignment);
+    if (moec_read_take_answer(&part->read, piece, completion->res, self->fd))
+        return end_part(self, part);
+    /* A request that would have blocked is given to a worker of the kernel, which may. */
+    ask(self, part, completion->res == -EAGAIN ? IOSQE_ASYNC : 0);
+    hand_over(self);
+    return NULL;
 }
 
 static struct moec_read *uring_take(struct moec_reader *base)
@@ -198,12 +266,17 @@ static int open_ring(struct io_uring *ring, uint32_t depth)
     return is_known ? 0 : ENOSYS;
 }
 
+static uint64_t struct_bytes(uint32_t depth)
+{
+    return sizeof(struct uring_reader) + depth * (sizeof(struct part) + sizeof(struct part *));
+}
+
 uint64_t moec_reader_uring_bytes(uint32_t depth)
 {
     uint64_t entries = 1;
     while (entries <= depth)
         entries *= 2;
-    return sizeof(struct uring_reader) + 4096 + entries * sizeof(struct io_uring_sqe) +
+    return struct_bytes(depth) + 4096 + entries * sizeof(struct io_uring_sqe) +
            2 * entries * sizeof(struct io_uring_cqe) + 4096;
 }
 
@@ -211,7 +284,7 @@ enum moec_status moec_reader_uring_create(const struct moec_reader_target *targe
                                           struct moec_error *err)
 {
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct uring_reader), "io_uring reader", err));
+    MOEC_TRY(moec_alloc(&memory, 1, struct_bytes(target->depth), "io_uring reader", err));
     struct uring_reader *self = memory;
     int problem = open_ring(&self->ring, target->depth);
     if (problem != 0) {
@@ -229,6 +302,11 @@ enum moec_status moec_reader_uring_create(const struct moec_reader_target *targe
     self->base.alignment = target->alignment;
     self->base.depth = target->depth;
     self->fd = target->fd;
+    self->free_parts = (struct part **)&self->parts[target->depth];
+    while (self->n_free < target->depth) {
+        self->free_parts[self->n_free] = &self->parts[self->n_free];
+        self->n_free++;
+    }
     self->has_registered_file = io_uring_register_files(&self->ring, &self->fd, 1) == 0;
     (void)snprintf(self->base.description, sizeof self->base.description, "io_uring, %u at once",
                    self->base.depth);

@@ -127,14 +127,20 @@ static enum moec_status check_bytes(const struct moec_storage *storage, uint32_t
     return MOEC_OK;
 }
 
+static uint32_t crc32c_of(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert)
+{
+    return storage->is_whole
+               ? entry_of(storage, ordinal, expert)->crc32c
+               : storage->setup
+                     .part_crc32c[(size_t)ordinal * storage->setup.bundle->config.n_expert + expert];
+}
+
 static enum moec_status check_part(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
                                    const uint8_t *bytes, bool checks_floats, struct moec_error *err)
 {
-    const struct moec_bundle *bundle = storage->setup.bundle;
     return check_bytes(storage, ordinal, expert, &storage->setup.part,
                        storage->ranges[entry_of(storage, ordinal, expert)->layout].n_bytes,
-                       storage->setup.part_crc32c[(size_t)ordinal * bundle->config.n_expert + expert], bytes,
-                       checks_floats, err);
+                       crc32c_of(storage, ordinal, expert), bytes, checks_floats, err);
 }
 
 enum moec_status moec_storage_check_up(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
@@ -145,18 +151,26 @@ enum moec_status moec_storage_check_up(const struct moec_storage *storage, uint3
                        slot + moec_storage_place_of(storage, ordinal, expert).skip, true, err);
 }
 
+/* Whether a sum that the reader has computed (NULL: none) says that the bytes are the expert's. */
+static bool is_right(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                     const uint8_t *bytes, bool checks_floats, const uint32_t *sum)
+{
+    return sum != NULL && *sum == crc32c_of(storage, ordinal, expert) &&
+           (!checks_floats ||
+            moec_record_part_is_finite(layout_of(storage, ordinal, expert), &storage->setup.part, bytes));
+}
+
 enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
-                                    const uint8_t *slot, struct moec_error *err)
+                                    const uint8_t *slot, const uint32_t *sum, struct moec_error *err)
 {
     const struct moec_bundle *bundle = storage->setup.bundle;
     atomic_uchar *seen = &storage->seen[(size_t)ordinal * bundle->config.n_expert + expert];
     const bool is_first = atomic_load_explicit(seen, memory_order_relaxed) == 0;
     const uint8_t *bytes = slot + moec_storage_place_of(storage, ordinal, expert).skip;
-    if (storage->is_whole)
-        MOEC_TRY(
-            moec_bundle_check_record(bundle, storage->setup.copy, ordinal, expert, bytes, is_first, err));
-    else
-        MOEC_TRY(check_part(storage, ordinal, expert, bytes, is_first, err));
+    if (!is_right(storage, ordinal, expert, bytes, is_first, sum)) /* once more, for the words */
+        MOEC_TRY(storage->is_whole ? moec_bundle_check_record(bundle, storage->setup.copy, ordinal, expert,
+                                                              bytes, is_first, err)
+                                   : check_part(storage, ordinal, expert, bytes, is_first, err));
     atomic_store_explicit(seen, 1, memory_order_relaxed);
     return MOEC_OK;
 }

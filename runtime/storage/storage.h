@@ -44,11 +44,11 @@ struct moec_record_place moec_storage_up_place_of(const struct moec_storage *sto
 /* What it takes in a buffer that moec_record_reader_create's reader fills. */
 uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert);
 
-/* Whether the bytes that were read into `slot` are what is promised. Errors: MOEC_ERR_CHECKSUM,
- * MOEC_ERR_FORMAT, naming layer and expert. */
+/* Whether the bytes that were read into `slot` are what is promised; `sum` is their CRC32C where the reader
+ * has computed it, else NULL. Errors: MOEC_ERR_CHECKSUM, MOEC_ERR_FORMAT, naming layer and expert. */
 MOEC_WARN_UNUSED enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordinal,
                                                      uint32_t expert, const uint8_t *slot,
-                                                     struct moec_error *err);
+                                                     const uint32_t *sum, struct moec_error *err);
 
 /* The same for the up projection alone, which has this CRC32C. */
 MOEC_WARN_UNUSED enum moec_status moec_storage_check_up(const struct moec_storage *storage, uint32_t ordinal,

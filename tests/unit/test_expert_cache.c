@@ -432,9 +432,9 @@ static void test_storage__checks_records(void **state)
     assert_status(moec_storage_create(&setup, &storage, &err), MOEC_OK, err);
     assert_status(moec_bundle_read_record(f->bundle, 1, 1, 3, record, &err), MOEC_OK, err);
     for (int round = 0; round < 2; round++) {
-        assert_status(moec_storage_check(storage, 1, 3, record, &err), MOEC_OK, err);
+        assert_status(moec_storage_check(storage, 1, 3, record, NULL, &err), MOEC_OK, err);
         record[5] ^= 1;
-        assert_status(moec_storage_check(storage, 1, 3, record, &err), MOEC_ERR_CHECKSUM, err);
+        assert_status(moec_storage_check(storage, 1, 3, record, NULL, &err), MOEC_ERR_CHECKSUM, err);
         assert_message(err, "layer 2 expert 3");
         record[5] ^= 1;
         err = (struct moec_error){0};

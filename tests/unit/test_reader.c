@@ -1,6 +1,7 @@
 /* It compares times: runs alone. */
 #include "tests/unit/fixture_reader.h"
 
+#include "formats/base/digest.h"
 #include "runtime/storage/reader.h"
 #include "runtime/storage/reader_internal.h"
 
@@ -200,6 +201,91 @@ static void test_reader__large_requests_begin_in_turn(void **state)
         assert_memory_equal(wait_for(reader)->buffer, place.content, FILE_BYTES);
     assert_true(reads[2].begun_ns >= reads[0].done_ns || reads[2].begun_ns >= reads[1].done_ns);
     reader->ops->destroy(reader);
+    free(memory);
+    place_release(&place);
+}
+
+/* Whole files beside each other, from wherever their sums begin; the last one ends behind the file. */
+static void check_sums(const struct place *place, struct moec_reader *reader, uint8_t *memory)
+{
+    enum { N = 4 };
+    static const uint32_t skips[N] = {0, 4095, 600000, 0};
+    const uint64_t slot = (FILE_BYTES / BLOCK + 3) * BLOCK;
+    struct moec_read reads[N];
+    for (uint32_t i = 0; i < N; i++) {
+        reads[i] = (struct moec_read){.n_bytes = FILE_BYTES + (i == N - 1 ? BLOCK : 0),
+                                      .buffer = memory + i * slot,
+                                      .tag = i,
+                                      .wants_sum = i != 1,
+                                      .sum_skip = skips[i]};
+        reader->has_more = i + 1 < N;
+        reader->ops->submit(reader, &reads[i]);
+    }
+    for (uint32_t n = 0; n < N; n++) {
+        const struct moec_read *read = wait_for(reader);
+        const uint32_t skip = skips[read->tag];
+        assert_int_equal(read->error, read->tag == N - 1 ? ENODATA : 0);
+        assert_int_equal(read->has_sum, read->tag == 0 || read->tag == 2);
+        if (read->error == 0)
+            assert_memory_equal(read->buffer, place->content, FILE_BYTES);
+        if (read->has_sum)
+            assert_int_equal(read->crc32c, moec_crc32c_portable(0, place->content + skip, FILE_BYTES - skip));
+    }
+    reader->ops->destroy(reader);
+}
+
+static void test_reader__sums_come_with_the_bytes(void **state)
+{
+    (void)state;
+    static const struct moec_emulation device = {.bytes_per_second = 4000000000, .latency_ns = 1000};
+    static const uint32_t depths[] = {1, 32};
+    struct place place;
+    void *memory = NULL;
+    place_make(&place);
+    assert_int_equal(posix_memalign(&memory, BLOCK, 4 * (size_t)(FILE_BYTES + 3 * BLOCK)), 0);
+    for (size_t i = 0; i < 12; i++) {
+        struct moec_error err = {0};
+        struct moec_reader *reader = open_reader(&place, ways[i & 1], engines[i / 2 % 3], depths[i / 6]);
+        if (reader != NULL)
+            check_sums(&place, reader, memory);
+        struct moec_reader *under = open_reader(&place, ways[i & 1], engines[i / 2 % 3], depths[i / 6]);
+        if (under == NULL)
+            continue;
+        assert_status(moec_reader_emulate(under, &device, &reader, &err), MOEC_OK, err);
+        check_sums(&place, reader, memory);
+    }
+    free(memory);
+    place_release(&place);
+}
+
+/* A request of more bytes than the usual parts hold, of a file that is empty but for its end. */
+static void test_reader__a_huge_request_comes_whole(void **state)
+{
+    (void)state;
+    const uint64_t n_bytes = ((uint64_t)65 << 19) + 5; /* 65 parts of 512 KiB, and 5 bytes */
+    struct place place;
+    struct moec_error err = {0};
+    void *memory = NULL;
+    place_make(&place);
+    assert_int_equal(truncate(place.path, (off_t)n_bytes), 0);
+    moec_file_close(&place.file);
+    assert_status(moec_file_open(&place.file, place.path, &err), MOEC_OK, err);
+    assert_int_equal(posix_memalign(&memory, BLOCK, n_bytes + BLOCK), 0);
+    struct moec_reader *reader = open_reader(&place, MOEC_IO_DIRECT, MOEC_IO_ENGINE_URING, 32);
+    if (reader != NULL) {
+        struct moec_read read = {.n_bytes = n_bytes, .buffer = memory, .wants_sum = true};
+        memset(memory, 0xee, n_bytes);
+        reader->ops->submit(reader, &read);
+        assert_false(reader->ops->cancel(reader, &read));
+        assert_ptr_equal(wait_for(reader), &read);
+        assert_int_equal(read.error, 0);
+        assert_memory_equal(read.buffer, place.content, FILE_BYTES);
+        for (uint64_t i = FILE_BYTES; i < n_bytes; i++)
+            assert_int_equal(read.buffer[i], 0);
+        assert_true(read.has_sum);
+        assert_int_equal(read.crc32c, moec_crc32c_portable(0, memory, n_bytes));
+        reader->ops->destroy(reader);
+    }
     free(memory);
     place_release(&place);
 }
@@ -758,6 +844,8 @@ int main(void)
         cmocka_unit_test(test_reader__cancel_takes_back_what_has_not_begun),
         cmocka_unit_test(test_reader__large_requests_begin_in_turn),
         cmocka_unit_test(test_reader__several_are_taken_together),
+        cmocka_unit_test(test_reader__sums_come_with_the_bytes),
+        cmocka_unit_test(test_reader__a_huge_request_comes_whole),
         cmocka_unit_test(test_reader__wake_ends_a_wait),
         cmocka_unit_test(test_reader__no_request_is_lost_among_wakes),
         cmocka_unit_test(test_reader__a_file_that_shrinks_ends_in_enodata),
