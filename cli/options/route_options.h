@@ -17,7 +17,7 @@
     "max-rank:M\tthose in the cache among the router's M best come first\n"                                  \
     "cumsum:P\tthe same among as many as make up the share P\n"                                              \
     "prune:N\tthe router's N best alone\n"                                                                   \
-    "top-k\tno others: misses of the cache are counted\n"                                                   \
+    "top-k\tno others: misses of the cache are counted\n"                                                    \
     "...:skip:W\tany of these; misses of the smallest weights, W in all, are left out"
 #define CLI_PRECISION_TEXT                                                                                   \
     "Take less important experts in a low copy of the bundle's, or not at all, which changes the output. "   \
