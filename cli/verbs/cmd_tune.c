@@ -42,11 +42,8 @@ static const struct cli_option options[] = {
      "in the cache are preferred\nrank\tmax-rank instead: "
      "those of the router's best that are in the cache\nskip\tmisses of little weight are left out"
      "\nprecision\thobbit: "
-     "those of little weight in a low copy; fate: unforeseen ones\nprefill\tunpopular: "
-     "so are experts that few "
-     "of "
-     "a prompt's tokens take\nsparsity\tneurons that do the least harm for each byte are left out; not with "
-     "low copies",
+     "those of little weight in a low copy; fate: unforeseen ones\nprefill\t"
+     "unpopular: so are a prompt's rarest experts\nsparsity\tneurons are left out; not with low copies",
      0},
     {"policy", 0, "POLICY", NULL,
      "A Lua file that searches in place of moec tune, or prior, which is built in: the strongest prior "

@@ -101,7 +101,8 @@ says stdout 'whole records are read' "and that the sample's pairs are too small 
 try 0 "inspect --json with parts" "$moec" inspect "$work/parts.moec" --json
 says stdout '"unit_bytes": 4096' "has them"
 # Where requests cost nothing, parts are read; the words are the same with any memory and delay.
-for how in "--memory $(mebibytes 20)" "--memory $(mebibytes 19) --predict gate" "--memory $(mebibytes 20) -t 1 --cpu scalar"; do
+memory=$(small_budget "$moec" run "$work/parts.moec" -p "Once upon" -n 12 --ignore-eos)
+for how in "--memory $(mebibytes 20)" "--memory $memory --predict gate" "--memory $(mebibytes 20) -t 1 --cpu scalar"; do
     for storage in 2GB/s,0us,0us 100MB/s,50us,0us; do
         # shellcheck disable=SC2086 # words
         try 0 "run with $how on $storage" "$moec" run "$work/parts.moec" -p "Once upon" -n 12 --ignore-eos $how --emulate-storage $storage --stats json
