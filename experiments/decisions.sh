@@ -275,6 +275,13 @@ throughput() {
     done
 }
 
+# Slots of HOBBIT in half of the memory, of which a fifth goes to low copies.
+divide_half() {
+    slots=$((n_expert * 4 / 10)) low_slots=$((n_expert * 2 / 10))
+    [ "$slots" -ge "$top_k" ] || slots=$top_k
+    [ "$low_slots" -ge "$top_k" ] || low_slots=$top_k
+}
+
 # HOBBIT's Fig. 16 and 17: its precisions on and off, preloads by the gates of none to four layers ahead, in equal memory,
 # of which a fifth goes to low copies; and what asking the gates costs where everything is in memory.
 dynamic() {
@@ -284,9 +291,7 @@ dynamic() {
         group=dynamic-$bits-$low bundle=$here/prefill-$bits-$low.moec
         known "prefill-$bits-$low" "$bits" "$low"
         mkdir -p "$here/$group"
-        slots=$((n_expert * 4 / 10)) low_slots=$((n_expert * 2 / 10))
-        [ "$slots" -ge "$top_k" ] || slots=$top_k
-        [ "$low_slots" -ge "$top_k" ] || low_slots=$top_k
+        divide_half
         for ahead in 0 1 2 3 4; do
             predict="--predict none"
             [ "$ahead" -eq 0 ] || predict="--predict gate --preload-ahead $ahead"
@@ -308,9 +313,7 @@ dynamic() {
 systems() {
     [ "$top_k" -gt 1 ] || return 0
     mkdir -p "$here/systems"
-    slots=$((n_expert * 4 / 10)) low_slots=$((n_expert * 2 / 10))
-    [ "$slots" -ge "$top_k" ] || slots=$top_k
-    [ "$low_slots" -ge "$top_k" ] || low_slots=$top_k
+    divide_half
     for pair in ${SYSTEM_PAIRS:-16:4 8:2}; do
         bits=${pair%:*} low=${pair#*:}
         bundle=$here/system-$bits-$low.moec

@@ -188,11 +188,11 @@ enum moec_status decisions_chart_bytes(const struct decisions_sample *sample,
     still->x[0] = none->token_bytes / 1024;
     still->y[0] = 0;
     moec_chart_add_upright(chart, equal->token_bytes / 1024, "no decisions, equal memory");
-    moec_figure_say(chart,
-                    "Low copies have slots of their own; 'equal memory' gives theirs to the experts: %u "
-                    "slots. Losses above "
-                    "%.1f %% are in the table alone.",
-                    equal->n_slots, 100 * MOST_BYTES_LOSS);
+    moec_figure_say(
+        chart,
+        "Low copies have slots of their own; 'equal memory' gives theirs to the experts: %u slots. "
+        "Losses above %.1f %% are in the table alone.",
+        equal->n_slots, 100 * MOST_BYTES_LOSS);
     return MOEC_OK;
 }
 

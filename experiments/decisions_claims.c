@@ -11,11 +11,6 @@
 #define HALF(sample)    ((sample)->n_expert / 2)
 #define QUARTER(sample) ((sample)->n_expert / 4)
 
-static double percent(double share)
-{
-    return 100 * share;
-}
-
 /* ---- figures to reach ---- */
 
 /* The mildest prior with so few misses, and what it loses. */
@@ -32,8 +27,9 @@ static void explain_prior(const struct decisions_sample *sample, struct experime
     if (mildest != NULL)
         experiment_claim_explain(
             claim, "%s, keeping %u, misses %.1f %% and loses %.2f (%.2f to %.2f) %% on %.0f windows",
-            mildest->setting, mildest->keep_top, percent(decisions_miss_rate(mildest)),
-            percent(mildest->loss), percent(mildest->low), percent(mildest->high), mildest->n_window);
+            mildest->setting, mildest->keep_top, experiment_percent(decisions_miss_rate(mildest)),
+            experiment_percent(mildest->loss), experiment_percent(mildest->low),
+            experiment_percent(mildest->high), mildest->n_window);
 }
 
 /* The prior with the fewest misses whose loss is at most 1 % with the upper end of its interval, too. */
@@ -56,9 +52,10 @@ static void claim_prior(const struct decisions_sample *sample, struct experiment
     experiment_claim_say(claim,
                          "%s, keeping %u: %.1f to %.1f %% (%.0f %% fewer) at a loss of %.2f (%.2f to %.2f) "
                          "%%; Belady %.1f %%",
-                         best->setting, best->keep_top, percent(before), percent(after),
-                         percent(1 - after / before), percent(best->loss), percent(best->low),
-                         percent(best->high), percent(decisions_belady_rate(plain)));
+                         best->setting, best->keep_top, experiment_percent(before), experiment_percent(after),
+                         experiment_percent(1 - after / before), experiment_percent(best->loss),
+                         experiment_percent(best->low), experiment_percent(best->high),
+                         experiment_percent(decisions_belady_rate(plain)));
     const bool is_reached = after <= (1 - fewer) * before && is_below;
     experiment_claim_decide(claim, is_reached);
     if (!is_reached)
@@ -88,7 +85,8 @@ static void claim_bytes(const struct decisions_sample *sample, struct experiment
         "%.2f times: %.1f KiB a token (%u slots, %u low ones) against %.1f KiB (%u slots), at a "
         "loss of %.2f (%.2f to %.2f) %%",
         ratio, hobbit->token_bytes / 1024, hobbit->n_slots, hobbit->n_low_slots, still->token_bytes / 1024,
-        still->n_slots, percent(hobbit->loss), percent(hobbit->low), percent(hobbit->high));
+        still->n_slots, experiment_percent(hobbit->loss), experiment_percent(hobbit->low),
+        experiment_percent(hobbit->high));
     experiment_claim_decide(claim, ratio >= 1.2);
 }
 
@@ -149,8 +147,9 @@ static void claim_combinations(const struct decisions_sample *sample, struct exp
     if (other != NULL)
         experiment_claim_explain(
             claim, "%s: promised %.2f (%.2f to %.2f) %%, held out %.2f (%.2f to %.2f) %%", other->setting,
-            percent(other->loss), percent(other->low), percent(other->high), percent(other->test.loss),
-            percent(other->test.low), percent(other->test.high));
+            experiment_percent(other->loss), experiment_percent(other->low), experiment_percent(other->high),
+            experiment_percent(other->test.loss), experiment_percent(other->test.low),
+            experiment_percent(other->test.high));
 }
 
 /* The faster of the tunings with a route, against bits alone. */
@@ -179,9 +178,9 @@ static void claim_decoding(const struct decisions_decoding *decoding, struct exp
                                  "it reads %.1f KiB a token and finds %.0f %% of its experts in the buffer, "
                                  "bits alone %.1f KiB and %.0f %%",
                                  decoding->sides[side].token_bytes / 1024,
-                                 percent(decoding->sides[side].hit_rate),
+                                 experiment_percent(decoding->sides[side].hit_rate),
                                  decoding->sides[DECISIONS_STATIC].token_bytes / 1024,
-                                 percent(decoding->sides[DECISIONS_STATIC].hit_rate));
+                                 experiment_percent(decoding->sides[DECISIONS_STATIC].hit_rate));
 }
 
 static void claim_hobbit_decoding(const struct decisions_decoding *decoding, struct experiment_claims *claims)
@@ -285,7 +284,8 @@ static void find_order(const struct decisions_sample *sample, struct experiment_
     experiment_claim_decide(claim, sum.n_beaten == sum.n);
     if (sum.unbeaten != NULL)
         experiment_claim_explain(claim, "%s loses %.2f %% at %.1f %% misses", sum.unbeaten->setting,
-                                 percent(sum.unbeaten->loss), percent(decisions_miss_rate(sum.unbeaten)));
+                                 experiment_percent(sum.unbeaten->loss),
+                                 experiment_percent(decisions_miss_rate(sum.unbeaten)));
 }
 
 static void find_orders(const struct decisions_sample *sample, struct experiment_claims *claims)
@@ -316,7 +316,8 @@ static void find_half(const struct decisions_sample *sample, struct experiment_c
         return;
     const double fewer = 1 - best->n_missed / plain->n_missed;
     experiment_claim_say(claim, "%s: %.0f %% fewer at a loss of %.2f (%.2f to %.2f) %%", best->setting,
-                         percent(fewer), percent(best->loss), percent(best->low), percent(best->high));
+                         experiment_percent(fewer), experiment_percent(best->loss),
+                         experiment_percent(best->low), experiment_percent(best->high));
     experiment_claim_decide(claim, fewer > 0.5);
 }
 
@@ -327,10 +328,10 @@ static void find_belady(const struct decisions_sample *sample, struct experiment
     const struct decisions_point *plain = decisions_plain(&sample->routes, HALF(sample));
     if (plain == NULL)
         return;
-    experiment_claim_say(claim,
-                         "half of the experts: LRU misses %.1f %%, Belady's rule %.1f %%, %.2f times as many",
-                         percent(decisions_miss_rate(plain)), percent(decisions_belady_rate(plain)),
-                         plain->n_belady_missed / plain->n_missed);
+    experiment_claim_say(
+        claim, "half of the experts: LRU misses %.1f %%, Belady's rule %.1f %%, %.2f times as many",
+        experiment_percent(decisions_miss_rate(plain)), experiment_percent(decisions_belady_rate(plain)),
+        plain->n_belady_missed / plain->n_missed);
     claim->verdict = EXPERIMENT_SHOWN;
 }
 
@@ -344,7 +345,7 @@ static void find_sizes(const struct decisions_sample *sample, struct experiment_
                    "with %.0f %% more perplexity cache-prior misses less than Belady's rule at all cache "
                    "sizes%s (here those "
                    "of %u experts and more)",
-                   percent(limit), limit < 0.02 ? " (Phi-3.5-MoE excepted)" : "", sample->top_k);
+                   experiment_percent(limit), limit < 0.02 ? " (Phi-3.5-MoE excepted)" : "", sample->top_k);
     struct experiment_claim *claim = experiment_claim_add(claims, "Fig. 10", sentence);
     for (uint32_t i = 0; i < sample->routes.n; i++) {
         const struct decisions_point *plain = &sample->routes.points[i];
@@ -358,8 +359,8 @@ static void find_sizes(const struct decisions_sample *sample, struct experiment_
         if (!is_below)
             experiment_claim_explain(claim, "%s%u slots: %.1f %%, Belady's rule %.1f %%",
                                      claim->why[0] != '\0' ? "; " : "", plain->n_slots,
-                                     percent(decisions_miss_rate(best != NULL ? best : plain)),
-                                     percent(decisions_belady_rate(plain)));
+                                     experiment_percent(decisions_miss_rate(best != NULL ? best : plain)),
+                                     experiment_percent(decisions_belady_rate(plain)));
     }
     if (n == 0)
         return;
@@ -390,7 +391,7 @@ static void find_stays(const struct decisions_sample *sample, struct experiment_
         return;
     const double ratio = prior->stay_tokens / plain->stay_tokens;
     experiment_claim_say(claim, "%.1f times: %.1f tokens instead of %.1f, at a loss of %.2f %% (J = %u)",
-                         ratio, prior->stay_tokens, plain->stay_tokens, percent(prior->loss),
+                         ratio, prior->stay_tokens, plain->stay_tokens, experiment_percent(prior->loss),
                          prior->keep_top);
     experiment_claim_decide(claim, ratio >= 5);
 }
@@ -434,7 +435,7 @@ static void find_keep(const struct decisions_sample *sample, struct experiment_c
         claim,
         "J = 0 instead of %u costs max-rank %.2f, cumsum %.2f and cache-prior %.2f points of loss "
         "on the average of their settings",
-        keep, percent(rank), percent(cumsum), percent(prior));
+        keep, experiment_percent(rank), experiment_percent(cumsum), experiment_percent(prior));
     claim->verdict = EXPERIMENT_SHOWN;
 }
 
@@ -451,9 +452,10 @@ static void find_start(const struct decisions_sample *sample, struct experiment_
         claim,
         "empty: loss %.2f (%.2f to %.2f) %%, %.1f %% misses; filled by frequency: %.2f (%.2f to "
         "%.2f) %%, %.1f %%",
-        percent(empty->loss), percent(empty->low), percent(empty->high), percent(decisions_miss_rate(empty)),
-        percent(filled->loss), percent(filled->low), percent(filled->high),
-        percent(decisions_miss_rate(filled)));
+        experiment_percent(empty->loss), experiment_percent(empty->low), experiment_percent(empty->high),
+        experiment_percent(decisions_miss_rate(empty)), experiment_percent(filled->loss),
+        experiment_percent(filled->low), experiment_percent(filled->high),
+        experiment_percent(decisions_miss_rate(filled)));
     claim->verdict = EXPERIMENT_SHOWN;
 }
 
@@ -480,10 +482,10 @@ static void find_ranges(const struct decisions_sample *sample, struct experiment
             continue;
         const double misses = decisions_miss_rate(running), theirs = decisions_miss_rate(calibrated);
         if (used < sizeof text)
-            used += (size_t)snprintf(text + used, sizeof text - used,
-                                     "%sL = %g: loss %.2f and %.2f %%, misses %.1f and %.1f %%",
-                                     used > 0 ? "; " : "", running->strength, percent(running->loss),
-                                     percent(calibrated->loss), percent(misses), percent(theirs));
+            used += (size_t)snprintf(
+                text + used, sizeof text - used, "%sL = %g: loss %.2f and %.2f %%, misses %.1f and %.1f %%",
+                used > 0 ? "; " : "", running->strength, experiment_percent(running->loss),
+                experiment_percent(calibrated->loss), experiment_percent(misses), experiment_percent(theirs));
     }
     if (used == 0)
         return;
@@ -532,8 +534,8 @@ static void find_replaced(const struct decisions_pair *pair, struct experiment_c
     if (most == NULL)
         return;
     experiment_claim_say(claim, "%.1f %% of the experts low: loss %.2f (%.2f to %.2f) %%",
-                         percent(low_share(most)), percent(most->loss), percent(most->low),
-                         percent(most->high));
+                         experiment_percent(low_share(most)), experiment_percent(most->loss),
+                         experiment_percent(most->low), experiment_percent(most->high));
     experiment_claim_decide(claim, holds);
 }
 
@@ -557,8 +559,8 @@ static void find_skipped(const struct decisions_pair *pair, struct experiment_cl
     const double left = below != NULL ? skipped_share(below) : 0, start = below != NULL ? below->loss : 0;
     const double loss = start + (0.1 - left) / (skipped_share(above) - left) * (above->loss - start);
     experiment_claim_say(claim, "%.2f %%, between %.2f %% at %.1f and %.2f %% at %.1f %% skipped",
-                         percent(loss), percent(start), percent(left), percent(above->loss),
-                         percent(skipped_share(above)));
+                         experiment_percent(loss), experiment_percent(start), experiment_percent(left),
+                         experiment_percent(above->loss), experiment_percent(skipped_share(above)));
     experiment_claim_decide(claim, loss > 0.01);
 }
 
@@ -600,11 +602,11 @@ static void find_gap(const struct decisions_pair *pair, struct experiment_claims
             continue;
         holds = false;
         experiment_claim_explain(claim, "%s%.2f points at %.1f %%", claim->why[0] != '\0' ? "; " : "",
-                                 percent(gaps[i].points), percent(gaps[i].share));
+                                 experiment_percent(gaps[i].points), experiment_percent(gaps[i].share));
     }
     experiment_claim_say(claim, "skipping loses %.2f points more at %.1f %% of the experts, %.2f at %.1f %%",
-                         percent(gaps[0].points), percent(gaps[0].share), percent(gaps[n - 1].points),
-                         percent(gaps[n - 1].share));
+                         experiment_percent(gaps[0].points), experiment_percent(gaps[0].share),
+                         experiment_percent(gaps[n - 1].points), experiment_percent(gaps[n - 1].share));
     experiment_claim_decide(claim, holds);
 }
 
@@ -619,8 +621,9 @@ static void find_shares(const struct decisions_sample *sample, const struct deci
     if (always == NULL)
         return;
     experiment_claim_say(split, "%.0f %% high, %.0f %% low, %.0f %% skipped, %u experts a token",
-                         percent(1 - low_share(always) - skipped_share(always)), percent(low_share(always)),
-                         percent(skipped_share(always)), sample->top_k);
+                         experiment_percent(1 - low_share(always) - skipped_share(always)),
+                         experiment_percent(low_share(always)), experiment_percent(skipped_share(always)),
+                         sample->top_k);
     split->verdict = EXPERIMENT_SHOWN;
 }
 
@@ -636,7 +639,8 @@ static void find_scores(const struct decisions_sample *sample, const struct deci
     if (hobbit == NULL)
         return;
     experiment_claim_say(loss, "T1 = 0.6, T2 = 0.9, half of the experts cached: %.2f (%.2f to %.2f) %%",
-                         percent(hobbit->loss), percent(hobbit->low), percent(hobbit->high));
+                         experiment_percent(hobbit->loss), experiment_percent(hobbit->low),
+                         experiment_percent(hobbit->high));
     loss->verdict = EXPERIMENT_SHOWN;
 }
 
@@ -653,7 +657,8 @@ static void find_widths(const struct decisions_sample *sample, const struct deci
         return;
     experiment_claim_say(
         loss, "a quarter foreseen, half of the experts cached: %.2f (%.2f to %.2f) %%, %.1f %% low",
-        percent(fate->loss), percent(fate->low), percent(fate->high), percent(low_share(fate)));
+        experiment_percent(fate->loss), experiment_percent(fate->low), experiment_percent(fate->high),
+        experiment_percent(low_share(fate)));
     loss->verdict = EXPERIMENT_SHOWN;
 }
 

@@ -17,11 +17,6 @@ const struct decisions_fate_side decisions_fate_sides[FATE_N_SIDE] = {
     {"Fate, INT2 at mispredictions", "low", "cache"},
 };
 
-static double percent(double share)
-{
-    return 100 * share;
-}
-
 const struct decisions_timing *decisions_fate_timing(const struct decisions_sample *sample,
                                                      enum decisions_fate side, uint32_t prompt_tokens,
                                                      double memory_percent, double rate)
@@ -56,8 +51,8 @@ static void find_popular(const struct decisions_sample *sample, struct experimen
         claim,
         "prompts of %u tokens take %.1f of %u experts; the 30 %% least popular cover %.1f %% "
         "of their tokens, by layer %.1f to %.1f %%",
-        sample->profile.seq_len_tokens, all_active / n, sample->n_expert, percent(sum / n), percent(least),
-        percent(most));
+        sample->profile.seq_len_tokens, all_active / n, sample->n_expert, experiment_percent(sum / n),
+        experiment_percent(least), experiment_percent(most));
     experiment_claim_decide(claim, least <= 0.15);
 }
 
@@ -70,9 +65,10 @@ static void find_share(const struct decisions_pair *pair, struct experiment_clai
     struct experiment_claim *claim = decisions_pair_claim(
         claims, "Fate, Fig. 10", pair,
         "the 25 % least popular experts of a prompt in the low copy lose less than 1 %", ", perplexity");
-    experiment_claim_say(claim, "%.2f (%.2f to %.2f) %%; all of them %.2f %%", percent(quarter->loss),
-                         percent(quarter->low), percent(quarter->high),
-                         all != NULL ? percent(all->loss) : (double)NAN);
+    experiment_claim_say(claim, "%.2f (%.2f to %.2f) %%; all of them %.2f %%",
+                         experiment_percent(quarter->loss), experiment_percent(quarter->low),
+                         experiment_percent(quarter->high),
+                         all != NULL ? experiment_percent(all->loss) : (double)NAN);
     experiment_claim_decide(claim, quarter->loss < 0.01);
 }
 
@@ -104,9 +100,10 @@ static void find_order(const struct decisions_pair *pair, struct experiment_clai
     experiment_claim_say(claim,
                          "%s %.2f (%.2f to %.2f) %%, %s %.2f (%.2f to %.2f) %%; popular ones lose more, "
                          "intervals apart, at %u of %u shares",
-                         first[0]->setting, percent(first[0]->loss), percent(first[0]->low),
-                         percent(first[0]->high), first[1]->setting, percent(first[1]->loss),
-                         percent(first[1]->low), percent(first[1]->high), n_apart, n);
+                         first[0]->setting, experiment_percent(first[0]->loss),
+                         experiment_percent(first[0]->low), experiment_percent(first[0]->high),
+                         first[1]->setting, experiment_percent(first[1]->loss),
+                         experiment_percent(first[1]->low), experiment_percent(first[1]->high), n_apart, n);
     experiment_claim_decide(claim, n_apart == n);
 }
 
@@ -242,8 +239,8 @@ static void find_bits(const struct decisions_sample *sample, struct experiment_c
         experiment_claim_add(claims, "Fate, Table 2",
                              "all experts at INT8 lose 0, at INT4 0.2 and at INT2 4.5 points of 59.6 % of "
                              "MMLU; here perplexity, rounded by channel");
-    experiment_claim_say(claim, "INT8 %.2f %%, INT4 %.2f %%, INT2 %.2f %%", percent(int8), percent(int4),
-                         percent(int2));
+    experiment_claim_say(claim, "INT8 %.2f %%, INT4 %.2f %%, INT2 %.2f %%", experiment_percent(int8),
+                         experiment_percent(int4), experiment_percent(int2));
     claim->verdict = EXPERIMENT_SHOWN;
 }
 
@@ -260,8 +257,8 @@ static void find_machines(const struct decisions_pair *pair, struct experiment_c
         claim,
         "a quarter of a prompt's experts low: %.2f (%.2f to %.2f) %%; with mispredictions low, too: %.2f "
         "(%.2f to %.2f) %%",
-        percent(high->loss), percent(high->low), percent(high->high), percent(low->loss), percent(low->low),
-        percent(low->high));
+        experiment_percent(high->loss), experiment_percent(high->low), experiment_percent(high->high),
+        experiment_percent(low->loss), experiment_percent(low->low), experiment_percent(low->high));
     claim->verdict = EXPERIMENT_SHOWN;
 }
 

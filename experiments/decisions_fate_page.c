@@ -184,10 +184,7 @@ static enum moec_status put_sides(const struct experiment_page *page, const stru
         experiment_table_cell(&table, "%s", decisions_fate_sides[side].name);
         experiment_table_number(&table, row->ttft_ms, 1, 2);
         experiment_table_number(&table, 1000 * prompt / row->ttft_ms, 1, 0);
-        experiment_table_number(&table, row->tpot_ms, 1, 3);
-        experiment_table_number(&table, 1000 / row->tpot_ms, 1, 0);
-        experiment_table_number(&table, row->hit_rate, 100, 1);
-        experiment_table_number(&table, row->token_bytes, 1.0 / 1024, 1);
+        decisions_put_token(&table, row);
         experiment_table_end_row(&table);
     }
     return experiment_page_end(page, &table, err);
@@ -272,11 +269,9 @@ static enum moec_status put_prompts(const struct experiment_page *page, const st
     experiment_page_heading(page, text);
     experiment_page_paragraph(
         page,
-        "A quarter of the experts in memory. 'unpopular' goes by what calibration and earlier "
-        "blocks of the prompt took, 'whole' by the prompt's own counts, 'popular' by these the other way "
-        "round. Blocks of half a window: the "
-        "other half "
-        "is not a prompt, as on the paper's two machines.");
+        "A quarter of the experts in memory. 'unpopular' goes by what calibration and earlier blocks of "
+        "the prompt took, 'whole' by the prompt's own counts, 'popular' by these the other way round. "
+        "Blocks of half a window: the other half is not a prompt, as on the paper's two machines.");
     MOEC_TRY(put_prefill(page, pair, err));
     MOEC_TRY_OUT(draw_prefill(sample, pair, &chart, err));
     MOEC_TRY_OUT(experiment_page_chart(page, &chart, err));

@@ -24,14 +24,6 @@ struct report {
     struct decisions_sample samples[MAX_SAMPLE];
 };
 
-static void put_interval(struct experiment_table *table, double low, double high)
-{
-    if (isfinite(low) && isfinite(high))
-        experiment_table_cell(table, "%.2f to %.2f", 100 * low, 100 * high);
-    else
-        experiment_table_cell(table, "–");
-}
-
 /* ---- cache-conditional experts ---- */
 
 static enum moec_status put_fronts(const struct experiment_page *page, const struct decisions_sample *sample,
@@ -57,7 +49,7 @@ static enum moec_status put_fronts(const struct experiment_page *page, const str
             experiment_table_cell(&table, "%u", point->keep_top);
             experiment_table_number(&table, decisions_miss_rate(point), 100, 1);
             experiment_table_number(&table, point->loss, 100, 2);
-            put_interval(&table, point->low, point->high);
+            experiment_table_interval(&table, point->low, point->high);
             experiment_table_number(&table, decisions_belady_rate(point), 100, 1);
             experiment_table_end_row(&table);
         }
@@ -125,7 +117,7 @@ static enum moec_status put_starts(const struct experiment_page *page, const str
         experiment_table_cell(&table, "%s", point->starts_frequent ? "by frequency" : "empty");
         experiment_table_number(&table, decisions_miss_rate(point), 100, 1);
         experiment_table_number(&table, point->loss, 100, 2);
-        put_interval(&table, point->low, point->high);
+        experiment_table_interval(&table, point->low, point->high);
         experiment_table_end_row(&table);
     }
     return experiment_page_end(page, &table, err);
@@ -144,7 +136,7 @@ static enum moec_status put_ranges(const struct experiment_page *page, const str
         experiment_table_cell(&table, "%s", point->setting);
         experiment_table_number(&table, decisions_miss_rate(point), 100, 1);
         experiment_table_number(&table, point->loss, 100, 2);
-        put_interval(&table, point->low, point->high);
+        experiment_table_interval(&table, point->low, point->high);
         experiment_table_end_row(&table);
     }
     return experiment_page_end(page, &table, err);
@@ -176,7 +168,7 @@ static enum moec_status put_pair(const struct experiment_page *page, const struc
         experiment_table_number(&table, decisions_miss_rate(point), 100, 1);
         experiment_table_number(&table, point->token_bytes, 1.0 / 1024, 1);
         experiment_table_number(&table, point->loss, 100, 2);
-        put_interval(&table, point->low, point->high);
+        experiment_table_interval(&table, point->low, point->high);
         experiment_table_end_row(&table);
     }
     return experiment_page_end(page, &table, err);
@@ -207,9 +199,9 @@ static enum moec_status put_tunings(const struct experiment_page *page, const st
         experiment_table_cell(&table, "%s", tuning->name);
         experiment_table_cell(&table, "%s", tuning->setting);
         experiment_table_number(&table, tuning->loss, 100, 2);
-        put_interval(&table, tuning->low, tuning->high);
+        experiment_table_interval(&table, tuning->low, tuning->high);
         experiment_table_number(&table, tuning->test.loss, 100, 2);
-        put_interval(&table, tuning->test.low, tuning->test.high);
+        experiment_table_interval(&table, tuning->test.low, tuning->test.high);
         experiment_table_cell(&table, "%s",
                               !isfinite(tuning->test.loss)     ? "–"
                               : decisions_tuning_holds(tuning) ? "yes"

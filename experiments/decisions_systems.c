@@ -1,6 +1,7 @@
 #include "experiments/decisions_systems.h"
 
 #include "experiments/decisions_time_claims.h"
+#include "experiments/decisions_time_page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -139,10 +140,7 @@ enum moec_status decisions_page_systems(const struct experiment_page *page,
         experiment_table_cell(&table, "%u", timed.prompt_tokens);
         experiment_table_cell(&table, "%s", known[system].name);
         experiment_table_number(&table, row->ttft_ms, 1, 2);
-        experiment_table_number(&table, row->tpot_ms, 1, 3);
-        experiment_table_number(&table, 1000 / row->tpot_ms, 1, 0);
-        experiment_table_number(&table, row->hit_rate, 100, 1);
-        experiment_table_number(&table, row->token_bytes, 1.0 / 1024, 1);
+        decisions_put_token(&table, row);
         experiment_table_end_row(&table);
     }
     return experiment_page_end(page, &table, err);

@@ -19,11 +19,6 @@ static const struct {
     {"hobbit-8-2", "HOBBIT, INT8 and INT2"},
 };
 
-static double percent(double share)
-{
-    return 100 * share;
-}
-
 /* What guessing gets. */
 static double chance(const struct decisions_task *task)
 {
@@ -137,9 +132,9 @@ static void list_scores(const struct decisions_tasks *tasks, enum decisions_task
     for (uint32_t t = 0; t < tasks->n && used < 160; t++) {
         const struct decisions_task *task = &tasks->items[t];
         if (is_done(task) && isfinite(task->sides[side].value))
-            used += (size_t)snprintf(text + used, 160 - used, "%s%s %.1f instead of %.1f %%",
-                                     used > 0 ? ", " : "", task->name, percent(task->sides[side].value),
-                                     percent(task->reference));
+            used += (size_t)snprintf(
+                text + used, 160 - used, "%s%s %.1f instead of %.1f %%", used > 0 ? ", " : "", task->name,
+                experiment_percent(task->sides[side].value), experiment_percent(task->reference));
     }
 }
 
@@ -154,7 +149,8 @@ static void find_bits(const struct decisions_tasks *tasks, struct experiment_cla
                              "all experts at INT8 lose 0, at INT4 0.2 and at INT2 4.5 points of 59.6 % of "
                              "MMLU; here mean of tasks");
     experiment_claim_say(claim, "INT8 %.1f, INT4 %.1f and INT2 %.1f points, mean of %u tasks",
-                         percent(int8.points), percent(int4.points), percent(int2.points), int2.n);
+                         experiment_percent(int8.points), experiment_percent(int4.points),
+                         experiment_percent(int2.points), int2.n);
     claim->verdict = EXPERIMENT_SHOWN;
 }
 
@@ -166,7 +162,7 @@ static void find_machines(const struct decisions_tasks *tasks, struct experiment
         struct experiment_claim *claim = experiment_claim_add(
             claims, "Fate, Table 3", "an average accuracy loss of less than 1 % on the faster machine");
         list_scores(tasks, TASK_FATE_HIGH, text);
-        experiment_claim_say(claim, "%.2f %%: %s", percent(high.loss), text);
+        experiment_claim_say(claim, "%.2f %%: %s", experiment_percent(high.loss), text);
         experiment_claim_decide(claim, high.loss < 0.01);
     }
     if (low.n > 0) {
@@ -175,7 +171,8 @@ static void find_machines(const struct decisions_tasks *tasks, struct experiment
             "on the slower machine the actual score falls by less than 2 points (there a loss of over "
             "3 %)");
         list_scores(tasks, TASK_FATE_LOW, text);
-        experiment_claim_say(claim, "%.2f %%, %.2f points: %s", percent(low.loss), percent(low.points), text);
+        experiment_claim_say(claim, "%.2f %%, %.2f points: %s", experiment_percent(low.loss),
+                             experiment_percent(low.points), text);
         experiment_claim_decide(claim, low.points < 0.02);
     }
 }
@@ -193,7 +190,7 @@ static void find_hobbit(const struct decisions_tasks *tasks, struct experiment_c
                 ? "accuracy falls by no more than 1 % (point) on both tasks, 16 bits and INT4"
                 : "accuracy falls by no more than 1 % (point) on both tasks, INT8 and INT2");
         list_scores(tasks, side, text);
-        experiment_claim_say(claim, "by at most %.2f points: %s", percent(mean.most_points), text);
+        experiment_claim_say(claim, "by at most %.2f points: %s", experiment_percent(mean.most_points), text);
         experiment_claim_decide(claim, mean.most_points <= 0.01);
     }
 }
@@ -216,10 +213,7 @@ static void put_row(struct experiment_table *table, const struct decisions_task 
     experiment_table_number(table, score->value, 100, 1);
     experiment_table_number(table, score->value - task->reference, 100, 1);
     experiment_table_number(table, score->loss, 100, 2);
-    if (isfinite(score->low) && isfinite(score->high))
-        experiment_table_cell(table, "%.2f to %.2f", percent(score->low), percent(score->high));
-    else
-        experiment_table_cell(table, "–");
+    experiment_table_interval(table, score->low, score->high);
     experiment_table_end_row(table);
 }
 
@@ -260,13 +254,11 @@ enum moec_status decisions_page_tasks(const struct experiment_page *page, const 
     experiment_page_paragraph(
         page,
         "line: which of four lines of the test text follows six others (by likelihood for each token; "
-        "guessing gets 25 %). word: which word comes next in the middle of a line (exact match). Others are "
-        "published data. Against the checkpoint; a task that it does no better than by chance is not judged. "
-        "Fate: INT4, of each layer the quarter of the experts INT2 that calibration and a prompt's tokens "
-        "before "
-        "its block of 64 took least, on the slower machine mispredicted ones, too. HOBBIT: half of the "
-        "experts "
-        "cached, thresholds of the bundle.");
+        "guessing gets 25 %). word: which word comes next in the middle of a line (exact match). Others "
+        "are published data. Against the checkpoint; a task that it does no better than by chance is not "
+        "judged. Fate: INT4, of each layer the quarter of the experts INT2 that calibration and a "
+        "prompt's tokens before its block of 64 took least, on the slower machine mispredicted ones, "
+        "too. HOBBIT: half of the experts cached, thresholds of the bundle.");
     MOEC_TRY(experiment_page_begin(page, &table, name, "tasks", headings, sizeof headings / sizeof *headings,
                                    err));
     for (uint32_t t = 0; t < tasks->n; t++) {

@@ -23,11 +23,6 @@ const uint32_t decisions_short_prompt = 50, decisions_long_prompt = 350;
 const double decisions_rates[2] = {550, 50};
 #define N_PRIOR (sizeof decisions_priors_timed / sizeof *decisions_priors_timed)
 
-static double percent(double share)
-{
-    return 100 * share;
-}
-
 /* ---- prompts: figures to reach ---- */
 
 #define PROMPT_MEMORY 25.0
@@ -107,7 +102,8 @@ static void claim_share(const struct decisions_pair *pair, struct experiment_cla
         experiment_claim_say(claim, "no share of them has the upper end of its loss within 1 %%");
         experiment_claim_decide(claim, false);
         experiment_claim_explain(claim, "%s loses %.2f (%.2f to %.2f) %%", mildest->setting,
-                                 percent(mildest->loss), percent(mildest->low), percent(mildest->high));
+                                 experiment_percent(mildest->loss), experiment_percent(mildest->low),
+                                 experiment_percent(mildest->high));
         return;
     }
     const struct decisions_timing *with =
@@ -118,9 +114,9 @@ static void claim_share(const struct decisions_pair *pair, struct experiment_cla
         claim,
         "%s: %.1f instead of %.1f KiB (%+.0f %%), %.1f instead of %.1f ms (%+.0f %%) at a loss of "
         "%.2f (%.2f to %.2f) %%",
-        point->setting, with->prompt_bytes / 1024, without->prompt_bytes / 1024, -percent(bytes),
-        with->ttft_ms, without->ttft_ms, -percent(time), percent(point->loss), percent(point->low),
-        percent(point->high));
+        point->setting, with->prompt_bytes / 1024, without->prompt_bytes / 1024, -experiment_percent(bytes),
+        with->ttft_ms, without->ttft_ms, -experiment_percent(time), experiment_percent(point->loss),
+        experiment_percent(point->low), experiment_percent(point->high));
     experiment_claim_decide(claim, bytes >= 0.1 && time > 0);
     if (bytes < 0.1 || time <= 0)
         experiment_claim_explain(claim, "the floor of its prompt is %.1f ms, without %.1f ms",
@@ -148,8 +144,9 @@ static void find_ranks(const struct decisions_sample *sample, struct experiment_
         return;
     struct experiment_claim *claim = experiment_claim_add(
         claims, "Fig. 2", "dropping the second expert and those after it leads to a performance drop");
-    experiment_claim_say(claim, "loss %.2f (%.2f to %.2f) %%; the %s expert alone %.2f %%", percent(left),
-                         percent(low), percent(high), "last", percent(last));
+    experiment_claim_say(claim, "loss %.2f (%.2f to %.2f) %%; the %s expert alone %.2f %%",
+                         experiment_percent(left), experiment_percent(low), experiment_percent(high), "last",
+                         experiment_percent(last));
     experiment_claim_decide(claim, low > 0);
     const double first = decisions_rank_loss(profile, "random swap", 1, ""),
                  second = decisions_rank_loss(profile, "random swap", 2, ""),
@@ -161,7 +158,7 @@ static void find_ranks(const struct decisions_sample *sample, struct experiment_
         "a random expert in the place of the first severely compromises the model, of the second noticeably; "
         "granular models lose minimally from the third on");
     experiment_claim_say(swap, "in the place of the first %.2f %%, the second %.2f %%, the third %.2f %%",
-                         percent(first), percent(second), percent(third));
+                         experiment_percent(first), experiment_percent(second), experiment_percent(third));
     swap->verdict = EXPERIMENT_SHOWN;
 }
 
@@ -185,13 +182,13 @@ static void find_choices(const struct decisions_sample *sample, struct experimen
         return;
     struct experiment_claim *mean = experiment_claim_add(
         claims, "appendix A", "the router's last expert is the best one in its place for 28 % of the tokens");
-    experiment_claim_say(mean, "for %.0f %%, over %u layers, of %u experts a token", percent(sum / n), n,
-                         sample->top_k);
+    experiment_claim_say(mean, "for %.0f %%, over %u layers, of %u experts a token",
+                         experiment_percent(sum / n), n, sample->top_k);
     mean->verdict = EXPERIMENT_SHOWN;
     struct experiment_claim *deep =
         experiment_claim_add(claims, "appendix A", "it is so most often, for 38 %, in the last layer");
     experiment_claim_say(deep, "most often, for %.0f %%, in MoE layer %u of %u; in the last for %.0f %%",
-                         percent(most), best + 1, sample->n_layer, percent(last));
+                         experiment_percent(most), best + 1, sample->n_layer, experiment_percent(last));
     experiment_claim_decide(deep, last == most);
 }
 
@@ -251,14 +248,14 @@ static void find_throughput(const struct decisions_sample *sample, struct experi
         claim,
         "both rise at %u of %u steps of L that change hits; correlation %.3f; %.1f to %.1f %% hits, "
         "at last %.2f times as fast",
-        n_rise, n_step, moec_correlation_pearson(hits, speeds, n), percent(hits[0]), percent(hits[n - 1]),
-        speeds[n - 1]);
+        n_rise, n_step, moec_correlation_pearson(hits, speeds, n), experiment_percent(hits[0]),
+        experiment_percent(hits[n - 1]), speeds[n - 1]);
     experiment_claim_decide(claim, n_rise == n_step);
     for (uint32_t i = 1; i < n; i++)
         if (has_step(hits, i) && !(hits[i] > hits[i - 1] && speeds[i] > speeds[i - 1]))
             experiment_claim_explain(claim, "%s%.1f to %.1f %% hits: %.2f to %.2f times",
-                                     claim->why[0] != '\0' ? "; " : "", percent(hits[i - 1]),
-                                     percent(hits[i]), speeds[i - 1], speeds[i]);
+                                     claim->why[0] != '\0' ? "; " : "", experiment_percent(hits[i - 1]),
+                                     experiment_percent(hits[i]), speeds[i - 1], speeds[i]);
 }
 
 static void find_twice(const struct decisions_sample *sample, struct experiment_claims *claims)
@@ -388,8 +385,8 @@ static void find_preloads(const struct decisions_pair *pair, struct experiment_c
     struct experiment_claim *prompt = experiment_claim_add(
         claims, "HOBBIT, Fig. 17b", "preloads reduce the time of a prompt by about 10 %");
     experiment_claim_say(prompt, "INT%u to INT%u: by %.0f %%, %.2f instead of %.2f ms", pair->bits,
-                         pair->low_bits, percent(1 - with->ttft_ms / without->ttft_ms), with->ttft_ms,
-                         without->ttft_ms);
+                         pair->low_bits, experiment_percent(1 - with->ttft_ms / without->ttft_ms),
+                         with->ttft_ms, without->ttft_ms);
     experiment_claim_decide(prompt, with->ttft_ms <= 0.905 * without->ttft_ms);
     double best = 0, more = 0;
     for (uint32_t ahead = 1; ahead <= 4; ahead++) {
@@ -450,15 +447,15 @@ static void find_penalty(const struct decisions_sample *sample, struct experimen
     struct experiment_claim *claim = experiment_claim_add(claims, "HOBBIT, Fig. 18a", sentence);
     experiment_claim_say(claim,
                          "waits for storage: %.1f %% less with a quarter of the experts, %.1f %% with half",
-                         percent(less[0]), percent(less[1]));
+                         experiment_percent(less[0]), experiment_percent(less[1]));
     experiment_claim_decide(claim, less[0] >= least && less[1] >= least);
     if (claim->verdict == EXPERIMENT_NO)
         for (size_t m = 0; m < 2; m++) {
             const double memory = m == 0 ? 25 : 50;
             experiment_claim_explain(
                 claim, "%shits %.1f and %.1f %%", m == 0 ? "" : "; ",
-                percent(decisions_eviction_find(&sample->evictions, "tuned", memory)->hit_rate),
-                percent(decisions_eviction_find(&sample->evictions, other, memory)->hit_rate));
+                experiment_percent(decisions_eviction_find(&sample->evictions, "tuned", memory)->hit_rate),
+                experiment_percent(decisions_eviction_find(&sample->evictions, other, memory)->hit_rate));
         }
 }
 
@@ -511,12 +508,12 @@ static void find_windows(const struct decisions_sample *sample, struct experimen
         experiment_claim_add(claims, "HOBBIT, Fig. 18b",
                              "an lfu of each sequence has a hit ratio 4.5 % higher than one of the model");
     experiment_claim_say(claim, "%+.1f %% with a quarter of the experts, %+.1f %% with half",
-                         percent(more[0]), percent(more[1]));
+                         experiment_percent(more[0]), experiment_percent(more[1]));
     experiment_claim_decide(claim, more[0] >= 0.045 && more[1] >= 0.045);
     struct experiment_claim *others = experiment_claim_add(
         claims, "HOBBIT, Fig. 18b", "other policies perform similarly for a sequence and for the model");
-    experiment_claim_say(others, "lru of each sequence: hit ratio %+.1f and %+.1f %%", percent(recency[0]),
-                         percent(recency[1]));
+    experiment_claim_say(others, "lru of each sequence: hit ratio %+.1f and %+.1f %%",
+                         experiment_percent(recency[0]), experiment_percent(recency[1]));
     others->verdict = EXPERIMENT_SHOWN;
 }
 

@@ -11,12 +11,12 @@
 #define N_OF(list)    (sizeof(list) / sizeof *(list))
 #define HEADINGS(...) ((const char *const[]){__VA_ARGS__})
 
-static void put_interval(struct experiment_table *table, double low, double high)
+void decisions_put_token(struct experiment_table *table, const struct decisions_timing *row)
 {
-    if (isfinite(low) && isfinite(high))
-        experiment_table_cell(table, "%.2f to %.2f", 100 * low, 100 * high);
-    else
-        experiment_table_cell(table, "–");
+    experiment_table_number(table, row->tpot_ms, 1, 3);
+    experiment_table_number(table, 1000 / row->tpot_ms, 1, 0);
+    experiment_table_number(table, row->hit_rate, 100, 1);
+    experiment_table_number(table, row->token_bytes, 1.0 / 1024, 1);
 }
 
 static void set_axis(struct moec_chart_axis *axis, const char *name, const char *label)
@@ -47,8 +47,8 @@ static enum moec_status put_ranks(const struct experiment_page *page, const stru
             experiment_table_cell(&table, "%s", actions[a][1]);
             experiment_table_cell(&table, "%u", rank);
             experiment_table_number(&table, loss, 100, 2);
-            put_interval(&table, decisions_rank_loss(profile, actions[a][0], rank, "_low"),
-                         decisions_rank_loss(profile, actions[a][0], rank, "_high"));
+            experiment_table_interval(&table, decisions_rank_loss(profile, actions[a][0], rank, "_low"),
+                                      decisions_rank_loss(profile, actions[a][0], rank, "_high"));
             experiment_table_end_row(&table);
         }
     return experiment_page_end(page, &table, err);
@@ -208,7 +208,7 @@ static enum moec_status put_shares(const struct experiment_page *page, const str
         experiment_table_number(&table, low, 100, 1);
         experiment_table_number(&table, skipped, 100, 1);
         experiment_table_number(&table, point->loss, 100, 2);
-        put_interval(&table, point->low, point->high);
+        experiment_table_interval(&table, point->low, point->high);
         experiment_table_end_row(&table);
     }
     for (size_t c = 0; c < 7; c++)
@@ -394,11 +394,9 @@ enum moec_status decisions_page_hobbit(const struct experiment_page *page,
         return MOEC_OK;
     experiment_page_heading(page, "HOBBIT, Fig. 18: eviction policies");
     experiment_page_paragraph(
-        page,
-        "hobbit weighs how recently and how often an expert was used, how often in high precision, and how "
-        "far its layer is; tuned has the weights of these four that were found on calibration. window-lfu "
-        "and "
-        "window-lru forget at the end of each window of the text; lfu and lru do not.");
+        page, "hobbit weighs how recently and how often an expert was used, how often in high precision, and "
+              "how far its layer is; tuned has the weights of these four that were found on calibration. "
+              "window-lfu and window-lru forget at the end of each window of the text; lfu and lru do not.");
     MOEC_TRY(put_evictions(page, sample, err));
     MOEC_TRY_OUT(draw_evictions(sample, &chart, err));
     MOEC_TRY_OUT(experiment_page_chart(page, &chart, err));

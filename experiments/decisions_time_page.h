@@ -6,6 +6,9 @@
 #include "experiments/decisions_measured.h"
 #include "experiments/page.h"
 
+/* Cells of a row: ms of a token, tokens a second, hits and KiB read for one. */
+void decisions_put_token(struct experiment_table *table, const struct decisions_timing *row);
+
 /* Cache-conditional experts: Fig. 2 and appendix A, Fig. 8 and 17. */
 MOEC_WARN_UNUSED enum moec_status decisions_page_cache(const struct experiment_page *page,
                                                        const struct decisions_sample *sample,

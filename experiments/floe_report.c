@@ -229,14 +229,6 @@ static double least_speedup(const struct results *results, double sparsity, doub
 
 /* ---- tables ---- */
 
-static void put_interval(struct experiment_table *table, double low, double high)
-{
-    if (isfinite(low) && isfinite(high))
-        experiment_table_cell(table, "%.2f to %.2f", 100 * low, 100 * high);
-    else
-        experiment_table_cell(table, "–");
-}
-
 static enum moec_status put_kernels(const struct results *results, struct moec_error *err)
 {
     static const char *const headings[] = {"up",        "gate and down", "sparsity",    "threads",
@@ -346,7 +338,7 @@ static enum moec_status put_levels(const struct results *results, struct moec_er
                                                                      : bundles[b]);
             experiment_table_cell(&table, "%s", l == 0 ? "none" : levels[l - 1]);
             experiment_table_number(&table, e->loss, 100, 2);
-            put_interval(&table, e->low, e->high);
+            experiment_table_interval(&table, e->low, e->high);
             experiment_table_number(&table, e->active, 100, 1);
             experiment_table_number(&table, e->bytes, 1.0 / 1024, 1);
             experiment_table_end_row(&table);
@@ -370,9 +362,9 @@ static enum moec_status put_plans(const struct results *results, struct moec_err
     if (isfinite(results->fixed.loss)) {
         experiment_table_cell(&table, "none: bits alone");
         experiment_table_number(&table, results->fixed_certificate.loss, 100, 2);
-        put_interval(&table, results->fixed_certificate.low, results->fixed_certificate.high);
+        experiment_table_interval(&table, results->fixed_certificate.low, results->fixed_certificate.high);
         experiment_table_number(&table, results->fixed.loss, 100, 2);
-        put_interval(&table, results->fixed.low, results->fixed.high);
+        experiment_table_interval(&table, results->fixed.low, results->fixed.high);
         experiment_table_number(&table, results->fixed.dense_bytes, 1.0 / 1024, 1);
         experiment_table_number(&table, results->fixed.dense_bytes, 1.0 / 1024, 1);
         experiment_table_end_row(&table);
@@ -383,9 +375,9 @@ static enum moec_status put_plans(const struct results *results, struct moec_err
             continue;
         experiment_table_cell(&table, "%s", words[k]);
         experiment_table_number(&table, plan->loss, 100, 2);
-        put_interval(&table, plan->low, plan->high);
+        experiment_table_interval(&table, plan->low, plan->high);
         experiment_table_number(&table, plan->test.loss, 100, 2);
-        put_interval(&table, plan->test.low, plan->test.high);
+        experiment_table_interval(&table, plan->test.low, plan->test.high);
         experiment_table_number(&table, plan->bytes, 1.0 / 1024, 1);
         experiment_table_number(&table, plan->dense_bytes, 1.0 / 1024, 1);
         experiment_table_end_row(&table);

@@ -29,6 +29,11 @@ struct experiment_claims {
     struct experiment_claim items[EXPERIMENT_MAX_CLAIMS];
 };
 
+static inline double experiment_percent(double share)
+{
+    return 100 * share;
+}
+
 /* The next claim, not measured yet. */
 struct experiment_claim *experiment_claim_add(struct experiment_claims *claims, const char *figure,
                                               const char *paper);

@@ -42,6 +42,14 @@ void experiment_table_number(struct experiment_table *table, double value, doubl
         experiment_table_cell(table, "–");
 }
 
+void experiment_table_interval(struct experiment_table *table, double low, double high)
+{
+    if (isfinite(low) && isfinite(high))
+        experiment_table_cell(table, "%.2f to %.2f", 100 * low, 100 * high);
+    else
+        experiment_table_cell(table, "–");
+}
+
 void experiment_table_end_row(struct experiment_table *table)
 {
     (void)fputc('\n', table->stream);

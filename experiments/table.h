@@ -20,6 +20,8 @@ MOEC_WARN_UNUSED enum moec_status experiment_table_open(struct experiment_table 
 MOEC_PRINTF(2, 3) void experiment_table_cell(struct experiment_table *table, const char *format, ...);
 /* A number with so many decimals after `factor` times it; a dash for NaN. */
 void experiment_table_number(struct experiment_table *table, double value, double factor, int decimals);
+/* Two shares as per cent, "0.12 to 0.34"; a dash unless both are finite. */
+void experiment_table_interval(struct experiment_table *table, double low, double high);
 void experiment_table_end_row(struct experiment_table *table);
 
 /* Writes `folder`/name.tsv and the HTML to `page`, and frees the table in every case. */
