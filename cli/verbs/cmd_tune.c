@@ -199,12 +199,6 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
     return cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.trial.confidence, err);
 }
 
-/* Whether candidates differ in which experts tokens take. */
-static bool has_routes(const struct moec_tune_options *tune)
-{
-    return tune->with_route || tune->with_rank || tune->with_skip;
-}
-
 static bool takes_low(const struct tune_job *job)
 {
     return job->tune.with_precision || job->tune.with_prefill;
@@ -293,7 +287,7 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
 static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err)
 {
     const uint32_t n = job->measure.seq_len_tokens;
-    const bool is_alone = !has_routes(&job->tune) && !job->tune.with_precision;
+    const bool is_alone = !moec_tune_has_routes(&job->tune) && !job->tune.with_precision;
     const bool is_given = cli_has(job->args, "prompt-tokens");
     job->tune.block_tokens = MOEC_PREFILL_TOKENS;
     const bool leaves_out = job->tune.shared.decode_only;
@@ -350,9 +344,9 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--decide decode leaves out prompts, which --with %s is about: leave out one of them", with);
-    if (tune->shared.decode_only && !has_routes(tune) && !tune->with_precision)
+    if (tune->shared.decode_only && !moec_tune_has_routes(tune) && !tune->with_precision)
         return moec_fail(err, MOEC_ERR_USAGE, "--decide decode does nothing with --with %s", with);
-    if (!has_routes(tune) && cli_has(job->args, "keep-top"))
+    if (!moec_tune_has_routes(tune) && cli_has(job->args, "keep-top"))
         return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
     return MOEC_OK;
 }

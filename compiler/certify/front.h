@@ -22,8 +22,7 @@ struct moec_front_request {
 
 /* Marks the front in is_on_front (n_point), and lists in `sequence` (MOEC_MAX_SEQUENCE) the places of its
  * safest, its smallest and some between, by falling bytes, each at least 2 % smaller than the one before.
- * Returns how many: 0 where nothing is within the
- * target. */
+ * Returns how many: 0 where nothing is within the target. */
 uint32_t moec_front_choose(const struct moec_front_request *request, bool *is_on_front, uint32_t *sequence);
 
 #endif

@@ -48,6 +48,12 @@ struct moec_tune_options {
     struct moec_decision_settings shared;
 };
 
+/* Whether candidates differ in which experts tokens take. */
+static inline bool moec_tune_has_routes(const struct moec_tune_options *options)
+{
+    return options->with_route || options->with_rank || options->with_skip;
+}
+
 /* Bundles to choose among. */
 struct moec_tune_drafts {
     uint32_t n;

@@ -196,14 +196,13 @@ static enum moec_status take_answer(struct search *search, const struct moec_dec
 enum moec_status moec_tune_policy(struct tune *tune, struct moec_error *err)
 {
     const struct moec_tune_options *options = tune->options;
-    struct search search = {
-        .tune = tune,
-        .rules = {.shared = options->shared,
-                  .may_route = options->with_route || options->with_rank || options->with_skip,
-                  .may_precise = options->with_precision,
-                  .may_prefill = options->with_prefill,
-                  .may_leave_out = options->with_sparsity,
-                  .n_draft = moec_tune_draft_count(tune)}};
+    struct search search = {.tune = tune,
+                            .rules = {.shared = options->shared,
+                                      .may_route = moec_tune_has_routes(options),
+                                      .may_precise = options->with_precision,
+                                      .may_prefill = options->with_prefill,
+                                      .may_leave_out = options->with_sparsity,
+                                      .n_draft = moec_tune_draft_count(tune)}};
     const struct moec_decision_policy_request request = {
         .policy = options->policy,
         .rules = &search.rules,

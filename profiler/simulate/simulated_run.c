@@ -600,15 +600,14 @@ void moec_simulated_set_times(float *step_ns, float *scratch, uint64_t n,
     result->tpot_ns_mean = n > 0 ? sum / (double)n : NAN;
 }
 
-/* What was counted so far is left out; how many decoded steps are left. */
-static uint64_t forget(struct run *run, struct moec_simulated_result *result)
+/* What was counted so far is left out. */
+static void forget(struct run *run, struct moec_simulated_result *result)
 {
     *result = (struct moec_simulated_result){0};
     if (run->layers != NULL)
         memset(run->layers, 0, run->recording->n_layer * sizeof *run->layers);
     run->lifetime_tokens = 0;
     run->n_lifetime = 0;
-    return 0;
 }
 
 enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
@@ -626,7 +625,7 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
         .layers = layers};
     float *step_ns = NULL;
     uint64_t n_decoded = 0;
-    (void)forget(&run, result);
+    forget(&run, result);
     MOEC_TRY_OUT(create(&run, err));
     MOEC_TRY_OUT(
         moec_alloc((void **)&step_ns, recording->n_step, 2 * sizeof *step_ns, "times of steps", err));
@@ -634,8 +633,10 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
     for (uint64_t step = 0; step < recording->n_step; step++) {
         const double begun_ns = run.now_ns;
         run.step = &recording->steps[step];
-        if (step == recording->first_counted)
-            n_decoded = forget(&run, result);
+        if (step == recording->first_counted) {
+            forget(&run, result);
+            n_decoded = 0;
+        }
         if (run.step->begins)
             moec_residency_begin(run.residency);
         run.counts = run.step->is_prefill ? &result->prefill : &result->decode;

@@ -85,11 +85,11 @@ static uint64_t generator_bytes(const struct moert_engine *engine)
 static uint64_t request_pools(const struct moert_engine *engine, struct moec_memory_request *request)
 {
     const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
-    const bool is_asked = engine->low_pool_slots > 0;
-    const uint64_t asked = moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->low.form.copy,
-                                               engine->low_pool_slots, UINT64_MAX),
-                   least = is_asked ? asked : low.largest_bytes;
-    request->all_record_bytes += is_asked ? asked : low.all_bytes;
+    uint64_t all = low.all_bytes, least = low.largest_bytes;
+    if (engine->low_pool_slots > 0)
+        all = least = moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->low.form.copy,
+                                          engine->low_pool_slots, UINT64_MAX);
+    request->all_record_bytes += all;
     request->largest_record_bytes += least;
     return least;
 }

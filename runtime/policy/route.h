@@ -8,8 +8,8 @@
  *   prune:N         the router's N best alone; the others are skipped
  *   top-k           the router's own; the cache is counted and changes nothing
  *   ...:skip:W      any of these, and of what it takes those that are not in the cache are skipped, from the
- *                   smallest weight on, as long as their weights make up no more than W; the weights are
- * those that outputs would be multiplied with, so W bounds what a token's layer loses
+ *                   smallest weight on, as long as their weights make up no more than W. They are the
+ *                   weights that outputs would be multiplied with: W bounds what a token's layer loses
  *
  * The cache is a logical one (runtime/policy/route_state.h), so a choice is a function of bundle, settings
  * and tokens alone (D15). What stands for the paper's logits z is what the router compares: its logits where
