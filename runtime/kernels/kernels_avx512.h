@@ -22,11 +22,11 @@ typedef __m512 trellis_table;
  * definition is followed. With VBMI, codes of INT8 around 128 are lifted (kernels_shape.h): offset =
  * -(LIFT + 128) * scale. INT2, INT3, INT4: the table holds all weights; 4 or 8 of them repeat, because a
  * lookup takes four bits of a lane. INT5: table has those of codes 0..15, offset the others. INT1: table is
- * the weight of code 0, offset that of code 2. */
+ * the weight of code 0, offset that of code 2. A dictionary of INT8, which is looked up in memory: table =
+ * scale, offset = its address, since gcc keeps a struct of registers alone in registers. */
 struct decoder {
     __m512 table;
     __m512 offset;
-    const float *levels; /* of a dictionary of INT8, which is looked up in memory; table = scale */
 };
 
 INLINE bool decoder_needs_regular(const int dtype)
@@ -81,7 +81,10 @@ INLINE struct decoder decoder_of_levels(const int dtype, float scale, const floa
         table = _mm512_loadu_ps(levels);
         break;
     default:
-        return (struct decoder){.table = factor, .levels = levels};
+        return (struct decoder){
+            .table = factor,
+            .offset = _mm512_castsi512_ps(_mm512_set1_epi64((int64_t)(uintptr_t)levels)),
+        };
     }
     return (struct decoder){.table = _mm512_mul_ps(table, factor)};
 }
@@ -151,9 +154,10 @@ INLINE __m256 eight_gathered(const uint8_t *bytes, const float *levels)
 
 INLINE lanes gathered(const uint8_t *bytes, const struct decoder *decoder)
 {
-    const __m512 low = _mm512_castps256_ps512(eight_gathered(bytes, decoder->levels));
-    return _mm512_mul_ps(_mm512_insertf32x8(low, eight_gathered(bytes + 8, decoder->levels), 1),
-                         decoder->table);
+    const __m128i address = _mm512_castsi512_si128(_mm512_castps_si512(decoder->offset));
+    const float *levels = (const float *)(uintptr_t)_mm_cvtsi128_si64(address);
+    const __m512 low = _mm512_castps256_ps512(eight_gathered(bytes, levels));
+    return _mm512_mul_ps(_mm512_insertf32x8(low, eight_gathered(bytes + 8, levels), 1), decoder->table);
 }
 
 INLINE lanes from_bf16(const uint8_t *bytes)
