@@ -500,6 +500,7 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
         .ahead = run->setup->preload_ahead,
         .count = run->setup->preload_count,
         .is_tried = true,
+        .handling_ns = MOEC_PRELOAD_HANDLING_NS,
         .n_form = run->model->n_form,
         .precision = run->setup->precision};
     /* Nothing is guessed where everything stays anyway. */

@@ -71,6 +71,7 @@ static struct moec_preload_setup preload_setup(const struct moec_bundle *bundle,
                                        .ahead = options->preload_ahead,
                                        .count = options->preload_count,
                                        .is_tried = true,
+                                       .handling_ns = MOEC_PRELOAD_HANDLING_NS,
                                        .n_form = 1 + options->n_beside,
                                        .precision = options->preload_precision};
 }

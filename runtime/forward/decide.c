@@ -112,10 +112,22 @@ struct row {
     const struct moec_sequence_rows *span;
     uint32_t at;  /* of its sequence's rows */
     uint32_t row; /* of the batch's */
+    uint32_t route_layer;
+    const float *logits;
     float range;
     struct view view;
     struct moec_scored_token token;
 };
+
+static struct row row_make(const struct moec_forward *forward, const struct moec_sequence_rows *span,
+                           uint32_t at, uint32_t row)
+{
+    return (struct row){.span = span,
+                        .at = at,
+                        .row = row,
+                        .route_layer = span->route_layer,
+                        .logits = forward->decider->logits + row * forward->decider->stride};
+}
 
 /* What a prior is a share of. */
 static float range_of(const struct moec_route *route, const struct moec_config *config, uint32_t layer,
@@ -126,7 +138,7 @@ static float range_of(const struct moec_route *route, const struct moec_config *
         return row->range;
     if (route->range == MOEC_ROUTE_RANGE_CALIBRATED && ordinal >= 0)
         return route->ranges[ordinal];
-    return moec_route_state_range(row->span->route, row->span->route_layer, row->range);
+    return moec_route_state_range(row->span->route, row->route_layer, row->range);
 }
 
 /* Scores the token; row->token borrows the decider's arrays. */
@@ -134,8 +146,7 @@ static void score_row(const struct moec_forward *forward, uint32_t layer, struct
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_decider *decider = forward->decider;
-    const struct moec_sequence_rows *span = row->span;
-    const float *logits = decider->logits + row->row * decider->stride;
+    const float *logits = row->logits;
     const struct moec_layer *weigher = &forward->model->layers[layer];
     const float *bias = weigher->router_choice_bias;
     memcpy(decider->scores, logits, moec_config_choices(config) * sizeof(float));
@@ -151,7 +162,7 @@ static void score_row(const struct moec_forward *forward, uint32_t layer, struct
         memcpy(decider->shares, logits, moec_config_choices(config) * sizeof(float));
         moec_router_shares(config, forward->kernels, bias, decider->shares);
     }
-    row->view = (struct view){{view_has}, span->route, span->route_layer};
+    row->view = (struct view){{view_has}, row->span->route, row->route_layer};
     row->token = (struct moec_scored_token){.layer = layer,
                                             .n_expert = moec_config_choices(config),
                                             .top_k = config->top_k,
@@ -290,7 +301,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     bool *skips = decider->skips + first;
     bool *is_low = decider->is_low != NULL ? decider->is_low + first : NULL;
     const struct moec_choice choice = is_free ? moec_route_choice(route) : moec_choice_top_k;
-    struct row row = {.span = span, .at = at, .row = row_of_batch};
+    struct row row = row_make(forward, span, at, row_of_batch);
     score_row(forward, layer, &row);
     memset(skips, 0, config->top_k * sizeof *skips);
     if (routing->ranges != NULL)
@@ -325,7 +336,7 @@ static void survey(const struct moec_forward *forward, uint32_t layer, const str
     uint32_t experts[MOEC_MAX_TOP_K];
     bool skips[MOEC_MAX_TOP_K];
     for (uint32_t t = 0; t < span->n_prompt; t++) {
-        struct row row = {.span = span, .at = t, .row = first_row + t};
+        struct row row = row_make(forward, span, t, first_row + t);
         score_row(forward, layer, &row);
         choose(forward, &moec_choice_top_k, &row, experts, skips);
         for (uint32_t rank = 0; rank < row.token.top_k; rank++)
@@ -349,4 +360,27 @@ void moec_decide(const struct moec_forward *forward, uint32_t layer, const struc
         for (uint32_t t = 0; t < span->n_rows; t++, row++)
             decide_token(forward, layer, span, t, row, routing);
     }
+}
+
+void moec_decide_foretell(const struct moec_forward *forward, uint32_t layer, uint32_t ahead,
+                          const struct moec_sequence_rows *span, const float *logits,
+                          struct moec_scored_expert *gate)
+{
+    static const bool none[MOEC_MAX_TOP_K] = {false};
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_choice choice = moec_route_choice(forward->decider->route);
+    uint32_t experts[MOEC_MAX_TOP_K];
+    float weights[MOEC_MAX_TOP_K];
+    bool skips[MOEC_MAX_TOP_K] = {false}, is_taken[MOEC_MAX_EXPERTS] = {false};
+    struct row row = {.span = span, .route_layer = span->route_layer + ahead, .logits = logits};
+    score_row(forward, layer, &row);
+    choice.choose(choice.context, &row.token, experts, skips);
+    moec_router_weigh_layer(forward, &forward->model->layers[layer], forward->decider->scores, experts, none,
+                            weights);
+    moec_route_skip(forward->decider->route, &row.token, experts, weights, skips);
+    for (uint32_t rank = 0; rank < config->top_k; rank++)
+        if (experts[rank] < config->n_expert)
+            is_taken[experts[rank]] = !skips[rank];
+    for (uint32_t e = 0; e < config->n_expert; e++)
+        gate[e].score = is_taken[e] ? gate[e].score : 0;
 }

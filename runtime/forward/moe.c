@@ -661,6 +661,7 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
                                        .n_tok = n_tok,
                                        .hidden = hidden,
                                        .normed = moe.inputs.router,
+                                       .sequences = sequences,
                                        .routing = &moe.routing,
                                        .counted = moe.counted,
                                        .is_low = moe.is_low,

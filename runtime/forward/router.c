@@ -275,6 +275,7 @@ struct preview {
     const struct moec_layer *layer;
     uint32_t n_tok;
     const float *normed;
+    float *logits;                            /* (n_choice) of a single token, or NULL */
     float *sums;                              /* NULL where each token's best are wanted: */
     const struct moec_sequences *sequences;   /* to which they are told, so many */
     uint32_t n_best;                          /* of each */
@@ -313,6 +314,8 @@ static void preview_tile(void *context, size_t item, int thread)
         memset(sum, 0, n_choice * sizeof *sum);
     for (uint32_t t = 0; t < n; t++) {
         float *p = own->logits + t * logits_stride;
+        if (preview->logits != NULL)
+            memcpy(preview->logits, p, n_choice * sizeof *p);
         moec_router_shares(&preview->forward->model->config, preview->forward->kernels,
                            preview->layer->router_choice_bias, p);
         if (sum != NULL)
@@ -397,12 +400,16 @@ enum moec_status moec_router_run(const struct moec_forward *forward, uint32_t la
 }
 
 enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                     const float *normed, float *sums, struct moec_error *err)
+                                     const float *normed, float *sums, float *logits, struct moec_error *err)
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
     const uint32_t n_choice = weights->router.rows;
-    struct preview preview = {
-        .forward = forward, .layer = weights, .n_tok = n_tok, .normed = normed, .sums = sums};
+    struct preview preview = {.forward = forward,
+                              .layer = weights,
+                              .n_tok = n_tok,
+                              .normed = normed,
+                              .logits = logits,
+                              .sums = sums};
     MOEC_TRY(run_preview(&preview, layer, err));
     for (size_t tile = 1; tile * MOEC_ROUTER_TOKENS < n_tok; tile++)
         forward->kernels->add(sums + tile * moec_lanes_padded(n_choice), n_choice, sums);

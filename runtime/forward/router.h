@@ -70,9 +70,10 @@ MOEC_WARN_UNUSED enum moec_status moec_router_run(const struct moec_forward *for
 
 /* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed
  * over the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, moec_config_choices padded to
- * lanes), of which the first row holds the answer. */
+ * lanes), of which the first row holds the answer. logits (moec_config_choices): those of a single token, or
+ * NULL. */
 MOEC_WARN_UNUSED enum moec_status moec_router_preview(const struct moec_forward *forward, uint32_t layer,
                                                       uint32_t n_tok, const float *normed, float *sums,
-                                                      struct moec_error *err);
+                                                      float *logits, struct moec_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 #include "runtime/forward/router_answer.h"
 
 #include "formats/model/neighbors.h"
+#include "runtime/forward/decide.h"
 #include "runtime/forward/guesser.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/policy/scored.h"
@@ -53,6 +54,21 @@ static uint32_t moe_layer_ahead(const struct moec_config *config, uint32_t layer
     return layer;
 }
 
+/* The sequence of a single token that will decide about a layer by its logical cache, so that what it will
+ * take can be foretold. */
+static const struct moec_sequence_rows *deciding_token(const struct moec_forward *forward,
+                                                       const struct moec_routed *routed, uint32_t layer)
+{
+    if (routed->n_tok != 1 || !moec_router_decides(forward, routed->sequences) ||
+        moec_route_looks_at_buffer(forward->decider->route) ||
+        moec_config_layer(&forward->model->config, layer)->routes_by_token)
+        return NULL;
+    const struct moec_sequence_rows *span = routed->sequences->spans;
+    while (span->n_rows == 0)
+        span++;
+    return span->n_prompt > 0 && forward->decider->route->decode_only ? NULL : span;
+}
+
 /* What the router of the MoE layer `ahead` makes of this layer's input. */
 static enum moec_status add_gate(const struct moec_forward *forward, const struct moec_routed *routed,
                                  uint32_t ahead, struct moec_router_answer *answer, struct moec_error *err)
@@ -64,9 +80,14 @@ static enum moec_status add_gate(const struct moec_forward *forward, const struc
     struct moec_scored_expert *gate = scratch->gates + (size_t)(ahead - 1) * config->n_expert;
     if (other == MOEC_NO_LAYER)
         return MOEC_OK;
-    MOEC_TRY(moec_router_preview(forward, other, routed->n_tok, routed->normed, scratch->gate_sums, err));
+    const struct moec_sequence_rows *deciding = deciding_token(forward, routed, other);
+    float *logits = deciding != NULL ? forward->decider->logits : NULL;
+    MOEC_TRY(
+        moec_router_preview(forward, other, routed->n_tok, routed->normed, scratch->gate_sums, logits, err));
     for (uint32_t e = 0; e < config->n_expert; e++)
         gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
+    if (deciding != NULL)
+        moec_decide_foretell(forward, other, ahead, deciding, logits, gate);
     moec_scored_order(gate, config->n_expert, n);
     if (ahead == 1) {
         answer->next_gate = gate;

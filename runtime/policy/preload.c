@@ -482,12 +482,12 @@ static bool choose_forms(const struct moec_preload *preload, uint32_t ordinal,
 {
     const struct moec_precision *precision = &preload->setup.precision;
     const struct view_residents residents = {{has_high}, preload};
-    const uint32_t k = preload->setup.model.top_k;
+    const uint32_t top_k = preload->setup.model.top_k, k = n < top_k ? n : top_k;
     uint32_t experts[MOEC_MAX_TOP_K] = {0};
     float weights[MOEC_MAX_TOP_K] = {0};
     bool skips[MOEC_MAX_TOP_K] = {false}, is_low[MOEC_MAX_TOP_K];
     const bool has_scores = precision->kind != MOEC_PRECISION_ONE && precision->kind != MOEC_PRECISION_FATE;
-    if (preload->setup.n_form < 2 || !has_scores || answer->n_tok > 1 || answer->n_next_gate == 0 || n < k)
+    if (preload->setup.n_form < 2 || !has_scores || answer->n_tok > 1 || answer->n_next_gate == 0 || k == 0)
         return false;
     for (uint32_t i = 0; i < k; i++) {
         experts[i] = preload->ranking[i].expert;
@@ -582,6 +582,7 @@ struct moment {
     float window_ns; /* until the next answer */
     float until_ns;  /* until that of the layer that is guessed at: not before */
     float n_other;   /* misses that are expected beside it */
+    float handling_ns;
     uint32_t n_ahead;
 };
 
@@ -593,7 +594,8 @@ static bool is_worth_it(const struct moment *at, float p)
     const float busy = (float)at->n_ahead * t, there = later(a, busy) + t, demand = later(busy, w + a);
     const float held_up = later(there, w + a) - demand;
     const float saved_alone = v > w ? v + a + t - later(v, there) - held_up : demand + t - later(w, there);
-    return p * (alone * saved_alone + (1 - alone) * (t - held_up)) > (1 - p) * (held_up + PRICE * t);
+    return p * (alone * saved_alone + (1 - alone) * (t - held_up)) >
+           (1 - p) * (held_up + PRICE * t) + at->handling_ns;
 }
 
 static float window_left(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
@@ -672,7 +674,7 @@ static uint32_t next_guess(struct moec_preload *preload, struct moment *at)
 uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
 {
     const bool is_counted = preload->setup.count > 0;
-    struct moment at = {.n_ahead = n_ahead};
+    struct moment at = {.n_ahead = n_ahead, .handling_ns = (float)preload->setup.handling_ns};
     const uint32_t known = next_known(preload);
     if (known != MOEC_EVICT_NONE)
         return known;

@@ -7,13 +7,10 @@
 /* Tokens after a change, which still feel what was left in the buffer. */
 #define SETTLING 6u
 /* Times of a kind, before it is compared. */
-#define NEEDED 8u
+#define NEEDED 16u
 /* Blocks from one doubt to the next, twice as many each time that it changes nothing, and at most. */
 #define FIRST_GAP 8u
 #define LAST_GAP  32u
-/* Of the other's time: what gains little is left, as it reads and wakes for it. */
-#define LEAST_GAIN 0.96f
-
 void moec_preload_trial_init(struct moec_preload_trial *trial)
 {
     *trial = (struct moec_preload_trial){.n_left = LEAST_TOKENS};
@@ -47,12 +44,14 @@ static struct middle middle_of(const struct moec_preload_trial *trial, bool gues
     return (struct middle){.ns = sorted[n / 2], .error_ns = 0.93f * spread_ns / sqrtf((float)n)};
 }
 
-/* Guesses have to be seen to help. */
+/* Guesses were weighed one by one before they were made, so they have the benefit of the doubt: they are left
+ * where they are seen to harm, and taken up again where they no longer do. */
 static bool is_gain(const struct moec_preload_trial *trial)
 {
     const struct middle with = middle_of(trial, true), without = middle_of(trial, false);
     const float error_ns = sqrtf(with.error_ns * with.error_ns + without.error_ns * without.error_ns);
-    return with.ns <= LEAST_GAIN * without.ns - error_ns;
+    const bool was_left = trial->has_mind && !trial->is_preferred;
+    return with.ns < without.ns + (was_left ? 0 : error_ns);
 }
 
 /* The mind is made up where doubt ends, when both kinds were timed one after the other. Doubt that changed it
@@ -82,9 +81,9 @@ static bool next_kind(struct moec_preload_trial *trial)
 static void begin_block(struct moec_preload_trial *trial)
 {
     const bool was_guessing = trial->is_guessing;
-    /* In the very first block everything was cold. */
-    if (trial->n_block++ == 0)
-        trial->n_timed[false] = 0;
+    /* In the very first block everything was cold, and in the next one guesses knew nothing. */
+    if (trial->n_block++ <= 1)
+        trial->n_timed[false] = trial->n_timed[true] = 0;
     trial->n_left = LEAST_TOKENS + (trial->n_block * 2654435761u >> 28);
     trial->is_guessing = next_kind(trial);
     if (trial->is_guessing != was_guessing)

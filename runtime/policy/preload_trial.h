@@ -3,9 +3,10 @@
  * The rule of runtime/policy/preload.h weighs reads against reads. It knows nothing of what a guess costs
  * beside them: a thread that wakes, bytes that are checked on a core that computes, a buffer that holds less
  * of what comes again. So decoded tokens run in blocks with guesses and in blocks without. First each kind is
- * timed often enough, behind a block that nobody times because everything is cold; then guesses are made
- * where they make the median token faster by more than it may be off, but for one block now and then, in
- * which the other kind is timed again: the ninth, and up to four times as rarely while that changes nothing.
+ * timed often enough, behind two blocks that nobody times because everything is cold and guesses know
+ * nothing; then guesses are made unless they make the median token slower by more than it may be off, but for
+ * one block now and then, in which the other kind is timed again: the ninth, and up to four times as rarely
+ * while that changes nothing.
  * A kind that is only tried is tried no longer than that takes.
  * The first tokens of a block still feel the block before, and are not timed; batches of several tokens do as
  * the last token did. Thread rule: plain data, the caller's lock. */

@@ -1,6 +1,7 @@
 /* What a router's answer tells a source of experts. */
 #include "tests/unit/fixture_model.h"
 
+#include "runtime/forward/decide.h"
 #include "runtime/policy/scored.h"
 
 #include <math.h>
@@ -12,6 +13,7 @@ struct listener {
     uint32_t n_expert, top_k;
     uint32_t ahead; /* layers that it guesses at */
     uint32_t n_answers, n_guesses, n_tok, layer, n_next_gate;
+    uint32_t n_told, n_right; /* experts that the gate before named with a score, and those that came */
     bool has_choices, has_last, has_next_gate;
     bool is_busy; /* does not want to guess */
     uint32_t *chosen, *last_chosen;
@@ -36,6 +38,12 @@ static void listen(struct moec_experts *self, const struct moec_router_answer *a
 {
     struct listener *listener = (struct listener *)self;
     const size_t n = (size_t)answer->n_tok * listener->top_k;
+    for (uint32_t i = 0; listener->has_next_gate && i < listener->n_next_gate; i++) {
+        const struct moec_scored_expert told = listener->next_gate[i];
+        listener->n_told += told.score > 0;
+        for (uint32_t j = 0; told.score > 0 && j < answer->n_active; j++)
+            listener->n_right += answer->active[j] == told.expert;
+    }
     listener->n_answers++;
     listener->layer = answer->layer;
     listener->n_tok = answer->n_tok;
@@ -377,6 +385,59 @@ static void test_router_answer__carries_nothing_unasked(void **state)
     fixture_close(&fixture);
 }
 
+/* Tokens step by step by these decisions; NULL: by the router's. */
+static void run_decided(const struct moec_route *route, struct listener *listener,
+                        const struct fixture *fixture)
+{
+    const struct moec_config *config = &fixture->model->config;
+    struct moec_error err = {0};
+    struct moec_forward forward = {0};
+    struct moec_decider decider = {0};
+    struct moec_session *session = NULL;
+    assert_ok(
+        moec_forward_init(&forward, fixture->model, moec_kernels_best(), 1, &listener->experts, 1, &err),
+        err);
+    if (route != NULL) {
+        assert_ok(moec_route_check(route, config, &err), err);
+        assert_ok(moec_decider_create(config, route, 1, &decider, &err), err);
+        forward.decider = &decider;
+    }
+    assert_ok(moec_session_create(&forward, fixture->n_tok, &session, &err), err);
+    for (uint32_t t = 0; t < fixture->n_tok; t++)
+        assert_ok(moec_session_step(session, fixture->tokens + t, 1, NULL, 0, NULL, &err), err);
+    moec_session_free(session);
+    moec_forward_release(&forward);
+    moec_decider_release(&decider);
+}
+
+/* A gate says what a token will take of what its logical cache holds, not what its router would like. */
+static void test_router_answer__the_next_gate_decides(void **state)
+{
+    (void)state;
+    static const struct moec_route routes[] = {
+        {.kind = MOEC_ROUTE_PRUNE, .n_expert = 1, .n_slots = 4},
+        {.skip = 100, .n_slots = 4}, /* what is not there is skipped, so nothing ever is there */
+        {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 1, .n_slots = 4},
+    };
+    struct fixture fixture = fixture_open("olmoe");
+    const uint32_t k = fixture.model->config.top_k;
+    struct listener plain = listener_make(&fixture, 1);
+    run_decided(NULL, &plain, &fixture);
+    assert_true(plain.n_told > 0 && plain.n_right < plain.n_told);
+    for (size_t r = 0; r < sizeof routes / sizeof *routes; r++) {
+        struct listener listener = listener_make(&fixture, 1);
+        run_decided(&routes[r], &listener, &fixture);
+        const uint32_t n_gate = plain.n_told / moec_predicted_experts(k, fixture.model->config.n_expert);
+        assert_int_equal(listener.n_told, n_gate * (r == 0 ? 1 : r == 1 ? 0 : k));
+        if (r == 2) /* the cache holds twice what a token takes: most of what it will take is certain */
+            assert_true((uint64_t)listener.n_right * plain.n_told >
+                        (uint64_t)plain.n_right * listener.n_told);
+        listener_free(&listener);
+    }
+    listener_free(&plain);
+    fixture_close(&fixture);
+}
+
 static void test_router_answer__best_experts_come_in_order(void **state)
 {
     (void)state;
@@ -412,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_router_answer__next_gate_is_the_same_with_any_threads_and_kernels),
         cmocka_unit_test(test_router_answer__last_choices_belong_to_the_rows),
         cmocka_unit_test(test_router_answer__carries_nothing_unasked),
+        cmocka_unit_test(test_router_answer__the_next_gate_decides),
         cmocka_unit_test(test_router_answer__best_experts_come_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
