@@ -11,6 +11,7 @@
 #include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/section_hash.h"
+#include "formats/bundle/section_pieces.h"
 #include "formats/model/score_shares.h"
 
 #include <inttypes.h>
@@ -687,19 +688,17 @@ static enum moec_status check_dense_finite(const struct moec_bundle *bundle, con
 {
     for (uint32_t i = 0; i < dense->n_entries; i++) {
         const struct moec_dense_entry *entry = &dense->entries[i];
-        size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
-        for (uint32_t row = 0; row < entry->rows; row++) {
-            const uint8_t *bytes = dense->blob + entry->offset + row * row_bytes;
-            if (moec_codec_row_is_finite(entry->codec, bytes, entry->columns))
-                continue;
-            if (entry->layer == MOEC_LAYER_NONE)
-                return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "'%s' in '%s' has a weight that is not finite in row %u",
-                                 moec_role_name(entry->role), bundle->file.path, row);
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "'%s' of layer %u in '%s' has a weight that is not finite in row %u",
-                             moec_role_name(entry->role), entry->layer, bundle->file.path, row);
-        }
+        const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
+        const size_t row = moec_codec_find_not_finite(entry->codec, dense->blob + entry->offset, row_bytes,
+                                                      entry->rows, entry->columns);
+        if (row == entry->rows)
+            continue;
+        if (entry->layer == MOEC_LAYER_NONE)
+            return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' has a weight that is not finite in row %zu",
+                             moec_role_name(entry->role), bundle->file.path, row);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "'%s' of layer %u in '%s' has a weight that is not finite in row %zu",
+                         moec_role_name(entry->role), entry->layer, bundle->file.path, row);
     }
     return MOEC_OK;
 }
@@ -731,28 +730,36 @@ static bool map_blob(const struct moec_bundle *bundle, const struct moec_section
     return moec_map_file(blob, bundle->file.fd, section->offset, section->stored_bytes) == 0;
 }
 
-static enum moec_status check_mapped(const struct moec_bundle *bundle, const struct moec_section *section,
-                                     const struct moec_dense *dense, struct moec_error *err)
+/* Without a section of checksums the whole section's SHA-256 is asked, which one thread computes. */
+static enum moec_status load_plain(const struct moec_bundle *bundle, const struct moec_section *section,
+                                   bool is_mapped, uint8_t *blob, struct moec_error *err)
 {
-    uint8_t digest[MOEC_SHA256_BYTES];
-    moec_sha256(dense->blob, (size_t)section->stored_bytes, digest);
-    MOEC_TRY(moec_section_check_digest(&bundle->file, section, digest, err));
-    return check_dense_finite(bundle, dense, err);
+    uint8_t *sums = NULL, digest[MOEC_SHA256_BYTES];
+    size_t n_sums = 0;
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_DENSE_SUMS, false, &sums, &n_sums, err));
+    if (sums != NULL) {
+        enum moec_status status = moec_section_sums_check(sums, n_sums, section->content_bytes, err);
+        if (status == MOEC_OK)
+            status = moec_section_plain_load(&bundle->file, section, sums, is_mapped, blob, err);
+        free(sums);
+        return status;
+    }
+    if (!is_mapped)
+        return moec_section_load(&bundle->file, section, blob, err);
+    moec_sha256(blob, (size_t)section->stored_bytes, digest);
+    return moec_section_check_digest(&bundle->file, section, digest, err);
 }
 
-/* A checksum that does not match is reported before what damage has made of the weights. */
+/* Pieces carry checksums of their own, which two threads check while they decompress: the section's SHA-256
+ * would take one thread longer than all of that. */
 static enum moec_status load_checked(const struct moec_bundle *bundle, const struct moec_section *section,
                                      const struct moec_dense *dense, struct moec_error *err)
 {
-    struct moec_section_hash hash;
-    struct moec_error unfit = {0};
-    const enum moec_status status = moec_section_load_begin(&bundle->file, section, dense->blob, &hash, err);
-    if (status == MOEC_OK)
-        (void)check_dense_finite(bundle, dense, &unfit);
-    const enum moec_status hashed = moec_section_hash_end(&hash, status == MOEC_OK ? err : NULL);
-    MOEC_TRY(status);
-    MOEC_TRY(hashed);
-    return unfit.status == MOEC_OK ? MOEC_OK : moec_fail(err, unfit.status, "%s", unfit.message);
+    if ((section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0)
+        MOEC_TRY(moec_section_pieces_load(&bundle->file, section, dense->blob, NULL, err));
+    else
+        MOEC_TRY(load_plain(bundle, section, dense->mapped_bytes > 0, dense->blob, err));
+    return check_dense_finite(bundle, dense, err);
 }
 
 /* The blob, without its content. */
@@ -787,12 +794,10 @@ enum moec_status moec_bundle_map_dense(const struct moec_bundle *bundle, bool on
     struct moec_dense made = {0};
     const struct moec_section *section = NULL;
     enum moec_status status = make_dense(bundle, &made, &section, err);
-    if (status == MOEC_OK && map_blob(bundle, section, only_cached, made.blob)) {
+    if (status == MOEC_OK && map_blob(bundle, section, only_cached, made.blob))
         made.mapped_bytes = section->stored_bytes;
-        status = check_mapped(bundle, section, &made, err);
-    } else if (status == MOEC_OK) {
+    if (status == MOEC_OK)
         status = load_checked(bundle, section, &made, err);
-    }
     if (status == MOEC_OK)
         *dense = made;
     else

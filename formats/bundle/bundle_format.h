@@ -60,6 +60,7 @@ enum moec_section_kind {
 #define MOEC_SECTION_ROUTER_RANGES (MOEC_SECTION_ANCILLARY + 8)
 #define MOEC_SECTION_EXPERT_SCORES (MOEC_SECTION_ANCILLARY + 9)
 #define MOEC_SECTION_EVICT_WEIGHTS (MOEC_SECTION_ANCILLARY + 10)
+#define MOEC_SECTION_DENSE_SUMS    (MOEC_SECTION_ANCILLARY + 11)
 
 #define MOEC_SECTION_FLAG_COMPRESSED 1u
 #define MOEC_SECTION_FLAG_CUT        2u /* of dense weights, compressed ones: pieces may be shorter */
@@ -100,13 +101,6 @@ const struct moec_section *moec_contents_find(const struct moec_contents *conten
 MOEC_WARN_UNUSED enum moec_status moec_section_load(const struct moec_file *file,
                                                     const struct moec_section *section, uint8_t *content,
                                                     struct moec_error *err);
-/* The same in two steps, for a caller that has more to do while a large section is hashed: the second is
- * moec_section_hash_end (formats/bundle/section_hash.h), which must follow also where this one failed. */
-struct moec_section_hash;
-MOEC_WARN_UNUSED enum moec_status moec_section_load_begin(const struct moec_file *file,
-                                                          const struct moec_section *section,
-                                                          uint8_t *content, struct moec_section_hash *hash,
-                                                          struct moec_error *err);
 /* The same into new memory, owned by the caller; refuses more than limit_bytes. */
 MOEC_WARN_UNUSED enum moec_status moec_section_load_alloc(const struct moec_file *file,
                                                           const struct moec_section *section,

@@ -27,8 +27,8 @@ void moec_section_set_name(struct moec_section *section)
                                         [MOEC_SECTION_GENERATION] = "generation"};
     /* Those that may be skipped, from MOEC_SECTION_ANCILLARY on. */
     static const char *const skipped[] = {
-        NULL,           "sequence",  "chat",          "sparsity",      "decisions",    "sparsity plan",
-        "record parts", "predictor", "router ranges", "expert scores", "evict weights"};
+        NULL,           "sequence",  "chat",          "sparsity",      "decisions",     "sparsity plan",
+        "record parts", "predictor", "router ranges", "expert scores", "evict weights", "dense sums"};
     const uint32_t kind = section->kind, beyond = kind - MOEC_SECTION_ANCILLARY;
     const size_t capacity = sizeof section->name;
     if (kind == MOEC_SECTION_RECORD_INDEX)
@@ -120,16 +120,23 @@ static enum moec_status load_plain(const struct moec_file *file, const struct mo
     return MOEC_OK;
 }
 
-enum moec_status moec_section_load_begin(const struct moec_file *file, const struct moec_section *section,
-                                         uint8_t *content, struct moec_section_hash *hash,
-                                         struct moec_error *err)
+/* A large section is hashed by a thread of its own, meanwhile. */
+static enum moec_status load_beside(const struct moec_file *file, const struct moec_section *section,
+                                    uint8_t *content, struct moec_error *err)
+{
+    struct moec_section_hash hash;
+    MOEC_TRY(moec_section_hash_begin(&hash, file, section, err));
+    const enum moec_status status = moec_section_pieces_load(file, section, content, NULL, err);
+    const enum moec_status hashed = moec_section_hash_end(&hash, status == MOEC_OK ? err : NULL);
+    return status != MOEC_OK ? status : hashed;
+}
+
+enum moec_status moec_section_load(const struct moec_file *file, const struct moec_section *section,
+                                   uint8_t *content, struct moec_error *err)
 {
     const bool has_pieces = (section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0;
-    *hash = (struct moec_section_hash){0};
-    if (has_pieces && section->stored_bytes >= LEAST_BESIDE_BYTES) {
-        MOEC_TRY(moec_section_hash_begin(hash, file, section, err));
-        return moec_section_pieces_load(file, section, content, NULL, err);
-    }
+    if (has_pieces && section->stored_bytes >= LEAST_BESIDE_BYTES)
+        return load_beside(file, section, content, err);
     struct moec_sha256 digest;
     uint8_t found[MOEC_SHA256_BYTES];
     moec_sha256_init(&digest);
@@ -137,15 +144,6 @@ enum moec_status moec_section_load_begin(const struct moec_file *file, const str
                         : load_plain(file, section, content, &digest, err));
     moec_sha256_finish(&digest, found);
     return moec_section_check_digest(file, section, found, err);
-}
-
-enum moec_status moec_section_load(const struct moec_file *file, const struct moec_section *section,
-                                   uint8_t *content, struct moec_error *err)
-{
-    struct moec_section_hash hash;
-    const enum moec_status status = moec_section_load_begin(file, section, content, &hash, err);
-    const enum moec_status hashed = moec_section_hash_end(&hash, status == MOEC_OK ? err : NULL);
-    return status != MOEC_OK ? status : hashed;
 }
 
 enum moec_status moec_section_load_alloc(const struct moec_file *file, const struct moec_section *section,

@@ -1,7 +1,9 @@
 #include "formats/bundle/bundle_strip.h"
 
+#include "formats/base/memory.h"
 #include "formats/bundle/bundle_decisions.h"
 #include "formats/bundle/bundle_rewrite.h"
+#include "formats/bundle/section_pieces.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,6 +47,7 @@ static enum moec_status strip(const char *path, const uint32_t *bits, uint32_t n
 {
     struct moec_bundle *bundle = NULL;
     struct moec_dense dense = {0};
+    uint8_t *sums = NULL;
     char note[64] = "";
     struct moec_bundle_changes changes = {.note = note};
     enum moec_status status = MOEC_OK;
@@ -59,7 +62,12 @@ static enum moec_status strip(const char *path, const uint32_t *bits, uint32_t n
         const size_t used = strlen(note);
         (void)snprintf(note + used, sizeof note - used, "; unpacked");
         MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &dense, err));
+        MOEC_TRY_OUT(moec_alloc((void **)&sums, moec_section_sums_bytes(dense.blob_bytes), 1,
+                                "checksums of dense weights", err));
+        moec_section_sums_encode(dense.blob, dense.blob_bytes, sums);
         changes.puts[0] = (struct moec_bundle_put){MOEC_SECTION_DENSE, dense.blob, (size_t)dense.blob_bytes};
+        changes.puts[1] = (struct moec_bundle_put){MOEC_SECTION_DENSE_SUMS, sums,
+                                                   moec_section_sums_bytes(dense.blob_bytes)};
     }
     *stripped =
         (struct moec_bundle_stripped){.before_bytes = bundle->file.n_bytes, .n_copy = bundle->n_copy - n};
@@ -68,6 +76,7 @@ static enum moec_status strip(const char *path, const uint32_t *bits, uint32_t n
         changes.drop_kind = MOEC_SECTION_DECISIONS;
     MOEC_TRY_OUT(moec_bundle_rewrite(bundle, &changes, out, &stripped->after_bytes, err));
 out:
+    free(sums);
     moec_dense_release(&dense);
     moec_bundle_close(bundle);
     return status;

@@ -15,9 +15,12 @@
 #define FRAME_HEADER_BYTES 18u
 #define STACK_BYTES        ((size_t)256 << 10)
 
+#define SUMS_VERSION      1u
+#define SUMS_HEADER_BYTES 8u
+
 struct piece {
     uint64_t number; /* from 0 */
-    uint64_t at;     /* of its header, in the section's stored bytes */
+    uint64_t at;     /* of what is stored of it, in the section's stored bytes */
     uint32_t n_stored;
     uint32_t crc;
     bool is_raw;
@@ -31,6 +34,8 @@ struct loading {
     const struct moec_section *section;
     uint8_t *content;
     struct moec_sha256 *digest; /* NULL = hashed elsewhere */
+    const uint8_t *sums;        /* of pieces without headers; NULL = they have some */
+    bool is_there;              /* the content is */
     pthread_mutex_t lock;
     uint64_t stored_done, content_done; /* of pieces that were taken */
     uint64_t n_taken;
@@ -57,24 +62,20 @@ static enum moec_status find_content(const struct loading *loading, struct piece
 {
     uint8_t frame[FRAME_HEADER_BYTES];
     const size_t n = piece->n_stored < sizeof frame ? piece->n_stored : sizeof frame;
-    MOEC_TRY(read_stored(loading, piece->at + sizeof piece->header, frame, n, err));
+    MOEC_TRY(read_stored(loading, piece->at, frame, n, err));
     const uint64_t stated = moec_compressed_content_bytes(frame, n);
     if (stated > piece->n_stored && stated <= piece->n)
         piece->n = (size_t)stated;
     return MOEC_OK;
 }
 
-/* The next piece, of at most MOEC_PIECE_BYTES of content, or of exactly as many in a section without
- * MOEC_SECTION_FLAG_CUT. */
-static enum moec_status find_piece(const struct loading *loading, struct piece *piece, struct moec_error *err)
+/* A piece that begins with a header, of at most MOEC_PIECE_BYTES of content, or of exactly as many in a
+ * section without MOEC_SECTION_FLAG_CUT. */
+static enum moec_status read_header(const struct loading *loading, struct piece *piece,
+                                    struct moec_error *err)
 {
     const struct moec_section *section = loading->section;
     const bool is_cut = (section->flags & MOEC_SECTION_FLAG_CUT) != 0;
-    const uint64_t left = section->content_bytes - loading->content_done;
-    *piece = (struct piece){.number = loading->n_taken,
-                            .at = loading->stored_done,
-                            .content = loading->content + loading->content_done,
-                            .n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES};
     MOEC_TRY(read_stored(loading, piece->at, piece->header, sizeof piece->header, err));
     piece->is_raw = (moec_get_u32(piece->header) & MOEC_PIECE_RAW) != 0;
     piece->n_stored = moec_get_u32(piece->header) & ~MOEC_PIECE_RAW;
@@ -86,10 +87,26 @@ static enum moec_status find_piece(const struct loading *loading, struct piece *
             err, MOEC_ERR_CHECKSUM,
             "section '%s' of '%s' is damaged at offset %" PRIu64 ": piece of %u stored bytes for %zu",
             section->name, loading->file->path, section->offset + piece->at, piece->n_stored, piece->n);
+    piece->at += sizeof piece->header;
     if (piece->is_raw)
         piece->n = piece->n_stored;
     else if (is_cut)
         MOEC_TRY(find_content(loading, piece, err));
+    return MOEC_OK;
+}
+
+static enum moec_status find_piece(const struct loading *loading, struct piece *piece, struct moec_error *err)
+{
+    const uint64_t left = loading->section->content_bytes - loading->content_done;
+    *piece = (struct piece){.number = loading->n_taken,
+                            .at = loading->stored_done,
+                            .content = loading->content + loading->content_done,
+                            .n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES};
+    if (loading->sums == NULL)
+        return read_header(loading, piece, err);
+    piece->is_raw = true;
+    piece->n_stored = (uint32_t)piece->n;
+    piece->crc = moec_get_u32(loading->sums + SUMS_HEADER_BYTES + 4 * piece->number);
     return MOEC_OK;
 }
 
@@ -99,7 +116,8 @@ static enum moec_status load_piece(const struct loading *loading, const struct p
 {
     const struct moec_section *section = loading->section;
     uint8_t *stored = piece->is_raw ? piece->content : buffer;
-    MOEC_TRY(read_stored(loading, piece->at + sizeof piece->header, stored, piece->n_stored, err));
+    if (!loading->is_there)
+        MOEC_TRY(read_stored(loading, piece->at, stored, piece->n_stored, err));
     if (loading->digest != NULL) {
         moec_sha256_update(loading->digest, piece->header, sizeof piece->header);
         moec_sha256_update(loading->digest, stored, piece->n_stored);
@@ -138,7 +156,7 @@ static bool take_piece(struct loading *loading, struct piece *piece)
         if (!is_taken)
             fail(loading, loading->n_taken, &error);
         loading->n_taken += is_taken;
-        loading->stored_done += is_taken ? sizeof piece->header + piece->n_stored : 0;
+        loading->stored_done = is_taken ? piece->at + piece->n_stored : loading->stored_done;
         loading->content_done += is_taken ? piece->n : 0;
     }
     (void)pthread_mutex_unlock(&loading->lock);
@@ -175,24 +193,81 @@ static bool begin_thread(struct loading *loading, pthread_t *thread)
     return has_begun;
 }
 
+/* With a second thread, unless a digest wants the pieces in order or there is hardly more than one. */
+static enum moec_status load_all(struct loading *loading, struct moec_error *err)
+{
+    const struct moec_section *section = loading->section;
+    pthread_t thread;
+    loading->failed_piece = UINT64_MAX;
+    (void)pthread_mutex_init(&loading->lock, NULL);
+    const bool has_thread = loading->digest == NULL && section->content_bytes > MOEC_PIECE_BYTES &&
+                            begin_thread(loading, &thread);
+    (void)load_pieces(loading);
+    if (has_thread)
+        (void)pthread_join(thread, NULL);
+    (void)pthread_mutex_destroy(&loading->lock);
+    if (loading->failed_piece != UINT64_MAX)
+        return moec_fail(err, loading->error.status, "%s", loading->error.message);
+    if (loading->stored_done != section->stored_bytes)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "section '%s' of '%s' has %" PRIu64 " bytes after its last piece", section->name,
+                         loading->file->path, section->stored_bytes - loading->stored_done);
+    return MOEC_OK;
+}
+
 enum moec_status moec_section_pieces_load(const struct moec_file *file, const struct moec_section *section,
                                           uint8_t *content, struct moec_sha256 *digest,
                                           struct moec_error *err)
 {
-    struct loading loading = {
-        .file = file, .section = section, .content = content, .digest = digest, .failed_piece = UINT64_MAX};
-    pthread_t thread;
-    (void)pthread_mutex_init(&loading.lock, NULL);
-    const bool has_thread = digest == NULL && begin_thread(&loading, &thread);
-    (void)load_pieces(&loading);
-    if (has_thread)
-        (void)pthread_join(thread, NULL);
-    (void)pthread_mutex_destroy(&loading.lock);
-    if (loading.failed_piece != UINT64_MAX)
-        return moec_fail(err, loading.error.status, "%s", loading.error.message);
-    if (loading.stored_done != section->stored_bytes)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' has %" PRIu64 " bytes after its last piece", section->name,
-                         file->path, section->stored_bytes - loading.stored_done);
+    struct loading loading = {.file = file, .section = section, .content = content, .digest = digest};
+    return load_all(&loading, err);
+}
+
+/* ---- sections that are stored as they are ---- */
+
+static uint64_t sum_count(uint64_t content_bytes)
+{
+    return (content_bytes + MOEC_PIECE_BYTES - 1) / MOEC_PIECE_BYTES;
+}
+
+size_t moec_section_sums_bytes(uint64_t content_bytes)
+{
+    return SUMS_HEADER_BYTES + 4 * (size_t)sum_count(content_bytes);
+}
+
+void moec_section_sums_encode(const uint8_t *content, uint64_t content_bytes, uint8_t *bytes)
+{
+    moec_put_u32(bytes, SUMS_VERSION);
+    moec_put_u32(bytes + 4, (uint32_t)MOEC_PIECE_BYTES);
+    bytes += SUMS_HEADER_BYTES;
+    for (uint64_t done = 0; done < content_bytes; done += MOEC_PIECE_BYTES, bytes += 4) {
+        const uint64_t left = content_bytes - done;
+        moec_put_u32(
+            bytes, moec_crc32c(0, content + done, left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES));
+    }
+}
+
+enum moec_status moec_section_sums_check(const uint8_t *bytes, size_t n_bytes, uint64_t content_bytes,
+                                         struct moec_error *err)
+{
+    if (n_bytes >= 4 && moec_get_u32(bytes) != SUMS_VERSION)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "checksums of dense weights are of version %u, expected %u", moec_get_u32(bytes),
+                         SUMS_VERSION);
+    if (n_bytes != moec_section_sums_bytes(content_bytes) || moec_get_u32(bytes + 4) != MOEC_PIECE_BYTES)
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "checksums of dense weights have %zu bytes, expected %zu: one of each %zu of the %" PRIu64
+            " bytes",
+            n_bytes, moec_section_sums_bytes(content_bytes), MOEC_PIECE_BYTES, content_bytes);
     return MOEC_OK;
+}
+
+enum moec_status moec_section_plain_load(const struct moec_file *file, const struct moec_section *section,
+                                         const uint8_t *sums, bool is_there, uint8_t *content,
+                                         struct moec_error *err)
+{
+    struct loading loading = {
+        .file = file, .section = section, .content = content, .sums = sums, .is_there = is_there};
+    return load_all(&loading, err);
 }

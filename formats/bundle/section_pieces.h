@@ -1,5 +1,5 @@
-/* Reading a section that is stored in pieces (formats/bundle/FORMAT.md): each is checked by its CRC32C and
- * decompressed to its place (internal to formats/bundle/). */
+/* Reading a section in pieces (formats/bundle/FORMAT.md), by two threads: each piece is checked by its CRC32C
+ * and, where it is compressed, decompressed to its place (internal to formats/bundle/). */
 #ifndef MOEC_FORMATS_SECTION_PIECES_H
 #define MOEC_FORMATS_SECTION_PIECES_H
 
@@ -13,5 +13,18 @@ MOEC_WARN_UNUSED enum moec_status moec_section_pieces_load(const struct moec_fil
                                                            const struct moec_section *section,
                                                            uint8_t *content, struct moec_sha256 *digest,
                                                            struct moec_error *err);
+
+/* Checksums of a section that is stored as it is, one of each MOEC_PIECE_BYTES: a section of their own. */
+size_t moec_section_sums_bytes(uint64_t content_bytes);
+void moec_section_sums_encode(const uint8_t *content, uint64_t content_bytes, uint8_t *bytes);
+MOEC_WARN_UNUSED enum moec_status moec_section_sums_check(const uint8_t *bytes, size_t n_bytes,
+                                                          uint64_t content_bytes, struct moec_error *err);
+
+/* Fills content (section->content_bytes), or only checks it where it is there already, by checksums that
+ * moec_section_sums_check has passed. Errors: as moec_section_pieces_load. */
+MOEC_WARN_UNUSED enum moec_status moec_section_plain_load(const struct moec_file *file,
+                                                          const struct moec_section *section,
+                                                          const uint8_t *sums, bool is_there,
+                                                          uint8_t *content, struct moec_error *err);
 
 #endif

@@ -231,5 +231,8 @@ void moec_codec_decode_span(struct moec_codec codec, const uint8_t *row, size_t 
 /* True when every scale and outlier (or every float of a float dtype) of the row is finite, and every outlier
  * has a place among its weights. Decoding leaves out one that has none. */
 bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n);
+/* The first of n_row rows of n weights that is not; n_row where all are. */
+size_t moec_codec_find_not_finite(struct moec_codec codec, const uint8_t *rows, size_t stride_bytes,
+                                  size_t n_row, size_t n);
 
 #endif

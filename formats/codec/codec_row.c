@@ -410,3 +410,28 @@ bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_
     }
     return halves_are_finite(row, halves, infinity);
 }
+
+#define LINE_BYTES  64
+#define ASKED_AHEAD 12 /* rows: their scales lie too far apart for the processor to foresee */
+
+/* Asks for what is looked at of a row of integers: all that lies behind its codes. */
+static void ask_scales(const uint8_t *row, size_t from, size_t end)
+{
+    const size_t skip = (uintptr_t)(row + from) % LINE_BYTES;
+    for (size_t at = from - skip; at < end; at += LINE_BYTES)
+        __builtin_prefetch(row + at, 0, 3);
+}
+
+size_t moec_codec_find_not_finite(struct moec_codec codec, const uint8_t *rows, size_t stride_bytes,
+                                  size_t n_row, size_t n)
+{
+    const bool is_sparse = !dtype_is_float(codec.dtype) && !moec_codec_is_mxfp4(codec);
+    const size_t from = is_sparse ? codes_bytes(codec, n) : 0, end = moec_codec_row_bytes(codec, n);
+    for (size_t row = 0; row < n_row; row++) {
+        if (is_sparse && row + ASKED_AHEAD < n_row)
+            ask_scales(rows + (row + ASKED_AHEAD) * stride_bytes, from, end);
+        if (!moec_codec_row_is_finite(codec, rows + row * stride_bytes, n))
+            return row;
+    }
+    return n_row;
+}

@@ -267,11 +267,8 @@ out:
 
 static bool rows_are_finite(const struct moec_matrix *matrix)
 {
-    for (size_t row = 0; row < matrix->rows; row++)
-        if (!moec_codec_row_is_finite(matrix->codec, matrix->data + row * matrix->stride_bytes,
-                                      matrix->columns))
-            return false;
-    return true;
+    return moec_codec_find_not_finite(matrix->codec, matrix->data, matrix->stride_bytes, matrix->rows,
+                                      matrix->columns) == matrix->rows;
 }
 
 bool moec_record_part_is_finite(const struct moec_record_layout *layout, const struct moec_record_part *part,

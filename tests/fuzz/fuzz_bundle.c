@@ -4,6 +4,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/bundle/bundle_predictor.h"
+#include "formats/bundle/section_pieces.h"
 #include "runtime/forward/guesser.h"
 #include "runtime/kernels/kernels.h"
 
@@ -41,6 +42,19 @@ static void reseal_index(uint8_t *index, uint64_t n, const uint8_t *records, uin
     }
 }
 
+/* Checksums of dense weights that are stored as they are. */
+static void reseal_sums(uint8_t *bytes, size_t size, const uint8_t *table, uint64_t n, const uint8_t *dense,
+                        uint64_t n_dense)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const uint8_t *entry = table + i * MOEC_BUNDLE_SECTION_BYTES;
+        const uint64_t offset = moec_get_u64(entry + 16), stored = moec_get_u64(entry + 24);
+        if (moec_get_u32(entry) == MOEC_SECTION_DENSE_SUMS && offset <= size && stored <= size - offset &&
+            stored == moec_section_sums_bytes(n_dense))
+            moec_section_sums_encode(dense, n_dense, bytes + offset);
+    }
+}
+
 static void reseal(uint8_t *bytes, size_t size)
 {
     if (size < MOEC_BUNDLE_HEADER_BYTES)
@@ -55,8 +69,10 @@ static void reseal(uint8_t *bytes, size_t size)
         uint64_t offset = moec_get_u64(entry + 16), stored = moec_get_u64(entry + 24);
         if (offset > size || stored > size - offset)
             continue;
-        if (moec_get_u32(entry + 8) == MOEC_SECTION_FLAG_COMPRESSED)
+        if ((moec_get_u32(entry + 8) & MOEC_SECTION_FLAG_COMPRESSED) != 0)
             reseal_pieces(bytes + offset, stored);
+        else if (moec_get_u32(entry) == MOEC_SECTION_DENSE)
+            reseal_sums(bytes, size, table, n, bytes + offset, stored);
         for (uint64_t r = 0; moec_get_u32(entry) == MOEC_SECTION_RECORD_INDEX && r < n; r++) {
             const uint8_t *other = table + r * MOEC_BUNDLE_SECTION_BYTES;
             uint64_t from = moec_get_u64(other + 16), n_records = moec_get_u64(other + 24);

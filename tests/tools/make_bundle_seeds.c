@@ -6,6 +6,7 @@
 #include "formats/bundle/bundle_dense.h"
 #include "formats/bundle/bundle_evict.h"
 #include "formats/bundle/bundle_sparsity.h"
+#include "formats/bundle/bundle_strip.h"
 #include "formats/model/score_shares.h"
 #include "tests/unit/fixture_bundle.h"
 #include "tests/unit/sample_bundle.h"
@@ -108,6 +109,14 @@ static void write_weighed(const char *from, const char *path)
     assert_status(moec_bundle_put_evict(from, &evict, path, &err), MOEC_OK, err);
 }
 
+/* The bundle at `from` with dense weights that are stored as they are, and checksums of them. */
+static void write_unpacked(const char *from, const char *path)
+{
+    struct moec_error err = {0};
+    struct moec_bundle_stripped stripped;
+    assert_status(moec_bundle_unpack(from, NULL, 0, path, &stripped, &err), MOEC_OK, err);
+}
+
 int main(int argc, char **argv)
 {
     struct sample s;
@@ -121,7 +130,8 @@ int main(int argc, char **argv)
          *nested = temporary_path(argv[1], "nested.moec"), *sparse = temporary_path(argv[1], "sparse.moec"),
          *tuned = temporary_path(argv[1], "tuned.moec"), *mxfp4 = temporary_path(argv[1], "mxfp4.moec"),
          *prefill = temporary_path(argv[1], "prefill.moec"),
-         *weighed = temporary_path(argv[1], "weighed.moec");
+         *weighed = temporary_path(argv[1], "weighed.moec"),
+         *unpacked = temporary_path(argv[1], "unpacked.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
     for (uint32_t i = 0; i < MOEC_SCORE_COUNT; i++)
@@ -147,6 +157,7 @@ int main(int argc, char **argv)
     s.n_extra = 0;
     (void)sample_write(&s, bare);
     write_sparse(&s, bare, sparse);
+    write_unpacked(bare, unpacked);
     write_tuned(&s, bare, false, tuned);
     write_tuned(&s, bare, true, prefill);
     s.parts.expert_scores = spread;
@@ -165,6 +176,7 @@ int main(int argc, char **argv)
     free(tuned);
     free(prefill);
     free(weighed);
+    free(unpacked);
     free(mxfp4);
     return 0;
 }

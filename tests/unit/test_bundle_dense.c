@@ -4,6 +4,9 @@
 
 #include "formats/base/bytes.h"
 #include "formats/bundle/bundle_dense.h"
+#include "formats/bundle/bundle_map.h"
+#include "formats/bundle/bundle_strip.h"
+#include "formats/bundle/section_pieces.h"
 #include "tests/unit/sample_bundle.h"
 
 static int set_up(void **state)
@@ -182,6 +185,69 @@ static void test_bundle_dense__wrong_pieces_are_refused(void **state)
     free(original);
 }
 
+/* The content of the bundle's dense weights, mapped where that is possible. */
+static void check_mapped(const struct sample_fixture *f, const uint8_t *wanted, size_t n)
+{
+    struct moec_error err = {0};
+    struct moec_bundle *bundle = NULL;
+    struct moec_dense dense = {0};
+    assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_OK, err);
+    assert_status(moec_bundle_map_dense(bundle, false, &dense, &err), MOEC_OK, err);
+    assert_int_equal(dense.blob_bytes, n);
+    assert_memory_equal(dense.blob, wanted, n);
+    moec_dense_release(&dense);
+    moec_bundle_close(bundle);
+}
+
+static void test_bundle_dense__checksums_beside_plain_weights(void **state)
+{
+    struct sample_fixture *f = *state;
+    struct moec_error err = {0};
+    struct moec_bundle_stripped stripped;
+    uint32_t n_run = 0;
+    size_t n = 0;
+    f->sample.parts.dense_stored_bytes = sum_of_runs(&f->sample.dense, &n_run);
+    (void)sample_write(&f->sample, f->path);
+    assert_status(moec_bundle_unpack(f->path, NULL, 0, f->path, &stripped, &err), MOEC_OK, err);
+    assert_status(moec_bundle_verify(f->path, NULL, NULL, &err), MOEC_OK, err);
+    uint8_t *original = temporary_read(f->folder, "sample.moec", &n), *bytes = malloc(n);
+    const uint8_t *dense = original + moec_get_u64(entry_of(original, MOEC_SECTION_DENSE) + 16);
+    const size_t n_dense = moec_get_u64(entry_of(original, MOEC_SECTION_DENSE) + 24);
+    const size_t sums = moec_get_u64(entry_of(original, MOEC_SECTION_DENSE_SUMS) + 16);
+    assert_int_equal(moec_get_u64(entry_of(original, MOEC_SECTION_DENSE_SUMS) + 24),
+                     moec_section_sums_bytes(n_dense));
+    check_mapped(f, dense, n_dense);
+    const struct {
+        size_t at;
+        const char *message;
+    } wrong[] = {{sums, "are of version"}, {sums + 5, "one of each 262144"}, {sums + 9, "has CRC32C"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memcpy(bytes, original, n);
+        bytes[wrong[i].at] ^= 2;
+        expect_refused(f, bytes, n, "section 'dense sums'"); /* its SHA-256 */
+        reseal(bytes, MOEC_SECTION_DENSE_SUMS);
+        expect_refused(f, bytes, n, wrong[i].message);
+        err = (struct moec_error){0};
+        assert_true(moec_bundle_verify(f->path, NULL, NULL, &err) != MOEC_OK);
+    }
+    memcpy(bytes, original, n); /* too few of them */
+    uint8_t *entry = entry_of(bytes, MOEC_SECTION_DENSE_SUMS);
+    moec_put_u64(entry + 24, 8);
+    moec_put_u64(entry + 32, 8);
+    memset(bytes + sums + 8, 0, moec_section_sums_bytes(n_dense) - 8);
+    reseal(bytes, MOEC_SECTION_DENSE_SUMS);
+    expect_refused(f, bytes, n, "have 8 bytes");
+    memcpy(bytes, original, n); /* a writer that did not know them */
+    moec_put_u32(entry_of(bytes, MOEC_SECTION_DENSE_SUMS), MOEC_SECTION_ANCILLARY + 99);
+    reseal(bytes, MOEC_SECTION_DENSE);
+    temporary_write(f->folder, "sample.moec", bytes, n);
+    check_mapped(f, dense, n_dense);
+    bytes[dense - original + 3] ^= 1;
+    expect_refused(f, bytes, n, "SHA-256 does not match");
+    free(bytes);
+    free(original);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, sample_tear_down)
 
 int main(void)
@@ -189,6 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_bundle_dense__sizes_are_sums_over_runs),
         CASE(test_bundle_dense__wrong_pieces_are_refused),
+        CASE(test_bundle_dense__checksums_beside_plain_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -897,6 +897,28 @@ static void test_codec__damaged_scales_are_seen(void **state)
     assert_false(moec_codec_row_is_finite((struct moec_codec){.dtype = MOEC_DTYPE_BF16}, bf16_nan, 2));
 }
 
+static void test_codec__the_first_damaged_row_is_found(void **state)
+{
+    (void)state;
+    static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_BF16},
+                                               {.dtype = MOEC_DTYPE_INT4, .group = 32},
+                                               {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_ASYMMETRIC}};
+    const size_t columns = 70, rows = 40, behind[] = {140, 2, 3}; /* of the row's end, a float or scale */
+    for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+        const size_t n = moec_codec_row_bytes(codecs[c], columns), stride = n + 24;
+        const size_t scale = n - behind[c];
+        uint8_t *bytes = calloc(rows, stride);
+        assert_int_equal(moec_codec_find_not_finite(codecs[c], bytes, stride, rows, columns), rows);
+        for (size_t row = rows; row-- > 0;) {
+            memset(bytes + row * stride + scale, 0x7f, 2);
+            bytes[row * stride + scale] = 0xff;
+            assert_int_equal(moec_codec_find_not_finite(codecs[c], bytes, stride, rows, columns), row);
+        }
+        assert_int_equal(moec_codec_find_not_finite(codecs[c], bytes, stride, 0, columns), 0);
+        free(bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -918,6 +940,7 @@ int main(void)
         cmocka_unit_test(test_codec__overflow_is_refused),
         cmocka_unit_test(test_codec__every_half_that_is_not_finite_is_seen),
         cmocka_unit_test(test_codec__damaged_scales_are_seen),
+        cmocka_unit_test(test_codec__the_first_damaged_row_is_found),
         cmocka_unit_test(test_codec__levels_are_what_they_say),
         cmocka_unit_test(test_codec__dictionary_rows_take_the_nearest_level),
         cmocka_unit_test(test_codec__gaussian_rows_lose_less_than_even_steps),
