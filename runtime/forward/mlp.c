@@ -206,6 +206,21 @@ static struct moec_mlp_kernels kernels_of(const struct moec_forward *forward)
                                      forward->rounded != NULL ? forward->rounded->kernels : NULL};
 }
 
+/* Whether so many tokens read encoded rows of the canonical arithmetic together. */
+static bool takes_few(const struct moec_matrix *matrix, uint32_t n_tok)
+{
+    return n_tok <= MOEC_FEW_TOKENS && moec_kernels_serve_few(matrix->codec);
+}
+
+/* Rows of gate or up, as `gate`. */
+static struct pair_rows rows_of(const struct moec_mlp *mlp, const struct moec_matrix *matrix, uint32_t neuron,
+                                uint32_t n, float *room)
+{
+    if (matrix == &mlp->gate)
+        return pair_rows(mlp, neuron, NULL, n, room);
+    return (struct pair_rows){.gate = *matrix, .first = neuron};
+}
+
 /* y (n_tok, n) = products of a tile with rows neuron .. neuron + n - 1 of up or gate. */
 static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, const struct moec_matrix *matrix,
                      uint32_t neuron, uint32_t n, const struct tile *tile,
@@ -214,13 +229,16 @@ static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, cons
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     const size_t stride = moec_forward_scratch(run->forward)->stride;
     if (serves(&kernels, matrix)) {
-        const struct pair_rows rows = matrix == &mlp->gate
-                                          ? pair_rows(mlp, neuron, NULL, n, scratch->weights)
-                                          : (struct pair_rows){.gate = *matrix, .first = neuron};
+        const struct pair_rows rows = rows_of(mlp, matrix, neuron, n, scratch->weights);
         if (tile->laid != NULL)
             kernels.int8->dot_tiles(&rows.gate, rows.first, n, tile->laid, tile->n_tok, y, n);
         else
             kernels.int8->dot(&rows.gate, rows.first, NULL, n, tile->rounded, tile->n_tok, y, n);
+        return;
+    }
+    if (takes_few(matrix, tile->n_tok)) {
+        const struct pair_rows rows = rows_of(mlp, matrix, neuron, n, scratch->weights);
+        kernels.all->dot_few(&rows.gate, rows.first, n, tile->x, stride, tile->n_tok, y, n);
         return;
     }
     decode_rows(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
@@ -236,6 +254,11 @@ static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint
     if (serves(&kernels, matrix)) {
         const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
         kernels.int8->sum_chunk(&rows.down, rows.first, NULL, n, scratch->gate, n, n_tok, y, stride);
+        return;
+    }
+    if (takes_few(matrix, n_tok)) {
+        const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
+        kernels.all->sum_chunk_few(&rows.down, rows.first, n, scratch->gate, n, n_tok, y, stride);
         return;
     }
     decode_rows(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
@@ -347,6 +370,16 @@ static void keep_activations(const struct mlp_run *run, const struct moec_mlp_jo
                n * sizeof(float));
 }
 
+/* Whether n rows of a job are computed one after the other: where a row leaves neurons out that another
+ * reads, and where nothing is spared by taking two together. */
+static bool goes_one_by_one(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t n)
+{
+    if (n == 1 || n > MOEC_ENCODED_TOKENS)
+        return n == 1;
+    return run->is_rounded || moec_mlp_leaves_out(&job->mlp) || job->up != NULL ||
+           !takes_few(&job->mlp.up, n) || !takes_few(&job->mlp.down, n);
+}
+
 static void tile_item(void *context, size_t item, int thread)
 {
     const struct mlp_run *run = context;
@@ -368,7 +401,7 @@ static void tile_item(void *context, size_t item, int thread)
     open_tile(run, job, first, n, scratch, &of_tokens);
     uint64_t n_active = 0;
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
-        if (n <= MOEC_ENCODED_TOKENS) {
+        if (goes_one_by_one(run, job, n)) {
             for (uint32_t i = 0; i < n; i++) {
                 n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, of_tokens.x + i * stride,
                                            of_tokens.rounded[i], of_tokens.limits[i],
@@ -456,7 +489,7 @@ static void split_item(void *context, size_t item, int thread)
     uint64_t n_active = 0;
     for (uint32_t first = 0; first < job->n; first += shared->mlp_tile) {
         uint32_t n = moec_min_u32(shared->mlp_tile, job->n - first);
-        if (job->n <= MOEC_ENCODED_TOKENS) {
+        if (goes_one_by_one(run, job, job->n)) {
             for (uint32_t i = 0; i < n; i++) {
                 n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, input_row(job, first + i, stride),
                                            rounded_row(run, job, first + i), limit_of(job, first + i),

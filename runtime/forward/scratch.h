@@ -29,6 +29,9 @@
 
 /* Up to this many tokens, products read encoded weights; with more, they decode a tile first. */
 #define MOEC_ENCODED_TOKENS 2
+/* Up to this many, an expert's encoded weights are read for two or three of them at once
+ * (moec_kernels_serve_few). */
+#define MOEC_FEW_TOKENS 6
 /* With fewer multiply-adds than this, waking a second thread costs more than it saves. */
 #define MOEC_SHARED_WORK 32768
 

@@ -58,8 +58,16 @@ struct moec_kernels {
     void (*sum_chunk_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                               const float *h, float *y);
 
-    /* Both for n <= MOEC_SUM_CHUNK rows first + some[0], first + some[1], .. alone, some[i] rising: y[i] and
-     * h[i] are those of row first + some[i], and no other row is read. */
+    /* dot_encoded and sum_chunk_encoded for n_tok tokens: y[t][r], of x[t], and y[t][c], of h[t]. A block of
+     * weights is decoded once for two or three of them, where moec_kernels_serve_few; else one token is taken
+     * after the other. */
+    void (*dot_few)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                    size_t x_stride, uint32_t n_tok, float *y, size_t y_stride);
+    void (*sum_chunk_few)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
+                          size_t h_stride, uint32_t n_tok, float *y, size_t y_stride);
+
+    /* dot_encoded and sum_chunk_encoded for n <= MOEC_SUM_CHUNK rows first + some[0], first + some[1], ..
+     * alone, some[i] rising: y[i] and h[i] are those of row first + some[i], and no other row is read. */
     void (*dot_some)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
                      const float *x, float *y);
     void (*sum_chunk_some)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
@@ -98,6 +106,18 @@ const struct moec_kernels *moec_kernels_best(void);
  * name, MOEC_ERR_UNSUPPORTED when this CPU cannot run it. */
 MOEC_WARN_UNUSED enum moec_status moec_kernels_find(const char *name, const struct moec_kernels **out,
                                                     struct moec_error *err);
+
+/* Rows of the codecs that weights mostly have: BF16, and INT2, INT3, INT4 and INT8 whose blocks have one
+ * scale and no outlier. */
+static inline bool moec_kernels_serve_few(struct moec_codec codec)
+{
+    const enum moec_scheme scheme = (enum moec_scheme)codec.scheme;
+    const bool is_integer = codec.dtype == MOEC_DTYPE_INT2 || codec.dtype == MOEC_DTYPE_INT3 ||
+                            codec.dtype == MOEC_DTYPE_INT4 || codec.dtype == MOEC_DTYPE_INT8;
+    return codec.dtype == MOEC_DTYPE_BF16 ||
+           (is_integer && codec.group != 16 && scheme != MOEC_SCHEME_TRELLIS &&
+            !moec_scheme_is_dictionary(scheme));
+}
 
 /* K or columns rounded up to MOEC_LANES. */
 static inline size_t moec_lanes_padded(size_t n)

@@ -7,6 +7,8 @@
 #define SUM_VECTORS  1
 #define ROWS_AT_ONCE 4
 #define CODE_ROWS    4
+#define FEW_ROWS     2
+#define FEW_TOKENS   3
 #define SET_LIFTS    0
 
 typedef __m256 trellis_table;

@@ -10,6 +10,8 @@
 #define SUM_VECTORS  4
 #define ROWS_AT_ONCE 4
 #define CODE_ROWS    8
+#define FEW_ROWS     8
+#define FEW_TOKENS   3
 #define SET_LIFTS    SET_VBMI
 
 typedef __m512 trellis_table;

@@ -240,11 +240,22 @@ static void put_outliers(const struct moec_matrix *matrix, const struct layout *
     }
 }
 
+/* Asks for a row that will be decoded later, if there is one. */
+INLINE void ask_row(const struct moec_matrix *matrix, const struct layout *layout, uint32_t row)
+{
+    if (row >= matrix->rows)
+        return;
+    const uint8_t *at = row_at(matrix, row);
+    for (uint32_t line = 0; line < layout->lines; line++)
+        ask_line(at + (size_t)line * LINE);
+}
+
 INLINE void decode_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                        float *out, size_t stride)
 {
     struct layout layout = layout_of(dtype, matrix);
     for (uint32_t r = 0; r < n_rows; r++) {
+        ask_row(matrix, &layout, first + r + layout.ahead_rows);
         decode_row(dtype, matrix, &layout, first + r, out + r * stride);
         if (dtype & DICTIONARY)
             put_outliers(matrix, &layout, first + r, out + r * stride);

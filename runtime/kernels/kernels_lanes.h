@@ -3,8 +3,9 @@
  * A set (runtime/kernels/kernels_avx2.c, ...) defines the type `lanes` and the primitives below, then
  * includes this file, which defines the kernels and LANES_KERNELS(name), their table. Arguments called nt,
  * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
- * of codes that products take at once; even) and ROWS_AT_ONCE (the same of trellises and MXFP4's down), and
- * with SET_LIFTS whether it decodes blocks of INT8 | LIFTED.
+ * of codes that products take at once; even), FEW_ROWS and FEW_TOKENS (the same of a few tokens) and
+ * ROWS_AT_ONCE (the same of trellises and MXFP4's down), and with SET_LIFTS whether it decodes blocks of INT8
+ * | LIFTED.
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
  *
@@ -283,6 +284,7 @@ INLINE void keep_tail(size_t tail, lanes out[2])
 }
 
 #include "runtime/kernels/kernels_encoded.h"
+#include "runtime/kernels/kernels_few.h"
 
 /* ---- element by element ---- */
 
@@ -413,9 +415,9 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
         .name = (set_name), .decode_rows = KERNEL(decode_rows), .dot = KERNEL(dot),                          \
         .dot_encoded = KERNEL(dot_encoded), .dot_some = KERNEL(dot_some), .sum_chunk = KERNEL(sum_chunk),    \
         .sum_chunk_encoded = KERNEL(sum_chunk_encoded), .sum_chunk_some = KERNEL(sum_chunk_some),            \
-        .round_f16 = KERNEL(round_f16), .add = KERNEL(add), .add_scaled = KERNEL(add_scaled),                \
-        .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum), .max = KERNEL(max),                        \
-        .rms_norm = KERNEL(rms_norm),                                                                        \
+        .dot_few = KERNEL(dot_few), .sum_chunk_few = KERNEL(sum_chunk_few), .round_f16 = KERNEL(round_f16),  \
+        .add = KERNEL(add), .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul),                  \
+        .exp_sum = KERNEL(exp_sum), .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                        \
     }
 
 #endif

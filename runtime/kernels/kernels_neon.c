@@ -8,6 +8,8 @@
 #define SUM_VECTORS  1
 #define ROWS_AT_ONCE 2
 #define CODE_ROWS    2
+#define FEW_ROWS     2
+#define FEW_TOKENS   3
 #define SET_LIFTS    0
 
 /* Floats looked up by codes: 4, 8 or 16 of them in as many sixteenths of 64 bytes. */

@@ -110,6 +110,20 @@ static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, 
         add_row(matrix, first + n, h[n], y);
 }
 
+static void dot_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                    size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    for (uint32_t t = 0; t < n_tok; t++)
+        dot_encoded(matrix, first, n_rows, x + t * x_stride, y + t * y_stride);
+}
+
+static void sum_chunk_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
+                          size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    for (uint32_t t = 0; t < n_tok; t++)
+        sum_chunk_encoded(matrix, first, n_rows, h + t * h_stride, y + t * y_stride);
+}
+
 static void sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
                            const float *h, float *y)
 {
@@ -194,6 +208,8 @@ const struct moec_kernels moec_kernels_scalar = {
     .sum_chunk = sum_chunk,
     .sum_chunk_encoded = sum_chunk_encoded,
     .sum_chunk_some = sum_chunk_some,
+    .dot_few = dot_few,
+    .sum_chunk_few = sum_chunk_few,
     .round_f16 = round_f16,
     .add = add,
     .add_scaled = add_scaled,

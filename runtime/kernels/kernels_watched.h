@@ -112,6 +112,24 @@ static void watched_sum_chunk_some(const struct moec_matrix *matrix, uint32_t fi
     sum_chunk_some(matrix, first, some, n, h, y);
 }
 
+static void watched_dot_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                            size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    tell_read_encoded(matrix, first, n_rows);
+    tell_read_rows(x, x_stride, n_tok, matrix->columns);
+    tell_written_rows(y, y_stride, n_tok, n_rows);
+    dot_few(matrix, first, n_rows, x, x_stride, n_tok, y, y_stride);
+}
+
+static void watched_sum_chunk_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                  const float *h, size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    tell_read_encoded(matrix, first, n_rows);
+    tell_read_rows(h, h_stride, n_tok, n_rows);
+    tell_written_rows(y, y_stride, n_tok, matrix->columns);
+    sum_chunk_few(matrix, first, n_rows, h, h_stride, n_tok, y, y_stride);
+}
+
 static void watched_round_f16(const float *x, size_t n, uint8_t *out)
 {
     tell_read(x, n);
