@@ -14,6 +14,8 @@
 /* What decides how long a frame's content is stands in its first bytes (RFC 8878, 3.1.1). */
 #define FRAME_HEADER_BYTES 18u
 #define STACK_BYTES        ((size_t)256 << 10)
+#define FETCH_BYTES        ((uint64_t)2 << 20)  /* that the kernel is told of at once */
+#define FETCH_AHEAD        ((uint64_t)16 << 20) /* of what is read */
 
 #define SUMS_VERSION      1u
 #define SUMS_HEADER_BYTES 8u
@@ -39,6 +41,7 @@ struct loading {
     pthread_mutex_t lock;
     uint64_t stored_done, content_done; /* of pieces that were taken */
     uint64_t n_taken;
+    uint64_t fetched_bytes;  /* the kernel was told of */
     uint64_t failed_piece;   /* the first known to be wrong */
     struct moec_error error; /* why */
 };
@@ -145,6 +148,20 @@ static void fail(struct loading *loading, uint64_t number, const struct moec_err
     loading->error = *error;
 }
 
+/* Pieces are too small for a device by themselves, and two threads hide from the kernel that they follow each
+ * other. With the lock held. */
+static void fetch_ahead(struct loading *loading)
+{
+    const struct moec_section *section = loading->section;
+    if (loading->is_there || loading->fetched_bytes >= section->stored_bytes ||
+        loading->fetched_bytes > loading->stored_done + FETCH_AHEAD)
+        return;
+    const uint64_t left = section->stored_bytes - loading->fetched_bytes;
+    const uint64_t n = left < FETCH_BYTES ? left : FETCH_BYTES;
+    moec_file_fetch(loading->file, section->offset + loading->fetched_bytes, n);
+    loading->fetched_bytes += n;
+}
+
 /* False when nothing is left. */
 static bool take_piece(struct loading *loading, struct piece *piece)
 {
@@ -152,6 +169,7 @@ static bool take_piece(struct loading *loading, struct piece *piece)
     bool is_taken = false;
     (void)pthread_mutex_lock(&loading->lock);
     if (loading->failed_piece == UINT64_MAX && loading->content_done < loading->section->content_bytes) {
+        fetch_ahead(loading);
         is_taken = find_piece(loading, piece, &error) == MOEC_OK;
         if (!is_taken)
             fail(loading, loading->n_taken, &error);
