@@ -380,6 +380,17 @@ static bool is_in_cache(const struct moec_file *file, const struct moec_reader_o
     return first < end && moec_file_cached_share(file, first, end - first) >= share;
 }
 
+/* Why a file is mapped; NULL where it is not to be. Where the buffer has room for all of it, nothing is ever
+ * taken from the buffer again, and a file that was read through the page cache is in it for the next process.
+ */
+static const char *why_mapped(const struct moec_file *file, const struct moec_reader_options *options)
+{
+    const uint64_t first = options->sample_offset, end = options->sample_end;
+    if (is_in_cache(file, options, MAPPED_SHARE))
+        return " (auto: in the page cache)";
+    return first < end && end - first <= options->buffer_bytes ? " (auto: memory has room for all)" : NULL;
+}
+
 /* The answer for this file's device and records of this size, measured by the first who asks; `why` says it.
  * False: cached. */
 static bool choose_direct(const struct moec_file *file, const struct moec_reader_options *options,
@@ -456,6 +467,7 @@ enum moec_status moec_reader_create(const struct moec_file *file, const struct m
                                               .buffer = options->buffer,
                                               .buffer_bytes = options->buffer_bytes};
     struct moec_error refusal = {0};
+    const char *why = NULL;
     switch (options->io) {
     case MOEC_IO_DIRECT:
         return create_one(file, WAY_DIRECT, options->engine, target, "", out, err);
@@ -464,9 +476,9 @@ enum moec_status moec_reader_create(const struct moec_file *file, const struct m
     case MOEC_IO_MAPPED:
         return create_one(file, WAY_MAPPED, options->engine, target, "", out, err);
     case MOEC_IO_AUTO_MAPPED:
-        if (is_in_cache(file, options, MAPPED_SHARE) &&
-            create_one(file, WAY_MAPPED, options->engine, target, " (auto: in the page cache)", out,
-                       &refusal) == MOEC_OK)
+        why = why_mapped(file, options);
+        if (why != NULL &&
+            create_one(file, WAY_MAPPED, options->engine, target, why, out, &refusal) == MOEC_OK)
             return MOEC_OK;
         break;
     case MOEC_IO_AUTO:

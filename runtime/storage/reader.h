@@ -84,7 +84,9 @@ enum moec_io {
      * destroyed; a request outside of it fails with EINVAL. MOEC_ERR_UNSUPPORTED where pages are not of 4096
      * bytes, the file system maps no files or the kernel is older than 5.14 (MADV_POPULATE_READ). */
     MOEC_IO_MAPPED,
-    MOEC_IO_AUTO_MAPPED, /* MAPPED where half the file is in the page cache and it can be mapped, else AUTO */
+    /* MAPPED where half the file is in the page cache, or the buffer has room for all of the sample's range,
+     * and it can be mapped; else AUTO. */
+    MOEC_IO_AUTO_MAPPED,
 };
 
 /* Which system interface reads; measurements choose, users get AUTO. */

@@ -52,6 +52,12 @@ static void read_whole(const struct threads_reader *self, struct moec_read *read
     while (!moec_read_take_answer(read, piece, read_piece(self, read, piece), self->target.fd));
 }
 
+/* Few threads map, and what they wait for is read ahead: a device would be idle while pages are mapped. */
+static bool may_begin(const struct threads_reader *self, const struct moec_read *read)
+{
+    return self->target.is_mapped || moec_read_may_begin(&self->load, read, MAX_THREADS);
+}
+
 static void *work(void *context)
 {
     struct threads_reader *self = context;
@@ -60,7 +66,7 @@ static void *work(void *context)
         struct moec_read *read = self->waiting.first;
         if (read == NULL && self->is_ending)
             break;
-        if (read == NULL || !moec_read_may_begin(&self->load, read, MAX_THREADS)) {
+        if (read == NULL || !may_begin(self, read)) {
             (void)pthread_cond_wait(&self->submitted, &self->lock);
             continue;
         }

@@ -175,8 +175,15 @@ static void test_reader__auto_maps_where_it_was_told_to(void **state)
     options.buffer = place.buffer;
     moec_file_drop(&place.file, 0, 2 * FILE_BYTES);
     if (moec_file_cached_share(&place.file, 0, FILE_BYTES) < 0.4) { /* not on a file system of memory alone */
+        options.buffer_bytes = FILE_BYTES - 1;
         assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
         assert_null(strstr(reader->description, "mapped"));
+        reader->ops->destroy(reader);
+        options.sample_end = options.buffer_bytes; /* all records fit */
+        assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
+        assert_non_null(strstr(reader->description, can_map
+                                                        ? "mapped (auto: memory has room for all) through "
+                                                        : "(not mapped: "));
         reader->ops->destroy(reader);
     }
     place_release(&place);
