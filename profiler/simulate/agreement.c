@@ -154,6 +154,7 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
                          mode->name);
     if (mode->streams_all)
         return moec_simulated_stream(&setup, result, err);
+    setup.reads_on = mode->takes_any;
     setup.keeps_nothing = !mode->keeps;
     setup.is_cold = !mode->is_warm;
     if (mode->is_resident)

@@ -56,7 +56,8 @@ static enum moec_status run_lru(const struct work *work, uint32_t point, struct 
                                                .device = sweep->device,
                                                .capacity_bytes = lru->budgets[point],
                                                .policy = &moec_evict_lru,
-                                               .predictor = &moec_predict_none};
+                                               .predictor = &moec_predict_none,
+                                               .reads_on = true};
     MOEC_TRY(moec_simulated_run(&setup, &result, NULL, err));
     lru->rates[point] = moec_simulated_hit_rate(&result.decode, false);
     return MOEC_OK;
@@ -91,7 +92,8 @@ static void run_item(void *context, size_t item, int thread)
         .preload_ahead = sweep->predictors[at / sweep->n_budget / sweep->n_policy]->needs_next_gate
                              ? sweep->preload_ahead
                              : 0,
-        .precision = sweep->precision};
+        .precision = sweep->precision,
+        .reads_on = true};
     work->status[item] = moec_simulated_run(&setup, &simulation->results[at], NULL, &work->errors[item]);
 }
 

@@ -13,6 +13,7 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/simulate/simulated_stream.h"
 #include "runtime/experts/arena.h"
+#include "runtime/policy/passage.h"
 #include "runtime/policy/preload.h"
 #include "runtime/policy/read_order.h"
 #include "runtime/policy/residency.h"
@@ -51,14 +52,17 @@ struct run {
     double storage_ns; /* the last read that was issued ends */
     double loader_ns;  /* nothing is on its way any more, and everything is checked */
     double last_done_ns;
-    double owed_ns;           /* computing that reads of guesses have cost, and that is still to pass */
-    double expert_ns;         /* of the answer's, as recorded */
-    uint64_t recorded_ns;     /* when the layer before was done, as recorded */
-    double answer_ns;         /* guesses are not made before */
-    double guess_ready_ns[2]; /* of the last guess and of the one before it */
-    uint32_t last_guess;      /* its key */
-    bool is_guessing;         /* time-bounded: the loader has not been told yet that nothing is worth it */
-    uint32_t *queue;          /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
+    double owed_ns;              /* computing that reads of guesses have cost, and that is still to pass */
+    double expert_ns;            /* of the answer's, as recorded */
+    uint64_t recorded_ns;        /* when the layer before was done, as recorded */
+    double answer_ns;            /* guesses are not made before */
+    double guess_ready_ns[2];    /* of the last guess and of the one before it */
+    uint32_t last_guess;         /* its key */
+    bool is_guessing;            /* time-bounded: the loader has not been told yet that nothing is worth it */
+    struct moec_passage passage; /* of a prompt */
+    uint32_t *passed;            /* (E), owned: what was read for it, in the order of issue */
+    uint32_t n_passed;
+    uint32_t *queue; /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
     uint32_t queue_first, queue_end;
 
     const struct moec_recorded_step *step; /* being computed */
@@ -276,6 +280,26 @@ static void load_until(struct run *run, double until_ns)
     }
 }
 
+static bool is_asked(const struct run *run, const struct moec_router_answer *answer, uint32_t key)
+{
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        if (key == run->ordinal * run->model->n_layer_key + answer->active[i])
+            return true;
+    return false;
+}
+
+static void take_back(struct run *run, uint32_t key)
+{
+    struct record *record = &run->records[key];
+    COUNT(run, key / run->model->n_layer_key, read_bytes, -run->model->record_bytes[key]);
+    COUNT(run, key / run->model->n_layer_key, wasted, 1);
+    moec_residency_drop(run->residency, key);
+    unplace(run, key);
+    record->place = NOWHERE;
+    record->is_guess = false;
+    record->ready_ns = 0;
+}
+
 /* The last guess is taken back if storage has not begun it and the router did not ask for it. */
 static void cancel_guess(struct run *run, const struct moec_router_answer *answer)
 {
@@ -283,19 +307,64 @@ static void cancel_guess(struct run *run, const struct moec_router_answer *answe
     if (run->preload == NULL || moec_read_most_guesses(&run->rules) < 2 || !record->is_guess ||
         record->place != ASKED || record->begun_ns <= run->now_ns || record->ready_ns <= run->now_ns)
         return;
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        if (run->last_guess == run->ordinal * run->model->n_layer_key + answer->active[i])
-            return;
+    if (is_asked(run, answer, run->last_guess))
+        return;
     run->storage_ns = run->last_done_ns = record->begun_ns;
     run->guess_ready_ns[0] = run->guess_ready_ns[1];
-    COUNT(run, run->last_guess / run->model->n_layer_key, read_bytes,
-          -run->model->record_bytes[run->last_guess]);
-    COUNT(run, run->last_guess / run->model->n_layer_key, wasted, 1);
-    moec_residency_drop(run->residency, run->last_guess);
-    unplace(run, run->last_guess);
-    record->place = NOWHERE;
-    record->is_guess = false;
-    record->ready_ns = 0;
+    take_back(run, run->last_guess);
+}
+
+/* ---- prompts ---- */
+
+/* Room in one piece, as runtime/experts/loader.c makes it. */
+static void make_hole(struct run *run, uint32_t key)
+{
+    while (!moec_arena_has(arena_of(run, key), key) && !moec_arena_has_hole(arena_of(run, key), key) &&
+           moec_residency_shrink_for_guess(run->residency, key))
+        continue;
+}
+
+/* What the next layer will ask for, as far as there is room. */
+static void read_on(struct run *run)
+{
+    for (uint32_t key; (key = moec_passage_next(&run->passage)) != MOEC_EVICT_NONE;) {
+        if (!make_guess(run, key))
+            return;
+        make_hole(run, key);
+        read_guess(run, key, run->now_ns);
+        run->passed[run->n_passed++] = key;
+    }
+}
+
+static void come_to_next(struct run *run, const struct moec_router_answer *answer)
+{
+    run->n_passed = 0;
+    if (run->setup->reads_on)
+        moec_passage_answered(&run->passage, run->ordinal, answer);
+    read_on(run);
+}
+
+/* Of what storage has not begun only what the router asks for is read. */
+static void take_back_passed(struct run *run, const struct moec_router_answer *answer)
+{
+    bool has_begun = true;
+    for (uint32_t i = 0; run->rules.begins_in_turn && i < run->n_passed; i++) {
+        const uint32_t key = run->passed[i];
+        struct record *record = &run->records[key];
+        if (!record->is_guess || record->place != ASKED || record->begun_ns <= run->now_ns)
+            continue;
+        if (has_begun)
+            run->storage_ns = record->begun_ns;
+        has_begun = false;
+        if (!is_asked(run, answer, key)) {
+            take_back(run, key);
+            continue;
+        }
+        record->begun_ns = run->storage_ns;
+        run->storage_ns = record->done_ns = record->begun_ns + run->device->read_ns[key];
+        record->ready_ns = record->done_ns + run->device->check_ns[key];
+    }
+    run->n_passed = 0;
 }
 
 /* The preloader learns the answer; what is bounded by number is queued at once. */
@@ -422,6 +491,7 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
         for (; next < end; next++) {
             release(run, run->turns[next]);
             admit(run, answer->n_active);
+            read_on(run);
         }
     }
 }
@@ -480,7 +550,9 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
         return;
     run->is_guessing = false;
     cancel_guess(run, answer);
+    take_back_passed(run, answer);
     ask(run, answer);
+    come_to_next(run, answer);
     guess(run, answer);
     compute(run, answer);
 }
@@ -569,6 +641,15 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     MOEC_TRY(moec_alloc((void **)&run->is_there, model->n_layer_key, sizeof(bool), "simulated buffer", err));
     MOEC_TRY(
         moec_alloc((void **)&run->flying, model->n_layer_key, sizeof *run->flying, "simulated buffer", err));
+    MOEC_TRY(
+        moec_alloc((void **)&run->passed, model->n_expert, sizeof *run->passed, "simulated buffer", err));
+    run->passage = (struct moec_passage){.setup = {.n_layer = model->n_layer,
+                                                   .n_encoder = model->n_encoder,
+                                                   .n_expert = model->n_expert,
+                                                   .n_form = model->n_form,
+                                                   .top_k = model->top_k,
+                                                   .paths = model->paths},
+                                         .view = {.is_present = view_is_present, .context = run}};
     MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
     MOEC_TRY(moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, setup.capacity_bytes,
                                      &run->arenas[0], err));
@@ -661,6 +742,7 @@ out:
     moec_preload_free(run.preload);
     free(run.records);
     free(run.queue);
+    free(run.passed);
     free(run.is_present);
     free(run.turns);
     free(run.is_there);

@@ -67,6 +67,7 @@ enum moec_status moec_tune_evict(const struct moec_recording *recording,
                                                   .device = device,
                                                   .capacity_bytes = capacity_bytes,
                                                   .policy = &moec_evict_hobbit,
+                                                  .reads_on = true,
                                                   .predictor = &moec_predict_none};
     plan(tuning, model->n_form > 1);
     moec_parallel_for(&pool, tuning->n_trial, run_trial, tuning);

@@ -42,6 +42,7 @@ struct moec_expert_cache_options moec_engine_cache_options(const struct moert_en
         .predictor = choice->predict,
         .preload_count = choice->preload_count,
         .preload_ahead = choice->preload_ahead,
+        .reads_on = choice->mode->takes_any,
         .preload_precision = engine->route.precision,
         .logical = engine->logical,
         .trace = engine->trace,

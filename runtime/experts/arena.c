@@ -228,6 +228,12 @@ static void slide(struct moec_arena *arena, const struct run *run)
     }
 }
 
+bool moec_arena_has_hole(const struct moec_arena *arena, uint32_t key)
+{
+    uint32_t previous = NONE;
+    return find_hole(arena, arena->slot_bytes[key], &previous);
+}
+
 bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_bytes)
 {
     const uint64_t n = arena->slot_bytes[key];

@@ -43,6 +43,8 @@ uint8_t *moec_arena_bytes(const struct moec_arena *arena);
  * *moved_bytes. False, with nothing moved, when no room can be made: too few bytes are free, or pinned slots
  * cut them apart (never when nothing is pinned). */
 bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_bytes);
+/* Whether an absent key finds a place with nothing moved. */
+bool moec_arena_has_hole(const struct moec_arena *arena, uint32_t key);
 /* Frees the slot of a key that is there and not pinned. */
 void moec_arena_remove(struct moec_arena *arena, uint32_t key);
 bool moec_arena_has(const struct moec_arena *arena, uint32_t key);

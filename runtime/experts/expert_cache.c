@@ -81,6 +81,14 @@ static void end_wish(struct moec_expert_cache *cache, uint32_t key, bool was_dem
     }
 }
 
+/* Of a prompt: what the next layer will ask for is present as far as there is room. */
+static void read_on(struct moec_expert_cache *cache)
+{
+    for (uint32_t key; (key = moec_passage_next(&cache->passage)) != MOEC_EVICT_NONE;)
+        if (!moec_cache_guess(cache, key))
+            return;
+}
+
 /* ---- asking ---- */
 
 static void count_present(struct moec_expert_cache *cache, uint32_t key)
@@ -152,6 +160,7 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
         return; /* acquire reports it */
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
+    moec_loader_take(cache);
     ask(cache, ordinal, answer->form, answer->active, answer->n_active, answer->n_takers);
     cancel_guesses(cache);
     if (answer->order != NULL)
@@ -161,6 +170,9 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
         moec_preload_answer(cache->preload, answer, ordinal, now_ns);
         cache->is_guessed_out = !moec_preload_knows(cache->preload);
     }
+    if (cache->options.reads_on)
+        moec_passage_answered(&cache->passage, ordinal, answer);
+    read_on(cache);
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);
@@ -267,6 +279,7 @@ static enum moec_status describe_failure(const struct moec_expert_cache *cache, 
 static void go_on(struct moec_expert_cache *cache)
 {
     admit_waiting(cache);
+    read_on(cache);
     moec_loader_begin(cache);
     if (cache->n_sleeping > 0)
         (void)pthread_cond_broadcast(&cache->changed);
@@ -410,6 +423,8 @@ static bool cache_ready(struct moec_experts *self, struct moec_expert_request re
         return false;
     (void)pthread_mutex_lock(&cache->lock);
     const struct moec_cache_entry *entry = &cache->entries[key];
+    if (entry->state == MOEC_CACHE_READING && cache->units == NULL)
+        moec_loader_take(cache);
     const bool ready = entry->state == MOEC_CACHE_READY ||
                        (cache->units != NULL && entry->state == MOEC_CACHE_READING && !entry->is_doomed);
     (void)pthread_mutex_unlock(&cache->lock);

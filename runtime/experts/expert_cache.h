@@ -78,6 +78,7 @@ struct moec_expert_cache_options {
     const struct moec_predict_ops *predictor; /* NULL = nothing is guessed */
     uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
     uint32_t preload_ahead;                   /* layers that are predicted, at most; 0 = 1 */
+    bool reads_on; /* for prompts, whatever is predicted: runtime/policy/passage.h */
     struct moec_precision preload_precision; /* with a low copy in form 1: by which experts will ask for it */
     /* Of sequences that decide by logical caches, in as many forms: kept while the buffer has room for all of
      * it (runtime/policy/residency.h); borrowed until freed, or NULL. */

@@ -224,6 +224,14 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
     struct moec_preload_setup setup = preload_setup(cache->bundle, &cache->options);
     setup.view = (struct moec_preload_view){
         .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = cache};
+    cache->options.reads_on = cache->options.reads_on && least_bytes_of(cache) < all_bytes;
+    cache->passage = (struct moec_passage){.setup = {.n_layer = setup.model.n_layer,
+                                                     .n_encoder = setup.model.n_encoder,
+                                                     .n_expert = setup.model.n_expert,
+                                                     .n_form = setup.n_form,
+                                                     .top_k = setup.model.top_k,
+                                                     .paths = setup.model.paths},
+                                           .view = {.is_present = view_is_present, .context = cache}};
     if (guesses(&cache->options) && least_bytes_of(cache) < all_bytes) {
         MOEC_TRY(moec_preload_create(&setup, &cache->preload, err));
         cache->experts.wants_choices = true;

@@ -14,6 +14,7 @@
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_units.h"
 #include "runtime/policy/key_list.h"
+#include "runtime/policy/passage.h"
 #include "runtime/policy/preload.h"
 #include "runtime/policy/read_order.h"
 #include "runtime/policy/residency.h"
@@ -60,6 +61,7 @@ struct moec_expert_cache {
     struct moec_arena *arenas[2]; /* of the high and the low copies where these have pools, else the first */
     uint8_t *pool_memory;         /* that both are in, owned; NULL = the first has its own */
     struct moec_preload *preload; /* NULL = nothing is guessed */
+    struct moec_passage passage;  /* of a prompt; never open without options.reads_on */
     struct moec_expert_units *units; /* NULL = experts come whole; owned */
     struct moec_error failure;       /* words for the last record whose bytes were wrong */
     uint32_t failure_key;
@@ -101,6 +103,7 @@ static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_exp
 static inline struct moec_read_rules moec_cache_read_rules(const struct moec_expert_cache *cache)
 {
     return (struct moec_read_rules){.preload_count = cache->options.preload_count,
+                                    .reads_on = moec_passage_is_open(&cache->passage),
                                     .begins_in_turn = cache->reader->begins_in_turn,
                                     .are_known =
                                         cache->preload != NULL && cache->options.predictor->knows_tokens};
@@ -164,6 +167,8 @@ void moec_loader_stop(struct moec_expert_cache *cache);
 void moec_loader_cancel(struct moec_expert_cache *cache);
 /* Begins the demanded reads that have been queued, now, in this thread or in the one that has the reader. */
 void moec_loader_begin(struct moec_expert_cache *cache);
+/* Takes what has been read by now, without waiting, where this thread can have the reader. */
+void moec_loader_take(struct moec_expert_cache *cache);
 /* Waits until something has changed that may concern a demanded record: for the device, where this thread can
  * have the reader. */
 void moec_loader_wait(struct moec_expert_cache *cache);

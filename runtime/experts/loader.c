@@ -5,7 +5,9 @@
  * device and computation would cost as much as a fast device takes. It hands over the first guesses too,
  * behind what it demands, so that no time passes between. The loader's thread has the reader only when nobody
  * asks for anything: it waits for guesses, makes more, and reads the warm start, one at a time. When a router
- * answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to the session. */
+ * answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to the session. What a
+ * prompt will ask of the next layer the session hands over itself, all at once, and takes when it comes
+ * there: all processors are computing, and a thread that was woken for each record would take their time. */
 #include "runtime/experts/expert_cache_internal.h"
 
 #include "formats/base/clock.h"
@@ -46,7 +48,7 @@ static bool has_work(const struct moec_expert_cache *cache)
     if (demand_is_flying(cache))
         return false;
     if (n_flying(cache) > 0)
-        return true;
+        return !moec_passage_is_open(&cache->passage) || cache->n_free == 0 || cache->reader->holds_back;
     return !cache->is_blocked &&
            (!cache->is_guessed_out || lists[MOEC_CACHE_GUESSED].n + lists[MOEC_CACHE_WARMING].n > 0);
 }
@@ -76,6 +78,16 @@ static bool place(struct moec_expert_cache *cache, uint32_t key)
     return !cache->is_blocked;
 }
 
+/* Of a prompt, whose layers come round: what is given up in the order of its last use lay side by side, so a
+ * hole opens sooner than slots are moved. */
+static void make_hole(struct moec_expert_cache *cache, uint32_t key)
+{
+    const struct moec_arena *arena = moec_cache_arena(cache, key);
+    while (!moec_arena_has(arena, key) && !moec_arena_has_hole(arena, key) &&
+           moec_residency_shrink_for_guess(cache->residency, key))
+        continue;
+}
+
 /* Gives the oldest key of a list a slot and a request; false when there is no place for it now. */
 static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, struct batch *batch)
 {
@@ -84,6 +96,8 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
         cache->units == NULL || (list == MOEC_CACHE_WARMING && cache->units->frames == NULL);
     const struct moec_record_place from = (is_whole ? moec_storage_place_of : moec_storage_up_place_of)(
         moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
+    if (list == MOEC_CACHE_GUESSED && moec_passage_is_open(&cache->passage))
+        make_hole(cache, key);
     if (!place(cache, key))
         return false;
     const bool is_alone = n_flying(cache) == 0;
@@ -310,22 +324,29 @@ struct arrivals {
     uint64_t waited_ns;
 };
 
+/* Takes a read and those that have come with it: units alone, or all. */
+static void take_arrived(const struct moec_expert_cache *cache, struct moec_read *read,
+                         struct arrivals *arrivals, bool takes_all)
+{
+    struct moec_reader *reader = cache->reader;
+    while (read != NULL) {
+        struct moec_cache_read *done = (struct moec_cache_read *)read;
+        const uint32_t i = arrivals->n++;
+        arrivals->reads[i] = done;
+        arrivals->checks[i] = read->error == 0 ? check_read(cache, done, &arrivals->words) : MOEC_OK;
+        const bool goes_on = (takes_all || done->is_units) && arrivals->words.status == MOEC_OK &&
+                             arrivals->n < MAX_ARRIVALS && reader->ops->take != NULL;
+        read = goes_on ? reader->ops->take(reader) : NULL;
+    }
+}
+
 /* Waits for a read of any, and takes those that have come with it, but for whole records beside others:
  * whoever waits for one is not to wait for the checks of more. */
 static void await_reads(const struct moec_expert_cache *cache, struct arrivals *arrivals)
 {
     struct moec_reader *reader = cache->reader;
     arrivals->waited_ns = moec_now_ns();
-    struct moec_read *read = reader->ops->wait(reader);
-    while (read != NULL) {
-        struct moec_cache_read *done = (struct moec_cache_read *)read;
-        const uint32_t i = arrivals->n++;
-        arrivals->reads[i] = done;
-        arrivals->checks[i] = read->error == 0 ? check_read(cache, done, &arrivals->words) : MOEC_OK;
-        const bool goes_on = done->is_units && arrivals->words.status == MOEC_OK &&
-                             arrivals->n < MAX_ARRIVALS && reader->ops->take != NULL;
-        read = goes_on ? reader->ops->take(reader) : NULL;
-    }
+    take_arrived(cache, reader->ops->wait(reader), arrivals, false);
 }
 
 /* How many reads must be done before this thread can go on: all units that are in flight, which are a
@@ -334,6 +355,17 @@ static uint32_t needed_count(const struct moec_expert_cache *cache)
 {
     const uint32_t n = moec_units_n_flying(cache->units);
     return n < n_flying(cache) ? 0 : moec_units_are_wanted(cache->units) ? n / 2 : n;
+}
+
+static void finish_all(struct moec_expert_cache *cache, const struct arrivals *arrivals)
+{
+    for (uint32_t i = 0; i < arrivals->n; i++) {
+        learn_time(cache, arrivals->reads[i], arrivals->waited_ns);
+        finish(cache, arrivals->reads[i], arrivals->checks[i], &arrivals->words);
+    }
+    if (cache->n_sleeping > 0)
+        (void)pthread_cond_broadcast(&cache->changed);
+    moec_loader_notify(cache);
 }
 
 /* Hands over a batch and, if told to, waits for one read of any; the lock is released meanwhile. */
@@ -352,13 +384,24 @@ static void drive(struct moec_expert_cache *cache, const struct batch *batch, bo
         await_reads(cache, &arrivals);
     (void)pthread_mutex_lock(&cache->lock);
     cache->is_driven = false;
-    for (uint32_t i = 0; i < arrivals.n; i++) {
-        learn_time(cache, arrivals.reads[i], arrivals.waited_ns);
-        finish(cache, arrivals.reads[i], arrivals.checks[i], &arrivals.words);
+    finish_all(cache, &arrivals);
+}
+
+void moec_loader_take(struct moec_expert_cache *cache)
+{
+    struct moec_reader *reader = cache->reader;
+    struct arrivals arrivals = {.n = MAX_ARRIVALS};
+    while (arrivals.n == MAX_ARRIVALS && !cache->is_driven && reader->ops->take != NULL &&
+           n_flying(cache) > 0) {
+        arrivals.n = 0;
+        cache->is_driven = true;
+        (void)pthread_mutex_unlock(&cache->lock);
+        arrivals.waited_ns = moec_now_ns();
+        take_arrived(cache, reader->ops->take(reader), &arrivals, true);
+        (void)pthread_mutex_lock(&cache->lock);
+        cache->is_driven = false;
+        finish_all(cache, &arrivals);
     }
-    if (cache->n_sleeping > 0)
-        (void)pthread_cond_broadcast(&cache->changed);
-    moec_loader_notify(cache);
 }
 
 void moec_loader_begin(struct moec_expert_cache *cache)

@@ -5,7 +5,8 @@
  *   2. Guesses follow, one in flight at a time, so that a router's answer waits for one read at most. A
  *      device that begins one request after the other may have a second one queued behind, so that it works
  *      without a pause; that one can be taken back before it begins. What is known to be needed (a predictor
- *      that knows tokens) is no guess, and up to MOEC_READ_KNOWN of it are in flight.
+ *      that knows tokens) is no guess, and up to MOEC_READ_KNOWN of it are in flight; of what a prompt will
+ * ask of the next layer up to MOEC_READ_ON, so that nobody has to leave computing to hand over more.
  *   3. When the router answers, guesses that have not begun are taken back, unless --preload-count asks for
  *      a number of them or they are known to be needed.
  *   4. The warm start fills pauses: one read at a time while nothing else is in flight, or many at once while
@@ -30,13 +31,17 @@ struct moec_read_rules {
     uint32_t preload_count; /* guesses after each answer; 0 = bounded by time */
     bool begins_in_turn;    /* as in struct moec_reader */
     bool are_known;         /* guesses are known to be right */
+    bool reads_on;          /* a prompt comes to a layer next (runtime/policy/passage.h) */
 };
 
 #define MOEC_READ_KNOWN 8
+#define MOEC_READ_ON    32
 
 /* Rule 2. */
 static inline uint32_t moec_read_most_guesses(const struct moec_read_rules *rules)
 {
+    if (rules->reads_on)
+        return MOEC_READ_ON;
     if (rules->are_known)
         return MOEC_READ_KNOWN;
     return rules->begins_in_turn && rules->preload_count == 0 ? 2 : 1;

@@ -350,6 +350,11 @@ bool moec_residency_shrink(struct moec_residency *residency, uint32_t key)
     return give_up_undemanded(pool_of(residency, key));
 }
 
+bool moec_residency_shrink_for_guess(struct moec_residency *residency, uint32_t key)
+{
+    return give_up_unneeded(pool_of(residency, key));
+}
+
 bool moec_residency_limit(struct moec_residency *residency, uint64_t capacity_bytes)
 {
     struct pool *pool = residency->pools;

@@ -115,6 +115,8 @@ bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
 /* Evicts what the policy chooses in the pool of a key, although nothing asked for its room; false when
  * everything there is demanded. For a buffer with enough room in pieces that cannot be joined. */
 bool moec_residency_shrink(struct moec_residency *residency, uint32_t key);
+/* The same for a guess: nothing that is demanded or foreseen is given up. */
+bool moec_residency_shrink_for_guess(struct moec_residency *residency, uint32_t key);
 /* Of one pool: lowers the capacity, to no less than the largest slot, and gives up what the policy chooses
  * until what is present fits. False when what is demanded does not yet: call it again after the next release.
  */

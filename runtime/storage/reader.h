@@ -68,6 +68,8 @@ struct moec_reader {
      * that wait may sleep until they are and give the first of them. It is no longer ended by a wake then
      * than they take. 0 and 1: each. */
     uint32_t n_needed;
+    /* Set by the reader: it will begin requests when somebody submits or waits, not before. */
+    bool holds_back;
     bool begins_in_turn;   /* a request begins when the one before it is done, and can be cancelled before */
     char description[160]; /* for people: "direct through io_uring, 32 at once" */
 };

@@ -174,7 +174,18 @@ static bool is_first_done(const struct emulated_reader *self, uint64_t now_ns)
 static struct moec_read *emulated_take(struct moec_reader *base)
 {
     struct emulated_reader *self = (struct emulated_reader *)base;
-    return is_first_done(self, moec_now_ns()) ? take_first(self) : NULL;
+    const uint64_t now_ns = moec_now_ns();
+    advance(self, now_ns);
+    if (self->n_slots == 0 || self->slots[self->first].due_ns > now_ns)
+        return NULL;
+    ask_underneath(self);
+    while (!self->slots[self->first].has_arrived && self->under->ops->take != NULL) {
+        struct moec_read *inner = self->under->ops->take(self->under);
+        if (inner == NULL)
+            break;
+        self->slots[inner->tag].has_arrived = true;
+    }
+    return is_first_done(self, now_ns) ? take_first(self) : NULL;
 }
 
 /* Of those that have begun, how many the caller waits for. */

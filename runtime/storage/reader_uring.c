@@ -122,6 +122,7 @@ static bool begin_waiting(struct uring_reader *self)
         if (whole->begun_bytes == whole->n_bytes)
             (void)moec_read_list_pop(&self->waiting);
     }
+    self->base.holds_back = self->waiting.first != NULL;
     return has_begun;
 }
 

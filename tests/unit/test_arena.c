@@ -174,6 +174,8 @@ static void test_arena__moves_the_fewest_bytes(void **state)
     moec_arena_pin(arena, 2);
     moec_arena_pin(arena, 2);
     moec_arena_unpin(arena, 2);
+    assert_false(moec_arena_has_hole(arena, 6));
+    assert_true(moec_arena_has_hole(arena, 1));
     assert_true(moec_arena_place(arena, 6, &moved)); /* over 4's 256, since 2's 128 are pinned */
     assert_int_equal(moved, 256);
     moec_arena_remove(arena, 6);

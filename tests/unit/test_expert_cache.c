@@ -198,6 +198,47 @@ static void test_expert_cache__evicts_least_recently_used(void **state)
     moec_expert_cache_free(cache);
 }
 
+/* Takes all experts of a layer, as so many tokens' answer asks for them. */
+static void take_layer(const struct fixture *f, struct moec_expert_cache *cache, uint32_t ordinal,
+                       uint32_t n_tok)
+{
+    static const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    const struct moec_router_answer answer = {
+        .layer = layers[ordinal], .n_tok = n_tok, .active = all, .n_active = 8};
+    source->ops->expect(source, &answer);
+    for (uint32_t expert = 0; expert < 8; expert++)
+        use(f, cache, 0, ordinal, expert);
+}
+
+/* With room for twelve of eight, four of the next layer come beside those that are demanded, and the others
+ * as these are released. */
+static void test_expert_cache__reads_on_for_a_prompt(void **state)
+{
+    struct fixture *f = *state;
+    const struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
+    for (int reads_on = 0; reads_on < 2; reads_on++)
+        for (uint32_t n_tok = 1; n_tok <= 100; n_tok += 99) {
+            struct moec_error err = {0};
+            struct moec_expert_cache *cache = NULL;
+            const struct moec_expert_cache_options options = {
+                .buffer_bytes = 12 * sizes.largest_bytes + 100, .n_sessions = 1, .reads_on = reads_on != 0};
+            const bool is_ahead = reads_on != 0 && n_tok > 1;
+            assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
+            for (int turn = 0; turn < 3; turn++) {
+                take_layer(f, cache, 0, n_tok);
+                take_layer(f, cache, 1, n_tok);
+            }
+            const struct moec_cache_counters second = moec_expert_cache_layer_counters(cache, 1);
+            /* Four of the first two turns are still there. */
+            assert_int_equal(second.useful_preloads, is_ahead ? 8 + 4 + 4 : 0);
+            assert_int_equal(second.hits + second.late, is_ahead ? 3 * 8 : 2 * 4);
+            assert_int_equal(second.wasted_preloads, 0);
+            assert_int_equal(moec_expert_cache_layer_counters(cache, 0).useful_preloads, 0);
+            moec_expert_cache_free(cache);
+        }
+}
+
 static void test_expert_cache__serves_other_copies(void **state)
 {
     struct fixture *f = *state;
@@ -457,6 +498,7 @@ int main(void)
                                         tear_down),
         MIXED(test_expert_cache__held_records_stay),
         cmocka_unit_test_setup_teardown(test_expert_cache__held_records_stay, set_up_inside, tear_down),
+        EQUAL(test_expert_cache__reads_on_for_a_prompt),
         EQUAL(test_expert_cache__evicts_least_recently_used),
         MIXED(test_expert_cache__serves_other_copies),
         EQUAL(test_expert_cache__sizes),

@@ -4,7 +4,8 @@
 #include "runtime/policy/read_order.h"
 
 static const struct moec_read_rules plain = {0}, in_turn = {.begins_in_turn = true},
-                                    counted = {.preload_count = 3, .begins_in_turn = true};
+                                    counted = {.preload_count = 3, .begins_in_turn = true},
+                                    on = {.begins_in_turn = true, .reads_on = true};
 
 static void test_read_order__demanded_reads_go_first(void **state)
 {
@@ -25,7 +26,11 @@ static void test_read_order__guesses_stand_behind(void **state)
     assert_int_equal(moec_read_next(&counted, &moment), MOEC_READ_NOTHING);
     moment.n_guess_flying = 2;
     assert_int_equal(moec_read_next(&in_turn, &moment), MOEC_READ_NOTHING);
+    assert_int_equal(moec_read_next(&on, &moment), MOEC_READ_GUESS); /* of a prompt, nearly all are right */
+    moment.n_guess_flying = MOEC_READ_ON;
+    assert_int_equal(moec_read_next(&on, &moment), MOEC_READ_NOTHING);
     assert_true(moec_read_takes_guesses_back(&plain) && moec_read_takes_guesses_back(&in_turn));
+    assert_true(moec_read_takes_guesses_back(&on));
     assert_false(moec_read_takes_guesses_back(&counted));
 }
 

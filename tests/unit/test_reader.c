@@ -723,6 +723,35 @@ static void test_reader__emulated_times_follow_the_formula(void **state)
     place_release(&place);
 }
 
+/* Nobody waits: what is due is there for who looks. */
+static void test_reader__emulated_requests_are_taken_when_they_are_due(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct moec_reader *reader =
+        open_emulated(&place, (struct moec_emulation){.bytes_per_second = 100000000, .latency_ns = 0});
+    struct moec_read reads[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        reads[i] = (struct moec_read){.n_bytes = 100000, .buffer = place.buffer + (size_t)i * MAX_BYTES};
+        reader->ops->submit(reader, &reads[i]);
+    }
+    struct moec_read *read = reader->ops->take(reader);
+    assert_true(read == NULL || moec_now_ns() >= reads[0].begun_ns + 1000000u);
+    while (read == NULL) {
+        const struct timespec pause = {.tv_nsec = 100000};
+        (void)nanosleep(&pause, NULL);
+        read = reader->ops->take(reader);
+    }
+    assert_ptr_equal(read, &reads[0]);
+    assert_true(moec_now_ns() >= reads[0].begun_ns + 1000000u);
+    assert_memory_equal(reads[0].buffer, place.content, reads[0].n_bytes);
+    assert_ptr_equal(wait_for(reader), &reads[1]);
+    assert_null(reader->ops->take(reader));
+    reader->ops->destroy(reader);
+    place_release(&place);
+}
+
 static void test_reader__emulation_adds_up(void **state)
 {
     (void)state;
@@ -858,6 +887,7 @@ int main(void)
         cmocka_unit_test(test_reader__a_replaced_file_is_refused),
         cmocka_unit_test(test_reader__names_and_sizes),
         cmocka_unit_test(test_reader__emulated_times_follow_the_formula),
+        cmocka_unit_test(test_reader__emulated_requests_are_taken_when_they_are_due),
         cmocka_unit_test(test_reader__emulation_adds_up),
         cmocka_unit_test(test_reader__emulated_requests_are_cancelled_before_they_begin),
         cmocka_unit_test(test_reader__emulated_errors_come_through),

@@ -642,6 +642,7 @@ static void test_residency__guesses_spare_each_other(void **state)
     assert_false(moec_residency_foresee(r, 7));
     assert_true(moec_residency_guess(r, 7));
     assert_false(moec_residency_guess(r, 8)); /* 0 is demanded, 6 and 7 are foreseen */
+    assert_false(moec_residency_shrink_for_guess(r, 8));
     assert_true(moec_residency_admit(r, 1));
     assert_int_equal(run.evicted[0], 7); /* which was never used */
     moec_residency_release(r, 0);
@@ -654,6 +655,11 @@ static void test_residency__guesses_spare_each_other(void **state)
     assert_true(moec_residency_guess(r, 14)); /* 6, whose layer has answered */
     assert_int_equal(run.n_evicted, 4);
     assert_int_equal(run.evicted[3], 6);
+    moec_residency_ask(r, 2, 0, (const uint32_t[]){13 - 2 * N_EXPERT}, 1, is_present);
+    assert_true(moec_residency_shrink_for_guess(r, 8)); /* 12, nobody's by now */
+    assert_true(moec_residency_shrink_for_guess(r, 8));
+    assert_false(moec_residency_shrink_for_guess(r, 8)); /* 13 is demanded */
+    assert_int_equal(run.n_evicted, 6);
     moec_residency_free(r);
 }
 
