@@ -61,12 +61,30 @@ static void run_alone(size_t n_items, moec_parallel_body *body, void *context)
 struct job {
     moec_parallel_body *body;
     void *context;
-    size_t n_items;
     size_t at_once;
     int n_threads;
     atomic_int n_joined; /* the caller is the first */
-    atomic_size_t next;
+    /* What is left of each thread's share: the first item, and above it where the share ends. */
+    atomic_uint_least64_t shares[MAX_THREADS];
 };
+
+#define SHARE_BITS  32
+#define SHARE_ITEMS ((uint64_t)1 << SHARE_BITS) /* a region has fewer */
+
+static uint64_t share_of(uint64_t first, uint64_t end)
+{
+    return end << SHARE_BITS | first;
+}
+
+static uint64_t share_first(uint64_t share)
+{
+    return share % SHARE_ITEMS;
+}
+
+static uint64_t share_end(uint64_t share)
+{
+    return share >> SHARE_BITS;
+}
 
 static struct {
     pthread_mutex_t busy; /* held by the call that uses the team */
@@ -117,16 +135,60 @@ static bool spin_on(uint64_t until_ns)
     return moec_now_ns() < until_ns;
 }
 
-/* Takes the next items and works on them; false when there are none left. */
+/* Takes items from the beginning of a thread's own share. */
+static bool take_own(struct job *job, int thread, uint64_t *first, uint64_t *end)
+{
+    atomic_uint_least64_t *own = &job->shares[thread];
+    uint64_t share = atomic_load(own);
+    do {
+        *first = share_first(share);
+        const uint64_t left = share_end(share) - *first;
+        if (left == 0)
+            return false;
+        *end = *first + (left < job->at_once ? left : job->at_once);
+    } while (!atomic_compare_exchange_weak(own, &share, share_of(*end, share_end(share))));
+    return true;
+}
+
+/* Makes the later half of what another thread has left a thread's own share; false when nobody has any. */
+static bool take_over(struct job *job, int thread)
+{
+    for (int i = 1; i < job->n_threads; i++) {
+        atomic_uint_least64_t *other = &job->shares[(thread + i) % job->n_threads];
+        uint64_t share = atomic_load(other);
+        while (share_first(share) < share_end(share)) {
+            const uint64_t first = share_first(share), end = share_end(share),
+                           middle = first + (end - first) / 2;
+            if (!atomic_compare_exchange_weak(other, &share, share_of(first, middle)))
+                continue;
+            atomic_store(&job->shares[thread], share_of(middle, end));
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_items(const struct job *job)
+{
+    for (int i = 0; i < job->n_threads; i++) {
+        const uint64_t share = atomic_load(&job->shares[i]);
+        if (share_first(share) < share_end(share))
+            return true;
+    }
+    return false;
+}
+
+/* Takes the next items and works on them; false when there are none left. Items that follow each other go to
+ * one thread as far as they can: their weights mostly do too, and a kernel asks for what lies behind its own.
+ */
 static bool run_next(struct job *job, int thread)
 {
-    size_t first = atomic_fetch_add(&job->next, job->at_once);
-    if (first >= job->n_items)
-        return false;
-    size_t left = job->n_items - first;
-    size_t end = first + (left < job->at_once ? left : job->at_once);
-    for (size_t item = first; item < end; item++)
-        job->body(job->context, item, thread);
+    uint64_t first = 0, end = 0;
+    while (!take_own(job, thread, &first, &end))
+        if (!take_over(job, thread))
+            return false;
+    for (uint64_t item = first; item < end; item++)
+        job->body(job->context, (size_t)item, thread);
     return true;
 }
 
@@ -237,7 +299,7 @@ static void run_beside_sleepers(struct job *job)
     if (begun_ns - team.end_ns > IDLE_SPIN_NS)
         team.alone_ns = 0;
     while (run_next(job, 0)) {
-        if (is_woken || atomic_load(&job->next) >= job->n_items)
+        if (is_woken || !has_items(job))
             continue;
         const uint64_t now_ns = moec_now_ns();
         is_woken = team.alone_ns + (now_ns - begun_ns) > team.wake_ns;
@@ -267,14 +329,14 @@ static void await_team(void)
 static void run_together(int n_threads, size_t n_items, bool is_brief, moec_parallel_body *body,
                          void *context)
 {
-    struct job job = {
-        .body = body,
-        .context = context,
-        .n_items = n_items,
-        .at_once = items_at_once(n_items, n_threads),
-        .n_threads = n_threads,
-        .n_joined = 1,
-    };
+    struct job job;
+    job.body = body;
+    job.context = context;
+    job.at_once = items_at_once(n_items, n_threads);
+    job.n_threads = n_threads;
+    atomic_init(&job.n_joined, 1);
+    for (uint64_t t = 0, n = (uint64_t)n_threads; t < n; t++)
+        atomic_init(&job.shares[t], share_of(t * n_items / n, (t + 1) * n_items / n));
     if (team.n_started < n_threads - 1)
         start_threads(n_threads - 1);
     atomic_store(&team.job, &job);
@@ -297,7 +359,8 @@ static void run(const struct moec_pool *pool, size_t n_items, bool is_brief, moe
                 void *context)
 {
     /* Another session's call has the team: this one goes on alone instead of waiting. */
-    if (pool->n_threads <= 1 || n_items <= 1 || pthread_mutex_trylock(&team.busy) != 0) {
+    if (pool->n_threads <= 1 || n_items <= 1 || n_items >= SHARE_ITEMS ||
+        pthread_mutex_trylock(&team.busy) != 0) {
         run_alone(n_items, body, context);
         return;
     }

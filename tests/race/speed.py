@@ -166,10 +166,11 @@ class Limit:
 
 def llama_bench(files, model, bits, n_prompt, n_generate, threads, limit=None):
     more = {"preexec_fn": limit.join} if limit else {}
-    # Weights stay in the file and buffers small; 64 tokens before those that are timed bring pages in.
+    # Within a limit weights stay in the file and buffers small; 64 tokens before those that are timed bring pages in.
+    # Else they are read into memory, as moec's are: the page cache may lie in worse memory.
     small = ["-b", 64, "-ub", 64, "--repack", 0, "-d", 64] if limit else []
     out = run([files.llama / "llama-bench", "-m", files.gguf(model, bits), "-p", n_prompt, "-n", n_generate, "-t", threads,
-               "-r", 1, "-o", "json", "-lm", "mmap", *small], **more)
+               "-r", 1, "-o", "json", "-lm", "mmap" if limit else "none", *small], **more)
     return json.loads(out)[0]["avg_ts"]
 
 
