@@ -18,7 +18,7 @@ struct moec_phase {
     double processor_seconds; /* of all threads of the process, system included */
     double alone_seconds;     /* in which the thread that drives the work was in no parallel region */
     double multiply_adds;
-    double decode_seconds; /* of all threads: weights into floats for several tokens */
+    double decode_seconds; /* of all threads: weights into floats, ahead of products with many tokens */
     double decoded_weights;
     double encode_seconds; /* of all threads: records of experts */
     double encoded_bytes;

@@ -77,16 +77,8 @@ static void multiply_keys(const struct run *run, const struct part *part)
     for (uint32_t first = 0; first < n_plain; first += MOEC_SUM_CHUNK) {
         const uint32_t n_rows = moec_min_u32(MOEC_SUM_CHUNK, n_plain - first);
         float *sums = first == 0 ? part->latents : part->sums;
-        if (run->n_tok <= MOEC_ENCODED_TOKENS) {
-            for (uint32_t t = 0; t < part->n_tok; t++)
-                kernels->sum_chunk_encoded(run->kv_up, part->first_row + first, n_rows,
-                                           queries + t * run->row + first, sums + t * run->stride);
-        } else {
-            moec_forward_decode(kernels, run->kv_up, part->first_row + first, n_rows, part->weights,
-                                run->stride);
-            kernels->sum_chunk(queries + first, run->row, part->n_tok, part->weights, run->stride, n_rows, n,
-                               sums, run->stride);
-        }
+        kernels->sum_chunk_tokens(run->kv_up, part->first_row + first, n_rows, queries + first, run->row,
+                                  part->n_tok, part->weights, sums, run->stride);
         for (uint32_t t = 0; t < part->n_tok && first > 0; t++)
             kernels->add(part->sums + t * run->stride, n, part->latents + t * run->stride);
     }
@@ -124,15 +116,8 @@ static void expand_item(void *context, size_t item, int thread)
     for (uint32_t first = 0; first < value_dim; first += MOEC_SUM_CHUNK) {
         const uint32_t n_rows = moec_min_u32(MOEC_SUM_CHUNK, value_dim - first);
         const uint32_t row = part.first_row + moec_layer_plain_dim(kind) + first;
-        if (run->n_tok <= MOEC_ENCODED_TOKENS) {
-            for (uint32_t t = 0; t < part.n_tok; t++)
-                kernels->dot_encoded(run->kv_up, row, n_rows, part.latents + t * run->stride,
-                                     outputs + t * run->row + first);
-            continue;
-        }
-        moec_forward_decode(kernels, run->kv_up, row, n_rows, part.weights, run->stride);
-        kernels->dot(part.latents, run->stride, part.n_tok, part.weights, run->stride, n_rows, n,
-                     outputs + first, run->row);
+        kernels->dot_tokens(run->kv_up, row, n_rows, part.latents, run->stride, part.n_tok, part.weights,
+                            outputs + first, run->row);
     }
 }
 

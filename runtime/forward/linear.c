@@ -50,15 +50,22 @@ static void run_decoded(const struct cut *cut, const struct moec_linear_part *pa
     const struct moec_kernels *kernels = linear->forward->kernels;
     uint32_t k = part->matrix->columns;
     size_t w_stride = moec_lanes_padded(k);
-    moec_forward_decode(kernels, part->matrix, row, n_rows, scratch->weights, w_stride);
+    /* What all tokens take at once needs no decoding before. */
+    const bool at_once = n_tok <= MOEC_TILE_TOKENS;
+    if (!at_once)
+        moec_forward_decode(kernels, part->matrix, row, n_rows, scratch->weights, w_stride);
     bool direct = part->sink == moec_linear_store; /* the product can write where the sink would */
     for (uint32_t done = 0; done < n_tok; done += MOEC_TILE_TOKENS) {
         uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, n_tok - done);
         uint32_t first = token + done;
         float *y = direct ? part->out + first * part->out_stride + row : scratch->y;
         size_t y_stride = direct ? part->out_stride : n_rows;
-        kernels->dot(linear->x + first * linear->x_stride, linear->x_stride, n, scratch->weights, w_stride,
-                     n_rows, k, y, y_stride);
+        const float *x = linear->x + first * linear->x_stride;
+        if (at_once)
+            kernels->dot_tokens(part->matrix, row, n_rows, x, linear->x_stride, n, scratch->weights, y,
+                                y_stride);
+        else
+            kernels->dot(x, linear->x_stride, n, scratch->weights, w_stride, n_rows, k, y, y_stride);
         for (uint32_t t = 0; t < n; t++, y += y_stride) {
             if (part->bias != NULL)
                 kernels->add(part->bias + row, n_rows, y);
@@ -128,13 +135,8 @@ static void run_item(void *context, size_t item, int thread)
         run_decoded(cut, part, row, n_rows, token, n_tok, scratch);
         return;
     }
-    for (uint32_t t = token; t < token + n_tok; t++) {
-        linear->forward->kernels->dot_encoded(part->matrix, row, n_rows, linear->x + t * linear->x_stride,
-                                              scratch->y);
-        if (part->bias != NULL)
-            linear->forward->kernels->add(part->bias + row, n_rows, scratch->y);
-        part->sink(linear, part, t, row, n_rows, scratch->y);
-    }
+    linear->forward->kernels->dot_encoded(part->matrix, row, n_rows, linear->x, scratch->y);
+    give_products(cut, part, row, n_rows, 0, 1, scratch->y);
 }
 
 static uint32_t n_rounded_parts(const struct moec_linear *linear)
@@ -162,7 +164,7 @@ void moec_linear_run(const struct moec_linear *linear)
 {
     if (linear->forward->inputs != NULL)
         show_inputs(linear);
-    struct cut cut = {.linear = linear, .encoded = linear->n_tok <= MOEC_ENCODED_TOKENS};
+    struct cut cut = {.linear = linear, .encoded = linear->n_tok == 1};
     uint32_t n_threads = (uint32_t)linear->forward->pool.n_threads;
     uint32_t k = linear->parts[0].matrix->columns;
     uint64_t rows = 0;

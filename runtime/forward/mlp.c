@@ -125,15 +125,16 @@ static struct pair_rows pair_rows(const struct moec_mlp *mlp, uint32_t neuron, c
     return rows;
 }
 
-/* Decodes n rows of one of an MLP's matrices, wherever they are. */
-static void decode_rows(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                        const struct moec_matrix *matrix, uint32_t neuron, uint32_t n, float *weights,
-                        size_t stride)
+static bool stands_in_frames(const struct moec_mlp *mlp, const struct moec_matrix *matrix)
 {
-    if (mlp->frames.of_units == NULL || matrix == &mlp->up) {
-        moec_forward_decode(kernels, matrix, neuron, n, weights, stride);
-        return;
-    }
+    return mlp->frames.of_units != NULL && matrix != &mlp->up;
+}
+
+/* Decodes n rows of gate or down, which stand in frames. */
+static void decode_framed(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                          const struct moec_matrix *matrix, uint32_t neuron, uint32_t n, float *weights,
+                          size_t stride)
+{
     struct moec_matrix row = *matrix;
     row.rows = 1;
     for (uint32_t i = 0; i < n; i++, weights += stride) {
@@ -206,12 +207,6 @@ static struct moec_mlp_kernels kernels_of(const struct moec_forward *forward)
                                      forward->rounded != NULL ? forward->rounded->kernels : NULL};
 }
 
-/* Whether so many tokens read encoded rows of the canonical arithmetic together. */
-static bool takes_few(const struct moec_matrix *matrix, uint32_t n_tok)
-{
-    return n_tok <= MOEC_FEW_TOKENS && moec_kernels_serve_few(matrix->codec);
-}
-
 /* Rows of gate or up, as `gate`. */
 static struct pair_rows rows_of(const struct moec_mlp *mlp, const struct moec_matrix *matrix, uint32_t neuron,
                                 uint32_t n, float *room)
@@ -219,6 +214,20 @@ static struct pair_rows rows_of(const struct moec_mlp *mlp, const struct moec_ma
     if (matrix == &mlp->gate)
         return pair_rows(mlp, neuron, NULL, n, room);
     return (struct pair_rows){.gate = *matrix, .first = neuron};
+}
+
+/* y (n_tok, n) = products of x with rows neuron .. neuron + n - 1 of up or gate. */
+static void dot_many(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                     const struct moec_matrix *matrix, uint32_t neuron, uint32_t n, const float *x,
+                     size_t stride, uint32_t n_tok, float *weights, float *y)
+{
+    if (!stands_in_frames(mlp, matrix) || moec_kernels_decode_parts(matrix->codec)) {
+        const struct pair_rows rows = rows_of(mlp, matrix, neuron, n, weights);
+        kernels->dot_tokens(&rows.gate, rows.first, n, x, stride, n_tok, weights, y, n);
+        return;
+    }
+    decode_framed(kernels, mlp, matrix, neuron, n, weights, stride);
+    kernels->dot(x, stride, n_tok, weights, stride, n, matrix->columns, y, n);
 }
 
 /* y (n_tok, n) = products of a tile with rows neuron .. neuron + n - 1 of up or gate. */
@@ -236,13 +245,7 @@ static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, cons
             kernels.int8->dot(&rows.gate, rows.first, NULL, n, tile->rounded, tile->n_tok, y, n);
         return;
     }
-    if (takes_few(matrix, tile->n_tok)) {
-        const struct pair_rows rows = rows_of(mlp, matrix, neuron, n, scratch->weights);
-        kernels.all->dot_few(&rows.gate, rows.first, n, tile->x, stride, tile->n_tok, y, n);
-        return;
-    }
-    decode_rows(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
-    kernels.all->dot(tile->x, stride, tile->n_tok, scratch->weights, stride, n, matrix->columns, y, n);
+    dot_many(kernels.all, mlp, matrix, neuron, n, tile->x, stride, tile->n_tok, scratch->weights, y);
 }
 
 static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron, uint32_t n,
@@ -256,12 +259,13 @@ static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint
         kernels.int8->sum_chunk(&rows.down, rows.first, NULL, n, scratch->gate, n, n_tok, y, stride);
         return;
     }
-    if (takes_few(matrix, n_tok)) {
+    if (!stands_in_frames(mlp, matrix) || moec_kernels_decode_parts(matrix->codec)) {
         const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
-        kernels.all->sum_chunk_few(&rows.down, rows.first, n, scratch->gate, n, n_tok, y, stride);
+        kernels.all->sum_chunk_tokens(&rows.down, rows.first, n, scratch->gate, n, n_tok, scratch->weights, y,
+                                      stride);
         return;
     }
-    decode_rows(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
+    decode_framed(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
     kernels.all->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, matrix->columns, y, stride);
 }
 
@@ -371,13 +375,12 @@ static void keep_activations(const struct mlp_run *run, const struct moec_mlp_jo
 }
 
 /* Whether n rows of a job are computed one after the other: where a row leaves neurons out that another
- * reads, and where nothing is spared by taking two together. */
+ * reads. */
 static bool goes_one_by_one(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t n)
 {
     if (n == 1 || n > MOEC_ENCODED_TOKENS)
         return n == 1;
-    return run->is_rounded || moec_mlp_leaves_out(&job->mlp) || job->up != NULL ||
-           !takes_few(&job->mlp.up, n) || !takes_few(&job->mlp.down, n);
+    return run->is_rounded || moec_mlp_leaves_out(&job->mlp) || job->up != NULL;
 }
 
 static void tile_item(void *context, size_t item, int thread)
@@ -420,7 +423,7 @@ static void tile_item(void *context, size_t item, int thread)
 }
 
 /* Decoding a weight takes as long as its products with about so many rows. */
-#define DECODED_ROWS 8
+#define DECODED_ROWS 5
 
 /* Rows in a tile: as many as let the threads be done first. Larger tiles decode weights less often, smaller
  * ones leave no thread without work where few experts are computed at once. */
@@ -699,13 +702,10 @@ static void activation_item(void *context, size_t item, int thread)
         limits[i] = moec_mlp_limit(&mlp->filter, 1);
     for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
         const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-        if (has_gate) {
-            decode_rows(kernels, mlp, &mlp->gate, neuron, n, scratch->weights, stride);
-            kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns, scratch->gate, n);
-        }
-        moec_forward_decode(kernels, &mlp->up, neuron, n, scratch->weights, stride);
-        kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns,
-                     has_gate ? scratch->up : scratch->gate, n);
+        if (has_gate)
+            dot_many(kernels, mlp, &mlp->gate, neuron, n, x, stride, n_tok, scratch->weights, scratch->gate);
+        dot_many(kernels, mlp, &mlp->up, neuron, n, x, stride, n_tok, scratch->weights,
+                 has_gate ? scratch->up : scratch->gate);
         (void)moec_mlp_activate(kernels, mlp, scratch, neuron, limits, n_tok, n);
         for (uint32_t i = 0; i < n_tok; i++)
             memcpy(run->out + (first + i) * run->out_stride + neuron, scratch->gate + (size_t)i * n,

@@ -24,35 +24,28 @@ struct router {
 };
 
 /* logits[t][e] for a tile of the batch's tokens, without bias. */
-static void multiply(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t batch_tok,
-                     uint32_t n_tok, const float *x, const struct moec_router_scratch *scratch)
+static void multiply(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t n_tok,
+                     const float *x, const struct moec_router_scratch *scratch)
 {
     const struct moec_kernels *kernels = forward->kernels;
     size_t stride = moec_forward_scratch(forward)->stride;
     size_t logits_stride = moec_lanes_padded(moec_config_choices(&forward->model->config));
-    if (batch_tok <= MOEC_ENCODED_TOKENS) {
-        for (uint32_t t = 0; t < n_tok; t++)
-            kernels->dot_encoded(matrix, 0, matrix->rows, x + t * stride,
-                                 scratch->logits + t * logits_stride);
-        return;
-    }
     for (uint32_t row = 0; row < matrix->rows; row += MOEC_ROUTER_ROWS) {
         uint32_t n_rows = moec_min_u32(MOEC_ROUTER_ROWS, matrix->rows - row);
-        moec_forward_decode(kernels, matrix, row, n_rows, scratch->weights, stride);
-        kernels->dot(x, stride, n_tok, scratch->weights, stride, n_rows, matrix->columns,
-                     scratch->logits + row, logits_stride);
+        kernels->dot_tokens(matrix, row, n_rows, x, stride, n_tok, scratch->weights, scratch->logits + row,
+                            logits_stride);
     }
 }
 
 /* logits[t][e] for tokens first .. first + n_tok - 1 of the batch, whose inputs x are; or those that a
  * backend has made. */
-static void fill_logits(const struct moec_forward *forward, const struct moec_layer *layer,
-                        uint32_t batch_tok, uint32_t first, uint32_t n_tok, const float *x,
-                        const struct moec_backend_scores *scores, const struct moec_router_scratch *scratch)
+static void fill_logits(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t first,
+                        uint32_t n_tok, const float *x, const struct moec_backend_scores *scores,
+                        const struct moec_router_scratch *scratch)
 {
     size_t logits_stride = moec_lanes_padded(moec_config_choices(&forward->model->config));
     if (scores == NULL)
-        multiply(forward, &layer->router, batch_tok, n_tok, x, scratch);
+        multiply(forward, &layer->router, n_tok, x, scratch);
     for (uint32_t t = 0; t < n_tok && scores != NULL; t++)
         memcpy(scratch->logits + t * logits_stride, scores->logits + (first + t) * scores->logits_stride,
                layer->router.rows * sizeof(float));
@@ -229,8 +222,7 @@ static void route_tile(void *context, size_t item, int thread)
     const struct moec_moe_inputs *inputs = router->inputs;
     if (router->scores == NULL)
         norm_inputs(router, first, n);
-    fill_logits(router->forward, router->layer, router->n_tok, first, n, inputs->router + at, router->scores,
-                own);
+    fill_logits(router->forward, router->layer, first, n, inputs->router + at, router->scores, own);
     if (router->forward->kept_logits != NULL)
         memcpy(router->forward->kept_logits + first * logits_stride, own->logits,
                n * logits_stride * sizeof(float));
@@ -308,8 +300,8 @@ static void preview_tile(void *context, size_t item, int thread)
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
     float *sum = preview->sums != NULL ? preview->sums + item * logits_stride : NULL;
-    fill_logits(preview->forward, preview->layer, preview->n_tok, first, n,
-                preview->normed + first * scratch->stride, preview->scores, own);
+    fill_logits(preview->forward, preview->layer, first, n, preview->normed + first * scratch->stride,
+                preview->scores, own);
     if (sum != NULL)
         memset(sum, 0, n_choice * sizeof *sum);
     for (uint32_t t = 0; t < n; t++) {

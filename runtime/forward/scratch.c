@@ -144,7 +144,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
 {
     uint64_t start = carver->used_bytes;
     uint64_t end = start;
-    bool decodes = max_tokens > MOEC_ENCODED_TOKENS;
+    bool decodes = max_tokens > 1;
     size_t stride = sizes->stride;
 
     uint64_t tile_floats = moec_linear_tile_rows(stride) * stride;

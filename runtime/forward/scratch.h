@@ -27,11 +27,8 @@
 #define MOEC_HELD_EXPERTS   64   /* the most experts computed together */
 #define MOEC_MOE_FORMS      2    /* in which one batch may take an expert */
 
-/* Up to this many tokens, products read encoded weights; with more, they decode a tile first. */
+/* Up to this many tokens, what products are left out or rounded for one by one is; with more, all at once. */
 #define MOEC_ENCODED_TOKENS 2
-/* Up to this many, an expert's encoded weights are read for two or three of them at once
- * (moec_kernels_serve_few). */
-#define MOEC_FEW_TOKENS 6
 /* With fewer multiply-adds than this, waking a second thread costs more than it saves. */
 #define MOEC_SHARED_WORK 32768
 

@@ -48,6 +48,12 @@ struct moec_kernels {
     void (*dot_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
                         float *y);
 
+    /* y[t][r] = dot(x[t], row first + r) for t < n_tok, n_tok > 0, where weights are decoded once for two or
+     * three tokens in registers, for more into the first-level cache. `room` is for n_rows rows of K rounded
+     * up to MOEC_LANES; where moec_kernels_decode_parts it is left alone. Same bits as decode_rows + dot. */
+    void (*dot_tokens)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                       size_t x_stride, uint32_t n_tok, float *room, float *y, size_t y_stride);
+
     /* One chunk of a weighted sum: y[t][c] = sum over n < n_rows of h[t][n] * w[n][c], n_rows <=
      * MOEC_SUM_CHUNK, for c < columns (columns need not be a multiple of anything; w rows are readable to the
      * padded width). Overwrites y. */
@@ -58,13 +64,10 @@ struct moec_kernels {
     void (*sum_chunk_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                               const float *h, float *y);
 
-    /* dot_encoded and sum_chunk_encoded for n_tok tokens: y[t][r], of x[t], and y[t][c], of h[t]. A block of
-     * weights is decoded once for two or three of them, where moec_kernels_serve_few; else one token is taken
-     * after the other. */
-    void (*dot_few)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                    size_t x_stride, uint32_t n_tok, float *y, size_t y_stride);
-    void (*sum_chunk_few)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
-                          size_t h_stride, uint32_t n_tok, float *y, size_t y_stride);
+    /* The same for some tokens, as sum_chunk and dot_tokens. */
+    void (*sum_chunk_tokens)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                             const float *h, size_t h_stride, uint32_t n_tok, float *room, float *y,
+                             size_t y_stride);
 
     /* dot_encoded and sum_chunk_encoded for n <= MOEC_SUM_CHUNK rows first + some[0], first + some[1], ..
      * alone, some[i] rising: y[i] and h[i] are those of row first + some[i], and no other row is read. */
@@ -107,16 +110,10 @@ const struct moec_kernels *moec_kernels_best(void);
 MOEC_WARN_UNUSED enum moec_status moec_kernels_find(const char *name, const struct moec_kernels **out,
                                                     struct moec_error *err);
 
-/* Rows of the codecs that weights mostly have: BF16, and INT2, INT3, INT4 and INT8 whose blocks have one
- * scale and no outlier. */
-static inline bool moec_kernels_serve_few(struct moec_codec codec)
+/* Whether rows are decoded in parts, which may begin anywhere. */
+static inline bool moec_kernels_decode_parts(struct moec_codec codec)
 {
-    const enum moec_scheme scheme = (enum moec_scheme)codec.scheme;
-    const bool is_integer = codec.dtype == MOEC_DTYPE_INT2 || codec.dtype == MOEC_DTYPE_INT3 ||
-                            codec.dtype == MOEC_DTYPE_INT4 || codec.dtype == MOEC_DTYPE_INT8;
-    return codec.dtype == MOEC_DTYPE_BF16 ||
-           (is_integer && codec.group != 16 && scheme != MOEC_SCHEME_TRELLIS &&
-            !moec_scheme_is_dictionary(scheme));
+    return codec.scheme != MOEC_SCHEME_TRELLIS && codec.dtype != MOEC_DTYPE_MXFP4_DOWN;
 }
 
 /* K or columns rounded up to MOEC_LANES. */

@@ -386,6 +386,28 @@ INLINE __m512 loaded(const float *p)
     return v;
 }
 
+/* Eight dots at once: the result holds the trees of v[0], v[stride], .. side by side. Each step puts the
+ * halves to be added of two registers together. */
+INLINE __m256 tree_of_eight_lanes(const __m512 *v, const int stride)
+{
+    const __m512i order = _mm512_setr_epi32(0, 2, 8, 10, 4, 6, 12, 14, 0, 2, 8, 10, 4, 6, 12, 14);
+    __m512 eights[4], fours[2];
+    UNROLL
+    for (int i = 0; i < 4; i++) { /* s[j] + s[j + 8] of i and i + 4 */
+        const __m512 a = v[i * stride], b = v[(i + 4) * stride];
+        eights[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++) /* s[j] + s[j + 4] of i, i + 4, i + 2, i + 6 */
+        fours[i] = _mm512_add_ps(_mm512_shuffle_f32x4(eights[i], eights[i + 2], 0x88),
+                                 _mm512_shuffle_f32x4(eights[i], eights[i + 2], 0xdd));
+    const __m512d even = _mm512_castps_pd(fours[0]), odd = _mm512_castps_pd(fours[1]);
+    const __m512 twos = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(even, odd)),
+                                      _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
+    const __m512 ones = _mm512_add_ps(twos, _mm512_movehdup_ps(twos)); /* of 0, 1, 4, 5, 2, 3, 6, 7 */
+    return _mm512_castps512_ps256(_mm512_permutexvar_ps(order, ones));
+}
+
 INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct slice *slice,
                      const bool first, const bool last, float acc[][DOT_ROWS][LANES], float *y,
                      size_t y_stride)
@@ -394,6 +416,7 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
     UNROLL
     for (int i = 0; i < nt * DOT_ROWS; i++)
         sums[i] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[i % nt][i / nt]);
+    UNROLL_TWICE
     for (size_t k = 0; k < slice->k; k += LANES) {
         __m512 tokens[DOT_TOKENS], weights = _mm512_setzero_ps();
         UNROLL
@@ -413,13 +436,8 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
         return;
     }
     UNROLL
-    for (int t = 0; t < nt; t++) {
-        __m256 halves[DOT_ROWS];
-        UNROLL
-        for (int r = 0; r < DOT_ROWS; r++)
-            halves[r] = halves_added(sums[r * nt + t]);
-        _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight(halves));
-    }
+    for (int t = 0; t < nt; t++)
+        _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight_lanes(sums + t, nt));
 }
 
 #include "runtime/kernels/kernels_lanes.h"

@@ -46,6 +46,7 @@ INLINE void few_dots_rows(const int nt, const int dtype, const struct moec_matri
     struct strip strip = {0};
     size_t first_group = 0;
     lanes sums[FEW_ROWS * FEW_TOKENS], w[2];
+    struct ahead ahead = ahead_of(FEW_ROWS, matrix, chosen, i + layout->ahead_rows);
     rows_open(FEW_ROWS, dtype, matrix, layout, chosen, i, &rows);
     UNROLL
     for (int j = 0; j < FEW_ROWS * nt; j++)
@@ -55,7 +56,7 @@ INLINE void few_dots_rows(const int nt, const int dtype, const struct moec_matri
         for (size_t g = 0; b < strip.end; g++) {
             const size_t end = strip.end - b < layout->per_group ? strip.end : b + layout->per_group;
             do {
-                rows_ask(FEW_ROWS, matrix, layout, chosen, &rows.ahead);
+                rows_ask(FEW_ROWS, matrix, layout, chosen, &ahead);
                 UNROLL
                 for (int r = 0; r < FEW_ROWS; r++) {
                     const struct decoder decoder = rows_decoder(dtype, layout, &rows, r, g);
@@ -117,13 +118,14 @@ INLINE void few_sums_rows(const int nr, const int nt, const int dtype, const str
     struct strip strip = {0};
     size_t first_group = 0;
     lanes sums[2 * FEW_TOKENS], w[2];
+    struct ahead ahead = ahead_of(nr, matrix, chosen, i + layout->ahead_rows);
     rows_open(nr, dtype, matrix, layout, chosen, i, &rows);
     while (next_strip(nr, dtype, layout, &rows, &first_group, &strip)) {
         size_t b = strip.b;
         for (size_t g = 0; b < strip.end; g++) {
             const size_t end = strip.end - b < layout->per_group ? strip.end : b + layout->per_group;
             do {
-                rows_ask(nr, matrix, layout, chosen, &rows.ahead);
+                rows_ask(nr, matrix, layout, chosen, &ahead);
                 UNROLL
                 for (int t = 0; t < nt; t++) {
                     const float *y = token_y(tokens, t) + b * BLOCK;
@@ -193,91 +195,75 @@ INLINE void few_sums(const int nt, const int dtype, const struct moec_matrix *ma
         few_sums_of_any(1, nt, dtype, matrix, layout, chosen, r, tokens);
 }
 
-/* The kinds of moec_kernels_serve_few, each with a loop of its own. */
-#define OF_FEW_INTEGERS(flags, function, ...)                                                                \
-    OF_KIND(MOEC_DTYPE_INT2 | (flags), function, __VA_ARGS__)                                                \
-    OF_KIND(MOEC_DTYPE_INT3 | (flags), function, __VA_ARGS__)                                                \
-    OF_KIND(MOEC_DTYPE_INT4 | (flags), function, __VA_ARGS__)                                                \
-    OF_KIND(MOEC_DTYPE_INT8 | (flags), function, __VA_ARGS__)
-#define OF_FEW(function, ...)                                                                                \
-    OF_KIND(MOEC_DTYPE_BF16, function, __VA_ARGS__)                                                          \
-    OF_FEW_INTEGERS(NESTED, function, __VA_ARGS__)                                                           \
-    OF_FEW_INTEGERS(0, function, __VA_ARGS__)                                                                \
-    OF_LIFTED(function, __VA_ARGS__)
+#define EACH_FEW_INTEGER(of, name, flags)                                                                    \
+    of(name##2, MOEC_DTYPE_INT2 | (flags));                                                                  \
+    of(name##3, MOEC_DTYPE_INT3 | (flags));                                                                  \
+    of(name##4, MOEC_DTYPE_INT4 | (flags));                                                                  \
+    of(name##8, MOEC_DTYPE_INT8 | (flags));
+/* The kinds that weights mostly have. */
+#define EACH_FEW(of)                                                                                         \
+    of(bf16, MOEC_DTYPE_BF16);                                                                               \
+    EACH_FEW_INTEGER(of, int, 0)                                                                             \
+    EACH_FEW_INTEGER(of, nested, NESTED)                                                                     \
+    EACH_LIFTED(of)
 
-/* The next tokens of n: three, or two where one would be left. */
-INLINE uint32_t next_tokens(uint32_t n)
-{
-    return n == 2 || n == 4 ? 2 : 3;
-}
-
-INLINE struct tokens tokens_from(const struct tokens *tokens, uint32_t t)
-{
-    return (struct tokens){tokens->x + t * tokens->x_stride, tokens->x_stride,
-                           tokens->y + t * tokens->y_stride, tokens->y_stride};
-}
-
-INLINE void dot_of_few(const int dtype, const struct moec_matrix *matrix, const struct chosen *chosen,
-                       const struct tokens *tokens, uint32_t n_tok)
-{
-    const struct layout layout = layout_of(dtype, matrix);
-    for (uint32_t t = 0, n; t < n_tok; t += n) {
-        const struct tokens next = tokens_from(tokens, t);
-        n = next_tokens(n_tok - t);
-        if (n == 2)
-            few_dots(2, dtype, matrix, &layout, chosen, &next);
-        else
-            few_dots(FEW_TOKENS, dtype, matrix, &layout, chosen, &next);
+#define KIND_FEW(name, kind)                                                                                 \
+    static NEVER_INLINE void few_dots_##name(const struct moec_matrix *matrix, const struct chosen *chosen,  \
+                                             const struct tokens *tokens, uint32_t n_tok)                    \
+    {                                                                                                        \
+        const struct layout layout = layout_of(kind, matrix);                                                \
+        if (n_tok == 2)                                                                                      \
+            few_dots(2, kind, matrix, &layout, chosen, tokens);                                              \
+        else                                                                                                 \
+            few_dots(FEW_TOKENS, kind, matrix, &layout, chosen, tokens);                                     \
+    }                                                                                                        \
+    static NEVER_INLINE void few_sums_##name(const struct moec_matrix *matrix, const struct chosen *chosen,  \
+                                             const struct tokens *h, uint32_t n_tok)                         \
+    {                                                                                                        \
+        const struct layout layout = layout_of(kind, matrix);                                                \
+        if (n_tok == 2)                                                                                      \
+            few_sums(2, kind, matrix, &layout, chosen, h);                                                   \
+        else                                                                                                 \
+            few_sums(FEW_TOKENS, kind, matrix, &layout, chosen, h);                                          \
     }
-}
+EACH_FEW(KIND_FEW)
 
-INLINE void sum_of_few(const int dtype, const struct moec_matrix *matrix, const struct chosen *chosen,
-                       const struct tokens *h, uint32_t n_tok)
-{
-    const struct layout layout = layout_of(dtype, matrix);
-    for (uint32_t t = 0, n; t < n_tok; t += n) {
-        const struct tokens next = tokens_from(h, t);
-        n = next_tokens(n_tok - t);
-        if (n == 2)
-            few_sums(2, dtype, matrix, &layout, chosen, &next);
-        else
-            few_sums(FEW_TOKENS, dtype, matrix, &layout, chosen, &next);
-    }
-}
+#define CASE_FEW_DOTS(name, kind)                                                                            \
+    case kind:                                                                                               \
+        few_dots_##name(matrix, &chosen, &tokens, n_tok);                                                    \
+        return true
+#define CASE_FEW_SUMS(name, kind)                                                                            \
+    case kind:                                                                                               \
+        few_sums_##name(matrix, &chosen, &factors, n_tok);                                                   \
+        return true
 
-/* Others one token after the other. */
-static void dot_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+/* Two or three tokens, if rows are of such a kind. */
+static bool dot_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
                     size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
 {
     const struct chosen chosen = {first, n_rows, NULL};
     const struct tokens tokens = {x, x_stride, y, y_stride};
-    if (n_tok > 1 && n_rows > 0 && moec_kernels_serve_few(matrix->codec)) {
-        switch (kind_of(matrix->codec)) {
-            OF_FEW(dot_of_few, matrix, &chosen, &tokens, n_tok)
-        default:
-            break;
-        }
-        return;
+    if (n_tok < 2 || n_tok > FEW_TOKENS || n_rows == 0 || !moec_kernels_decode_parts(matrix->codec))
+        return false;
+    switch (kind_of(matrix->codec)) {
+        EACH_FEW(CASE_FEW_DOTS)
+    default:
+        return false;
     }
-    for (uint32_t t = 0; t < n_tok; t++)
-        dot_encoded(matrix, first, n_rows, x + t * x_stride, y + t * y_stride);
 }
 
-static void sum_chunk_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
+static bool sum_chunk_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
                           size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
 {
     const struct chosen chosen = {first, n_rows, NULL};
     const struct tokens factors = {h, h_stride, y, y_stride};
-    if (n_tok > 1 && n_rows > 0 && moec_kernels_serve_few(matrix->codec)) {
-        switch (kind_of(matrix->codec)) {
-            OF_FEW(sum_of_few, matrix, &chosen, &factors, n_tok)
-        default:
-            break;
-        }
-        return;
+    if (n_tok < 2 || n_tok > FEW_TOKENS || n_rows == 0 || !moec_kernels_decode_parts(matrix->codec))
+        return false;
+    switch (kind_of(matrix->codec)) {
+        EACH_FEW(CASE_FEW_SUMS)
+    default:
+        return false;
     }
-    for (uint32_t t = 0; t < n_tok; t++)
-        sum_chunk_encoded(matrix, first, n_rows, h + t * h_stride, y + t * y_stride);
 }
 
 #endif

@@ -70,38 +70,47 @@ INLINE void dot_slice(const float *x, size_t x_stride, uint32_t n_tok, const str
                  y_stride);
 }
 
-/* Slice of rows too long for the first-level cache. Long rows tend to lie a power of two apart, where their
- * lines fall on few places of that cache, so a slice that many tokens will use is copied together. */
-INLINE struct slice cut_slice(const struct slice *rows, size_t at, size_t k, bool copy,
-                              float packed[DOT_ROWS][DOT_DEPTH])
+/* DOT_DEPTH columns of DOT_ROWS rows, in the first-level cache. */
+struct packed {
+    _Alignas(LINE) float w[DOT_ROWS][DOT_DEPTH];
+};
+
+/* Sums of lanes that wait between the parts of rows that are taken in parts. */
+struct waiting {
+    _Alignas(LINE) float acc[DOT_CUT][DOT_ROWS][LANES];
+};
+
+/* At most DOT_CUT tokens against k columns of packed rows, the first of all rows, the last, or between. */
+static void dot_packed(const float *x, size_t x_stride, uint32_t n_tok, const struct packed *packed, size_t k,
+                       bool first, bool last, struct waiting *waiting, float *y, size_t y_stride)
 {
     struct slice slice = {.k = k};
-    for (int r = 0; r < DOT_ROWS; r++) {
-        slice.w[r] = rows->w[r] + at;
-        if (copy) {
-            for (size_t i = 0; i < k; i += LANES)
-                lanes_store(packed[r] + i, lanes_load(slice.w[r] + i));
-            slice.w[r] = packed[r];
-        }
-    }
-    return slice;
+    for (int r = 0; r < DOT_ROWS; r++)
+        slice.w[r] = packed->w[r];
+    if (first && last)
+        dot_slice(x, x_stride, n_tok, &slice, true, true, waiting->acc, y, y_stride);
+    else if (first)
+        dot_slice(x, x_stride, n_tok, &slice, true, false, waiting->acc, y, y_stride);
+    else if (!last)
+        dot_slice(x, x_stride, n_tok, &slice, false, false, waiting->acc, y, y_stride);
+    else
+        dot_slice(x, x_stride, n_tok, &slice, false, true, waiting->acc, y, y_stride);
 }
 
-/* At most DOT_CUT tokens against rows that are cut along k. */
+/* Long rows tend to lie a power of two apart, where their lines fall on few places of the first-level cache,
+ * so for many tokens they are copied together part by part. */
 static void dot_cut(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows, float *y,
                     size_t y_stride)
 {
-    _Alignas(LINE) float acc[DOT_CUT][DOT_ROWS][LANES], packed[DOT_ROWS][DOT_DEPTH];
-    const bool copy = n_tok > 2 * DOT_TOKENS;
-    size_t at = DOT_DEPTH;
-    struct slice slice = cut_slice(rows, 0, DOT_DEPTH, copy, packed);
-    dot_slice(x, x_stride, n_tok, &slice, true, false, acc, y, y_stride);
-    for (; rows->k - at > DOT_DEPTH; at += DOT_DEPTH) {
-        slice = cut_slice(rows, at, DOT_DEPTH, copy, packed);
-        dot_slice(x + at, x_stride, n_tok, &slice, false, false, acc, y, y_stride);
+    struct waiting waiting;
+    struct packed packed;
+    for (size_t at = 0, k; at < rows->k; at += k) {
+        k = rows->k - at < DOT_DEPTH ? rows->k - at : DOT_DEPTH;
+        for (int r = 0; r < DOT_ROWS; r++)
+            for (size_t i = 0; i < k; i += LANES)
+                lanes_store(packed.w[r] + i, lanes_load(rows->w[r] + at + i));
+        dot_packed(x + at, x_stride, n_tok, &packed, k, at == 0, at + k == rows->k, &waiting, y, y_stride);
     }
-    slice = cut_slice(rows, at, rows->k - at, copy, packed);
-    dot_slice(x + at, x_stride, n_tok, &slice, false, true, acc, y, y_stride);
 }
 
 static void dot_whole(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows, float *y,
@@ -115,7 +124,7 @@ static void dot_whole(const float *x, size_t x_stride, uint32_t n_tok, const str
 static void dot_eight_rows(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows,
                            float *y, size_t y_stride)
 {
-    if (rows->k <= DOT_DEPTH) {
+    if (rows->k <= DOT_DEPTH || n_tok <= 2 * DOT_TOKENS) {
         dot_whole(x, x_stride, n_tok, rows, y, y_stride);
         return;
     }
@@ -209,30 +218,9 @@ INLINE void sum_tile(const int nt, const int nv, const float *h, size_t h_stride
     }
 }
 
-/* All tokens, SUM_TOKENS at a time, for nv vectors of columns. Rows far apart fall on few lines of the
- * first-level cache, so for many tokens the strip is copied together first. */
-INLINE void sum_strip(const int nv, const float *h, size_t h_stride, uint32_t n_tok, const float *w,
-                      size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
-{
-    _Alignas(LINE) float strip[MOEC_SUM_CHUNK * SUM_VECTORS * LANES];
-    if (n_tok > SUM_TOKENS) {
-        for (uint32_t n = 0; n < n_rows; n++) {
-            UNROLL
-            for (int v = 0; v < nv; v++)
-                lanes_store(strip + ((size_t)n * (size_t)nv + (size_t)v) * LANES,
-                            lanes_load(w + n * w_stride + v * LANES));
-        }
-        w = strip;
-        w_stride = (size_t)nv * LANES;
-    }
-    for (uint32_t t = 0; t < n_tok; t += SUM_TOKENS)
-        sum_tile(SUM_TOKENS, nv, h + t * h_stride, h_stride, w, w_stride, n_rows, columns, y + t * y_stride,
-                 y_stride);
-}
-
-/* The last nt tokens, all columns. */
-INLINE void sum_rest(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
-                     size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
+/* nt tokens, all columns. */
+INLINE void sum_tokens_of(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
+                          size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
 {
     size_t c = 0, width = (size_t)nv * LANES;
     for (; c + width <= columns; c += width)
@@ -241,38 +229,54 @@ INLINE void sum_rest(const int nt, const int nv, const float *h, size_t h_stride
         sum_tile(nt, 1, h, h_stride, w + c, w_stride, n_rows, columns - c, y + c, y_stride);
 }
 
-static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
-                      uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+/* All tokens, SUM_TOKENS at a time, against rows as they lie. */
+static void sum_columns(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                        uint32_t n_rows, size_t columns, float *y, size_t y_stride)
 {
-    const size_t width = SUM_VECTORS * LANES;
-    uint32_t whole = n_tok / SUM_TOKENS * SUM_TOKENS;
-    if (whole > 0) {
-        size_t c = 0;
-        for (; c + width <= columns; c += width)
-            sum_strip(SUM_VECTORS, h, h_stride, whole, w + c, w_stride, n_rows, width, y + c, y_stride);
-        for (; c < columns; c += LANES)
-            sum_strip(1, h, h_stride, whole, w + c, w_stride, n_rows, columns - c, y + c, y_stride);
-    }
-    h += whole * h_stride;
-    y += whole * y_stride;
-    switch (n_tok - whole) {
+    for (; n_tok >= SUM_TOKENS; n_tok -= SUM_TOKENS, h += SUM_TOKENS * h_stride, y += SUM_TOKENS * y_stride)
+        sum_tokens_of(SUM_TOKENS, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+    switch (n_tok) {
     case 1:
-        sum_rest(1, 4, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(1, 4, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
         break;
     case 2:
-        sum_rest(2, 2, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(2, SUM_VECTORS > 2 ? SUM_VECTORS : 2, h, h_stride, w, w_stride, n_rows, columns, y,
+                      y_stride);
         break;
     case 3:
-        sum_rest(3, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(3, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
         break;
     case 4:
-        sum_rest(4, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(4, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
         break;
     case 5:
-        sum_rest(5, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(5, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
         break;
     default:
         break;
+    }
+}
+
+/* Columns of a chunk of rows, in the first-level cache. */
+struct summed_part {
+    _Alignas(LINE) float w[MOEC_SUM_CHUNK][SUM_WIDTH];
+};
+
+/* Rows far apart fall on few lines of the first-level cache, so for many tokens they are copied together. */
+static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                      uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+{
+    struct summed_part part;
+    if (n_tok <= SUM_TOKENS) {
+        sum_columns(h, h_stride, n_tok, w, w_stride, n_rows, columns, y, y_stride);
+        return;
+    }
+    for (size_t c = 0; c < columns; c += SUM_WIDTH) {
+        const size_t width = columns - c < SUM_WIDTH ? columns - c : SUM_WIDTH;
+        for (uint32_t n = 0; n < n_rows; n++)
+            for (size_t i = 0; i < width; i += LANES)
+                lanes_store(part.w[n] + i, lanes_load(w + n * w_stride + c + i));
+        sum_columns(h, h_stride, n_tok, part.w[0], SUM_WIDTH, n_rows, width, y + c, y_stride);
     }
 }
 
@@ -284,7 +288,7 @@ INLINE void keep_tail(size_t tail, lanes out[2])
 }
 
 #include "runtime/kernels/kernels_encoded.h"
-#include "runtime/kernels/kernels_few.h"
+#include "runtime/kernels/kernels_tokens.h"
 
 /* ---- element by element ---- */
 
@@ -413,11 +417,12 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
 #define LANES_KERNELS(set_name)                                                                              \
     {                                                                                                        \
         .name = (set_name), .decode_rows = KERNEL(decode_rows), .dot = KERNEL(dot),                          \
-        .dot_encoded = KERNEL(dot_encoded), .dot_some = KERNEL(dot_some), .sum_chunk = KERNEL(sum_chunk),    \
-        .sum_chunk_encoded = KERNEL(sum_chunk_encoded), .sum_chunk_some = KERNEL(sum_chunk_some),            \
-        .dot_few = KERNEL(dot_few), .sum_chunk_few = KERNEL(sum_chunk_few), .round_f16 = KERNEL(round_f16),  \
-        .add = KERNEL(add), .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul),                  \
-        .exp_sum = KERNEL(exp_sum), .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                        \
+        .dot_encoded = KERNEL(dot_encoded), .dot_some = KERNEL(dot_some), .dot_tokens = KERNEL(dot_tokens),  \
+        .sum_chunk = KERNEL(sum_chunk), .sum_chunk_encoded = KERNEL(sum_chunk_encoded),                      \
+        .sum_chunk_some = KERNEL(sum_chunk_some), .sum_chunk_tokens = KERNEL(sum_chunk_tokens),              \
+        .round_f16 = KERNEL(round_f16), .add = KERNEL(add), .add_scaled = KERNEL(add_scaled),                \
+        .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum), .max = KERNEL(max),                        \
+        .rms_norm = KERNEL(rms_norm),                                                                        \
     }
 
 #endif

@@ -110,26 +110,29 @@ static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, 
         add_row(matrix, first + n, h[n], y);
 }
 
-static void dot_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                    size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
-{
-    for (uint32_t t = 0; t < n_tok; t++)
-        dot_encoded(matrix, first, n_rows, x + t * x_stride, y + t * y_stride);
-}
-
-static void sum_chunk_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
-                          size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
-{
-    for (uint32_t t = 0; t < n_tok; t++)
-        sum_chunk_encoded(matrix, first, n_rows, h + t * h_stride, y + t * y_stride);
-}
-
 static void sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
                            const float *h, float *y)
 {
     memset(y, 0, matrix->columns * sizeof *y);
     for (uint32_t i = 0; i < n; i++)
         add_row(matrix, first + some[i], h[i], y);
+}
+
+static void dot_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                       size_t x_stride, uint32_t n_tok, float *room, float *y, size_t y_stride)
+{
+    (void)room;
+    for (uint32_t t = 0; t < n_tok; t++)
+        dot_encoded(matrix, first, n_rows, x + t * x_stride, y + t * y_stride);
+}
+
+static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                             const float *h, size_t h_stride, uint32_t n_tok, float *room, float *y,
+                             size_t y_stride)
+{
+    (void)room;
+    for (uint32_t t = 0; t < n_tok; t++)
+        sum_chunk_encoded(matrix, first, n_rows, h + t * h_stride, y + t * y_stride);
 }
 
 static void round_f16(const float *x, size_t n, uint8_t *out)
@@ -205,11 +208,11 @@ const struct moec_kernels moec_kernels_scalar = {
     .dot = dot,
     .dot_encoded = dot_encoded,
     .dot_some = dot_some,
+    .dot_tokens = dot_tokens,
     .sum_chunk = sum_chunk,
     .sum_chunk_encoded = sum_chunk_encoded,
     .sum_chunk_some = sum_chunk_some,
-    .dot_few = dot_few,
-    .sum_chunk_few = sum_chunk_few,
+    .sum_chunk_tokens = sum_chunk_tokens,
     .round_f16 = round_f16,
     .add = add,
     .add_scaled = add_scaled,

@@ -8,23 +8,27 @@
 
 #include <string.h>
 
-#define LANES  MOEC_LANES
-#define BLOCK  MOEC_CODEC_BLOCK
-#define INLINE static inline __attribute__((always_inline))
+#define LANES        MOEC_LANES
+#define BLOCK        MOEC_CODEC_BLOCK
+#define INLINE       static inline __attribute__((always_inline))
+#define NEVER_INLINE __attribute__((noinline))
 /* Loops with a constant count over arrays of registers are unrolled whole; else the arrays live in memory. */
 #if defined(__clang__)
-#define UNROLL    _Pragma("clang loop unroll(full)")
-#define NO_UNROLL _Pragma("clang loop unroll(disable)")
+#define UNROLL       _Pragma("clang loop unroll(full)")
+#define NO_UNROLL    _Pragma("clang loop unroll(disable)")
+#define UNROLL_TWICE _Pragma("clang loop unroll_count(2)")
 #else
-#define UNROLL    _Pragma("GCC unroll 32")
-#define NO_UNROLL _Pragma("GCC unroll 1")
+#define UNROLL       _Pragma("GCC unroll 32")
+#define NO_UNROLL    _Pragma("GCC unroll 1")
+#define UNROLL_TWICE _Pragma("GCC unroll 2")
 #endif
 
 #define DOT_ROWS   8   /* rows of a tile of dot: the results of one token fill a 256-bit register of x86 */
 #define DOT_TOKENS 3   /* tokens of a tile */
 #define DOT_DEPTH  512 /* longest k of a tile: 11 rows of 2 KiB in the first-level cache */
-#define DOT_CUT    30  /* tokens whose sums wait between the cuts */
+#define DOT_CUT    66  /* tokens whose sums wait between the cuts */
 #define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
+#define SUM_WIDTH  128 /* columns of a chunk's rows that stay in the first-level cache */
 
 #define LINE 64 /* bytes of a cache line */
 

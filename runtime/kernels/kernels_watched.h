@@ -69,6 +69,30 @@ static void watched_dot_encoded(const struct moec_matrix *matrix, uint32_t first
     dot_encoded(matrix, first, n_rows, x, y);
 }
 
+static void watched_dot_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                               const float *x, size_t x_stride, uint32_t n_tok, float *room, float *y,
+                               size_t y_stride)
+{
+    tell_read_encoded(matrix, first, n_rows);
+    tell_read_rows(x, x_stride, n_tok, matrix->columns);
+    if (!moec_kernels_decode_parts(matrix->codec))
+        tell_written(room, n_rows * moec_lanes_padded(matrix->columns));
+    tell_written_rows(y, y_stride, n_tok, n_rows);
+    dot_tokens(matrix, first, n_rows, x, x_stride, n_tok, room, y, y_stride);
+}
+
+static void watched_sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                     const float *h, size_t h_stride, uint32_t n_tok, float *room, float *y,
+                                     size_t y_stride)
+{
+    tell_read_encoded(matrix, first, n_rows);
+    tell_read_rows(h, h_stride, n_tok, n_rows);
+    if (!moec_kernels_decode_parts(matrix->codec))
+        tell_written(room, n_rows * moec_lanes_padded(matrix->columns));
+    tell_written_rows(y, y_stride, n_tok, matrix->columns);
+    sum_chunk_tokens(matrix, first, n_rows, h, h_stride, n_tok, room, y, y_stride);
+}
+
 static void tell_read_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n)
 {
     __tsan_read_range((void *)(uintptr_t)some, n);
@@ -110,24 +134,6 @@ static void watched_sum_chunk_some(const struct moec_matrix *matrix, uint32_t fi
     tell_read(h, n);
     tell_written(y, matrix->columns);
     sum_chunk_some(matrix, first, some, n, h, y);
-}
-
-static void watched_dot_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                            size_t x_stride, uint32_t n_tok, float *y, size_t y_stride)
-{
-    tell_read_encoded(matrix, first, n_rows);
-    tell_read_rows(x, x_stride, n_tok, matrix->columns);
-    tell_written_rows(y, y_stride, n_tok, n_rows);
-    dot_few(matrix, first, n_rows, x, x_stride, n_tok, y, y_stride);
-}
-
-static void watched_sum_chunk_few(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                                  const float *h, size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
-{
-    tell_read_encoded(matrix, first, n_rows);
-    tell_read_rows(h, h_stride, n_tok, n_rows);
-    tell_written_rows(y, y_stride, n_tok, matrix->columns);
-    sum_chunk_few(matrix, first, n_rows, h, h_stride, n_tok, y, y_stride);
 }
 
 static void watched_round_f16(const float *x, size_t n, uint8_t *out)

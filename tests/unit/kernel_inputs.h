@@ -139,7 +139,7 @@ static inline void random_row(struct moec_codec codec, size_t n, enum scales sca
         }
         return;
     }
-    uint8_t codes[512], zeros[32], stored[64];
+    uint8_t codes[1040], zeros[66], stored[132];
     assert_true(n <= sizeof codes);
     for (size_t i = 0; i < n; i++)
         codes[i] = (uint8_t)random_below(1u << bits);

@@ -123,6 +123,13 @@ static inline __m512 simde_cvtepi32_ps(__m512i v)
 #define _mm512_srai_epi32(v, n)                                                                              \
     simde_two_halves(_mm256_srai_epi32(simde_half(v, 0), n), _mm256_srai_epi32(simde_half(v, 1), n))
 
+#undef _mm512_shuffle_f32x4
+#define _mm512_shuffle_f32x4(a, b, which)                                                                    \
+    _mm512_castsi512_ps(_mm512_shuffle_i32x4(_mm512_castps_si512(a), _mm512_castps_si512(b), which))
+
+#undef _mm512_movehdup_ps
+#define _mm512_movehdup_ps(v) _mm512_shuffle_ps(v, v, 0xf5)
+
 const struct moec_kernels *moec_kernels_avx512_simde(void);
 
 #define KEEP_IN_REGISTER(v) ((void)(v))
