@@ -19,13 +19,23 @@ static double next_uniform(uint64_t *state)
     return (double)(z >> 11) * 0x1p-53;
 }
 
+/* The first of the largest, in lanes that do not wait for each other. */
 static uint32_t argmax(const float *logits, uint32_t n)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return best;
+    float most[MOEC_LANES];
+    uint32_t i = 0, best = 0;
+    for (uint32_t lane = 0; lane < MOEC_LANES; lane++)
+        most[lane] = logits[0];
+    for (; i + MOEC_LANES <= n; i += MOEC_LANES)
+        for (uint32_t lane = 0; lane < MOEC_LANES; lane++)
+            most[lane] = logits[i + lane] > most[lane] ? logits[i + lane] : most[lane];
+    for (; i < n; i++)
+        most[0] = logits[i] > most[0] ? logits[i] : most[0];
+    for (uint32_t lane = 1; lane < MOEC_LANES; lane++)
+        most[0] = most[lane] > most[0] ? most[lane] : most[0];
+    while (best < n && logits[best] != most[0])
+        best++;
+    return best < n ? best : 0; /* the first is not a number, and nothing is larger */
 }
 
 /* Largest threshold for which `enough` holds. Probabilities relative to the largest lie in 0..1 and order

@@ -68,11 +68,31 @@ static void test_sampler__alike_tokens_are_all_typical(void **state)
     assert_int_equal(seen, (1u << N) - 1);
 }
 
+/* Ties go to the first; what is no number is never larger, and nothing is larger than it. */
+static void test_sampler__greedy_takes_the_first_of_the_largest(void **state)
+{
+    (void)state;
+    struct moert_sampler sampler = moert_sampler_greedy();
+    uint32_t seed = 7;
+    for (uint32_t n = 1; n <= 70; n++)
+        for (uint32_t turn = 0; turn < 40; turn++) {
+            float values[70];
+            uint32_t best = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                seed = seed * 1664525u + 1013904223u;
+                values[i] = seed >> 29 == 0 ? NAN : (float)(seed >> 27 & 7) - 4;
+                best = values[i] > values[best] ? i : best;
+            }
+            assert_int_equal(moert_sampler_next(&sampler, values, n), best);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sampler__sets_are_those_of_transformers),
         cmocka_unit_test(test_sampler__alike_tokens_are_all_typical),
+        cmocka_unit_test(test_sampler__greedy_takes_the_first_of_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
