@@ -344,6 +344,16 @@ static void come_to_next(struct run *run, const struct moec_router_answer *answe
     read_on(run);
 }
 
+/* A step's tokens come to the first layer of a decoder's. */
+static void come(struct run *run)
+{
+    run->ordinal = run->step->layers.first;
+    run->n_passed = 0;
+    if (run->setup->reads_on && run->step->n_tok > 1 && run->ordinal == run->model->n_encoder)
+        moec_passage_come(&run->passage, run->ordinal, run->step->n_tok);
+    read_on(run);
+}
+
 /* Of what storage has not begun only what the router asks for is read. */
 static void take_back_passed(struct run *run, const struct moec_router_answer *answer)
 {
@@ -722,6 +732,7 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
         if (run.step->begins)
             moec_residency_begin(run.residency);
         run.counts = run.step->is_prefill ? &result->prefill : &result->decode;
+        come(&run);
         for (run.ordinal = run.step->layers.first; run.ordinal < run.step->layers.end; run.ordinal++) {
             const struct moec_router_answer answer = moec_recording_answer(recording, step, run.ordinal);
             run_layer(&run, &answer);

@@ -62,6 +62,13 @@ static void clocked_foresee(struct moec_experts *self, uint32_t layer, const uin
         inner->ops->foresee(inner, layer, experts, n);
 }
 
+static void clocked_come(struct moec_experts *self, uint32_t layer, uint32_t n_tok)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    if (inner->ops->come != NULL)
+        inner->ops->come(inner, layer, n_tok);
+}
+
 static void clocked_begin(struct moec_experts *self)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
@@ -112,6 +119,7 @@ static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
                                                     .wants_guess = clocked_wants_guess,
                                                     .guess = clocked_guess,
                                                     .foresee = clocked_foresee,
+                                                    .come = clocked_come,
                                                     .begin = clocked_begin,
                                                     .forgo = clocked_forgo,
                                                     .is_here = clocked_is_here,

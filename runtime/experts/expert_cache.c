@@ -218,6 +218,19 @@ static void cache_foresee(struct moec_experts *self, uint32_t layer, const uint3
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
+static void cache_come(struct moec_experts *self, uint32_t layer, uint32_t n_tok)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    if (!cache->options.reads_on)
+        return;
+    (void)pthread_mutex_lock(&cache->lock);
+    moec_passage_come(&cache->passage, (uint32_t)cache->ordinals[layer], n_tok);
+    read_on(cache);
+    moec_loader_begin(cache);
+    moec_loader_notify(cache);
+    (void)pthread_mutex_unlock(&cache->lock);
+}
+
 /* ---- taking and giving back ---- */
 
 static enum moec_status find_key(const struct moec_expert_cache *cache, struct moec_expert_request request,
@@ -493,6 +506,7 @@ const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .wants_guess = cache_wants_guess,
                                                 .guess = cache_guess,
                                                 .foresee = cache_foresee,
+                                                .come = cache_come,
                                                 .begin = cache_begin,
                                                 .forgo = cache_forgo,
                                                 .borrow = cache_borrow,

@@ -189,11 +189,21 @@ static uint32_t list_experts(const struct moec_forward *forward, const struct mo
     return n;
 }
 
+/* Says to the source which MoE layer of the decoder's the tokens come to first. */
+static void come(const struct moec_forward *forward, uint32_t n_tok)
+{
+    const struct moec_config *config = &forward->model->config;
+    const uint32_t first = moec_config_moe_encoder_count(config);
+    if (forward->experts->ops->come != NULL && n_tok > 1 && first < moec_config_moe_count(config))
+        forward->experts->ops->come(forward->experts, moec_config_moe_layer(config, first), n_tok);
+}
+
 void moec_router_foresee(const struct moec_forward *forward, const uint32_t *tokens, uint32_t n_tok)
 {
     struct moec_experts *source = forward->experts;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const struct moec_config *config = &forward->model->config;
+    come(forward, n_tok);
     if (source->ops->foresee == NULL || n_tok == 0 || !moec_config_routes_by_token(config))
         return;
     for (uint32_t at = 0; at < config->n_layer; at++) {

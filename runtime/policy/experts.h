@@ -134,6 +134,9 @@ struct moec_experts_ops {
      * ahead. */
     void (*foresee)(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n);
 
+    /* Optional (NULL): so many tokens begin to pass the layers, and come to this MoE layer first. */
+    void (*come)(struct moec_experts *self, uint32_t layer, uint32_t n_tok);
+
     /* Optional (NULL): a sequence begins, or another input of an encoder. */
     void (*begin)(struct moec_experts *self);
 
