@@ -99,6 +99,7 @@ TEST_PARTS += $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/*_simde.c))
 endif
 $(BUILD)/obj/runtime/%_neon.o: ALL_CFLAGS += -O3
 $(BUILD)/obj/runtime/%_neon_dot.o: ALL_CFLAGS += -O3 $(if $(filter aarch64,$(ARCH)),-march=armv8.2-a+dotprod)
+$(BUILD)/obj/runtime/%_neon_i8mm.o: ALL_CFLAGS += -O3 $(if $(filter aarch64,$(ARCH)),-march=armv8.2-a+dotprod+i8mm)
 
 $(BUILD)/obj/profiler/common/openmp.o: ALL_CFLAGS += $(OPENMP)
 

@@ -33,8 +33,18 @@ static bool cpu_has_dot(void)
 {
     return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 }
+
+static bool cpu_has_matrices(void)
+{
+    return cpu_has_dot() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+}
 #else
 static bool cpu_has_dot(void)
+{
+    return false;
+}
+
+static bool cpu_has_matrices(void)
 {
     return false;
 }
@@ -92,6 +102,8 @@ const struct moec_int8_kernels *moec_int8_kernels_of(const struct moec_kernels *
     else if (strncmp(kernels->name, "avx", 3) == 0)
         set = moec_int8_kernels_avx2();
     else if (strcmp(kernels->name, "neon") == 0)
-        set = cpu_has_dot() ? moec_int8_kernels_neon_dot() : moec_int8_kernels_neon();
+        set = cpu_has_matrices() ? moec_int8_kernels_neon_i8mm()
+              : cpu_has_dot()    ? moec_int8_kernels_neon_dot()
+                                 : moec_int8_kernels_neon();
     return set != NULL ? set : &moec_int8_kernels_scalar;
 }

@@ -59,7 +59,7 @@ struct moec_int8_tile {
 #define MOEC_INT8_ROWS 32 /* rows whose codes such a product takes apart at once */
 
 struct moec_int8_kernels {
-    const char *name; /* "scalar", "avx2", "avx512-vnni", "avx512-amx", "neon", "neon-dot" */
+    const char *name; /* "scalar", "avx2", "avx512-vnni", "avx512-amx", "neon", "neon-dot", "neon-i8mm" */
 
     /* Rounds n activations, n > 0, to moec_int8_spans(n) spans; past the end q is 0. */
     void (*round)(const float *x, size_t n, struct moec_int8_span *spans);
@@ -86,6 +86,7 @@ const struct moec_int8_kernels *moec_int8_kernels_avx512_vnni(void);
 const struct moec_int8_kernels *moec_int8_kernels_avx512_amx(void);
 const struct moec_int8_kernels *moec_int8_kernels_neon(void);
 const struct moec_int8_kernels *moec_int8_kernels_neon_dot(void);
+const struct moec_int8_kernels *moec_int8_kernels_neon_i8mm(void);
 
 /* Puts n_tok tokens of n_spans spans side by side: tiles of token t stand from out[t / MOEC_LANES * n_spans]
  * on, and places of the last ones without a token are zero. */

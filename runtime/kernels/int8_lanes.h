@@ -49,8 +49,10 @@
 #define GROUPS      64   /* of columns, whose rounded activations are held together */
 #define PANEL       2048 /* columns of a chunk's sum that are held together */
 #define SPANS_AHEAD 4
-#define HELD        4  /* tokens whose rounded activations are held together */
 #define AHEAD       16 /* rows that are asked for ahead of time, see kernels_shape.h */
+#if !defined(HELD)
+#define HELD 4 /* tokens whose rounded activations are held together */
+#endif
 
 /* Where the parts of a matrix's rows lie. */
 struct plan {

@@ -1,5 +1,6 @@
 /* The int8 arithmetic on NEON, where 64 bytes are four registers, one a block: compiled once for any 64-bit
- * ARM (int8_neon.c), and once with the dot products of ARMv8.2 (int8_neon_dot.c). SET_DOT says which. */
+ * ARM (int8_neon.c), once with the dot products of ARMv8.2 (int8_neon_dot.c), and once with products of
+ * matrices of bytes beside them (int8_neon_i8mm.c). SET_DOT and SET_I8MM say which. */
 #ifndef MOEC_RUNTIME_INT8_NEON_H
 #define MOEC_RUNTIME_INT8_NEON_H
 
@@ -7,11 +8,19 @@
 #include "runtime/kernels/int8.h"
 #include "runtime/kernels/lanes_neon.h"
 
-#define ROWS_OF_TILE       4
-#define TILE_OFFSET(dtype) OFFSET(dtype)
+#if SET_I8MM
+/* One operand has no sign, and four pairs of rows by four of tokens are sixteen registers of sums. */
+#define HAS_MATRICES
+#define ROWS_OF_TILE  8
+#define HELD          8
+#define OFFSET(dtype) ((void)(dtype), 0)
+#else
+#define ROWS_OF_TILE   4
 /* Products are those of bytes with a sign, which codes of eight bits are less 128. */
-#define IS_WIDE(dtype)      ((dtype) == MOEC_DTYPE_INT8 || (dtype) == TRELLIS)
-#define OFFSET(dtype)       (IS_WIDE(dtype) ? 128 : 0)
+#define IS_WIDE(dtype) ((dtype) == MOEC_DTYPE_INT8 || (dtype) == TRELLIS)
+#define OFFSET(dtype)  (IS_WIDE(dtype) ? 128 : 0)
+#endif
+#define TILE_OFFSET(dtype)  OFFSET(dtype)
 #define MIXES_HALVES(dtype) ((void)(dtype), false)
 
 typedef struct {
@@ -245,25 +254,29 @@ INLINE fours fours_fma(fours a, fours b, fours c)
 }
 
 /* Four 32-bit integers of `sums` plus four products each. */
-INLINE int32x4_t dot_of(int32x4_t sums, int8x16_t codes, int8x16_t q)
+INLINE int32x4_t dot_of(const int dtype, int32x4_t sums, uint8x16_t codes, int8x16_t q)
 {
+#if SET_I8MM
+    (void)dtype;
+    return vusdotq_s32(sums, codes, q);
+#else
+    const int8x16_t less = vreinterpretq_s8_u8(IS_WIDE(dtype) ? veorq_u8(codes, vdupq_n_u8(0x80)) : codes);
 #if SET_DOT
-    return vdotq_s32(sums, codes, q);
+    return vdotq_s32(sums, less, q);
 #else
     /* Two products are within 2 * 128 * 127, which 16 bits hold. */
-    const int16x8_t low = vmull_s8(vget_low_s8(codes), vget_low_s8(q));
-    return vpadalq_s16(sums, vpaddq_s16(low, vmull_high_s8(codes, q)));
+    const int16x8_t low = vmull_s8(vget_low_s8(less), vget_low_s8(q));
+    return vpadalq_s16(sums, vpaddq_s16(low, vmull_high_s8(less, q)));
+#endif
 #endif
 }
 
 INLINE words words_dot(const int dtype, words sums, words codes, words q)
 {
     UNROLL
-    for (int b = 0; b < QUARTERS; b++) {
-        const uint8x16_t code = vreinterpretq_u8_s32(codes.of[b]);
-        const uint8x16_t less = IS_WIDE(dtype) ? veorq_u8(code, vdupq_n_u8(0x80)) : code;
-        sums.of[b] = dot_of(sums.of[b], vreinterpretq_s8_u8(less), vreinterpretq_s8_s32(q.of[b]));
-    }
+    for (int b = 0; b < QUARTERS; b++)
+        sums.of[b] =
+            dot_of(dtype, sums.of[b], vreinterpretq_u8_s32(codes.of[b]), vreinterpretq_s8_s32(q.of[b]));
     return sums;
 }
 

@@ -2,7 +2,8 @@
 #include "runtime/kernels/int8.h"
 
 #if defined(__aarch64__)
-#define SET_DOT 1
+#define SET_DOT  1
+#define SET_I8MM 0
 #include "runtime/kernels/int8_neon.h"
 
 static const struct moec_int8_kernels kernels = INT8_KERNELS("neon-dot");

@@ -210,6 +210,31 @@ INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_
     }
 }
 
+#if defined(HAS_MATRICES)
+#include "runtime/kernels/int8_sum_i8mm.h"
+#else
+/* Span s for some tokens, from its codes taken apart. */
+INLINE void span_sums(const int dtype, const struct plan *plan, const uint8_t tile[QUADS][8][64],
+                      uint32_t quads, const struct weights *weights, size_t at, size_t s, uint32_t n_tok,
+                      float *y, size_t y_stride)
+{
+    const words places = spread_places(plan->per_span);
+    for (uint32_t t = 0; t < n_tok; t++) {
+        words out[8];
+        UNROLL
+        for (int i = 0; i < 8; i++)
+            out[i] = words_zero();
+        for (uint32_t quad = 0; quad < quads; quad++) {
+            const words factors = words_spread(weights[t].quads[quad] + at, places);
+            UNROLL
+            for (int i = 0; i < 8; i++)
+                out[i] = words_dot(dtype, out[i], words_load(tile[quad][i]), factors);
+        }
+        sums_finish(dtype, plan, weights + t, at, s, out, y + t * y_stride);
+    }
+}
+#endif
+
 /* The same for some tokens: the codes of a span are taken apart once for all. */
 INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_rows *rows,
                      const struct weights *weights, uint32_t n_tok, size_t first_group, size_t from,
@@ -218,7 +243,6 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
     _Alignas(64) uint8_t tile[QUADS][8][64];
     uint8_t tails[4][BEFORE + SPAN];
     const uint8_t *starts[4];
-    const words places = spread_places(plan->per_span);
     for (size_t s = from; s < to; s++) {
         const size_t at = group_of(plan, s, first_group);
         for (uint32_t quad = 0; quad < rows->quads; quad++) {
@@ -233,19 +257,7 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
             for (int i = 0; i < 8; i++)
                 words_store(tile[quad][i], q[i]);
         }
-        for (uint32_t t = 0; t < n_tok; t++) {
-            words out[8];
-            UNROLL
-            for (int i = 0; i < 8; i++)
-                out[i] = words_zero();
-            for (uint32_t quad = 0; quad < rows->quads; quad++) {
-                const words factors = words_spread(weights[t].quads[quad] + at, places);
-                UNROLL
-                for (int i = 0; i < 8; i++)
-                    out[i] = words_dot(dtype, out[i], words_load(tile[quad][i]), factors);
-            }
-            sums_finish(dtype, plan, weights + t, at, s, out, y + t * y_stride);
-        }
+        span_sums(dtype, plan, tile, rows->quads, weights, at, s, n_tok, y, y_stride);
     }
 }
 

@@ -1,6 +1,28 @@
-/* Products of a panel with tiles of tokens, a row's code at a time: part of runtime/kernels/int8_tiles.h. */
+/* Products of a panel with tiles of tokens, whose lanes are tokens: part of runtime/kernels/int8_tiles.h. */
 #ifndef MOEC_RUNTIME_KERNELS_INT8_TILES_LANES_H
 #define MOEC_RUNTIME_KERNELS_INT8_TILES_LANES_H
+
+#if defined(HAS_MATRICES)
+#include "runtime/kernels/int8_tiles_i8mm.h"
+#else
+/* products[i] += those of blocks [from, to) of row i's codes with a tile, a row's four codes at a time. */
+INLINE void blocks_product(const int dtype, const uint8_t codes[ROWS_OF_TILE][SPAN],
+                           const struct moec_int8_tile *x, int from, int to, words products[ROWS_OF_TILE])
+{
+    for (int b = from; b < to; b++) {
+        UNROLL
+        for (int j = 0; j < 8; j++) {
+            const words q = words_load(x->q[8 * b + j]);
+            UNROLL
+            for (uint32_t i = 0; i < ROWS_OF_TILE; i++) {
+                int32_t four;
+                memcpy(&four, codes[i] + 32 * b + 4 * j, sizeof four);
+                products[i] = words_dot(dtype, products[i], words_set(four), q);
+            }
+        }
+    }
+}
+#endif
 
 /* What the sums of a group's products with codes less OFFSET begin with, and minus the sum of its q. */
 INLINE void group_start(const int dtype, const bool has_zeros, int per_span, const struct moec_int8_tile *x,
@@ -28,18 +50,7 @@ INLINE void tile_span(const int dtype, const bool has_zeros, int per_span, const
         UNROLL
         for (int i = 0; i < ROWS_OF_TILE; i++)
             products[i] = start;
-        for (int b = 4 / per_span * k; b < 4 / per_span * (k + 1); b++) {
-            UNROLL
-            for (int j = 0; j < 8; j++) {
-                const words q = words_load(x->q[8 * b + j]);
-                UNROLL
-                for (uint32_t i = 0; i < ROWS_OF_TILE; i++) {
-                    int32_t four;
-                    memcpy(&four, panel->codes[s][r + i] + 32 * b + 4 * j, sizeof four);
-                    products[i] = words_dot(dtype, products[i], words_set(four), q);
-                }
-            }
-        }
+        blocks_product(dtype, panel->codes[s] + r, x, 4 / per_span * k, 4 / per_span * (k + 1), products);
         UNROLL
         for (uint32_t i = 0; i < ROWS_OF_TILE; i++) {
             lanes exact = lanes_of_words(products[i]);

@@ -1,23 +1,36 @@
 /* The int8 arithmetic: every set gives the bits of its scalar definition, for all codecs that it serves, odd
- * sizes, strange numbers and any cut into tokens and rows; and the definition is near the canonical one. */
+ * sizes, strange numbers and any cut into tokens and rows; and the definition is near the canonical one.
+ * With a name as its argument it says whether that is the set of this processor, and nothing else. */
 #include "runtime/kernels/int8.h"
 #include "tests/unit/kernel_inputs.h"
 #include "tests/unit/kernel_sets.h"
 
+#include <stdio.h>
+
 #define MAX_TOKENS 19
 
-/* Sets of this processor, then the one that its best set is chosen before, then NULL. */
+/* The set that would be chosen if the processor had not what `set` has over it. */
+static const struct moec_int8_kernels *next_best(const struct moec_int8_kernels *set)
+{
+    return set == NULL                             ? NULL
+           : set == moec_int8_kernels_avx512_amx() ? moec_int8_kernels_avx512_vnni()
+           : set == moec_int8_kernels_neon_i8mm()  ? moec_int8_kernels_neon_dot()
+           : set == moec_int8_kernels_neon_dot()   ? moec_int8_kernels_neon()
+                                                   : NULL;
+}
+
+/* Sets of this processor, then those that its best set is chosen before, then NULL. */
 static const struct moec_int8_kernels *int8_set(size_t index)
 {
     const struct moec_kernels *kernels = kernel_set(index);
     if (kernels != NULL)
         return moec_int8_kernels_of(kernels);
-    if (index == 0 || index > n_kernel_sets())
+    if (n_kernel_sets() == 0)
         return NULL;
-    const struct moec_int8_kernels *best = moec_int8_kernels_of(kernel_set(0));
-    return best == moec_int8_kernels_avx512_amx() ? moec_int8_kernels_avx512_vnni()
-           : best == moec_int8_kernels_neon_dot() ? moec_int8_kernels_neon()
-                                                  : NULL;
+    const struct moec_int8_kernels *set = moec_int8_kernels_of(kernel_set(0));
+    for (size_t i = n_kernel_sets(); i <= index; i++)
+        set = next_best(set);
+    return set;
 }
 
 static struct moec_int8_span *rounded_rows(const struct moec_int8_kernels *set, const float *x, size_t stride,
@@ -293,8 +306,17 @@ static void test_int8__rounds_as_stated(void **state)
     assert_true(isnan(spans[0].scale)); /* so that every product is NaN */
 }
 
-int main(void)
+static int expect_set(const char *name)
 {
+    const char *chosen = moec_int8_kernels_of(moec_kernels_best())->name;
+    printf("expected %s, found %s\n", name, chosen);
+    return strcmp(chosen, name) == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return expect_set(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_int8__sets_have_the_same_bits_in_all_codecs),
         cmocka_unit_test(test_int8__long_rows_have_the_same_bits),
