@@ -415,8 +415,9 @@ static enum moec_status read_scored(struct loader *loader, const struct moec_jso
         MOEC_TRY(moec_json_as_u64(moec_json_at(array, i), name, 0, loader->replay->n_expert - 1, &expert,
                                   loader->err));
         list[i].expert = (uint32_t)expert;
-        const bool is_falling = i == 0 || list[i].score < list[i - 1].score ||
-                                (!(list[i].score > list[i - 1].score) && list[i].expert > list[i - 1].expert);
+        const float score = fabsf(list[i].score), before = fabsf(list[i > 0 ? i - 1 : 0].score);
+        const bool is_falling =
+            i == 0 || score < before || (!(score > before) && list[i].expert > list[i - 1].expert);
         if (!is_falling || loader->stamps[expert] == stamp)
             return refuse(loader, "has experts for '%s' twice or out of order", name);
         loader->stamps[expert] = stamp;

@@ -364,7 +364,7 @@ void moec_decide(const struct moec_forward *forward, uint32_t layer, const struc
 
 void moec_decide_foretell(const struct moec_forward *forward, uint32_t layer, uint32_t ahead,
                           const struct moec_sequence_rows *span, const float *logits,
-                          struct moec_scored_expert *gate)
+                          struct moec_scored_expert *gate, uint32_t n)
 {
     static const bool none[MOEC_MAX_TOP_K] = {false};
     const struct moec_config *config = &forward->model->config;
@@ -381,6 +381,6 @@ void moec_decide_foretell(const struct moec_forward *forward, uint32_t layer, ui
     for (uint32_t rank = 0; rank < config->top_k; rank++)
         if (experts[rank] < config->n_expert)
             is_taken[experts[rank]] = !skips[rank];
-    for (uint32_t e = 0; e < config->n_expert; e++)
-        gate[e].score = is_taken[e] ? gate[e].score : 0;
+    for (uint32_t i = 0; i < n; i++)
+        gate[i].score = is_taken[gate[i].expert] ? gate[i].score : -gate[i].score;
 }

@@ -46,12 +46,12 @@ struct moec_routing;
 void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_sequences *sequences,
                  const struct moec_routing *routing);
 
-/* A guess at what the next token of a sequence will take of a MoE layer `ahead` of the one that has been
- * decided: `logits` (moec_config_choices) stand for what that layer's router will say, and its logical cache
- * is what it will look at. Of `gate` (n_expert, by index) those that would not be taken, or skipped, lose
- * their score. Changes no state. */
+/* A guess at what a token will take of the MoE layer `ahead` of the one that has been decided: `logits`
+ * (moec_config_choices) stand for what that layer's router will say, and its logical cache is what it will
+ * look at. Of `gate` (n) those that would not be taken, or skipped, get the negative of their score. Changes
+ * no state. */
 void moec_decide_foretell(const struct moec_forward *forward, uint32_t layer, uint32_t ahead,
                           const struct moec_sequence_rows *span, const float *logits,
-                          struct moec_scored_expert *gate);
+                          struct moec_scored_expert *gate, uint32_t n);
 
 #endif

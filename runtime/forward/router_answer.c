@@ -86,9 +86,9 @@ static enum moec_status add_gate(const struct moec_forward *forward, const struc
         moec_router_preview(forward, other, routed->n_tok, routed->normed, scratch->gate_sums, logits, err));
     for (uint32_t e = 0; e < config->n_expert; e++)
         gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
-    if (deciding != NULL)
-        moec_decide_foretell(forward, other, ahead, deciding, logits, gate);
     moec_scored_order(gate, config->n_expert, n);
+    if (deciding != NULL)
+        moec_decide_foretell(forward, other, ahead, deciding, logits, gate, n);
     if (ahead == 1) {
         answer->next_gate = gate;
         answer->n_next_gate = n;

@@ -76,8 +76,8 @@ struct moec_router_answer {
     /* For predictions: the next MoE layer's router applied to this layer's input (its gate input, after this
      * layer's norm): probabilities summed over the T tokens. For one token the moec_predicted_experts best,
      * else every expert; by falling score, ties to the lower index. Of a token that decides by a logical
-     * cache, what that would not let it take, as it stands, has a score of 0. NULL in a stack's last MoE
-     * layer. */
+     * cache, what that would not let it take, as it stands, has the negative of its score. NULL in a stack's
+     * last MoE layer. */
     const struct moec_scored_expert *next_gate;
     uint32_t n_next_gate;
     /* The same of the MoE layers behind the next one, the second from here first (HOBBIT, arXiv:2411.01433,

@@ -14,10 +14,11 @@ static uint32_t gate_rank(struct moec_predict *self, const struct moec_router_an
     const float most = (float)answer->n_tok;
     (void)next;
     uint32_t n = 0;
-    while (n < answer->n_next_gate && answer->next_gate[n].score > 0) {
-        const float expected = (float)setup->top_k * answer->next_gate[n].score;
-        out[n] = (struct moec_scored_expert){answer->next_gate[n].expert, expected < most ? expected : most};
-        n++;
+    for (uint32_t i = 0; i < answer->n_next_gate; i++) {
+        const struct moec_scored_expert *gate = &answer->next_gate[i];
+        const float expected = (float)setup->top_k * gate->score;
+        if (gate->score > 0)
+            out[n++] = (struct moec_scored_expert){gate->expert, expected < most ? expected : most};
     }
     return n;
 }

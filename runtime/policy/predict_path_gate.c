@@ -51,7 +51,10 @@ static uint32_t path_gate_rank(struct moec_predict *self, const struct moec_rout
         }
         for (uint32_t i = 0; i < answer->n_next_gate; i++) {
             const struct moec_scored_expert *gate = &answer->next_gate[i];
-            out[gate->expert].score += top_k * gate->score * path_gate->scratch[gate->expert];
+            if (gate->score < 0)
+                out[gate->expert].score = 0;
+            else
+                out[gate->expert].score += top_k * gate->score * path_gate->scratch[gate->expert];
         }
     }
     return moec_predict_order(setup, answer->n_tok, out);

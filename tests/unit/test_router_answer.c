@@ -428,7 +428,10 @@ static void test_router_answer__the_next_gate_decides(void **state)
         struct listener listener = listener_make(&fixture, 1);
         run_decided(&routes[r], &listener, &fixture);
         const uint32_t n_gate = plain.n_told / moec_predicted_experts(k, fixture.model->config.n_expert);
-        assert_int_equal(listener.n_told, n_gate * (r == 0 ? 1 : r == 1 ? 0 : k));
+        if (r < 2)
+            assert_int_equal(listener.n_told, n_gate * (1 - r));
+        else
+            assert_in_range(listener.n_told, n_gate, n_gate * k);
         if (r == 2) /* the cache holds twice what a token takes: most of what it will take is certain */
             assert_true((uint64_t)listener.n_right * plain.n_told >
                         (uint64_t)plain.n_right * listener.n_told);

@@ -621,7 +621,7 @@ static void test_trace__damaged_files_are_refused(void **state)
         {"\"weights\":[0.", "\"weights\":[1e999,0."},
         {"\"next_gate\":[5,4", "\"next_gate\":[5,5"},
         {"\"next_gate\":[5,4", "\"next_gate\":[4"},
-        {"\"next_scores\":[0.", "\"next_scores\":[-0."},
+        {"\"next_scores\":[0.", "\"next_scores\":[0.00000"},
         {"\"next_learned\":[4,3", "\"next_learned\":[4,4"},
         {"\"next_learned_scores\":[0.", "\"next_learned_scores\":[-0."},
         {"\"ph\":\"i\",\"s\":\"t\"", "\"ph\":\"j\",\"s\":\"t\""},
