@@ -393,9 +393,10 @@ static enum moec_status read_logits(struct loader *loader, const struct moec_jso
     return MOEC_OK;
 }
 
-/* A list of predicted experts under `name`, with its scores; *n stays 0 where there is none. */
+/* A list of predicted experts under `name`, with its scores, of which a sign may be a mark; *n stays 0 where
+ * there is none. */
 static enum moec_status read_scored(struct loader *loader, const struct moec_json *args, const char *name,
-                                    const char *scores, uint64_t *first, uint32_t *n_out)
+                                    const char *scores, bool is_marked, uint64_t *first, uint32_t *n_out)
 {
     const struct moec_json *array = moec_json_find(args, name), *node = NULL;
     const size_t n = moec_json_length(array);
@@ -415,7 +416,8 @@ static enum moec_status read_scored(struct loader *loader, const struct moec_jso
         MOEC_TRY(moec_json_as_u64(moec_json_at(array, i), name, 0, loader->replay->n_expert - 1, &expert,
                                   loader->err));
         list[i].expert = (uint32_t)expert;
-        const float score = fabsf(list[i].score), before = fabsf(list[i > 0 ? i - 1 : 0].score);
+        const float own = list[i].score, last = list[i > 0 ? i - 1 : 0].score;
+        const float score = is_marked ? fabsf(own) : own, before = is_marked ? fabsf(last) : last;
         const bool is_falling =
             i == 0 || score < before || (!(score > before) && list[i].expert > list[i - 1].expert);
         if (!is_falling || loader->stamps[expert] == stamp)
@@ -505,11 +507,12 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
     struct moec_replay_answer answer = {0};
     MOEC_TRY(read_choices(loader, args, n_tok, &answer));
     MOEC_TRY(read_logits(loader, args, n_tok, &answer));
-    MOEC_TRY(read_scored(loader, args, "next_gate", "next_scores", &answer.next_gate, &answer.n_next_gate));
+    MOEC_TRY(
+        read_scored(loader, args, "next_gate", "next_scores", true, &answer.next_gate, &answer.n_next_gate));
     for (size_t i = 0; i < MOEC_REPLAY_LATER; i++)
-        MOEC_TRY(read_scored(loader, args, later_gates[i].experts, later_gates[i].scores,
+        MOEC_TRY(read_scored(loader, args, later_gates[i].experts, later_gates[i].scores, true,
                              &answer.later_gates[i], &answer.n_later_gates[i]));
-    MOEC_TRY(read_scored(loader, args, "next_learned", "next_learned_scores", &answer.next_learned,
+    MOEC_TRY(read_scored(loader, args, "next_learned", "next_learned_scores", false, &answer.next_learned,
                          &answer.n_next_learned));
     MOEC_TRY(get_time(loader, event, "ts", &answer.answered_ns));
     answer.done_ns = answer.answered_ns;
