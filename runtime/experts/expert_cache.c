@@ -160,7 +160,8 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
         return; /* acquire reports it */
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
-    moec_loader_take(cache);
+    if (cache->options.reads_on)
+        moec_loader_take(cache);
     ask(cache, ordinal, answer->form, answer->active, answer->n_active, answer->n_takers);
     cancel_guesses(cache);
     if (answer->order != NULL)
@@ -436,7 +437,7 @@ static bool cache_ready(struct moec_experts *self, struct moec_expert_request re
         return false;
     (void)pthread_mutex_lock(&cache->lock);
     const struct moec_cache_entry *entry = &cache->entries[key];
-    if (entry->state == MOEC_CACHE_READING && cache->units == NULL)
+    if (cache->options.reads_on && entry->state == MOEC_CACHE_READING && cache->units == NULL)
         moec_loader_take(cache);
     const bool ready = entry->state == MOEC_CACHE_READY ||
                        (cache->units != NULL && entry->state == MOEC_CACHE_READING && !entry->is_doomed);
