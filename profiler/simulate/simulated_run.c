@@ -316,21 +316,13 @@ static void cancel_guess(struct run *run, const struct moec_router_answer *answe
 
 /* ---- prompts ---- */
 
-/* Room in one piece, as runtime/experts/loader.c makes it. */
-static void make_hole(struct run *run, uint32_t key)
-{
-    while (!moec_arena_has(arena_of(run, key), key) && !moec_arena_has_hole(arena_of(run, key), key) &&
-           moec_residency_shrink_for_guess(run->residency, key))
-        continue;
-}
-
 /* What the next layer will ask for, as far as there is room. */
 static void read_on(struct run *run)
 {
     for (uint32_t key; (key = moec_passage_next(&run->passage)) != MOEC_EVICT_NONE;) {
         if (!make_guess(run, key))
             return;
-        make_hole(run, key);
+        moec_arena_make_hole(arena_of(run, key), run->residency, key);
         read_guess(run, key, run->now_ns);
         run->passed[run->n_passed++] = key;
     }
@@ -350,7 +342,7 @@ static void come(struct run *run)
     run->ordinal = run->step->layers.first;
     run->n_passed = 0;
     if (run->setup->reads_on && run->step->n_tok > 1 && run->ordinal == run->model->n_encoder)
-        moec_passage_come(&run->passage, run->ordinal, run->step->n_tok);
+        moec_passage_come(&run->passage, run->ordinal, run->step->n_tok, NULL);
     read_on(run);
 }
 

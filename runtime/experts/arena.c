@@ -4,6 +4,7 @@
 
 #include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
+#include "runtime/policy/residency.h"
 
 #include <string.h>
 
@@ -250,6 +251,13 @@ bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_by
     }
     link_after(arena, previous, key);
     return true;
+}
+
+void moec_arena_make_hole(const struct moec_arena *arena, struct moec_residency *residency, uint32_t key)
+{
+    while (!moec_arena_has(arena, key) && !moec_arena_has_hole(arena, key) &&
+           moec_residency_shrink_for_guess(residency, key))
+        continue;
 }
 
 /* ---- shrinking ---- */

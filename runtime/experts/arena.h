@@ -17,6 +17,7 @@
 #include <stddef.h>
 
 struct moec_arena;
+struct moec_residency;
 
 /* Bytes beside the buffer, for a budget. */
 uint64_t moec_arena_table_bytes(uint32_t n_key);
@@ -45,6 +46,10 @@ uint8_t *moec_arena_bytes(const struct moec_arena *arena);
 bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_bytes);
 /* Whether an absent key finds a place with nothing moved. */
 bool moec_arena_has_hole(const struct moec_arena *arena, uint32_t key);
+/* For a guess: gives up what is neither demanded nor foreseen until an absent key finds a place with nothing
+ * moved, or nothing more can be given up. Of a prompt, whose layers come round, what is given up in the order
+ * of its last use lay side by side, so a hole opens sooner than slots are moved. */
+void moec_arena_make_hole(const struct moec_arena *arena, struct moec_residency *residency, uint32_t key);
 /* Frees the slot of a key that is there and not pinned. */
 void moec_arena_remove(struct moec_arena *arena, uint32_t key);
 bool moec_arena_has(const struct moec_arena *arena, uint32_t key);

@@ -62,11 +62,11 @@ static void clocked_foresee(struct moec_experts *self, uint32_t layer, const uin
         inner->ops->foresee(inner, layer, experts, n);
 }
 
-static void clocked_come(struct moec_experts *self, uint32_t layer, uint32_t n_tok)
+static void clocked_come(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
     if (inner->ops->come != NULL)
-        inner->ops->come(inner, layer, n_tok);
+        inner->ops->come(inner, layer, n_tok, is_low);
 }
 
 static void clocked_begin(struct moec_experts *self)

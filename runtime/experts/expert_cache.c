@@ -160,8 +160,7 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
         return; /* acquire reports it */
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
-    if (cache->options.reads_on)
-        moec_loader_take(cache);
+    moec_loader_take(cache);
     ask(cache, ordinal, answer->form, answer->active, answer->n_active, answer->n_takers);
     cancel_guesses(cache);
     if (answer->order != NULL)
@@ -219,13 +218,13 @@ static void cache_foresee(struct moec_experts *self, uint32_t layer, const uint3
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-static void cache_come(struct moec_experts *self, uint32_t layer, uint32_t n_tok)
+static void cache_come(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     if (!cache->options.reads_on)
         return;
     (void)pthread_mutex_lock(&cache->lock);
-    moec_passage_come(&cache->passage, (uint32_t)cache->ordinals[layer], n_tok);
+    moec_passage_come(&cache->passage, (uint32_t)cache->ordinals[layer], n_tok, is_low);
     read_on(cache);
     moec_loader_begin(cache);
     moec_loader_notify(cache);
@@ -437,7 +436,7 @@ static bool cache_ready(struct moec_experts *self, struct moec_expert_request re
         return false;
     (void)pthread_mutex_lock(&cache->lock);
     const struct moec_cache_entry *entry = &cache->entries[key];
-    if (cache->options.reads_on && entry->state == MOEC_CACHE_READING && cache->units == NULL)
+    if (entry->state == MOEC_CACHE_READING && cache->units == NULL)
         moec_loader_take(cache);
     const bool ready = entry->state == MOEC_CACHE_READY ||
                        (cache->units != NULL && entry->state == MOEC_CACHE_READING && !entry->is_doomed);

@@ -78,16 +78,6 @@ static bool place(struct moec_expert_cache *cache, uint32_t key)
     return !cache->is_blocked;
 }
 
-/* Of a prompt, whose layers come round: what is given up in the order of its last use lay side by side, so a
- * hole opens sooner than slots are moved. */
-static void make_hole(struct moec_expert_cache *cache, uint32_t key)
-{
-    const struct moec_arena *arena = moec_cache_arena(cache, key);
-    while (!moec_arena_has(arena, key) && !moec_arena_has_hole(arena, key) &&
-           moec_residency_shrink_for_guess(cache->residency, key))
-        continue;
-}
-
 /* Gives the oldest key of a list a slot and a request; false when there is no place for it now. */
 static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, struct batch *batch)
 {
@@ -97,7 +87,7 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
     const struct moec_record_place from = (is_whole ? moec_storage_place_of : moec_storage_up_place_of)(
         moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
     if (list == MOEC_CACHE_GUESSED && moec_passage_is_open(&cache->passage))
-        make_hole(cache, key);
+        moec_arena_make_hole(moec_cache_arena(cache, key), cache->residency, key);
     if (!place(cache, key))
         return false;
     const bool is_alone = n_flying(cache) == 0;
@@ -391,8 +381,8 @@ void moec_loader_take(struct moec_expert_cache *cache)
 {
     struct moec_reader *reader = cache->reader;
     struct arrivals arrivals = {.n = MAX_ARRIVALS};
-    while (arrivals.n == MAX_ARRIVALS && !cache->is_driven && reader->ops->take != NULL &&
-           n_flying(cache) > 0) {
+    while (cache->options.reads_on && arrivals.n == MAX_ARRIVALS && !cache->is_driven &&
+           reader->ops->take != NULL && n_flying(cache) > 0) {
         arrivals.n = 0;
         cache->is_driven = true;
         (void)pthread_mutex_unlock(&cache->lock);

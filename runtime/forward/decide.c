@@ -184,6 +184,17 @@ static void choose(const struct moec_forward *forward, const struct moec_choice 
         choice->choose(choice->context, &row->token, experts, skips);
 }
 
+/* The same with weights. What the choice drops is in `skips`; its weight is there for a later skip. */
+static void choose_and_weigh(const struct moec_forward *forward, const struct moec_choice *choice,
+                             const struct row *row, uint32_t *experts, float *weights, bool *skips)
+{
+    static const bool none[MOEC_MAX_TOP_K] = {false};
+    const uint32_t layer = row->token.layer;
+    choose(forward, choice, row, experts, skips);
+    moec_router_weigh_layer(forward, &forward->model->layers[layer], forward->decider->scores, experts, none,
+                            weights);
+}
+
 /* Decides in which precision a token takes what it has chosen. */
 static void decide_precision(const struct moec_forward *forward, const struct row *row,
                              const uint32_t *experts, const float *weights, bool *skips, bool *is_low)
@@ -287,12 +298,10 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
                          const struct moec_sequence_rows *span, uint32_t at, uint32_t row_of_batch,
                          const struct moec_routing *routing)
 {
-    static const bool none[MOEC_MAX_TOP_K] = {false};
     bool is_dropped[MOEC_MAX_TOP_K];
     const struct moec_config *config = &forward->model->config;
     const struct moec_decider *decider = forward->decider;
     const struct moec_route *route = decider->route;
-    const struct moec_layer *weigher = &forward->model->layers[layer];
     const size_t first = (size_t)row_of_batch * config->top_k;
     const bool is_prompt = at < span->n_prompt, is_free = !(is_prompt && route->decode_only),
                is_of_block = is_prompt && is_free && route->prefill.kind != MOEC_PREFILL_SAME;
@@ -308,8 +317,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
         routing->ranges[row.row] = row.range;
     if (routing->margins != NULL)
         routing->margins[row.row] = moec_router_margin(&row.token);
-    choose(forward, &choice, &row, experts, skips);
-    moec_router_weigh_layer(forward, weigher, decider->scores, experts, none, weights);
+    choose_and_weigh(forward, &choice, &row, experts, weights, skips);
     memcpy(is_dropped, skips, config->top_k * sizeof *skips);
     if (is_free)
         moec_route_skip(route, &row.token, experts, weights, skips);
@@ -362,11 +370,27 @@ void moec_decide(const struct moec_forward *forward, uint32_t layer, const struc
     }
 }
 
+bool moec_decide_forms(const struct moec_forward *forward, const struct moec_sequences *sequences,
+                       uint32_t ordinal, const bool **is_low)
+{
+    const struct moec_route *route = forward->decider != NULL ? forward->decider->route : NULL;
+    *is_low = NULL;
+    if (route == NULL || sequences == NULL || route->prefill.kind == MOEC_PREFILL_SAME || route->decode_only)
+        return true;
+    const struct moec_sequence_rows *span = sequences->spans;
+    if (sequences->n_spans > 1 || moec_prefill_looks_ahead(&route->prefill))
+        return false;
+    if (span->n_prompt == 0)
+        return true;
+    moec_route_state_begin_prompt(span->route, ordinal);
+    *is_low = span->route->popularity.is_low + (size_t)ordinal * span->route->n_expert;
+    return true;
+}
+
 void moec_decide_foretell(const struct moec_forward *forward, uint32_t layer, uint32_t ahead,
                           const struct moec_sequence_rows *span, const float *logits,
                           struct moec_scored_expert *gate, uint32_t n)
 {
-    static const bool none[MOEC_MAX_TOP_K] = {false};
     const struct moec_config *config = &forward->model->config;
     const struct moec_choice choice = moec_route_choice(forward->decider->route);
     uint32_t experts[MOEC_MAX_TOP_K];
@@ -374,9 +398,7 @@ void moec_decide_foretell(const struct moec_forward *forward, uint32_t layer, ui
     bool skips[MOEC_MAX_TOP_K] = {false}, is_taken[MOEC_MAX_EXPERTS] = {false};
     struct row row = {.span = span, .route_layer = span->route_layer + ahead, .logits = logits};
     score_row(forward, layer, &row);
-    choice.choose(choice.context, &row.token, experts, skips);
-    moec_router_weigh_layer(forward, &forward->model->layers[layer], forward->decider->scores, experts, none,
-                            weights);
+    choose_and_weigh(forward, &choice, &row, experts, weights, skips);
     moec_route_skip(forward->decider->route, &row.token, experts, weights, skips);
     for (uint32_t rank = 0; rank < config->top_k; rank++)
         if (experts[rank] < config->n_expert)

@@ -46,6 +46,13 @@ struct moec_routing;
 void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_sequences *sequences,
                  const struct moec_routing *routing);
 
+/* The copies in which a prompt will take the experts of a MoE layer that its tokens come to, where that is
+ * known before: no decision of the layers in between changes it. True: `is_low` (n_expert) are taken in form
+ * 1 by the first of its tokens at least, NULL: none by a prompt's own precision. False: the prompt's tokens
+ * are counted first, or the batch is of several sequences. `sequences`: NULL = the batch decides nothing. */
+bool moec_decide_forms(const struct moec_forward *forward, const struct moec_sequences *sequences,
+                       uint32_t ordinal, const bool **is_low);
+
 /* A guess at what a token will take of the MoE layer `ahead` of the one that has been decided: `logits`
  * (moec_config_choices) stand for what that layer's router will say, and its logical cache is what it will
  * look at. Of `gate` (n) those that would not be taken, or skipped, get the negative of their score. Changes

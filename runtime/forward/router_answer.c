@@ -139,6 +139,7 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
                                          struct moec_error *err)
 {
     struct moec_experts *source = forward->experts;
+    const struct moec_config *config = &forward->model->config;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     struct moec_router_answer answer = {.layer = routed->layer,
                                         .n_tok = routed->n_tok,
@@ -146,6 +147,10 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
                                         .n_active = routed->n_active,
                                         .n_takers = routed->n_tok > 1 ? scratch->n_takers : NULL,
                                         .order = scratch->order};
+    const uint32_t next = moe_layer_ahead(config, routed->layer, 1);
+    if (routed->n_tok > 1 && next != MOEC_NO_LAYER)
+        (void)moec_decide_forms(forward, routed->sequences, (uint32_t)moec_config_moe_ordinal(config, next),
+                                &answer.next_low);
     memcpy(scratch->order, scratch->active, routed->n_active * sizeof *scratch->order);
     const bool has_trace = forward->trace != NULL, is_expected = source->ops->expect != NULL;
     const bool wants_choices = has_trace || (is_expected && source->wants_choices);
@@ -159,7 +164,7 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
     if (is_answer)
         source->ops->expect(source, &answer);
     MOEC_TRY(predict(forward, routed, is_answer, &answer, err));
-    moec_trace_answer(forward->trace, &answer, forward->model->config.top_k, answered_ns);
+    moec_trace_answer(forward->trace, &answer, config->top_k, answered_ns);
     if (wants_choices)
         keep_choices(forward, routed);
     return MOEC_OK;
@@ -190,20 +195,24 @@ static uint32_t list_experts(const struct moec_forward *forward, const struct mo
 }
 
 /* Says to the source which MoE layer of the decoder's the tokens come to first. */
-static void come(const struct moec_forward *forward, uint32_t n_tok)
+static void come(const struct moec_forward *forward, const struct moec_sequences *sequences, uint32_t n_tok)
 {
+    struct moec_experts *source = forward->experts;
     const struct moec_config *config = &forward->model->config;
     const uint32_t first = moec_config_moe_encoder_count(config);
-    if (forward->experts->ops->come != NULL && n_tok > 1 && first < moec_config_moe_count(config))
-        forward->experts->ops->come(forward->experts, moec_config_moe_layer(config, first), n_tok);
+    const bool *is_low = NULL;
+    if (source->ops->come != NULL && n_tok > 1 && first < moec_config_moe_count(config) &&
+        moec_decide_forms(forward, sequences, first, &is_low))
+        source->ops->come(source, moec_config_moe_layer(config, first), n_tok, is_low);
 }
 
-void moec_router_foresee(const struct moec_forward *forward, const uint32_t *tokens, uint32_t n_tok)
+void moec_router_foresee(const struct moec_forward *forward, const struct moec_sequences *sequences,
+                         const uint32_t *tokens, uint32_t n_tok)
 {
     struct moec_experts *source = forward->experts;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const struct moec_config *config = &forward->model->config;
-    come(forward, n_tok);
+    come(forward, sequences, n_tok);
     if (source->ops->foresee == NULL || n_tok == 0 || !moec_config_routes_by_token(config))
         return;
     for (uint32_t at = 0; at < config->n_layer; at++) {

@@ -602,7 +602,10 @@ static enum moec_status run_chunk(struct moec_session *session, const uint32_t *
     if (length_of(session) == 0 && !moec_config_is_encoder_decoder(config))
         begin_experts(forward);
     MOEC_TRY(moec_forward_embed(forward, tokens, n_tok, session->hidden, err));
-    moec_router_foresee(forward, tokens, n_tok);
+    const struct moec_sequence_rows span =
+        rows_of(session, moec_config_moe_encoder_count(config), length_of(session), tokens, n_tok);
+    const struct moec_sequences sequences = {.spans = &span, .n_spans = 1};
+    moec_router_foresee(forward, decides(session) ? &sequences : NULL, tokens, n_tok);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
         MOEC_TRY(run_layer(session, layer, tokens, n_tok, err));
     return MOEC_OK;
@@ -757,7 +760,7 @@ static enum moec_status step_batch(struct moec_session *const *sessions, const u
     float *hidden = sessions[0]->hidden;
     struct moec_span spans[EACH_TOKENS];
     MOEC_TRY(moec_forward_embed(forward, tokens, n, hidden, err));
-    moec_router_foresee(forward, tokens, n);
+    moec_router_foresee(forward, NULL, tokens, n);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
         for (uint32_t i = 0; i < n; i++)
             spans[i] = moec_kv_state_span(&sessions[i]->kv, layer, i, 1);

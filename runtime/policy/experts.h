@@ -92,6 +92,9 @@ struct moec_router_answer {
     const float *logits;
     uint32_t n_logit, logits_stride;
     const bool *is_low; /* (T, k) of `experts`: taken in the form behind `form`; NULL = none */
+    /* (n_expert) of a prompt: those that its tokens will take of the next MoE layer in the form behind
+     * `form`. NULL where that is not known, or none are. */
+    const bool *next_low;
     /* (n_active) holds what `active` holds, or NULL: a source may put them into the order in which it wants
      * them to be acquired, such as what it has before what it must read. */
     uint32_t *order;
@@ -134,8 +137,10 @@ struct moec_experts_ops {
      * ahead. */
     void (*foresee)(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n);
 
-    /* Optional (NULL): so many tokens begin to pass the layers, and come to this MoE layer first. */
-    void (*come)(struct moec_experts *self, uint32_t layer, uint32_t n_tok);
+    /* Optional (NULL): so many tokens begin to pass the layers, and come to this MoE layer first. `is_low`
+     * (n_expert) names experts that they will take in form 1, NULL: none; it stays as it is until the layer's
+     * answer. */
+    void (*come)(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low);
 
     /* Optional (NULL): a sequence begins, or another input of an encoder. */
     void (*begin)(struct moec_experts *self);

@@ -29,16 +29,19 @@ static uint32_t key_at(const struct moec_passage *passage, uint32_t place)
 {
     const struct moec_passage_setup *setup = &passage->setup;
     const struct moec_path_value *value = value_at(passage, place);
-    const uint32_t n_form = setup->n_form > 1 ? setup->n_form : 1;
-    return passage->ordinal * n_form * setup->n_expert + (value != NULL ? value->expert : place);
+    const uint32_t n_form = setup->n_form > 1 ? setup->n_form : 1,
+                   expert = value != NULL ? value->expert : place,
+                   form = passage->is_low != NULL && passage->is_low[expert] ? 1 : 0;
+    return (passage->ordinal * n_form + form) * setup->n_expert + expert;
 }
 
-void moec_passage_come(struct moec_passage *passage, uint32_t ordinal, uint32_t n_tok)
+void moec_passage_come(struct moec_passage *passage, uint32_t ordinal, uint32_t n_tok, const bool *is_low)
 {
     const struct moec_passage_setup *setup = &passage->setup;
     passage->ordinal = ordinal;
     passage->n_tok = ordinal < setup->n_layer ? n_tok : 0;
     passage->next = 0;
+    passage->is_low = setup->n_form > 1 ? is_low : NULL;
     if (passage->n_tok > 0 && !is_expected(passage, 0))
         passage->n_tok = 0;
     for (uint32_t place = 0; passage->n_tok > 0 && is_expected(passage, place); place++)
@@ -49,10 +52,11 @@ void moec_passage_answered(struct moec_passage *passage, uint32_t ordinal,
                            const struct moec_router_answer *answer)
 {
     const struct moec_passage_setup *setup = &passage->setup;
-    const bool is_plain = answer->form == 0 && answer->active[answer->n_active - 1] < setup->n_expert;
+    const bool is_known = answer->form == 0 && (answer->next_low != NULL ||
+                                                answer->active[answer->n_active - 1] < setup->n_expert);
     const uint32_t end = ordinal < setup->n_encoder ? setup->n_encoder : setup->n_layer;
-    moec_passage_come(passage, ordinal + 1 < end ? ordinal + 1 : setup->n_layer,
-                      is_plain ? answer->n_tok : 0);
+    moec_passage_come(passage, ordinal + 1 < end ? ordinal + 1 : setup->n_layer, is_known ? answer->n_tok : 0,
+                      answer->next_low);
 }
 
 uint32_t moec_passage_next(struct moec_passage *passage)

@@ -3,6 +3,9 @@
  * what is demanded and as far as there is room beside it. No predictor is asked; what of it has not begun
  * when the layer answers is taken back (rule 3 of runtime/policy/read_order.h).
  *
+ * A prompt's tokens may take some experts in low copies (runtime/policy/prefill.h). Where these are known
+ * before the layer answers they are named, and expected in form 1.
+ *
  * How many tokens take an expert follows from its share in calibration, the largest first, so that what is
  * taken back is what is likely to be needed least. Without a path table every expert counts as one that is
  * taken MOEC_PASSAGE_SKEW times less often than the average.
@@ -21,7 +24,7 @@ struct moec_passage_setup {
     uint32_t n_layer;   /* MoE layers */
     uint32_t n_encoder; /* of these, whose tokens do not pass the others */
     uint32_t n_expert;
-    uint32_t n_form; /* that keys tell apart (runtime/policy/residency.h); what is expected is form 0 */
+    uint32_t n_form; /* that keys tell apart (runtime/policy/residency.h) */
     uint32_t top_k;
     const struct moec_path_table *paths; /* borrowed; n_layer 0 when there is none */
 };
@@ -35,17 +38,20 @@ struct moec_passage_view {
 struct moec_passage {
     struct moec_passage_setup setup;
     struct moec_passage_view view;
-    uint32_t ordinal; /* the layer to come */
-    uint32_t n_tok;   /* 0 = nothing is expected */
-    uint32_t next;    /* of its experts in order */
+    uint32_t ordinal;   /* the layer to come */
+    uint32_t n_tok;     /* 0 = nothing is expected */
+    uint32_t next;      /* of its experts in order */
+    const bool *is_low; /* (n_expert) taken in form 1; NULL = none; borrowed until the next tokens come */
 };
 
-/* So many tokens come to a MoE layer next; n_layer or 0 tokens: nothing is expected. Keys of the layer that
- * are present are named to the view at once. */
-void moec_passage_come(struct moec_passage *passage, uint32_t ordinal, uint32_t n_tok);
+/* So many tokens come to a MoE layer next; n_layer or 0 tokens: nothing is expected. `is_low` (n_expert, in a
+ * setup of two forms or more) names experts that they take in form 1; NULL: none. Keys of the layer that are
+ * present are named to the view at once. */
+void moec_passage_come(struct moec_passage *passage, uint32_t ordinal, uint32_t n_tok, const bool *is_low);
 
-/* A layer has answered: its tokens come to the next one of its stack. Experts that they take in another form
- * say nothing of those that the next layer will be asked for, so nothing is expected then. */
+/* A layer has answered: its tokens come to the next one of its stack, where they take what the answer's
+ * next_low says. Without it, experts that they take in another form say nothing of those that the next layer
+ * will be asked for, so nothing is expected then. */
 void moec_passage_answered(struct moec_passage *passage, uint32_t ordinal,
                            const struct moec_router_answer *answer);
 

@@ -61,16 +61,16 @@ static void test_passage__the_most_popular_come_first(void **state)
     uint32_t keys[N_EXPERT];
     assert_false(moec_passage_is_open(&passage));
     assert_int_equal(moec_passage_next(&passage), MOEC_EVICT_NONE);
-    moec_passage_come(&passage, 1, 80); /* 40, 20 and 5 tokens */
-    assert_int_equal(view.n_asked, 3);  /* and what is present was named */
+    moec_passage_come(&passage, 1, 80, NULL); /* 40, 20 and 5 tokens */
+    assert_int_equal(view.n_asked, 3);        /* and what is present was named */
     assert_int_equal(take(&passage, &view, N_EXPERT, keys), 3);
     assert_int_equal(keys[0], N_EXPERT + 3);
     assert_int_equal(keys[1], N_EXPERT + 1);
     assert_int_equal(keys[2], N_EXPERT + 6);
     view.is_present[N_EXPERT + 3] = false;
-    moec_passage_come(&passage, 1, 20); /* 10, 5 and 1 */
+    moec_passage_come(&passage, 1, 20, NULL); /* 10, 5 and 1 */
     assert_int_equal(take(&passage, &view, N_EXPERT, keys), 1);
-    moec_passage_come(&passage, 1, 7);
+    moec_passage_come(&passage, 1, 7, NULL);
     assert_false(moec_passage_is_open(&passage));
 }
 
@@ -80,10 +80,21 @@ static void test_passage__forms_are_told_apart(void **state)
     struct view view;
     struct moec_passage passage = make(&view, &paths);
     passage.setup.n_form = 2;
-    moec_passage_come(&passage, 0, 8);
+    moec_passage_come(&passage, 0, 8, NULL);
     assert_int_equal(moec_passage_next(&passage), 3);
+    static const bool is_low[N_EXPERT] = {[1] = true};
+    uint32_t keys[N_EXPERT];
+    moec_passage_come(&passage, 1, 16, is_low);
+    assert_int_equal(take(&passage, &view, N_EXPERT, keys), 2);
+    assert_int_equal(keys[0], 2 * N_EXPERT + 3);
+    assert_int_equal(keys[1], 3 * N_EXPERT + 1);
+    passage.setup.n_form = 1; /* where there are none */
+    moec_passage_come(&passage, 1, 16, is_low);
+    assert_int_equal(take(&passage, &view, N_EXPERT, keys), 2);
+    assert_int_equal(keys[1], N_EXPERT + 1);
+    passage.setup.n_form = 2;
     passage.setup.n_layer = 1; /* and the table is of another model */
-    moec_passage_come(&passage, 0, 8);
+    moec_passage_come(&passage, 0, 8, NULL);
     assert_false(moec_passage_is_open(&passage));
 }
 
@@ -93,9 +104,9 @@ static void test_passage__without_a_table_all_or_none(void **state)
     struct view view;
     struct moec_passage passage = make(&view, &no_paths);
     uint32_t keys[N_EXPERT];
-    moec_passage_come(&passage, 2, 127);
+    moec_passage_come(&passage, 2, 127, NULL);
     assert_false(moec_passage_is_open(&passage));
-    moec_passage_come(&passage, 2, 128);
+    moec_passage_come(&passage, 2, 128, NULL);
     assert_int_equal(take(&passage, &view, N_EXPERT, keys), N_EXPERT);
     for (uint32_t i = 0; i < N_EXPERT; i++)
         assert_int_equal(keys[i], 2 * N_EXPERT + i);
@@ -118,6 +129,12 @@ static void test_passage__answers_lead_on_within_a_stack(void **state)
     answer.n_active = 2; /* in two forms */
     moec_passage_answered(&passage, 0, &answer);
     assert_false(moec_passage_is_open(&passage));
+    static const bool is_low[N_EXPERT] = {[3] = true};
+    passage.setup.n_form = 2;
+    answer.next_low = is_low; /* and what the next layer's will be is known */
+    moec_passage_answered(&passage, 0, &answer);
+    assert_int_equal(moec_passage_next(&passage), 3 * N_EXPERT + 3);
+    passage.setup.n_form = 0;
     answer = (struct moec_router_answer){.n_tok = 100, .form = 1, .active = active, .n_active = 1};
     moec_passage_answered(&passage, 0, &answer);
     assert_false(moec_passage_is_open(&passage));

@@ -15,7 +15,9 @@ struct listener {
     uint32_t n_answers, n_guesses, n_tok, layer, n_next_gate;
     uint32_t n_told, n_right; /* experts that the gate before named with a score, and those that came */
     bool has_choices, has_last, has_next_gate;
-    bool is_busy; /* does not want to guess */
+    bool is_busy;                           /* does not want to guess */
+    uint32_t n_come, n_told_low, n_as_told; /* choices whose copy was told before, and those taken in it */
+    const bool *low;                        /* of the layer to come; NULL = not told */
     uint32_t *chosen, *last_chosen;
     float *weights, *last_weights;
     struct moec_scored_expert *next_gate;
@@ -34,10 +36,31 @@ static void take_back(struct moec_experts *self, struct moec_expert_request requ
     listener->inner->ops->release(listener->inner, request);
 }
 
+/* Whether the copies are taken that were told, and which are told of the next layer. */
+static void listen_for_low(struct listener *listener, const struct moec_router_answer *answer)
+{
+    for (size_t i = 0; listener->low != NULL && i < (size_t)answer->n_tok * listener->top_k; i++) {
+        const bool is_low = listener->low[answer->experts[i]];
+        listener->n_told_low += is_low;
+        listener->n_as_told += is_low && answer->is_low[i];
+        assert_true(is_low || !answer->is_low[i]);
+    }
+    listener->low = answer->next_low;
+}
+
+static void come(struct moec_experts *self, uint32_t layer, uint32_t n_tok, const bool *is_low)
+{
+    struct listener *listener = (struct listener *)self;
+    assert_true(layer == 0 && n_tok > 1);
+    listener->n_come++;
+    listener->low = is_low;
+}
+
 static void listen(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct listener *listener = (struct listener *)self;
     const size_t n = (size_t)answer->n_tok * listener->top_k;
+    listen_for_low(listener, answer);
     for (uint32_t i = 0; listener->has_next_gate && i < listener->n_next_gate; i++) {
         const struct moec_scored_expert told = listener->next_gate[i];
         listener->n_told += told.score > 0;
@@ -83,8 +106,12 @@ static void guess(struct moec_experts *self, const struct moec_router_answer *an
         memcpy(listener->next_gate, gate.experts, gate.n * sizeof *gate.experts);
 }
 
-static const struct moec_experts_ops listener_ops = {
-    .acquire = lend, .release = take_back, .expect = listen, .wants_guess = wants_guess, .guess = guess};
+static const struct moec_experts_ops listener_ops = {.acquire = lend,
+                                                     .release = take_back,
+                                                     .expect = listen,
+                                                     .wants_guess = wants_guess,
+                                                     .guess = guess,
+                                                     .come = come};
 
 static struct listener listener_make(const struct fixture *fixture, uint32_t n_tok)
 {
@@ -387,7 +414,7 @@ static void test_router_answer__carries_nothing_unasked(void **state)
 
 /* Tokens step by step by these decisions; NULL: by the router's. */
 static void run_decided(const struct moec_route *route, struct listener *listener,
-                        const struct fixture *fixture)
+                        const struct fixture *fixture, uint32_t chunk)
 {
     const struct moec_config *config = &fixture->model->config;
     struct moec_error err = {0};
@@ -395,16 +422,17 @@ static void run_decided(const struct moec_route *route, struct listener *listene
     struct moec_decider decider = {0};
     struct moec_session *session = NULL;
     assert_ok(
-        moec_forward_init(&forward, fixture->model, moec_kernels_best(), 1, &listener->experts, 1, &err),
+        moec_forward_init(&forward, fixture->model, moec_kernels_best(), 1, &listener->experts, chunk, &err),
         err);
     if (route != NULL) {
         assert_ok(moec_route_check(route, config, &err), err);
-        assert_ok(moec_decider_create(config, route, 1, &decider, &err), err);
+        assert_ok(moec_decider_create(config, route, chunk, &decider, &err), err);
         forward.decider = &decider;
     }
     assert_ok(moec_session_create(&forward, fixture->n_tok, &session, &err), err);
-    for (uint32_t t = 0; t < fixture->n_tok; t++)
-        assert_ok(moec_session_step(session, fixture->tokens + t, 1, NULL, 0, NULL, &err), err);
+    moec_session_set_prompt(session, chunk > 1 ? fixture->n_tok : 0);
+    for (uint32_t t = 0; t + chunk <= fixture->n_tok; t += chunk)
+        assert_ok(moec_session_step(session, fixture->tokens + t, chunk, NULL, 0, NULL, &err), err);
     moec_session_free(session);
     moec_forward_release(&forward);
     moec_decider_release(&decider);
@@ -422,11 +450,11 @@ static void test_router_answer__the_next_gate_decides(void **state)
     struct fixture fixture = fixture_open("olmoe");
     const uint32_t k = fixture.model->config.top_k;
     struct listener plain = listener_make(&fixture, 1);
-    run_decided(NULL, &plain, &fixture);
+    run_decided(NULL, &plain, &fixture, 1);
     assert_true(plain.n_told > 0 && plain.n_right < plain.n_told);
     for (size_t r = 0; r < sizeof routes / sizeof *routes; r++) {
         struct listener listener = listener_make(&fixture, 1);
-        run_decided(&routes[r], &listener, &fixture);
+        run_decided(&routes[r], &listener, &fixture, 1);
         const uint32_t n_gate = plain.n_told / moec_predicted_experts(k, fixture.model->config.n_expert);
         if (r < 2)
             assert_int_equal(listener.n_told, n_gate * (1 - r));
@@ -439,6 +467,34 @@ static void test_router_answer__the_next_gate_decides(void **state)
     }
     listener_free(&plain);
     fixture_close(&fixture);
+}
+
+/* Low copies of a prompt are told before its tokens ask for them, unless the tokens are counted first. */
+static void test_router_answer__a_prompt_s_low_copies_are_known(void **state)
+{
+    (void)state;
+    enum { CHUNK = 4 };
+    const struct moec_prefill prefills[] = {
+        {.kind = MOEC_PREFILL_UNPOPULAR, .share = 0.5f, .block_tokens = CHUNK},
+        {.kind = MOEC_PREFILL_WHOLE, .share = 0.5f, .block_tokens = UINT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof prefills / sizeof *prefills; i++) {
+        struct fixture fixture = fixture_open("olmoe");
+        struct moec_error err = {0};
+        const uint32_t n_chunk = fixture.n_tok / CHUNK;
+        const bool is_whole = i == 1;
+        const struct moec_route route = {.n_slots = 2, .n_low_slots = 2, .prefill = prefills[i]};
+        struct listener listener = listener_make(&fixture, is_whole ? fixture.n_tok : CHUNK);
+        assert_true(n_chunk > 1);
+        assert_ok(moec_variants_serve_low(fixture.variants, 2, &err), err);
+        listener.experts.n_form = listener.inner->n_form;
+        run_decided(&route, &listener, &fixture, is_whole ? fixture.n_tok : CHUNK);
+        assert_int_equal(listener.n_come, is_whole ? 0 : n_chunk);
+        assert_true((listener.n_told_low > 0) != is_whole);
+        assert_int_equal(listener.n_as_told, listener.n_told_low);
+        listener_free(&listener);
+        fixture_close(&fixture);
+    }
 }
 
 static void test_router_answer__best_experts_come_in_order(void **state)
@@ -477,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_router_answer__last_choices_belong_to_the_rows),
         cmocka_unit_test(test_router_answer__carries_nothing_unasked),
         cmocka_unit_test(test_router_answer__the_next_gate_decides),
+        cmocka_unit_test(test_router_answer__a_prompt_s_low_copies_are_known),
         cmocka_unit_test(test_router_answer__best_experts_come_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,7 +115,7 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
         if (f->recording.steps[step].begins)
             source->ops->begin(source);
         if (f->recording.steps[step].n_tok > 1)
-            source->ops->come(source, 0, f->recording.steps[step].n_tok);
+            source->ops->come(source, 0, f->recording.steps[step].n_tok, NULL);
         for (uint32_t s = 0; s < SAMPLE_MOE; s++) {
             struct moec_router_answer answer = moec_recording_answer(&f->recording, step, s);
             take(source, &answer);
