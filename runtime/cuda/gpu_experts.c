@@ -180,38 +180,50 @@ static uint64_t most_behind(const struct moec_gpu_experts *experts)
     return most > experts->n_here ? most - experts->n_here : 0;
 }
 
+/* Holds a record behind that an answer has asked for. One whose copy is early is borrowed where it can be:
+ * should the copy be refused, the source behind still expects the expert. Asked anew it would stand behind
+ * all others of the answer, whose records may take all of the room. */
+static enum moec_status hold_behind(struct moec_gpu_experts *experts, struct moec_expert_request request,
+                                    bool is_early, struct moec_mlp *mlp, struct moec_error *err)
+{
+    struct moec_experts *behind = experts->setup.behind;
+    struct moec_gpu_entry *entry = &experts->entries[moec_gpu_key(experts, request)];
+    if (is_early && behind->ops->borrow != NULL && behind->ops->borrow(behind, request, mlp))
+        return MOEC_OK;
+    entry->asked -= entry->asked > 0;
+    return behind->ops->acquire(behind, request, mlp, err);
+}
+
 /* Takes the record of an admitted key and begins to copy it. On failure the key is absent again. */
 static enum moec_status bring(struct moec_gpu_experts *experts, struct moec_expert_request request,
-                              struct moec_error *err)
+                              bool is_early, struct moec_error *err)
 {
     struct moec_experts *behind = experts->setup.behind;
     const uint32_t key = moec_gpu_key(experts, request);
     struct moec_gpu_entry *entry = &experts->entries[key];
     const uint64_t room = most_behind(experts), most = room > 0 ? room : 1;
-    const bool was_asked = entry->asked > 0;
     struct moec_mlp mlp;
-    enum moec_status status = MOEC_OK;
-    entry->asked -= was_asked;
-    status = land(experts, moec_gpu_is_ready_behind(experts, request) ? most - 1 : 0, err);
-    if (status != MOEC_OK && was_asked)
+    enum moec_status status = land(experts, moec_gpu_is_ready_behind(experts, request) ? most - 1 : 0, err);
+    if (status != MOEC_OK && !is_early && entry->asked > 0) {
+        entry->asked--;
         forgo_behind(experts, request);
+    }
+    if (status == MOEC_OK)
+        status = hold_behind(experts, request, is_early, &mlp, err);
     if (status == MOEC_OK) {
-        status = behind->ops->acquire(behind, request, &mlp, err);
-        if (status == MOEC_OK) {
-            status = give_copy(experts, key, mlp.up.data, err);
-            if (status == MOEC_OK)
-                experts->flights[experts->n_copy % MOEC_GPU_FLYING] =
-                    (struct moec_gpu_flight){request, experts->n_copy};
-            else
-                behind->ops->release(behind, request);
-        }
+        status = give_copy(experts, key, mlp.up.data, err);
+        if (status == MOEC_OK)
+            experts->flights[experts->n_copy % MOEC_GPU_FLYING] =
+                (struct moec_gpu_flight){request, experts->n_copy};
+        else
+            behind->ops->release(behind, request);
     }
     if (status != MOEC_OK) {
         moec_gpu_leave(experts, key);
         undo(experts, key);
         return status;
     }
-    for (; entry->asked > 0; entry->asked--) /* by other sessions, which find it present */
+    for (; entry->asked > 0; entry->asked--) /* what is present needs no asking */
         forgo_behind(experts, request);
     return MOEC_OK;
 }
@@ -234,7 +246,7 @@ static void bring_wanted(struct moec_gpu_experts *experts)
             (experts->n_here > 0 && most_behind(experts) == 0) ||
             experts->n_copy - experts->n_landed == MOEC_GPU_FLYING || !admit(experts, key))
             return;
-        if (bring(experts, request, NULL) != MOEC_OK)
+        if (bring(experts, request, true, NULL) != MOEC_OK)
             return;
         experts->entries[key].expected++;
     }
@@ -445,7 +457,7 @@ static enum moec_status demand(struct moec_gpu_experts *experts, struct moec_exp
             return MOEC_OK;
         }
         if (admit(experts, key))
-            return bring(experts, request, err);
+            return bring(experts, request, false, err);
         if (experts->n_held == 0)
             stop_expecting(experts);
         else /* other sessions hold something */

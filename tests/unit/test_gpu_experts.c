@@ -71,7 +71,9 @@ static void open_rig(struct rig *rig, const struct fixture *f, uint64_t seed, ui
     *rig = (struct rig){.f = f, .random = seed * 7919 + 3};
     const struct moec_gpu_pool_sizes sizes = moec_gpu_pool_sizes_of(f->bundle, &(uint32_t){0}, 1);
     const struct moec_record_sizes host_sizes = moec_record_sizes_of(f->bundle, 0);
-    const struct moec_expert_cache_options options = {.buffer_bytes = n_cache * host_sizes.largest_bytes};
+    /* Where prompts are read ahead, what has come is taken when somebody asks whether it is ready. */
+    const struct moec_expert_cache_options options = {.buffer_bytes = n_cache * host_sizes.largest_bytes,
+                                                      .reads_on = seed % 2 == 0};
     MUST(moec_host_gpu_open(seed, &rig->gpu, &err));
     MUST(rig->gpu->ops->stream_create(rig->gpu, &rig->compute, &err));
     MUST(rig->gpu->ops->stream_create(rig->gpu, &rig->other, &err));
