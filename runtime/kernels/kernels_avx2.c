@@ -10,6 +10,7 @@
 #define FEW_ROWS     2
 #define FEW_TOKENS   3
 #define SET_LIFTS    0
+#define SET_NEAR     0
 
 typedef __m256 trellis_table;
 

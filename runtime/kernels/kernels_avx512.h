@@ -13,6 +13,7 @@
 #define FEW_ROWS     8
 #define FEW_TOKENS   3
 #define SET_LIFTS    SET_VBMI
+#define SET_NEAR     1
 
 typedef __m512 trellis_table;
 
@@ -406,6 +407,11 @@ INLINE __m256 tree_of_eight_lanes(const __m512 *v, const int stride)
                                       _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
     const __m512 ones = _mm512_add_ps(twos, _mm512_movehdup_ps(twos)); /* of 0, 1, 4, 5, 2, 3, 6, 7 */
     return _mm512_castps512_ps256(_mm512_permutexvar_ps(order, ones));
+}
+
+INLINE void lanes_sum_rows(const lanes v[static CODE_ROWS], float y[static CODE_ROWS])
+{
+    _mm256_storeu_ps(y, tree_of_eight_lanes(v, 1));
 }
 
 INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct slice *slice,

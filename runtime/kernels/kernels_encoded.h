@@ -6,6 +6,8 @@
 
 #include "runtime/kernels/kernels_parts.h"
 
+#include "runtime/kernels/kernels_near.h"
+
 #include <math.h>
 
 /* Rows number i .. i + n - 1 of those chosen against x, n <= nr, weights in registers only. */
@@ -155,6 +157,8 @@ INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, const str
             y[r] = dot_by_spans(dtype, matrix, &layout, chosen_row(chosen, r), x);
         return;
     }
+    while (n_rows - r >= CODE_ROWS && near_dot(dtype, matrix, &layout, chosen, r, x, y + r))
+        r += CODE_ROWS;
     for (; n_rows - r > CODE_ROWS / 2; r += n_rows - r < CODE_ROWS ? n_rows - r : CODE_ROWS)
         dot_rows(CODE_ROWS, dtype, matrix, &layout, chosen, r,
                  n_rows - r < CODE_ROWS ? n_rows - r : CODE_ROWS, x, y + r);
@@ -314,7 +318,8 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, const str
         return;
     }
     for (; n_rows - r >= CODE_ROWS; r += CODE_ROWS)
-        sum_rows_of_any(CODE_ROWS, dtype, matrix, &layout, chosen, r, h, y);
+        if (!near_sum(dtype, matrix, &layout, chosen, r, h, y))
+            sum_rows_of_any(CODE_ROWS, dtype, matrix, &layout, chosen, r, h, y);
     for (; r < n_rows; r++)
         sum_rows_of_any(1, dtype, matrix, &layout, chosen, r, h, y);
 }

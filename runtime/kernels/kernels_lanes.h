@@ -4,8 +4,8 @@
  * includes this file, which defines the kernels and LANES_KERNELS(name), their table. Arguments called nt,
  * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
  * of codes that products take at once; even), FEW_ROWS and FEW_TOKENS (the same of a few tokens) and
- * ROWS_AT_ONCE (the same of trellises and MXFP4's down), and with SET_LIFTS whether it decodes blocks of INT8
- * | LIFTED.
+ * ROWS_AT_ONCE (the same of trellises and MXFP4's down), with SET_LIFTS whether it decodes blocks of INT8 |
+ * LIFTED, and with SET_NEAR whether it has registers for the loops of kernels_near.h.
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
  *
@@ -18,6 +18,8 @@
  * lanes_keep(v, n, other): the first n lanes of v, then those of other; 0 < n <= 16
  *
  * lanes_sum, lanes_top: the tree of dot with +, and with lanes_max(upper, lower)
+ *
+ * lanes_sum_rows(v, y): lanes_sum of CODE_ROWS rows, where SET_NEAR
  *
  * lanes_to_f16(p, v): the lanes as F16, to the nearest, ties to even
  *

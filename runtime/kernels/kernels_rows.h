@@ -343,45 +343,56 @@ INLINE lanes packed_zeros(const int dtype, const struct layout *layout, const ui
     return lanes_of_bytes(zeros, STRIP);
 }
 
+/* Converts the scales and zeros of a row's n groups from g on, n <= STRIP. */
+INLINE void row_convert(const int dtype, const struct layout *layout, const uint8_t *row, float factor,
+                        size_t g, size_t n, float out_scales[static STRIP], float origins[static STRIP])
+{
+    const uint8_t *scales = row + layout->scales;
+    if ((dtype & DICTIONARY) && layout->is_mxfp4) {
+        for (size_t i = 0; i < n; i++)
+            out_scales[i] = moec_mxfp4_scale(scales[g + i]);
+        return;
+    }
+    lanes scale = (dtype & NESTED) ? lanes_mul(lanes_of_bytes(scales + 2 + g, n), lanes_set(factor))
+                                   : lanes_of_halves(scales + 2 * g, n);
+    lanes_store(out_scales, scale);
+    if ((dtype & DICTIONARY) || (layout->symmetric && !decoder_needs_regular(dtype)))
+        return;
+    lanes origin = layout->symmetric  ? lanes_set(symmetric_zero(dtype))
+                   : (dtype & NESTED) ? packed_zeros(dtype, layout, row, g, n)
+                                      : lanes_of_bytes(row + layout->zeros + g, n);
+    if (decoder_needs_regular(dtype))
+        origin = lanes_sub(lanes_zero(), lanes_mul(origin, scale));
+    lanes_store(origins, origin);
+}
+
 /* Converts the scales and zeros of the strip that begins with group g. */
 INLINE void rows_convert(const int nr, const int dtype, const struct layout *layout, size_t g,
                          struct rows *rows)
 {
     const size_t n = layout->groups - g < STRIP ? layout->groups - g : STRIP;
-    for (int r = 0; r < nr; r++) {
-        const uint8_t *row = rows->bytes[r], *scales = row + layout->scales;
-        if ((dtype & DICTIONARY) && layout->is_mxfp4) {
-            for (size_t i = 0; i < n; i++)
-                rows->scales[r][i] = moec_mxfp4_scale(scales[g + i]);
-            continue;
-        }
-        lanes scale = (dtype & NESTED)
-                          ? lanes_mul(lanes_of_bytes(scales + 2 + g, n), lanes_set(rows->factors[r]))
-                          : lanes_of_halves(scales + 2 * g, n);
-        lanes_store(rows->scales[r], scale);
-        if ((dtype & DICTIONARY) || (layout->symmetric && !decoder_needs_regular(dtype)))
-            continue;
-        lanes origin = layout->symmetric  ? lanes_set(symmetric_zero(dtype))
-                       : (dtype & NESTED) ? packed_zeros(dtype, layout, row, g, n)
-                                          : lanes_of_bytes(row + layout->zeros + g, n);
-        if (decoder_needs_regular(dtype))
-            origin = lanes_sub(lanes_zero(), lanes_mul(origin, scale));
-        lanes_store(rows->origins[r], origin);
-    }
+    for (int r = 0; r < nr; r++)
+        row_convert(dtype, layout, rows->bytes[r], rows->factors[r], g, n, rows->scales[r], rows->origins[r]);
+}
+
+/* Decoder of a group from what was converted. */
+INLINE struct decoder strip_decoder(const int dtype, const struct layout *layout, const float *scales,
+                                    const float *origins, size_t g)
+{
+    if (dtype_is_float(dtype))
+        return (struct decoder){0};
+    if (dtype & DICTIONARY)
+        return decoder_of_levels(dtype, scales[g], layout->levels);
+    if (layout->symmetric && !decoder_needs_regular(dtype)) /* a constant, which spares an operation */
+        return decoder_make(dtype, scales[g], symmetric_zero(dtype));
+    return decoder_make(dtype, scales[g], origins[g]);
 }
 
 /* Decoder of group g of the strip that is converted, of row r. */
 INLINE struct decoder rows_decoder(const int dtype, const struct layout *layout, const struct rows *rows,
                                    const int r, size_t g)
 {
-    if (dtype_is_float(dtype))
-        return (struct decoder){0};
-    const float scale = rows->scales[r][g];
-    if (dtype & DICTIONARY)
-        return decoder_of_levels(dtype, scale, layout->levels);
-    if (layout->symmetric && !decoder_needs_regular(dtype)) /* a constant, which spares an operation */
-        return decoder_make(dtype, scale, symmetric_zero(dtype));
-    return decoder_make(dtype, scale, rows->origins[r][g]);
+    return strip_decoder(dtype, layout, rows->scales[r], rows->origins[r], g);
 }
 
 /* Blocks [b, end) of rows, whose scales are converted. */
