@@ -51,38 +51,28 @@ bool cli_decides_nothing(const struct cli_args *args)
     return cli_offers(args, "decide") && is_set(args, "decide", "none");
 }
 
-/* Where experts of prompts may be low (--prefill HOW), or are no matter of decisions. */
-struct words {
-    const char *prefill, *any, *low;
-};
+static const char any_decision[] = "--route, --precision or --prefill";
 
-static struct words words_of(const struct cli_args *args, bool with_prefill)
-{
-    return with_prefill ? (struct words){cli_text(args, "prefill"), "--route, --precision or --prefill",
-                                         "--precision or --prefill"}
-                        : (struct words){NULL, "--route or --precision", "--precision"};
-}
-
-static enum moec_status read_decisions(const struct cli_args *args, const struct words *words,
+static enum moec_status read_decisions(const struct cli_args *args, const char *prefill,
                                        struct moert_decisions *decisions, struct moec_error *err)
 {
-    const bool takes_low = cli_has(args, "precision") || words->prefill != NULL;
+    const bool takes_low = cli_has(args, "precision") || prefill != NULL;
     const bool are_given = cli_has(args, "route") || takes_low;
-    MOEC_TRY(check_idle(args, "slots", are_given, words->any, err));
-    MOEC_TRY(check_idle(args, "cache-start", are_given, words->any, err));
+    MOEC_TRY(check_idle(args, "slots", are_given, any_decision, err));
+    MOEC_TRY(check_idle(args, "cache-start", are_given, any_decision, err));
     if (cli_decides_nothing(args) && are_given)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "--decide none lets no token be decided about: leave out it, or --route, --precision and "
             "--prefill");
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
-    MOEC_TRY(check_idle(args, "low-bits", takes_low, words->low, err));
-    MOEC_TRY(check_idle(args, "low-slots", takes_low, words->low, err));
+    MOEC_TRY(check_idle(args, "low-bits", takes_low, "--precision or --prefill", err));
+    MOEC_TRY(check_idle(args, "low-slots", takes_low, "--precision or --prefill", err));
     const bool has_files = cli_offers(args, "decisions");
     *decisions = (struct moert_decisions){
         .route = cli_text(args, "route"),
         .precision = cli_text(args, "precision"),
-        .prefill = words->prefill,
+        .prefill = prefill,
         .slots = cli_text(args, "slots"),
         .low_slots = cli_text(args, "low-slots"),
         .starts_frequent = is_set(args, "cache-start", "frequency"),
@@ -98,8 +88,7 @@ static enum moec_status read_decisions(const struct cli_args *args, const struct
 enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
                                     struct moec_error *err)
 {
-    const struct words words = words_of(args, true);
-    MOEC_TRY(read_decisions(args, &words, decisions, err));
+    MOEC_TRY(read_decisions(args, cli_text(args, "prefill"), decisions, err));
     return cli_read_sparsity(args, &decisions->sparsity, &decisions->all_neurons, err);
 }
 
@@ -142,15 +131,20 @@ enum moec_status cli_read_route(const struct cli_args *args, const struct moec_c
     return cli_decisions_given(args) ? fill_route(&decisions, config, route, err) : MOEC_OK;
 }
 
+const char *cli_simulated_prefill(const struct cli_args *args)
+{
+    const char *text = cli_text(args, "prefill");
+    return text != NULL && text[0] >= 'a' && text[0] <= 'z' ? text : NULL;
+}
+
 enum moec_status cli_check_simulated_decisions(const struct cli_args *args, bool *are_given,
                                                struct moec_error *err)
 {
-    const struct words words = words_of(args, false);
     struct moert_decisions decisions;
-    MOEC_TRY(read_decisions(args, &words, &decisions, err));
-    *are_given = decisions.route != NULL || decisions.precision != NULL;
+    MOEC_TRY(read_decisions(args, cli_simulated_prefill(args), &decisions, err));
+    *are_given = decisions.route != NULL || decisions.precision != NULL || decisions.prefill != NULL;
     if (!*are_given)
-        return check_idle(args, "decide", false, words.any, err);
+        return check_idle(args, "decide", false, any_decision, err);
     return cli_check_pure(args, "moec simulate", err);
 }
 
@@ -158,10 +152,9 @@ enum moec_status cli_read_simulated_route(const struct cli_args *args, const str
                                           struct moec_route *route, uint32_t *low_bits,
                                           struct moec_error *err)
 {
-    const struct words words = words_of(args, false);
     struct moert_decisions decisions;
     *route = (struct moec_route){0};
-    MOEC_TRY(read_decisions(args, &words, &decisions, err));
+    MOEC_TRY(read_decisions(args, cli_simulated_prefill(args), &decisions, err));
     *low_bits = decisions.low_bits;
     route->decode_only = decisions.decode_only;
     return fill_route(&decisions, config, route, err);

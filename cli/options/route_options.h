@@ -52,20 +52,20 @@
      "frequency\twhat was used most in the bundle's profile", flags},                                         \
     {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags}
 
-/* The same of recorded routing, where --prefill is another option. */
+/* The same of recorded routing, where --prefill has another meaning too. */
 #define CLI_SIMULATED_ROUTE_OPTIONS(flags)                                                                    \
     {"route", 0, "HOW", NULL, CLI_ROUTE_TEXT, flags},                                                         \
     {"precision", 0, "HOW", NULL, CLI_PRECISION_TEXT, flags},                                                 \
     {"low-bits", 0, "B", NULL,                                                                                \
-     "With --precision: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
+     "With --precision or --prefill: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
     {"slots", 0, "N|PERCENT", NULL,                                                                           \
-     "With --route or --precision: experts of each layer that the logical cache holds "                       \
+     "With --route, --precision or --prefill: experts of each layer that the logical cache holds "                       \
      "(default " MOEC_ROUTE_SLOTS ").", flags},                                                               \
     {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
-     "With --precision: low copies of each layer that it holds beside them "                                  \
+     "With --precision or --prefill: low copies of each layer that it holds beside them "                                  \
      "(default " MOEC_ROUTE_LOW_SLOTS ").", flags},                                                           \
     {"cache-start", 0, "HOW", "empty|frequency",                                                              \
-     "With --route or --precision, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
+     "With --route, --precision or --prefill, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
      "frequency\twhat was used most in the bundle's profile", flags},                                         \
     {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags},  \
     {"decide", 0, "WHEN", "all|decode",                                                                       \
@@ -189,9 +189,10 @@ MOEC_WARN_UNUSED enum moec_status cli_read_route(const struct cli_args *args,
                                                  const struct moec_config *config, struct moec_route *route,
                                                  struct moec_error *err);
 
-/* The same for moec simulate, which has no low copies for prompts alone: whether any are given, and options
- * that would do nothing; then for a model, with the bits of the low copy (0 = not told). Errors:
- * MOEC_ERR_USAGE. */
+/* What --prefill of moec simulate says of copies, or NULL where it says how long prompts are. */
+const char *cli_simulated_prefill(const struct cli_args *args);
+/* The same for moec simulate: whether any decisions are given, and options that would do nothing; then for a
+ * model, with the bits of the low copy (0 = not told). Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_check_simulated_decisions(const struct cli_args *args, bool *are_given,
                                                                 struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status cli_read_simulated_route(const struct cli_args *args,

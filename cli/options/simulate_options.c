@@ -1,5 +1,7 @@
 #include "cli/options/simulate_options.h"
+
 #include "cli/options/policy_options.h"
+#include "cli/options/route_options.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -146,7 +148,8 @@ enum moec_status cli_read_simulate_options(const struct cli_args *args, struct c
     MOEC_TRY(read_budgets(args, out, err));
     MOEC_TRY(read_modes(args, out, err));
     MOEC_TRY(cli_u32(args, "bits", 2, 16, &out->bits, err));
-    MOEC_TRY(cli_u32(args, "prefill", 0, 1u << 24, &out->prefill_tokens, err));
+    if (cli_simulated_prefill(args) == NULL)
+        MOEC_TRY(cli_u32(args, "prefill", 0, 1u << 24, &out->prefill_tokens, err));
     MOEC_TRY(cli_u32(args, "preload-count", 1, 65536, &out->preload_count, err));
     MOEC_TRY(cli_u32(args, "preload-ahead", 1, MOEC_GATES_AHEAD, &out->preload_ahead, err));
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));

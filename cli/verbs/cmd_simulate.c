@@ -62,9 +62,10 @@ static const struct cli_option options[] = {
      "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
      "what the layers before it will need is there.",
      CLI_RARE},
-    {"prefill", 0, "TOKENS", NULL,
+    {"prefill", 0, "TOKENS|HOW", NULL,
      "For a profile: treat the first TOKENS tokens of each window as one prompt chunk and decode the rest "
-     "(default 0). Rates count decoded tokens only. Not for encoder-decoder models.",
+     "(default 0). Rates count decoded tokens only. Not for encoder-decoder models. For a trace with scores: "
+     "unpopular:P:L, whole:P or popular:P let prompts take experts in low copies, as for moec run.",
      CLI_RARE},
     {"against", 0, "RESULT.json", NULL,
      "With --model: simulate each row of a result of moec bench, or what moec run --stats json wrote, and "
@@ -142,10 +143,11 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
         MOEC_TRY(moec_replay_from_profile(&job->profile, prompt, &job->replay, err));
         return moec_recording_make(&job->replay, &job->profile, prompt, &job->recording, err);
     }
-    if (cli_has(job->args, "prefill") || cli_has(job->args, "trust-profile"))
+    const bool has_tokens = cli_has(job->args, "prefill") && cli_simulated_prefill(job->args) == NULL;
+    if (has_tokens || cli_has(job->args, "trust-profile"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies to profiles, but '%s' is a trace and is replayed as it happened",
-                         cli_has(job->args, "prefill") ? "prefill" : "trust-profile", path);
+                         has_tokens ? "prefill TOKENS" : "trust-profile", path);
     MOEC_TRY(moec_replay_load(path, &job->replay, err));
     MOEC_TRY(moec_recording_make(&job->replay, NULL, 0, &job->recording, err));
     if (!cli_has(job->args, "against") || job->replay.n_encoder > 0)
@@ -223,12 +225,13 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "three tiers take the routing as it was recorded, in one precision: leave out --vram, "
-            "or --route and --precision and traces of low copies");
+            "or --route, --precision and --prefill and traces of low copies");
     if (!job->decides)
         return read_precision(job, err);
     if (job->bundle == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--route and --precision need --model MODEL.moec, by whose routers tokens decide");
+                         "--route, --precision and --prefill HOW need --model MODEL.moec, by whose routers "
+                         "tokens decide");
     MOEC_TRY(cli_decide_recorded(job->args, job->bundle, job->copy, path, &job->replay, &job->recording,
                                  &job->decided, err));
     job->low = job->decided.low;
@@ -238,6 +241,7 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
     MOEC_TRY(moec_recording_make(&job->decided.decided.replay, NULL, 0, &job->recording, err));
     moec_recording_count_from(&job->recording, first_counted);
     job->recording.logical = job->decided.route.n_slots > 0 ? &job->decided.decided.logical : NULL;
+    job->recording.forms = job->decided.decided.forms.rows != NULL ? &job->decided.decided.forms : NULL;
     return MOEC_OK;
 }
 
@@ -619,7 +623,7 @@ const struct cli_command cli_command_simulate = {
         "expert has --bits bits. --device also limits preloads by the time there is. Options "
         "left out take the usual policies, predictors and sizes, which is a matter of seconds; all takes "
         "every one, and sizes of 5% to 100% in steps of 5.\n"
-        "--route and --precision let the tokens of a trace that moec run or bench recorded with "
+        "--route, --precision and --prefill let the tokens of a trace that moec run or bench recorded with "
         "--trace-scores "
         "decide: the recorded scores of routers go through the runtime's decisions, and what they take "
         "through "

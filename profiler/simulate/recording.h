@@ -25,9 +25,17 @@ struct moec_recorded_logical {
     uint32_t *keys;      /* owned */
 };
 
+/* In which copies prompts take their experts, where they have a precision of their own
+ * (runtime/policy/prefill.h): what is known of a layer before it answers. */
+struct moec_recorded_forms {
+    uint32_t *rows; /* (answers), owned: of is_low; UINT32_MAX = not known, or not of a prompt */
+    bool *is_low;   /* (rows, n_expert), owned: taken in form 1 */
+};
+
 struct moec_recording {
     const struct moec_replay *replay;            /* borrowed */
     const struct moec_recorded_logical *logical; /* borrowed; NULL: nothing is known of such caches */
+    const struct moec_recorded_forms *forms;     /* borrowed; NULL: prompts have no precision of their own */
     uint32_t n_layer;                            /* S: MoE layers */
     uint32_t n_encoder;                          /* of those */
     uint32_t n_expert;
@@ -59,6 +67,15 @@ static inline const uint32_t *moec_recording_active(const struct moec_recording 
     return recording->replay->active + recording->replay->answers[a].active;
 }
 
+/* Of answer a, (n_expert) before it comes; NULL where it is not known. */
+static inline const bool *moec_recording_low(const struct moec_recording *recording, uint64_t a)
+{
+    const struct moec_recorded_forms *forms = recording->forms;
+    return forms == NULL || forms->rows[a] == UINT32_MAX
+               ? NULL
+               : forms->is_low + (size_t)forms->rows[a] * recording->n_expert;
+}
+
 /* The answer of one layer; its arrays are the replay's and the recording's. */
 static inline struct moec_router_answer moec_recording_answer(const struct moec_recording *recording,
                                                               uint64_t step, uint32_t ordinal)
@@ -78,6 +95,8 @@ static inline struct moec_router_answer moec_recording_answer(const struct moec_
         answer.last_experts = replay->experts + from[-1].choices;
         answer.last_weights = replay->weights + from[-1].choices;
     }
+    if (ordinal + 1 < recording->n_layer)
+        answer.next_low = moec_recording_low(recording, step * recording->n_layer + ordinal + 1);
     if (from->n_next_gate > 0) {
         answer.next_gate = replay->scored + from->next_gate;
         answer.n_next_gate = from->n_next_gate;

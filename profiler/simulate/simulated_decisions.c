@@ -42,6 +42,8 @@ void moec_simulated_decisions_release(struct moec_simulated_decisions *decided)
     free(decided->replay.experts);
     free(decided->replay.weights);
     free(decided->replay.is_low);
+    free(decided->forms.rows);
+    free(decided->forms.is_low);
     free(decided->logical.first);
     free(decided->logical.keys);
     *decided = (struct moec_simulated_decisions){0};
@@ -63,6 +65,7 @@ struct work {
     struct moec_logical_cache *held; /* owned: what the state's pools hold */
     bool *was_held;                  /* (S, F, E), owned: at the last answer */
     size_t n_key, key_capacity;      /* of the changes */
+    uint32_t n_low;                  /* rows of the forms so far */
 };
 
 static uint64_t n_choices(const struct moec_simulated_decisions_setup *setup, uint32_t *max_tokens)
@@ -107,6 +110,23 @@ static enum moec_status allocate(struct work *work, uint64_t n, struct moec_erro
     return MOEC_OK;
 }
 
+/* Room for what is known of the answers of all prompts. */
+static enum moec_status allocate_forms(struct work *work, struct moec_error *err)
+{
+    const struct moec_recording *recording = work->setup->recording;
+    struct moec_recorded_forms *forms = &work->decided->forms;
+    const uint64_t n_answer = recording->n_step * recording->n_layer;
+    uint64_t n_row = 0;
+    if (work->setup->route->prefill.kind == MOEC_PREFILL_SAME)
+        return MOEC_OK;
+    for (uint64_t step = 0; step < recording->n_step; step++)
+        n_row += recording->steps[step].is_prefill ? recording->n_layer : 0;
+    MOEC_TRY(moec_alloc((void **)&forms->rows, n_answer, sizeof *forms->rows, "decided answers", err));
+    memset(forms->rows, 0xff, n_answer * sizeof *forms->rows);
+    return moec_alloc((void **)&forms->is_low, n_row * recording->n_expert, sizeof(bool), "decided answers",
+                      err);
+}
+
 static enum moec_status allocate_logical(struct work *work, struct moec_error *err)
 {
     const struct moec_replay *replay = &work->decided->replay;
@@ -135,6 +155,24 @@ static void release(struct work *work)
 }
 
 /* ---- what is foreseen ---- */
+
+/* What counts a prompt before it reads any of it needs it whole. */
+static enum moec_status check_prompts(const struct moec_simulated_decisions_setup *setup,
+                                      struct moec_error *err)
+{
+    const struct moec_prefill *prefill = &setup->route->prefill;
+    for (uint64_t step = 0; moec_prefill_looks_ahead(prefill) && step < setup->recording->n_step; step++) {
+        const struct moec_recorded_step *info = &setup->recording->steps[step];
+        if (info->is_prefill && !info->begins)
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "prefill '%s' counts the experts of a prompt before it reads any, but the trace has "
+                "one in several chunks (step %" PRIu64
+                "): record with more --memory, or take prefill 'unpopular', which goes block by block",
+                moec_prefill_name(prefill), step);
+    }
+    return MOEC_OK;
+}
 
 /* A trace sums what a gate says over the tokens of a chunk, and names of one token's experts 2k. */
 static enum moec_status check_foreseen(const struct moec_simulated_decisions_setup *setup,
@@ -235,6 +273,20 @@ static void move_times(struct work *work, const struct moec_replay_answer *from,
     work->later_ns += own_ns - (from->done_ns - busy_ns);
 }
 
+/* What is known of an answer before it comes, as the runtime tells it. */
+static void note_forms(struct work *work, const struct moec_sequences *sequences, uint32_t ordinal,
+                       uint64_t a)
+{
+    struct moec_recorded_forms *forms = &work->decided->forms;
+    const uint32_t n_expert = work->setup->replay->n_expert;
+    const bool *is_low = NULL;
+    if (forms->rows == NULL || !moec_decide_forms(&work->forward, sequences, ordinal, &is_low) ||
+        is_low == NULL)
+        return;
+    memcpy(forms->is_low + (size_t)work->n_low * n_expert, is_low, n_expert * sizeof(bool));
+    forms->rows[a] = work->n_low++;
+}
+
 static void decide_answer(struct work *work, uint64_t step, uint32_t ordinal, uint64_t *n_choice)
 {
     const struct moec_simulated_decisions_setup *setup = work->setup;
@@ -261,6 +313,7 @@ static void decide_answer(struct work *work, uint64_t step, uint32_t ordinal, ui
         memcpy(work->decider.logits + t * work->decider.stride,
                recorded->logits + from->logits + (size_t)t * recorded->n_logit,
                recorded->n_logit * sizeof(float));
+    note_forms(work, &sequences, ordinal, a);
     moec_decide(&work->forward, recorded->moe_layers[ordinal], &sequences, &routing);
     const bool has_passed = config->n_identity > 0 || config->expert_capacity > 0;
     for (uint64_t i = 0; i < (uint64_t)n_tok * recorded->top_k; i++) {
@@ -354,10 +407,12 @@ enum moec_status moec_simulated_decisions_make(const struct moec_simulated_decis
     const uint64_t n = n_choices(setup, &max_tokens);
     *decided = (struct moec_simulated_decisions){0};
     MOEC_TRY_OUT(check_foreseen(setup, err));
+    MOEC_TRY_OUT(check_prompts(setup, err));
     MOEC_TRY_OUT(allocate(&work, n, err));
     MOEC_TRY_OUT(moec_decider_create(config, setup->route, max_tokens, &work.decider, err));
     MOEC_TRY_OUT(moec_route_state_create(config, setup->route, setup->replay->n_layer, 0, &work.state, err));
     MOEC_TRY_OUT(allocate_logical(&work, err));
+    MOEC_TRY_OUT(allocate_forms(&work, err));
     moec_route_state_share(&work.state, work.held);
     work.decider.record_bytes[0] = setup->record_bytes[0];
     work.decider.record_bytes[1] = setup->record_bytes[1];

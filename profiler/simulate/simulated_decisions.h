@@ -19,7 +19,7 @@ struct moec_simulated_decisions_setup {
     const struct moec_replay *replay;       /* of a trace with logits */
     const struct moec_recording *recording; /* of the same */
     const struct moec_model *model;         /* that was recorded: its config and routers */
-    const struct moec_route *route;         /* checked; without a prefill; of a logical cache */
+    const struct moec_route *route;         /* checked; of a logical cache */
     const uint64_t *record_bytes[2];        /* (S, E) high and low, for counts; NULL = unknown */
 };
 
@@ -27,6 +27,7 @@ struct moec_simulated_decisions {
     struct moec_replay replay; /* with the decided experts; borrows the rest of the setup's replay */
     struct moec_route_counts prompt, decode; /* of the tokens of prompts, and of the others */
     struct moec_recorded_logical logical;    /* for a recording of the replay */
+    struct moec_recorded_forms forms;        /* likewise, with a prefill; else empty */
     uint64_t n_choice, n_changed;            /* recorded choices of all tokens, and those not taken so now */
 };
 
@@ -37,8 +38,8 @@ MOEC_WARN_UNUSED enum moec_status moec_simulated_decisions_check(const struct mo
                                                                  const struct moec_config *config,
                                                                  const char *path, struct moec_error *err);
 
-/* Decides. Errors: MOEC_ERR_USAGE where a precision goes by more than the recording foresees;
- * MOEC_ERR_MEMORY. On failure `decided` is empty. */
+/* Decides. Errors: MOEC_ERR_USAGE where a precision goes by more than the recording foresees, or a prefill
+ * counts prompts that were recorded in several chunks; MOEC_ERR_MEMORY. On failure `decided` is empty. */
 MOEC_WARN_UNUSED enum moec_status
 moec_simulated_decisions_make(const struct moec_simulated_decisions_setup *setup,
                               struct moec_simulated_decisions *decided, struct moec_error *err);

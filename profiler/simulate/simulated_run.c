@@ -341,8 +341,12 @@ static void come(struct run *run)
 {
     run->ordinal = run->step->layers.first;
     run->n_passed = 0;
-    if (run->setup->reads_on && run->step->n_tok > 1 && run->ordinal == run->model->n_encoder)
-        moec_passage_come(&run->passage, run->ordinal, run->step->n_tok, NULL);
+    const struct moec_recording *recording = run->recording;
+    const uint64_t a = (uint64_t)(run->step - recording->steps) * recording->n_layer + run->ordinal;
+    const bool *is_low = moec_recording_low(recording, a);
+    const bool is_known = recording->forms == NULL || is_low != NULL || !run->step->is_prefill;
+    if (run->setup->reads_on && run->step->n_tok > 1 && run->ordinal == run->model->n_encoder && is_known)
+        moec_passage_come(&run->passage, run->ordinal, run->step->n_tok, is_low);
     read_on(run);
 }
 

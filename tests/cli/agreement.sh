@@ -90,6 +90,17 @@ decide="--precision hobbit:0.5:0.8 --route cache-prior:0.2 --slots 4 --low-slots
 agree "two copies and guesses" --memory $larger --evict edgemoe --predict frequency --preload-count 1
 # What tokens hold logically stays where there is room for it.
 agree "two copies that are kept" --memory $((floor + 1572864)) --evict fifo
+# Prompts have copies of their own, and more tokens than one block of them.
+decide="--prefill unpopular:0.5:2 --slots 4 --low-slots 4"
+agree "low copies of prompts" --memory $small --evict lru
+decide="--prefill whole:0.5 --slots 4 --low-slots 4"
+agree "counted ones" --memory $small --evict lru
+try 2 "copies of a profile's windows" "$moec" simulate "$work/profile.h5" --prefill unpopular:0.5:2 --model "$work/model.moec"
+says stderr "\-\-trace-scores" "need the scores of a trace"
+try 2 "a prompt's length" "$moec" simulate "$work/trace.json" --prefill 4
+says stderr "\-\-prefill TOKENS applies to profiles" "is of profiles"
+try 2 "a way of prompts" "$moec" simulate "$work/trace.json" --model "$work/model.moec" --prefill often
+says stderr "there is no prefill 'often'" "that there is not"
 decide="--route cache-prior:0.2 --keep-top 1 --slots 5"
 agree "other experts" --memory $small --evict lru
 agree "other experts that are kept" --memory $((floor + 1572864)) --evict fifo

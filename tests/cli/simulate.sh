@@ -315,7 +315,7 @@ says stderr "need --model" "are refused"
 try 2 "decisions of a profile" "$moec" simulate "$work/profile.h5" --model "$work/copies.moec" --route top-k
 says stderr "trace-scores" "say what to record"
 try 2 "slots without decisions" simulate --slots 4
-says stderr "slots does nothing without --route or --precision" "are refused"
+says stderr "slots does nothing without --route, --precision or --prefill" "are refused"
 try 2 "decide without decisions" simulate --decide decode
 try 2 "a shared buffer" simulate --precision shared
 try 2 "fate for prompts" simulate --precision fate:4

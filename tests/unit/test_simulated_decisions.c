@@ -16,7 +16,7 @@
 
 /* Settings as a user gives them. */
 struct words {
-    const char *route, *precision, *slots, *low_slots;
+    const char *route, *precision, *prefill, *slots, *low_slots;
     uint32_t keep_top;
     bool decode_only;
 };
@@ -36,6 +36,7 @@ static struct moert_decided run(const struct store *s, const struct words *words
     options.trace_scores = with_scores;
     options.decisions = (struct moert_decisions){.route = words->route,
                                                  .precision = words->precision,
+                                                 .prefill = words->prefill,
                                                  .slots = words->slots,
                                                  .low_slots = words->low_slots,
                                                  .keep_top = words->keep_top,
@@ -81,6 +82,8 @@ static struct moec_route route_of(const struct words *words, const struct moec_c
         assert_status(moec_route_read(words->route, &route, &err), MOEC_OK, err);
     if (words->precision != NULL)
         assert_status(moec_precision_read(words->precision, &route.precision, &err), MOEC_OK, err);
+    if (words->prefill != NULL)
+        assert_status(moec_prefill_read(words->prefill, &route.prefill, &err), MOEC_OK, err);
     assert_status(moec_route_read_slots(words->slots, config, &route.n_slots, &err), MOEC_OK, err);
     if (words->low_slots != NULL)
         assert_status(moec_route_read_slots(words->low_slots, config, &route.n_low_slots, &err), MOEC_OK,
@@ -107,6 +110,7 @@ static void open_trace(const struct store *s, struct decided *d)
 static enum moec_status decide(struct decided *d, const struct words *words, struct moec_error *err)
 {
     d->route = route_of(words, &d->bundle->config);
+    moec_route_know_calibration(&d->route, &d->bundle->config, &d->bundle->paths);
     const struct moec_simulated_decisions_setup setup = {.replay = &d->replay,
                                                          .recording = &d->recording,
                                                          .model = d->model,
@@ -153,6 +157,13 @@ static const struct words settings[] = {
     {.precision = "always:0.4:0.7", .slots = "5", .low_slots = "4", .decode_only = true},
     {.route = "cache-prior:0.3", .precision = "hobbit:0.4:1", .slots = "4", .low_slots = "4"},
     {.precision = "fate:4", .slots = "4", .low_slots = "4", .decode_only = true},
+    {.prefill = "unpopular:0.5:4", .slots = "4", .low_slots = "4"},
+    {.prefill = "whole:0.5", .slots = "4", .low_slots = "4"},
+    {.route = "cache-prior:0.3",
+     .precision = "hobbit:0.4:1",
+     .prefill = "unpopular:0.5:4",
+     .slots = "4",
+     .low_slots = "4"},
 };
 #define N_SETTING (sizeof settings / sizeof *settings)
 
@@ -231,6 +242,45 @@ static void test_simulated_decisions__are_a_first_guess_of_another_run(void **st
         close_trace(&real);
     }
     assert_true(n_other > 0 && n_changed > 0);
+}
+
+/* Which copies prompts take is known before their layers answer, unless the prompt is counted first. */
+static void test_simulated_decisions__know_the_copies_of_prompts(void **state)
+{
+    const struct store *s = *state;
+    struct moec_error err = {0};
+    struct decided d;
+    uint64_t n_low = 0, n_row = 0;
+    write_bundle(s, "qwen2_moe");
+    const struct words all = {.prefill = "unpopular:1:4", .slots = "4", .low_slots = "4"},
+                       whole = {.prefill = "whole:1", .slots = "4", .low_slots = "4"};
+    (void)run(s, &(struct words){0}, true);
+    open_trace(s, &d);
+    assert_status(decide(&d, &whole, &err), MOEC_OK, err);
+    d.recording.forms = &d.decisions.forms;
+    for (uint64_t a = 0; a < d.replay.n_step * d.replay.n_layer; a++)
+        assert_null(moec_recording_low(&d.recording, a));
+    moec_simulated_decisions_release(&d.decisions);
+    assert_status(decide(&d, &all, &err), MOEC_OK, err);
+    for (uint64_t a = 0; a < d.replay.n_step * d.replay.n_layer; a++) {
+        const struct moec_replay *replay = &d.decisions.replay;
+        const bool *is_low = moec_recording_low(&d.recording, a);
+        assert_true((is_low != NULL) == d.recording.steps[a / d.replay.n_layer].is_prefill);
+        n_row += is_low != NULL;
+        for (uint32_t i = 0; is_low != NULL && i < 4 * replay->top_k; i++) { /* the first block */
+            const uint64_t c = replay->answers[a].choices + i;
+            assert_true(replay->is_low[c] == is_low[replay->experts[c]]);
+            n_low += replay->is_low[c];
+        }
+    }
+    assert_int_equal(n_row, N_TEXT * d.replay.n_layer);
+    assert_true((n_low > 0) == (d.bundle->paths.n_layer > 0)); /* without calibration it is high */
+    d.recording.forms = NULL;
+    moec_simulated_decisions_release(&d.decisions);
+    d.recording.steps[1].is_prefill = true; /* as if the prompt went on there */
+    assert_status(decide(&d, &whole, &err), MOEC_ERR_USAGE, err);
+    assert_non_null(strstr(err.message, "in several chunks (step 1)"));
+    close_trace(&d);
 }
 
 /* Decided experts in both copies go through the simulated buffer. */
@@ -319,6 +369,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_simulated_decisions__are_those_of_the_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_simulated_decisions__are_a_first_guess_of_another_run, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_simulated_decisions__know_the_copies_of_prompts, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_simulated_decisions__feed_the_buffer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_simulated_decisions__refuse_what_cannot_decide, set_up,
