@@ -16,8 +16,10 @@ struct carver {
 
 #define CACHE_LINE 64u
 
-/* Weights decoded at once by a dense product: a quarter of a usual L2 cache. */
-#define LINEAR_TILE_FLOATS (32u * 1024)
+/* Weights decoded at once by a dense product. All inputs pass by for each tile of rows, from the last cache
+ * where they are many: with 64 rows of 2048 in the place of 16, prompts of 512 tokens take 0.9 of the time.
+ */
+#define LINEAR_TILE_FLOATS (128u * 1024)
 #define LINEAR_TILE_MAX    64u
 #define LINEAR_TILE_MIN    8u
 
