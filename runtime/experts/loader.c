@@ -358,19 +358,27 @@ static void finish_all(struct moec_expert_cache *cache, const struct arrivals *a
     moec_loader_notify(cache);
 }
 
-/* Hands over a batch and, if told to, waits for one read of any; the lock is released meanwhile. */
-static void drive(struct moec_expert_cache *cache, const struct batch *batch, bool waits)
+/* What a thread does behind handing over a batch. */
+enum then {
+    GO_ON,
+    WAIT,       /* for one read of any */
+    WAIT_AWAKE, /* likewise, and nothing else is computed meanwhile */
+};
+
+/* The lock is released meanwhile. */
+static void drive(struct moec_expert_cache *cache, const struct batch *batch, enum then then)
 {
     struct moec_reader *reader = cache->reader;
     struct arrivals arrivals = {.n = 0};
     cache->is_driven = true;
-    reader->n_needed = waits ? needed_count(cache) : 0;
+    reader->n_needed = then != GO_ON ? needed_count(cache) : 0;
+    reader->stays_awake = then == WAIT_AWAKE;
     (void)pthread_mutex_unlock(&cache->lock);
     for (uint32_t i = 0; i < batch->n; i++) {
         reader->has_more = i + 1 < batch->n;
         reader->ops->submit(reader, &batch->reads[i]->read);
     }
-    if (waits)
+    if (then != GO_ON)
         await_reads(cache, &arrivals);
     (void)pthread_mutex_lock(&cache->lock);
     cache->is_driven = false;
@@ -407,7 +415,7 @@ void moec_loader_begin(struct moec_expert_cache *cache)
     choose_demanded(cache, &batch);
     choose_others(cache, false, &batch);
     if (batch.n > 0)
-        drive(cache, &batch, false);
+        drive(cache, &batch, GO_ON);
 }
 
 static void sleep_for_change(struct moec_expert_cache *cache)
@@ -423,13 +431,17 @@ void moec_loader_wait(struct moec_expert_cache *cache)
     if (!cache->is_driven) {
         choose_demanded(cache, &batch);
         if (n_flying(cache) > 0) {
-            drive(cache, &batch, true);
+            drive(cache, &batch, cache->keeps_expected ? WAIT_AWAKE : WAIT);
             return;
         }
         /* Records that are held cut the free bytes into pieces, and nothing is on its way that would change
          * it: only a session that acquires while it holds others comes here. */
         if (cache->is_blocked && moec_residency_shrink(cache->residency, cache->blocked_key))
             return;
+    } else if (cache->keeps_expected && demand_is_flying(cache)) {
+        /* The loader waits asleep, for what was a guess when it began: it leaves the reader to this thread.
+         */
+        cache->reader->ops->wake(cache->reader);
     }
     sleep_for_change(cache);
 }
@@ -438,7 +450,7 @@ void moec_loader_wait_change(struct moec_expert_cache *cache)
 {
     const struct batch nothing = {.n = 0};
     if (!cache->is_driven && n_flying(cache) > 0)
-        drive(cache, &nothing, true);
+        drive(cache, &nothing, WAIT);
     else
         sleep_for_change(cache);
 }
@@ -455,7 +467,7 @@ static void step(struct moec_expert_cache *cache)
     const bool waits =
         n_flying(cache) > 0 && (cache->is_stopping || cache->n_free == 0 || !demand_is_flying(cache));
     if (batch.n > 0 || waits)
-        drive(cache, &batch, waits);
+        drive(cache, &batch, waits ? WAIT : GO_ON);
 }
 
 static void *run_loader(void *argument)

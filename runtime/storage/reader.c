@@ -2,11 +2,13 @@
 
 #include "formats/base/digest.h"
 #include "formats/base/memory.h"
+#include "formats/base/pause.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -108,6 +110,14 @@ void moec_read_sum_to(struct moec_read *read, uint64_t end)
         return;
     read->crc32c = moec_crc32c(read->crc32c, read->buffer + from, end - from);
     read->summed_bytes = end;
+}
+
+bool moec_read_watch(uint64_t until_ns)
+{
+    for (int i = 0; i < 16; i++)
+        moec_pause();
+    (void)sched_yield();
+    return moec_now_ns() < until_ns;
 }
 
 void moec_read_sum_end(struct moec_read *read)

@@ -135,7 +135,11 @@ static void sleep_until(struct emulated_reader *self, uint64_t until_ns)
 /* Until then or until woken. */
 static void wait_until(struct emulated_reader *self, uint64_t now_ns, uint64_t until_ns)
 {
-    if (until_ns - now_ns > self->lead_ns)
+    const uint64_t wait_ns = until_ns - now_ns;
+    if (self->base.stays_awake && wait_ns < MOEC_READER_AWAKE_NS)
+        while (!atomic_load(&self->is_woken) && moec_read_watch(until_ns))
+            continue;
+    else if (wait_ns > self->lead_ns)
         sleep_until(self, until_ns - self->lead_ns);
     else
         while (!atomic_load(&self->is_woken) && moec_now_ns() < until_ns)
@@ -220,6 +224,7 @@ static void wait_for_last(struct emulated_reader *self, uint64_t now_ns)
 static struct moec_read *emulated_wait(struct moec_reader *base)
 {
     struct emulated_reader *self = (struct emulated_reader *)base;
+    self->under->stays_awake = base->stays_awake;
     while (!atomic_exchange(&self->is_woken, false)) {
         uint64_t now_ns = moec_now_ns();
         advance(self, now_ns);

@@ -68,6 +68,11 @@ void moec_read_sum_to(struct moec_read *read, uint64_t end);
 /* The request is over. */
 void moec_read_sum_end(struct moec_read *read);
 
+/* ---- waiting awake ---- */
+
+/* Looks away for about a microsecond, in which others may have this core; false when the time is over. */
+bool moec_read_watch(uint64_t until_ns);
+
 /* ---- how many at once ---- */
 
 /* What a device has to work on: requests that were begun and are not done. */

@@ -202,9 +202,21 @@ static struct moec_read *uring_take(struct moec_reader *base)
     return NULL;
 }
 
+/* Watches for as many answers as the caller needs; false when there is nothing for a long time. */
+static bool watch(struct uring_reader *self, uint32_t n, uint64_t until_ns)
+{
+    hand_over(self);
+    do {
+        if (io_uring_cq_ready(&self->ring) >= n || atomic_load(&self->is_woken))
+            return true;
+    } while (moec_read_watch(until_ns));
+    return false;
+}
+
 static struct moec_read *uring_wait(struct moec_reader *base)
 {
     struct uring_reader *self = (struct uring_reader *)base;
+    const uint64_t until_ns = base->stays_awake ? moec_now_ns() + MOEC_READER_AWAKE_NS : 0;
     /* Set before the counter is raised, looked at after the counter is lowered: no wake is lost. */
     while (!atomic_exchange(&self->is_woken, false)) {
         const bool was_polled = self->is_polled;
@@ -213,9 +225,12 @@ static struct moec_read *uring_wait(struct moec_reader *base)
             return read;
         if (was_polled && !self->is_polled)
             continue;
+        const uint32_t wanted = base->n_needed < self->load.n_reads ? base->n_needed : self->load.n_reads;
+        const uint32_t n = wanted > 1 ? wanted : 1;
+        if (until_ns > 0 && watch(self, n, until_ns))
+            continue;
         poll_for_wake(self);
-        const uint32_t n = base->n_needed < self->load.n_reads ? base->n_needed : self->load.n_reads;
-        int answer = io_uring_submit_and_wait(&self->ring, n > 1 ? n : 1);
+        int answer = io_uring_submit_and_wait(&self->ring, n);
         if (answer < 0 && answer != -EINTR) {
             /* Out of memory for requests: those that are in flight give some back. */
             struct timespec pause = {.tv_nsec = 1000000};

@@ -1,6 +1,7 @@
 #include "runtime/threads/parallel.h"
 
 #include "formats/base/clock.h"
+#include "formats/base/pause.h"
 #include "formats/base/work_tally.h"
 
 #include <pthread.h>
@@ -116,22 +117,11 @@ static struct {
 #define IDLE_SPIN_NS 120000u /* team threads, for the next region */
 #define END_SPIN_NS  30000u  /* the caller, for the last item of another thread */
 
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
 /* Pauses a little; false when the time is over. */
 static bool spin_on(uint64_t until_ns)
 {
     for (int i = 0; i < 16; i++)
-        pause_briefly();
+        moec_pause();
     return moec_now_ns() < until_ns;
 }
 

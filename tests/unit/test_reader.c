@@ -159,6 +159,7 @@ static void check_waking(const struct place *place, struct moec_reader *reader)
     for (int round = 0; round < 5; round++) {
         struct waker waker = {.reader = reader};
         pthread_t thread;
+        reader->stays_awake = (round & 1) != 0;
         assert_int_equal(pthread_create(&thread, NULL, wake_later, &waker), 0);
         assert_null(reader->ops->wait(reader));
         assert_true(atomic_load(&waker.is_over));
@@ -338,6 +339,7 @@ static void test_reader__no_request_is_lost_among_wakes(void **state)
         assert_int_equal(pthread_create(&thread, NULL, wake_all_the_time, &storm), 0);
         for (int round = 0; round < 100; round++) {
             struct moec_read reads[16];
+            storm.reader->stays_awake = (round & 1) != 0;
             for (uint32_t i = 0; i < 16; i++) {
                 reads[i] = (struct moec_read){
                     .offset = i, .n_bytes = BLOCK, .buffer = place.buffer + (size_t)i * BLOCK, .tag = i};
