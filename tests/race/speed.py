@@ -211,21 +211,21 @@ def within(share):
     return sides
 
 
-def evaluation(model, bits, n_window):
-    """Both read whole windows of 512 tokens with everything that this takes, opening included."""
+def evaluation(model, bits, n_window, arithmetic="canonical"):
+    """Both read whole windows of 512 tokens from files in the page cache, opening included."""
     def sides(files):
         text = files.text(4000 * n_window if model == "olmoe" else 400000)
         gguf = files.gguf(model, bits) if bits else files.bf16(model)
         ours = files.bundle(model, bits) if bits else files.checkpoint(model)
 
-        def llama():
-            return n_window * 512 / wall_seconds([files.llama / "llama-perplexity", "-m", gguf, "-f", text, "-c", 512, "-b",
-                                                  2048, "-t", 2, "--chunks", n_window])
-
-        def moec():
-            return n_window * 512 / wall_seconds([files.moec, "eval", ours, "--data", text, "--seq-len", 512, "--samples",
-                                                  n_window, "-t", 2, "-q"])
-        return llama, moec
+        def rate(path, command):
+            for file in [path] if path.is_file() else path.glob("*.safetensors"):
+                read_into_cache(file)
+            return n_window * 512 / wall_seconds(command)
+        return (lambda: rate(gguf, [files.llama / "llama-perplexity", "-m", gguf, "-f", text, "-c", 512, "-b", 2048, "-t",
+                                    2, "--chunks", n_window]),
+                lambda: rate(ours, [files.moec, "eval", ours, "--data", text, "--seq-len", 512, "--samples", n_window, "-t",
+                                    2, "-q", "--arithmetic", arithmetic]))
     return sides
 
 
@@ -264,7 +264,9 @@ ROWS = {
                           resident("olmoe", 4, 512, 0, 2, "int8")),
     "int8-prefill-8bit": ("int8 arithmetic, prompt of 512, 8 bits, 2 threads", "tokens/s", 2,
                           resident("olmoe", 8, 512, 0, 2, "int8")),
-    "evaluation-8bit": ("perplexity, 8 bits, 2 threads", "tokens/s", 2, evaluation("olmoe", 8, 2)),
+    "evaluation-8bit": ("perplexity, 8 bits, 2 threads", "tokens/s", 2, evaluation("olmoe", 8, 8)),
+    "int8-evaluation-8bit": ("int8 arithmetic, perplexity, 8 bits, 2 threads", "tokens/s", 2,
+                             evaluation("olmoe", 8, 8, "int8")),
     "memory-25": ("decoding in 25 % of the bundle, 4 bits", "tokens/s", 6, within(0.25)),
     "memory-50": ("decoding in 50 % of the bundle, 4 bits", "tokens/s", 4, within(0.5)),
     "start-warm": ("first token, file in page cache", "starts/s", 1, start(False)),
@@ -283,7 +285,7 @@ ROWS = {
 def race(files, name, turns):
     """[(llama.cpp, moec)] of each turn"""
     sides = ROWS[name][3](files)
-    for side in sides if name.startswith(("decode", "prefill", "int8", "small")) else []:
+    for side in sides if re.search("decode|prefill", name) else []:
         side()  # the files come into the page cache
     results = []
     for turn in range(turns):
