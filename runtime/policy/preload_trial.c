@@ -9,11 +9,11 @@
 /* Times of a kind, before it is compared. */
 #define NEEDED 16u
 /* Blocks from one doubt to the next, twice as many each time that it changes nothing, and at most. */
-#define FIRST_GAP 8u
+#define FIRST_GAP 4u
 #define LAST_GAP  32u
 void moec_preload_trial_init(struct moec_preload_trial *trial)
 {
-    *trial = (struct moec_preload_trial){.n_left = LEAST_TOKENS};
+    *trial = (struct moec_preload_trial){.n_left = LEAST_TOKENS, .is_guessing = true};
 }
 
 void moec_preload_trial_pause(struct moec_preload_trial *trial)
@@ -81,9 +81,9 @@ static bool next_kind(struct moec_preload_trial *trial)
 static void begin_block(struct moec_preload_trial *trial)
 {
     const bool was_guessing = trial->is_guessing;
-    /* In the very first block everything was cold, and in the next one guesses knew nothing. */
-    if (trial->n_block++ <= 1)
-        trial->n_timed[false] = trial->n_timed[true] = 0;
+    /* In the very first block everything was cold, and guesses knew nothing. */
+    if (trial->n_block++ == 0)
+        trial->n_timed[true] = 0;
     trial->n_left = LEAST_TOKENS + (trial->n_block * 2654435761u >> 28);
     trial->is_guessing = next_kind(trial);
     if (trial->is_guessing != was_guessing)

@@ -2,14 +2,16 @@
  *
  * The rule of runtime/policy/preload.h weighs reads against reads. It knows nothing of what a guess costs
  * beside them: a thread that wakes, bytes that are checked on a core that computes, a buffer that holds less
- * of what comes again. So decoded tokens run in blocks with guesses and in blocks without. First each kind is
- * timed often enough, behind two blocks that nobody times because everything is cold and guesses know
- * nothing; then guesses are made unless they make the median token slower by more than it may be off, but for
- * one block now and then, in which the other kind is timed again: the ninth, and up to four times as rarely
- * while that changes nothing.
- * A kind that is only tried is tried no longer than that takes.
- * The first tokens of a block still feel the block before, and are not timed; batches of several tokens do as
- * the last token did. Thread rule: plain data, the caller's lock. */
+ * of what comes again. So decoded tokens run in blocks with guesses and in blocks without. Guesses were
+ * weighed one by one, so they are made from the start, in a first block that nobody times because everything
+ * is cold and guesses know nothing. Then each kind is timed often enough; from then on guesses are made
+ * unless they make the median token slower by more than it may be off, but for one block now and then, in
+ * which the other kind is timed again: the fifth, and up to eight times as rarely while that changes nothing.
+ * A device whose rate changes between two blocks deceives the comparison, so what changed is soon tried
+ * again. A kind that is only tried is tried no longer than that takes. The first tokens of a block still feel
+ * the block before, and are not timed; batches of several tokens do as the last token did.
+ *
+ * Thread rule: plain data, the caller's lock. */
 #ifndef MOEC_RUNTIME_PRELOAD_TRIAL_H
 #define MOEC_RUNTIME_PRELOAD_TRIAL_H
 
@@ -32,7 +34,7 @@ struct moec_preload_trial {
     bool is_preferred; /* guessing is */
 };
 
-/* Nothing timed yet; the first block does not guess. */
+/* Nothing timed yet; the first block guesses. */
 void moec_preload_trial_init(struct moec_preload_trial *trial);
 
 /* A decoded token begins its first MoE layer at now_ns, which ends the one before: decides about guesses. */
