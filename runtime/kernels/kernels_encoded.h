@@ -10,57 +10,6 @@
 
 #include <math.h>
 
-/* Rows number i .. i + n - 1 of those chosen against x, n <= nr, weights in registers only. */
-INLINE void dot_rows(const int nr, const int dtype, const struct moec_matrix *matrix,
-                     const struct layout *layout, const struct chosen *chosen, uint32_t i, uint32_t n,
-                     const float *x, float *y)
-{
-    struct decoder decoders[CODE_ROWS][2];
-    struct rows rows;
-    struct strip strip = {0};
-    size_t first_group = 0;
-    lanes sums[CODE_ROWS], w[2];
-    struct ahead ahead =
-        ahead_of(nr, matrix, chosen, i + (chosen->some != NULL ? CODE_ROWS : layout->ahead_rows));
-    rows_open(nr, dtype, matrix, layout, chosen, i, &rows);
-    UNROLL
-    for (int r = 0; r < nr; r++)
-        sums[r] = lanes_zero();
-    while (next_strip(nr, dtype, layout, &rows, &first_group, &strip)) {
-        size_t b = strip.b;
-        for (size_t g = 0; b < strip.end; g++) {
-            UNROLL
-            for (int r = 0; r < nr; r++)
-                decoders[r][0] = rows_decoder(dtype, layout, &rows, r, g);
-            const size_t end = strip.end - b < layout->per_group ? strip.end : b + layout->per_group;
-            do {
-                rows_ask(nr, matrix, layout, chosen, &ahead);
-                lanes x0 = lanes_load(x + b * BLOCK), x1 = lanes_load(x + b * BLOCK + LANES);
-                UNROLL
-                for (int r = 0; r < nr; r++) {
-                    decode_block(dtype, rows.bytes[r] + b * block_bytes(dtype), decoders[r], w);
-                    sums[r] = lanes_fma(x0, w[0], sums[r]);
-                    sums[r] = lanes_fma(x1, w[1], sums[r]);
-                }
-            } while (++b < end);
-        }
-    }
-    if (layout->tail > 0) {
-        const size_t at = layout->blocks * BLOCK;
-        UNROLL
-        for (int r = 0; r < nr; r++) {
-            decoders_at(dtype, layout, rows.bytes[r], rows.factors[r], layout->groups - 1, decoders[r]);
-            decode_tail(dtype, rows.bytes[r] + layout->blocks * block_bytes(dtype), decoders[r], layout->tail,
-                        w);
-            sums[r] = lanes_fma(lanes_load(x + at), w[0], sums[r]);
-            if (layout->tail > LANES)
-                sums[r] = lanes_fma(lanes_load(x + at + LANES), w[1], sums[r]);
-        }
-    }
-    for (uint32_t r = 0; r < n; r++)
-        y[r] = lanes_sum(sums[r]);
-}
-
 /* Whether dot and weighted sum decode a row span by span: where it has outliers, and where blocks have two
  * groups, for which a loop of their own, as fast as it would be, is too much code. */
 INLINE bool goes_by_spans(const int dtype, const struct layout *layout)
@@ -146,29 +95,96 @@ static float dot_defined(const struct moec_matrix *matrix, uint32_t row, const f
     return lanes_sum(sum);
 }
 
+/* Rows number i, i + gap and on of those chosen against x, n of them, n <= nr, weights in registers only.
+ * Each is asked for by one before it of its stream. */
+INLINE void dot_rows(const int nr, const int dtype, const struct moec_matrix *matrix,
+                     const struct layout *layout, const struct chosen *chosen, uint32_t i, uint32_t gap,
+                     uint32_t n, const float *x, float *y)
+{
+    struct decoder decoders[CODE_ROWS][2] = {0};
+    struct rows rows;
+    struct strip strip = {0};
+    size_t first_group = 0;
+    lanes sums[CODE_ROWS], w[2];
+    const struct streams ahead = streams_of(nr, matrix, layout, chosen, i, gap);
+    rows_open_apart(nr, dtype, matrix, layout, chosen, i, gap, &rows);
+    UNROLL
+    for (int r = 0; r < nr; r++)
+        sums[r] = lanes_zero();
+    while (next_strip(nr, dtype, layout, &rows, &first_group, &strip)) {
+        size_t g = 0, left = 1;
+        for (size_t b = strip.b; b < strip.end; b++) {
+            if (--left == 0) {
+                UNROLL
+                for (int r = 0; r < nr; r++)
+                    decoders[r][0] = rows_decoder(dtype, layout, &rows, r, g);
+                left = layout->per_group;
+                g++;
+            }
+            streams_ask(nr, dtype, layout, &ahead, b);
+            lanes x0 = lanes_load(x + b * BLOCK), x1 = lanes_load(x + b * BLOCK + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_block(dtype, rows.bytes[r] + b * block_bytes(dtype), decoders[r], w);
+                sums[r] = lanes_fma(x0, w[0], sums[r]);
+                sums[r] = lanes_fma(x1, w[1], sums[r]);
+            }
+        }
+    }
+    if (layout->tail > 0) {
+        const size_t at = layout->blocks * BLOCK;
+        UNROLL
+        for (int r = 0; r < nr; r++) {
+            decoders_at(dtype, layout, rows.bytes[r], rows.factors[r], layout->groups - 1, decoders[r]);
+            decode_tail(dtype, rows.bytes[r] + layout->blocks * block_bytes(dtype), decoders[r], layout->tail,
+                        w);
+            sums[r] = lanes_fma(lanes_load(x + at), w[0], sums[r]);
+            if (layout->tail > LANES)
+                sums[r] = lanes_fma(lanes_load(x + at + LANES), w[1], sums[r]);
+        }
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        if (row_is_regular(dtype, layout, rows.bytes[r]))
+            y[i + r * gap] = lanes_sum(sums[r]);
+        else
+            y[i + r * gap] = dot_defined(matrix, chosen_row(chosen, i + r * gap), x);
+    }
+}
+
+/* Rows number i .. i + CODE_ROWS - 1 that are not regular, by the definition. */
+INLINE void dot_irregular(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                          const struct chosen *chosen, uint32_t i, const float *x, float *y)
+{
+    for (uint32_t r = i; decoder_needs_regular(dtype) && r < i + CODE_ROWS; r++)
+        if (!row_is_regular(dtype, layout, row_at(matrix, chosen_row(chosen, r))))
+            y[r] = dot_defined(matrix, chosen_row(chosen, r), x);
+}
+
+/* Rows at work are far from each other, so that each is read on where the one before it ended. */
 INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, const struct chosen *chosen,
                     const float *x, float *y)
 {
     struct layout layout = layout_of(dtype, matrix);
-    const uint32_t n_rows = chosen->n;
+    const uint32_t n_rows = chosen->n, gap = n_rows / CODE_ROWS;
     uint32_t r = 0;
     if (goes_by_spans(dtype, &layout)) {
         for (; r < n_rows; r++)
             y[r] = dot_by_spans(dtype, matrix, &layout, chosen_row(chosen, r), x);
         return;
     }
-    while (n_rows - r >= CODE_ROWS && near_dot(dtype, matrix, &layout, chosen, r, x, y + r))
+    while (n_rows - r >= CODE_ROWS && near_dot(dtype, matrix, &layout, chosen, r, x, y + r)) {
+        dot_irregular(dtype, matrix, &layout, chosen, r, x, y);
         r += CODE_ROWS;
-    for (; n_rows - r > CODE_ROWS / 2; r += n_rows - r < CODE_ROWS ? n_rows - r : CODE_ROWS)
-        dot_rows(CODE_ROWS, dtype, matrix, &layout, chosen, r,
-                 n_rows - r < CODE_ROWS ? n_rows - r : CODE_ROWS, x, y + r);
-    if (n_rows - r > 1)
-        dot_rows(CODE_ROWS / 2, dtype, matrix, &layout, chosen, r, n_rows - r, x, y + r);
+    }
+    for (; r < gap; r++)
+        dot_rows(CODE_ROWS, dtype, matrix, &layout, chosen, r, gap, CODE_ROWS, x, y);
+    r = gap * CODE_ROWS;
+    if (n_rows - r > CODE_ROWS / 2)
+        dot_rows(CODE_ROWS, dtype, matrix, &layout, chosen, r, 1, n_rows - r, x, y);
+    else if (n_rows - r > 1)
+        dot_rows(CODE_ROWS / 2, dtype, matrix, &layout, chosen, r, 1, n_rows - r, x, y);
     else if (r < n_rows)
-        dot_rows(1, dtype, matrix, &layout, chosen, r, 1, x, y + r);
-    for (r = 0; decoder_needs_regular(dtype) && r < n_rows; r++)
-        if (!row_is_regular(dtype, &layout, row_at(matrix, chosen_row(chosen, r))))
-            y[r] = dot_defined(matrix, chosen_row(chosen, r), x);
+        dot_rows(1, dtype, matrix, &layout, chosen, r, 1, 1, x, y);
 }
 
 #define KIND_DOT(name, kind)                                                                                 \
@@ -228,38 +244,39 @@ INLINE void sum_rows(const int nr, const int dtype, const struct moec_matrix *ma
                      const struct layout *layout, const struct chosen *chosen, uint32_t i, const float *h,
                      bool fresh, float *y)
 {
-    struct decoder decoders[CODE_ROWS][2];
+    struct decoder decoders[CODE_ROWS][2] = {0};
     struct rows rows;
     struct strip strip = {0};
     size_t first_group = 0;
     lanes factors[CODE_ROWS], w[2];
     struct ahead ahead =
-        ahead_of(nr, matrix, chosen, i + (chosen->some != NULL ? CODE_ROWS : layout->ahead_rows));
+        ahead_of_ways(nr, sum_ways(nr, dtype), matrix, chosen, i + sum_ahead(dtype, layout, chosen));
     rows_open(nr, dtype, matrix, layout, chosen, i, &rows);
     UNROLL
     for (int r = 0; r < nr; r++)
         factors[r] = lanes_set(h[r]);
     while (next_strip(nr, dtype, layout, &rows, &first_group, &strip)) {
-        size_t b = strip.b;
-        for (size_t g = 0; b < strip.end; g++) {
-            UNROLL
-            for (int r = 0; r < nr; r++)
-                decoders[r][0] = rows_decoder(dtype, layout, &rows, r, g);
-            const size_t end = strip.end - b < layout->per_group ? strip.end : b + layout->per_group;
-            do {
-                rows_ask(nr, matrix, layout, chosen, &ahead);
-                float *out = y + b * BLOCK;
-                lanes sum0 = fresh ? lanes_zero() : lanes_load(out);
-                lanes sum1 = fresh ? lanes_zero() : lanes_load(out + LANES);
+        size_t g = 0, left = 1;
+        for (size_t b = strip.b; b < strip.end; b++) {
+            if (--left == 0) {
                 UNROLL
-                for (int r = 0; r < nr; r++) {
-                    decode_block(dtype, rows.bytes[r] + b * block_bytes(dtype), decoders[r], w);
-                    sum0 = lanes_fma(factors[r], w[0], sum0);
-                    sum1 = lanes_fma(factors[r], w[1], sum1);
-                }
-                lanes_store(out, sum0);
-                lanes_store(out + LANES, sum1);
-            } while (++b < end);
+                for (int r = 0; r < nr; r++)
+                    decoders[r][0] = rows_decoder(dtype, layout, &rows, r, g);
+                left = layout->per_group;
+                g++;
+            }
+            rows_ask_ways(nr, sum_ways(nr, dtype), matrix, layout, chosen, &ahead);
+            float *out = y + b * BLOCK;
+            lanes sum0 = fresh ? lanes_zero() : lanes_load(out);
+            lanes sum1 = fresh ? lanes_zero() : lanes_load(out + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_block(dtype, rows.bytes[r] + b * block_bytes(dtype), decoders[r], w);
+                sum0 = lanes_fma(factors[r], w[0], sum0);
+                sum1 = lanes_fma(factors[r], w[1], sum1);
+            }
+            lanes_store(out, sum0);
+            lanes_store(out + LANES, sum1);
         }
     }
     if (layout->tail > 0) {

@@ -48,11 +48,13 @@ struct layout {
     size_t tail;      /* weights in an incomplete last block */
     size_t per_group; /* blocks that share their decoders */
     size_t groups;
-    uint32_t lines;      /* of a row */
-    uint32_t pace;       /* lines of a row for each of its blocks, in 1 / WHOLE_LINE */
-    uint32_t ahead_rows; /* how far ahead rows are asked for */
-    size_t scales;       /* offset in a row */
-    size_t zeros;        /* the same */
+    uint32_t lines;       /* of a row */
+    uint32_t pace;        /* lines of a row for each of its blocks, in 1 / WHOLE_LINE */
+    uint32_t ahead_rows;  /* how far ahead rows are asked for */
+    size_t step;          /* bytes of a row for each of its blocks */
+    uint32_t stream_rows; /* how far ahead streams are asked for */
+    size_t scales;        /* offset in a row */
+    size_t zeros;         /* the same */
     bool is_nested;
     bool symmetric;
     bool is_mxfp4;
@@ -70,6 +72,8 @@ INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix
     layout.ahead_rows = AHEAD_BYTES / (layout.lines * LINE + 1) + 1;
     if (layout.ahead_rows < CODE_ROWS)
         layout.ahead_rows = CODE_ROWS;
+    layout.step = blocks > 0 ? (moec_codec_row_bytes(matrix->codec, n) + blocks - 1) / blocks : 0;
+    layout.stream_rows = STREAM_BYTES / (layout.lines * LINE + 1) + 1;
     if (dtype_is_float(dtype))
         return layout;
     if (dtype & HALVES)
@@ -270,41 +274,92 @@ struct rows {
     float scales[CODE_ROWS][STRIP], origins[CODE_ROWS][STRIP];
 };
 
-/* Rows number i .. i + nr - 1 of those chosen; the last stands for missing ones. */
-INLINE void rows_open(const int nr, const int dtype, const struct moec_matrix *matrix,
-                      const struct layout *layout, const struct chosen *chosen, uint32_t i, struct rows *rows)
+/* Rows number i, i + gap and on of those chosen, nr of them; the last stands for missing ones. */
+INLINE void rows_open_apart(const int nr, const int dtype, const struct moec_matrix *matrix,
+                            const struct layout *layout, const struct chosen *chosen, uint32_t i,
+                            uint32_t gap, struct rows *rows)
 {
     const uint32_t last = chosen->n - 1;
     UNROLL
     for (int r = 0; r < nr; r++) {
-        const uint32_t at = i + (uint32_t)r;
+        const uint32_t at = i + (uint32_t)r * gap;
         rows->bytes[r] = row_at(matrix, chosen_row(chosen, at < last ? at : last));
         rows->factors[r] = row_factor(dtype, layout, rows->bytes[r]);
     }
 }
 
+INLINE void rows_open(const int nr, const int dtype, const struct moec_matrix *matrix,
+                      const struct layout *layout, const struct chosen *chosen, uint32_t i, struct rows *rows)
+{
+    rows_open_apart(nr, dtype, matrix, layout, chosen, i, 1, rows);
+}
+
+/* Of each row at work one that its stream comes to later. */
+struct streams {
+    const uint8_t *at[CODE_ROWS];
+};
+
+/* Of rows number i, i + gap and on of those chosen. Where rows follow each other, streams go on with the next
+ * call's rows. */
+INLINE struct streams streams_of(const int nr, const struct moec_matrix *matrix, const struct layout *layout,
+                                 const struct chosen *chosen, uint32_t i, uint32_t gap)
+{
+    const uint32_t last = chosen->some != NULL ? chosen->n - 1 : matrix->rows - chosen->first - 1;
+    uint32_t next = i + layout->stream_rows;
+    if (next >= gap)
+        next += chosen->n - gap;
+    struct streams streams;
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        const uint32_t at = next + (uint32_t)r * gap;
+        streams.at[r] = row_at(matrix, chosen_row(chosen, at < last ? at : last));
+    }
+    return streams;
+}
+
+/* Asks for what lies as far in these rows as block b in those at work: each line once or more. */
+INLINE void streams_ask(const int nr, const int dtype, const struct layout *layout,
+                        const struct streams *streams, size_t b)
+{
+    const size_t bytes = block_bytes(dtype), at = b * layout->step;
+    const size_t every = bytes > 24 ? 1 : bytes > 12 ? 2 : bytes > 4 ? 4 : 8;
+    if (b % every != 0)
+        return;
+    UNROLL
+    for (int r = 0; r < nr; r++)
+        ask_line_soon(streams->at[r] + at);
+    UNROLL
+    for (int r = 0; r < nr && dtype == MOEC_DTYPE_F32; r++)
+        ask_line_soon(streams->at[r] + at + LINE);
+}
+
 /* Rows number `row` of those chosen and on. Rows that follow each other go on behind the last one: the next
  * call's. */
-INLINE struct ahead ahead_of(const int nr, const struct moec_matrix *matrix, const struct chosen *chosen,
-                             uint32_t row)
+INLINE struct ahead ahead_of_ways(const int nr, const int ways, const struct moec_matrix *matrix,
+                                  const struct chosen *chosen, uint32_t row)
 {
-    struct ahead ahead = {.gap = nr > AHEAD_WAYS ? (uint32_t)nr / AHEAD_WAYS : 1, .row = row};
+    struct ahead ahead = {.gap = nr > ways ? (uint32_t)(nr / ways) : 1, .row = row};
     ahead.last = chosen->some != NULL ? chosen->n - 1 : matrix->rows - chosen->first - 1;
     ahead.end = row + (row <= ahead.last ? ahead.gap : 0);
     return ahead;
 }
 
-/* Asks for what lies ahead, before a block of nr rows. */
-INLINE void rows_ask(const int nr, const struct moec_matrix *matrix, const struct layout *layout,
-                     const struct chosen *chosen, struct ahead *ahead)
+INLINE struct ahead ahead_of(const int nr, const struct moec_matrix *matrix, const struct chosen *chosen,
+                             uint32_t row)
 {
-    const int ways = nr < AHEAD_WAYS ? nr : AHEAD_WAYS;
+    return ahead_of_ways(nr, AHEAD_WAYS, matrix, chosen, row);
+}
+
+/* Asks for what lies ahead, before a block of nr rows. */
+INLINE void rows_ask_ways(const int nr, const int ways, const struct moec_matrix *matrix,
+                          const struct layout *layout, const struct chosen *chosen, struct ahead *ahead)
+{
     ahead->due += (uint32_t)nr * layout->pace;
     while (ahead->due >= (uint32_t)ways * WHOLE_LINE) {
         ahead->due -= (uint32_t)ways * WHOLE_LINE;
         if (ahead->left == 0) {
             if (ahead->row == ahead->end && ahead->goes_on && ahead->row <= ahead->last) {
-                ahead->row += (AHEAD_WAYS - 1) * ahead->gap;
+                ahead->row += ((uint32_t)ways - 1) * ahead->gap;
                 ahead->end = ahead->row + ahead->gap;
             }
             if (ahead->row == ahead->end)
@@ -324,6 +379,27 @@ INLINE void rows_ask(const int nr, const struct moec_matrix *matrix, const struc
         }
         ahead->left--;
     }
+}
+
+INLINE void rows_ask(const int nr, const struct moec_matrix *matrix, const struct layout *layout,
+                     const struct chosen *chosen, struct ahead *ahead)
+{
+    rows_ask_ways(nr, nr < AHEAD_WAYS ? nr : AHEAD_WAYS, matrix, layout, chosen, ahead);
+}
+
+/* Of a weighted sum's rows: of short ones two ways, which then lie on a page each. */
+INLINE int sum_ways(const int nr, const int dtype)
+{
+    const int ways = block_bytes(dtype) < BLOCK ? 2 : AHEAD_WAYS;
+    return nr < ways ? nr : ways;
+}
+
+/* How many rows ahead. */
+INLINE uint32_t sum_ahead(const int dtype, const struct layout *layout, const struct chosen *chosen)
+{
+    if (chosen->some != NULL)
+        return CODE_ROWS;
+    return dtype_is_float(dtype) ? layout->ahead_rows : AHEAD_BATCHES * layout->ahead_rows;
 }
 
 /* Zeros of n groups from g on, which is a multiple of STRIP: they begin with a byte. */
