@@ -55,7 +55,7 @@ if cmp -s "$work/stdout" "$work/greedy"; then fail "with more memory it is anoth
 # The pool of low copies: half as many as of high ones, or as asked.
 replays pools --low-slots 1
 one=$(number low_pool_bytes)
-try 0 "a larger pool" generate --precision shared:0.3:0.8 --memory "$tight" --low-slots 4 --stats json
+try 0 "a larger pool" generate --precision shared:0.3:0.8 --memory $((tight + 524288)) --low-slots 4 --stats json
 if [ "$one" -gt 0 ] && [ "$(number low_pool_bytes)" -eq $((4 * one)) ] && [ "$(number low_pool_bytes)" -lt "$(number expert_buffer_bytes)" ]; then
     pass "--low-slots says how many low copies have room"
 else
