@@ -2,7 +2,10 @@
 #ifndef MOEC_FORMATS_PAUSE_H
 #define MOEC_FORMATS_PAUSE_H
 
+#include "formats/base/clock.h"
+
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /* Some dozen cycles in which the other threads of this core go first. Thread rule: any thread. */
 static inline void moec_pause(void)
@@ -14,6 +17,14 @@ static inline void moec_pause(void)
 #else
     atomic_signal_fence(memory_order_seq_cst);
 #endif
+}
+
+/* Pauses a little; false when the time is over (CLOCK_MONOTONIC). */
+static inline bool moec_pause_until(uint64_t until_ns)
+{
+    for (int i = 0; i < 16; i++)
+        moec_pause();
+    return moec_now_ns() < until_ns;
 }
 
 #endif

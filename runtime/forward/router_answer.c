@@ -112,6 +112,17 @@ static void add_next_learned(const struct moec_forward *forward, const struct mo
     answer->n_next_learned = n;
 }
 
+/* In which copies a prompt takes the next layer's experts, where that is known. */
+static void add_next_low(const struct moec_forward *forward, const struct moec_routed *routed,
+                         struct moec_router_answer *answer)
+{
+    const struct moec_config *config = &forward->model->config;
+    const uint32_t next = moe_layer_ahead(config, routed->layer, 1);
+    if (next != MOEC_NO_LAYER)
+        (void)moec_decide_forms(forward, routed->sequences, (uint32_t)moec_config_moe_ordinal(config, next),
+                                &answer->next_low);
+}
+
 /* Gates are asked one after the other, each when the source wants it; a trace is told all of them. */
 static enum moec_status predict(const struct moec_forward *forward, const struct moec_routed *routed,
                                 bool is_answer, struct moec_router_answer *answer, struct moec_error *err)
@@ -147,10 +158,8 @@ enum moec_status moec_router_answer_send(const struct moec_forward *forward, con
                                         .n_active = routed->n_active,
                                         .n_takers = routed->n_tok > 1 ? scratch->n_takers : NULL,
                                         .order = scratch->order};
-    const uint32_t next = moe_layer_ahead(config, routed->layer, 1);
-    if (routed->n_tok > 1 && next != MOEC_NO_LAYER)
-        (void)moec_decide_forms(forward, routed->sequences, (uint32_t)moec_config_moe_ordinal(config, next),
-                                &answer.next_low);
+    if (routed->n_tok > 1)
+        add_next_low(forward, routed, &answer);
     memcpy(scratch->order, scratch->active, routed->n_active * sizeof *scratch->order);
     const bool has_trace = forward->trace != NULL, is_expected = source->ops->expect != NULL;
     const bool wants_choices = has_trace || (is_expected && source->wants_choices);

@@ -317,7 +317,7 @@ INLINE void sum_rows_of_any(const int nr, const int dtype, const struct moec_mat
     bool regular = true;
     for (uint32_t r = i; r < i + (uint32_t)nr; r++)
         regular = regular && row_is_regular(dtype, layout, row_at(matrix, chosen_row(chosen, r)));
-    if (regular)
+    if (regular && !(nr == CODE_ROWS && near_sum(dtype, matrix, layout, chosen, i, h, y)))
         sum_rows(nr, dtype, matrix, layout, chosen, i, h + i, i == 0, y);
     for (uint32_t r = i; r < i + (uint32_t)nr && !regular; r++)
         sum_defined(matrix, chosen_row(chosen, r), h[r], r == 0, y);
@@ -335,8 +335,7 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, const str
         return;
     }
     for (; n_rows - r >= CODE_ROWS; r += CODE_ROWS)
-        if (!near_sum(dtype, matrix, &layout, chosen, r, h, y))
-            sum_rows_of_any(CODE_ROWS, dtype, matrix, &layout, chosen, r, h, y);
+        sum_rows_of_any(CODE_ROWS, dtype, matrix, &layout, chosen, r, h, y);
     for (; r < n_rows; r++)
         sum_rows_of_any(1, dtype, matrix, &layout, chosen, r, h, y);
 }

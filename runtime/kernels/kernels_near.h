@@ -172,16 +172,13 @@ INLINE bool near_dot(const int dtype, const struct moec_matrix *matrix, const st
     return true;
 }
 
-/* sum_rows of CODE_ROWS rows where they are near and regular; false where they are not. */
+/* sum_rows of CODE_ROWS regular rows where they are near; false where they are not. */
 INLINE bool near_sum(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
                      const struct chosen *chosen, uint32_t i, const float *h, float *y)
 {
     struct near_groups groups;
     if (!rows_are_near(dtype, matrix, layout, chosen))
         return false;
-    for (uint32_t r = i; decoder_needs_regular(dtype) && r < i + CODE_ROWS; r++)
-        if (!row_is_regular(dtype, layout, row_at(matrix, chosen->first + r)))
-            return false;
     const struct near near = near_at(matrix, layout, chosen->first + i);
     near_convert(dtype, layout, &near, &groups);
     if (blocks_are_groups(layout))

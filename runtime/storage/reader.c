@@ -114,10 +114,8 @@ void moec_read_sum_to(struct moec_read *read, uint64_t end)
 
 bool moec_read_watch(uint64_t until_ns)
 {
-    for (int i = 0; i < 16; i++)
-        moec_pause();
     (void)sched_yield();
-    return moec_now_ns() < until_ns;
+    return moec_pause_until(until_ns);
 }
 
 void moec_read_sum_end(struct moec_read *read)

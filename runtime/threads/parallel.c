@@ -117,14 +117,6 @@ static struct {
 #define IDLE_SPIN_NS 120000u /* team threads, for the next region */
 #define END_SPIN_NS  30000u  /* the caller, for the last item of another thread */
 
-/* Pauses a little; false when the time is over. */
-static bool spin_on(uint64_t until_ns)
-{
-    for (int i = 0; i < 16; i++)
-        moec_pause();
-    return moec_now_ns() < until_ns;
-}
-
 /* Takes items from the beginning of a thread's own share. */
 static bool take_own(struct job *job, int thread, uint64_t *first, uint64_t *end)
 {
@@ -187,7 +179,7 @@ static unsigned await_post(unsigned seen)
 {
     unsigned now = 0;
     for (uint64_t until_ns = moec_now_ns() + IDLE_SPIN_NS; (now = atomic_load(&team.generation)) == seen;)
-        if (!spin_on(until_ns))
+        if (!moec_pause_until(until_ns))
             break;
     if (now != seen)
         return now;
@@ -304,7 +296,7 @@ static void run_beside_sleepers(struct job *job)
 static void await_team(void)
 {
     for (uint64_t until_ns = moec_now_ns() + END_SPIN_NS; atomic_load(&team.n_inside) > 0;)
-        if (!spin_on(until_ns))
+        if (!moec_pause_until(until_ns))
             break;
     if (atomic_load(&team.n_inside) == 0)
         return;
