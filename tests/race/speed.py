@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Races moec against llama.cpp on the same weights and this machine; prints a table of ratios with goals and verdicts.
 
-    tests/race/speed.py --llama FOLDER [--model FOLDER] [--folder build/race-speed] [--rows LIST] [--turns N] [-o FILE.md]
+    tests/race/speed.py --llama FOLDER [--llama FOLDER] [--model FOLDER] [--folder build/race-speed] [--rows LIST]
+                        [--turns N] [-o FILE.md]
 
 Two models: random weights of OLMoE-1B-7B's shape with --layers layers (8: 7 GB of disk, then 12 GB for the files made of
 them), and a small real one, --model (qwen2_moe or olmoe in BF16; default: the sample). Both sides get the same values:
 4 bits are llama.cpp's Q4_0 (--pure) and INT4 with a scale for each 32 weights, 8 bits its Q8_0 and INT8 likewise, of
-dense weights too. Sides take turns, first one and then the other begins, and each turn gives one ratio, so that what
-else the machine does affects both; the table has the median and the range. Ends with 1 when a goal is missed.
+dense weights too. Each turn runs all rows, and in each row one side and then the other, in the next turn the other first,
+so that what else the machine does affects both; a turn gives one ratio, the table has the median and the range. Of
+several builds of llama.cpp each row is raced against the one that is fastest in it before the turns. Ends with 1 when a
+goal is missed; interrupted, it prints the turns that it has.
 
 Rows whose names begin with one of --rows (default: all):
 """
@@ -35,12 +38,16 @@ class Skip(Exception):
     """A row that cannot be raced here, and why."""
 
 
+class Failed(Exception):
+    """A program that did not end well, with its message."""
+
+
 def run(command, **more):
-    """Standard output; whatever fails ends the race with its message."""
+    """Standard output"""
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
                           text=True, errors="replace", **more)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
 
 
@@ -60,7 +67,7 @@ class Files:
         self.options = options
         self.folder = pathlib.Path(options.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.llama = pathlib.Path(options.llama)
+        self.llama = pathlib.Path(options.llama[0])
         self.build = pathlib.Path(options.build)
         self.moec = self.build / "moec"
 
@@ -164,12 +171,12 @@ class Limit:
 # ---- what each side measures ----
 
 
-def llama_bench(files, model, bits, n_prompt, n_generate, threads, limit=None):
+def llama_bench(llama, files, model, bits, n_prompt, n_generate, threads, limit=None):
     more = {"preexec_fn": limit.join} if limit else {}
     # Within a limit weights stay in the file and buffers small; 64 tokens before those that are timed bring pages in.
     # Else they are read into memory, as moec's are: the page cache may lie in worse memory.
     small = ["-b", 64, "-ub", 64, "--repack", 0, "-d", 64] if limit else []
-    out = run([files.llama / "llama-bench", "-m", files.gguf(model, bits), "-p", n_prompt, "-n", n_generate, "-t", threads,
+    out = run([llama / "llama-bench", "-m", files.gguf(model, bits), "-p", n_prompt, "-n", n_generate, "-t", threads,
                "-r", 1, "-o", "json", "-lm", "mmap" if limit else "none", *small], **more)
     return json.loads(out)[0]["avg_ts"]
 
@@ -186,7 +193,7 @@ def resident(model, bits, n_prompt, n_generate, threads, arithmetic="canonical")
     def sides(files):
         files.gguf(model, bits)
         files.bundle(model, bits)
-        return (lambda: llama_bench(files, model, bits, n_prompt, n_generate, threads),
+        return (lambda llama: llama_bench(llama, files, model, bits, n_prompt, n_generate, threads),
                 lambda: engine_speed(files, model, bits, n_prompt, n_generate, threads, arithmetic=arithmetic))
     return sides
 
@@ -197,17 +204,17 @@ def within(share):
         bundle, gguf = files.bundle("olmoe", 4), files.gguf("olmoe", 4)
         n_bytes = int(share * bundle.stat().st_size)
 
-        def llama():
+        def theirs(llama):
             drop_from_cache(gguf)
             with Limit(n_bytes) as limit:
-                return llama_bench(files, "olmoe", 4, 0, 32, 2, limit)
+                return llama_bench(llama, files, "olmoe", 4, 0, 32, 2, limit)
 
-        def moec():
+        def ours():
             drop_from_cache(bundle)
             with Limit(n_bytes) as limit:
                 return engine_speed(files, "olmoe", 4, 0, 64, 2, limit, n_bytes)
         Limit(n_bytes).__exit__()
-        return llama, moec
+        return theirs, ours
     return sides
 
 
@@ -222,8 +229,8 @@ def evaluation(model, bits, n_window, arithmetic="canonical"):
             for file in [path] if path.is_file() else path.glob("*.safetensors"):
                 read_into_cache(file)
             return n_window * 512 / wall_seconds(command)
-        return (lambda: rate(gguf, [files.llama / "llama-perplexity", "-m", gguf, "-f", text, "-c", 512, "-b", 2048, "-t",
-                                    2, "--chunks", n_window]),
+        return (lambda llama: rate(gguf, [llama / "llama-perplexity", "-m", gguf, "-f", text, "-c", 512, "-b", 2048, "-t",
+                                          2, "--chunks", n_window]),
                 lambda: rate(ours, [files.moec, "eval", ours, "--data", text, "--seq-len", 512, "--samples", n_window, "-t",
                                     2, "-q", "--arithmetic", arithmetic]))
     return sides
@@ -238,8 +245,8 @@ def start(is_cold, is_unpacked=False):
         def timed(path, command):
             (drop_from_cache if is_cold else read_into_cache)(path)
             return 1 / wall_seconds(command)
-        return (lambda: timed(gguf, [files.llama / "llama-completion", "-m", gguf, "-p", PROMPT, "-n", 1, "-t", 2, "-c",
-                                     512, "-no-cnv", "--no-warmup", "--no-repack"]),
+        return (lambda llama: timed(gguf, [llama / "llama-completion", "-m", gguf, "-p", PROMPT, "-n", 1, "-t", 2, "-c",
+                                           512, "-no-cnv", "--no-warmup", "--no-repack"]),
                 lambda: timed(bundle, [files.moec, "run", bundle, "-p", PROMPT, "-n", 1, "-t", 2, "--ctx", 512]))
     return sides
 
@@ -247,21 +254,21 @@ def start(is_cold, is_unpacked=False):
 # name: (what, unit, goal, sides)
 ROWS = {
     "decode-4bit-1": ("decoding, 4 bits, 1 thread", "tokens/s", 1.3, resident("olmoe", 4, 0, 48, 1)),
-    "decode-4bit-2": ("decoding, 4 bits, 2 threads", "tokens/s", 1.3, resident("olmoe", 4, 0, 64, 2)),
-    "decode-8bit-1": ("decoding, 8 bits, 1 thread", "tokens/s", 1.3, resident("olmoe", 8, 0, 32, 1)),
-    "decode-8bit-2": ("decoding, 8 bits, 2 threads", "tokens/s", 1.3, resident("olmoe", 8, 0, 48, 2)),
-    "prefill-4bit": ("prompt of 512, 4 bits, 2 threads", "tokens/s", 1.2, resident("olmoe", 4, 512, 0, 2)),
-    "prefill-8bit": ("prompt of 512, 8 bits, 2 threads", "tokens/s", 1.2, resident("olmoe", 8, 512, 0, 2)),
     "int8-decode-4bit-1": ("int8 arithmetic, decoding, 4 bits, 1 thread", "tokens/s", 1.3,
                            resident("olmoe", 4, 0, 48, 1, "int8")),
+    "decode-4bit-2": ("decoding, 4 bits, 2 threads", "tokens/s", 1.3, resident("olmoe", 4, 0, 64, 2)),
     "int8-decode-4bit-2": ("int8 arithmetic, decoding, 4 bits, 2 threads", "tokens/s", 1.3,
                            resident("olmoe", 4, 0, 64, 2, "int8")),
+    "decode-8bit-1": ("decoding, 8 bits, 1 thread", "tokens/s", 1.3, resident("olmoe", 8, 0, 32, 1)),
     "int8-decode-8bit-1": ("int8 arithmetic, decoding, 8 bits, 1 thread", "tokens/s", 1.3,
                            resident("olmoe", 8, 0, 32, 1, "int8")),
+    "decode-8bit-2": ("decoding, 8 bits, 2 threads", "tokens/s", 1.3, resident("olmoe", 8, 0, 48, 2)),
     "int8-decode-8bit-2": ("int8 arithmetic, decoding, 8 bits, 2 threads", "tokens/s", 1.3,
                            resident("olmoe", 8, 0, 48, 2, "int8")),
+    "prefill-4bit": ("prompt of 512, 4 bits, 2 threads", "tokens/s", 1.2, resident("olmoe", 4, 512, 0, 2)),
     "int8-prefill-4bit": ("int8 arithmetic, prompt of 512, 4 bits, 2 threads", "tokens/s", 2,
                           resident("olmoe", 4, 512, 0, 2, "int8")),
+    "prefill-8bit": ("prompt of 512, 8 bits, 2 threads", "tokens/s", 1.2, resident("olmoe", 8, 512, 0, 2)),
     "int8-prefill-8bit": ("int8 arithmetic, prompt of 512, 8 bits, 2 threads", "tokens/s", 2,
                           resident("olmoe", 8, 512, 0, 2, "int8")),
     "evaluation-8bit": ("perplexity, 8 bits, 2 threads", "tokens/s", 2, evaluation("olmoe", 8, 8)),
@@ -282,29 +289,66 @@ ROWS = {
 # ---- the race ----
 
 
-def race(files, name, turns):
-    """[(llama.cpp, moec)] of each turn"""
-    sides = ROWS[name][3](files)
-    for side in sides if re.search("decode|prefill", name) else []:
-        side()  # the files come into the page cache
-    results = []
-    for turn in range(turns):
-        figures = [0, 0]
-        for side in (0, 1) if turn % 2 == 0 else (1, 0):
-            figures[side] = sides[side]()
-        results.append(tuple(figures))
-        print(f"{name}: llama.cpp {figures[0]:.4g}, moec {figures[1]:.4g}", file=sys.stderr)
-    return results
+class Row:
+    """One row: both sides' runs, and llama.cpp's build that is fastest in it."""
+
+    def __init__(self, name, files, llamas):
+        self.name = name
+        self.theirs, self.ours = ROWS[name][3](files)
+        self.llama, self.results = llamas[0], []
+        if len(llamas) > 1:
+            self.llama = max(llamas, key=self.try_build)
+            print(f"{name}: against {self.llama}", file=sys.stderr)
+        elif self.wants_cache():
+            self.theirs(self.llama)
+        if self.wants_cache():
+            self.ours()
+
+    def wants_cache(self):
+        """Whether both sides run once before the turns, so that their files are in the page cache."""
+        return re.search("decode|prefill", self.name)
+
+    def try_build(self, llama):
+        try:
+            if self.wants_cache():
+                self.theirs(llama)
+            return self.theirs(llama)
+        except Failed as why:
+            print(f"{self.name}: {why}", file=sys.stderr)
+            return 0
+
+    def turn(self, ours_first, known):
+        """`known`: llama.cpp's figures of this turn, by row: a row of int8 arithmetic races the same run of llama.cpp."""
+        same = self.name.removeprefix("int8-")
+        moec = self.ours() if ours_first else 0
+        if same not in known:
+            known[same] = self.theirs(self.llama)
+        self.results.append((known[same], moec if ours_first else self.ours()))
+        print("{}: llama.cpp {:.4g}, moec {:.4g}".format(self.name, *self.results[-1]), file=sys.stderr)
+
+    def line(self):
+        """Of the table, and whether the goal is reached."""
+        what, unit, goal, _ = ROWS[self.name]
+        ratios = [moec / llama for llama, moec in self.results]
+        ratio = statistics.median(ratios)
+        verdict = "reached" if ratio >= goal else "ahead" if ratio > 1 else "behind"
+        llama, moec = (statistics.median(side) for side in zip(*self.results))
+        return (f"| {what} ({unit}) | {llama:.4g} | {moec:.4g} | {ratio:.2f} | {min(ratios):.2f} to {max(ratios):.2f} | "
+                f"{goal} | {verdict} | {len(ratios)} |"), ratio >= goal
 
 
-def table_line(name, results):
-    what, unit, goal, _ = ROWS[name]
-    ratios = [moec / llama for llama, moec in results]
-    ratio = statistics.median(ratios)
-    verdict = "reached" if ratio >= goal else "ahead" if ratio > 1 else "behind"
-    llama, moec = (statistics.median(side) for side in zip(*results))
-    return (f"| {what} ({unit}) | {llama:.4g} | {moec:.4g} | {ratio:.2f} | {min(ratios):.2f} to {max(ratios):.2f} | "
-            f"{goal} | {verdict} |"), ratio >= goal
+def race(rows, turns):
+    """Whether all goals are reached, and the table's lines."""
+    try:
+        for turn in range(turns):
+            known = {}
+            print(f"turn {turn + 1} of {turns}", file=sys.stderr)
+            for row in rows:
+                row.turn(turn % 2 == 1, known)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    lines = [row.line() for row in rows if row.results]
+    return all(reached for _, reached in lines), [line for line, _ in lines]
 
 
 def machine():
@@ -321,20 +365,22 @@ def machine():
 def report(options, lines):
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True,
                             check=False).stdout.strip()
-    peer = subprocess.run([pathlib.Path(options.llama) / "llama-bench", "-m", "/nowhere", "--version"], check=False,
+    peer = subprocess.run([pathlib.Path(options.llama[0]) / "llama-bench", "-m", "/nowhere", "--version"], check=False,
                           capture_output=True, text=True)
     version = re.search(r"version: (.*)", peer.stdout + peer.stderr)
     head = [f"{datetime.date.today():%d %B %Y}; {machine()}.",
             f"moec {commit}; llama.cpp {version.group(1) if version else options.peer}. {options.layers} layers of "
             f"OLMoE-1B-7B's shape; the small model is `{pathlib.Path(options.model).resolve().name}`.", "",
-            "| what | llama.cpp | moec | ratio | range | goal | verdict |", "| --- | --- | --- | --- | --- | --- | --- |"]
+            "| what | llama.cpp | moec | ratio | range | goal | verdict | turns |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     return "\n".join(head + lines) + "\n"
 
 
 def main():
     rows = "\n".join(f"    {name:18} {row[0]}, goal {row[2]}" for name, row in ROWS.items())
     parser = argparse.ArgumentParser(description=__doc__ + rows, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama", required=True, help="folder of llama-bench, -completion, -perplexity and -quantize")
+    parser.add_argument("--llama", required=True, action="append",
+                        help="folder of llama-bench, -completion, -perplexity and -quantize; may be repeated for other builds")
     parser.add_argument("--peer", default="of llama-cpp-python's source", help="its version, for the report")
     parser.add_argument("--build", default=os.environ.get("MOEC_BUILD", ROOT / "build"))
     parser.add_argument("--model", default=ROOT / "datasets/sample/model")
@@ -348,29 +394,33 @@ def main():
     wanted = [name for name in ROWS if any(name.startswith(part) for part in options.rows.split(","))]
     if not wanted:
         sys.exit(f"no row begins with '{options.rows}', there are {', '.join(ROWS)}")
+    llamas = [pathlib.Path(folder) for folder in options.llama]
     for program in ("llama-bench", "llama-completion", "llama-perplexity", "llama-quantize"):
-        if not shutil.which(pathlib.Path(options.llama) / program):
-            sys.exit(f"'{options.llama}' has no {program}: tests/race/peer.sh builds it")
+        for folder in llamas:
+            if not shutil.which(folder / program):
+                sys.exit(f"'{folder}' has no {program}: tests/race/peer.sh builds it")
     files = Files(options)
-    lines, is_reached = [], True
+    rows, skipped = [], []
     for name in wanted:
         try:
             if options.prepare:
                 ROWS[name][3](files)
-                continue
-            line, reached = table_line(name, race(files, name, options.turns))
+            else:
+                rows.append(Row(name, files, llamas))
         except Skip as why:
-            line, reached = f"| {ROWS[name][0]} | | | | | {ROWS[name][2]} | skipped: {why} |", True
-        lines.append(line)
-        is_reached = is_reached and reached
+            skipped.append(f"| {ROWS[name][0]} | | | | | {ROWS[name][2]} | skipped: {why} | |")
     if options.prepare:
-        return
-    text = report(options, lines)
+        return 0
+    is_reached, lines = race(rows, options.turns)
+    text = report(options, skipped + lines)
     print(text, end="")
     if options.output:
         pathlib.Path(options.output).write_text(text, encoding="utf-8")
-    sys.exit(0 if is_reached else 1)
+    return 0 if is_reached else 1
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except Failed as failure:
+        sys.exit(str(failure))
