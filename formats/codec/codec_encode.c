@@ -2,6 +2,7 @@
 #include "formats/base/memory.h"
 #include "formats/codec/codec_internal.h"
 #include "formats/codec/dictionary.h"
+#include "formats/codec/encode_loops.h"
 #include "formats/codec/hqq.h"
 #include "formats/codec/mxfp4.h"
 #include "formats/codec/trellis.h"
@@ -11,42 +12,6 @@
 #include <string.h>
 
 /* ---- groups with a scale ---- */
-
-/* Range of one group. `top_bits` is the largest |w| as F32 bits: comparing bits keeps NaN and infinity on
- * top, where a comparison of floats would lose NaN. */
-struct range {
-    uint32_t top_bits;
-    float min; /* of the weights and 0 */
-    float max;
-};
-
-/* Loops here run over whole blocks: a constant trip count is what lets the compiler use vector instructions
- * at -O2. `w` holds a multiple of 32 weights. */
-static struct range range_of(const float *w, size_t n)
-{
-    int32_t tops[BLOCK] = {0};
-    float mins[BLOCK] = {0}, maxs[BLOCK] = {0};
-    for (size_t i = 0; i < n; i += BLOCK) {
-        int32_t magnitudes[BLOCK];
-        memcpy(magnitudes, w + i, sizeof magnitudes);
-        for (int j = 0; j < BLOCK; j++) {
-            int32_t magnitude = magnitudes[j] & 0x7fffffff;
-            tops[j] = magnitude > tops[j] ? magnitude : tops[j];
-        }
-        for (int j = 0; j < BLOCK; j++) {
-            float value = w[i + (size_t)j];
-            mins[j] = value < mins[j] ? value : mins[j];
-            maxs[j] = value > maxs[j] ? value : maxs[j];
-        }
-    }
-    struct range range = {0};
-    for (int j = 0; j < BLOCK; j++) {
-        range.top_bits = (uint32_t)tops[j] > range.top_bits ? (uint32_t)tops[j] : range.top_bits;
-        range.min = mins[j] < range.min ? mins[j] : range.min;
-        range.max = maxs[j] > range.max ? maxs[j] : range.max;
-    }
-    return range;
-}
 
 static enum moec_status fail_not_finite(const float *weights, size_t n, struct moec_error *err)
 {
@@ -58,28 +23,6 @@ static enum moec_status fail_not_finite(const float *weights, size_t n, struct m
                      is_nan ? "NaN" : "infinite");
 }
 
-/* Codes of whole blocks: round-half-even(clamp(w / s)) + zero. Adding 1.5 * 2^23 rounds to an integer in the
- * processor's mode, which is to nearest even, and leaves it in the low bits; clamping to integers first gives
- * what clamping after rounding gives. */
-static void quantise_blocks(const float *w, size_t n, float scale, float low, float high, uint32_t zero,
-                            uint8_t *codes)
-{
-    const float magic = 0x1.8p23f;
-    for (size_t i = 0; i < n; i += BLOCK) {
-        float q[BLOCK];
-        uint32_t bits[BLOCK];
-        for (int j = 0; j < BLOCK; j++) {
-            float value = w[i + (size_t)j] / scale;
-            value = value < low ? low : value;
-            value = value > high ? high : value;
-            q[j] = value + magic;
-        }
-        memcpy(bits, q, sizeof bits);
-        for (int j = 0; j < BLOCK; j++)
-            codes[i + (size_t)j] = (uint8_t)((bits[j] + zero) & 0xff);
-    }
-}
-
 /* How a group is encoded: code = round-half-even(clamp(w / divisor)) + zero. */
 struct group_fit {
     float scale;   /* that decoding uses */
@@ -89,16 +32,16 @@ struct group_fit {
     bool is_linear;
 };
 
-/* Widens a range by the last, incomplete block of a row. Padding with 0 changes neither range nor zero code.
- */
-static struct range range_with_tail(const float *w, size_t n)
+/* Of a row whose last block may be incomplete. Padding with 0 changes neither range nor zero code. */
+static struct moec_range range_with_tail(const float *w, size_t n)
 {
+    const struct moec_encode_loops *loops = moec_encode_loops();
     size_t whole = n / BLOCK * BLOCK;
-    struct range range = range_of(w, whole);
+    struct moec_range range = loops->range(w, whole);
     if (whole < n) {
         float tail[BLOCK] = {0};
         memcpy(tail, w + whole, (n - whole) * sizeof *tail);
-        struct range last = range_of(tail, BLOCK);
+        struct moec_range last = loops->range(tail, BLOCK);
         range.top_bits = last.top_bits > range.top_bits ? last.top_bits : range.top_bits;
         range.min = last.min < range.min ? last.min : range.min;
         range.max = last.max > range.max ? last.max : range.max;
@@ -129,7 +72,7 @@ static float scale_of_signs(struct moec_codec codec, const float *w, size_t n)
 }
 
 /* The scale that weights of this range are divided by, for codes from end to end. */
-static float scale_of_extremes(struct moec_codec codec, struct range range)
+static float scale_of_extremes(struct moec_codec codec, struct moec_range range)
 {
     const uint32_t bits = code_bits(codec.dtype);
     const bool has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
@@ -138,7 +81,7 @@ static float scale_of_extremes(struct moec_codec codec, struct range range)
 }
 
 /* That of a row whose scales are F16 is rounded at once. */
-static enum moec_status fit_linear(struct moec_codec codec, struct range range, float scale,
+static enum moec_status fit_linear(struct moec_codec codec, struct moec_range range, float scale,
                                    struct group_fit *fit, struct moec_error *err)
 {
     const uint16_t half = moec_f32_to_f16(scale);
@@ -177,7 +120,7 @@ static enum moec_status fit_groups(struct moec_codec codec, const float *weights
     const size_t width = codec.group == 0 ? n : codec.group;
     for (size_t at = 0; at < n; at += width, fits++) {
         const size_t left = n - at < width ? n - at : width;
-        const struct range range = range_with_tail(weights + at, left);
+        const struct moec_range range = range_with_tail(weights + at, left);
         if (range.top_bits >= F32_INF)
             return fail_not_finite(weights, n, err);
         const bool is_sign = codec.dtype == MOEC_DTYPE_INT1;
@@ -203,41 +146,60 @@ static void follow_scale(struct moec_codec codec, struct group_fit *fit, float g
     fit->scale = given;
 }
 
-static void quantise_block(struct moec_codec codec, const float w[static BLOCK], const struct group_fit *fit,
-                           uint8_t codes[static BLOCK])
+/* n is a multiple of 32. */
+static void quantise(struct moec_codec codec, const float *w, size_t n, const struct group_fit *fit,
+                     uint8_t *codes)
 {
     const uint32_t bits = code_bits(codec.dtype);
     const bool has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
     const uint8_t zero = (uint8_t)(has_zeros ? fit->zero : 1u << (bits - 1));
+    const struct moec_coding coding = {
+        .divisor = fit->divisor, .low = -(float)zero, .high = (float)((1 << bits) - 1 - zero), .zero = zero};
     if (bits == 1)
-        for (int i = 0; i < BLOCK; i++)
+        for (size_t i = 0; i < n; i++)
             codes[i] = fit->scale != 0 && w[i] < 0 ? 0 : 2;
     else if (fit->scale == 0)
-        memset(codes, zero, BLOCK);
+        memset(codes, zero, n);
     else
-        quantise_blocks(w, BLOCK, fit->divisor, -(float)zero, (float)((1 << bits) - 1 - zero), zero, codes);
+        moec_encode_loops()->quantise(&coding, w, n, codes);
 }
+
+/* A block that holds two groups, or ends with the row. */
+static void quantise_mixed_block(struct moec_codec codec, const float *weights, size_t left,
+                                 const struct group_fit *fit, bool has_upper, uint8_t codes[static BLOCK])
+{
+    float padded[BLOCK] = {0};
+    uint8_t upper[BLOCK];
+    memcpy(padded, weights, (left < BLOCK ? left : BLOCK) * sizeof *padded);
+    quantise(codec, padded, BLOCK, fit, codes);
+    if (!has_upper)
+        return;
+    quantise(codec, padded, BLOCK, fit + 1, upper);
+    memcpy(codes + 16, upper + 16, 16);
+}
+
+#define RUN 512 /* weights that are quantised at once: their codes stay close by until they are packed */
 
 static void quantise_row(struct moec_codec codec, const float *weights, size_t n,
                          const struct group_fit *fits, uint8_t *row)
 {
     const uint32_t bits = code_bits(codec.dtype);
     const size_t last = moec_codec_row_groups(codec, n) - 1;
-    for (size_t at = 0; at < n; at += BLOCK, row += (size_t)4 * bits) {
+    uint8_t codes[RUN];
+    for (size_t at = 0, done; at < n; at += done) {
         const size_t group = codec.group == 0 ? 0 : at / codec.group;
-        float padded[BLOCK] = {0};
-        const float *block = weights + at;
-        uint8_t codes[BLOCK], upper[BLOCK];
-        if (n - at < BLOCK) {
-            memcpy(padded, block, (n - at) * sizeof *padded);
-            block = padded;
+        const size_t left = n - at;
+        if (left < BLOCK || codec.group == 16) {
+            done = BLOCK;
+            quantise_mixed_block(codec, weights + at, left, &fits[group], codec.group == 16 && group < last,
+                                 codes);
+        } else {
+            done = left < RUN ? left / BLOCK * BLOCK : RUN;
+            done = codec.group != 0 && codec.group < done ? codec.group : done;
+            quantise(codec, weights + at, done, &fits[group], codes);
         }
-        quantise_block(codec, block, &fits[group], codes);
-        if (codec.group == 16 && group < last) {
-            quantise_block(codec, block, &fits[group + 1], upper);
-            memcpy(codes + 16, upper + 16, 16);
-        }
-        moec_codec_pack_block(bits, codes, row);
+        for (size_t i = 0; i < done; i += BLOCK, row += (size_t)4 * bits)
+            moec_codec_pack_block(bits, codes + i, row);
     }
 }
 
@@ -417,9 +379,15 @@ static enum moec_status encode_trellis(struct moec_codec codec, const float *wei
 static enum moec_status encode_floats(struct moec_codec codec, const float *weights, size_t n, uint8_t *row,
                                       struct moec_error *err)
 {
-    if (range_with_tail(weights, n).top_bits >= F32_INF)
+    const uint32_t top_bits = range_with_tail(weights, n).top_bits;
+    if (top_bits >= F32_INF)
         return fail_not_finite(weights, n, err);
-    for (size_t i = 0; i < n; i++) {
+    size_t first = 0;
+    if (codec.dtype == MOEC_DTYPE_BF16 && moec_f32_to_bf16(moec_f32_from_bits(top_bits)) < BF16_INF) {
+        first = n / BLOCK * BLOCK;
+        moec_encode_loops()->to_bf16(weights, first, row);
+    }
+    for (size_t i = first; i < n; i++) {
         uint16_t half, infinity;
         if (codec.dtype == MOEC_DTYPE_F32) {
             store_u32(row + 4 * i, moec_f32_bits(weights[i]));

@@ -2,6 +2,7 @@
 #include "formats/base/half.h"
 #include "formats/codec/codec_internal.h"
 #include "formats/codec/dictionary.h"
+#include "formats/codec/encode_loops.h"
 #include "formats/codec/mxfp4.h"
 #include "formats/codec/trellis.h"
 
@@ -9,11 +10,14 @@
 
 /* ---- blocks ---- */
 
+#define BYTES(value) (0x0101010101010101u * (value))
+
 static void pack_two_bits(const uint8_t codes[static BLOCK], uint8_t *out)
 {
-    for (int i = 0; i < 8; i++)
-        out[i] = (uint8_t)((codes[i] & 3) | (codes[i + 8] & 3) << 2 | (codes[i + 16] & 3) << 4 |
-                           (codes[i + 24] & 3) << 6);
+    uint64_t bytes = 0;
+    for (int part = 0; part < 4; part++)
+        bytes |= (moec_get_u64(codes + 8 * part) & BYTES(3u)) << (2 * part);
+    moec_put_u64(out, bytes);
 }
 
 static void unpack_two_bits(const uint8_t *in, uint8_t codes[static BLOCK])
@@ -25,8 +29,9 @@ static void unpack_two_bits(const uint8_t *in, uint8_t codes[static BLOCK])
 
 static void pack_four_bits(const uint8_t codes[static BLOCK], uint8_t *out)
 {
-    for (int i = 0; i < 16; i++)
-        out[i] = (uint8_t)((codes[i] & 15) | (codes[i + 16] & 15) << 4);
+    for (int i = 0; i < 16; i += 8)
+        moec_put_u64(out + i, (moec_get_u64(codes + i) & BYTES(15u)) |
+                                  (moec_get_u64(codes + 16 + i) & BYTES(15u)) << 4);
 }
 
 static void unpack_four_bits(const uint8_t *in, uint8_t codes[static BLOCK])
@@ -37,12 +42,15 @@ static void unpack_four_bits(const uint8_t *in, uint8_t codes[static BLOCK])
     }
 }
 
-/* Bit `place` of every code. */
+/* Bit `place` of every code. Of eight at a time: the product moves byte i's bit to bit 56 + i, and no two of
+ * its terms fall together. */
 static uint32_t gather_bit(const uint8_t codes[static BLOCK], int place)
 {
     uint32_t bits = 0;
-    for (int i = 0; i < BLOCK; i++)
-        bits |= (uint32_t)((codes[i] >> place) & 1) << i;
+    for (int i = 0; i < BLOCK; i += 8) {
+        const uint64_t of_eight = (moec_get_u64(codes + i) >> place) & BYTES(1u);
+        bits |= (uint32_t)((of_eight * 0x0102040810204080u) >> 56) << i;
+    }
     return bits;
 }
 
@@ -325,6 +333,7 @@ static void decode_trellis(const uint8_t *row, size_t n, size_t first, size_t co
 
 static void decode_floats(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
 {
+    const size_t whole = n / BLOCK * BLOCK;
     switch (codec.dtype) {
     case MOEC_DTYPE_F32:
         for (size_t i = 0; i < n; i++)
@@ -335,7 +344,8 @@ static void decode_floats(struct moec_codec codec, const uint8_t *row, size_t n,
             weights[i] = moec_f16_to_f32(load_u16(row + 2 * i));
         break;
     default:
-        for (size_t i = 0; i < n; i++)
+        moec_encode_loops()->from_bf16(row, whole, weights);
+        for (size_t i = whole; i < n; i++)
             weights[i] = moec_bf16_to_f32(load_u16(row + 2 * i));
         break;
     }
