@@ -137,7 +137,7 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     MOEC_TRY_OUT(moec_forward_use_arithmetic(&scorer->forward, options->arithmetic, err));
     MOEC_TRY_OUT(moec_forward_leave_out(&scorer->forward, options->sparsity, err));
     MOEC_TRY_OUT(moec_scorer_set_route(scorer, options->route, err));
-    MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, &scorer->tokens, err));
+    MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, windows->work, &scorer->tokens, err));
     const char *what = "scores of the tokens";
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->targets, scorer->n_row, sizeof(uint32_t), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->nll, scorer->n_row, sizeof(double), what, err));

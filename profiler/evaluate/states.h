@@ -21,6 +21,7 @@ struct moec_work_memory {
     uint32_t batch_tokens;  /* tokens that a forward pass takes at once, at least the longest window */
     uint64_t states_bytes;  /* of states in memory; more than that spills */
     uint64_t chunk_bytes;   /* of the reference\'s probabilities, computed at once */
+    uint64_t logits_bytes;  /* of logits, scored at once; 0: moec_token_scorer_least_bytes */
     const char *folder;     /* where spilled states go; NULL: everything stays in memory. Borrowed */
     uint64_t used_bytes;    /* states in memory now */
     uint64_t spilled_bytes; /* states in files now */

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Logits that a tile holds at most: large enough to share one decoding of the head among many tokens, small
- * enough to stay in a shared cache until they are scored. */
+/* Logits that a tile holds where memory is scarce: enough to share one decoding of the head among some
+ * tokens, and to stay in a shared cache until they are scored. */
 #define TILE_BYTES      ((uint64_t)8 << 20)
 #define TILE_MIN_TOKENS 32u
 
@@ -41,12 +41,20 @@ void moec_reference_release(struct moec_reference *reference)
     *reference = (struct moec_reference){0};
 }
 
+uint64_t moec_token_scorer_least_bytes(const struct moec_config *config)
+{
+    const uint64_t least = TILE_MIN_TOKENS * moec_lanes_padded(config->n_vocab) * sizeof(float);
+    return least > TILE_BYTES ? least : TILE_BYTES;
+}
+
 enum moec_status moec_token_scorer_create(const struct moec_config *config, uint32_t max_tokens,
+                                          const struct moec_work_memory *work,
                                           struct moec_token_scorer *scorer, struct moec_error *err)
 {
     *scorer = (struct moec_token_scorer){.stride = moec_lanes_padded(config->n_vocab)};
-    uint64_t n_row = TILE_BYTES / (scorer->stride * sizeof(float));
-    n_row = n_row < TILE_MIN_TOKENS ? TILE_MIN_TOKENS : n_row;
+    const uint64_t least = moec_token_scorer_least_bytes(config);
+    const uint64_t n_bytes = work != NULL && work->logits_bytes > least ? work->logits_bytes : least;
+    const uint64_t n_row = n_bytes / (scorer->stride * sizeof(float));
     scorer->n_row = n_row < max_tokens ? (uint32_t)n_row : max_tokens;
     MOEC_TRY(moec_alloc_aligned((void **)&scorer->logits, scorer->n_row, scorer->stride * sizeof(float),
                                 "logits of a tile", err));

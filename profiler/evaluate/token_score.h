@@ -9,6 +9,7 @@
 #ifndef MOEC_PROFILER_TOKEN_SCORE_H
 #define MOEC_PROFILER_TOKEN_SCORE_H
 
+#include "profiler/evaluate/states.h"
 #include "runtime/forward/forward.h"
 
 /* The original's distribution at some tokens. */
@@ -35,9 +36,13 @@ struct moec_token_scorer {
     float *logits; /* (n_row, stride), owned */
 };
 
-/* n_threads as resolved by the pool; max_tokens: largest batch that the forward takes. */
+/* Bytes of logits that are scored at once at least: 32 tokens or 8 MiB. */
+uint64_t moec_token_scorer_least_bytes(const struct moec_config *config);
+
+/* max_tokens: largest batch that the forward takes; work: logits_bytes of it, NULL: the least. */
 MOEC_WARN_UNUSED enum moec_status moec_token_scorer_create(const struct moec_config *config,
                                                            uint32_t max_tokens,
+                                                           const struct moec_work_memory *work,
                                                            struct moec_token_scorer *scorer,
                                                            struct moec_error *err);
 void moec_token_scorer_release(struct moec_token_scorer *scorer);

@@ -12,7 +12,7 @@
 
 #define MARGIN_BYTES    ((uint64_t)12 << 20) /* stacks, tables, files, what allocators waste */
 #define CHUNK_MAX_BYTES ((uint64_t)64 << 20) /* of the reference's probabilities, computed at once */
-#define LOGITS_BYTES    ((uint64_t)8 << 20)  /* that a scorer computes at once */
+#define LOGITS_TOKENS   128u                 /* that share one decoding of the head where memory is plenty */
 #define MIN_ROWS        64u                  /* of a chunk, and of a batch where windows are shorter */
 
 /* Sizes that the plan is made of. */
@@ -115,7 +115,8 @@ static uint64_t batch_bytes(const struct moec_work_request *request, const struc
     return n_bytes;
 }
 
-static uint64_t buffer_bytes(const struct moec_work_request *request, uint64_t chunk_bytes)
+static uint64_t buffer_bytes(const struct moec_work_request *request, uint64_t chunk_bytes,
+                             uint64_t logits_bytes)
 {
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     const uint64_t n_threads = (uint64_t)moec_pool_make(request->n_threads).n_threads;
@@ -123,8 +124,7 @@ static uint64_t buffer_bytes(const struct moec_work_request *request, uint64_t c
         MARGIN_BYTES + n_threads * (moec_checkpoint_expert_scratch_bytes(request->checkpoint) + (1u << 18));
     if (request->windows == NULL)
         return n_bytes + n_threads * record_bytes(config, MOEC_DTYPE_BF16);
-    const uint64_t logits = larger(LOGITS_BYTES, 32 * moec_reference_row_bytes(config));
-    return n_bytes + request->n_passes * (logits + chunk_bytes);
+    return n_bytes + request->n_passes * (logits_bytes + chunk_bytes);
 }
 
 static uint64_t total(const struct moec_work_request *request, const struct moec_work_plan *plan)
@@ -147,7 +147,8 @@ static void plan_floor(const struct moec_work_request *request, const struct siz
                                     .dense_bytes = smaller(sizes->dense_bytes, sizes->dense_floor_bytes),
                                     .work = {.batch_tokens = (uint32_t)longest, .folder = request->folder}};
     plan->work.chunk_bytes = smaller(MIN_ROWS, larger(sizes->n_row, 1)) * moec_reference_row_bytes(config);
-    plan->buffer_bytes = buffer_bytes(request, plan->work.chunk_bytes);
+    plan->work.logits_bytes = moec_token_scorer_least_bytes(config);
+    plan->buffer_bytes = buffer_bytes(request, plan->work.chunk_bytes, plan->work.logits_bytes);
     if (request->windows == NULL)
         return;
     plan->activation_bytes = batch_bytes(request, sizes, longest);
@@ -191,7 +192,7 @@ static void plan_dense(const struct moec_work_request *request, const struct siz
     plan->dense_bytes = keep;
 }
 
-/* The longest batch that takes a fifth of what is left. */
+/* The longest batch that takes a third of what is left: experts are encoded and decoded anew for each. */
 static void plan_batch(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
                        struct moec_work_plan *plan)
 {
@@ -199,7 +200,7 @@ static void plan_batch(const struct moec_work_request *request, const struct siz
     const uint64_t least = plan->activation_bytes;
     for (uint64_t n = larger(most, plan->work.batch_tokens); n > plan->work.batch_tokens; n = n * 7 / 8) {
         const uint64_t n_bytes = batch_bytes(request, sizes, n);
-        if (n_bytes - least > left / 5)
+        if (n_bytes - least > left / 3)
             continue;
         plan->work.batch_tokens = (uint32_t)n;
         plan->activation_bytes = n_bytes;
@@ -245,10 +246,13 @@ enum moec_status moec_work_plan_make(const struct moec_work_request *request, st
         return refuse(request, &made, err);
     plan_dense(request, &sizes, made.limit_bytes - total(request, &made), &made);
     if (request->windows != NULL) {
-        const uint64_t chunk = larger(made.work.chunk_bytes, (made.limit_bytes - total(request, &made)) / 32);
+        const uint64_t left = made.limit_bytes - total(request, &made);
+        const uint64_t chunk = larger(made.work.chunk_bytes, left / 32);
         const uint64_t all = larger(sizes.n_row, 1) * moec_reference_row_bytes(config);
         made.work.chunk_bytes = larger(made.work.chunk_bytes, smaller(chunk, smaller(all, CHUNK_MAX_BYTES)));
-        made.buffer_bytes = buffer_bytes(request, made.work.chunk_bytes);
+        const uint64_t logits = LOGITS_TOKENS * moec_reference_row_bytes(config);
+        made.work.logits_bytes = larger(made.work.logits_bytes, smaller(logits, left / 32));
+        made.buffer_bytes = buffer_bytes(request, made.work.chunk_bytes, made.work.logits_bytes);
         plan_batch(request, &sizes, made.limit_bytes - total(request, &made), &made);
         plan_shares(request, &sizes, made.limit_bytes - total(request, &made), &made);
     }
@@ -270,10 +274,11 @@ static uint64_t pass_bytes(const struct moec_work_request *request, const struct
 }
 
 /* Logits of at most n_row tokens at once. */
-static uint64_t logits_bytes(const struct moec_work_request *request, uint64_t n_row)
+static uint64_t logits_bytes(const struct moec_work_request *request, const struct moec_work_plan *plan,
+                             uint64_t n_row)
 {
     const uint64_t row = moec_reference_row_bytes(moec_checkpoint_config(request->checkpoint));
-    return smaller(n_row * row, larger(LOGITS_BYTES, 32 * row));
+    return smaller(n_row * row, plan->work.logits_bytes);
 }
 
 /* The reference's probabilities of at most n_row tokens at once. */
@@ -308,11 +313,11 @@ static uint64_t single_bytes(const struct moec_work_request *request, const stru
     if (load->is_exact)
         return smaller(plan->sweep_bytes,
                        moec_sensitivity_bytes(config, load->sensitivity_windows, plan->sweep_bytes)) +
-               pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, n_row);
+               pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, plan, n_row);
     /* The states of a perturbed model for each layer, and for a quarter of the windows once more; the trace
      * of a batch and what is gathered of it; scores of a window at a time. */
     const uint64_t states = (uint64_t)moec_config_moe_count(config) * n_row * 5 / 4 + n_row;
-    return pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, sizes->longest) +
+    return pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, plan, sizes->longest) +
            reference_bytes(request, plan, sizes->longest) + batch * (config->top_k + 3) * sizes->row_bytes +
            smaller(states * sizes->row_bytes, plan->work.states_bytes);
 }
@@ -328,7 +333,7 @@ enum moec_status moec_work_plan_peak(const struct moec_work_request *request,
         smaller(sizes.n_row * sizes.row_bytes, plan->work.states_bytes / request->n_states);
     const uint64_t batch = smaller(plan->work.batch_tokens, sizes.n_row);
     const uint64_t pass = pass_bytes(request, &sizes, plan, sizes.n_row);
-    const uint64_t scorer = pass + logits_bytes(request, sizes.n_row) + 2 * state;
+    const uint64_t scorer = pass + logits_bytes(request, plan, sizes.n_row) + 2 * state;
     const uint64_t routing =
         pass + state + 2 * batch * sizes.row_bytes + variant_bytes(request, &sizes, plan, NULL);
     const uint64_t later = reference_bytes(request, plan, sizes.n_row) +

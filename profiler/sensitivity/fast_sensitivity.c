@@ -179,7 +179,7 @@ static enum moec_status create(struct fast *job, struct moec_error *err)
                                moec_variants_experts(options->variants), max_tokens, err));
     MOEC_TRY(moec_forward_use_arithmetic(&job->forward, options->arithmetic, err));
     MOEC_TRY(moec_sweep_create(&job->forward, options->windows, false, &job->sweep, err));
-    MOEC_TRY(moec_token_scorer_create(job->config, max_tokens, &job->tokens, err));
+    MOEC_TRY(moec_token_scorer_create(job->config, max_tokens, options->windows->work, &job->tokens, err));
     MOEC_TRY(moec_states_create(options->windows->work, moec_windows_scored_count(options->windows),
                                 job->stride, "hidden states of the windows", &job->hidden, err));
     MOEC_TRY(create_perturbed(job, 1, 1, &job->perturbed[FULL], err));

@@ -746,7 +746,7 @@ enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *opt
     job.canonical = job.forward;
     MOEC_TRY_OUT(moec_forward_use_arithmetic(&job.forward, options->arithmetic, err));
     MOEC_TRY_OUT(moec_sweep_create(&job.forward, options->windows, false, &job.sweep, err));
-    MOEC_TRY_OUT(moec_token_scorer_create(job.config, max_tokens, &job.tokens, err));
+    MOEC_TRY_OUT(moec_token_scorer_create(job.config, max_tokens, options->windows->work, &job.tokens, err));
     choose_capacity(&job, &batch_rows);
     MOEC_TRY_OUT(moec_variant_batch_create(&job.batch, &job.forward, batch_rows, err));
     job.batch.tokens = &job.tokens;
