@@ -239,8 +239,10 @@ static void dot_some(const struct moec_matrix *matrix, uint32_t first, const uin
     dot_chosen(matrix, &chosen, x, y);
 }
 
-/* y += h[r] * row i + r of those chosen, for nr rows in order; the sums start at 0 when `fresh`. */
-INLINE void sum_rows(const int nr, const int dtype, const struct moec_matrix *matrix,
+/* y += h[r] * row i + r of those chosen, for nr rows in order; the sums start at 0 when `fresh`. `apart` is
+ * whether rows do not follow each other: what is asked for ahead differs, and both in one loop would not find
+ * registers. */
+INLINE void sum_rows(const int nr, const int dtype, const bool apart, const struct moec_matrix *matrix,
                      const struct layout *layout, const struct chosen *chosen, uint32_t i, const float *h,
                      bool fresh, float *y)
 {
@@ -251,6 +253,7 @@ INLINE void sum_rows(const int nr, const int dtype, const struct moec_matrix *ma
     lanes factors[CODE_ROWS], w[2];
     struct ahead ahead =
         ahead_of_ways(nr, sum_ways(nr, dtype), matrix, chosen, i + sum_ahead(dtype, layout, chosen));
+    struct region region = region_of(nr, matrix, layout, chosen->first + i);
     rows_open(nr, dtype, matrix, layout, chosen, i, &rows);
     UNROLL
     for (int r = 0; r < nr; r++)
@@ -265,7 +268,10 @@ INLINE void sum_rows(const int nr, const int dtype, const struct moec_matrix *ma
                 left = layout->per_group;
                 g++;
             }
-            rows_ask_ways(nr, sum_ways(nr, dtype), matrix, layout, chosen, &ahead);
+            if (apart)
+                rows_ask_ways(nr, sum_ways(nr, dtype), matrix, layout, chosen, &ahead);
+            else
+                region_ask(&region);
             float *out = y + b * BLOCK;
             lanes sum0 = fresh ? lanes_zero() : lanes_load(out);
             lanes sum1 = fresh ? lanes_zero() : lanes_load(out + LANES);
@@ -317,8 +323,13 @@ INLINE void sum_rows_of_any(const int nr, const int dtype, const struct moec_mat
     bool regular = true;
     for (uint32_t r = i; r < i + (uint32_t)nr; r++)
         regular = regular && row_is_regular(dtype, layout, row_at(matrix, chosen_row(chosen, r)));
-    if (regular && !(nr == CODE_ROWS && near_sum(dtype, matrix, layout, chosen, i, h, y)))
-        sum_rows(nr, dtype, matrix, layout, chosen, i, h + i, i == 0, y);
+    const bool is_whole = nr == CODE_ROWS, apart = chosen->some != NULL || !layout->rows_follow;
+    if (regular && is_whole && near_sum(dtype, matrix, layout, chosen, i, h, y))
+        return;
+    if (regular && is_whole && apart)
+        sum_rows(nr, dtype, true, matrix, layout, chosen, i, h + i, i == 0, y);
+    else if (regular)
+        sum_rows(nr, dtype, false, matrix, layout, chosen, i, h + i, i == 0, y);
     for (uint32_t r = i; r < i + (uint32_t)nr && !regular; r++)
         sum_defined(matrix, chosen_row(chosen, r), h[r], r == 0, y);
 }

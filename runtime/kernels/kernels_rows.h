@@ -53,6 +53,8 @@ struct layout {
     uint32_t ahead_rows;  /* how far ahead rows are asked for */
     size_t step;          /* bytes of a row for each of its blocks */
     uint32_t stream_rows; /* how far ahead streams are asked for */
+    uint32_t region_rows; /* rows that a weighted sum asks for together */
+    bool rows_follow;     /* each row begins where the one before it ends, or nearly so */
     size_t scales;        /* offset in a row */
     size_t zeros;         /* the same */
     bool is_nested;
@@ -67,13 +69,18 @@ INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix
     const enum moec_scheme scheme = (enum moec_scheme)matrix->codec.scheme;
     size_t n = matrix->columns, blocks = n / BLOCK, tail = n % BLOCK, all = blocks + (tail > 0);
     struct layout layout = {.blocks = blocks, .tail = tail, .per_group = all};
-    layout.lines = (uint32_t)((moec_codec_row_bytes(matrix->codec, n) + LINE - 1) / LINE);
+    const size_t row_bytes = moec_codec_row_bytes(matrix->codec, n);
+    layout.lines = (uint32_t)((row_bytes + LINE - 1) / LINE);
     layout.pace = blocks > 0 ? (uint32_t)((layout.lines * WHOLE_LINE + blocks - 1) / blocks) : 0;
     layout.ahead_rows = AHEAD_BYTES / (layout.lines * LINE + 1) + 1;
     if (layout.ahead_rows < CODE_ROWS)
         layout.ahead_rows = CODE_ROWS;
-    layout.step = blocks > 0 ? (moec_codec_row_bytes(matrix->codec, n) + blocks - 1) / blocks : 0;
+    layout.step = blocks > 0 ? (row_bytes + blocks - 1) / blocks : 0;
     layout.stream_rows = STREAM_BYTES / (layout.lines * LINE + 1) + 1;
+    layout.region_rows = CODE_ROWS;
+    while (2 * layout.region_rows * matrix->stride_bytes <= REGION_BYTES && layout.region_rows < REGION_ROWS)
+        layout.region_rows *= 2;
+    layout.rows_follow = matrix->stride_bytes < row_bytes + LINE;
     if (dtype_is_float(dtype))
         return layout;
     if (dtype & HALVES)
@@ -387,7 +394,7 @@ INLINE void rows_ask(const int nr, const struct moec_matrix *matrix, const struc
     rows_ask_ways(nr, nr < AHEAD_WAYS ? nr : AHEAD_WAYS, matrix, layout, chosen, ahead);
 }
 
-/* Of a weighted sum's rows: of short ones two ways, which then lie on a page each. */
+/* Of a weighted sum's rows that lie apart: of short ones two ways, which then lie on a page each. */
 INLINE int sum_ways(const int nr, const int dtype)
 {
     const int ways = block_bytes(dtype) < BLOCK ? 2 : AHEAD_WAYS;
@@ -400,6 +407,42 @@ INLINE uint32_t sum_ahead(const int dtype, const struct layout *layout, const st
     if (chosen->some != NULL)
         return CODE_ROWS;
     return dtype_is_float(dtype) ? layout->ahead_rows : AHEAD_BATCHES * layout->ahead_rows;
+}
+
+/* What a weighted sum of rows that follow each other asks for: a region of them and the rows at hand. */
+struct region {
+    const uint8_t *far, *soon;    /* of the first stream the line that comes next */
+    size_t far_apart, soon_apart; /* how far behind it the others' lie */
+    uint32_t pace, due; /* lines of a stream, in 1 / WHOLE_LINE: with each block, and still to be asked for */
+};
+
+/* While nr rows from `row` on are at work. */
+INLINE struct region region_of(const int nr, const struct moec_matrix *matrix, const struct layout *layout,
+                               uint32_t row)
+{
+    const size_t stride = matrix->stride_bytes, n_rows = layout->region_rows;
+    const uint32_t next = (uint32_t)((row / n_rows + 1) * n_rows);
+    struct region region = {.soon = row_at(matrix, row + CODE_ROWS),
+                            .soon_apart = CODE_ROWS * stride / REGION_STREAMS};
+    const bool is_last = next >= matrix->rows;
+    region.far = is_last ? region.soon : row_at(matrix, next) + row % n_rows * stride / REGION_STREAMS;
+    region.far_apart = is_last ? region.soon_apart : n_rows * stride / REGION_STREAMS;
+    region.pace = (uint32_t)nr * layout->pace / REGION_STREAMS;
+    return region;
+}
+
+INLINE void region_ask(struct region *region)
+{
+    for (region->due += region->pace; region->due >= WHOLE_LINE; region->due -= WHOLE_LINE) {
+        UNROLL
+        for (size_t s = 0; s < REGION_STREAMS; s++)
+            ask_line(region->far + s * region->far_apart);
+        UNROLL
+        for (size_t s = 0; s < REGION_STREAMS; s++)
+            ask_line_soon(region->soon + s * region->soon_apart);
+        region->far += LINE;
+        region->soon += LINE;
+    }
 }
 
 /* Zeros of n groups from g on, which is a multiple of STRIP: they begin with a byte. */
