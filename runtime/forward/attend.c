@@ -5,7 +5,7 @@
  * exponentiated against the maximum so far, and when that grows, total and sum are scaled by exp(old - new).
  * Each query sees its chunks in increasing order and only the positions that it may see in each, so a result
  * depends on nothing but its own past, and working memory does not grow with the context. */
-#include "runtime/forward/attention_block.h"
+#include "runtime/forward/attend_long.h"
 #include "runtime/forward/position_bias.h"
 #include "runtime/forward/steps.h"
 
@@ -14,10 +14,12 @@
 
 /* With at most so many queries a tile is bound by reading keys and values. Those of one head lie far apart,
  * where the hardware's prefetchers do not follow and each row may need a translation of its own; so heads
- * that stand side by side are worked on together, in steps of KEY_ROWS positions, and what comes next is
- * asked for. On Zen 4, 16 heads of 128 at 3,850 positions, a layer took 2.6 ms instead of 4.2 with F32
- * and 1.8 instead of 2.9 with F16 on two threads, in decoding. Each head's positions in one piece, (head,
- * position, dim), was slower with F32: 6.2 ms on one thread, where this took 3.5 and one head at a time 5.1.
+ * that stand side by side are worked on together, and what comes next is asked for: for one query, which is
+ * what decoding has, by kernels of their own where heads have whole blocks (moec_attention's by_heads), else
+ * in steps of KEY_ROWS positions. On Zen 4, 16 heads of 128 at 3,850 positions, a layer took 2.6 ms instead
+ * of 4.2 with F32 and 1.8 instead of 2.9 with F16 on two threads, in decoding. Each head's positions in one
+ * piece, (head, position, dim), was slower with F32: 6.2 ms on one thread, where this took 3.5 and one head
+ * at a time 5.1.
  */
 #define STREAMED_QUERIES 8
 #define KEY_ROWS         8
@@ -243,6 +245,42 @@ static bool is_encoded(const struct tile *tile, bool value, uint32_t first, uint
            is_one_piece(tile, value, first, n);
 }
 
+static struct moec_heads rows_of_heads(const struct tile *tile, bool value, uint32_t first)
+{
+    const struct moec_attention *attention = tile->attention;
+    const bool is_f16 = attention->kind->kv_f16;
+    const size_t width = is_f16 ? sizeof(uint16_t) : sizeof(float);
+    return (struct moec_heads){.rows = (const uint8_t *)kept_row(tile, value, first) +
+                                       head_offset(tile, 0) * width,
+                               .stride_bytes = attention->kv_room * sizeof(float),
+                               .n_heads = tile->n_heads,
+                               .dim = attention->key_dim,
+                               .n_queries = attention->group,
+                               .is_f16 = is_f16};
+}
+
+/* Whether kernels take positions first .. first + n - 1 of the tile's heads together. */
+static bool takes_heads(const struct tile *tile, uint32_t first, uint32_t n)
+{
+    return tile->attention->by_heads && tile->n == 1 && is_one_piece(tile, false, first, n) &&
+           is_one_piece(tile, true, first, n);
+}
+
+static void attend_heads(const struct tile *tile, const struct chunk *chunk)
+{
+    const struct moec_attention_scratch *scratch = tile->scratch;
+    const struct moec_kernels *kernels = tile->attention->forward->kernels;
+    uint32_t from = 0, to = 0;
+    see_rows(tile, 0, chunk, &from, &to);
+    const struct moec_heads keys = rows_of_heads(tile, false, chunk->first);
+    kernels->dot_heads(&keys, to, scratch->q, scratch->scores, MOEC_SUM_CHUNK);
+    for (uint32_t head = 0; head < tile->n_heads; head++)
+        finish_scores(tile, head, 0, chunk, from, to);
+    const struct moec_heads values = rows_of_heads(tile, true, chunk->first + from);
+    kernels->sum_heads(&values, to - from, scratch->scores + from, MOEC_SUM_CHUNK, scratch->part);
+    kernels->add(scratch->part, (size_t)values.n_heads * values.n_queries * values.dim, scratch->sum);
+}
+
 /* Products of the chunk's queries with keys at .. at + n - 1 of it. */
 static void score_keys(const struct tile *tile, uint32_t head, const struct chunk *chunk, uint32_t at,
                        uint32_t n)
@@ -304,6 +342,10 @@ static void attend_chunk(const struct tile *tile, const struct chunk *chunk)
     const uint32_t n_rows = chunk->n_rows, n_heads = tile->n_heads;
     const bool is_streamed = tile->n <= STREAMED_QUERIES;
     const uint32_t step = is_streamed ? KEY_ROWS : n_rows;
+    if (takes_heads(tile, chunk->first, n_rows)) {
+        attend_heads(tile, chunk);
+        return;
+    }
     for (uint32_t at = 0; at < n_rows; at += step) {
         for (uint32_t head = 0; head < n_heads; head++) {
             if (is_streamed && (head == 0 || attention->group_step > 0))
@@ -399,6 +441,12 @@ static uint32_t visible_keys(const struct moec_span *span)
     return span->n_source > 0 ? span->n_source : span->first_position + span->n_rows;
 }
 
+/* The position of the first key of a span's own. */
+static uint32_t own_from(const struct moec_span *span)
+{
+    return span->n_source > 0 ? span->n_source : span->first_position;
+}
+
 /* n in shares of `most`. */
 static uint32_t shares(uint32_t n, uint32_t most)
 {
@@ -435,7 +483,7 @@ static void attend_item(void *context, size_t item, int thread)
         end = begin + moec_min_u32(tile_queries, tile.span->n_rows - begin);
     }
     const struct moec_span *span = tile.span;
-    tile.own_from = span->n_source > 0 ? span->n_source : span->first_position;
+    tile.own_from = own_from(span);
     for (; begin < end; begin += tile_queries) {
         tile.first = span->first_position + begin;
         tile.n = moec_min_u32(tile_queries, end - begin);
@@ -453,12 +501,25 @@ static uint32_t heads_at_once(const struct moec_attention *attention, uint32_t w
     if (widest == 0 || widest > STREAMED_QUERIES || widest > attention->tile)
         return 1;
     uint32_t heads = moec_min_u32(n_group, attention->tile / widest);
-    if (attention->group_step > 0)
+    if (attention->group_step > 0 && !(attention->by_heads && widest == 1))
         heads = moec_min_u32(heads, (uint32_t)(STREAMED_BYTES / (attention->group_step * width)));
     const uint32_t fair = shares(attention->n_spans * n_group, n_threads);
     while (heads > 1 && shares(attention->n_spans * shares(n_group, heads), n_threads) * heads > fair)
         heads--;
     return heads > 0 ? heads : 1;
+}
+
+/* Attends where there is one token with a past that is long enough to be shared by positions; else false. */
+static bool attend_by_positions(const struct moec_attention *attention)
+{
+    const struct moec_span *span = attention->spans;
+    if (attention->n_spans != 1 || span->n_rows != 1 || attention->forward->pool.n_threads == 1 ||
+        attention->position_bias != NULL || attention->forward->model->config.n_bucket > 0)
+        return false;
+    const struct tile tile = {.attention = attention, .span = span, .n = 1, .own_from = own_from(span)};
+    const uint32_t from = attention->is_causal ? first_visible(attention, span->first_position) : 0;
+    const uint32_t to = visible_keys(span);
+    return takes_heads(&tile, from, to - from) && moec_attend_long(attention, from, to);
 }
 
 void moec_attend(struct moec_attention *attention)
@@ -468,6 +529,8 @@ void moec_attend(struct moec_attention *attention)
     size_t n_units = 0;
     uint64_t work = 0;
     uint32_t widest = 0;
+    if (attend_by_positions(attention))
+        return;
     for (uint32_t i = 0; i < attention->n_spans; i++) {
         const struct moec_span *span = &attention->spans[i];
         widest = span->n_rows > widest ? span->n_rows : widest;

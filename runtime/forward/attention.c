@@ -425,6 +425,7 @@ static struct moec_attention attention_of(const struct moec_forward *forward, ui
         .tile = moec_attention_tile(kind, forward->max_tokens),
         .group = group,
         .n_group = kind->n_head / group,
+        .by_heads = !is_latent && key_dim % MOEC_CODEC_BLOCK == 0,
         .inverse_frequency = forward->model->inverse_frequency[at],
         .rope = scratch->rope[at],
         .rope_position = scratch->rope_position[at],

@@ -39,6 +39,7 @@ struct moec_attention {
     uint32_t tile;               /* queries in a tile */
     uint32_t group, n_group;     /* query heads that are worked on together */
     uint32_t heads;              /* of those n_group in an item */
+    bool by_heads;               /* kernels take several of them together where there is one query */
     const float *inverse_frequency; /* this and the two that follow: NULL where nothing is rotated */
     float *rope;
     uint32_t *rope_position;

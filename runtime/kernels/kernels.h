@@ -30,6 +30,15 @@
 #define MOEC_SUM_CHUNK 64       /* neurons or positions in a chunk of a weighted sum */
 #define MOEC_F16_MOST  65504.0f /* the largest F16 */
 
+/* Rows of keys or values: those of n_heads heads side by side, `dim` numbers each, a multiple of 32. */
+struct moec_heads {
+    const uint8_t *rows;
+    size_t stride_bytes; /* from a row to the next */
+    uint32_t n_heads, dim;
+    uint32_t n_queries; /* of each head */
+    bool is_f16;        /* else F32 */
+};
+
 struct moec_kernels {
     const char *name; /* "scalar", "avx2", "avx512", "avx512-vbmi", "neon" */
 
@@ -75,6 +84,16 @@ struct moec_kernels {
                      const float *x, float *y);
     void (*sum_chunk_some)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
                            const float *h, float *y);
+
+    /* y[q][r] = dot(x[q], the numbers of q's head in row r) for r < n_rows and all queries q, those of a head
+     * one behind the other: x (n_heads * n_queries, dim). Rows are asked for from memory as if calls for
+     * those that follow came next. */
+    void (*dot_heads)(const struct moec_heads *heads, uint32_t n_rows, const float *x, float *y,
+                      size_t y_stride);
+    /* One chunk of a weighted sum of them: y[q][c] = sum over r < n_rows of h[q][r] * the numbers of q's head
+     * in row r, n_rows <= MOEC_SUM_CHUNK. Overwrites y (n_heads * n_queries, dim). */
+    void (*sum_heads)(const struct moec_heads *heads, uint32_t n_rows, const float *h, size_t h_stride,
+                      float *y);
 
     /* out: x[i] as F16, to the nearest, ties to even, beyond +-65504 to that; a NaN stays one. Two bytes
      * each, which decode_rows reads as codec F16. */

@@ -290,6 +290,7 @@ INLINE void keep_tail(size_t tail, lanes out[2])
 }
 
 #include "runtime/kernels/kernels_encoded.h"
+#include "runtime/kernels/kernels_heads.h"
 #include "runtime/kernels/kernels_tokens.h"
 
 /* ---- element by element ---- */
@@ -422,9 +423,9 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
         .dot_encoded = KERNEL(dot_encoded), .dot_some = KERNEL(dot_some), .dot_tokens = KERNEL(dot_tokens),  \
         .sum_chunk = KERNEL(sum_chunk), .sum_chunk_encoded = KERNEL(sum_chunk_encoded),                      \
         .sum_chunk_some = KERNEL(sum_chunk_some), .sum_chunk_tokens = KERNEL(sum_chunk_tokens),              \
-        .round_f16 = KERNEL(round_f16), .add = KERNEL(add), .add_scaled = KERNEL(add_scaled),                \
-        .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum), .max = KERNEL(max),                        \
-        .rms_norm = KERNEL(rms_norm),                                                                        \
+        .dot_heads = KERNEL(dot_heads), .sum_heads = KERNEL(sum_heads), .round_f16 = KERNEL(round_f16),      \
+        .add = KERNEL(add), .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul),                  \
+        .exp_sum = KERNEL(exp_sum), .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                        \
     }
 
 #endif

@@ -135,6 +135,34 @@ static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, u
         sum_chunk_encoded(matrix, first, n_rows, h + t * h_stride, y + t * y_stride);
 }
 
+static struct moec_matrix rows_of_head(const struct moec_heads *heads, uint32_t head, uint32_t n_rows)
+{
+    const size_t width = heads->is_f16 ? sizeof(uint16_t) : sizeof(float);
+    return (struct moec_matrix){.codec = {.dtype = heads->is_f16 ? MOEC_DTYPE_F16 : MOEC_DTYPE_F32},
+                                .rows = n_rows,
+                                .columns = heads->dim,
+                                .stride_bytes = heads->stride_bytes,
+                                .data = heads->rows + (size_t)head * heads->dim * width};
+}
+
+static void dot_heads(const struct moec_heads *heads, uint32_t n_rows, const float *x, float *y,
+                      size_t y_stride)
+{
+    for (uint32_t q = 0; q < heads->n_heads * heads->n_queries; q++) {
+        const struct moec_matrix rows = rows_of_head(heads, q / heads->n_queries, n_rows);
+        dot_encoded(&rows, 0, n_rows, x + (size_t)q * heads->dim, y + q * y_stride);
+    }
+}
+
+static void sum_heads(const struct moec_heads *heads, uint32_t n_rows, const float *h, size_t h_stride,
+                      float *y)
+{
+    for (uint32_t q = 0; q < heads->n_heads * heads->n_queries; q++) {
+        const struct moec_matrix rows = rows_of_head(heads, q / heads->n_queries, n_rows);
+        sum_chunk_encoded(&rows, 0, n_rows, h + q * h_stride, y + (size_t)q * heads->dim);
+    }
+}
+
 static void round_f16(const float *x, size_t n, uint8_t *out)
 {
     for (size_t i = 0; i < n; i++) {
@@ -213,6 +241,8 @@ const struct moec_kernels moec_kernels_scalar = {
     .sum_chunk_encoded = sum_chunk_encoded,
     .sum_chunk_some = sum_chunk_some,
     .sum_chunk_tokens = sum_chunk_tokens,
+    .dot_heads = dot_heads,
+    .sum_heads = sum_heads,
     .round_f16 = round_f16,
     .add = add,
     .add_scaled = add_scaled,

@@ -136,6 +136,34 @@ static void watched_sum_chunk_some(const struct moec_matrix *matrix, uint32_t fi
     sum_chunk_some(matrix, first, some, n, h, y);
 }
 
+static void tell_read_heads(const struct moec_heads *heads, uint32_t n_rows)
+{
+    const size_t width = heads->is_f16 ? sizeof(uint16_t) : sizeof(float);
+    for (uint32_t r = 0; r < n_rows; r++)
+        __tsan_read_range((void *)(uintptr_t)(heads->rows + r * heads->stride_bytes),
+                          (size_t)heads->n_heads * heads->dim * width);
+}
+
+static void watched_dot_heads(const struct moec_heads *heads, uint32_t n_rows, const float *x, float *y,
+                              size_t y_stride)
+{
+    const uint32_t n = heads->n_heads * heads->n_queries;
+    tell_read_heads(heads, n_rows);
+    tell_read(x, (size_t)n * heads->dim);
+    tell_written_rows(y, y_stride, n, n_rows);
+    dot_heads(heads, n_rows, x, y, y_stride);
+}
+
+static void watched_sum_heads(const struct moec_heads *heads, uint32_t n_rows, const float *h,
+                              size_t h_stride, float *y)
+{
+    const uint32_t n = heads->n_heads * heads->n_queries;
+    tell_read_heads(heads, n_rows);
+    tell_read_rows(h, h_stride, n, n_rows);
+    tell_written(y, (size_t)n * heads->dim);
+    sum_heads(heads, n_rows, h, h_stride, y);
+}
+
 static void watched_round_f16(const float *x, size_t n, uint8_t *out)
 {
     tell_read(x, n);

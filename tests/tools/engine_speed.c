@@ -2,7 +2,7 @@
  * raced.
  *
  *     engine_speed MODEL.moec [--prompt N] [--generate N] [--repeat N] [--threads N] [--memory BYTES]
- *                  [--arithmetic NAME]
+ *                  [--arithmetic NAME] [--kv NAME]
  *
  * Each repetition clears the session, reads N random tokens at once (--prompt, 0) and then others one by one
  * (--generate, 0). Tokens are what llama-bench draws: rand() of the C library, never seeded, modulo the
@@ -20,7 +20,7 @@
 #define WARM_TOKENS 256u
 
 struct settings {
-    const char *path, *arithmetic;
+    const char *path, *arithmetic, *kv;
     uint64_t n_prompt, n_generate, n_repeat, n_threads, memory_bytes;
 };
 
@@ -79,6 +79,10 @@ static bool read_settings(int argc, char **argv, struct settings *s)
             s->arithmetic = argv[i + 1];
             continue;
         }
+        if (strcmp(argv[i], "--kv") == 0) {
+            s->kv = argv[i + 1];
+            continue;
+        }
         while (o < sizeof options / sizeof *options && strcmp(argv[i], options[o].name) != 0)
             o++;
         if (o == sizeof options / sizeof *options)
@@ -106,6 +110,7 @@ static void open_bundle(struct bench *bench)
     options.memory_bytes = s->memory_bytes;
     options.n_threads = (int)s->n_threads;
     options.arithmetic = s->arithmetic;
+    options.kv = s->kv;
     options.n_context = (uint32_t)(s->n_prompt + s->n_generate) + WARM_TOKENS;
     check(moert_engine_open(s->path, &options, &bench->engine, &err), &err);
     check(moert_session_create(bench->engine, &bench->session, &err), &err);
@@ -128,7 +133,7 @@ int main(int argc, char **argv)
     struct bench bench = {0};
     if (!read_settings(argc, argv, &bench.settings)) {
         fprintf(stderr, "usage: engine_speed MODEL.moec [--prompt N] [--generate N] [--repeat N] [--threads "
-                        "N] [--arithmetic NAME] "
+                        "N] [--arithmetic NAME] [--kv NAME] "
                         "[--memory BYTES]\n");
         return 2;
     }

@@ -104,6 +104,73 @@ static void test_kernels__sum_chunk_has_same_bits(void **state)
     check_sum_chunk(64, MOEC_SUM_CHUNK, 256, KIND_DENORMAL);
 }
 
+/* ---- heads ---- */
+
+static void check_heads(uint32_t n_heads, uint32_t n_queries, uint32_t dim, bool is_f16, enum kind kind)
+{
+    const uint32_t n_rows = 1 + random_below(MOEC_SUM_CHUNK), n = n_heads * n_queries;
+    const size_t columns = (size_t)n_heads * dim, stride = columns + 16 * random_below(3);
+    const size_t y_stride = n_rows + random_below(3), h_stride = n_rows + random_below(3);
+    float *rows = random_rows(n_rows, (uint32_t)columns, stride, kind);
+    float *x = random_floats((size_t)n * dim, kind), *h = random_floats(n * h_stride, kind);
+    if (is_f16) /* in place: rows only become shorter */
+        for (size_t r = 0; r < n_rows; r++)
+            moec_kernels_scalar.round_f16(rows + r * stride, columns, (uint8_t *)(rows + r * stride));
+    const struct moec_heads heads = {.rows = (const uint8_t *)rows,
+                                     .stride_bytes = stride * sizeof(float),
+                                     .n_heads = n_heads,
+                                     .dim = dim,
+                                     .n_queries = n_queries,
+                                     .is_f16 = is_f16};
+    float *want = guarded(n * y_stride), *want_sum = guarded((size_t)n * dim);
+    moec_kernels_scalar.dot_heads(&heads, n_rows, x, want, y_stride);
+    moec_kernels_scalar.sum_heads(&heads, n_rows, h, h_stride, want_sum);
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        float *got = guarded(n * y_stride), *got_sum = guarded((size_t)n * dim);
+        kernel_set(s)->dot_heads(&heads, n_rows, x, got, y_stride);
+        kernel_set(s)->sum_heads(&heads, n_rows, h, h_stride, got_sum);
+        expect_same(want, got, n * y_stride, kernel_set(s)->name, "dot_heads");
+        expect_same(want_sum, got_sum, (size_t)n * dim, kernel_set(s)->name, "sum_heads");
+        release_guarded(got, n * y_stride);
+        release_guarded(got_sum, (size_t)n * dim);
+    }
+    release_guarded(want, n * y_stride);
+    release_guarded(want_sum, (size_t)n * dim);
+    free(rows);
+    free(x);
+    free(h);
+}
+
+static void test_kernels__heads_have_same_bits(void **state)
+{
+    (void)state;
+    static const uint32_t dims[] = {32, 64, 96, 128, 256};
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+        for (int kind = 0; kind < KIND_COUNT; kind++)
+            for (uint32_t n_queries = 1; n_queries <= 5; n_queries++)
+                for (int is_f16 = 0; is_f16 <= 1; is_f16++)
+                    check_heads(1 + random_below(5), n_queries, dims[d], is_f16 == 1, (enum kind)kind);
+}
+
+/* A head's row among others is what dot and sum_chunk make of it alone. */
+static void test_kernels__heads_are_rows_apart(void **state)
+{
+    (void)state;
+    float *rows = random_rows(9, 96, 96, KIND_ORDINARY), *x = random_floats(96, KIND_ORDINARY);
+    float dots[3][9], sums[3][32], dot[9], sum[32];
+    const struct moec_heads heads = {(const uint8_t *)rows, 96 * sizeof(float), 3, 32, 1, false};
+    moec_kernels_scalar.dot_heads(&heads, 9, x, dots[0], 9);
+    moec_kernels_scalar.sum_heads(&heads, 9, dots[0], 9, sums[0]);
+    for (uint32_t head = 0; head < 3; head++) {
+        moec_kernels_scalar.dot(x + 32 * head, 32, 1, rows + 32 * head, 96, 9, 32, dot, 9);
+        assert_memory_equal(dots[head], dot, sizeof dot);
+        moec_kernels_scalar.sum_chunk(dots[head], 9, 1, rows + 32 * head, 96, 9, 32, sum, 32);
+        assert_memory_equal(sums[head], sum, sizeof sum);
+    }
+    free(rows);
+    free(x);
+}
+
 /* ---- encoded rows ---- */
 
 static void check_decode(const struct moec_kernels *set, const struct moec_matrix *matrix, uint32_t first)
@@ -533,6 +600,8 @@ int main(void)
         cmocka_unit_test(test_kernels__dot_has_same_bits_at_large_sizes),
         cmocka_unit_test(test_kernels__dot_is_16_lanes_and_a_tree),
         cmocka_unit_test(test_kernels__sum_chunk_has_same_bits),
+        cmocka_unit_test(test_kernels__heads_have_same_bits),
+        cmocka_unit_test(test_kernels__heads_are_rows_apart),
         cmocka_unit_test(test_kernels__encoded_rows_have_same_bits_in_all_codecs),
         cmocka_unit_test(test_kernels__no_rows_sum_to_zero),
         cmocka_unit_test(test_kernels__round_to_f16),
