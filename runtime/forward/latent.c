@@ -22,11 +22,11 @@ size_t moec_latent_token_floats(const struct moec_layer_kind *kind)
     return moec_latent_query_latent(kind) + moec_lanes_padded(kind->q_latent_dim);
 }
 
-/* Decoded rows, a tile's latents, and what is added to them. */
+/* Decoded rows, and a tile's latents. */
 uint64_t moec_latent_thread_floats(const struct moec_layer_kind *kind, uint32_t max_tokens)
 {
     const uint64_t tile = moec_min_u32(MOEC_TILE_TOKENS, max_tokens);
-    return kind->latent_dim == 0 ? 0 : (MOEC_SUM_CHUNK + 2 * tile) * moec_lanes_padded(kind->latent_dim);
+    return kind->latent_dim == 0 ? 0 : (MOEC_SUM_CHUNK + tile) * moec_lanes_padded(kind->latent_dim);
 }
 
 /* ---- products ---- */
@@ -46,8 +46,8 @@ struct part {
     uint32_t head;
     uint32_t first_row; /* of kv_up: the head's keys */
     uint32_t n_tok;
-    float *tokens;                   /* the first token's row */
-    float *weights, *latents, *sums; /* of the thread */
+    float *tokens;            /* the first token's row */
+    float *weights, *latents; /* of the thread */
 };
 
 static struct part part_of(const struct run *run, size_t item, int thread)
@@ -56,15 +56,13 @@ static struct part part_of(const struct run *run, size_t item, int thread)
     const struct moec_scratch *scratch = moec_forward_scratch(run->forward);
     const uint32_t head = (uint32_t)(item % kind->n_head);
     const uint32_t first = (uint32_t)(item / kind->n_head) * MOEC_TILE_TOKENS;
-    const uint32_t tile = moec_min_u32(MOEC_TILE_TOKENS, run->forward->max_tokens);
     float *own = scratch->threads[thread].latent;
     return (struct part){.head = head,
                          .first_row = head * (moec_layer_plain_dim(kind) + moec_layer_value_dim(kind)),
                          .n_tok = moec_min_u32(MOEC_TILE_TOKENS, run->n_tok - first),
                          .tokens = scratch->q + first * run->row,
                          .weights = own,
-                         .latents = own + MOEC_SUM_CHUNK * run->stride,
-                         .sums = own + (MOEC_SUM_CHUNK + tile) * run->stride};
+                         .latents = own + MOEC_SUM_CHUNK * run->stride};
 }
 
 /* latents[t] = sum over i of query[t][i] x row i of the head's keys. */
@@ -72,15 +70,12 @@ static void multiply_keys(const struct run *run, const struct part *part)
 {
     const struct moec_layer_kind *kind = run->kind;
     const struct moec_kernels *kernels = run->forward->kernels;
-    const uint32_t n_plain = moec_layer_plain_dim(kind), n = kind->latent_dim;
+    const uint32_t n_plain = moec_layer_plain_dim(kind);
     const float *queries = part->tokens + moec_latent_queries(kind) + (size_t)part->head * kind->head_dim;
     for (uint32_t first = 0; first < n_plain; first += MOEC_SUM_CHUNK) {
         const uint32_t n_rows = moec_min_u32(MOEC_SUM_CHUNK, n_plain - first);
-        float *sums = first == 0 ? part->latents : part->sums;
         kernels->sum_chunk_tokens(run->kv_up, part->first_row + first, n_rows, queries + first, run->row,
-                                  part->n_tok, part->weights, sums, run->stride);
-        for (uint32_t t = 0; t < part->n_tok && first > 0; t++)
-            kernels->add(part->sums + t * run->stride, n, part->latents + t * run->stride);
+                                  part->n_tok, first > 0, part->weights, part->latents, run->stride);
     }
 }
 

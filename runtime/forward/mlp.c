@@ -248,8 +248,17 @@ static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, cons
     dot_many(kernels.all, mlp, matrix, neuron, n, tile->x, stride, tile->n_tok, scratch->weights, y);
 }
 
+/* Whether the sum of a tile's chunk can be added to those before as it is made. What stands in frames takes
+ * the room that this needs. */
+static bool adds_chunks(const struct mlp_run *run, const struct moec_mlp *mlp)
+{
+    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
+    return !serves(&kernels, &mlp->down) && !stands_in_frames(mlp, &mlp->down);
+}
+
+/* Where it adds, to what adds_chunks says. */
 static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron, uint32_t n,
-                     uint32_t n_tok, const struct moec_mlp_scratch *scratch, float *y)
+                     uint32_t n_tok, bool adds, const struct moec_mlp_scratch *scratch, float *y)
 {
     const struct moec_matrix *matrix = &mlp->down;
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
@@ -261,18 +270,19 @@ static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint
     }
     if (!stands_in_frames(mlp, matrix) || moec_kernels_decode_parts(matrix->codec)) {
         const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
-        kernels.all->sum_chunk_tokens(&rows.down, rows.first, n, scratch->gate, n, n_tok, scratch->weights, y,
-                                      stride);
+        kernels.all->sum_chunk_tokens(&rows.down, rows.first, n, scratch->gate, n, n_tok, adds,
+                                      scratch->weights, y, stride);
         return;
     }
     decode_framed(kernels.all, mlp, matrix, neuron, n, scratch->weights, stride);
     kernels.all->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, matrix->columns, y, stride);
 }
 
-/* A chunk of neurons for a tile, each matrix decoded once; returns the sum over tokens of neurons that
- * stay. */
+/* A chunk of neurons for a tile, each matrix decoded once, to y or added to it (sum_tile); returns the sum
+ * over tokens of neurons that stay. */
 static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
-                              const struct tile *tile, const struct moec_mlp_scratch *scratch, float *y)
+                              bool adds, const struct tile *tile, const struct moec_mlp_scratch *scratch,
+                              float *y)
 {
     const uint32_t n_tok = tile->n_tok, n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
@@ -281,7 +291,7 @@ static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *
     dot_tile(run, mlp, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
     const uint32_t n_left =
         moec_mlp_activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
-    sum_tile(run, mlp, neuron, n, n_tok, scratch, y);
+    sum_tile(run, mlp, neuron, n, n_tok, adds, scratch, y);
     return moec_mlp_leaves_out(mlp) ? n_left : (uint64_t)n_tok * n;
 }
 
@@ -348,6 +358,13 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
     }
 }
 
+/* Copies columns to an output row of `width` floats, whose padding becomes zero. */
+static void put_row(const float *sum, size_t columns, size_t width, float *out)
+{
+    memcpy(out, sum, columns * sizeof(float));
+    memset(out + columns, 0, (width - columns) * sizeof(float));
+}
+
 /* Adds a chunk's sum to `width` floats of an output row from column `from` on; the first is the output
  * itself, with the bias. Padding becomes zero. */
 static void add_chunk(const struct moec_kernels *kernels, const struct moec_mlp *mlp, bool first,
@@ -357,9 +374,8 @@ static void add_chunk(const struct moec_kernels *kernels, const struct moec_mlp 
         kernels->add(sum, columns, out);
         return;
     }
-    memcpy(out, sum, columns * sizeof(float));
+    put_row(sum, columns, width, out);
     add_bias(kernels, &mlp->biases[MOEC_PROJECTION_DOWN], from, columns, out);
-    memset(out + columns, 0, (width - columns) * sizeof(float));
 }
 
 /* Keeps the activations of a chunk (n_tok rows of `n` neurons) for those who look. */
@@ -402,6 +418,7 @@ static void tile_item(void *context, size_t item, int thread)
     const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     struct tile of_tokens;
     open_tile(run, job, first, n, scratch, &of_tokens);
+    const bool adds = !goes_one_by_one(run, job, n) && adds_chunks(run, &job->mlp);
     uint64_t n_active = 0;
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
         if (goes_one_by_one(run, job, n)) {
@@ -412,13 +429,19 @@ static void tile_item(void *context, size_t item, int thread)
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
-            n_active += chunk_of_tile(run, &job->mlp, neuron, &of_tokens, scratch, scratch->y);
+            n_active +=
+                chunk_of_tile(run, &job->mlp, neuron, adds && neuron > 0, &of_tokens, scratch, scratch->y);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n && adds && neuron == 0; i++)
+            add_bias(kernels.all, &job->mlp.biases[MOEC_PROJECTION_DOWN], 0, columns,
+                     scratch->y + i * stride);
+        for (uint32_t i = 0; i < n && !adds; i++)
             add_chunk(kernels.all, &job->mlp, neuron == 0, scratch->y + i * stride, 0, columns, stride,
                       output_row(job, first + i, stride));
     }
+    for (uint32_t i = 0; i < n && adds; i++)
+        put_row(scratch->y + i * stride, columns, stride, output_row(job, first + i, stride));
     count_neurons(run, &job->mlp, (uint64_t)n * job->mlp.up.rows, n_active);
 }
 
@@ -502,7 +525,7 @@ static void split_item(void *context, size_t item, int thread)
         } else {
             struct tile tile;
             open_tile(run, job, first, n, scratch, &tile);
-            n_active += chunk_of_tile(run, &job->mlp, neuron, &tile, scratch, y + first * stride);
+            n_active += chunk_of_tile(run, &job->mlp, neuron, false, &tile, scratch, y + first * stride);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
     }

@@ -26,9 +26,10 @@
 #include "formats/base/elementary.h"
 #include "formats/model/dense.h"
 
-#define MOEC_LANES     16       /* partial sums of a dot product */
-#define MOEC_SUM_CHUNK 64       /* neurons or positions in a chunk of a weighted sum */
-#define MOEC_F16_MOST  65504.0f /* the largest F16 */
+#define MOEC_LANES      16       /* partial sums of a dot product */
+#define MOEC_SUM_CHUNK  64       /* neurons or positions in a chunk of a weighted sum */
+#define MOEC_FEW_TOKENS 3        /* the most whose weights need never be written decoded */
+#define MOEC_F16_MOST   65504.0f /* the largest F16 */
 
 /* Rows of keys or values: those of n_heads heads side by side, `dim` numbers each, a multiple of 32. */
 struct moec_heads {
@@ -73,10 +74,12 @@ struct moec_kernels {
     void (*sum_chunk_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                               const float *h, float *y);
 
-    /* The same for some tokens, as sum_chunk and dot_tokens. */
+    /* The same for some tokens, as sum_chunk and dot_tokens; where it `adds`, y[t][c] = y[t][c] + that sum,
+     * so that chunks need no pass of their own to be added. With up to MOEC_FEW_TOKENS tokens `room` is then
+     * for a row of each besides, whatever the codec. */
     void (*sum_chunk_tokens)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                             const float *h, size_t h_stride, uint32_t n_tok, float *room, float *y,
-                             size_t y_stride);
+                             const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
+                             float *y, size_t y_stride);
 
     /* dot_encoded and sum_chunk_encoded for n <= MOEC_SUM_CHUNK rows first + some[0], first + some[1], ..
      * alone, some[i] rising: y[i] and h[i] are those of row first + some[i], and no other row is read. */

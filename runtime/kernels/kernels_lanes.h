@@ -185,9 +185,9 @@ static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w,
 
 /* ---- weighted sum of decoded rows ---- */
 
-/* nt tokens by nv vectors of columns, of which the first `columns` are stored. */
+/* nt tokens by nv vectors of columns, of which the first `columns` are stored, or added to what is there. */
 INLINE void sum_tile(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
-                     size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
+                     size_t w_stride, uint32_t n_rows, size_t columns, bool adds, float *y, size_t y_stride)
 {
     lanes sums[SUM_TOKENS * SUM_VECTORS];
     UNROLL
@@ -212,47 +212,52 @@ INLINE void sum_tile(const int nt, const int nv, const float *h, size_t h_stride
         for (int v = 0; v < nv; v++) {
             size_t at = (size_t)v * LANES;
             float *out = y + (size_t)t * y_stride + at;
-            if (columns >= at + LANES)
-                lanes_store(out, sums[t * nv + v]);
-            else
-                lanes_store_some(out, columns - at, sums[t * nv + v]);
+            lanes sum = sums[t * nv + v];
+            if (columns >= at + LANES) {
+                lanes_store(out, adds ? lanes_add(lanes_load(out), sum) : sum);
+            } else {
+                if (adds)
+                    sum = lanes_add(lanes_load_some(out, columns - at), sum);
+                lanes_store_some(out, columns - at, sum);
+            }
         }
     }
 }
 
 /* nt tokens, all columns. */
 INLINE void sum_tokens_of(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
-                          size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
+                          size_t w_stride, uint32_t n_rows, size_t columns, bool adds, float *y,
+                          size_t y_stride)
 {
     size_t c = 0, width = (size_t)nv * LANES;
     for (; c + width <= columns; c += width)
-        sum_tile(nt, nv, h, h_stride, w + c, w_stride, n_rows, width, y + c, y_stride);
+        sum_tile(nt, nv, h, h_stride, w + c, w_stride, n_rows, width, adds, y + c, y_stride);
     for (; c < columns; c += LANES)
-        sum_tile(nt, 1, h, h_stride, w + c, w_stride, n_rows, columns - c, y + c, y_stride);
+        sum_tile(nt, 1, h, h_stride, w + c, w_stride, n_rows, columns - c, adds, y + c, y_stride);
 }
 
 /* All tokens, SUM_TOKENS at a time, against rows as they lie. */
 static void sum_columns(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
-                        uint32_t n_rows, size_t columns, float *y, size_t y_stride)
+                        uint32_t n_rows, size_t columns, bool adds, float *y, size_t y_stride)
 {
     for (; n_tok >= SUM_TOKENS; n_tok -= SUM_TOKENS, h += SUM_TOKENS * h_stride, y += SUM_TOKENS * y_stride)
-        sum_tokens_of(SUM_TOKENS, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(SUM_TOKENS, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, adds, y, y_stride);
     switch (n_tok) {
     case 1:
-        sum_tokens_of(1, 4, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(1, 4, h, h_stride, w, w_stride, n_rows, columns, adds, y, y_stride);
         break;
     case 2:
-        sum_tokens_of(2, SUM_VECTORS > 2 ? SUM_VECTORS : 2, h, h_stride, w, w_stride, n_rows, columns, y,
-                      y_stride);
+        sum_tokens_of(2, SUM_VECTORS > 2 ? SUM_VECTORS : 2, h, h_stride, w, w_stride, n_rows, columns, adds,
+                      y, y_stride);
         break;
     case 3:
-        sum_tokens_of(3, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(3, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, adds, y, y_stride);
         break;
     case 4:
-        sum_tokens_of(4, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(4, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, adds, y, y_stride);
         break;
     case 5:
-        sum_tokens_of(5, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        sum_tokens_of(5, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, adds, y, y_stride);
         break;
     default:
         break;
@@ -265,12 +270,12 @@ struct summed_part {
 };
 
 /* Rows far apart fall on few lines of the first-level cache, so for many tokens they are copied together. */
-static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
-                      uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+static void sum_decoded(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                        uint32_t n_rows, uint32_t columns, bool adds, float *y, size_t y_stride)
 {
     struct summed_part part;
     if (n_tok <= SUM_TOKENS) {
-        sum_columns(h, h_stride, n_tok, w, w_stride, n_rows, columns, y, y_stride);
+        sum_columns(h, h_stride, n_tok, w, w_stride, n_rows, columns, adds, y, y_stride);
         return;
     }
     for (size_t c = 0; c < columns; c += SUM_WIDTH) {
@@ -278,8 +283,14 @@ static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const flo
         for (uint32_t n = 0; n < n_rows; n++)
             for (size_t i = 0; i < width; i += LANES)
                 lanes_store(part.w[n] + i, lanes_load(w + n * w_stride + c + i));
-        sum_columns(h, h_stride, n_tok, part.w[0], SUM_WIDTH, n_rows, width, y + c, y_stride);
+        sum_columns(h, h_stride, n_tok, part.w[0], SUM_WIDTH, n_rows, width, adds, y + c, y_stride);
     }
+}
+
+static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                      uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+{
+    sum_decoded(h, h_stride, n_tok, w, w_stride, n_rows, columns, false, y, y_stride);
 }
 
 /* A block's first `tail` weights, 0 < tail < 32, then zeros. */
@@ -287,6 +298,16 @@ INLINE void keep_tail(size_t tail, lanes out[2])
 {
     out[0] = lanes_keep(out[0], tail < LANES ? tail : LANES, lanes_zero());
     out[1] = tail > LANES ? lanes_keep(out[1], tail - LANES, lanes_zero()) : lanes_zero();
+}
+
+static void add(const float *x, size_t n, float *y)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        lanes_store(y + i, lanes_add(lanes_load(y + i), lanes_load(x + i)));
+    if (i < n)
+        lanes_store_some(y + i, n - i,
+                         lanes_add(lanes_load_some(y + i, n - i), lanes_load_some(x + i, n - i)));
 }
 
 #include "runtime/kernels/kernels_encoded.h"
@@ -332,16 +353,6 @@ static void round_f16(const float *x, size_t n, uint8_t *out)
         lanes_to_f16(whole, lanes_max(least, lanes_min(most, lanes_load_some(x + i, n - i))));
         memcpy(out + 2 * i, whole, 2 * (n - i));
     }
-}
-
-static void add(const float *x, size_t n, float *y)
-{
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        lanes_store(y + i, lanes_add(lanes_load(y + i), lanes_load(x + i)));
-    if (i < n)
-        lanes_store_some(y + i, n - i,
-                         lanes_add(lanes_load_some(y + i, n - i), lanes_load_some(x + i, n - i)));
 }
 
 static void add_scaled(float scale, const float *x, size_t n, float *y)

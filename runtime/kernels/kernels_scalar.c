@@ -127,12 +127,22 @@ static void dot_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_
 }
 
 static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                             const float *h, size_t h_stride, uint32_t n_tok, float *room, float *y,
-                             size_t y_stride)
+                             const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
+                             float *y, size_t y_stride)
 {
     (void)room;
-    for (uint32_t t = 0; t < n_tok; t++)
-        sum_chunk_encoded(matrix, first, n_rows, h + t * h_stride, y + t * y_stride);
+    for (uint32_t t = 0; t < n_tok; t++, h += h_stride, y += y_stride) {
+        for (size_t at = 0; at < matrix->columns; at += MOEC_CODEC_BLOCK) {
+            float w[MOEC_CODEC_BLOCK], sums[MOEC_CODEC_BLOCK] = {0};
+            for (uint32_t n = 0; n < n_rows; n++) {
+                decode_block(matrix, first + n, at, w);
+                for (size_t c = 0; c < MOEC_CODEC_BLOCK; c++)
+                    sums[c] = fmaf(h[n], w[c], sums[c]);
+            }
+            for (size_t c = 0; c < MOEC_CODEC_BLOCK && at + c < matrix->columns; c++)
+                y[at + c] = adds ? y[at + c] + sums[c] : sums[c];
+        }
+    }
 }
 
 static struct moec_matrix rows_of_head(const struct moec_heads *heads, uint32_t head, uint32_t n_rows)

@@ -26,7 +26,7 @@
 #define DOT_ROWS   8   /* rows of a tile of dot: the results of one token fill a 256-bit register of x86 */
 #define DOT_TOKENS 3   /* tokens of a tile */
 #define DOT_DEPTH  512 /* longest k of a tile: 11 rows of 2 KiB in the first-level cache */
-#define DOT_CUT    66  /* tokens whose sums wait between the cuts */
+#define DOT_CUT    128 /* tokens whose sums wait between the cuts */
 #define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
 #define SUM_WIDTH  128 /* columns of a chunk's rows that stay in the first-level cache */
 

@@ -9,6 +9,7 @@
 _Static_assert(DOT_DEPTH == PART * BLOCK && SUM_WIDTH == NARROW && MOEC_SUM_CHUNK % CODE_ROWS == 0 &&
                    DOT_ROWS % CODE_ROWS == 0,
                "what stands in the first-level cache are parts");
+_Static_assert(FEW_TOKENS <= MOEC_FEW_TOKENS, "the room of sums that are added has rows for few tokens");
 
 /* At most DOT_CUT tokens against rows i .. i + n - 1, n <= DOT_ROWS; zeros stand for missing ones. */
 static void dot_decoded(struct decoding *decoding, uint32_t i, uint32_t n, const float *x, size_t x_stride,
@@ -61,21 +62,31 @@ static void dot_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_
     }
 }
 
+/* One token, or few if rows are of such a kind. */
+static bool sum_in_registers(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                             const float *h, size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
+{
+    if (n_tok != 1)
+        return sum_chunk_few(matrix, first, n_rows, h, h_stride, n_tok, y, y_stride);
+    sum_chunk_encoded(matrix, first, n_rows, h, y);
+    return true;
+}
+
 static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                             const float *h, size_t h_stride, uint32_t n_tok, float *room, float *y,
-                             size_t y_stride)
+                             const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
+                             float *y, size_t y_stride)
 {
     struct summed_part summed;
     const size_t columns = matrix->columns, padded = moec_lanes_padded(columns);
-    if (n_tok == 1) {
-        sum_chunk_encoded(matrix, first, n_rows, h, y);
+    if (n_tok <= MOEC_FEW_TOKENS && sum_in_registers(matrix, first, n_rows, h, h_stride, n_tok,
+                                                     adds ? room : y, adds ? padded : y_stride)) {
+        for (uint32_t t = 0; adds && t < n_tok; t++)
+            add(room + t * padded, columns, y + t * y_stride);
         return;
     }
-    if (sum_chunk_few(matrix, first, n_rows, h, h_stride, n_tok, y, y_stride))
-        return;
     if (!moec_kernels_decode_parts(matrix->codec)) {
         decode_rows(matrix, first, n_rows, room, padded);
-        sum_chunk(h, h_stride, n_tok, room, padded, n_rows, matrix->columns, y, y_stride);
+        sum_decoded(h, h_stride, n_tok, room, padded, n_rows, matrix->columns, adds, y, y_stride);
         return;
     }
     struct decoding decoding = decoding_of(matrix, first, n_rows, n_rows);
@@ -88,7 +99,7 @@ static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, u
                                       .end = (c + width + BLOCK - 1) / BLOCK};
             part_of_any(&decoding, &part, true, summed.w[r]);
         }
-        sum_columns(h, h_stride, n_tok, summed.w[0], SUM_WIDTH, n_rows, width, y + c, y_stride);
+        sum_columns(h, h_stride, n_tok, summed.w[0], SUM_WIDTH, n_rows, width, adds, y + c, y_stride);
     }
 }
 

@@ -82,15 +82,17 @@ static void watched_dot_tokens(const struct moec_matrix *matrix, uint32_t first,
 }
 
 static void watched_sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                                     const float *h, size_t h_stride, uint32_t n_tok, float *room, float *y,
-                                     size_t y_stride)
+                                     const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
+                                     float *y, size_t y_stride)
 {
     tell_read_encoded(matrix, first, n_rows);
     tell_read_rows(h, h_stride, n_tok, n_rows);
     if (!moec_kernels_decode_parts(matrix->codec))
         tell_written(room, n_rows * moec_lanes_padded(matrix->columns));
+    if (adds)
+        tell_read_rows(y, y_stride, n_tok, matrix->columns);
     tell_written_rows(y, y_stride, n_tok, matrix->columns);
-    sum_chunk_tokens(matrix, first, n_rows, h, h_stride, n_tok, room, y, y_stride);
+    sum_chunk_tokens(matrix, first, n_rows, h, h_stride, n_tok, adds, room, y, y_stride);
 }
 
 static void tell_read_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n)

@@ -148,8 +148,8 @@ static void run_dot_tokens(const struct moec_kernels *set, struct shape s, const
 static void run_sum_chunk_tokens(const struct moec_kernels *set, struct shape s, const struct operands *o)
 {
     for (uint32_t n = 0; n < s.n_rows; n += MOEC_SUM_CHUNK)
-        set->sum_chunk_tokens(o->matrix, n, MOEC_SUM_CHUNK, o->x, MOEC_SUM_CHUNK, s.n_tok, o->room, o->y,
-                              s.k);
+        set->sum_chunk_tokens(o->matrix, n, MOEC_SUM_CHUNK, o->x, MOEC_SUM_CHUNK, s.n_tok, n > 0, o->room,
+                              o->y, s.k);
 }
 
 struct rates {

@@ -227,11 +227,14 @@ static void check_tokens(const struct moec_matrix *matrix, uint32_t first, enum 
     const size_t stride = moec_lanes_padded(columns), x_stride = stride + random_below(2) * MOEC_LANES;
     const size_t h_stride = n_rows + random_below(3), y_stride = columns + random_below(3);
     float *x = random_rows(n_tok, columns, x_stride, kind), *h = random_floats(n_tok * h_stride, kind);
+    const size_t room_rows = n_rows < MOEC_FEW_TOKENS ? MOEC_FEW_TOKENS : n_rows;
     float *dots = guarded(n_tok * h_stride), *sums = guarded(n_tok * y_stride),
-          *room = guarded(n_rows * stride);
+          *twice = guarded(n_tok * y_stride), *room = guarded(room_rows * stride);
     for (uint32_t t = 0; t < n_tok; t++) {
         moec_kernels_scalar.dot_encoded(matrix, first, n_rows, x + t * x_stride, dots + t * h_stride);
         moec_kernels_scalar.sum_chunk_encoded(matrix, first, n_rows, h + t * h_stride, sums + t * y_stride);
+        memcpy(twice + t * y_stride, sums + t * y_stride, columns * sizeof *twice);
+        moec_kernels_scalar.add(sums + t * y_stride, columns, twice + t * y_stride);
     }
     for (size_t s = 0; s <= n_kernel_sets(); s++) {
         const struct moec_kernels *set = s < n_kernel_sets() ? kernel_set(s) : &moec_kernels_scalar;
@@ -239,14 +242,17 @@ static void check_tokens(const struct moec_matrix *matrix, uint32_t first, enum 
               *own = moec_kernels_decode_parts(matrix->codec) ? NULL : room;
         set->dot_tokens(matrix, first, n_rows, x, x_stride, n_tok, own, got, h_stride);
         expect_same(dots, got, n_tok * h_stride, set->name, "dot_tokens");
-        set->sum_chunk_tokens(matrix, first, n_rows, h, h_stride, n_tok, own, got_sums, y_stride);
+        set->sum_chunk_tokens(matrix, first, n_rows, h, h_stride, n_tok, false, own, got_sums, y_stride);
         expect_same(sums, got_sums, n_tok * y_stride, set->name, "sum_chunk_tokens");
+        set->sum_chunk_tokens(matrix, first, n_rows, h, h_stride, n_tok, true, room, got_sums, y_stride);
+        expect_same(twice, got_sums, n_tok * y_stride, set->name, "sum_chunk_tokens that adds");
         release_guarded(got, n_tok * h_stride);
         release_guarded(got_sums, n_tok * y_stride);
     }
     release_guarded(dots, n_tok * h_stride);
     release_guarded(sums, n_tok * y_stride);
-    release_guarded(room, n_rows * stride);
+    release_guarded(twice, n_tok * y_stride);
+    release_guarded(room, room_rows * stride);
     free(x);
     free(h);
 }
