@@ -200,6 +200,32 @@ void cli_print_bench(const struct moec_bench *bench)
     print_energy(bench);
 }
 
+/* A line has a codec's rates of one kernel by numbers of tokens. */
+static void print_token_rates(const struct moec_kernel_bench *bench)
+{
+    const struct moec_token_rate *rates = bench->token_rates;
+    uint32_t n = 0; /* numbers of tokens */
+    while (2 * n < bench->n_token_rate && strcmp(rates[2 * n].codec, rates[0].codec) == 0)
+        n++;
+    cli_print(
+        stdout,
+        "\nSeveral tokens on %d thread%s, in %% of the %.0f G multiply-adds a second that canonical products "
+        "reach:\n%-30s %6s",
+        bench->n_threads, bench->n_threads > 1 ? "s" : "", bench->peak_products_per_second * 1e-9, "codec",
+        "tokens");
+    for (uint32_t t = 0; t < n; t++)
+        cli_print(stdout, " %5" PRIu32, rates[2 * t].n_tokens);
+    cli_print(stdout, "\n");
+    for (uint32_t i = 0; i + 2 * n <= bench->n_token_rate; i += 2 * n) {
+        for (uint32_t k = 0; k < 2; k++) {
+            cli_print(stdout, "%-30s %6s", rates[i].codec, rates[i + k].kernel);
+            for (uint32_t t = 0; t < n; t++)
+                cli_print(stdout, " %5.0f", 100 * rates[i + 2 * t + k].peak_share);
+            cli_print(stdout, "\n");
+        }
+    }
+}
+
 /* Codecs come with their two kernels on one thread, then on all where there are more. */
 void cli_print_kernel_bench(const struct moec_kernel_bench *bench)
 {
@@ -229,6 +255,7 @@ void cli_print_kernel_bench(const struct moec_kernel_bench *bench)
               "\n%%: of the rate at which memory is read in the same turns; Gweights: 10^9 a second.\n"
               "A parallel region in which all threads meet takes %.2f us on %d thread%s.\n",
               bench->region_ns * 1e-3, bench->n_threads, bench->n_threads > 1 ? "s" : "");
+    print_token_rates(bench);
     cli_print(stdout, "\nOne token's expert that leaves neurons out, beside itself with all of them:\n");
     cli_print(stdout, "%-20s %-20s %8s %7s %9s %8s %7s\n", "up", "gate and down", "sparsity", "threads",
               "dense us", "bytes", "faster");

@@ -341,6 +341,11 @@ enum moec_status moec_kernel_bench_run(const struct moec_mlp_kernels *kernels, i
     free(floats);
     free(read);
     if (status == MOEC_OK)
+        status = moec_progress_report(progress, "tokens", (double)N_CODEC, (double)N_CODEC, err);
+    if (status == MOEC_OK)
+        status = moec_token_bench_run(kernels, bench->n_threads, bench->token_rates, &bench->n_token_rate,
+                                      &bench->peak_products_per_second, err);
+    if (status == MOEC_OK)
         status = moec_progress_report(progress, "experts", (double)N_CODEC, (double)N_CODEC, err);
     if (status == MOEC_OK)
         status = moec_expert_bench_run(kernels, bench->n_threads, bench->matrix_bytes, TURN_BYTES,
@@ -372,6 +377,19 @@ struct moec_json_out *moec_kernel_bench_json(const struct moec_kernel_bench *ben
         moec_json_out_node(rates, NULL, node);
     }
     moec_json_out_node(root, "kernels", rates);
+    moec_json_out_double(root, "peak_products_per_second", bench->peak_products_per_second);
+    struct moec_json_out *tokens = moec_json_out_array();
+    for (uint32_t i = 0; i < bench->n_token_rate; i++) {
+        const struct moec_token_rate *rate = &bench->token_rates[i];
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_string(node, "codec", rate->codec);
+        moec_json_out_string(node, "kernel", rate->kernel);
+        moec_json_out_u64(node, "tokens", rate->n_tokens);
+        moec_json_out_double(node, "products_per_second", rate->products_per_second);
+        moec_json_out_double(node, "peak_share", rate->peak_share);
+        moec_json_out_node(tokens, NULL, node);
+    }
+    moec_json_out_node(root, "tokens", tokens);
     struct moec_json_out *experts = moec_json_out_array();
     for (uint32_t i = 0; i < bench->n_expert_rate; i++) {
         const struct moec_expert_rate *rate = &bench->expert_rates[i];

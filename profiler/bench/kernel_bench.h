@@ -9,7 +9,8 @@
  * reads the same bytes in four streams for each thread, with prefetches. Reference and kernels take turns,
  * and medians of the turns are reported, because memory is shared with whatever else runs. A rate near the
  * reference's is bound by memory; one far below it by the computing of weights from codes, and then weights a
- * second are what counts.
+ * second are what counts. Products of several tokens (profiler/bench/token_bench.h) and experts that leave
+ * neurons out (profiler/bench/expert_bench.h) follow.
  *
  * Thread rule: one thread, which uses the pool. */
 #ifndef MOEC_PROFILER_KERNEL_BENCH_H
@@ -17,6 +18,7 @@
 
 #include "formats/json/json_write.h"
 #include "profiler/bench/expert_bench.h"
+#include "profiler/bench/token_bench.h"
 #include "profiler/common/progress.h"
 #include "runtime/forward/mlp.h"
 
@@ -42,6 +44,9 @@ struct moec_kernel_bench {
     double region_ns;                /* a parallel region in which all threads of the team meet */
     uint32_t n_rate;
     struct moec_kernel_rate rates[MOEC_KERNEL_BENCH_MAX];
+    double peak_products_per_second; /* multiply-adds: moec_product_peak of all threads */
+    uint32_t n_token_rate;
+    struct moec_token_rate token_rates[MOEC_TOKEN_BENCH_MAX];
     uint32_t n_expert_rate;
     struct moec_expert_rate expert_rates[MOEC_EXPERT_BENCH_MAX];
 };

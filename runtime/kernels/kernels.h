@@ -75,8 +75,8 @@ struct moec_kernels {
                               const float *h, float *y);
 
     /* The same for some tokens, as sum_chunk and dot_tokens; where it `adds`, y[t][c] = y[t][c] + that sum,
-     * so that chunks need no pass of their own to be added. With up to MOEC_FEW_TOKENS tokens `room` is then
-     * for a row of each besides, whatever the codec. */
+     * so that chunks need no pass of their own to be added: `room` is then for MOEC_FEW_TOKENS rows at least,
+     * whatever the codec. */
     void (*sum_chunk_tokens)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                              const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
                              float *y, size_t y_stride);

@@ -109,9 +109,12 @@ sed -n 's/^ *"\(weights_per_second\|read_share\|read_bytes_per_second\|region_ns
     "$work/stdout" >"$work/rows"
 holds '$2 <= 0 { exit 1 } END { exit NR < 80 }' "have rates above 0, on one thread and on two"
 says stdout '"codec": "int4 symmetric g32"' "of each codec"
+sed -n 's/^ *"\(products_per_second\|peak_share\)": \([^,]*\),\{0,1\}$/\1 \2/p' "$work/stdout" >"$work/rows"
+holds '$2 <= 0 || $1 == "peak_share" && $2 > 20 { exit 1 } END { exit NR != 96 }' "of several tokens too"
 if cmp -s "$work/stdout" "$work/kernels.json"; then pass "-o writes the same JSON"; else fail "-o writes the same JSON"; fi
 try 0 "kernels as a table" "$moec" bench --kernels --cpu scalar --threads 1 --quiet
 says stdout '^int3 symmetric channel +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ +[0-9.]+$' "have a line for each codec"
+says stdout '^int4 symmetric g32 +dot( +[0-9]+){6}$' "products of 2 to 128 tokens a line for each kernel"
 says stdout 'threads meet takes [0-9.]+ us on 1 thread\.' "and the cost of a region"
 says stdout '^int2 symmetric g64 +int4 symmetric g64 +0\.9 +1 +[0-9.]+ +29% +[0-9.]+x$' "and experts that leave neurons out"
 try 2 "kernels of a bundle" "$moec" bench "$bundle" --kernels

@@ -1,10 +1,10 @@
 /* How close the kernels come to what the processor can do, on one core.
  *
  * Products are reported in billions of multiply-adds a second beside the rate of a loop of independent fused
- * multiply-adds in registers, of decoded rows and of encoded ones that some tokens share; one token's encoded
- * products in billions of weights a second on rows that stay in the second-level cache: what computing alone
- * allows. From memory: moec bench --kernels. The loops of the machine and of the kernel alternate, and each
- * keeps its best time, because other work shares the core. */
+ * multiply-adds in registers; one token's encoded products in billions of weights a second on rows that stay
+ * in the second-level cache: what computing alone allows. From memory, and of several tokens: moec bench
+ * --kernels. The loops of the machine and of the kernel alternate, and each keeps its best time, because
+ * other work shares the core. */
 #include "runtime/kernels/kernels.h"
 
 #include <stdio.h>
@@ -103,7 +103,7 @@ struct shape {
 
 struct operands {
     const float *x, *w;
-    float *y, *room;
+    float *y;
     const struct moec_matrix *matrix;
 };
 
@@ -136,20 +136,6 @@ static void run_sum_chunk_encoded(const struct moec_kernels *set, struct shape s
 static void run_decode(const struct moec_kernels *set, struct shape s, const struct operands *o)
 {
     set->decode_rows(o->matrix, 0, s.n_rows, o->y, s.k);
-}
-
-/* As the layers call it: rows of a chunk of an expert, or of a tile of a dense product. */
-static void run_dot_tokens(const struct moec_kernels *set, struct shape s, const struct operands *o)
-{
-    for (uint32_t n = 0; n < s.n_rows; n += MOEC_SUM_CHUNK)
-        set->dot_tokens(o->matrix, n, MOEC_SUM_CHUNK, o->x, s.k, s.n_tok, o->room, o->y, MOEC_SUM_CHUNK);
-}
-
-static void run_sum_chunk_tokens(const struct moec_kernels *set, struct shape s, const struct operands *o)
-{
-    for (uint32_t n = 0; n < s.n_rows; n += MOEC_SUM_CHUNK)
-        set->sum_chunk_tokens(o->matrix, n, MOEC_SUM_CHUNK, o->x, MOEC_SUM_CHUNK, s.n_tok, n > 0, o->room,
-                              o->y, s.k);
 }
 
 struct rates {
@@ -259,38 +245,6 @@ static void bench_codec(const struct moec_kernels *set, struct moec_codec codec,
     free((void *)(uintptr_t)matrix.data);
 }
 
-/* Some tokens against encoded rows of 2048: what an expert or a dense matrix is for a prompt. */
-static void bench_tokens(const struct moec_kernels *set)
-{
-    static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT4, .group = 32},
-                                               {.dtype = MOEC_DTYPE_INT8, .group = 32},
-                                               {.dtype = MOEC_DTYPE_BF16}};
-    static const uint32_t tokens[] = {2, 3, 4, 8, 16, 32, 64, 128};
-    static const struct {
-        const char *name;
-        bench_body *body;
-    } kernels[] = {{"dot_tokens", run_dot_tokens}, {"sum_chunk_tokens", run_sum_chunk_tokens}};
-    const uint32_t rows = 1024, columns = 2048, most = 128;
-    float *x = random_floats((size_t)most * columns), *y = allocate((size_t)most * columns * sizeof *y);
-    float *room = allocate((size_t)MOEC_SUM_CHUNK * columns * sizeof *room);
-    for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
-        struct moec_matrix matrix = encode(codecs[c], rows, columns);
-        struct operands operands = {.x = x, .y = y, .room = room, .matrix = &matrix};
-        for (size_t i = 0; i < 2 * sizeof tokens / sizeof *tokens; i++) {
-            const struct shape s = {.n_tok = tokens[i / 2], .n_rows = rows, .k = columns};
-            const struct rates rates = measure(kernels[i % 2].body, set, s, &operands);
-            char name[40];
-            (void)printf("%-8s %-18s %-28s T %4u  %7.2f GFMA/s of %7.2f  %3.0f %%\n", set->name,
-                         kernels[i % 2].name, moec_codec_name(codecs[c], name), s.n_tok, rates.kernel * 1e-9,
-                         rates.peak * 1e-9, 100 * rates.kernel / rates.peak);
-        }
-        free((void *)(uintptr_t)matrix.data);
-    }
-    free(x);
-    free(y);
-    free(room);
-}
-
 static void bench_encoded(const struct moec_kernels *set)
 {
     static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2},
@@ -330,8 +284,6 @@ int main(int argc, char **argv)
         return 2;
     }
     bench_products(set);
-    if (strcmp(set->name, "scalar") != 0)
-        bench_tokens(set);
     bench_encoded(set);
     return 0;
 }

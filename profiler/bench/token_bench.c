@@ -1,0 +1,228 @@
+#include "profiler/bench/token_bench.h"
+
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
+#include "profiler/common/product_peak.h"
+#include "runtime/threads/parallel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COLUMNS     2048u
+#define ROWS        1024u
+#define ROWS_SCALAR 64u
+#define MOST_TOKENS 128u
+#define TURNS       5
+#define TURN_NS     2000000u
+#define SPANS       (COLUMNS / MOEC_INT8_SPAN)
+
+static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2, .group = 64},
+                                           {.dtype = MOEC_DTYPE_INT4, .group = 32},
+                                           {.dtype = MOEC_DTYPE_INT8, .group = 32},
+                                           {.dtype = MOEC_DTYPE_BF16}};
+static const uint32_t tokens[] = {2, 4, 8, 16, 64, MOST_TOKENS};
+enum { N_CODEC = sizeof codecs / sizeof *codecs, N_TOKENS = sizeof tokens / sizeof *tokens, N_KERNEL = 2 };
+_Static_assert(N_CODEC *N_TOKENS *N_KERNEL <= MOEC_TOKEN_BENCH_MAX, "all rows have room");
+
+/* Of one thread, one after the other: activations, outputs and decoded rows. */
+#define X_FLOATS    (MOST_TOKENS * COLUMNS)
+#define Y_FLOATS    (MOST_TOKENS * COLUMNS)
+#define ROOM_FLOATS (MOEC_SUM_CHUNK * COLUMNS)
+
+struct job {
+    struct moec_mlp_kernels kernels;
+    float *floats;                /* (n_threads, X_FLOATS + Y_FLOATS + ROOM_FLOATS), owned, as all below */
+    struct moec_int8_span *spans; /* (MOST_TOKENS, SPANS) of the first thread's x */
+    struct moec_int8_tile *tiles;
+    uint8_t *data; /* (n_threads, rows, stride) */
+    struct moec_matrix matrix;
+    uint32_t n_tok, n_times;
+};
+
+static void release(struct job *job)
+{
+    free(job->floats);
+    free(job->spans);
+    free(job->tiles);
+    free(job->data);
+}
+
+/* ---- bodies: item i has a matrix of its own ---- */
+
+static float *floats_of(const struct job *job, size_t item)
+{
+    return job->floats + item * (X_FLOATS + Y_FLOATS + ROOM_FLOATS);
+}
+
+static struct moec_matrix matrix_of(const struct job *job, size_t item)
+{
+    struct moec_matrix matrix = job->matrix;
+    matrix.data = job->data + item * matrix.rows * matrix.stride_bytes;
+    return matrix;
+}
+
+static void dot_rows(const struct job *job, const struct moec_matrix *matrix, uint32_t row, float *floats)
+{
+    const struct moec_int8_kernels *int8 = job->kernels.int8;
+    float *y = floats + X_FLOATS;
+    const struct moec_int8_span *x[MOEC_INT8_MANY];
+    for (uint32_t t = 0; t < MOEC_INT8_MANY; t++)
+        x[t] = job->spans + (size_t)t * SPANS;
+    if (int8 == NULL)
+        job->kernels.all->dot_tokens(matrix, row, MOEC_SUM_CHUNK, floats, COLUMNS, job->n_tok, y + Y_FLOATS,
+                                     y, MOEC_SUM_CHUNK);
+    else if (job->n_tok < MOEC_INT8_MANY)
+        int8->dot(matrix, row, NULL, MOEC_SUM_CHUNK, x, job->n_tok, y, MOEC_SUM_CHUNK);
+    else
+        for (uint32_t r = 0; r < MOEC_SUM_CHUNK; r += MOEC_INT8_ROWS)
+            int8->dot_tiles(matrix, row + r, MOEC_INT8_ROWS, job->tiles, job->n_tok, y + r, MOEC_SUM_CHUNK);
+}
+
+static void dot_item(void *context, size_t item, int thread)
+{
+    const struct job *job = context;
+    const struct moec_matrix matrix = matrix_of(job, item);
+    (void)thread;
+    for (uint32_t i = 0; i < job->n_times; i++)
+        for (uint32_t row = 0; row < matrix.rows; row += MOEC_SUM_CHUNK)
+            dot_rows(job, &matrix, row, floats_of(job, item));
+}
+
+static void sum_item(void *context, size_t item, int thread)
+{
+    const struct job *job = context;
+    const struct moec_matrix matrix = matrix_of(job, item);
+    float *x = floats_of(job, item), *y = x + X_FLOATS;
+    (void)thread;
+    for (uint32_t i = 0; i < job->n_times; i++) {
+        for (uint32_t row = 0; row < matrix.rows; row += MOEC_SUM_CHUNK) {
+            if (job->kernels.int8 != NULL)
+                job->kernels.int8->sum_chunk(&matrix, row, NULL, MOEC_SUM_CHUNK, x, MOEC_SUM_CHUNK,
+                                             job->n_tok, y, COLUMNS);
+            else
+                job->kernels.all->sum_chunk_tokens(&matrix, row, MOEC_SUM_CHUNK, x, MOEC_SUM_CHUNK,
+                                                   job->n_tok, row > 0, y + Y_FLOATS, y, COLUMNS);
+        }
+    }
+}
+
+/* ---- measuring ---- */
+
+static double once_ns(const struct moec_pool *pool, moec_parallel_body *body, struct job *job)
+{
+    const uint64_t begun_ns = moec_now_ns();
+    moec_parallel_for(pool, (size_t)pool->n_threads, body, job);
+    return (double)(moec_now_ns() - begun_ns) + 1;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void measure(struct job *job, const struct moec_pool *pool, double peak, struct moec_token_rate *rates)
+{
+    static moec_parallel_body *const bodies[N_KERNEL] = {dot_item, sum_item};
+    static const char *const names[N_KERNEL] = {"dot", "sum"};
+    uint32_t n_times[N_KERNEL];
+    double turns[N_KERNEL][TURNS];
+    for (int k = 0; k < N_KERNEL; k++) {
+        job->n_times = 1;
+        (void)once_ns(pool, bodies[k], job);
+        n_times[k] = (uint32_t)(TURN_NS / once_ns(pool, bodies[k], job)) + 1;
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int k = 0; k < N_KERNEL; k++) {
+            job->n_times = n_times[k];
+            const double work =
+                (double)n_times[k] * pool->n_threads * job->n_tok * job->matrix.rows * COLUMNS;
+            turns[k][turn] = 1e9 * work / once_ns(pool, bodies[k], job);
+        }
+    }
+    for (int k = 0; k < N_KERNEL; k++) {
+        qsort(turns[k], TURNS, sizeof *turns[k], compare);
+        rates[k] = (struct moec_token_rate){.kernel = names[k],
+                                            .n_tokens = job->n_tok,
+                                            .products_per_second = turns[k][TURNS / 2],
+                                            .peak_share = turns[k][TURNS / 2] / peak};
+        const char *name = moec_codec_name(job->matrix.codec, rates[k].codec);
+        if (name != rates[k].codec)
+            (void)snprintf(rates[k].codec, sizeof rates[k].codec, "%s", name);
+    }
+}
+
+/* The same random weights for each thread. */
+static enum moec_status fill_matrix(struct job *job, struct moec_codec codec, uint32_t n_rows, int n_threads,
+                                    struct moec_error *err)
+{
+    const size_t stride = moec_codec_row_bytes(codec, COLUMNS);
+    float w[COLUMNS];
+    uint32_t state = 1;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        for (uint32_t i = 0; i < COLUMNS; i++) {
+            state = state * 1664525u + 1013904223u;
+            w[i] = (float)(int32_t)state * 0x1p-36f;
+        }
+        MOEC_TRY(moec_codec_encode_row(codec, w, COLUMNS, job->data + r * stride, err));
+    }
+    for (int t = 1; t < n_threads; t++)
+        memcpy(job->data + (size_t)t * n_rows * stride, job->data, n_rows * stride);
+    job->matrix =
+        (struct moec_matrix){.codec = codec, .rows = n_rows, .columns = COLUMNS, .stride_bytes = stride};
+    return MOEC_OK;
+}
+
+static enum moec_status allocate(struct job *job, uint32_t n_rows, int n_threads, struct moec_error *err)
+{
+    const uint64_t n = (uint64_t)n_threads;
+    const size_t n_floats = (size_t)n * (X_FLOATS + Y_FLOATS + ROOM_FLOATS);
+    const uint64_t widest = moec_codec_row_bytes((struct moec_codec){.dtype = MOEC_DTYPE_BF16}, COLUMNS);
+    MOEC_TRY(moec_alloc_pages((void **)&job->data, n * n_rows * widest, "an expert's matrices", err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->floats, n_floats, sizeof(float), "activations", err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->spans, (uint64_t)MOST_TOKENS * SPANS, sizeof *job->spans,
+                                "rounded activations", err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->tiles, moec_int8_tiles(MOST_TOKENS, SPANS), sizeof *job->tiles,
+                                "tiles of activations", err));
+    for (size_t i = 0; i < n_floats; i++)
+        job->floats[i] = (float)(i % 31) * 0.125f - 2;
+    return MOEC_OK;
+}
+
+static void round_tokens(struct job *job)
+{
+    const struct moec_int8_span *x[MOST_TOKENS];
+    if (job->kernels.int8 == NULL)
+        return;
+    for (uint32_t t = 0; t < MOST_TOKENS; t++) {
+        job->kernels.int8->round(job->floats + (size_t)t * COLUMNS, COLUMNS, job->spans + (size_t)t * SPANS);
+        x[t] = job->spans + (size_t)t * SPANS;
+    }
+    moec_int8_lay(x, MOST_TOKENS, SPANS, job->tiles);
+}
+
+enum moec_status moec_token_bench_run(const struct moec_mlp_kernels *kernels, int n_threads,
+                                      struct moec_token_rate *rates, uint32_t *n, double *peak,
+                                      struct moec_error *err)
+{
+    const struct moec_pool pool = moec_pool_make(n_threads);
+    const uint32_t n_rows = kernels->all == &moec_kernels_scalar ? ROWS_SCALAR : ROWS;
+    struct job job = {.kernels = *kernels};
+    enum moec_status status = moec_product_peak(kernels->all, n_threads, peak, err);
+    if (status == MOEC_OK)
+        status = allocate(&job, n_rows, pool.n_threads, err);
+    if (status == MOEC_OK)
+        round_tokens(&job);
+    for (int c = 0; c < N_CODEC && status == MOEC_OK; c++) {
+        if (kernels->int8 != NULL && !moec_int8_serves(codecs[c]))
+            continue;
+        status = fill_matrix(&job, codecs[c], n_rows, pool.n_threads, err);
+        for (int t = 0; t < N_TOKENS && status == MOEC_OK; t++, *n += N_KERNEL) {
+            job.n_tok = tokens[t];
+            measure(&job, &pool, *peak, rates + *n);
+        }
+    }
+    release(&job);
+    return status;
+}
