@@ -13,7 +13,8 @@
 #define MARGIN_BYTES    ((uint64_t)12 << 20) /* stacks, tables, files, what allocators waste */
 #define CHUNK_MAX_BYTES ((uint64_t)64 << 20) /* of the reference's probabilities, computed at once */
 #define LOGITS_TOKENS   128u                 /* that share one decoding of the head where memory is plenty */
-#define MIN_ROWS        64u                  /* of a chunk, and of a batch where windows are shorter */
+#define PLENTY_BYTES    ((uint64_t)1 << 30)
+#define MIN_ROWS        64u /* of a chunk, and of a batch where windows are shorter */
 
 /* Sizes that the plan is made of. */
 struct sizes {
@@ -192,15 +193,16 @@ static void plan_dense(const struct moec_work_request *request, const struct siz
     plan->dense_bytes = keep;
 }
 
-/* The longest batch that takes a third of what is left: experts are encoded and decoded anew for each. */
+/* The longest batch that takes a fifth of what is left, where that is plenty a third: experts are encoded and
+ * decoded anew for each. */
 static void plan_batch(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
                        struct moec_work_plan *plan)
 {
     const uint64_t most = smaller(MOEC_SWEEP_TOKENS, larger(sizes->n_row, 1));
-    const uint64_t least = plan->activation_bytes;
+    const uint64_t least = plan->activation_bytes, share = left / (left > PLENTY_BYTES ? 3 : 5);
     for (uint64_t n = larger(most, plan->work.batch_tokens); n > plan->work.batch_tokens; n = n * 7 / 8) {
         const uint64_t n_bytes = batch_bytes(request, sizes, n);
-        if (n_bytes - least > left / 3)
+        if (n_bytes - least > share)
             continue;
         plan->work.batch_tokens = (uint32_t)n;
         plan->activation_bytes = n_bytes;
