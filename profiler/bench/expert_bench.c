@@ -2,10 +2,11 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "profiler/bench/bench_matrix.h"
+#include "profiler/common/quantiles.h"
 #include "runtime/forward/mlp.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,22 +137,10 @@ static int compare_floats(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values)
 {
-    qsort(values, TURNS, sizeof *values, compare_doubles);
+    moec_sort_doubles(values, TURNS);
     return values[TURNS / 2];
-}
-
-static void name_codec(struct moec_codec codec, char name[40])
-{
-    char text[40];
-    (void)snprintf(name, 40, "%s", moec_codec_name(codec, text));
 }
 
 static void measure(struct bench *bench, int n_threads, struct moec_expert_rate *rates, uint32_t *n)
@@ -184,8 +173,8 @@ static void measure(struct bench *bench, int n_threads, struct moec_expert_rate 
             .dense_ns = dense_ns,
             .speedup = median(ratios[s]),
             .bytes_share = (up_bytes + (1 - sparsities[s]) * (all_bytes - up_bytes)) / all_bytes};
-        name_codec(bench->layout.codecs[MOEC_PROJECTION_UP], rate->up);
-        name_codec(bench->layout.codecs[MOEC_PROJECTION_GATE], rate->pairs);
+        moec_bench_codec_name(bench->layout.codecs[MOEC_PROJECTION_UP], rate->up);
+        moec_bench_codec_name(bench->layout.codecs[MOEC_PROJECTION_GATE], rate->pairs);
     }
 }
 

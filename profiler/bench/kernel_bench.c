@@ -2,7 +2,9 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "profiler/bench/bench_matrix.h"
 #include "profiler/bench/bench_memory.h"
+#include "profiler/common/quantiles.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/threads/parallel.h"
 
@@ -11,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMNS        2048
-#define TEMPLATE_ROWS  64
+#define COLUMNS        MOEC_BENCH_COLUMNS
 #define TURNS          5
 #define REGIONS        2000
 #define LEAST_BYTES    ((uint64_t)128 << 20)
@@ -133,15 +134,9 @@ static void meeting_item(void *context, size_t item, int thread)
 
 /* ---- measuring ---- */
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, size_t n)
 {
-    qsort(values, n, sizeof *values, compare);
+    moec_sort_doubles(values, n);
     return values[n / 2];
 }
 
@@ -176,28 +171,6 @@ static double region_ns(int n_threads)
     return median(times, TURNS);
 }
 
-/* Fills as many rows as fit into n_bytes of `data`. */
-static enum moec_status make_matrix(struct moec_codec codec, uint8_t *data, uint64_t n_bytes,
-                                    struct moec_matrix *matrix, struct moec_error *err)
-{
-    const size_t stride = moec_codec_row_bytes(codec, COLUMNS);
-    const uint32_t rows = (uint32_t)(n_bytes / stride);
-    float w[COLUMNS];
-    uint32_t state = 1;
-    for (uint32_t r = 0; r < TEMPLATE_ROWS; r++) {
-        for (uint32_t i = 0; i < COLUMNS; i++) {
-            state = state * 1664525u + 1013904223u;
-            w[i] = (float)(int32_t)state * 0x1p-36f;
-        }
-        MOEC_TRY(moec_codec_encode_row(codec, w, COLUMNS, data + r * stride, err));
-    }
-    for (uint32_t r = TEMPLATE_ROWS; r < rows; r++)
-        memcpy(data + r * stride, data + (r - TEMPLATE_ROWS) * stride, stride);
-    *matrix = (struct moec_matrix){
-        .codec = codec, .rows = rows, .columns = COLUMNS, .stride_bytes = stride, .data = data};
-    return MOEC_OK;
-}
-
 static void measure(struct job *job, int n_threads, struct moec_kernel_bench *bench, double *read_rate)
 {
     static moec_parallel_body *const bodies[] = {read_item, dot_item, sum_item};
@@ -216,9 +189,7 @@ static void measure(struct job *job, int n_threads, struct moec_kernel_bench *be
     for (int b = 1; b < 3; b++) {
         struct moec_kernel_rate *rate = &bench->rates[bench->n_rate++];
         *rate = (struct moec_kernel_rate){.kernel = names[b], .n_threads = n_threads};
-        const char *name = moec_codec_name(job->matrix.codec, rate->codec);
-        if (name != rate->codec)
-            (void)snprintf(rate->codec, sizeof rate->codec, "%s", name);
+        moec_bench_codec_name(job->matrix.codec, rate->codec);
         rate->bytes_per_second = median(rates[b], TURNS);
         rate->read_share = median(shares[b], TURNS);
         rate->weights_per_second = rate->bytes_per_second * COLUMNS / (double)job->matrix.stride_bytes;
@@ -234,7 +205,7 @@ static enum moec_status measure_all(struct job *job, uint8_t *data, const struct
         if (job->kernels.int8 != NULL && !moec_int8_serves(codecs[c]))
             continue;
         MOEC_TRY(moec_progress_report(progress, "kernels", (double)c, (double)N_CODEC, err));
-        MOEC_TRY(make_matrix(codecs[c], data, bench->matrix_bytes, &job->matrix, err));
+        MOEC_TRY(moec_bench_matrix_fill(codecs[c], data, bench->matrix_bytes, &job->matrix, err));
         job->first_row = job->n_rows = 0;
         measure(job, 1, bench, &reads[0][n]);
         reads[1][n] = reads[0][n];

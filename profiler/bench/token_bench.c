@@ -2,14 +2,14 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "profiler/bench/bench_matrix.h"
 #include "profiler/common/product_peak.h"
+#include "profiler/common/quantiles.h"
 #include "runtime/threads/parallel.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define COLUMNS     2048u
+#define COLUMNS     ((uint32_t)MOEC_BENCH_COLUMNS)
 #define ROWS        1024u
 #define ROWS_SCALAR 64u
 #define MOST_TOKENS 128u
@@ -116,12 +116,6 @@ static double once_ns(const struct moec_pool *pool, moec_parallel_body *body, st
     return (double)(moec_now_ns() - begun_ns) + 1;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void measure(struct job *job, const struct moec_pool *pool, double peak, struct moec_token_rate *rates)
 {
     static moec_parallel_body *const bodies[N_KERNEL] = {dot_item, sum_item};
@@ -142,35 +136,22 @@ static void measure(struct job *job, const struct moec_pool *pool, double peak, 
         }
     }
     for (int k = 0; k < N_KERNEL; k++) {
-        qsort(turns[k], TURNS, sizeof *turns[k], compare);
+        moec_sort_doubles(turns[k], TURNS);
         rates[k] = (struct moec_token_rate){.kernel = names[k],
                                             .n_tokens = job->n_tok,
                                             .products_per_second = turns[k][TURNS / 2],
                                             .peak_share = turns[k][TURNS / 2] / peak};
-        const char *name = moec_codec_name(job->matrix.codec, rates[k].codec);
-        if (name != rates[k].codec)
-            (void)snprintf(rates[k].codec, sizeof rates[k].codec, "%s", name);
+        moec_bench_codec_name(job->matrix.codec, rates[k].codec);
     }
 }
 
-/* The same random weights for each thread. */
+/* As many rows for each thread. */
 static enum moec_status fill_matrix(struct job *job, struct moec_codec codec, uint32_t n_rows, int n_threads,
                                     struct moec_error *err)
 {
-    const size_t stride = moec_codec_row_bytes(codec, COLUMNS);
-    float w[COLUMNS];
-    uint32_t state = 1;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        for (uint32_t i = 0; i < COLUMNS; i++) {
-            state = state * 1664525u + 1013904223u;
-            w[i] = (float)(int32_t)state * 0x1p-36f;
-        }
-        MOEC_TRY(moec_codec_encode_row(codec, w, COLUMNS, job->data + r * stride, err));
-    }
-    for (int t = 1; t < n_threads; t++)
-        memcpy(job->data + (size_t)t * n_rows * stride, job->data, n_rows * stride);
-    job->matrix =
-        (struct moec_matrix){.codec = codec, .rows = n_rows, .columns = COLUMNS, .stride_bytes = stride};
+    const uint64_t n_bytes = (uint64_t)n_threads * n_rows * moec_codec_row_bytes(codec, COLUMNS);
+    MOEC_TRY(moec_bench_matrix_fill(codec, job->data, n_bytes, &job->matrix, err));
+    job->matrix.rows = n_rows;
     return MOEC_OK;
 }
 

@@ -248,15 +248,9 @@ static bool is_encoded(const struct tile *tile, bool value, uint32_t first, uint
 static struct moec_heads rows_of_heads(const struct tile *tile, bool value, uint32_t first)
 {
     const struct moec_attention *attention = tile->attention;
-    const bool is_f16 = attention->kind->kv_f16;
-    const size_t width = is_f16 ? sizeof(uint16_t) : sizeof(float);
-    return (struct moec_heads){.rows = (const uint8_t *)kept_row(tile, value, first) +
-                                       head_offset(tile, 0) * width,
-                               .stride_bytes = attention->kv_room * sizeof(float),
-                               .n_heads = tile->n_heads,
-                               .dim = attention->key_dim,
-                               .n_queries = attention->group,
-                               .is_f16 = is_f16};
+    const size_t width = attention->kind->kv_f16 ? sizeof(uint16_t) : sizeof(float);
+    const uint8_t *row = (const uint8_t *)kept_row(tile, value, first) + head_offset(tile, 0) * width;
+    return moec_attention_heads(attention, row, tile->n_heads);
 }
 
 /* Whether kernels take positions first .. first + n - 1 of the tile's heads together. */

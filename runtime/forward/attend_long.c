@@ -46,12 +46,7 @@ static void see_rows(const struct run *run, uint32_t chunk, uint32_t *begin, uin
 static struct moec_heads heads_of(const struct run *run, const float *rows, uint32_t position)
 {
     const struct moec_attention *attention = run->attention;
-    return (struct moec_heads){.rows = (const uint8_t *)(rows + position * attention->kv_room),
-                               .stride_bytes = attention->kv_room * sizeof(float),
-                               .n_heads = attention->n_group,
-                               .dim = run->dim,
-                               .n_queries = attention->group,
-                               .is_f16 = attention->kind->kv_f16};
+    return moec_attention_heads(attention, rows + position * attention->kv_room, attention->n_group);
 }
 
 static void score_chunk(void *context, size_t item, int thread)

@@ -49,6 +49,18 @@ struct moec_attention {
     float *hidden;
 };
 
+/* Keys or values of n_heads groups from `row` on, as kernels take several heads together. */
+static inline struct moec_heads moec_attention_heads(const struct moec_attention *attention, const void *row,
+                                                     uint32_t n_heads)
+{
+    return (struct moec_heads){.rows = row,
+                               .stride_bytes = attention->kv_room * sizeof(float),
+                               .n_heads = n_heads,
+                               .dim = attention->key_dim,
+                               .n_queries = attention->group,
+                               .is_f16 = attention->kind->kv_f16};
+}
+
 /* Outputs of all heads for the block's queries, which stand in scratch, in their place; keys and values are
  * where the spans have them. */
 void moec_attend(struct moec_attention *attention);
