@@ -10,8 +10,6 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-#define HUGE_PAGE_BYTES ((uint64_t)2 << 20)
-
 enum moec_status moec_map_memory(void **out, uint64_t n_bytes, const char *what, struct moec_error *err)
 {
     *out = NULL;
@@ -29,6 +27,15 @@ enum moec_status moec_map_memory(void **out, uint64_t n_bytes, const char *what,
     (void)madvise(memory, n_bytes, MADV_NOHUGEPAGE);
     *out = memory;
     return MOEC_OK;
+}
+
+void moec_welcome_huge_pages(void *memory, uint64_t from, uint64_t end)
+{
+    const uint64_t base = (uintptr_t)memory, huge = MOEC_HUGE_PAGE_BYTES;
+    const uint64_t first = (base + from + huge - 1) / huge * huge - base;
+    const uint64_t last = (base + end) / huge * huge - base;
+    if (first < last)
+        (void)madvise((uint8_t *)memory + first, last - first, MADV_HUGEPAGE);
 }
 
 static uint64_t whole_pages(uint64_t n_bytes)
@@ -73,7 +80,7 @@ void moec_give_back_memory(void *memory, uint64_t from, uint64_t end)
         return;
     /* A huge page that the border cuts would be filled up again. Where it begins before the memory, it is not
      * one. */
-    const uint64_t cut = (base + first) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    const uint64_t cut = (base + first) / MOEC_HUGE_PAGE_BYTES * MOEC_HUGE_PAGE_BYTES;
     const uint64_t advised = cut > base ? cut - base : first;
     (void)madvise(bytes + advised, last - advised, MADV_NOHUGEPAGE);
     (void)madvise(bytes + first, last - first, MADV_DONTNEED);

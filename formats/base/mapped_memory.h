@@ -1,7 +1,7 @@
-/* Memory that fills slowly: zeroed, and taken from the system page by page as it is first written, never in
- * huge pages. What was not written yet is free for other use within a budget, which memory of malloc does not
- * promise: it may reuse what was freed before and clear it, which takes all of it at once.
- * Thread rule: any thread. */
+/* Memory that fills slowly: zeroed, and taken from the system page by page as it is first written, in huge
+ * pages only where they are welcome. What was not written yet is free for other use within a budget, which
+ * memory of malloc does not promise: it may reuse what was freed before and clear it, which takes all of it
+ * at once. Thread rule: any thread. */
 #ifndef MOEC_FORMATS_MAPPED_MEMORY_H
 #define MOEC_FORMATS_MAPPED_MEMORY_H
 
@@ -9,12 +9,17 @@
 
 #include <stddef.h>
 
-#define MOEC_PAGE_BYTES ((uint64_t)4096)
+#define MOEC_PAGE_BYTES      ((uint64_t)4096)
+#define MOEC_HUGE_PAGE_BYTES ((uint64_t)2 << 20)
 
 /* n_bytes at a page's start; 0 gives NULL. `what` names it in the message. Errors: MOEC_ERR_LIMIT over
  * MOEC_ALLOC_MAX_BYTES (formats/base/memory.h), MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_map_memory(void **out, uint64_t n_bytes, const char *what,
                                                   struct moec_error *err);
+/* From here on what lies from memory + from to memory + end, and was not written yet, may be taken in huge
+ * pages, which are read faster: MOEC_HUGE_PAGE_BYTES at once, nothing outside. A kernel without them takes
+ * small ones. */
+void moec_welcome_huge_pages(void *memory, uint64_t from, uint64_t end);
 /* With the same n_bytes; NULL-safe. */
 void moec_unmap_memory(void *memory, uint64_t n_bytes);
 

@@ -87,6 +87,10 @@ MOEC_WARN_UNUSED enum moec_status
 moec_kv_state_create_on(struct moec_backend *backend, const struct moec_config *config, uint32_t first_layer,
                         uint32_t n_layer, enum moec_kv_room room, uint64_t n_rows, const char *what,
                         struct moec_kv_state *state, struct moec_error *err);
+/* From here on the rows of an empty state, of the process's own memory, may be taken in huge pages, where
+ * keys or values of a layer fill several: a long past is read faster. Of each it has then taken up to two
+ * huge pages more than moec_kv_state_filled_bytes says, but in all never more than its bytes. */
+void moec_kv_state_take_huge_pages(struct moec_kv_state *state);
 /* A zeroed struct is allowed. */
 void moec_kv_state_release(struct moec_kv_state *state);
 

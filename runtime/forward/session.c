@@ -227,6 +227,8 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     MOEC_TRY_OUT(moec_kv_state_create_on(forward->backend, config, config->n_encoder_layer,
                                          decoder_layers(config), room, n_context,
                                          "keys and values of a session", &session->kv, err));
+    if (forward->lender == NULL)
+        moec_kv_state_take_huge_pages(&session->kv);
     if (moec_config_is_running(config))
         MOEC_TRY_OUT(moec_alloc((void **)&session->tokens, token_items(config, n_context),
                                 sizeof *session->tokens, "tokens of a session", err));

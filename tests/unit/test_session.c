@@ -178,13 +178,14 @@ static void test_session__counts_its_bytes(void **state)
 
 static uint64_t resident_bytes(const struct moec_kv_state *state)
 {
-    unsigned char resident[4096];
     uint64_t n_bytes = 0;
     const uint64_t n_pages = (state->n_bytes + MOEC_PAGE_BYTES - 1) / MOEC_PAGE_BYTES;
-    assert_true(n_pages <= sizeof resident);
+    unsigned char *resident = malloc(n_pages);
+    assert_non_null(resident);
     assert_int_equal(mincore(state->floats, state->n_bytes, resident), 0);
     for (uint64_t i = 0; i < n_pages; i++)
         n_bytes += (resident[i] & 1u) * MOEC_PAGE_BYTES;
+    free(resident);
     return n_bytes;
 }
 
@@ -217,6 +218,58 @@ static void test_session__rows_take_memory_as_they_fill(void **state)
                                                    MOEC_PAGE_BYTES);
     }
     moec_kv_state_release(&kv);
+    close_session(&opened);
+}
+
+static void fill_rows(const struct moec_kv_state *kv, uint64_t begin, uint64_t end)
+{
+    for (uint32_t layer = 0; layer < kv->n_layer; layer++) {
+        const struct moec_kv_rows rows = moec_kv_state_rows(kv, layer, begin);
+        memset(rows.keys, 1, (end - begin) * rows.stride * sizeof(float));
+        memset(rows.values, 2, (end - begin) * rows.stride * sizeof(float));
+    }
+}
+
+/* Memory of a state with room for n_rows is no more than what n_filled fill, and n_huge huge pages for each
+ * layer's keys, and values. */
+static void check_huge_pages(const struct moec_config *config, uint64_t n_rows, uint64_t n_filled,
+                             uint64_t n_huge)
+{
+    struct moec_error err = {0};
+    struct moec_kv_state kv;
+    const uint64_t row_bytes =
+        moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER) / (2 * config->n_layer);
+    assert_ok(
+        moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, n_rows, "a test", &kv, &err),
+        err);
+    moec_kv_state_take_huge_pages(&kv);
+    fill_rows(&kv, 0, n_filled);
+    const uint64_t most =
+        moec_kv_state_filled_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, n_rows, n_filled) +
+        2 * config->n_layer * n_huge * MOEC_HUGE_PAGE_BYTES;
+    assert_true(resident_bytes(&kv) <= (most < kv.n_bytes ? most : kv.n_bytes) + MOEC_PAGE_BYTES);
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const struct moec_kv_rows first = moec_kv_state_rows(&kv, layer, 0);
+        const struct moec_kv_rows last = moec_kv_state_rows(&kv, layer, n_filled - 1);
+        assert_int_equal(*(const unsigned char *)first.keys, 1);
+        assert_int_equal(((const unsigned char *)last.keys)[row_bytes - 1], 1);
+        assert_int_equal(((const unsigned char *)last.values)[row_bytes - 1], 2);
+    }
+    moec_kv_state_release(&kv);
+}
+
+static void test_session__rows_in_huge_pages_take_little_more(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("mixtral", 4);
+    const struct moec_config *config = &opened.fixture.model->config;
+    const uint64_t row_bytes =
+        moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER) / (2 * config->n_layer);
+    const uint64_t few = MOEC_HUGE_PAGE_BYTES / row_bytes;
+    check_huge_pages(config, 3 * few, 1, 0); /* too few for any */
+    check_huge_pages(config, 5 * few + 7, 1, 2);
+    check_huge_pages(config, 5 * few + 7, 3 * few, 2);
+    check_huge_pages(config, 5 * few + 7, 5 * few + 7, 0);
     close_session(&opened);
 }
 
@@ -423,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_session__a_foreign_token_leaves_the_state),
         cmocka_unit_test(test_session__counts_its_bytes),
         cmocka_unit_test(test_session__rows_take_memory_as_they_fill),
+        cmocka_unit_test(test_session__rows_in_huge_pages_take_little_more),
         cmocka_unit_test(test_session__takes_what_is_lent),
         cmocka_unit_test(test_session__a_target_needs_its_source),
         cmocka_unit_test(test_session__full_experts_are_counted_over_the_target),
