@@ -33,12 +33,11 @@ struct moec_pool moec_pool_make(int n_threads)
     return (struct moec_pool){.n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS};
 }
 
-/* Items taken at once: one while there are few, as each may be long; an eighth of a thread's share when there
- * are many, so that taking them costs nothing and the end stays even. */
-static size_t items_at_once(size_t n_items, int n_threads)
+/* Items taken at once: one while there are few, as each may be long; an eighth of what a thread has left when
+ * there are many, so that taking them costs nothing and the end stays even. */
+static uint64_t items_at_once(uint64_t n_left)
 {
-    size_t share = n_items / ((size_t)n_threads * 8);
-    return share > 1 ? share : 1;
+    return n_left >= 16 ? n_left / 8 : 1;
 }
 
 static void run_alone(size_t n_items, moec_parallel_body *body, void *context)
@@ -62,7 +61,6 @@ static void run_alone(size_t n_items, moec_parallel_body *body, void *context)
 struct job {
     moec_parallel_body *body;
     void *context;
-    size_t at_once;
     int n_threads;
     atomic_int n_joined; /* the caller is the first */
     /* What is left of each thread's share: the first item, and above it where the share ends. */
@@ -127,7 +125,7 @@ static bool take_own(struct job *job, int thread, uint64_t *first, uint64_t *end
         const uint64_t left = share_end(share) - *first;
         if (left == 0)
             return false;
-        *end = *first + (left < job->at_once ? left : job->at_once);
+        *end = *first + items_at_once(left);
     } while (!atomic_compare_exchange_weak(own, &share, share_of(*end, share_end(share))));
     return true;
 }
@@ -314,7 +312,6 @@ static void run_together(int n_threads, size_t n_items, bool is_brief, moec_para
     struct job job;
     job.body = body;
     job.context = context;
-    job.at_once = items_at_once(n_items, n_threads);
     job.n_threads = n_threads;
     atomic_init(&job.n_joined, 1);
     for (uint64_t t = 0, n = (uint64_t)n_threads; t < n; t++)
@@ -348,7 +345,8 @@ static void run(const struct moec_pool *pool, size_t n_items, bool is_brief, moe
     }
     const uint64_t begun_ns = moec_work_begin(MOEC_WORK_TOGETHER);
     if (runner != NULL && !is_brief)
-        runner->run(pool->n_threads, n_items, items_at_once(n_items, pool->n_threads), body, context);
+        runner->run(pool->n_threads, n_items, items_at_once(n_items / (size_t)pool->n_threads), body,
+                    context);
     else
         run_together(pool->n_threads, n_items, is_brief, body, context);
     moec_work_end(MOEC_WORK_TOGETHER, begun_ns, 1);
