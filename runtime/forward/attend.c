@@ -168,16 +168,9 @@ static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
-    size_t head_stride = tile->attention->value_stride;
-    float max = kernels->max(s, n);
-    float old = scratch->max[row];
-    if (max > old && scratch->total[row] > 0) {
-        float shrink = moec_exp_f32(old - max);
-        scratch->total[row] *= shrink;
-        moec_scale_lanes(scratch->sum + row * head_stride, head_stride, shrink);
-    }
-    if (max > old)
-        scratch->max[row] = max;
+    const size_t head_stride = tile->attention->value_stride;
+    moec_attention_raise(kernels->max(s, n), &scratch->max[row], &scratch->total[row],
+                         scratch->sum + row * head_stride, head_stride);
     scratch->total[row] += kernels->exp_sum(s, scratch->max[row], n, s);
 }
 
@@ -232,9 +225,8 @@ static void see_rows(const struct tile *tile, uint32_t q, const struct chunk *ch
 {
     const bool is_causal = tile->attention->is_causal;
     const uint32_t position = tile->first + q;
-    const uint32_t visible = is_causal ? first_visible(tile->attention, position) : 0;
-    *from = visible > chunk->first ? visible - chunk->first : 0;
-    *to = is_causal ? moec_min_u32(chunk->n_rows, position + 1 - chunk->first) : chunk->n_rows;
+    moec_attention_see(is_causal ? first_visible(tile->attention, position) : 0,
+                       is_causal ? position + 1 : tile->n_keys, chunk->first, from, to);
 }
 
 /* Whether one row of scratch is for positions that are kept as F16: they are then read straight from there,

@@ -4,7 +4,10 @@
  * of all chunks come first, then the chunks' weighted values, each against the maximum that it has among the
  * chunks before it, and last the chunks are put together in order: the same operations as moec_attend's, with
  * the same bits. All of this is done for some chunks at a time, as many as the rows of scratch that a token
- * leaves free have room for. */
+ * leaves free have room for.
+ *
+ * The calling thread begins with the first chunk, and puts chunks together as it goes; what the other threads
+ * weigh waits for the end, as those lines then come from the caches of other cores. */
 #include "runtime/forward/attend_long.h"
 #include "runtime/forward/steps.h"
 
@@ -15,6 +18,8 @@
 /* With fewer, a thread waits for others longer than this gains: a model of 1 KiB a position was faster from
  * about 400 positions on. */
 #define LEAST_CHUNKS 8u
+/* Chunks ahead of the one that is joined, which are asked for. */
+#define CHUNKS_AHEAD 4u
 
 struct run {
     const struct moec_attention *attention;
@@ -23,7 +28,8 @@ struct run {
     uint32_t n_rows, dim; /* query heads */
     uint32_t from, to;    /* positions that are seen */
     uint32_t first, n;    /* chunks at work */
-    uint32_t n_shares;    /* of the rows, when chunks are joined */
+    uint32_t n_joined;    /* of those the first ones, which are in the sums */
+    bool is_last;         /* no chunks follow */
     /* Of each chunk at work: */
     float *scores; /* (rows, MOEC_SUM_CHUNK) */
     float *part;   /* (rows, dim) */
@@ -35,14 +41,6 @@ struct run {
     float *sum_total; /* (rows) */
 };
 
-/* Of a chunk, the rows begin .. end - 1 are seen. */
-static void see_rows(const struct run *run, uint32_t chunk, uint32_t *begin, uint32_t *end)
-{
-    const uint32_t first = chunk * MOEC_SUM_CHUNK;
-    *begin = run->from > first ? run->from - first : 0;
-    *end = moec_min_u32(MOEC_SUM_CHUNK, run->to - first);
-}
-
 static struct moec_heads heads_of(const struct run *run, const float *rows, uint32_t position)
 {
     const struct moec_attention *attention = run->attention;
@@ -53,12 +51,12 @@ static void score_chunk(void *context, size_t item, int thread)
 {
     const struct run *run = context;
     const struct moec_kernels *kernels = run->attention->forward->kernels;
-    const uint32_t chunk = run->first + (uint32_t)item;
+    const uint32_t first = (run->first + (uint32_t)item) * MOEC_SUM_CHUNK;
     float *scores = run->scores + item * run->n_rows * MOEC_SUM_CHUNK;
     uint32_t begin = 0, end = 0;
     (void)thread;
-    see_rows(run, chunk, &begin, &end);
-    const struct moec_heads keys = heads_of(run, run->span->k_prefix, chunk * MOEC_SUM_CHUNK);
+    moec_attention_see(run->from, run->to, first, &begin, &end);
+    const struct moec_heads keys = heads_of(run, run->span->k_prefix, first);
     kernels->dot_heads(&keys, end, run->q, scores, MOEC_SUM_CHUNK);
     for (uint32_t row = 0; row < run->n_rows; row++, scores += MOEC_SUM_CHUNK) {
         moec_scale_lanes(scores, end, run->attention->scale);
@@ -76,58 +74,75 @@ static void carry_maxima(const struct run *run)
             max[row] = max[row] > before[row] ? max[row] : before[row];
 }
 
+/* Puts what a row has of the next chunk, at work as number `at`, behind those before it. */
+static void join_row_of(const struct run *run, size_t row, size_t at, const float *part)
+{
+    const size_t i = at * run->n_rows + row;
+    float *sum = run->sum + row * run->dim;
+    moec_attention_raise(run->max[i], &run->sum_max[row], &run->sum_total[row], sum, run->dim);
+    run->sum_total[row] += run->total[i];
+    run->attention->forward->kernels->add(part, run->dim, sum);
+}
+
 static void weigh_chunk(void *context, size_t item, int thread)
 {
-    const struct run *run = context;
+    struct run *run = context;
     const struct moec_kernels *kernels = run->attention->forward->kernels;
-    const uint32_t chunk = run->first + (uint32_t)item;
+    const uint32_t first = (run->first + (uint32_t)item) * MOEC_SUM_CHUNK;
+    const bool joins = thread == 0 && item == run->n_joined;
     float *scores = run->scores + item * run->n_rows * MOEC_SUM_CHUNK;
-    const size_t at = item * run->n_rows;
+    float *part = run->part + (joins ? 0 : item * run->n_rows * run->dim);
     uint32_t begin = 0, end = 0;
-    (void)thread;
-    see_rows(run, chunk, &begin, &end);
+    moec_attention_see(run->from, run->to, first, &begin, &end);
     for (uint32_t row = 0; row < run->n_rows; row++) {
+        const size_t at = item * run->n_rows + row;
         float *s = scores + row * MOEC_SUM_CHUNK + begin;
-        run->total[at + row] = kernels->exp_sum(s, run->max[at + row], end - begin, s);
+        run->total[at] = kernels->exp_sum(s, run->max[at], end - begin, s);
     }
-    const struct moec_heads values = heads_of(run, run->span->v_prefix, chunk * MOEC_SUM_CHUNK + begin);
-    kernels->sum_heads(&values, end - begin, scores + begin, MOEC_SUM_CHUNK, run->part + at * run->dim);
+    const struct moec_heads values = heads_of(run, run->span->v_prefix, first + begin);
+    kernels->sum_heads(&values, end - begin, scores + begin, MOEC_SUM_CHUNK, part);
+    if (!joins)
+        return;
+    for (uint32_t row = 0; row < run->n_rows; row++)
+        join_row_of(run, row, item, part + (size_t)row * run->dim);
+    run->n_joined++;
 }
 
-/* Puts a row's next chunk behind those before it. */
-static void join_chunk(const struct run *run, size_t row, size_t at)
+/* What a row has of a chunk: inlined, as gcc drops calls of a function that does nothing else. */
+__attribute__((always_inline)) static inline void ask_part(const struct run *run, size_t row, size_t at)
 {
-    const struct moec_kernels *kernels = run->attention->forward->kernels;
-    float *sum = run->sum + row * run->dim;
-    if (run->max[at] > run->sum_max[row] && run->sum_total[row] > 0) {
-        const float shrink = moec_exp_f32(run->sum_max[row] - run->max[at]);
-        run->sum_total[row] *= shrink;
-        moec_scale_lanes(sum, run->dim, shrink);
-    }
-    run->sum_max[row] = run->max[at];
-    run->sum_total[row] += run->total[at];
-    kernels->add(run->part + at * run->dim, run->dim, sum);
+    const float *part = run->part + (at * run->n_rows + row) * run->dim;
+    for (size_t i = 0; at < run->n && i < run->dim; i += MOEC_LANES)
+        __builtin_prefetch(part + i);
 }
 
-/* A share of the rows: what they have of a chunk lies in one piece. */
-static void join_rows(void *context, size_t item, int thread)
+/* Joins what is not yet, and makes a row's outputs where that was the last. */
+static void join_row(void *context, size_t row, int thread)
 {
     const struct run *run = context;
-    const size_t begin = item * run->n_rows / run->n_shares, end = (item + 1) * run->n_rows / run->n_shares;
+    const size_t dim = run->dim;
+    const float *sum = run->sum + row * dim;
     (void)thread;
-    for (size_t chunk = 0; chunk < run->n; chunk++)
-        for (size_t row = begin; row < end; row++)
-            join_chunk(run, row, chunk * run->n_rows + row);
+    for (size_t at = run->n_joined; at < run->n_joined + CHUNKS_AHEAD; at++)
+        ask_part(run, row, at);
+    for (size_t at = run->n_joined; at < run->n; at++) {
+        ask_part(run, row, at + CHUNKS_AHEAD);
+        join_row_of(run, row, at, run->part + (at * run->n_rows + row) * dim);
+    }
+    for (size_t i = 0; i < dim && run->is_last; i++)
+        run->q[row * dim + i] = sum[i] / run->sum_total[row];
 }
 
 static void attend_chunks(struct run *run)
 {
     const struct moec_forward *forward = run->attention->forward;
-    const uint64_t work = (uint64_t)run->n * MOEC_SUM_CHUNK * run->n_rows * run->dim;
+    const uint64_t row_work = (uint64_t)run->n_rows * run->dim;
+    const uint64_t work = run->n * MOEC_SUM_CHUNK * row_work;
     moec_forward_run(forward, run->n, work, score_chunk, run);
     carry_maxima(run);
+    run->n_joined = 0;
     moec_forward_run(forward, run->n, work, weigh_chunk, run);
-    moec_forward_run(forward, run->n_shares, (uint64_t)run->n * run->n_rows * run->dim, join_rows, run);
+    moec_forward_run(forward, run->n_rows, (run->n - run->n_joined) * row_work, join_row, run);
 }
 
 /* Floats that a chunk takes, and what goes with the sums. */
@@ -181,7 +196,6 @@ bool moec_attend_long(const struct moec_attention *attention, uint32_t from, uin
                       .q = scratch->q,
                       .n_rows = attention->group * attention->n_group,
                       .dim = attention->key_dim,
-                      .n_shares = (uint32_t)attention->forward->pool.n_threads,
                       .from = from,
                       .to = to};
     const uint32_t first = from / MOEC_SUM_CHUNK, end = (to + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
@@ -196,10 +210,8 @@ bool moec_attend_long(const struct moec_attention *attention, uint32_t from, uin
     begin_sums(&run);
     for (run.first = first; run.first < end; run.first += run.n) {
         run.n = moec_min_u32(most, end - run.first);
+        run.is_last = run.first + run.n == end;
         attend_chunks(&run);
     }
-    for (uint32_t row = 0; row < run.n_rows; row++)
-        for (uint32_t i = 0; i < run.dim; i++)
-            run.q[row * run.dim + i] = run.sum[row * run.dim + i] / run.sum_total[row];
     return true;
 }

@@ -61,6 +61,28 @@ static inline struct moec_heads moec_attention_heads(const struct moec_attention
                                .is_f16 = attention->kind->kv_f16};
 }
 
+/* Of the chunk of positions from `first` on, rows *begin .. *end - 1 are positions from .. to - 1. */
+static inline void moec_attention_see(uint32_t from, uint32_t to, uint32_t first, uint32_t *begin,
+                                      uint32_t *end)
+{
+    *begin = from > first ? from - first : 0;
+    *end = moec_min_u32(MOEC_SUM_CHUNK, to - first);
+}
+
+/* A row's maximum so far becomes `max` where that is more: its total, and its sum of n floats in whole lanes,
+ * shrink, since they count against it. */
+static inline void moec_attention_raise(float max, float *so_far, float *total, float *sum, size_t n)
+{
+    if (!(max > *so_far))
+        return;
+    if (*total > 0) {
+        const float shrink = moec_exp_f32(*so_far - max);
+        *total *= shrink;
+        moec_scale_lanes(sum, n, shrink);
+    }
+    *so_far = max;
+}
+
 /* Outputs of all heads for the block's queries, which stand in scratch, in their place; keys and values are
  * where the spans have them. */
 void moec_attend(struct moec_attention *attention);
