@@ -74,7 +74,7 @@ static enum moec_status examine_bundle(struct examination *x, struct moec_error 
     x->has_text = x->bundle->tokenizer != NULL;
     if (x->has_text)
         MOEC_TRY(moec_tokenizer_create(x->bundle->tokenizer, &tokenizer, err));
-    const enum moec_status status = moec_memory_peak_bytes(&x->request.base_bytes, err);
+    const enum moec_status status = moec_memory_base_bytes(&x->request.base_bytes, err);
     moec_tokenizer_free(tokenizer);
     return status != MOEC_OK ? status : moec_doctor_bundle(x->bundle, &x->request, &x->doctor, err);
 }
@@ -82,7 +82,7 @@ static enum moec_status examine_bundle(struct examination *x, struct moec_error 
 static enum moec_status examine_checkpoint(struct examination *x, struct moec_error *err)
 {
     uint64_t tokenizer_bytes = 0;
-    MOEC_TRY(moec_memory_peak_bytes(&x->request.base_bytes, err));
+    MOEC_TRY(moec_memory_base_bytes(&x->request.base_bytes, err));
     MOEC_TRY(moec_checkpoint_open(x->path, &x->checkpoint, err));
     MOEC_TRY(moec_model_check(x->checkpoint, false, err));
     x->has_text = moec_checkpoint_tokenizer(x->checkpoint) != NULL;

@@ -199,7 +199,7 @@ enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moer
                        !moec_route_looks_at_buffer(&engine->route);
     struct moec_memory_request request = moec_engine_request(engine, options);
     MOEC_TRY(plan_logical(engine, &request.logical, err));
-    MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
+    MOEC_TRY(moec_memory_base_bytes(&request.base_bytes, err));
     MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
     if (moec_route_looks_at_buffer(&engine->route))
         engine->low_pool_bytes =

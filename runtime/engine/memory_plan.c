@@ -305,6 +305,40 @@ enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err)
     return read_status("VmHWM:", bytes, err);
 }
 
+/* Finds the executable mapping that this code runs from, one line of smaps after the other, and what of it is
+ * resident. */
+static bool read_own_code(FILE *smaps, uint64_t *mapped_bytes, uint64_t *resident_bytes)
+{
+    const uintptr_t here = (uintptr_t)&moec_memory_plan_make;
+    char line[512], mode[5] = "";
+    uint64_t first = 0, end = 0, kib = 0;
+    bool is_own = false;
+    while (fgets(line, sizeof line, smaps) != NULL) {
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &first, &end, mode) == 3)
+            is_own = here >= first && here < end && mode[2] == 'x';
+        else if (is_own && sscanf(line, "Rss: %" SCNu64 " kB", &kib) == 1) {
+            *mapped_bytes = end - first;
+            *resident_bytes = kib * 1024;
+            return *resident_bytes <= *mapped_bytes;
+        }
+    }
+    return false;
+}
+
+enum moec_status moec_memory_base_bytes(uint64_t *bytes, struct moec_error *err)
+{
+    uint64_t mapped = 0, resident = 0;
+    FILE *smaps = fopen("/proc/self/smaps", "re");
+    const bool is_known = smaps != NULL && read_own_code(smaps, &mapped, &resident);
+    if (smaps != NULL)
+        (void)fclose(smaps);
+    MOEC_TRY(moec_memory_peak_bytes(bytes, err));
+    const uint64_t counted = mapped / 8 * MOEC_PLAN_CODE_EIGHTHS;
+    if (is_known && counted > resident)
+        *bytes += counted - resident;
+    return MOEC_OK;
+}
+
 enum moec_status moec_memory_resident_bytes(uint64_t *bytes, struct moec_error *err)
 {
     return read_status("VmRSS:", bytes, err);

@@ -1,7 +1,7 @@
 /* How a memory budget is spent (D7): the peak resident size of the whole process, VmHWM, stays within it.
  *
- *  - process: what the program had touched when the plan was made: code, libraries, tokenizer, tables of the
- *    bundle
+ *  - process: what the program had touched when the plan was made: libraries, tokenizer, tables of the
+ * bundle, and its code, of which a share counts even where it was not touched yet
  *  - dense: dense weights and the tables made of them
  *  - KV cache: for n_context positions of each session, and of each beam; what is empty of it may serve as
  *    expert buffer meanwhile (runtime/engine/kv_lending.h)
@@ -19,7 +19,7 @@
  *
  * One token's working set is the line under which an LRU buffer hits nothing while decoding: each record is
  * evicted before its layer comes round again. Thread rule: pure functions;
- * moec_memory_peak_bytes reads /proc. */
+ * moec_memory_peak_bytes, moec_memory_base_bytes and moec_memory_resident_bytes read /proc. */
 #ifndef MOEC_RUNTIME_MEMORY_PLAN_H
 #define MOEC_RUNTIME_MEMORY_PLAN_H
 
@@ -31,14 +31,15 @@
 
 #define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */
 #define MOEC_PLAN_SHORT_TOKENS 32  /* that logical caches do not displace */
-#define MOEC_PLAN_MARGIN_BYTES ((uint64_t)2 << 20)
+#define MOEC_PLAN_MARGIN_BYTES ((uint64_t)5 << 18)
 #define MOEC_PLAN_THREAD_BYTES ((uint64_t)128 << 10) /* margin for each thread */
+#define MOEC_PLAN_CODE_EIGHTHS 3                     /* of the program's code that count as resident */
 
 struct moec_memory_request {
     const struct moec_config *config;
     uint64_t budget_bytes; /* 0 = no limit */
-    uint64_t base_bytes;   /* VmHWM of the process now (moec_memory_peak_bytes), with the bundle open, dense
-                              weights not   yet loaded */
+    uint64_t base_bytes;   /* of the process now (moec_memory_base_bytes), with the bundle open, dense weights
+                              not yet loaded */
     uint64_t dense_bytes;  /* blob of the dense weights */
     uint64_t table_bytes;  /* of the expert cache */
     uint64_t largest_record_bytes; /* these three: see struct moec_record_sizes */
@@ -103,6 +104,12 @@ bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, s
 /* Peak resident size of this process so far: VmHWM of /proc/self/status.
  * Errors: MOEC_ERR_UNSUPPORTED without it. */
 MOEC_WARN_UNUSED enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err);
+
+/* What a plan takes the process for: its peak so far, with no less of its code resident than
+ * MOEC_PLAN_CODE_EIGHTHS eighths. How much is mapped when the first pages are touched depends on where the
+ * program was loaded and in what pieces the page cache holds its file: of one program between an eighth and
+ * three, from start to start, while runs end with three to five. Errors as above. */
+MOEC_WARN_UNUSED enum moec_status moec_memory_base_bytes(uint64_t *bytes, struct moec_error *err);
 
 /* Its resident size now: VmRSS. Errors as above. */
 MOEC_WARN_UNUSED enum moec_status moec_memory_resident_bytes(uint64_t *bytes, struct moec_error *err);

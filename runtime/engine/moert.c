@@ -478,7 +478,7 @@ static enum moec_status measure_floor(struct moert_engine *engine, const char *p
     struct moec_memory_plan plan;
     MOEC_TRY(open_bundle(engine, path, options, err));
     struct moec_memory_request request = moec_engine_request(engine, options);
-    MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
+    MOEC_TRY(moec_memory_base_bytes(&request.base_bytes, err));
     const uint32_t n_fits = options->memory_bytes > 0 ? moec_memory_plan_context(&request) : 0;
     request.budget_bytes = 0;
     MOEC_TRY(moec_memory_plan_make(&request, &plan, err));

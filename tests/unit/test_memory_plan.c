@@ -295,6 +295,20 @@ static void test_memory_plan__peak_is_measured(void **state)
     free((void *)(uintptr_t)touched);
 }
 
+/* Code that is not touched yet counts, and nothing else does. */
+static void test_memory_plan__base_is_peak_and_code(void **state)
+{
+    (void)state;
+    uint64_t base = 0, again = 0, peak = 0;
+    struct moec_error err = {0};
+    assert_status(moec_memory_base_bytes(&base, &err), MOEC_OK, err);
+    assert_status(moec_memory_peak_bytes(&peak, &err), MOEC_OK, err);
+    assert_true(base + MIB / 4 >= peak);
+    assert_true(base < peak + 64 * MIB);
+    assert_status(moec_memory_base_bytes(&again, &err), MOEC_OK, err);
+    assert_true(again + MIB >= base && again < base + MIB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_memory_plan__absurd_requests_are_refused),
         cmocka_unit_test(test_memory_plan__covers_the_model),
         cmocka_unit_test(test_memory_plan__peak_is_measured),
+        cmocka_unit_test(test_memory_plan__base_is_peak_and_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
