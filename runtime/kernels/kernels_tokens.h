@@ -4,10 +4,10 @@
 #ifndef MOEC_RUNTIME_KERNELS_TOKENS_H
 #define MOEC_RUNTIME_KERNELS_TOKENS_H
 
+#include "runtime/kernels/kernels_bands.h"
 #include "runtime/kernels/kernels_few.h"
 
-_Static_assert(DOT_DEPTH == PART * BLOCK && SUM_WIDTH == NARROW && MOEC_SUM_CHUNK % CODE_ROWS == 0 &&
-                   DOT_ROWS % CODE_ROWS == 0,
+_Static_assert(DOT_DEPTH == PART * BLOCK && DOT_ROWS % CODE_ROWS == 0,
                "what stands in the first-level cache are parts");
 _Static_assert(FEW_TOKENS <= MOEC_FEW_TOKENS, "the room of sums that are added has rows for few tokens");
 
@@ -76,6 +76,7 @@ static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, u
                              const float *h, size_t h_stride, uint32_t n_tok, bool adds, float *room,
                              float *y, size_t y_stride)
 {
+    struct banding banding;
     struct summed_part summed;
     const size_t columns = matrix->columns, padded = moec_lanes_padded(columns);
     if (n_tok <= MOEC_FEW_TOKENS && sum_in_registers(matrix, first, n_rows, h, h_stride, n_tok,
@@ -89,16 +90,10 @@ static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, u
         sum_decoded(h, h_stride, n_tok, room, padded, n_rows, matrix->columns, adds, y, y_stride);
         return;
     }
-    struct decoding decoding = decoding_of(matrix, first, n_rows, n_rows);
+    bands_open(matrix, first, n_rows, &banding);
     for (size_t c = 0; c < columns; c += SUM_WIDTH) {
         const size_t width = columns - c < SUM_WIDTH ? columns - c : SUM_WIDTH;
-        for (uint32_t r = 0; r < n_rows; r += CODE_ROWS) {
-            const struct part part = {.i = r,
-                                      .n = n_rows - r < CODE_ROWS ? n_rows - r : CODE_ROWS,
-                                      .b = c / BLOCK,
-                                      .end = (c + width + BLOCK - 1) / BLOCK};
-            part_of_any(&decoding, &part, true, summed.w[r]);
-        }
+        band_of_any(&banding, c / BLOCK, (c + width + BLOCK - 1) / BLOCK, summed.w[0]);
         sum_columns(h, h_stride, n_tok, summed.w[0], SUM_WIDTH, n_rows, width, adds, y + c, y_stride);
     }
 }
