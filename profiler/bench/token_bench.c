@@ -23,16 +23,19 @@ static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2, .group = 6
                                            {.dtype = MOEC_DTYPE_BF16}};
 static const uint32_t tokens[] = {2, 4, 8, 16, 64, MOST_TOKENS};
 enum { N_CODEC = sizeof codecs / sizeof *codecs, N_TOKENS = sizeof tokens / sizeof *tokens, N_KERNEL = 2 };
+_Static_assert(MOEC_LAID_ROWS *COLUMNS + MOEC_LANES * MOEC_LAID_PAD <= MOEC_SUM_CHUNK * COLUMNS,
+               "what dot_laid decodes has room");
 _Static_assert(N_CODEC *N_TOKENS *N_KERNEL <= MOEC_TOKEN_BENCH_MAX, "all rows have room");
 
-/* Of one thread, one after the other: activations, outputs and decoded rows. */
-#define X_FLOATS    (MOST_TOKENS * COLUMNS)
-#define Y_FLOATS    (MOST_TOKENS * COLUMNS)
-#define ROOM_FLOATS (MOEC_SUM_CHUNK * COLUMNS)
+/* Of one thread, one after the other: activations, outputs, decoded rows and activations that are laid. */
+#define X_FLOATS      (MOST_TOKENS * COLUMNS)
+#define Y_FLOATS      (MOST_TOKENS * COLUMNS)
+#define ROOM_FLOATS   (MOEC_SUM_CHUNK * COLUMNS)
+#define THREAD_FLOATS (X_FLOATS + Y_FLOATS + ROOM_FLOATS + X_FLOATS)
 
 struct job {
     struct moec_mlp_kernels kernels;
-    float *floats;                /* (n_threads, X_FLOATS + Y_FLOATS + ROOM_FLOATS), owned, as all below */
+    float *floats;                /* (n_threads, THREAD_FLOATS), owned, as all below */
     struct moec_int8_span *spans; /* (MOST_TOKENS, SPANS) of the first thread's x */
     struct moec_int8_tile *tiles;
     uint8_t *data; /* (n_threads, rows, stride) */
@@ -52,7 +55,7 @@ static void release(struct job *job)
 
 static float *floats_of(const struct job *job, size_t item)
 {
-    return job->floats + item * (X_FLOATS + Y_FLOATS + ROOM_FLOATS);
+    return job->floats + item * THREAD_FLOATS;
 }
 
 static struct moec_matrix matrix_of(const struct job *job, size_t item)
@@ -62,6 +65,22 @@ static struct moec_matrix matrix_of(const struct job *job, size_t item)
     return matrix;
 }
 
+static bool lays(const struct job *job)
+{
+    return job->kernels.int8 == NULL && job->n_tok >= MOEC_LAID_TOKENS && job->kernels.all->dot_laid != NULL;
+}
+
+static void lay_item(void *context, size_t item, int thread)
+{
+    const struct job *job = context;
+    const float *x[MOST_TOKENS];
+    (void)thread;
+    for (uint32_t t = 0; t < job->n_tok; t++)
+        x[t] = floats_of(job, item) + (size_t)t * COLUMNS;
+    job->kernels.all->lay_tokens(x, job->n_tok, COLUMNS,
+                                 floats_of(job, item) + X_FLOATS + Y_FLOATS + ROOM_FLOATS);
+}
+
 static void dot_rows(const struct job *job, const struct moec_matrix *matrix, uint32_t row, float *floats)
 {
     const struct moec_int8_kernels *int8 = job->kernels.int8;
@@ -69,7 +88,10 @@ static void dot_rows(const struct job *job, const struct moec_matrix *matrix, ui
     const struct moec_int8_span *x[MOEC_INT8_MANY];
     for (uint32_t t = 0; t < MOEC_INT8_MANY; t++)
         x[t] = job->spans + (size_t)t * SPANS;
-    if (int8 == NULL)
+    if (lays(job))
+        job->kernels.all->dot_laid(matrix, row, MOEC_SUM_CHUNK, y + Y_FLOATS + ROOM_FLOATS, job->n_tok,
+                                   y + Y_FLOATS, y, MOEC_SUM_CHUNK);
+    else if (int8 == NULL)
         job->kernels.all->dot_tokens(matrix, row, MOEC_SUM_CHUNK, floats, COLUMNS, job->n_tok, y + Y_FLOATS,
                                      y, MOEC_SUM_CHUNK);
     else if (job->n_tok < MOEC_INT8_MANY)
@@ -122,6 +144,8 @@ static void measure(struct job *job, const struct moec_pool *pool, double peak, 
     static const char *const names[N_KERNEL] = {"dot", "sum"};
     uint32_t n_times[N_KERNEL];
     double turns[N_KERNEL][TURNS];
+    if (lays(job))
+        moec_parallel_for(pool, (size_t)pool->n_threads, lay_item, job);
     for (int k = 0; k < N_KERNEL; k++) {
         job->n_times = 1;
         (void)once_ns(pool, bodies[k], job);
@@ -158,7 +182,7 @@ static enum moec_status fill_matrix(struct job *job, struct moec_codec codec, ui
 static enum moec_status allocate(struct job *job, uint32_t n_rows, int n_threads, struct moec_error *err)
 {
     const uint64_t n = (uint64_t)n_threads;
-    const size_t n_floats = (size_t)n * (X_FLOATS + Y_FLOATS + ROOM_FLOATS);
+    const size_t n_floats = (size_t)n * THREAD_FLOATS;
     const uint64_t widest = moec_codec_row_bytes((struct moec_codec){.dtype = MOEC_DTYPE_BF16}, COLUMNS);
     MOEC_TRY(moec_alloc_pages((void **)&job->data, n * n_rows * widest, "an expert's matrices", err));
     MOEC_TRY(moec_alloc_aligned((void **)&job->floats, n_floats, sizeof(float), "activations", err));

@@ -28,6 +28,7 @@ struct moec_linear {
     const float *x; /* (n_tok, x_stride), zero from the matrices' columns to whole lanes */
     size_t x_stride;
     uint32_t n_tok;
+    bool in_mlp;         /* while an MLP's scratch is at work, whose place inputs that are laid would take */
     const void *context; /* for sinks */
     uint32_t n_parts;
     struct moec_linear_part parts[MOEC_LINEAR_PARTS];

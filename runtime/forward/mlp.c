@@ -192,11 +192,12 @@ uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moe
 }
 
 /* Rows that a tile of an MLP works on: n_tok rows x (n_tok, S), and in spans where products are those of
- * integers. Where all are, and tokens many, spans stand side by side instead of rows. */
+ * integers. Where tokens are many they are laid instead of rows: spans, or the rows' numbers. */
 struct tile {
     uint32_t n_tok;
     const float *x;                    /* NULL where they are laid */
     const struct moec_int8_tile *laid; /* or NULL */
+    const float *numbers;              /* laid for dot_laid, or NULL */
     const struct moec_int8_span *rounded[MOEC_MLP_TILE_MAX];
     float limits[MOEC_MLP_TILE_MAX]; /* as moec_mlp_limit */
 };
@@ -245,7 +246,10 @@ static void dot_tile(const struct mlp_run *run, const struct moec_mlp *mlp, cons
             kernels.int8->dot(&rows.gate, rows.first, NULL, n, tile->rounded, tile->n_tok, y, n);
         return;
     }
-    dot_many(kernels.all, mlp, matrix, neuron, n, tile->x, stride, tile->n_tok, scratch->weights, y);
+    if (tile->numbers != NULL)
+        kernels.all->dot_laid(matrix, neuron, n, tile->numbers, tile->n_tok, scratch->weights, y, n);
+    else
+        dot_many(kernels.all, mlp, matrix, neuron, n, tile->x, stride, tile->n_tok, scratch->weights, y);
 }
 
 /* Whether the sum of a tile's chunk can be added to those before as it is made. What stands in frames takes
@@ -278,11 +282,10 @@ static void sum_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint
     kernels.all->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, matrix->columns, y, stride);
 }
 
-/* A chunk of neurons for a tile, each matrix decoded once, to y or added to it (sum_tile); returns the sum
- * over tokens of neurons that stay. */
-static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
-                              bool adds, const struct tile *tile, const struct moec_mlp_scratch *scratch,
-                              float *y)
+/* What the down projection takes of a chunk of neurons for a tile, to scratch->gate; returns the sum over
+ * tokens of neurons that stay. */
+static uint64_t products_of_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
+                                 const struct tile *tile, const struct moec_mlp_scratch *scratch)
 {
     const uint32_t n_tok = tile->n_tok, n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
@@ -291,8 +294,17 @@ static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *
     dot_tile(run, mlp, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
     const uint32_t n_left =
         moec_mlp_activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
-    sum_tile(run, mlp, neuron, n, n_tok, adds, scratch, y);
     return moec_mlp_leaves_out(mlp) ? n_left : (uint64_t)n_tok * n;
+}
+
+/* The same and the chunk's sum, to y. */
+static uint64_t chunk_of_tile(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
+                              const struct tile *tile, const struct moec_mlp_scratch *scratch, float *y)
+{
+    const uint64_t n_left = products_of_tile(run, mlp, neuron, tile, scratch);
+    sum_tile(run, mlp, neuron, moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron), tile->n_tok, false,
+             scratch, y);
+    return n_left;
 }
 
 /* Tells who counts what the filter left of n_neuron neurons. */
@@ -334,6 +346,29 @@ static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint3
     return copy;
 }
 
+/* Whether products of a matrix with n tokens are best made of those laid. */
+static bool takes_laid(const struct mlp_run *run, const struct moec_mlp *mlp,
+                       const struct moec_matrix *matrix, uint32_t n)
+{
+    const struct moec_scratch *shared = moec_forward_scratch(run->forward);
+    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
+    return n >= MOEC_LAID_TOKENS && matrix->columns >= shared->laid_columns &&
+           kernels.all->dot_laid != NULL && !serves(&kernels, matrix) && !stands_in_frames(mlp, matrix) &&
+           moec_kernels_decode_parts(matrix->codec) &&
+           moec_laid_room_floats(matrix->columns) <= MOEC_SUM_CHUNK * shared->stride;
+}
+
+/* Lays rows first .. first + n - 1 of a job. */
+static const float *lay(const struct moec_kernels *kernels, const struct moec_mlp_job *job, uint32_t first,
+                        uint32_t n, size_t stride, float *laid)
+{
+    const float *rows[MOEC_MLP_TILE_MAX];
+    for (uint32_t i = 0; i < n; i++)
+        rows[i] = input_row(job, first + i, stride);
+    kernels->lay_tokens(rows, n, job->mlp.up.columns, laid);
+    return laid;
+}
+
 /* Rows first .. first + n - 1 of a job. */
 static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first, uint32_t n,
                       const struct moec_mlp_scratch *scratch, struct tile *tile)
@@ -344,6 +379,7 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
     tile->n_tok = n;
     tile->x = NULL;
     tile->laid = NULL;
+    tile->numbers = NULL;
     for (uint32_t i = 0; i < n; i++) {
         tile->rounded[i] = rounded_row(run, job, first + i);
         tile->limits[i] = limit_of(job, first + i);
@@ -353,6 +389,9 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
         struct moec_int8_tile *laid = (struct moec_int8_tile *)(void *)scratch->x;
         moec_int8_lay(tile->rounded, n, moec_int8_spans(job->mlp.up.columns), laid);
         tile->laid = laid;
+    } else if (takes_laid(run, &job->mlp, &job->mlp.up, n) &&
+               (!has_gate || takes_laid(run, &job->mlp, &job->mlp.gate, n))) {
+        tile->numbers = lay(kernels.all, job, first, n, stride, scratch->x);
     } else {
         tile->x = gather(job, first, n, stride, scratch->x);
     }
@@ -399,6 +438,63 @@ static bool goes_one_by_one(const struct mlp_run *run, const struct moec_mlp_job
     return run->is_rounded || moec_mlp_leaves_out(&job->mlp) || job->up != NULL;
 }
 
+/* Adds a chunk's sums of a tile's rows to their outputs. */
+static void add_chunk_of_tile(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first,
+                              uint32_t neuron, uint32_t n_tok, const float *y)
+{
+    const size_t stride = moec_forward_scratch(run->forward)->stride;
+    for (uint32_t i = 0; i < n_tok; i++)
+        add_chunk(run->forward->kernels, &job->mlp, neuron == 0, y + i * stride, 0, job->mlp.down.columns,
+                  stride, output_row(job, first + i, stride));
+}
+
+/* A chunk of neurons for a tile's rows, one after the other. */
+static uint64_t chunk_of_rows(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first,
+                              uint32_t neuron, const struct tile *tile,
+                              const struct moec_mlp_scratch *scratch)
+{
+    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
+    const size_t stride = moec_forward_scratch(run->forward)->stride;
+    uint64_t n_active = 0;
+    for (uint32_t i = 0; i < tile->n_tok; i++) {
+        n_active +=
+            moec_mlp_chunk(&kernels, &job->mlp, neuron, tile->x + i * stride, tile->rounded[i],
+                           tile->limits[i], kept_row(job, first + i), scratch, scratch->y + i * stride);
+        keep_activations(run, job, first + i, 1, neuron, scratch->gate);
+    }
+    add_chunk_of_tile(run, job, first, neuron, tile->n_tok, scratch->y);
+    return n_active;
+}
+
+/* Some chunks of neurons for a tile, each matrix decoded once: first what all give to the down projection,
+ * so that inputs leave the cache to outputs once. */
+static uint64_t chunks_of_tile(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first,
+                               uint32_t neuron, bool adds, const struct tile *tile,
+                               const struct moec_mlp_scratch *scratch)
+{
+    const struct moec_scratch *shared = moec_forward_scratch(run->forward);
+    const uint32_t end = moec_min_u32(neuron + shared->mlp_chunks * MOEC_SUM_CHUNK, job->mlp.up.rows);
+    struct moec_mlp_scratch of_chunk = *scratch;
+    uint64_t n_active = 0;
+    for (uint32_t at = neuron; at < end; at += MOEC_SUM_CHUNK) {
+        n_active += products_of_tile(run, &job->mlp, at, tile, &of_chunk);
+        keep_activations(run, job, first, tile->n_tok, at, of_chunk.gate);
+        of_chunk.gate += shared->mlp_tile * MOEC_SUM_CHUNK;
+    }
+    of_chunk.gate = scratch->gate;
+    for (uint32_t at = neuron; at < end; at += MOEC_SUM_CHUNK) {
+        sum_tile(run, &job->mlp, at, moec_min_u32(MOEC_SUM_CHUNK, end - at), tile->n_tok, adds && at > 0,
+                 &of_chunk, scratch->y);
+        for (uint32_t i = 0; i < tile->n_tok && adds && at == 0; i++)
+            add_bias(run->forward->kernels, &job->mlp.biases[MOEC_PROJECTION_DOWN], 0, job->mlp.down.columns,
+                     scratch->y + i * shared->stride);
+        if (!adds)
+            add_chunk_of_tile(run, job, first, at, tile->n_tok, scratch->y);
+        of_chunk.gate += shared->mlp_tile * MOEC_SUM_CHUNK;
+    }
+    return n_active;
+}
+
 static void tile_item(void *context, size_t item, int thread)
 {
     const struct mlp_run *run = context;
@@ -415,30 +511,17 @@ static void tile_item(void *context, size_t item, int thread)
     uint32_t n = moec_min_u32(tile, job->n - first);
     uint32_t columns = job->mlp.down.columns;
 
-    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
     struct tile of_tokens;
     open_tile(run, job, first, n, scratch, &of_tokens);
-    const bool adds = !goes_one_by_one(run, job, n) && adds_chunks(run, &job->mlp);
+    const bool one_by_one = goes_one_by_one(run, job, n);
+    const bool adds = !one_by_one && adds_chunks(run, &job->mlp);
+    const uint32_t step = one_by_one ? MOEC_SUM_CHUNK : shared->mlp_chunks * MOEC_SUM_CHUNK;
     uint64_t n_active = 0;
-    for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
-        if (goes_one_by_one(run, job, n)) {
-            for (uint32_t i = 0; i < n; i++) {
-                n_active += moec_mlp_chunk(&kernels, &job->mlp, neuron, of_tokens.x + i * stride,
-                                           of_tokens.rounded[i], of_tokens.limits[i],
-                                           kept_row(job, first + i), scratch, scratch->y + i * stride);
-                keep_activations(run, job, first + i, 1, neuron, scratch->gate);
-            }
-        } else {
-            n_active +=
-                chunk_of_tile(run, &job->mlp, neuron, adds && neuron > 0, &of_tokens, scratch, scratch->y);
-            keep_activations(run, job, first, n, neuron, scratch->gate);
-        }
-        for (uint32_t i = 0; i < n && adds && neuron == 0; i++)
-            add_bias(kernels.all, &job->mlp.biases[MOEC_PROJECTION_DOWN], 0, columns,
-                     scratch->y + i * stride);
-        for (uint32_t i = 0; i < n && !adds; i++)
-            add_chunk(kernels.all, &job->mlp, neuron == 0, scratch->y + i * stride, 0, columns, stride,
-                      output_row(job, first + i, stride));
+    for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += step) {
+        if (one_by_one)
+            n_active += chunk_of_rows(run, job, first, neuron, &of_tokens, scratch);
+        else
+            n_active += chunks_of_tile(run, job, first, neuron, adds, &of_tokens, scratch);
     }
     for (uint32_t i = 0; i < n && adds; i++)
         put_row(scratch->y + i * stride, columns, stride, output_row(job, first + i, stride));
@@ -525,7 +608,7 @@ static void split_item(void *context, size_t item, int thread)
         } else {
             struct tile tile;
             open_tile(run, job, first, n, scratch, &tile);
-            n_active += chunk_of_tile(run, &job->mlp, neuron, false, &tile, scratch, y + first * stride);
+            n_active += chunk_of_tile(run, &job->mlp, neuron, &tile, scratch, y + first * stride);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
     }

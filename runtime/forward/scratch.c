@@ -27,6 +27,15 @@ struct carver {
  * enough that a single token keeps several threads busy. */
 #define LATENT_GROUP 16u
 
+/* Products with shorter rows are as fast or faster from inputs as they lie: up to 512 columns a row's sums
+ * wait for nothing there. */
+#define LAID_COLUMNS 1024u
+
+/* Inputs and outputs of a tile of rows as wide do not both stay in the second-level cache, so they take turns
+ * in it after so many chunks of neurons. */
+#define WIDE_STRIDE 1024u
+#define WIDE_CHUNKS 8u
+
 /* Tokens that attention takes through all its steps together. */
 #define ATTENTION_BLOCK 2048u
 
@@ -103,6 +112,25 @@ static size_t largest_f16_kv(const struct moec_config *config)
     return largest;
 }
 
+/* Tokens of a group that is laid; 0 where batches are too small. */
+static uint64_t laid_tokens(uint32_t max_tokens)
+{
+    return max_tokens < MOEC_LAID_TOKENS ? 0 : moec_min_u32(max_tokens, MOEC_GROUP_TOKENS);
+}
+
+/* The longest inputs of a dense product that are laid. */
+static size_t longest_inputs(const struct moec_config *config, size_t stride)
+{
+    size_t longest = stride;
+    for (uint32_t i = 0; i < config->n_kind; i++) {
+        if (!moec_layer_mixes(&config->kinds[i]))
+            continue;
+        longest = larger(longest, moec_lanes_padded(moec_layer_out_dim(&config->kinds[i])));
+        longest = larger(longest, moec_lanes_padded(config->kinds[i].q_latent_dim));
+    }
+    return longest;
+}
+
 /* Rows that hold every chunk sum of a small batch, or as many as keep the threads busy in waves. */
 static uint32_t partial_rows(const struct moec_config *config, uint32_t max_tokens, int n_threads)
 {
@@ -149,6 +177,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     bool decodes = max_tokens > 1;
     size_t stride = sizes->stride;
 
+    const uint64_t n_laid = laid_tokens(max_tokens);
     uint64_t tile_floats = moec_linear_tile_rows(stride) * stride;
     for (uint32_t i = 0; i < config->n_kind; i++) {
         if (!moec_layer_mixes(&config->kinds[i]))
@@ -159,8 +188,10 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
         if (latent > 0)
             tile_floats = larger(tile_floats, (uint64_t)moec_linear_tile_rows(latent) * latent);
     }
+    if (n_laid > 0)
+        tile_floats += MOEC_LANES * MOEC_LAID_PAD;
     thread->linear.weights = carve_floats(carver, decodes ? tile_floats : 0, 1);
-    thread->linear.y = carve_floats(carver, 1, MOEC_ENCODED_ROWS);
+    thread->linear.y = carve_floats(carver, larger(MOEC_ENCODED_ROWS, n_laid * MOEC_LAID_ROWS), 1);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
@@ -169,7 +200,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
         moec_int8_tiles(sizes->mlp_tile, moec_int8_spans(stride)) * sizeof(struct moec_int8_tile);
     thread->mlp.x = carve_floats(carver, larger(sizes->mlp_tile * stride, laid_bytes / sizeof(float)), 1);
     thread->mlp.y = carve_floats(carver, sizes->mlp_tile, stride);
-    thread->mlp.gate = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
+    thread->mlp.gate = carve_floats(carver, (uint64_t)sizes->mlp_chunks * sizes->mlp_tile, MOEC_SUM_CHUNK);
     thread->mlp.up = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
     const bool has_exponents = config->activation == MOEC_ACTIVATION_GELU_TANH ||
                                config->activation == MOEC_ACTIVATION_CLAMPED_GLU ||
@@ -271,6 +302,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     uint64_t start = carver->used_bytes;
     sizes->q = carve_floats(carver, max_tokens, sizes->q_stride);
     sizes->own_kv = carve_floats(carver, max_tokens, 2 * largest_f16_kv(config));
+    sizes->laid = carve_floats(carver, laid_tokens(max_tokens), sizes->laid_stride);
     uint64_t attention_end = carver->used_bytes;
     carver->used_bytes = start;
     carve_mlp(carver, config, max_tokens, sizes);
@@ -297,7 +329,10 @@ static struct moec_scratch scratch_sizes(const struct moec_config *config, uint3
                                    : kind->latent_dim > 0      ? moec_latent_token_floats(kind)
                                                                : moec_lanes_padded(moec_layer_q_dim(kind)));
     }
+    sizes.laid_columns = LAID_COLUMNS;
+    sizes.laid_stride = longest_inputs(config, sizes.stride);
     sizes.mlp_tile = moec_min_u32(MOEC_MLP_TILE_MAX, max_tokens);
+    sizes.mlp_chunks = sizes.stride >= WIDE_STRIDE ? WIDE_CHUNKS : 1;
     sizes.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;
     sizes.attention_block = ATTENTION_BLOCK;
     sizes.moe_block = moe_block(config, sizes.stride);

@@ -34,14 +34,15 @@
 
 struct moec_linear_scratch {
     float *weights; /* tile of decoded rows */
-    float *y;       /* (MOEC_TILE_TOKENS, rows of a tile), at most MOEC_ENCODED_ROWS floats */
+    float *y;       /* (MOEC_TILE_TOKENS, rows of a tile), at most MOEC_ENCODED_ROWS floats; (a group,
+                       MOEC_LAID_ROWS)       of inputs that are laid */
 };
 
 struct moec_mlp_scratch {
     float *weights; /* (MOEC_SUM_CHUNK, S) */
     float *x;    /* (tile, S) gathered inputs, or the spans of a tile side by side (runtime/kernels/int8.h) */
     float *y;    /* (tile, S) one chunk's sums */
-    float *gate; /* (tile, MOEC_SUM_CHUNK); the up products of an MLP without a gate */
+    float *gate; /* (mlp_chunks, tile, MOEC_SUM_CHUNK); the up products of an MLP without a gate */
     float *up;   /* (tile, MOEC_SUM_CHUNK) */
     /* (tile, MOEC_SUM_CHUNK) of activations other than ReLU and a gate's SiLU; else empty. */
     float *exponents;
@@ -105,6 +106,8 @@ struct moec_scratch {
     size_t stride;            /* S */
     size_t q_stride;          /* of the layer with the longest rows of `q`, padded */
     uint32_t mlp_tile;        /* tokens in a tile of an MLP */
+    uint32_t laid_columns;    /* the fewest of matrices whose inputs are laid */
+    uint32_t mlp_chunks;      /* of neurons, whose products with a tile wait for their sums */
     uint32_t n_partials;      /* rows of `partials` */
     uint32_t attention_block; /* tokens of spans worked on together, which stay in the cache between steps */
     uint32_t moe_block;       /* tokens whose experts are summed together */
@@ -121,6 +124,9 @@ struct moec_scratch {
     float *q; /* (M, q_stride): queries of attention, rows of running layers and of latent attention */
     float *
         own_kv; /* (M, 2, largest moec_layer_kv_dim): keys and values that are then kept as F16; else empty */
+
+    size_t laid_stride; /* the longest inputs of a dense product that are laid */
+    float *laid;        /* (a group, laid_stride) where batches are large enough; else empty */
 
     /* MLP only */
     uint32_t *experts;      /* (M, k) */

@@ -26,10 +26,14 @@
 #include "formats/base/elementary.h"
 #include "formats/model/dense.h"
 
-#define MOEC_LANES      16       /* partial sums of a dot product */
-#define MOEC_SUM_CHUNK  64       /* neurons or positions in a chunk of a weighted sum */
-#define MOEC_FEW_TOKENS 3        /* the most whose weights need never be written decoded */
-#define MOEC_F16_MOST   65504.0f /* the largest F16 */
+#define MOEC_LANES       16 /* partial sums of a dot product */
+#define MOEC_SUM_CHUNK   64 /* neurons or positions in a chunk of a weighted sum */
+#define MOEC_FEW_TOKENS  3  /* the most whose weights need never be written decoded */
+#define MOEC_LAID_TOKENS 48 /* the fewest tokens that are laid */
+#define MOEC_LAID_ROWS   32 /* rows that these are multiplied with at once */
+#define MOEC_LAID_PAD                                                                                        \
+    48 /* floats behind each of their 16 slices, so that these fall on other places of caches */
+#define MOEC_F16_MOST 65504.0f /* the largest F16 */
 
 /* Rows of keys or values: those of n_heads heads side by side, `dim` numbers each, a multiple of 32. */
 struct moec_heads {
@@ -63,6 +67,15 @@ struct moec_kernels {
      * up to MOEC_LANES; where moec_kernels_decode_parts it is left alone. Same bits as decode_rows + dot. */
     void (*dot_tokens)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
                        size_t x_stride, uint32_t n_tok, float *room, float *y, size_t y_stride);
+
+    /* Many tokens, MOEC_LAID_TOKENS at least, laid once as this set's dot_laid takes them: n_tok *
+     * moec_lanes_padded(k) floats, from rows that are zero from k to there. NULL, and dot_laid too, in sets
+     * with too few registers for it: dot_tokens is then best for all. */
+    void (*lay_tokens)(const float *const *rows, uint32_t n_tok, uint32_t k, float *laid);
+    /* dot_tokens of tokens that are laid, where moec_kernels_decode_parts; `room` is for
+     * moec_laid_room_floats. */
+    void (*dot_laid)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *laid,
+                     uint32_t n_tok, float *room, float *y, size_t y_stride);
 
     /* One chunk of a weighted sum: y[t][c] = sum over n < n_rows of h[t][n] * w[n][c], n_rows <=
      * MOEC_SUM_CHUNK, for c < columns (columns need not be a multiple of anything; w rows are readable to the
@@ -142,6 +155,12 @@ static inline bool moec_kernels_decode_parts(struct moec_codec codec)
 static inline size_t moec_lanes_padded(size_t n)
 {
     return (n + MOEC_LANES - 1) / MOEC_LANES * MOEC_LANES;
+}
+
+/* Floats of room that dot_laid needs for rows of K weights. */
+static inline size_t moec_laid_room_floats(size_t k)
+{
+    return MOEC_LAID_ROWS * moec_lanes_padded(k) + MOEC_LANES * MOEC_LAID_PAD;
 }
 
 /* Canonical F32 functions, as in the kernels (runtime/kernels/kernels_exp.c). */

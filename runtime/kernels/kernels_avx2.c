@@ -11,6 +11,7 @@
 #define FEW_TOKENS   3
 #define SET_LIFTS    0
 #define SET_NEAR     0
+#define SET_ACROSS   0
 
 typedef __m256 trellis_table;
 

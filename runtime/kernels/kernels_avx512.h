@@ -14,6 +14,7 @@
 #define FEW_TOKENS   3
 #define SET_LIFTS    SET_VBMI
 #define SET_NEAR     1
+#define SET_ACROSS   1
 
 typedef __m512 trellis_table;
 
@@ -371,6 +372,53 @@ INLINE void trellis_block(__m512 table, const uint8_t *at, trellis_carry *before
     out[1] = trellis_half(table, bits.words.z0 >> 16, bits.words.z1 >> 16, bits.upper >> 16);
 }
 #endif
+
+/* ---- codes across rows ---- */
+
+typedef __m512i words;
+
+/* Word w of the sixteen bytes at `at` of each of LANES rows, in out[w]. */
+INLINE void words_across(const uint8_t *const rows[static LANES], size_t at, words out[static 4])
+{
+    __m512 fours[4], pairs[4];
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m512i four = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(rows[i] + at)));
+        four = _mm512_inserti32x4(four, _mm_loadu_si128((const __m128i *)(rows[i + 4] + at)), 1);
+        four = _mm512_inserti32x4(four, _mm_loadu_si128((const __m128i *)(rows[i + 8] + at)), 2);
+        four = _mm512_inserti32x4(four, _mm_loadu_si128((const __m128i *)(rows[i + 12] + at)), 3);
+        fours[i] = _mm512_castsi512_ps(four);
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        pairs[i] = _mm512_unpacklo_ps(fours[2 * i], fours[2 * i + 1]);
+        pairs[i + 2] = _mm512_unpackhi_ps(fours[2 * i], fours[2 * i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const __m512d even = _mm512_castps_pd(pairs[2 * i]), odd = _mm512_castps_pd(pairs[2 * i + 1]);
+        out[2 * i] = _mm512_castpd_si512(_mm512_unpacklo_pd(even, odd));
+        out[2 * i + 1] = _mm512_castpd_si512(_mm512_unpackhi_pd(even, odd));
+    }
+}
+
+/* Number k of a block, of each row: a weight, or a code, or what stands in the table for one of INT4. */
+INLINE lanes code_across(const int dtype, const words *of_block, const int k, lanes table)
+{
+    __m512i code;
+    switch (PLAIN(dtype)) {
+    case MOEC_DTYPE_BF16:
+        code = k % 2 == 0 ? _mm512_slli_epi32(of_block[k / 2], 16)
+                          : _mm512_and_si512(of_block[k / 2], _mm512_set1_epi32((int)0xffff0000));
+        return _mm512_castsi512_ps(code);
+    case MOEC_DTYPE_INT4:
+        code = _mm512_srli_epi32(of_block[k % 16 / 4], (unsigned)(k % 4 * 8 + k / 16 * 4));
+        return _mm512_permutexvar_ps(code, table);
+    default:
+        code = _mm512_srli_epi32(of_block[k / 4], (unsigned)(k % 4 * 8));
+        return _mm512_cvtepi32_ps(_mm512_and_si512(code, _mm512_set1_epi32(255)));
+    }
+}
 
 /* ---- tile of dot ---- */
 

@@ -5,7 +5,8 @@
  * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS, CODE_ROWS (rows
  * of codes that products take at once; even), FEW_ROWS and FEW_TOKENS (the same of a few tokens) and
  * ROWS_AT_ONCE (the same of trellises and MXFP4's down), with SET_LIFTS whether it decodes blocks of INT8 |
- * LIFTED, and with SET_NEAR whether it has registers for the loops of kernels_near.h.
+ * LIFTED, and with SET_NEAR and SET_ACROSS whether it has registers for the loops of
+ * kernels_near.h and kernels_across.h.
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
  *
@@ -20,6 +21,14 @@
  * lanes_sum, lanes_top: the tree of dot with +, and with lanes_max(upper, lower)
  *
  * lanes_sum_rows(v, y): lanes_sum of CODE_ROWS rows, where SET_NEAR
+ *
+ * lanes_transpose(v): v[i] lane j becomes v[j] lane i, where SET_ACROSS, as the two below
+ *
+ * words_across(rows, at, out): 32-bit word w of the sixteen bytes at `at` of each of LANES rows, in out[w],
+ * of type words
+ *
+ * code_across(dtype, of_block, k, table): of each row number k of the block whose words these are, where
+ * dtype is BF16 a weight, INT8 a code, INT4 what the table has for one
  *
  * lanes_to_f16(p, v): the lanes as F16, to the nearest, ties to even
  *
@@ -426,6 +435,13 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
             lanes_mul(lanes_mul(lanes_load_some(x + i, n - i), inverse), lanes_load_some(weight + i, n - i)));
 }
 
+#if SET_ACROSS
+#include "runtime/kernels/kernels_across.h"
+#define LAID_KERNEL(name) KERNEL(name)
+#else
+#define LAID_KERNEL(name) NULL
+#endif
+
 #include "runtime/kernels/kernels_watched.h"
 
 #define LANES_KERNELS(set_name)                                                                              \
@@ -437,6 +453,7 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
         .dot_heads = KERNEL(dot_heads), .sum_heads = KERNEL(sum_heads), .round_f16 = KERNEL(round_f16),      \
         .add = KERNEL(add), .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul),                  \
         .exp_sum = KERNEL(exp_sum), .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                        \
+        .lay_tokens = LAID_KERNEL(lay_tokens), .dot_laid = LAID_KERNEL(dot_laid),                            \
     }
 
 #endif

@@ -12,6 +12,7 @@
 #define FEW_TOKENS   3
 #define SET_LIFTS    0
 #define SET_NEAR     0
+#define SET_ACROSS   0
 
 /* Floats looked up by codes: 4, 8 or 16 of them in as many sixteenths of 64 bytes. */
 typedef uint8x16x4_t trellis_table;

@@ -8,8 +8,7 @@
 #include "runtime/kernels/kernels_rows.h"
 #include "runtime/kernels/kernels_trellis.h"
 
-#define PART   16  /* blocks of a part, whose groups stand in one strip of scales */
-#define NARROW 128 /* columns of a narrow one */
+#define PART 16 /* blocks of a part, whose groups stand in one strip of scales */
 
 /* Rows of a matrix that are decoded some columns at a time. */
 struct decoding {
@@ -77,8 +76,8 @@ INLINE void put_outliers(const struct decoding *decoding, const struct part *par
 }
 
 /* The whole blocks of a part of CODE_ROWS rows, whose scales are converted from group `converted` on. */
-INLINE void decode_blocks(const int dtype, const size_t stride, struct decoding *decoding,
-                          const struct rows *rows, size_t converted, const struct part *part, float *out)
+INLINE void decode_blocks(const int dtype, struct decoding *decoding, const struct rows *rows,
+                          size_t converted, const struct part *part, float *out)
 {
     const struct layout *layout = &decoding->layout;
     const size_t end = part->end < layout->blocks ? part->end : layout->blocks;
@@ -95,18 +94,17 @@ INLINE void decode_blocks(const int dtype, const size_t stride, struct decoding 
             for (int r = 0; r < CODE_ROWS; r++) {
                 lanes w[2];
                 decode_block(dtype, rows->bytes[r] + b * block_bytes(dtype), decoders[r], w);
-                lanes_store(out + (size_t)r * stride, w[0]);
-                lanes_store(out + (size_t)r * stride + LANES, w[1]);
+                lanes_store(out + (size_t)r * PART * BLOCK, w[0]);
+                lanes_store(out + (size_t)r * PART * BLOCK + LANES, w[1]);
             }
             out += BLOCK;
         } while (++b < until);
     }
 }
 
-/* A part to out + r * stride, padded with zeros to a multiple of LANES; rows past the last of those chosen
- * are like it. */
-INLINE void decode_part(const int dtype, const size_t stride, struct decoding *decoding,
-                        const struct part *part, float *out)
+/* A part to rows that are PART * BLOCK floats apart, padded with zeros to a multiple of LANES; rows past the
+ * last of those chosen are like it. */
+INLINE void decode_part(const int dtype, struct decoding *decoding, const struct part *part, float *out)
 {
     const struct layout *layout = &decoding->layout;
     size_t done = part->b;
@@ -116,12 +114,12 @@ INLINE void decode_part(const int dtype, const size_t stride, struct decoding *d
         const size_t g = part->b / layout->per_group / STRIP * STRIP;
         if (!dtype_is_float(dtype))
             rows_convert(CODE_ROWS, dtype, layout, g, &rows);
-        decode_blocks(dtype, stride, decoding, &rows, g, part, out);
+        decode_blocks(dtype, decoding, &rows, g, part, out);
         done = part->end < layout->blocks ? part->end : layout->blocks;
     }
     NO_UNROLL
     for (uint32_t r = 0; r < part->n; r++) {
-        float *row = out + r * stride;
+        float *row = out + r * PART * BLOCK;
         NO_UNROLL
         for (size_t b = done; b < part->end; b++)
             decode_one_block(dtype, layout, rows.bytes[r], rows.factors[r], b, row + (b - part->b) * BLOCK);
@@ -132,23 +130,18 @@ INLINE void decode_part(const int dtype, const size_t stride, struct decoding *d
     }
 }
 
-/* To rows that are PART * BLOCK floats apart, or NARROW. */
 #define KIND_PART(name, kind)                                                                                \
-    static NEVER_INLINE void part_##name(struct decoding *decoding, const struct part *part, bool is_narrow, \
-                                         float *out)                                                         \
+    static NEVER_INLINE void part_##name(struct decoding *decoding, const struct part *part, float *out)     \
     {                                                                                                        \
-        if (is_narrow)                                                                                       \
-            decode_part(kind, NARROW, decoding, part, out);                                                  \
-        else                                                                                                 \
-            decode_part(kind, PART *BLOCK, decoding, part, out);                                             \
+        decode_part(kind, decoding, part, out);                                                              \
     }
 #define CASE_PART(name, kind)                                                                                \
     case kind:                                                                                               \
-        part_##name(decoding, part, is_narrow, out);                                                         \
+        part_##name(decoding, part, out);                                                                    \
         break
 EACH_KIND(KIND_PART)
 
-static void part_of_any(struct decoding *decoding, const struct part *part, bool is_narrow, float *out)
+static void part_of_any(struct decoding *decoding, const struct part *part, float *out)
 {
     switch (kind_of(decoding->matrix->codec)) {
         EACH_KIND(CASE_PART)
@@ -189,7 +182,7 @@ static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32
             _Alignas(LINE) float decoded[CODE_ROWS][PART * BLOCK];
             const size_t at = part.b * BLOCK, left = moec_lanes_padded(matrix->columns) - at;
             part.end = all - part.b < PART ? all : part.b + PART;
-            part_of_any(&decoding, &part, false, decoded[0]);
+            part_of_any(&decoding, &part, decoded[0]);
             for (uint32_t r = 0; r < part.n; r++)
                 for (size_t c = 0; c < PART * BLOCK && c < left; c += LANES)
                     lanes_store(out + (i + r) * stride + at + c, lanes_load(decoded[r] + c));

@@ -462,24 +462,38 @@ INLINE lanes packed_zeros(const int dtype, const struct layout *layout, const ui
     return lanes_of_bytes(zeros, STRIP);
 }
 
+/* The scales of a row's n groups from g on, n <= STRIP; not of dictionaries. */
+INLINE lanes groups_scales(const int dtype, const struct layout *layout, const uint8_t *row, float factor,
+                           size_t g, size_t n)
+{
+    const uint8_t *scales = row + layout->scales;
+    return (dtype & NESTED) ? lanes_mul(lanes_of_bytes(scales + 2 + g, n), lanes_set(factor))
+                            : lanes_of_halves(scales + 2 * g, n);
+}
+
+/* Their zeros, where they have any. */
+INLINE lanes groups_zeros(const int dtype, const struct layout *layout, const uint8_t *row, size_t g,
+                          size_t n)
+{
+    return (dtype & NESTED) ? packed_zeros(dtype, layout, row, g, n)
+                            : lanes_of_bytes(row + layout->zeros + g, n);
+}
+
 /* Converts the scales and zeros of a row's n groups from g on, n <= STRIP. */
 INLINE void row_convert(const int dtype, const struct layout *layout, const uint8_t *row, float factor,
                         size_t g, size_t n, float out_scales[static STRIP], float origins[static STRIP])
 {
-    const uint8_t *scales = row + layout->scales;
     if ((dtype & DICTIONARY) && layout->is_mxfp4) {
         for (size_t i = 0; i < n; i++)
-            out_scales[i] = moec_mxfp4_scale(scales[g + i]);
+            out_scales[i] = moec_mxfp4_scale(row[layout->scales + g + i]);
         return;
     }
-    lanes scale = (dtype & NESTED) ? lanes_mul(lanes_of_bytes(scales + 2 + g, n), lanes_set(factor))
-                                   : lanes_of_halves(scales + 2 * g, n);
+    const lanes scale = groups_scales(dtype, layout, row, factor, g, n);
     lanes_store(out_scales, scale);
     if ((dtype & DICTIONARY) || (layout->symmetric && !decoder_needs_regular(dtype)))
         return;
-    lanes origin = layout->symmetric  ? lanes_set(symmetric_zero(dtype))
-                   : (dtype & NESTED) ? packed_zeros(dtype, layout, row, g, n)
-                                      : lanes_of_bytes(row + layout->zeros + g, n);
+    lanes origin =
+        layout->symmetric ? lanes_set(symmetric_zero(dtype)) : groups_zeros(dtype, layout, row, g, n);
     if (decoder_needs_regular(dtype))
         origin = lanes_sub(lanes_zero(), lanes_mul(origin, scale));
     lanes_store(origins, origin);

@@ -25,7 +25,7 @@ static void dot_decoded(struct decoding *decoding, uint32_t i, uint32_t n, const
         const size_t b = at / BLOCK, end = (at + k + BLOCK - 1) / BLOCK;
         for (uint32_t r = 0; r < n; r += CODE_ROWS) {
             const struct part part = {i + r, n - r < CODE_ROWS ? n - r : CODE_ROWS, b, end};
-            part_of_any(decoding, &part, false, packed.w[r]);
+            part_of_any(decoding, &part, packed.w[r]);
         }
         dot_packed(x + at, x_stride, n_tok, &packed, k, at == 0, at + k == padded, &waiting, y, y_stride);
     }

@@ -215,6 +215,26 @@ static void watched_rms_norm(const float *x, const float *weight, float eps, siz
     tell_written(out, n);
     rms_norm(x, weight, eps, n, out);
 }
+
+#if SET_ACROSS
+static void watched_lay_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, float *laid)
+{
+    for (uint32_t t = 0; t < n_tok; t++)
+        tell_read(rows[t], k);
+    tell_written(laid, n_tok * moec_lanes_padded(k));
+    lay_tokens(rows, n_tok, k, laid);
+}
+
+static void watched_dot_laid(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                             const float *laid, uint32_t n_tok, float *room, float *y, size_t y_stride)
+{
+    tell_read_encoded(matrix, first, n_rows);
+    tell_read(laid, n_tok * moec_lanes_padded(matrix->columns));
+    tell_written(room, moec_laid_room_floats(matrix->columns));
+    tell_written_rows(y, y_stride, n_tok, n_rows);
+    dot_laid(matrix, first, n_rows, laid, n_tok, room, y, y_stride);
+}
+#endif
 #else
 #define KERNEL(name) name
 #endif

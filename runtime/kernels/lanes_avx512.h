@@ -126,4 +126,38 @@ INLINE lanes lanes_of_bytes(const uint8_t *at, size_t n)
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), at)));
 }
 
+/* v[i] lane j becomes v[j] lane i. */
+INLINE void lanes_transpose(lanes v[static LANES])
+{
+    lanes a[LANES], b[LANES];
+    UNROLL
+    for (int i = 0; i < LANES; i += 2) {
+        a[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+        a[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < LANES; i += 4) {
+        UNROLL
+        for (int j = 0; j < 2; j++) {
+            const __m512d even = _mm512_castps_pd(a[i + j]), odd = _mm512_castps_pd(a[i + j + 2]);
+            b[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(even, odd));
+            b[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd));
+        }
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) { /* lanes i, i + 4, i + 8, i + 12 of four rows each */
+        a[i] = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88);
+        a[i + 4] = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xdd);
+        a[i + 8] = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88);
+        a[i + 12] = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm512_shuffle_f32x4(a[i], a[i + 8], 0x88);
+        v[i + 8] = _mm512_shuffle_f32x4(a[i], a[i + 8], 0xdd);
+        v[i + 4] = _mm512_shuffle_f32x4(a[i + 4], a[i + 12], 0x88);
+        v[i + 12] = _mm512_shuffle_f32x4(a[i + 4], a[i + 12], 0xdd);
+    }
+}
+
 #endif

@@ -305,8 +305,15 @@ static void check_large_batch(const struct fixture *fixture, bool traced)
     assert_ok(moec_forward_init(&forward, fixture->model, moec_kernels_best(), 2,
                                 moec_variants_experts(fixture->variants), n_tok, &err),
               err);
-    moec_forward_scratch(&forward)->test_hook.attention_block = 250;
-    moec_forward_scratch(&forward)->test_hook.moe_block = 170;
+    struct moec_scratch *scratch = moec_forward_scratch(&forward);
+    scratch->test_hook.attention_block = 250;
+    scratch->test_hook.moe_block = 170;
+    scratch->laid_columns = 1;
+    if (traced) { /* half a tile leaves the room of a second chunk */
+        assert_int_equal(scratch->mlp_tile, MOEC_MLP_TILE_MAX);
+        scratch->mlp_tile /= 2;
+        scratch->mlp_chunks *= 2;
+    }
     struct moec_mlp_trace trace = trace_make(config, traced ? n_tok : 1);
     for (uint32_t i = 0; i < n_spans; i++)
         spans[i] = (struct moec_span){.first_row = i * n_each,

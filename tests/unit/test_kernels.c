@@ -312,22 +312,79 @@ static void check_codec(struct moec_codec codec)
     }
 }
 
-static void test_kernels__encoded_rows_have_same_bits_in_all_codecs(void **state)
+/* But for MXFP4, of test_mxfp4.c. */
+static void check_each_codec(void (*check)(struct moec_codec codec))
 {
-    (void)state;
     static const uint16_t groups[] = {0, 16, 32, 64, 128};
     for (int dtype = MOEC_DTYPE_F32; dtype <= MOEC_DTYPE_BF16; dtype++)
-        check_codec((struct moec_codec){.dtype = (uint8_t)dtype});
+        check((struct moec_codec){.dtype = (uint8_t)dtype});
     for (int dtype = MOEC_DTYPE_INT2; dtype < MOEC_DTYPE_COUNT; dtype++)
         for (int scheme = MOEC_SCHEME_SYMMETRIC; scheme < MOEC_SCHEME_COUNT; scheme++)
             for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
                 const struct moec_codec codec = {
                     .dtype = (uint8_t)dtype, .scheme = (uint8_t)scheme, .group = groups[g]};
                 struct moec_error err = {0};
-                if (moec_codec_check(codec, "a codec", &err) == MOEC_OK &&
-                    codec.dtype != MOEC_DTYPE_MXFP4) /* test_mxfp4.c */
-                    check_codec(codec);
+                if (moec_codec_check(codec, "a codec", &err) == MOEC_OK && codec.dtype != MOEC_DTYPE_MXFP4)
+                    check(codec);
             }
+}
+
+static void test_kernels__encoded_rows_have_same_bits_in_all_codecs(void **state)
+{
+    (void)state;
+    check_each_codec(check_codec);
+}
+
+/* Tokens that are laid have the results of each alone. */
+static void check_laid(struct moec_codec codec, uint32_t columns, uint32_t rows, uint32_t n_tok,
+                       enum scales scales)
+{
+    const uint32_t first = random_below(rows), n_rows = rows - first;
+    const enum kind kind = (enum kind)random_below(KIND_COUNT);
+    const size_t stride = moec_lanes_padded(columns), y_stride = n_rows + random_below(3);
+    struct moec_matrix matrix = random_matrix(codec, rows, columns, scales);
+    float *x = random_rows(n_tok, columns, stride, kind), *want = guarded(n_tok * y_stride);
+    const float *x_rows[MOEC_LAID_TOKENS + 100];
+    for (uint32_t t = 0; t < n_tok; t++) {
+        x_rows[t] = x + random_below(n_tok) * stride;
+        moec_kernels_scalar.dot_encoded(&matrix, first, n_rows, x_rows[t], want + t * y_stride);
+    }
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        const struct moec_kernels *set = kernel_set(s);
+        assert_true((set->lay_tokens == NULL) == (set->dot_laid == NULL));
+        if (set->dot_laid == NULL)
+            continue;
+        float *laid = guarded(n_tok * stride), *room = guarded(moec_laid_room_floats(columns)),
+              *got = guarded(n_tok * y_stride);
+        set->lay_tokens(x_rows, n_tok, columns, laid);
+        set->dot_laid(&matrix, first, n_rows, laid, n_tok, room, got, y_stride);
+        expect_same(want, got, n_tok * y_stride, set->name, "dot_laid");
+        release_guarded(laid, n_tok * stride);
+        release_guarded(room, moec_laid_room_floats(columns));
+        release_guarded(got, n_tok * y_stride);
+    }
+    release_guarded(want, n_tok * y_stride);
+    free(x);
+    free((void *)(uintptr_t)matrix.data);
+}
+
+static void check_laid_codec(struct moec_codec codec)
+{
+    static const uint32_t columns[] = {1, 31, 32, 33, 64, 96, 100, 256, 300, 544, 1040};
+    if (!moec_kernels_decode_parts(codec))
+        return;
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        check_laid(codec, columns[i], 1 + random_below(80), MOEC_LAID_TOKENS + random_below(20),
+                   i % 2 == 0 ? SCALES_ORDINARY : SCALES_STRANGE);
+}
+
+static void test_kernels__laid_tokens_have_same_bits_in_all_codecs(void **state)
+{
+    (void)state;
+    check_each_codec(check_laid_codec);
+    for (uint32_t n_tok = MOEC_LAID_TOKENS; n_tok < MOEC_LAID_TOKENS + 100; n_tok++)
+        check_laid((struct moec_codec){.dtype = MOEC_DTYPE_INT4}, 64, 1 + random_below(40), n_tok,
+                   SCALES_ORDINARY);
 }
 
 static void test_kernels__no_rows_sum_to_zero(void **state)
@@ -609,6 +666,7 @@ int main(void)
         cmocka_unit_test(test_kernels__heads_have_same_bits),
         cmocka_unit_test(test_kernels__heads_are_rows_apart),
         cmocka_unit_test(test_kernels__encoded_rows_have_same_bits_in_all_codecs),
+        cmocka_unit_test(test_kernels__laid_tokens_have_same_bits_in_all_codecs),
         cmocka_unit_test(test_kernels__no_rows_sum_to_zero),
         cmocka_unit_test(test_kernels__round_to_f16),
         cmocka_unit_test(test_kernels__elements_have_same_bits),
