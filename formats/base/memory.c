@@ -1,5 +1,7 @@
 #include "formats/base/memory.h"
 
+#include "formats/base/mapped_memory.h"
+
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,21 +47,19 @@ enum moec_status moec_alloc_aligned(void **out, uint64_t count, uint64_t item_by
     return alloc_at(out, 64, total, what, err);
 }
 
-/* What the kernel maps at once where it can: with fewer and larger pages memory is taken faster, and a direct
- * read of a record is a few pieces for the device instead of hundreds. */
-#define HUGE_PAGE_BYTES ((uint64_t)2 << 20)
-
+/* With fewer and larger pages, where the kernel has them, memory is taken faster, and a direct read of a
+ * record is a few pieces for the device instead of hundreds. */
 enum moec_status moec_alloc_pages(void **out, uint64_t n_bytes, const char *what, struct moec_error *err)
 {
     uint64_t total = 0;
     void *memory = NULL;
     MOEC_TRY(total_bytes(n_bytes, 1, what, &total, err));
-    if (total < HUGE_PAGE_BYTES)
+    if (total < MOEC_HUGE_PAGE_BYTES)
         return alloc_at(out, 4096, total, what, err);
-    MOEC_TRY(alloc_at(&memory, HUGE_PAGE_BYTES, total, what, err));
+    MOEC_TRY(alloc_at(&memory, MOEC_HUGE_PAGE_BYTES, total, what, err));
     /* Only whole ones: none is to take memory behind the end. A kernel without them goes on with small pages.
      */
-    (void)madvise(memory, total / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    (void)madvise(memory, total / MOEC_HUGE_PAGE_BYTES * MOEC_HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     *out = memory;
     return MOEC_OK;
 }
