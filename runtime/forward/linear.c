@@ -57,7 +57,7 @@ static void give_products(const struct cut *cut, const struct moec_linear_part *
     for (uint32_t t = 0; t < n_tok; t++, y += y_stride) {
         if (part->bias != NULL)
             cut->linear->forward->kernels->add(part->bias + row, n_rows, y);
-        if (y != part->out + (token + t) * part->out_stride + row)
+        if (!writes_directly(part) || y != part->out + (token + t) * part->out_stride + row)
             part->sink(cut->linear, part, token + t, row, n_rows, y);
     }
 }
@@ -193,15 +193,12 @@ static bool takes_laid(const struct moec_linear *linear)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(linear->forward);
     const uint32_t k = linear->parts[0].matrix->columns;
-    if (linear->in_mlp || linear->n_tok < MOEC_LAID_TOKENS || linear->forward->kernels->dot_laid == NULL ||
-        k < scratch->laid_columns || moec_lanes_padded(k) > scratch->laid_stride ||
+    if (linear->in_mlp || moec_lanes_padded(k) > scratch->laid_stride ||
         moec_linear_tile_rows(k) < MOEC_LAID_ROWS)
         return false;
-    for (uint32_t part = 0; part < linear->n_parts; part++) {
-        const struct moec_matrix *matrix = linear->parts[part].matrix;
-        if (moec_rounded_serves(linear->forward, matrix) || !moec_kernels_decode_parts(matrix->codec))
+    for (uint32_t part = 0; part < linear->n_parts; part++)
+        if (!moec_forward_lays(linear->forward, linear->parts[part].matrix, linear->n_tok))
             return false;
-    }
     return true;
 }
 

@@ -351,10 +351,7 @@ static bool takes_laid(const struct mlp_run *run, const struct moec_mlp *mlp,
                        const struct moec_matrix *matrix, uint32_t n)
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
-    const struct moec_mlp_kernels kernels = kernels_of(run->forward);
-    return n >= MOEC_LAID_TOKENS && matrix->columns >= shared->laid_columns &&
-           kernels.all->dot_laid != NULL && !serves(&kernels, matrix) && !stands_in_frames(mlp, matrix) &&
-           moec_kernels_decode_parts(matrix->codec) &&
+    return moec_forward_lays(run->forward, matrix, n) && !stands_in_frames(mlp, matrix) &&
            moec_laid_room_floats(matrix->columns) <= MOEC_SUM_CHUNK * shared->stride;
 }
 

@@ -34,8 +34,8 @@
 
 struct moec_linear_scratch {
     float *weights; /* tile of decoded rows */
-    float *y;       /* (MOEC_TILE_TOKENS, rows of a tile), at most MOEC_ENCODED_ROWS floats; (a group,
-                       MOEC_LAID_ROWS)       of inputs that are laid */
+    float *y;       /* (MOEC_TILE_TOKENS, rows of a tile), at most MOEC_ENCODED_ROWS floats; of inputs that
+                       are laid (a group, MOEC_LAID_ROWS) */
 };
 
 struct moec_mlp_scratch {

@@ -15,6 +15,10 @@ void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64
 void moec_forward_decode(const struct moec_kernels *kernels, const struct moec_matrix *matrix, uint32_t row,
                          uint32_t n_rows, float *weights, size_t stride);
 
+/* Whether products of the matrix with n_tok tokens are best made of tokens that are laid, by moec_kernels'
+ * dot_laid. */
+bool moec_forward_lays(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t n_tok);
+
 /* MOEC_ERR_LIMIT when a batch is larger than the forward pass was made for. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t n_tok,
                                                      struct moec_error *err);
