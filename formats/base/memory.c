@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static enum moec_status total_bytes(uint64_t count, uint64_t item_bytes, const char *what, uint64_t *total,
                                     struct moec_error *err)
@@ -57,9 +56,7 @@ enum moec_status moec_alloc_pages(void **out, uint64_t n_bytes, const char *what
     if (total < MOEC_HUGE_PAGE_BYTES)
         return alloc_at(out, 4096, total, what, err);
     MOEC_TRY(alloc_at(&memory, MOEC_HUGE_PAGE_BYTES, total, what, err));
-    /* Only whole ones: none is to take memory behind the end. A kernel without them goes on with small pages.
-     */
-    (void)madvise(memory, total / MOEC_HUGE_PAGE_BYTES * MOEC_HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    moec_welcome_huge_pages(memory, 0, total);
     *out = memory;
     return MOEC_OK;
 }
