@@ -300,7 +300,7 @@ const struct cli_command cli_command_bench = {
     .usage = "[MODEL.moec]",
     .about = "Times prompts (TTFT) and tokens (TPOT) in each run mode, at several memory sizes and storage "
              "speeds. Each row shows its floor: computing with all experts in memory, or reading its bytes "
-             "at the device's bandwidth, whichever is longer.",
+             "at the device's bandwidth, whichever is longer for each token.",
     .details =
         "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating "
         "order, so that other work on the machine affects all of them alike. Each row decodes the "

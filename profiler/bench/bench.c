@@ -157,7 +157,7 @@ static enum moec_status open_row(struct run *run, uint32_t r, struct moec_error 
     struct moec_error theirs = {0};
     const uint64_t n_sample = bench->tokens.n_sample;
     MOEC_TRY(moec_alloc((void **)&row->samples, n_sample, sizeof *row->samples, "samples", err));
-    MOEC_TRY(moec_alloc((void **)&row->token_ns, n_sample * bench->tokens.n_tokens, sizeof *row->token_ns,
+    MOEC_TRY(moec_alloc((void **)&row->decoded, n_sample * bench->tokens.n_tokens, sizeof *row->decoded,
                         "times", err));
     run->setups[r] = (struct moec_bench_worker_setup){
         .path = bench->options.path, .engine = row->engine, .tokens = &bench->tokens};
@@ -179,7 +179,7 @@ static enum moec_status run_sample(struct run *run, uint32_t r, uint32_t sample,
     if (row->error.status != MOEC_OK)
         return MOEC_OK;
     if (moec_bench_worker_run(&run->workers[r], &bench->tokens, sample, &wait, &row->samples[slot],
-                              row->token_ns + (uint64_t)slot * bench->tokens.n_tokens, &theirs) != MOEC_OK)
+                              row->decoded + (uint64_t)slot * bench->tokens.n_tokens, &theirs) != MOEC_OK)
         return settle(run, row, r, &theirs, err);
     return MOEC_OK;
 }
@@ -257,7 +257,7 @@ void moec_bench_release(struct moec_bench *bench)
 {
     for (uint32_t r = 0; r < bench->n_row; r++) {
         free(bench->rows[r].samples);
-        free(bench->rows[r].token_ns);
+        free(bench->rows[r].decoded);
         free(bench->rows[r].trace);
     }
     free(bench->rows);

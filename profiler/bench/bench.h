@@ -15,9 +15,11 @@
  *
  *     TTFT   time of the prompt's step; one number a sample
  *     TPOT   time of each later step with the choice of a token; all tokens of all samples together
- *     floor  max(compute, bytes/bandwidth): the median TPOT of the same precisions with everything resident,
- *            measured in the same run, and the bytes read for a token at the bandwidth of the device; of a
- *            prompt likewise, from the median TTFT and the bytes read for a prompt
+ *     floor  max(compute, bytes/bandwidth) of each token, and the mean of these: the median TPOT of the same
+ *            precisions with everything resident, measured in the same run, and the bytes read while that
+ *            token was decoded at the bandwidth of the device. A token's experts are known only when the
+ * token before it is, so what one token leaves idle no other can use. Of prompts likewise, from the median
+ *            TTFT and the bytes read for each
  *
  * Thread rule: moec_bench_run from a process without other threads (it forks). */
 #ifndef MOEC_PROFILER_BENCH_H
@@ -94,8 +96,8 @@ struct moec_bench_figures {
     double stall_ms;                       /* of a token: the computing thread waited for storage */
     double compute_ms;                     /* of a token of the same precisions, all resident */
     double transfer_ms;                    /* bytes_per_token at the device's bandwidth */
-    double floor_ms;
-    double prompt_bytes; /* read for a prompt, preloads included, mean */
+    double floor_ms;                       /* mean over tokens */
+    double prompt_bytes;                   /* read for a prompt, preloads included, mean */
     double prompt_compute_ms, prompt_transfer_ms, prompt_floor_ms; /* as above, of a prompt */
     double joules_per_token;
     /* Of rows that decide, while decoding: misses of the logical cache among the experts taken; of all
@@ -120,7 +122,7 @@ struct moec_bench_row {
     struct moec_error error; /* status MOEC_OK: measured */
     struct moec_bench_opened opened;
     struct moec_bench_sample *samples; /* (n_sample), owned */
-    uint64_t *token_ns;                /* (n_sample, n_tokens), owned */
+    struct moec_bench_token *decoded;  /* (n_sample, n_tokens), owned */
     uint64_t peak_bytes;               /* of its process */
     struct moec_bench_figures figures;
 };

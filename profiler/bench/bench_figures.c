@@ -140,7 +140,7 @@ static enum moec_status draw_tpot(const struct moec_bench *bench, uint32_t stora
     set_axis(&chart->y, "ms", "time of a token (TPOT), ms");
     MOEC_TRY(set_mode_categories(chart, rows, n, err));
     MOEC_TRY(moec_chart_add_series(chart, "median, with its p95", n, &times, err));
-    MOEC_TRY(moec_chart_add_series(chart, "floor: max(compute, bytes/bandwidth)", n, &floors, err));
+    MOEC_TRY(moec_chart_add_series(chart, "floor: max(compute, bytes/bandwidth), mean", n, &floors, err));
     times->has_interval = true;
     for (uint32_t i = 0; i < n; i++) {
         times->x[i] = floors->x[i] = i;

@@ -48,12 +48,17 @@ static struct moec_json_out *samples_node(const struct moec_bench *bench, const 
     struct moec_json_out *samples = moec_json_out_array();
     const uint32_t n = bench->tokens.n_tokens;
     for (uint32_t s = 0; s < bench->tokens.n_sample; s++) {
-        struct moec_json_out *sample = moec_json_out_object(), *times = moec_json_out_array();
+        struct moec_json_out *sample = moec_json_out_object(), *times = moec_json_out_array(),
+                             *reads = moec_json_out_array();
         moec_json_out_double(sample, "latency_ms", moec_bench_sample_ms(bench, row, s));
         moec_json_out_double(sample, "ttft_ms", (double)row->samples[s].prefill_ns * 1e-6);
-        for (uint32_t i = 0; i < n; i++)
-            moec_json_out_double(times, NULL, (double)row->token_ns[(uint64_t)s * n + i] * 1e-6);
+        for (uint32_t i = 0; i < n; i++) {
+            const struct moec_bench_token *token = &row->decoded[(uint64_t)s * n + i];
+            moec_json_out_double(times, NULL, (double)token->ns * 1e-6);
+            moec_json_out_u64(reads, NULL, token->read_bytes);
+        }
         moec_json_out_node(sample, "token_ms", times);
+        moec_json_out_node(sample, "token_read_bytes", reads);
         moec_json_out_node(samples, NULL, sample);
     }
     return samples;

@@ -40,7 +40,7 @@ double moec_bench_sample_ms(const struct moec_bench *bench, const struct moec_be
     const uint32_t n = bench->tokens.n_tokens;
     uint64_t ns = row->samples[sample].prefill_ns;
     for (uint32_t i = 0; i < n; i++)
-        ns += row->token_ns[(uint64_t)sample * n + i];
+        ns += row->decoded[(uint64_t)sample * n + i].ns;
     return (double)ns * 1e-6;
 }
 
@@ -83,7 +83,7 @@ static void summarise_times(const struct moec_bench *bench, struct moec_bench_ro
         values[s] = (double)row->samples[s].prefill_ns * 1e-6;
     row->figures.ttft_ms = moec_quantile_of_finite(values, n_sample, 0.5, scratch);
     for (uint64_t i = 0; i < n_token; i++) {
-        values[i] = (double)row->token_ns[i] * 1e-6;
+        values[i] = (double)row->decoded[i].ns * 1e-6;
         sum += values[i];
     }
     row->figures.tpot_ms_median = moec_quantile_of_finite(values, n_token, 0.5, scratch);
@@ -153,6 +153,23 @@ static double larger_of(double compute_ms, double transfer_ms)
     return isnan(compute_ms) || isnan(transfer_ms) ? (double)NAN : fmax(compute_ms, transfer_ms);
 }
 
+/* Means over tokens and prompts of the larger side of each. bytes_per_second: 0 where nothing is read. */
+static void average_floors(const struct moec_bench *bench, struct moec_bench_row *row,
+                           double bytes_per_second)
+{
+    struct moec_bench_figures *figures = &row->figures;
+    const double ms_per_byte = bytes_per_second > 0 ? 1000 / bytes_per_second : 0;
+    const uint64_t n_sample = bench->tokens.n_sample, n_token = n_sample * bench->tokens.n_tokens;
+    double tokens_ms = 0, prompts_ms = 0;
+    for (uint64_t i = 0; i < n_token; i++)
+        tokens_ms += larger_of(figures->compute_ms, (double)row->decoded[i].read_bytes * ms_per_byte);
+    for (uint64_t s = 0; s < n_sample; s++)
+        prompts_ms +=
+            larger_of(figures->prompt_compute_ms, (double)row->samples[s].prefill.read_bytes * ms_per_byte);
+    figures->floor_ms = tokens_ms / (double)n_token;
+    figures->prompt_floor_ms = prompts_ms / (double)n_sample;
+}
+
 static void set_floor(const struct moec_bench *bench, struct moec_bench_row *row)
 {
     struct moec_bench_figures *figures = &row->figures;
@@ -162,13 +179,13 @@ static void set_floor(const struct moec_bench *bench, struct moec_bench_row *row
         figures->prompt_compute_ms = resident->figures.ttft_ms;
     }
     figures->transfer_ms = figures->prompt_transfer_ms = 0;
+    double bandwidth = 0;
     if (row->storage < bench->options.n_storage) {
-        const double bandwidth = bench->bandwidth[row->storage][row->copy];
+        bandwidth = bench->bandwidth[row->storage][row->copy];
         figures->transfer_ms = 1000 * figures->bytes_per_token / bandwidth;
         figures->prompt_transfer_ms = 1000 * figures->prompt_bytes / bandwidth;
     }
-    figures->floor_ms = larger_of(figures->compute_ms, figures->transfer_ms);
-    figures->prompt_floor_ms = larger_of(figures->prompt_compute_ms, figures->prompt_transfer_ms);
+    average_floors(bench, row, bandwidth);
 }
 
 enum moec_status moec_bench_summarise(struct moec_bench *bench, struct moec_error *err)

@@ -33,7 +33,7 @@ struct server {
     struct moert_session *session;
     float *logits; /* owned: (n_vocab) */
     uint32_t n_vocab;
-    uint8_t *answer; /* owned: a sample and its times */
+    uint8_t *answer; /* owned: a sample and its tokens */
     struct moec_energy energy;
 };
 
@@ -127,8 +127,8 @@ static enum moec_status open_engine(struct server *server, struct moec_bench_ope
     opened->open_seconds = (double)(moec_now_ns() - begin_ns) * 1e-9;
     server->n_vocab = moert_engine_info(server->engine).n_vocab;
     const uint64_t n_answer =
-        sizeof(struct moec_bench_sample) + (uint64_t)tokens->n_tokens * sizeof(uint64_t);
-    MOEC_TRY(moec_alloc((void **)&server->answer, n_answer, 1, "times", err));
+        sizeof(struct moec_bench_sample) + (uint64_t)tokens->n_tokens * sizeof(struct moec_bench_token);
+    MOEC_TRY(moec_alloc((void **)&server->answer, n_answer, 1, "times of tokens", err));
     return moec_alloc((void **)&server->logits, server->n_vocab, sizeof(float), "logits", err);
 }
 
@@ -197,7 +197,7 @@ static enum moert_status read_prompt(struct server *server, const uint32_t *ids,
 
 /* The prompt, then one token after the other, each with the choice that a user would wait for. */
 static enum moec_status compute(struct server *server, uint32_t sample, struct moec_bench_sample *out,
-                                uint64_t *token_ns, struct moec_error *err)
+                                struct moec_bench_token *decoded, struct moec_error *err)
 {
     const struct moec_bench_tokens *tokens = server->setup->tokens;
     const uint32_t *ids = tokens->tokens + (uint64_t)sample * (tokens->prompt_tokens + tokens->n_tokens);
@@ -214,13 +214,17 @@ static enum moec_status compute(struct server *server, uint32_t sample, struct m
     const struct moec_bench_counters at_decode = count(server);
     out->prefill = subtract(at_decode, at_start);
     (void)moec_energy_take(&server->energy);
+    uint64_t read_bytes = at_decode.read_bytes;
     for (uint32_t i = 0; i < tokens->n_tokens; i++) {
         begin_ns = moec_now_ns();
         MOEC_TRY(from_runtime(
             moert_session_step(server->session, &ids[tokens->prompt_tokens + i], 1, server->logits, &theirs),
             &theirs, err));
         (void)moert_sampler_next(&greedy, server->logits, server->n_vocab);
-        token_ns[i] = moec_now_ns() - begin_ns;
+        decoded[i].ns = moec_now_ns() - begin_ns;
+        const uint64_t so_far_bytes = moert_engine_stats(server->engine).read_bytes;
+        decoded[i].read_bytes = so_far_bytes - read_bytes;
+        read_bytes = so_far_bytes;
         out->logits_crc = moec_crc32c(out->logits_crc, server->logits, logits_bytes);
     }
     out->decode_joules = moec_energy_take(&server->energy);
@@ -239,9 +243,9 @@ static enum moec_status answer_runs(struct server *server, struct moec_error *er
             return MOEC_OK; /* the bench is gone or has enough */
         struct moec_bench_sample *answer = (struct moec_bench_sample *)server->answer;
         *answer = (struct moec_bench_sample){0};
-        MOEC_TRY(compute(server, sample, answer, (uint64_t *)(answer + 1), err));
+        MOEC_TRY(compute(server, sample, answer, (struct moec_bench_token *)(answer + 1), err));
         if (!moec_pipe_send(server->socket, FRAME_SAMPLE, answer,
-                            sizeof *answer + tokens->n_tokens * sizeof(uint64_t)))
+                            sizeof *answer + tokens->n_tokens * sizeof(struct moec_bench_token)))
             return MOEC_OK;
     }
 }
@@ -413,11 +417,11 @@ enum moec_status moec_bench_worker_opened(struct moec_bench_worker *worker,
 enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker,
                                        const struct moec_bench_tokens *tokens, uint32_t sample,
                                        const struct moec_bench_wait *wait, struct moec_bench_sample *out,
-                                       uint64_t *token_ns, struct moec_error *err)
+                                       struct moec_bench_token *decoded, struct moec_error *err)
 {
     /* A worker that is gone shows at the answer, with its reason. */
     if (worker->pid != 0)
         (void)moec_pipe_send(worker->socket, FRAME_RUN, &sample, sizeof sample);
-    return receive(worker, wait, FRAME_SAMPLE, out, sizeof *out, token_ns,
-                   tokens->n_tokens * sizeof *token_ns, err);
+    return receive(worker, wait, FRAME_SAMPLE, out, sizeof *out, decoded, tokens->n_tokens * sizeof *decoded,
+                   err);
 }

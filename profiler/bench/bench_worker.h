@@ -80,6 +80,12 @@ struct moec_bench_sample {
     uint32_t reserved;
 };
 
+/* One decoded token. */
+struct moec_bench_token {
+    uint64_t ns;         /* its step and the choice of the next */
+    uint64_t read_bytes; /* from the device meanwhile, preloads included */
+};
+
 struct moec_bench_worker_setup {
     const char *path; /* of the bundle */
     struct moec_bench_engine engine;
@@ -110,13 +116,12 @@ MOEC_WARN_UNUSED enum moec_status moec_bench_worker_opened(struct moec_bench_wor
                                                            struct moec_bench_opened *opened,
                                                            struct moec_error *err);
 
-/* Computes a sample (n_sample: the one that is not counted) and waits for it; token_ns (n_tokens).
+/* Computes a sample (n_sample: the one that is not counted) and waits for it; decoded (n_tokens).
  * Errors as above. */
-MOEC_WARN_UNUSED enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker,
-                                                        const struct moec_bench_tokens *tokens,
-                                                        uint32_t sample, const struct moec_bench_wait *wait,
-                                                        struct moec_bench_sample *out, uint64_t *token_ns,
-                                                        struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status
+moec_bench_worker_run(struct moec_bench_worker *worker, const struct moec_bench_tokens *tokens,
+                      uint32_t sample, const struct moec_bench_wait *wait, struct moec_bench_sample *out,
+                      struct moec_bench_token *decoded, struct moec_error *err);
 
 /* Lets the worker close its engine (its trace appears then) and end; after some seconds it is ended anyway.
  * NULL-safe, idempotent. */

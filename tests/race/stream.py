@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How near streaming comes to its floor, the longer of computing with everything in memory and bytes read / bandwidth.
+"""How near streaming comes to its floor: of each token the longer of computing with everything in memory and bytes read /
+bandwidth.
 
     tests/race/stream.py [--bundle FILE.moec] [--folder build/race-stream] [--layers 16] [--evict lru] [--goal 85]
                          [--samples 3] [--tokens 24] [-o FILE.md]
