@@ -3,20 +3,17 @@
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle.h"
+#include "profiler/bench/bench_bandwidth.h"
 #include "profiler/bench/bench_memory.h"
 #include "profiler/bench/bench_plan.h"
 #include "profiler/bench/bench_row.h"
 #include "profiler/bench/bench_tokens.h"
-#include "profiler/device/bandwidth.h"
 
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define BANDWIDTH_NS 100000000u /* to measure it for */
-#define N_BANDWIDTH  4
 
 /* ---- preparing ---- */
 
@@ -44,31 +41,6 @@ static enum moec_status check_tokens(const struct moec_bundle *bundle,
     return moec_fail(err, MOEC_ERR_LIMIT,
                      "samples of %" PRIu64 " tokens, but the model knows %" PRIu32 " positions", length,
                      bundle->config.n_position);
-}
-
-/* What the floor of a row's reads is computed with: what is emulated, or what the device gives for records of
- * its copy. */
-static enum moec_status find_bandwidth(const struct moec_bundle *bundle, struct moec_bench *bench,
-                                       const struct moec_bench_row *row, struct moec_error *err)
-{
-    const struct moec_bench_options *options = &bench->options;
-    struct moec_record_io io = {0};
-    if (row->storage == options->n_storage)
-        return MOEC_OK;
-    double *bandwidth = &bench->bandwidth[row->storage][row->copy];
-    const uint64_t emulated = options->storages[row->storage].emulation.bytes_per_second;
-    if (emulated > 0)
-        *bandwidth = (double)emulated;
-    if (*bandwidth > 0)
-        return MOEC_OK;
-    MOEC_TRY(moec_io_find(options->io != NULL ? options->io : "auto", &io.io, err));
-    /* The best of several: what else the machine reads meanwhile is not the device's. */
-    for (int i = 0; i < N_BANDWIDTH; i++) {
-        double measured = 0;
-        MOEC_TRY(moec_bandwidth_measure(bundle, row->copy, &io, BANDWIDTH_NS, &measured, err));
-        *bandwidth = measured > *bandwidth ? measured : *bandwidth;
-    }
-    return MOEC_OK;
 }
 
 /* A file of the row's own: its name with what file names should not have made plain. */
@@ -105,8 +77,7 @@ static enum moec_status prepare(struct moec_bench *bench, struct moec_error *err
                                                .prompt_tokens = options->prompt_tokens,
                                                .n_tokens = options->n_tokens};
     MOEC_TRY_OUT(moec_bench_tokens_make(bundle, options->rows, &bench->tokens, err));
-    for (uint32_t r = 0; r < bench->n_row; r++)
-        MOEC_TRY_OUT(find_bandwidth(bundle, bench, &bench->rows[r], err));
+    MOEC_TRY_OUT(moec_bench_bandwidth_find(bundle, bench, err));
 out:
     moec_bundle_close(bundle);
     /* What this process holds when it forks counts in every worker. */
@@ -159,6 +130,8 @@ static enum moec_status open_row(struct run *run, uint32_t r, struct moec_error 
     MOEC_TRY(moec_alloc((void **)&row->samples, n_sample, sizeof *row->samples, "samples", err));
     MOEC_TRY(moec_alloc((void **)&row->decoded, n_sample * bench->tokens.n_tokens, sizeof *row->decoded,
                         "times", err));
+    MOEC_TRY(
+        moec_alloc((void **)&row->bytes_per_second, n_sample, sizeof *row->bytes_per_second, "rates", err));
     run->setups[r] = (struct moec_bench_worker_setup){
         .path = bench->options.path, .engine = row->engine, .tokens = &bench->tokens};
     MOEC_TRY(moec_bench_worker_start(&run->setups[r], run->workers, r, &run->workers[r], err));
@@ -208,8 +181,10 @@ static enum moec_status run_group(struct run *run, uint32_t group, struct moec_e
             MOEC_TRY(open_row(run, r, err));
     run->phase = "benching";
     MOEC_TRY(run_round(run, group, n_sample, 0, err));
-    for (uint32_t s = 0; s < n_sample; s++)
+    for (uint32_t s = 0; s < n_sample; s++) {
         MOEC_TRY(run_round(run, group, s, s * n_row / n_sample, err));
+        MOEC_TRY(moec_bench_bandwidth_follow(run->bench, group, s, err));
+    }
     for (uint32_t r = 0; r < n_row; r++)
         if (rows[r].group == group)
             moec_bench_worker_finish(&run->workers[r]);
@@ -258,6 +233,7 @@ void moec_bench_release(struct moec_bench *bench)
     for (uint32_t r = 0; r < bench->n_row; r++) {
         free(bench->rows[r].samples);
         free(bench->rows[r].decoded);
+        free(bench->rows[r].bytes_per_second);
         free(bench->rows[r].trace);
     }
     free(bench->rows);

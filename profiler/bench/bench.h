@@ -17,9 +17,10 @@
  *     TPOT   time of each later step with the choice of a token; all tokens of all samples together
  *     floor  max(compute, bytes/bandwidth) of each token, and the mean of these: the median TPOT of the same
  *            precisions with everything resident, measured in the same run, and the bytes read while that
- *            token was decoded at the bandwidth of the device. A token's experts are known only when the
- * token before it is, so what one token leaves idle no other can use. Of prompts likewise, from the median
- *            TTFT and the bytes read for each
+ *            token was decoded at the bandwidth of the device, which is measured before each round of samples
+ *            and after it where it may change (--io direct; the better of the two counts). A token's experts
+ * are known only when the token before it is, so what one token leaves idle no other can use. Of prompts
+ * likewise, from the median TTFT and the bytes read for each
  *
  * Thread rule: moec_bench_run from a process without other threads (it forks). */
 #ifndef MOEC_PROFILER_BENCH_H
@@ -95,6 +96,7 @@ struct moec_bench_figures {
     double bytes_per_token;                /* read while decoding, preloads included */
     double stall_ms;                       /* of a token: the computing thread waited for storage */
     double compute_ms;                     /* of a token of the same precisions, all resident */
+    double bytes_per_second;               /* of the device, median over samples */
     double transfer_ms;                    /* bytes_per_token at the device's bandwidth */
     double floor_ms;                       /* mean over tokens */
     double prompt_bytes;                   /* read for a prompt, preloads included, mean */
@@ -123,6 +125,7 @@ struct moec_bench_row {
     struct moec_bench_opened opened;
     struct moec_bench_sample *samples; /* (n_sample), owned */
     struct moec_bench_token *decoded;  /* (n_sample, n_tokens), owned */
+    double *bytes_per_second;          /* (n_sample), owned: of its device; 0: everything is resident */
     uint64_t peak_bytes;               /* of its process */
     struct moec_bench_figures figures;
 };
@@ -136,7 +139,7 @@ struct moec_bench {
     uint32_t n_group;
     uint64_t expert_total_bytes;                            /* of the compiled assignment */
     double bandwidth[MOEC_BENCH_MAX_LIST][MOEC_MAX_COPIES]; /* bytes a second of each storage, reading records
-                                                             * of each copy; 0: not needed */
+                                                             * of each copy, measured last; 0: not needed */
     char left_out[512]; /* modes that the bundle has no copy for, in words; "" = none */
 };
 

@@ -117,8 +117,7 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     moec_json_out_string(node, "memory_of", is_process ? "process" : "experts");
     put_string_or_null(node, "storage",
                        row->storage < options->n_storage ? options->storages[row->storage].name : NULL);
-    moec_json_out_double(node, "bandwidth_bytes_per_second",
-                         row->storage < options->n_storage ? bench->bandwidth[row->storage][row->copy] : NAN);
+    moec_json_out_double(node, "bandwidth_bytes_per_second", row->figures.bytes_per_second);
     moec_json_out_u64(node, "copy", row->copy);
     if (is_faster(row))
         moec_json_out_string(node, "arithmetic", row->opened.arithmetic);

@@ -23,6 +23,7 @@ static const struct moec_bench_figures no_figures = {
     .bytes_per_token = NAN,
     .stall_ms = NAN,
     .compute_ms = NAN,
+    .bytes_per_second = NAN,
     .transfer_ms = NAN,
     .floor_ms = NAN,
     .prompt_bytes = NAN,
@@ -153,24 +154,30 @@ static double larger_of(double compute_ms, double transfer_ms)
     return isnan(compute_ms) || isnan(transfer_ms) ? (double)NAN : fmax(compute_ms, transfer_ms);
 }
 
-/* Means over tokens and prompts of the larger side of each. bytes_per_second: 0 where nothing is read. */
-static void average_floors(const struct moec_bench *bench, struct moec_bench_row *row,
-                           double bytes_per_second)
+/* Each token and prompt with the device's rate around its sample. */
+static void average_floors(const struct moec_bench *bench, struct moec_bench_row *row)
 {
     struct moec_bench_figures *figures = &row->figures;
-    const double ms_per_byte = bytes_per_second > 0 ? 1000 / bytes_per_second : 0;
-    const uint64_t n_sample = bench->tokens.n_sample, n_token = n_sample * bench->tokens.n_tokens;
-    double tokens_ms = 0, prompts_ms = 0;
-    for (uint64_t i = 0; i < n_token; i++)
-        tokens_ms += larger_of(figures->compute_ms, (double)row->decoded[i].read_bytes * ms_per_byte);
-    for (uint64_t s = 0; s < n_sample; s++)
-        prompts_ms +=
-            larger_of(figures->prompt_compute_ms, (double)row->samples[s].prefill.read_bytes * ms_per_byte);
-    figures->floor_ms = tokens_ms / (double)n_token;
-    figures->prompt_floor_ms = prompts_ms / (double)n_sample;
+    const uint64_t n_sample = bench->tokens.n_sample, n_token = bench->tokens.n_tokens;
+    double read_ms = 0, floor_ms = 0, prompt_read_ms = 0, prompt_floor_ms = 0;
+    for (uint64_t s = 0; s < n_sample; s++) {
+        const double rate = row->bytes_per_second[s], ms_per_byte = rate > 0 ? 1000 / rate : 0;
+        for (uint64_t i = s * n_token; i < (s + 1) * n_token; i++) {
+            const double ms = (double)row->decoded[i].read_bytes * ms_per_byte;
+            read_ms += ms;
+            floor_ms += larger_of(figures->compute_ms, ms);
+        }
+        const double ms = (double)row->samples[s].prefill.read_bytes * ms_per_byte;
+        prompt_read_ms += ms;
+        prompt_floor_ms += larger_of(figures->prompt_compute_ms, ms);
+    }
+    figures->transfer_ms = read_ms / (double)(n_sample * n_token);
+    figures->floor_ms = floor_ms / (double)(n_sample * n_token);
+    figures->prompt_transfer_ms = prompt_read_ms / (double)n_sample;
+    figures->prompt_floor_ms = prompt_floor_ms / (double)n_sample;
 }
 
-static void set_floor(const struct moec_bench *bench, struct moec_bench_row *row)
+static void set_floor(const struct moec_bench *bench, struct moec_bench_row *row, double *scratch)
 {
     struct moec_bench_figures *figures = &row->figures;
     const struct moec_bench_row *resident = find_resident(bench, row->copy);
@@ -178,14 +185,10 @@ static void set_floor(const struct moec_bench *bench, struct moec_bench_row *row
         figures->compute_ms = resident->figures.tpot_ms_median;
         figures->prompt_compute_ms = resident->figures.ttft_ms;
     }
-    figures->transfer_ms = figures->prompt_transfer_ms = 0;
-    double bandwidth = 0;
-    if (row->storage < bench->options.n_storage) {
-        bandwidth = bench->bandwidth[row->storage][row->copy];
-        figures->transfer_ms = 1000 * figures->bytes_per_token / bandwidth;
-        figures->prompt_transfer_ms = 1000 * figures->prompt_bytes / bandwidth;
-    }
-    average_floors(bench, row, bandwidth);
+    if (row->storage < bench->options.n_storage)
+        figures->bytes_per_second =
+            moec_quantile_of_finite(row->bytes_per_second, bench->tokens.n_sample, 0.5, scratch);
+    average_floors(bench, row);
 }
 
 enum moec_status moec_bench_summarise(struct moec_bench *bench, struct moec_error *err)
@@ -203,12 +206,12 @@ enum moec_status moec_bench_summarise(struct moec_bench *bench, struct moec_erro
         summarise_counters(bench, row);
         check_logits(bench, row);
     }
-    free(values);
     for (uint32_t r = 0; r < bench->n_row; r++) {
         if (is_measured(&bench->rows[r]))
-            set_floor(bench, &bench->rows[r]);
+            set_floor(bench, &bench->rows[r], values);
         bench->n_failed += bench->rows[r].error.status != MOEC_OK;
     }
+    free(values);
     return MOEC_OK;
 }
 

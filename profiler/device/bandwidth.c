@@ -5,6 +5,9 @@
 
 #define SLOT_ALIGNMENT ((uint64_t)4096)
 #define MAX_READS      (1u << 20)
+#define MAX_DEPTH      32u
+#define MIN_DEPTH      4u
+#define BUFFER_BYTES   ((uint64_t)16 << 20) /* that more than MIN_DEPTH requests may take */
 
 /* All records of the copy, and the largest of their slots. */
 static void list_records(const struct moec_bundle *bundle, uint32_t copy, struct moec_read_range *ranges,
@@ -24,16 +27,20 @@ static void list_records(const struct moec_bundle *bundle, uint32_t copy, struct
     *slot_bytes = (*slot_bytes + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
 }
 
+/* Large records need few requests at once, and a bench may have little memory beside its rows. */
+static uint32_t choose_depth(uint64_t slot_bytes)
+{
+    const uint64_t fit = BUFFER_BYTES / slot_bytes;
+    return fit > MAX_DEPTH ? MAX_DEPTH : fit < MIN_DEPTH ? MIN_DEPTH : (uint32_t)fit;
+}
+
 enum moec_status moec_bandwidth_measure(const struct moec_bundle *bundle, uint32_t copy,
                                         const struct moec_record_io *io, uint64_t limit_ns,
                                         double *bytes_per_second, struct moec_error *err)
 {
-    const uint32_t depth = io->depth > 0 ? io->depth : 32;
     struct moec_read_speed_request request = {
         .n_ranges = moec_config_moe_count(&bundle->config) * bundle->config.n_expert,
-        .depth = depth,
         .limit_ns = limit_ns,
-        .min_reads = depth,
         .max_reads = MAX_READS,
     };
     struct moec_read_speed speed = {0};
@@ -44,10 +51,11 @@ enum moec_status moec_bandwidth_measure(const struct moec_bundle *bundle, uint32
     MOEC_TRY_OUT(
         moec_alloc((void **)&request.ranges, request.n_ranges, sizeof *request.ranges, "records", err));
     list_records(bundle, copy, request.ranges, &request.slot_bytes);
-    MOEC_TRY_OUT(moec_alloc_pages(&memory, depth * request.slot_bytes, "records", err));
+    request.depth = request.min_reads = io->depth > 0 ? io->depth : choose_depth(request.slot_bytes);
+    MOEC_TRY_OUT(moec_alloc_pages(&memory, request.depth * request.slot_bytes, "records", err));
     request.buffer = memory;
-    MOEC_TRY_OUT(moec_record_reader_create(bundle, copy, io, request.buffer, depth * request.slot_bytes,
-                                           &request.reader, err));
+    MOEC_TRY_OUT(moec_record_reader_create(bundle, copy, io, request.buffer,
+                                           request.depth * request.slot_bytes, &request.reader, err));
     MOEC_TRY_OUT(moec_read_speed_measure(&request, &speed, err));
     *bytes_per_second = (double)speed.bytes_per_second;
 out:

@@ -90,6 +90,21 @@ if [ "$(find "$work/traces" -name '*.json' -size +1k | wc -l)" -ge 8 ]; then pas
 try 0 "two storages" "$moec" bench "$work/paths.moec" --modes edgemoe,io-exp,cache --predict gate --preload-count 2 --memory 40% \
     --emulate-storage 400MB/s --emulate-storage 200MB/s,50us --io cached $short
 says stdout '^edgemoe 40% at 200MB/s,50us is faster per token than io-exp [0-9.]+ times' "are compared each"
+# The device itself, whose rate is measured again after each sample.
+# shellcheck disable=SC2086
+if "$moec" bench "$work/single.moec" --modes cache --memory 25% --io direct $short --json >"$work/stdout" 2>"$work/stderr"; then
+    for name in mode bandwidth_bytes_per_second floor_ms compute_ms bytes_per_token; do
+        field "$name" >"$work/field.$name"
+    done
+    (cd "$work" && paste -d' ' field.mode field.bandwidth_bytes_per_second field.floor_ms field.compute_ms \
+        field.bytes_per_token) >"$work/rows"
+    holds '$1 == "cache" && $5 > 0 && $2 > 1e6 && $3 >= 0.999 * $4 { n++ } END { exit n != 1 }' "floors of the device itself"
+    says stdout '"token_read_bytes"' "and what each token read"
+elif grep -q 'refuse' "$work/stderr"; then
+    skip "floors of the device itself" "this file system has no direct reads"
+else
+    fail "floors of the device itself"
+fi
 # shellcheck disable=SC2086
 try 0 "baselines of other papers" "$moec" bench "$work/paths.moec" --modes lod,eap,moe-offloading,moe-infinity,sti --memory 40% \
     --emulate-storage 200MB/s,50us $short --json

@@ -143,7 +143,8 @@ static void add_row(struct moec_bench *bench, const char *label, uint32_t storag
     (void)snprintf(row->name, sizeof row->name, "%s", label);
     row->samples = calloc(2, sizeof *row->samples);
     row->decoded = calloc(2 * 10, sizeof *row->decoded);
-    assert_true(row->samples != NULL && row->decoded != NULL);
+    row->bytes_per_second = calloc(2, sizeof *row->bytes_per_second);
+    assert_true(row->samples != NULL && row->decoded != NULL && row->bytes_per_second != NULL);
     for (uint32_t s = 0; s < 2; s++) {
         row->samples[s] = (struct moec_bench_sample){
             .prefill_ns = (s + 1) * 1000000u,
@@ -153,6 +154,7 @@ static void add_row(struct moec_bench *bench, const char *label, uint32_t storag
             .peak_bytes = 1000 + s,
             .logits_crc = 77 + s,
         };
+        row->bytes_per_second[s] = storage == 1 ? 0 : 1e9;
         for (uint32_t i = 0; i < 10; i++)
             row->decoded[s * 10 + i] = (struct moec_bench_token){
                 .ns = token_ns + (s == 1 && i == 9 ? 50000000 : 0), .read_bytes = i < 8 ? 0 : 2500000};
@@ -164,7 +166,6 @@ static void make_figures(struct moec_bench *bench)
 {
     *bench = (struct moec_bench){.options = {.n_storage = 1, .n_memory = 1},
                                  .tokens = {.n_sample = 2, .n_tokens = 10, .prompt_tokens = 1}};
-    bench->bandwidth[0][0] = 1e9;
     bench->rows = calloc(3, sizeof *bench->rows);
     assert_non_null(bench->rows);
     add_row(bench, "resident", 1, 1000000);
@@ -217,6 +218,23 @@ static void test_bench__figures(void **state)
     /* 0.5 ms of stall less, of at most 1 ms that computing could hide */
     assert_true(is_near(moec_bench_hidden_share(&bench, &bench.rows[2]), 0.5));
     assert_true(isnan(moec_bench_hidden_share(&bench, &bench.rows[1])));
+    moec_bench_release(&bench);
+}
+
+/* The device was slow around the first sample, and faster than computing around the second. */
+static void test_bench__floors_of_samples(void **state)
+{
+    struct moec_bench bench;
+    struct moec_error err = {0};
+    (void)state;
+    make_figures(&bench);
+    bench.rows[1].bytes_per_second[1] = 5e9;
+    assert_status(moec_bench_summarise(&bench, &err), MOEC_OK, err);
+    const struct moec_bench_figures *f = &bench.rows[1].figures;
+    assert_true(is_near(f->transfer_ms, 0.3)); /* two tokens of ten read, for 2.5 and for 0.5 ms */
+    assert_true(is_near(f->floor_ms, 1.15));
+    assert_true(is_near(f->prompt_transfer_ms, 1.8));
+    assert_true(is_near(f->bytes_per_second, 1e9) || is_near(f->bytes_per_second, 5e9));
     moec_bench_release(&bench);
 }
 
@@ -303,6 +321,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bench__references, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bench__refused_modes, set_up, tear_down),
         cmocka_unit_test(test_bench__figures),
+        cmocka_unit_test(test_bench__floors_of_samples),
         cmocka_unit_test(test_bench__logits_must_agree),
         cmocka_unit_test(test_bench__failed_rows),
         cmocka_unit_test(test_bench__plots),
