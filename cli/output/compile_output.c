@@ -7,6 +7,20 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* "  90 at 4 bits  6 in int3 symmetric g64" */
+static void print_counts(const struct moec_compile_report *report, const uint32_t count[MOEC_CODEC_TABLE])
+{
+    char text[40];
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++)
+        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER &&
+            !moec_codec_is_mxfp4(report->codecs[number]))
+            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bit%s", count[number], number,
+                      number == 1 ? "" : "s");
+        else if (count[number] > 0)
+            cli_print(stdout, "  %" PRIu32 " in %s", count[number],
+                      moec_codec_name(report->codecs[number], text));
+}
+
 /* "experts:  90 at 4 bits  6 whose projections differ, 2.33 bits on average" */
 static void print_experts(const struct moec_compile_report *report)
 {
@@ -24,16 +38,7 @@ static void print_experts(const struct moec_compile_report *report)
             mixed_bits += moec_codec_code_bits(report->codecs[variant.codecs[p]]);
     }
     cli_print(stdout, "experts:");
-    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
-        char text[40];
-        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER &&
-            !moec_codec_is_mxfp4(report->codecs[number]))
-            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bit%s", count[number], number,
-                      number == 1 ? "" : "s");
-        else if (count[number] > 0)
-            cli_print(stdout, "  %" PRIu32 " in %s", count[number],
-                      moec_codec_name(report->codecs[number], text));
-    }
+    print_counts(report, count);
     if (n_mixed > 0)
         cli_print(stdout, "  %" PRIu32 " whose projections differ, %.2f bits on average", n_mixed,
                   mixed_bits / n_weights);
@@ -44,21 +49,15 @@ static bool print_dense_matrices(const struct moec_compile_report *report)
 {
     const struct moec_plan *plan = &report->plan;
     uint32_t count[MOEC_CODEC_TABLE] = {0}, n_own = 0;
-    char text[40];
     for (uint32_t i = 0; i < plan->n_dense; i++) {
         count[plan->dense[i] != 0 ? plan->dense[i] : plan->dense_bits]++;
         n_own += plan->dense[i] != 0;
     }
     if (n_own == 0)
         return false;
-    printf("\ndense weights:");
-    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
-        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER)
-            printf("  %" PRIu32 " at %" PRIu32 " bit%s", count[number], number, number == 1 ? "" : "s");
-        else if (count[number] > 0)
-            printf("  %" PRIu32 " in %s", count[number], moec_codec_name(report->codecs[number], text));
-    }
-    printf("\n");
+    cli_print(stdout, "\ndense weights:");
+    print_counts(report, count);
+    cli_print(stdout, "\n");
     return true;
 }
 
