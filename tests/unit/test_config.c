@@ -1,65 +1,4 @@
-#include "tests/unit/temporary.h"
-
-#include "formats/model/config.h"
-
-#include <math.h>
-
-#define KIND(...)                                                                                            \
-    {                                                                                                        \
-        .n_head = 6, .n_kv_head = 2, .head_dim = 8, .window = 17, .rope_theta = 1e6, .clip_qkv = 7.5f,       \
-        .qkv_bias = true, __VA_ARGS__                                                                        \
-    }
-
-static struct moec_config sample(void)
-{
-    struct moec_config c = {.family = "qwen2_moe",
-                            .n_layer = 5,
-                            .n_embd = 48,
-                            .n_vocab = 99,
-                            .n_position = 1000,
-                            .rms_eps = 1e-6,
-                            .tied_head = true,
-                            .n_expert = 9,
-                            .top_k = 3,
-                            .n_ff_expert = 20,
-                            .n_ff_shared = 30,
-                            .shared_gate = true,
-                            .n_kind = 2,
-                            .kinds = {KIND(.is_moe = true), KIND(.n_ff_dense = 40)},
-                            .layer_kind = {0, 1, 0, 0, 1},
-                            .expert_dtype = MOEC_DTYPE_BF16,
-                            .n_eos = 2,
-                            .eos_ids = {98, 5}};
-    return c;
-}
-
-static struct moec_config two_stacks(void)
-{
-    struct moec_config c = sample();
-    (void)snprintf(c.family, sizeof c.family, "switch_transformers");
-    c.n_encoder_layer = 2;
-    for (uint32_t i = 0; i < c.n_kind; i++) {
-        struct moec_layer_kind *kind = &c.kinds[i];
-        kind->head_dim = 7;
-        kind->window = 0;
-        kind->rope_theta = 0;
-        kind->clip_qkv = 0;
-        kind->qkv_bias = false;
-    }
-    c.scaled_head = true;
-    c.n_bucket = 8;
-    c.max_distance = 20;
-    c.top_k = 1;
-    c.n_ff_shared = 0;
-    c.shared_gate = false;
-    c.activation = MOEC_ACTIVATION_GELU_TANH;
-    c.plain_mlp = true;
-    c.router_bias = true;
-    c.expert_capacity = 33;
-    c.decoder_start_id = 98;
-    c.pad_id = 97;
-    return c;
-}
+#include "tests/unit/fixture_config.h"
 
 static void test_config__section_of_two_stacks(void **state)
 {
@@ -126,31 +65,6 @@ static void test_config__section_round_trip(void **state)
     assert_memory_equal(bytes, again, n);
     free(again);
     free(bytes);
-}
-
-/* Layers 1 and 4 have MLPs of other sizes. */
-static struct moec_config dense_sizes(void)
-{
-    struct moec_config c = sample();
-    c.kinds[2] = (struct moec_layer_kind)KIND(.n_ff_dense = 41);
-    c.n_kind = 3;
-    c.layer_kind[4] = 2;
-    return c;
-}
-
-/* Layer 2 attends within a smaller window, with larger heads that are not rotated; layer 4 with others again.
- */
-static struct moec_config attentions(void)
-{
-    struct moec_config c = dense_sizes();
-    c.kinds[3] = c.kinds[2];
-    c.kinds[2] =
-        (struct moec_layer_kind){.n_head = 3, .n_kv_head = 3, .head_dim = 9, .window = 5, .is_moe = true};
-    c.kinds[3].qk_norm = true;
-    c.n_kind = 4;
-    c.layer_kind[2] = 2;
-    c.layer_kind[4] = 3;
-    return c;
 }
 
 /* A byte of a section that is changed, and what decoding then says. */
@@ -342,28 +256,6 @@ static void test_config__section_of_running_layers(void **state)
     free(bytes);
 }
 
-/* As Nemotron-H has it: a state space alone, experts alone, an MLP alone, attention alone. */
-static struct moec_config parts_alone(void)
-{
-    struct moec_config c = sample();
-    c.kinds[0] = (struct moec_layer_kind){.mixer = MOEC_MIXER_SPACE,
-                                          .no_mlp = true,
-                                          .conv_size = 4,
-                                          .n_head = 4,
-                                          .n_kv_head = 2,
-                                          .head_dim = 5,
-                                          .value_dim = 7,
-                                          .step_min = 0.25f};
-    c.kinds[1] = (struct moec_layer_kind){.mixer = MOEC_MIXER_NONE, .is_moe = true};
-    c.kinds[2] = (struct moec_layer_kind){.mixer = MOEC_MIXER_NONE, .n_ff_dense = 40};
-    c.kinds[3] = (struct moec_layer_kind)KIND(.no_mlp = true);
-    c.n_kind = 4;
-    memcpy(c.layer_kind, (uint8_t[]){0, 1, 2, 3, 1}, 5);
-    c.activation = MOEC_ACTIVATION_RELU_SQUARED;
-    c.plain_mlp = true;
-    return c;
-}
-
 static void test_config__section_of_layers_of_one_part(void **state)
 {
     (void)state;
@@ -396,24 +288,6 @@ static void test_config__section_of_layers_of_one_part(void **state)
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
-}
-
-/* As DeepSeek-V3 has it. */
-static struct moec_config latent(void)
-{
-    struct moec_config c = sample();
-    for (uint32_t i = 0; i < c.n_kind; i++) {
-        struct moec_layer_kind *kind = &c.kinds[i];
-        kind->n_kv_head = 1;
-        kind->clip_qkv = 0;
-        kind->qkv_bias = false;
-        kind->qk_norm = MOEC_QK_NORM_NONE;
-        kind->rotary_dim = 4;
-        kind->value_dim = 7;
-        kind->latent_dim = 9;
-        kind->q_latent_dim = 5;
-    }
-    return c;
 }
 
 static void test_config__section_of_latents(void **state)
@@ -802,24 +676,6 @@ static void test_config__section_of_forms(void **state)
     free(bytes);
 }
 
-static void test_config__layers_are_added(void **state)
-{
-    (void)state;
-    struct moec_config c = {0};
-    for (uint32_t layer = 0; layer < MOEC_MAX_LAYERS; layer++) {
-        struct moec_layer_kind kind = KIND(.n_ff_dense = 1 + layer % MOEC_MAX_LAYER_KINDS);
-        assert_true(moec_config_add_layer(&c, &kind));
-        kind.n_ff_dense = 99; /* one kind more than there may be, and later one layer more */
-        assert_int_equal(c.n_layer, layer + 1);
-        if (layer + 1 >= MOEC_MAX_LAYER_KINDS)
-            assert_false(moec_config_add_layer(&c, &kind));
-        assert_int_equal(c.n_kind, layer < MOEC_MAX_LAYER_KINDS ? layer + 1 : MOEC_MAX_LAYER_KINDS);
-        assert_int_equal(moec_config_layer(&c, layer)->n_ff_dense, 1 + layer % MOEC_MAX_LAYER_KINDS);
-    }
-    assert_false(moec_config_add_layer(&c, &c.kinds[0]));
-    assert_int_equal(c.n_layer, MOEC_MAX_LAYERS);
-}
-
 static void check_lengths(struct moec_config c)
 {
     struct moec_config back;
@@ -895,164 +751,6 @@ static void test_config__section_with_flipped_bytes(void **state)
     check_flips(attentions());
 }
 
-static void expect_refusal(const struct moec_config *c, enum moec_status status, const char *part)
-{
-    struct moec_error err = {0};
-    assert_status(moec_config_check(c, "'config.json'", &err), status, err);
-    assert_message(err, "'config.json'");
-    assert_message(err, part);
-}
-
-#define REFUSED(change, status, part)                                                                        \
-    do {                                                                                                     \
-        struct moec_config c = sample();                                                                     \
-        change;                                                                                              \
-        expect_refusal(&c, status, part);                                                                    \
-    } while (0)
-
-static void test_config__check_refuses(void **state)
-{
-    (void)state;
-    struct moec_error err = {0};
-    struct moec_config good = sample();
-    assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
-    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 6");
-    REFUSED(c.router_jitter = 0.1f, MOEC_ERR_FORMAT, "0.1 as the router's jitter, expected 0 without");
-    REFUSED((c.layer_norm = true, c.norms = MOEC_NORMS_AROUND), MOEC_ERR_FORMAT, "LayerNorms");
-    REFUSED((c.projects_output = true, c.logit_divisor = 2), MOEC_ERR_FORMAT,
-            "projects the last hidden state");
-    REFUSED((c.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
-            "bypass of the experts beside a shared");
-    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT, "more experts for each token than 1");
-    REFUSED((c.kinds[0].window = 4, c.kinds[0].chunk = 3), MOEC_ERR_LIMIT,
-            "attention chunk 3, expected 0..0");
-    REFUSED(c.growth_positions = 3, MOEC_ERR_LIMIT, "positions of growing queries 3, expected 0..0");
-    REFUSED((c.kinds[0].rope_scaling = (struct moec_rope_scaling){.kind = MOEC_ROPE_LLAMA3,
-                                                                  .factor = 2,
-                                                                  .beta_fast = 1,
-                                                                  .beta_slow = 2,
-                                                                  .original_positions = 9}),
-            MOEC_ERR_FORMAT, "expected no fewer of the fast");
-    REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "gates, expected no gates");
-    REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "and no expert capacity");
-    REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "experts that give their input 4096");
-    REFUSED((c.n_identity = 2, c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = false),
-            MOEC_ERR_FORMAT, "expected a softmax or sigmoid of all");
-    REFUSED((c.joins_late = true, c.norms = MOEC_NORMS_AFTER), MOEC_ERR_FORMAT, "a layer later");
-    REFUSED(c.latent_scale = -1, MOEC_ERR_FORMAT, "the scale of latents");
-    REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
-    REFUSED(c.rope_context = 5, MOEC_ERR_LIMIT, "length of texts that angles are for 5");
-    REFUSED(c.n_rope_factor = 4, MOEC_ERR_LIMIT, "factors of RoPE 4");
-    REFUSED(c.router_scale = NAN, MOEC_ERR_FORMAT, "nan as the scale");
-    REFUSED(c.router_scale = INFINITY, MOEC_ERR_FORMAT, "inf as the scale");
-    REFUSED(c.router_scale = -0.0f, MOEC_ERR_FORMAT, "-0 as the scale");
-    REFUSED((c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = true), MOEC_ERR_FORMAT,
-            "divides router weights by their sum");
-    REFUSED(c.n_layer = 0, MOEC_ERR_LIMIT, "layers 0, expected 1..1024");
-    REFUSED(c.n_layer = 1025, MOEC_ERR_LIMIT, "layers 1025");
-    REFUSED(c.n_embd = 0, MOEC_ERR_LIMIT, "hidden size");
-    REFUSED(c.n_embd = MOEC_MAX_DIMENSION + 1, MOEC_ERR_LIMIT, "hidden size");
-    REFUSED(c.kinds[0].n_head = 0, MOEC_ERR_LIMIT, "attention heads");
-    REFUSED(c.kinds[0].n_kv_head = 0, MOEC_ERR_LIMIT, "key/value heads");
-    REFUSED(c.kinds[0].n_kv_head = 7, MOEC_ERR_LIMIT, "key/value heads");
-    REFUSED(c.kinds[0].n_kv_head = 4, MOEC_ERR_FORMAT, "expected a multiple");
-    REFUSED(c.kinds[0].head_dim = 7, MOEC_ERR_FORMAT, "even");
-    REFUSED(c.n_encoder_layer = 2, MOEC_ERR_FORMAT, "2 encoder layers and 0 buckets");
-    REFUSED(c.n_encoder_layer = 5, MOEC_ERR_LIMIT, "expected 0..4");
-    REFUSED(c.n_bucket = 8; c.max_distance = 20, MOEC_ERR_FORMAT, "RoPE theta");
-    REFUSED(c.max_distance = 20, MOEC_ERR_FORMAT, "without buckets");
-    REFUSED(c.expert_capacity = 5, MOEC_ERR_LIMIT, "expert capacity");
-    REFUSED(c.kinds[0].q_latent_dim = 5, MOEC_ERR_LIMIT, "latent of queries 5, expected 0..0");
-    REFUSED(c = latent(); c.kinds[0].n_head = 4;
-            c.kinds[0].n_kv_head = 2, MOEC_ERR_LIMIT, "key/value heads with a latent 2");
-    REFUSED(c = latent();
-            c.kinds[0].rotary_dim = 0, MOEC_ERR_LIMIT, "rotated part of a head with a latent 0");
-    REFUSED(c = latent(); c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "a latent of keys and values with");
-    REFUSED(c = latent(); c.kinds[0].n_head = c.kinds[0].latent_dim = 1u << 19, MOEC_ERR_LIMIT, "heads x ");
-    REFUSED(c.activation = 6, MOEC_ERR_LIMIT, "activation 6");
-    REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_SILU;
-            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
-    REFUSED(c = two_stacks(); c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token and has");
-    REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
-            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
-    REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "biases of experts that only decoders");
-    REFUSED(c = two_stacks(); c.top_k = 2, MOEC_ERR_LIMIT, "expected 1..1");
-    REFUSED(c = two_stacks(); c.n_bucket = 3, MOEC_ERR_LIMIT, "buckets");
-    REFUSED(c = two_stacks(); c.max_distance = 4, MOEC_ERR_LIMIT, "expected 5..");
-    REFUSED(c = two_stacks(); c.kinds[0].qk_norm = c.kinds[1].qk_norm = true, MOEC_ERR_FORMAT, "norms of q");
-    REFUSED(c = two_stacks(); c.decoder_start_id = 99, MOEC_ERR_LIMIT, "decoder start id");
-    REFUSED(c = two_stacks(); c.pad_id = 99, MOEC_ERR_LIMIT, "padding id");
-    REFUSED(c.pad_id = 1, MOEC_ERR_LIMIT, "padding id");
-    REFUSED(c.scaled_head = true, MOEC_ERR_FORMAT, "without an encoder");
-    REFUSED(c.kinds[0].head_dim = 0, MOEC_ERR_LIMIT, "head dimension");
-    REFUSED((c.kinds[0].n_head = 1u << 20, c.kinds[0].n_kv_head = 1, c.kinds[0].head_dim = 1u << 20),
-            MOEC_ERR_LIMIT, "heads x head dimension");
-    REFUSED(c.n_vocab = 0, MOEC_ERR_LIMIT, "vocabulary");
-    REFUSED(c.n_vocab = UINT32_MAX, MOEC_ERR_LIMIT, "vocabulary");
-    REFUSED(c.n_position = 0, MOEC_ERR_LIMIT, "positions");
-    REFUSED(c.kinds[0].window = UINT32_MAX, MOEC_ERR_LIMIT, "window");
-    REFUSED(c.kinds[0].rope_theta = (double)NAN, MOEC_ERR_FORMAT, "theta");
-    REFUSED(c.kinds[0].rope_theta = (double)INFINITY, MOEC_ERR_FORMAT, "theta");
-    REFUSED(c.kinds[0].rope_theta = 1e-300, MOEC_ERR_FORMAT, "RoPE theta 1e-300, expected 1 to 1e+30");
-    REFUSED(c.kinds[0].rope_theta = 0.999, MOEC_ERR_FORMAT, "theta");
-    REFUSED(c.kinds[0].rope_theta = 1.001e30, MOEC_ERR_FORMAT, "theta");
-    REFUSED(c.kinds[0].rope_theta = 1e308, MOEC_ERR_FORMAT, "RoPE theta 1e+308, expected 1 to 1e+30");
-    REFUSED(c.kinds[0].rope_theta = -1e4, MOEC_ERR_FORMAT, "theta");
-    REFUSED(c.rms_eps = (double)NAN, MOEC_ERR_FORMAT, "epsilon");
-    REFUSED(c.rms_eps = -1e-9, MOEC_ERR_FORMAT, "epsilon");
-    REFUSED(c.kinds[0].clip_qkv = INFINITY, MOEC_ERR_FORMAT, "clip");
-    REFUSED(c.kinds[0].clip_qkv = 1e-40f, MOEC_ERR_FORMAT, "clip");
-    REFUSED(c.n_expert = 0, MOEC_ERR_LIMIT, "experts");
-    REFUSED(c.n_expert = 4097, MOEC_ERR_LIMIT, "experts 4097");
-    REFUSED(c.top_k = 10, MOEC_ERR_LIMIT, "experts for each token 10, expected 1..9");
-    REFUSED(c.top_k = 0, MOEC_ERR_LIMIT, "experts for each token");
-    REFUSED((c.n_expert = 100, c.top_k = 65), MOEC_ERR_LIMIT, "expected 1..64");
-    REFUSED(c.n_ff_expert = 0, MOEC_ERR_LIMIT, "expert size");
-    REFUSED(c.n_ff_shared = 0, MOEC_ERR_FORMAT, "no shared expert");
-    REFUSED(c.kinds[1].n_ff_dense = 0, MOEC_ERR_LIMIT, "layer 1 of 'config.json' says dense MLP size");
-    REFUSED((c = parts_alone(), c.kinds[2].no_mlp = true), MOEC_ERR_LIMIT,
-            "dense MLP size without an MLP 40");
-    REFUSED((c = parts_alone(), c.kinds[1].is_moe = false, c.kinds[1].no_mlp = true), MOEC_ERR_FORMAT,
-            "has no MLP and mixes no positions");
-    REFUSED((c = parts_alone(), c.layer_scale = true), MOEC_ERR_FORMAT, "with a factor of its own");
-    REFUSED((c = two_stacks(), c.kinds[1].no_mlp = true, c.kinds[1].n_ff_dense = 0), MOEC_ERR_FORMAT,
-            "beside an encoder");
-    REFUSED((c = two_stacks(), c.kinds[1].head_dim = 9), MOEC_ERR_FORMAT,
-            "the attention of layer 1 of 'config.json' differs from layer 0's");
-    REFUSED(c.kinds[1].n_kv_head = 4, MOEC_ERR_FORMAT, "layer 1 of 'config.json' says 6 attention heads");
-    REFUSED(c.kinds[1].is_moe = true, MOEC_ERR_LIMIT, "dense MLP size with experts");
-    REFUSED((c.kinds[0].is_moe = false, c.kinds[0].n_ff_dense = 50), MOEC_ERR_FORMAT,
-            "no layer with experts");
-    REFUSED(c.layer_kind[2] = 2, MOEC_ERR_FORMAT, "kind 2 for layer 2");
-    REFUSED(c.layer_kind[0] = 1, MOEC_ERR_FORMAT, "out of order");
-    REFUSED((c.kinds[2] = c.kinds[0], c.n_kind = 3), MOEC_ERR_LIMIT, "kinds of layers in use");
-    REFUSED((c.kinds[2] = c.kinds[0], c.n_kind = 3, c.layer_kind[4] = 2), MOEC_ERR_FORMAT,
-            "says the same for kinds 0 and 2 of layers");
-    REFUSED(c.n_kind = 0, MOEC_ERR_LIMIT, "kinds of layers");
-    REFUSED(c.n_kind = 33, MOEC_ERR_LIMIT, "kinds of layers 33");
-    REFUSED(c.layer_kind[5] = 1, MOEC_ERR_FORMAT, "layer 5 of 5");
-    REFUSED(c.expert_dtype = MOEC_DTYPE_INT4, MOEC_ERR_FORMAT, "expert dtype");
-    REFUSED(c.n_eos = 17, MOEC_ERR_LIMIT, "end-of-text ids");
-    REFUSED(c.eos_ids[1] = 99, MOEC_ERR_LIMIT, "end-of-text id 99");
-    REFUSED(memset(c.family, 'a', sizeof c.family), MOEC_ERR_FORMAT, "family");
-    REFUSED(c.family[0] = '\0', MOEC_ERR_FORMAT, "family");
-    REFUSED(c.family[3] = '\n', MOEC_ERR_FORMAT, "family");
-}
-
-static void test_config__moe_layers(void **state)
-{
-    (void)state;
-    struct moec_config c = sample();
-    const int32_t ordinals[6] = {0, -1, 1, 2, -1, -1};
-    assert_int_equal(moec_config_moe_count(&c), 3);
-    for (uint32_t layer = 0; layer < 6; layer++)
-        assert_int_equal(moec_config_moe_ordinal(&c, layer), ordinals[layer]);
-    assert_int_equal(moec_config_moe_layer(&c, 0), 0);
-    assert_int_equal(moec_config_moe_layer(&c, 1), 2);
-    assert_int_equal(moec_config_moe_layer(&c, 2), 3);
-    assert_int_equal(moec_config_moe_layer(&c, 3), c.n_layer);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1072,11 +770,8 @@ int main(void)
         cmocka_unit_test(test_config__section_of_long_rope),
         cmocka_unit_test(test_config__section_of_forms),
         cmocka_unit_test(test_config__section_of_attentions),
-        cmocka_unit_test(test_config__layers_are_added),
         cmocka_unit_test(test_config__section_of_wrong_length),
         cmocka_unit_test(test_config__section_with_flipped_bytes),
-        cmocka_unit_test(test_config__check_refuses),
-        cmocka_unit_test(test_config__moe_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
