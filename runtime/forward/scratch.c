@@ -352,8 +352,8 @@ enum moec_status moec_scratch_create(const struct moec_config *config, uint32_t 
                                      struct moec_scratch **out, struct moec_error *err)
 {
     void *memory = NULL;
-    MOEC_TRY(moec_alloc_aligned(&memory, moec_scratch_bytes(config, max_tokens, n_threads), 1,
-                                "working memory of the forward pass", err));
+    MOEC_TRY(moec_alloc_pages(&memory, moec_scratch_bytes(config, max_tokens, n_threads),
+                              "working memory of the forward pass", err));
     struct carver carver = {.base = memory};
     struct moec_scratch sizes = scratch_sizes(config, max_tokens, n_threads);
     carve_all(&carver, config, max_tokens, n_threads, &sizes);
