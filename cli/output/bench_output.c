@@ -209,7 +209,7 @@ static void print_token_rates(const struct moec_kernel_bench *bench)
         n++;
     cli_print(
         stdout,
-        "\nSeveral tokens on %d thread%s, in %% of the %.0f G multiply-adds a second that canonical products "
+        "\nSeveral tokens on %d thread%s, in %% of the %.0f G multiply-adds a second that registers alone "
         "reach:\n%-30s %6s",
         bench->n_threads, bench->n_threads > 1 ? "s" : "", bench->peak_products_per_second * 1e-9, "codec",
         "tokens");

@@ -44,7 +44,7 @@ struct moec_kernel_bench {
     double region_ns;                /* a parallel region in which all threads of the team meet */
     uint32_t n_rate;
     struct moec_kernel_rate rates[MOEC_KERNEL_BENCH_MAX];
-    double peak_products_per_second; /* multiply-adds: moec_product_peak of all threads */
+    double peak_products_per_second; /* multiply-adds from registers alone, all threads */
     uint32_t n_token_rate;
     struct moec_token_rate token_rates[MOEC_TOKEN_BENCH_MAX];
     uint32_t n_expert_rate;

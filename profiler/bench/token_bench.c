@@ -3,34 +3,35 @@
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
 #include "profiler/bench/bench_matrix.h"
-#include "profiler/common/product_peak.h"
 #include "profiler/common/quantiles.h"
 #include "runtime/threads/parallel.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define COLUMNS     ((uint32_t)MOEC_BENCH_COLUMNS)
 #define ROWS        1024u
 #define ROWS_SCALAR 64u
-#define MOST_TOKENS 128u
+#define MOST_TOKENS 512u
 #define TURNS       5
 #define TURN_NS     2000000u
+#define PEAK_NS     10000000u
 #define SPANS       (COLUMNS / MOEC_INT8_SPAN)
 
 static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2, .group = 64},
+                                           {.dtype = MOEC_DTYPE_INT3, .group = 64},
                                            {.dtype = MOEC_DTYPE_INT4, .group = 32},
                                            {.dtype = MOEC_DTYPE_INT8, .group = 32},
                                            {.dtype = MOEC_DTYPE_BF16}};
-static const uint32_t tokens[] = {2, 4, 8, 16, 64, MOST_TOKENS};
+/* The scalar set, which takes seconds for as many, goes without the last. */
+static const uint32_t tokens[] = {2, 4, 8, 16, 64, 128, MOST_TOKENS};
 enum { N_CODEC = sizeof codecs / sizeof *codecs, N_TOKENS = sizeof tokens / sizeof *tokens, N_KERNEL = 2 };
-_Static_assert(MOEC_LAID_ROWS *COLUMNS + MOEC_LANES * MOEC_LAID_PAD <= MOEC_SUM_CHUNK * COLUMNS,
-               "what dot_laid decodes has room");
 _Static_assert(N_CODEC *N_TOKENS *N_KERNEL <= MOEC_TOKEN_BENCH_MAX, "all rows have room");
 
 /* Of one thread, one after the other: activations, outputs, decoded rows and activations that are laid. */
 #define X_FLOATS      (MOST_TOKENS * COLUMNS)
 #define Y_FLOATS      (MOST_TOKENS * COLUMNS)
-#define ROOM_FLOATS   (MOEC_SUM_CHUNK * COLUMNS)
+#define ROOM_FLOATS   (moec_laid_room_floats(MOEC_SUM_CHUNK, COLUMNS))
 #define THREAD_FLOATS (X_FLOATS + Y_FLOATS + ROOM_FLOATS + X_FLOATS)
 
 struct job {
@@ -111,22 +112,39 @@ static void dot_item(void *context, size_t item, int thread)
             dot_rows(job, &matrix, row, floats_of(job, item));
 }
 
+/* As layers take them: tile by tile of tokens, whose outputs stay in the second-level cache. */
+static void sum_tokens(const struct job *job, const struct moec_matrix *matrix, float *floats)
+{
+    for (uint32_t t = 0, n; t < job->n_tok; t += n) {
+        const float *h = floats + (size_t)t * MOEC_SUM_CHUNK;
+        float *y = floats + X_FLOATS + (size_t)t * COLUMNS, *room = floats + X_FLOATS + Y_FLOATS;
+        n = moec_min_u32(MOEC_MLP_TILE_MAX, job->n_tok - t);
+        for (uint32_t row = 0; row < matrix->rows; row += MOEC_SUM_CHUNK) {
+            if (job->kernels.int8 != NULL)
+                job->kernels.int8->sum_chunk(matrix, row, NULL, MOEC_SUM_CHUNK, h, MOEC_SUM_CHUNK, n, y,
+                                             COLUMNS);
+            else
+                job->kernels.all->sum_chunk_tokens(matrix, row, MOEC_SUM_CHUNK, h, MOEC_SUM_CHUNK, n, row > 0,
+                                                   room, y, COLUMNS);
+        }
+    }
+}
+
 static void sum_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
     const struct moec_matrix matrix = matrix_of(job, item);
-    float *x = floats_of(job, item), *y = x + X_FLOATS;
     (void)thread;
-    for (uint32_t i = 0; i < job->n_times; i++) {
-        for (uint32_t row = 0; row < matrix.rows; row += MOEC_SUM_CHUNK) {
-            if (job->kernels.int8 != NULL)
-                job->kernels.int8->sum_chunk(&matrix, row, NULL, MOEC_SUM_CHUNK, x, MOEC_SUM_CHUNK,
-                                             job->n_tok, y, COLUMNS);
-            else
-                job->kernels.all->sum_chunk_tokens(&matrix, row, MOEC_SUM_CHUNK, x, MOEC_SUM_CHUNK,
-                                                   job->n_tok, row > 0, y + Y_FLOATS, y, COLUMNS);
-        }
-    }
+    for (uint32_t i = 0; i < job->n_times; i++)
+        sum_tokens(job, &matrix, floats_of(job, item));
+}
+
+static void peak_item(void *context, size_t item, int thread)
+{
+    const struct job *job = context;
+    (void)item;
+    (void)thread;
+    (void)job->kernels.all->multiply_adds(job->n_times);
 }
 
 /* ---- measuring ---- */
@@ -136,6 +154,18 @@ static double once_ns(const struct moec_pool *pool, moec_parallel_body *body, st
     const uint64_t begun_ns = moec_now_ns();
     moec_parallel_for(pool, (size_t)pool->n_threads, body, job);
     return (double)(moec_now_ns() - begun_ns) + 1;
+}
+
+/* Multiply-adds a second of all threads: the best of some turns. */
+static double peak_of(struct job *job, const struct moec_pool *pool)
+{
+    double least_ns = INFINITY;
+    job->n_times = 1u << 10;
+    while (once_ns(pool, peak_item, job) < PEAK_NS / TURNS)
+        job->n_times *= 2;
+    for (int turn = 0; turn < TURNS; turn++)
+        least_ns = fmin(least_ns, once_ns(pool, peak_item, job));
+    return 1e9 * pool->n_threads * (double)job->kernels.all->multiply_adds(job->n_times) / least_ns;
 }
 
 static void measure(struct job *job, const struct moec_pool *pool, double peak, struct moec_token_rate *rates)
@@ -185,7 +215,7 @@ static enum moec_status allocate(struct job *job, uint32_t n_rows, int n_threads
     const size_t n_floats = (size_t)n * THREAD_FLOATS;
     const uint64_t widest = moec_codec_row_bytes((struct moec_codec){.dtype = MOEC_DTYPE_BF16}, COLUMNS);
     MOEC_TRY(moec_alloc_pages((void **)&job->data, n * n_rows * widest, "an expert's matrices", err));
-    MOEC_TRY(moec_alloc_aligned((void **)&job->floats, n_floats, sizeof(float), "activations", err));
+    MOEC_TRY(moec_alloc_pages((void **)&job->floats, n_floats * sizeof(float), "activations", err));
     MOEC_TRY(moec_alloc_aligned((void **)&job->spans, (uint64_t)MOST_TOKENS * SPANS, sizeof *job->spans,
                                 "rounded activations", err));
     MOEC_TRY(moec_alloc_aligned((void **)&job->tiles, moec_int8_tiles(MOST_TOKENS, SPANS), sizeof *job->tiles,
@@ -212,18 +242,19 @@ enum moec_status moec_token_bench_run(const struct moec_mlp_kernels *kernels, in
                                       struct moec_error *err)
 {
     const struct moec_pool pool = moec_pool_make(n_threads);
-    const uint32_t n_rows = kernels->all == &moec_kernels_scalar ? ROWS_SCALAR : ROWS;
+    const bool is_scalar = kernels->all == &moec_kernels_scalar;
+    const uint32_t n_rows = is_scalar ? ROWS_SCALAR : ROWS;
+    const int n_tokens = is_scalar ? N_TOKENS - 1 : N_TOKENS;
     struct job job = {.kernels = *kernels};
-    enum moec_status status = moec_product_peak(kernels->all, n_threads, peak, err);
-    if (status == MOEC_OK)
-        status = allocate(&job, n_rows, pool.n_threads, err);
+    *peak = peak_of(&job, &pool);
+    enum moec_status status = allocate(&job, n_rows, pool.n_threads, err);
     if (status == MOEC_OK)
         round_tokens(&job);
     for (int c = 0; c < N_CODEC && status == MOEC_OK; c++) {
         if (kernels->int8 != NULL && !moec_int8_serves(codecs[c]))
             continue;
         status = fill_matrix(&job, codecs[c], n_rows, pool.n_threads, err);
-        for (int t = 0; t < N_TOKENS && status == MOEC_OK; t++, *n += N_KERNEL) {
+        for (int t = 0; t < n_tokens && status == MOEC_OK; t++, *n += N_KERNEL) {
             job.n_tok = tokens[t];
             measure(&job, &pool, *peak, rates + *n);
         }

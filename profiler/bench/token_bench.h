@@ -4,7 +4,8 @@
  * The matrices are of an expert of OLMoE's dimensions, one for each thread, which the caches beside a core
  * hold for the most part: computing binds such products, not memory. Both kernels for several tokens are
  * timed as layers call them (runtime/kernels/kernels.h, runtime/kernels/int8.h), 64 rows at a time: dot
- * (gate, up, dense and head) and weighted sum (down). Kernels take turns, and medians are reported.
+ * (gate, up, dense and head) and weighted sum (down). Kernels take turns, and medians are reported, beside
+ * multiply-adds from registers alone, which is the most that canonical products can reach.
  *
  * Thread rule: one thread, which uses the pool. */
 #ifndef MOEC_PROFILER_TOKEN_BENCH_H
@@ -13,14 +14,14 @@
 #include "formats/base/error.h"
 #include "runtime/forward/mlp.h"
 
-#define MOEC_TOKEN_BENCH_MAX 64
+#define MOEC_TOKEN_BENCH_MAX 72
 
 struct moec_token_rate {
     char codec[40];
     const char *kernel; /* "dot", "sum" */
     uint32_t n_tokens;
     double products_per_second; /* multiply-adds of all threads together */
-    double peak_share;          /* of what moec_product_peak measures of the canonical arithmetic */
+    double peak_share;          /* of the multiply-adds that the units reach from registers alone */
 };
 
 /* Adds rows at `rates` from *n on, at most MOEC_TOKEN_BENCH_MAX in all: codecs in order, of each its numbers

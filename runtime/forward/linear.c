@@ -209,8 +209,9 @@ static void run_groups_laid(const struct moec_linear *linear, uint64_t rows)
     const uint32_t k = linear->parts[0].matrix->columns;
     const uint32_t n_groups = (linear->n_tok + MOEC_GROUP_TOKENS - 1) / MOEC_GROUP_TOKENS;
     struct cut cut = {.linear = linear, .laid = scratch->laid};
-    cut_rows(&cut, MOEC_LAID_ROWS);
     cut.group_tokens = (linear->n_tok + n_groups - 1) / n_groups;
+    cut_rows(&cut, moec_min_u32(moec_laid_rows(cut.group_tokens),
+                                moec_linear_tile_rows(k) / MOEC_LAID_ROWS * MOEC_LAID_ROWS));
     for (; cut.first_token < linear->n_tok; cut.first_token += cut.group_tokens) {
         const float *inputs[MOEC_GROUP_TOKENS];
         const uint32_t n = moec_min_u32(cut.group_tokens, linear->n_tok - cut.first_token);

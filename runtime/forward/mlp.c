@@ -352,7 +352,7 @@ static bool takes_laid(const struct mlp_run *run, const struct moec_mlp *mlp,
 {
     const struct moec_scratch *shared = moec_forward_scratch(run->forward);
     return moec_forward_lays(run->forward, matrix, n) && !stands_in_frames(mlp, matrix) &&
-           moec_laid_room_floats(matrix->columns) <= MOEC_SUM_CHUNK * shared->stride;
+           moec_laid_room_floats(moec_laid_rows(n), matrix->columns) <= MOEC_SUM_CHUNK * shared->stride;
 }
 
 /* Lays rows first .. first + n - 1 of a job. */

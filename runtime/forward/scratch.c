@@ -189,9 +189,10 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
             tile_floats = larger(tile_floats, (uint64_t)moec_linear_tile_rows(latent) * latent);
     }
     if (n_laid > 0)
-        tile_floats += MOEC_LANES * MOEC_LAID_PAD;
+        tile_floats += LINEAR_TILE_MAX / MOEC_LAID_ROWS * MOEC_LANES * MOEC_LAID_PAD;
     thread->linear.weights = carve_floats(carver, decodes ? tile_floats : 0, 1);
-    thread->linear.y = carve_floats(carver, larger(MOEC_ENCODED_ROWS, n_laid * MOEC_LAID_ROWS), 1);
+    thread->linear.y =
+        carve_floats(carver, larger(MOEC_ENCODED_ROWS, n_laid * moec_laid_rows((uint32_t)n_laid)), 1);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;

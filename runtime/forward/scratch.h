@@ -35,7 +35,7 @@
 struct moec_linear_scratch {
     float *weights; /* tile of decoded rows */
     float *y;       /* (MOEC_TILE_TOKENS, rows of a tile), at most MOEC_ENCODED_ROWS floats; of inputs that
-                       are laid (a group, MOEC_LAID_ROWS) */
+                       are laid (a group, moec_laid_rows) */
 };
 
 struct moec_mlp_scratch {

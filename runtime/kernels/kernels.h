@@ -26,14 +26,14 @@
 #include "formats/base/elementary.h"
 #include "formats/model/dense.h"
 
-#define MOEC_LANES       16 /* partial sums of a dot product */
-#define MOEC_SUM_CHUNK   64 /* neurons or positions in a chunk of a weighted sum */
-#define MOEC_FEW_TOKENS  3  /* the most whose weights need never be written decoded */
-#define MOEC_LAID_TOKENS 48 /* the fewest tokens that are laid */
-#define MOEC_LAID_ROWS   32 /* rows that these are multiplied with at once */
-#define MOEC_LAID_PAD                                                                                        \
-    48 /* floats behind each of their 16 slices, so that these fall on other places of caches */
-#define MOEC_F16_MOST 65504.0f /* the largest F16 */
+#define MOEC_LANES       16       /* partial sums of a dot product */
+#define MOEC_SUM_CHUNK   64       /* neurons or positions in a chunk of a weighted sum */
+#define MOEC_FEW_TOKENS  3        /* the most whose weights need never be written decoded */
+#define MOEC_LAID_TOKENS 48       /* the fewest tokens that are laid */
+#define MOEC_LAID_ROWS   32       /* rows that these are multiplied with at once */
+#define MOEC_LAID_MANY   256      /* as many leave the second-level cache: they pass for twice the rows */
+#define MOEC_LAID_PAD    48       /* floats behind each of their 16 slices: other places of caches */
+#define MOEC_F16_MOST    65504.0f /* the largest F16 */
 
 /* Rows of keys or values: those of n_heads heads side by side, `dim` numbers each, a multiple of 32. */
 struct moec_heads {
@@ -73,7 +73,7 @@ struct moec_kernels {
      * with too few registers for it: dot_tokens is then best for all. */
     void (*lay_tokens)(const float *const *rows, uint32_t n_tok, uint32_t k, float *laid);
     /* dot_tokens of tokens that are laid, where moec_kernels_decode_parts; `room` is for
-     * moec_laid_room_floats. */
+     * moec_laid_room_floats of n_rows rows, or of moec_laid_rows where these are fewer. */
     void (*dot_laid)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *laid,
                      uint32_t n_tok, float *room, float *y, size_t y_stride);
 
@@ -114,6 +114,10 @@ struct moec_kernels {
     /* out: x[i] as F16, to the nearest, ties to even, beyond +-65504 to that; a NaN stays one. Two bytes
      * each, which decode_rows reads as codec F16. */
     void (*round_f16)(const float *x, size_t n, uint8_t *out);
+
+    /* Fused multiply-adds in registers alone, n steps of as many chains as keep the units busy: returns how
+     * many single ones that were. What products are at most as fast as. */
+    uint64_t (*multiply_adds)(uint64_t n);
 
     /* y[i] = y[i] + x[i]. */
     void (*add)(const float *x, size_t n, float *y);
@@ -157,10 +161,17 @@ static inline size_t moec_lanes_padded(size_t n)
     return (n + MOEC_LANES - 1) / MOEC_LANES * MOEC_LANES;
 }
 
-/* Floats of room that dot_laid needs for rows of K weights. */
-static inline size_t moec_laid_room_floats(size_t k)
+/* The most rows that dot_laid decodes at once. */
+static inline uint32_t moec_laid_rows(uint32_t n_tok)
 {
-    return MOEC_LAID_ROWS * moec_lanes_padded(k) + MOEC_LANES * MOEC_LAID_PAD;
+    return n_tok < MOEC_LAID_MANY ? MOEC_LAID_ROWS : 2 * MOEC_LAID_ROWS;
+}
+
+/* Floats of room that dot_laid needs for as many rows of K weights. */
+static inline size_t moec_laid_room_floats(uint32_t n_rows, size_t k)
+{
+    return (n_rows + MOEC_LAID_ROWS - 1) / MOEC_LAID_ROWS *
+           (MOEC_LAID_ROWS * moec_lanes_padded(k) + MOEC_LANES * MOEC_LAID_PAD);
 }
 
 /* Canonical F32 functions, as in the kernels (runtime/kernels/kernels_exp.c). */

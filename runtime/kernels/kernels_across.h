@@ -4,8 +4,8 @@
  * Of ACROSS_ROWS rows all weights are decoded once, to the room (second-level cache): slice s has those of
  * the columns k with k mod 16 = s, a step (those of one column) behind the other. Tokens are laid likewise,
  * in tiles of ACROSS_LEAST to ACROSS_TOKENS: slice s of a tile has a step for each such column, with a number
- * of each token. A tile takes the slices in an order in which sums wait as little as possible: four times its
- * registers at most.
+ * of each token. Two such sets of rows share a pass over tokens that are many. A tile takes the slices in an
+ * order in which sums wait as little as possible: four times its registers at most.
  *
  * Part of runtime/kernels/kernels_lanes.h, which says what a set defines for it. */
 #ifndef MOEC_RUNTIME_KERNELS_ACROSS_H
@@ -32,6 +32,15 @@ INLINE uint32_t tiles_of(uint32_t n_tok)
     return (n_tok + ACROSS_TOKENS - 1) / ACROSS_TOKENS;
 }
 
+/* n of LANES rows, of which the last stands for missing ones: number at + s of each, in v[s]. */
+INLINE void load_across(const float *const *rows, size_t n, size_t at, lanes v[static LANES])
+{
+    UNROLL
+    for (size_t i = 0; i < LANES; i++)
+        v[i] = lanes_load(rows[i < n ? i : n - 1] + at);
+    lanes_transpose(v);
+}
+
 static void lay_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, float *laid)
 {
     const size_t padded = moec_lanes_padded(k);
@@ -41,10 +50,7 @@ static void lay_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, flo
         const size_t n = tile_start(n_tok, n_tiles, tile + 1) - first;
         for (size_t at = 0; at < padded; at += LANES) {
             lanes v[LANES];
-            UNROLL
-            for (uint32_t i = 0; i < LANES; i++)
-                v[i] = lanes_load(rows[first + (i < n ? i : n - 1)] + at);
-            lanes_transpose(v);
+            load_across(rows + first, n, at, v);
             UNROLL
             for (size_t s = 0; s < LANES; s++)
                 lanes_store_some(laid + (s * padded + at) / LANES * n, n, v[s]);
@@ -55,9 +61,9 @@ static void lay_tokens(const float *const *rows, uint32_t n_tok, uint32_t k, flo
 
 /* ---- weights ---- */
 
-INLINE size_t slice_floats(size_t padded)
+INLINE size_t slice_floats(size_t k)
 {
-    return padded / LANES * ACROSS_ROWS + MOEC_LAID_PAD;
+    return moec_laid_room_floats(ACROSS_ROWS, k) / LANES;
 }
 
 /* LANES rows, of which the last stands for missing ones. */
@@ -67,6 +73,15 @@ struct across {
     _Alignas(LINE) float scales[STRIP][LANES];
     _Alignas(LINE) float zeros[STRIP][LANES];
 };
+
+INLINE void across_open(const int dtype, const struct decoding *decoding, uint32_t r, uint32_t n,
+                        struct across *rows)
+{
+    for (uint32_t i = 0; i < LANES; i++) {
+        rows->bytes[i] = row_at(decoding->matrix, chosen_row(&decoding->chosen, r + (i < n ? i : n - 1)));
+        rows->factors[i] = row_factor(dtype, &decoding->layout, rows->bytes[i]);
+    }
+}
 
 /* The groups' scales and zeros, from group g on. */
 INLINE void across_convert(const int dtype, const struct layout *layout, size_t g, struct across *rows)
@@ -129,17 +144,19 @@ INLINE void across_blocks(const int dtype, const bool symmetric, struct decoding
 }
 
 #define KIND_ACROSS(name, kind)                                                                              \
-    static NEVER_INLINE void across_##name(struct decoding *decoding, struct across *rows, size_t slice,     \
+    static NEVER_INLINE void across_##name(struct decoding *decoding, uint32_t r, uint32_t n, size_t slice,  \
                                            float *out)                                                       \
     {                                                                                                        \
+        struct across rows;                                                                                  \
+        across_open(kind, decoding, r, n, &rows);                                                            \
         if (decoding->layout.symmetric)                                                                      \
-            across_blocks(kind, true, decoding, rows, slice, out);                                           \
+            across_blocks(kind, true, decoding, &rows, slice, out);                                          \
         else                                                                                                 \
-            across_blocks(kind, false, decoding, rows, slice, out);                                          \
+            across_blocks(kind, false, decoding, &rows, slice, out);                                         \
     }
 #define CASE_ACROSS(name, kind)                                                                              \
     case kind:                                                                                               \
-        across_##name(decoding, rows, slice, out);                                                           \
+        across_##name(decoding, r, n, slice, out);                                                           \
         return true
 #define EACH_ACROSS(of)                                                                                      \
     of(bf16, MOEC_DTYPE_BF16);                                                                               \
@@ -150,10 +167,13 @@ INLINE void across_blocks(const int dtype, const bool symmetric, struct decoding
 
 EACH_ACROSS(KIND_ACROSS)
 
-/* False where there is no such function. */
-static bool across_any(struct decoding *decoding, struct across *rows, size_t slice, float *out)
+/* Rows r .. r + n - 1 of those chosen, n <= LANES. False where there is no function for them. */
+static bool across_any(struct decoding *decoding, uint32_t r, uint32_t n, size_t slice, float *out)
 {
-    switch (kind_of(decoding->matrix->codec) & ~LIFTED) {
+    const int kind = kind_of(decoding->matrix->codec) & ~LIFTED;
+    if (decoding->layout.tail > 0)
+        return false;
+    switch (kind) {
         EACH_ACROSS(CASE_ACROSS)
     default:
         return false;
@@ -164,18 +184,18 @@ static bool across_any(struct decoding *decoding, struct across *rows, size_t sl
 static void turn_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n, size_t slice, float *out)
 {
     _Alignas(LINE) float decoded[LANES][SUM_WIDTH];
+    const float *rows[LANES];
     const size_t padded = moec_lanes_padded(matrix->columns);
     struct banding banding;
+    for (int r = 0; r < LANES; r++)
+        rows[r] = decoded[r];
     bands_open(matrix, first, n, &banding);
     for (size_t c = 0; c < padded; c += SUM_WIDTH) {
         const size_t width = padded - c < SUM_WIDTH ? padded - c : SUM_WIDTH;
         band_of_any(&banding, c / BLOCK, (c + width + BLOCK - 1) / BLOCK, decoded[0]);
         for (size_t at = 0; at < width; at += LANES) {
             lanes v[LANES];
-            UNROLL
-            for (uint32_t r = 0; r < LANES; r++)
-                v[r] = lanes_load(decoded[r < n ? r : n - 1] + at);
-            lanes_transpose(v);
+            load_across(rows, n, at, v);
             UNROLL
             for (size_t s = 0; s < LANES; s++)
                 lanes_store(out + s * slice + (c + at) / LANES * ACROSS_ROWS, v[s]);
@@ -188,13 +208,7 @@ static void decode_across(struct decoding *decoding, uint32_t r, uint32_t n, siz
 {
     for (uint32_t done = 0; done < n; done += LANES, room += LANES) {
         const uint32_t left = n - done < LANES ? n - done : LANES;
-        struct across rows;
-        for (uint32_t i = 0; i < LANES; i++) {
-            const uint32_t row = chosen_row(&decoding->chosen, r + done + (i < left ? i : left - 1));
-            rows.bytes[i] = row_at(decoding->matrix, row);
-            rows.factors[i] = row_factor(kind_of(decoding->matrix->codec), &decoding->layout, rows.bytes[i]);
-        }
-        if (decoding->layout.tail > 0 || !across_any(decoding, &rows, slice, room))
+        if (!across_any(decoding, r + done, left, slice, room))
             turn_rows(decoding->matrix, decoding->chosen.first + r + done, left, slice, room);
     }
 }
@@ -266,22 +280,32 @@ ACROSS_TILE(11)
 ACROSS_TILE(12)
 ACROSS_TILE(13)
 
-static void dot_laid(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *laid,
-                     uint32_t n_tok, float *room, float *y, size_t y_stride)
+/* A tile of n_tok tokens against ACROSS_ROWS rows, of which the first n are stored. */
+static void any_tile(uint32_t n_tok, const float *laid, const float *room, size_t slice, size_t padded,
+                     uint32_t n, float *y, size_t y_stride)
 {
     typedef void tile_body(const float *, const float *, size_t, size_t, uint32_t, float *, size_t);
     static tile_body *const tiles[] = {across_tile_10, across_tile_11, across_tile_12, across_tile_13};
+    tiles[n_tok - ACROSS_LEAST](laid, room, slice, padded, n, y, y_stride);
+}
+
+static void dot_laid(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *laid,
+                     uint32_t n_tok, float *room, float *y, size_t y_stride)
+{
     const size_t padded = moec_lanes_padded(matrix->columns), slice = slice_floats(padded);
-    const uint32_t n_tiles = tiles_of(n_tok);
+    const uint32_t n_tiles = tiles_of(n_tok), at_once = moec_laid_rows(n_tok);
     struct decoding decoding = decoding_of(matrix, first, n_rows, ACROSS_ROWS);
-    for (uint32_t r = 0; r < n_rows; r += ACROSS_ROWS) {
-        const uint32_t n = n_rows - r < ACROSS_ROWS ? n_rows - r : ACROSS_ROWS;
-        decode_across(&decoding, r, n, slice, room);
+    for (uint32_t r = 0; r < n_rows; r += at_once) {
+        const uint32_t n = n_rows - r < at_once ? n_rows - r : at_once;
+        for (uint32_t i = 0; i < n; i += ACROSS_ROWS)
+            decode_across(&decoding, r + i, n - i < ACROSS_ROWS ? n - i : ACROSS_ROWS, slice,
+                          room + i / ACROSS_ROWS * LANES * slice);
         for (uint32_t tile = 0; tile < n_tiles; tile++) {
             const uint32_t begin = tile_start(n_tok, n_tiles, tile),
                            end = tile_start(n_tok, n_tiles, tile + 1);
-            tiles[end - begin - ACROSS_LEAST](laid + begin * padded, room, slice, padded, n,
-                                              y + begin * y_stride + r, y_stride);
+            for (uint32_t i = 0; i < n; i += ACROSS_ROWS)
+                any_tile(end - begin, laid + begin * padded, room + i / ACROSS_ROWS * LANES * slice, slice,
+                         padded, n - i, y + begin * y_stride + r + i, y_stride);
         }
     }
 }

@@ -435,6 +435,32 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
             lanes_mul(lanes_mul(lanes_load_some(x + i, n - i), inverse), lanes_load_some(weight + i, n - i)));
 }
 
+/* As many as hide what one takes, of those that there are registers for. */
+#if SET_ACROSS
+#define CHAINS 24
+#else
+#define CHAINS 6
+#endif
+
+static uint64_t multiply_adds(uint64_t n)
+{
+    lanes chains[CHAINS];
+    lanes factor = lanes_set(0.5f), more = lanes_set(0.25f);
+    UNROLL
+    for (int i = 0; i < CHAINS; i++)
+        chains[i] = lanes_set((float)i);
+    for (uint64_t step = 0; step < n; step++) {
+        UNROLL
+        for (int i = 0; i < CHAINS; i++)
+            chains[i] = lanes_fma(chains[i], factor, more);
+    }
+    UNROLL
+    for (int i = 1; i < CHAINS; i++)
+        chains[0] = lanes_add(chains[0], chains[i]);
+    /* Of numbers below CHAINS the sum is never that large, which no compiler knows. */
+    return lanes_sum(chains[0]) > 1e9f ? 0 : n * CHAINS * LANES;
+}
+
 #if SET_ACROSS
 #include "runtime/kernels/kernels_across.h"
 #define LAID_KERNEL(name) KERNEL(name)
@@ -451,9 +477,10 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
         .sum_chunk = KERNEL(sum_chunk), .sum_chunk_encoded = KERNEL(sum_chunk_encoded),                      \
         .sum_chunk_some = KERNEL(sum_chunk_some), .sum_chunk_tokens = KERNEL(sum_chunk_tokens),              \
         .dot_heads = KERNEL(dot_heads), .sum_heads = KERNEL(sum_heads), .round_f16 = KERNEL(round_f16),      \
-        .add = KERNEL(add), .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul),                  \
-        .exp_sum = KERNEL(exp_sum), .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                        \
-        .lay_tokens = LAID_KERNEL(lay_tokens), .dot_laid = LAID_KERNEL(dot_laid),                            \
+        .multiply_adds = multiply_adds, .add = KERNEL(add), .add_scaled = KERNEL(add_scaled),                \
+        .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum), .max = KERNEL(max),                        \
+        .rms_norm = KERNEL(rms_norm), .lay_tokens = LAID_KERNEL(lay_tokens),                                 \
+        .dot_laid = LAID_KERNEL(dot_laid),                                                                   \
     }
 
 #endif

@@ -240,6 +240,15 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
         out[i] = x[i] * inverse * weight[i];
 }
 
+static uint64_t multiply_adds(uint64_t n)
+{
+    float lanes[LANES] = {0};
+    for (uint64_t step = 0; step < n; step++)
+        for (int i = 0; i < LANES; i++)
+            lanes[i] = fmaf(lanes[i], 0.5f, 0.25f);
+    return tree_sum(lanes) > LANES ? 0 : n * LANES;
+}
+
 const struct moec_kernels moec_kernels_scalar = {
     .name = "scalar",
     .decode_rows = decode_rows,
@@ -254,6 +263,7 @@ const struct moec_kernels moec_kernels_scalar = {
     .dot_heads = dot_heads,
     .sum_heads = sum_heads,
     .round_f16 = round_f16,
+    .multiply_adds = multiply_adds,
     .add = add,
     .add_scaled = add_scaled,
     .silu_mul = silu_mul,

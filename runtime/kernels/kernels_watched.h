@@ -230,7 +230,8 @@ static void watched_dot_laid(const struct moec_matrix *matrix, uint32_t first, u
 {
     tell_read_encoded(matrix, first, n_rows);
     tell_read(laid, n_tok * moec_lanes_padded(matrix->columns));
-    tell_written(room, moec_laid_room_floats(matrix->columns));
+    tell_written(room, moec_laid_room_floats(n_rows < moec_laid_rows(n_tok) ? n_rows : moec_laid_rows(n_tok),
+                                             matrix->columns));
     tell_written_rows(y, y_stride, n_tok, n_rows);
     dot_laid(matrix, first, n_rows, laid, n_tok, room, y, y_stride);
 }

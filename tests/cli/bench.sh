@@ -125,7 +125,7 @@ sed -n 's/^ *"\(weights_per_second\|read_share\|read_bytes_per_second\|region_ns
 holds '$2 <= 0 { exit 1 } END { exit NR < 80 }' "have rates above 0, on one thread and on two"
 says stdout '"codec": "int4 symmetric g32"' "of each codec"
 sed -n 's/^ *"\(products_per_second\|peak_share\)": \([^,]*\),\{0,1\}$/\1 \2/p' "$work/stdout" >"$work/rows"
-holds '$2 <= 0 || $1 == "peak_share" && $2 > 20 { exit 1 } END { exit NR != 96 }' "of several tokens too"
+holds '$2 <= 0 || $1 == "peak_share" && $2 > 20 { exit 1 } END { exit NR != 120 }' "of several tokens too"
 if cmp -s "$work/stdout" "$work/kernels.json"; then pass "-o writes the same JSON"; else fail "-o writes the same JSON"; fi
 try 0 "kernels as a table" "$moec" bench --kernels --cpu scalar --threads 1 --quiet
 says stdout '^int3 symmetric channel +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ +[0-9.]+$' "have a line for each codec"

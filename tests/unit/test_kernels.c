@@ -344,7 +344,9 @@ static void check_laid(struct moec_codec codec, uint32_t columns, uint32_t rows,
     const size_t stride = moec_lanes_padded(columns), y_stride = n_rows + random_below(3);
     struct moec_matrix matrix = random_matrix(codec, rows, columns, scales);
     float *x = random_rows(n_tok, columns, stride, kind), *want = guarded(n_tok * y_stride);
-    const float *x_rows[MOEC_LAID_TOKENS + 100];
+    const size_t n_room =
+        moec_laid_room_floats(n_rows < moec_laid_rows(n_tok) ? n_rows : moec_laid_rows(n_tok), columns);
+    const float *x_rows[2 * MOEC_LAID_MANY];
     for (uint32_t t = 0; t < n_tok; t++) {
         x_rows[t] = x + random_below(n_tok) * stride;
         moec_kernels_scalar.dot_encoded(&matrix, first, n_rows, x_rows[t], want + t * y_stride);
@@ -354,13 +356,12 @@ static void check_laid(struct moec_codec codec, uint32_t columns, uint32_t rows,
         assert_true((set->lay_tokens == NULL) == (set->dot_laid == NULL));
         if (set->dot_laid == NULL)
             continue;
-        float *laid = guarded(n_tok * stride), *room = guarded(moec_laid_room_floats(columns)),
-              *got = guarded(n_tok * y_stride);
+        float *laid = guarded(n_tok * stride), *room = guarded(n_room), *got = guarded(n_tok * y_stride);
         set->lay_tokens(x_rows, n_tok, columns, laid);
         set->dot_laid(&matrix, first, n_rows, laid, n_tok, room, got, y_stride);
         expect_same(want, got, n_tok * y_stride, set->name, "dot_laid");
         release_guarded(laid, n_tok * stride);
-        release_guarded(room, moec_laid_room_floats(columns));
+        release_guarded(room, n_room);
         release_guarded(got, n_tok * y_stride);
     }
     release_guarded(want, n_tok * y_stride);
@@ -376,6 +377,7 @@ static void check_laid_codec(struct moec_codec codec)
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         check_laid(codec, columns[i], 1 + random_below(80), MOEC_LAID_TOKENS + random_below(20),
                    i % 2 == 0 ? SCALES_ORDINARY : SCALES_STRANGE);
+    check_laid(codec, 64, 100, MOEC_LAID_MANY, SCALES_ORDINARY);
 }
 
 static void test_kernels__laid_tokens_have_same_bits_in_all_codecs(void **state)
@@ -385,6 +387,9 @@ static void test_kernels__laid_tokens_have_same_bits_in_all_codecs(void **state)
     for (uint32_t n_tok = MOEC_LAID_TOKENS; n_tok < MOEC_LAID_TOKENS + 100; n_tok++)
         check_laid((struct moec_codec){.dtype = MOEC_DTYPE_INT4}, 64, 1 + random_below(40), n_tok,
                    SCALES_ORDINARY);
+    for (uint32_t rows = 1; rows < 140; rows += 1 + random_below(10))
+        check_laid((struct moec_codec){.dtype = MOEC_DTYPE_INT4}, 64, rows,
+                   MOEC_LAID_MANY + random_below(MOEC_LAID_MANY), SCALES_ORDINARY);
 }
 
 static void test_kernels__no_rows_sum_to_zero(void **state)
