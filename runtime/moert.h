@@ -175,7 +175,8 @@ struct moert_options {
      */
     const char *mode;
     /* Which expert is evicted when the buffer is full: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal",
-     * "arc", "random", "hobbit", "lhu", or "fate", which keeps the first layers whole and shares the rest. */
+     * "arc", "random", "hobbit", "lhu", or "fate", which keeps the first layers whole and shares the rest.
+     * Mode "cache" takes "hobbit" where this is NULL. */
     const char *evict;
     /* Of "hobbit": "0.4:0.3:0.1:0.2" for recency, uses, uses in high precision and distance of the layer;
      * NULL = the bundle's (moec simulate --tune-evict), equal where it has none. */

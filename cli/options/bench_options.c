@@ -88,12 +88,19 @@ static enum moec_status read_storages(const struct cli_args *args, struct moec_b
     return MOEC_OK;
 }
 
-static bool evicts_by(const struct moec_bench_options *bench, const struct moec_evict_ops *policy)
+static bool is_among(const char *const *names, uint32_t n, const char *name)
 {
-    bool is_named = false;
-    for (uint32_t i = 0; i < bench->n_evict; i++)
-        is_named = is_named || strcmp(bench->evicts[i], policy->name) == 0;
-    return is_named;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Mode cache evicts by hobbit where nothing is named. */
+static bool evicts_by_hobbit(const struct moec_bench_options *bench)
+{
+    return bench->n_evict > 0 ? is_among(bench->evicts, bench->n_evict, moec_evict_hobbit.name)
+                              : is_among(bench->modes, bench->n_mode, "cache");
 }
 
 static enum moec_status read_policies(const struct cli_args *args, struct cli_bench_options *out,
@@ -107,8 +114,9 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_be
     MOEC_TRY(read_list(args, "evict", &out->lists[1], bench->evicts, &bench->n_evict, err));
     for (uint32_t i = 0; i < bench->n_evict; i++)
         MOEC_TRY(moec_evict_find(bench->evicts[i], &evict, err));
-    MOEC_TRY(cli_read_evict_weights(args, evicts_by(bench, &moec_evict_hobbit), NULL, err));
-    MOEC_TRY(cli_read_shallow_layers(args, evicts_by(bench, &moec_evict_fate), &bench->shallow_layers, err));
+    MOEC_TRY(cli_read_evict_weights(args, evicts_by_hobbit(bench), NULL, err));
+    MOEC_TRY(cli_read_shallow_layers(args, is_among(bench->evicts, bench->n_evict, moec_evict_fate.name),
+                                     &bench->shallow_layers, err));
     bench->evict_weights = cli_text(args, "evict-weights");
     bench->predict = cli_text(args, "predict");
     MOEC_TRY(cli_read_decisions(args, &bench->decisions, err));

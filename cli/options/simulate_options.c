@@ -41,9 +41,15 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_si
     return MOEC_OK;
 }
 
+static const struct moec_evict_ops *const usual[] = {&moec_evict_lru, &moec_evict_lfu, &moec_evict_edgemoe,
+                                                     &moec_evict_hobbit};
+#define N_USUAL (sizeof usual / sizeof *usual)
+
 static bool is_named(const struct cli_simulate_options *options, const struct moec_evict_ops *policy)
 {
     bool is_among = options->is_every_policy;
+    for (size_t i = 0; i < N_USUAL && options->n_policy == 0; i++)
+        is_among = is_among || usual[i] == policy;
     for (uint32_t i = 0; i < options->n_policy; i++)
         is_among = is_among || options->policies[i] == policy;
     return is_among;
@@ -166,8 +172,6 @@ static int compare_bytes(const void *a, const void *b)
 void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_shallow,
                       struct moec_simulate_sweep *sweep)
 {
-    static const struct moec_evict_ops *const usual[] = {&moec_evict_lru, &moec_evict_lfu,
-                                                         &moec_evict_edgemoe};
     sweep->evict_weights = options->has_evict_weights ? options->evict_weights : NULL;
     sweep->tunes_evict = options->tunes_evict;
     for (uint32_t i = 0; i < options->n_policy; i++)
@@ -175,7 +179,7 @@ void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_sha
     if (options->n_policy > 0)
         return;
     if (!options->is_every_policy)
-        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        for (size_t i = 0; i < N_USUAL; i++)
             sweep->policies[sweep->n_policy++] = usual[i];
     else
         for (uint32_t i = 0; moec_evict_policies[i] != NULL; i++)

@@ -59,7 +59,7 @@ static const struct cli_option options[] = {
     {"plots", 0, "FOLDER", NULL, "Draw the figures of the paper's evaluation.", 0},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     {"evict", 0, "LIST", NULL,
-     "Eviction policies of mode cache to compare, separated by commas (default lru):\n" CLI_EVICT_VALUES,
+     "Eviction policies of mode cache to compare, separated by commas (default hobbit):\n" CLI_EVICT_VALUES,
      CLI_RARE},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
@@ -298,9 +298,10 @@ const struct cli_command cli_command_bench = {
     .model = CLI_BUNDLE,
     .summary = "time a bundle in the run modes of the EdgeMoE paper",
     .usage = "[MODEL.moec]",
-    .about = "Times prompts (TTFT) and tokens (TPOT) in each run mode, at several memory sizes and storage "
-             "speeds. Each row shows its floor: computing with all experts in memory, or reading its bytes "
-             "at the device's bandwidth, whichever is longer for each token.",
+    .about =
+        "Times prompts (TTFT) and tokens (TPOT) in each run mode, at several memory sizes and storage "
+        "speeds. Each row shows its floor: the longer of computing with all experts in memory and reading "
+        "its bytes at the device's bandwidth, each token.",
     .details =
         "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating "
         "order, so that other work on the machine affects all of them alike. Each row decodes the "

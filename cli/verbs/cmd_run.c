@@ -73,7 +73,7 @@ static const struct cli_option options[] = {
      "The io modes are baselines and need copies at their bits: moec compile --copies.",
      CLI_RARE},
     {"evict", 0, "POLICY", CLI_EVICT_CHOICES,
-     "Which expert is evicted when the buffer is full (default lru):\n" CLI_EVICT_VALUES, CLI_RARE},
+     "Which expert is evicted when the buffer is full (default hobbit):\n" CLI_EVICT_VALUES, CLI_RARE},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,

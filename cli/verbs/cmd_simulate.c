@@ -25,7 +25,7 @@ static const struct cli_option options[] = {
     {"memory", 0, "LIST", NULL,
      "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 5%,10%,25%,50%,75%), or all.", 0},
     {"evict", 0, "LIST", NULL,
-     "Eviction policies, with commas, or all (default lru,lfu,edgemoe):\n" CLI_EVICT_VALUES, 0},
+     "Eviction policies, with commas, or all (default lru,lfu,edgemoe,hobbit):\n" CLI_EVICT_VALUES, 0},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"tune-evict", 0, NULL, NULL,

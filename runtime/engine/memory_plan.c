@@ -272,9 +272,8 @@ bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, s
         return false;
     uint64_t wanted = plan->total_bytes - plan->expert_buffer_bytes + plan->working_set_bytes;
     (void)snprintf(text, capacity,
-                   "the expert buffer of %.2f MiB is smaller than the experts of one token (%.2f MiB): lru "
-                   "hits nothing there, and every expert is read again for every token; a budget of %.2f MiB "
-                   "would hold them",
+                   "the expert buffer of %.2f MiB is smaller than the experts of one token (%.2f MiB), "
+                   "most of which are read again for every token; a budget of %.2f MiB would hold them",
                    MIB(plan->expert_buffer_bytes), MIB(plan->working_set_bytes), MIB(wanted));
     return true;
 }

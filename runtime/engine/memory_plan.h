@@ -17,9 +17,10 @@
  * Where tokens decide by logical caches and the budget has room for what these hold, chunks of more than
  * MOEC_PLAN_SHORT_TOKENS leave that room to experts, so that what is logically present is in memory.
  *
- * One token's working set is the line under which an LRU buffer hits nothing while decoding: each record is
- * evicted before its layer comes round again. Thread rule: pure functions;
- * moec_memory_peak_bytes, moec_memory_base_bytes and moec_memory_resident_bytes read /proc. */
+ * One token's working set is the line under which an LRU buffer hits nothing while decoding, since each
+ * record is evicted before its layer comes round again, and policies that count uses hit little. Thread rule:
+ * pure functions; moec_memory_peak_bytes, moec_memory_base_bytes and moec_memory_resident_bytes read /proc.
+ */
 #ifndef MOEC_RUNTIME_MEMORY_PLAN_H
 #define MOEC_RUNTIME_MEMORY_PLAN_H
 
@@ -83,7 +84,7 @@ struct moec_memory_plan {
     uint64_t all_record_bytes;
     struct moec_logical_room logical; /* the request's */
     bool holds_all;                   /* every expert stays resident */
-    bool below_working_set;           /* and not holds_all: LRU hits nothing */
+    bool below_working_set;           /* and not holds_all */
 };
 
 /* Errors: MOEC_ERR_BUDGET below the floor, itemised; MOEC_ERR_LIMIT when sizes overflow. */

@@ -9,7 +9,12 @@
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
 const struct moec_mode moec_modes[] = {
-    {.name = "cache", .takes_any = true, .is_warm = true, .keeps = true, .evict = "lru", .predict = "none"},
+    {.name = "cache",
+     .takes_any = true,
+     .is_warm = true,
+     .keeps = true,
+     .evict = "hobbit",
+     .predict = "none"},
     {.name = "edgemoe", .is_warm = true, .keeps = true, .evict = "edgemoe", .predict = "path"},
     {.name = "io-free", .bits = 16, .is_resident = true, .is_warm = true, .keeps = true, .predict = "none"},
     {.name = "io-qfree", .bits = 8, .is_resident = true, .is_warm = true, .keeps = true, .predict = "none"},

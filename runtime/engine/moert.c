@@ -631,7 +631,6 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
 bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity)
 {
     const struct moec_mode_choice *choice = &engine->choice;
-    const bool is_plain = choice->evict == &moec_evict_lru || choice->evict == &moec_evict_fifo;
     if (engine->falls_back) {
         (void)snprintf(
             text, capacity,
@@ -649,7 +648,8 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
     }
     const bool is_logical_short =
         engine->parts.n_layer == 0 && !moec_memory_plan_holds_logical(&engine->plan);
-    return (is_plain || is_logical_short) && moec_memory_plan_warning(&engine->plan, text, capacity);
+    return (choice->evict != NULL || is_logical_short) &&
+           moec_memory_plan_warning(&engine->plan, text, capacity);
 }
 
 static struct moert_stats to_stats(const struct moec_cache_counters *counters, uint64_t compute_ns)

@@ -169,8 +169,8 @@ says stderr "expected 2" "is refused with what is needed"
 
 # shellcheck disable=SC2086
 try 1 "a row that cannot run" "$moec" bench "$bundle" --modes io-free,cache --memory 1MiB,25% $short
-says stdout '^cache 1MiB lru +failed: ' "is reported"
-says stdout '^cache 25% lru +[0-9]' "and the others go on"
+says stdout '^cache 1MiB hobbit +failed: ' "is reported"
+says stdout '^cache 25% hobbit +[0-9]' "and the others go on"
 says stderr '1 of [0-9]+ rows failed' "and the end says so"
 
 # Workers are children of the bench: none may be left when it ends, however it ends.

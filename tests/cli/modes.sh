@@ -118,7 +118,7 @@ for file in "$work"/*.json; do
     done
 done
 cp "$work/cache-small.json" "$work/stdout"
-says stdout '"mode": "cache", "copy": 0, "bits": 0, "evict": "lru", "predict": "none"' "JSON names mode, copy and policy"
+says stdout '"mode": "cache", "copy": 0, "bits": 0, "evict": "hobbit", "predict": "none"' "JSON names mode, copy and policy"
 cp "$work/io-free.json" "$work/stdout"
 says stdout '"mode": "io-free", "copy": 3, "bits": 16, "evict": "none"' "io-free evicts nothing"
 holds "and reads each expert once" "$(total "$work/io-free.json" read_bytes) <= $(number "$work/io-free.json" expert_total_bytes)"
@@ -130,7 +130,7 @@ holds "experts were evicted in little memory" "$(total "$work/io-exp+lru-small.j
 try 0 "--stats alone is text" run --stats
 says stderr 'experts +[0-9]+ hits, [0-9]+ late, [0-9]+ misses' "with how experts were found"
 try 0 "--stats text" run --stats text
-says stderr 'mode cache, eviction lru$' "with mode and policy"
+says stderr 'mode cache, eviction hobbit$' "with mode and policy"
 says stderr '^preloads +0 useful, 0 wasted; prediction none$' "and predictor"
 says stderr '^ +(direct|cached)' "and the way of reading"
 try 2 "--stats of another kind" run --stats=xml

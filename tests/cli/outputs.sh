@@ -79,7 +79,7 @@ says stderr "plots would overwrite '.*recall.svg', which --heatmap writes too" "
 try 2 "one file for many figures" "$moec" profile --show "$work/p.h5" --plots "$work/figure.png"
 says stderr 'this names one file: give a folder' "is refused"
 mkdir "$work/traces"
-trace=$work/traces/cache_25__lru.json
+trace=$work/traces/cache_25__hobbit.json
 cp "$work/m.moec" "$trace"
 # timed STATUS NAME BUNDLE OPTIONS...: a bench with traces ends with this status.
 timed() {
@@ -91,17 +91,17 @@ timed() {
         --traces "$work/traces" "$@"
 }
 timed 2 "a trace of the name of the bundle" "$trace"
-says stderr "traces would overwrite '.*cache_25__lru.json', which is the same file as the input" "is refused"
+says stderr "traces would overwrite '.*cache_25__hobbit.json', which is the same file as the input" "is refused"
 same "$work/m.moec" "$trace" "and the bundle is as it was"
 rm "$trace"
 ln -s "$work/data.txt" "$trace"
 cp "$work/data.txt" "$work/data.copy"
 timed 2 "a trace of the name of a link to the data" "$work/m.moec" --data "$work/data.txt"
-says stderr "traces would overwrite '.*cache_25__lru.json', which is the same file as --data" "is refused"
+says stderr "traces would overwrite '.*cache_25__hobbit.json', which is the same file as --data" "is refused"
 same "$work/data.copy" "$work/data.txt" "and the data are as they were"
 rm "$trace"
 timed 2 "a trace of the name of the result" "$work/m.moec" -o "$trace"
-says stderr "traces would overwrite '.*cache_25__lru.json', which --output writes too" "is refused"
+says stderr "traces would overwrite '.*cache_25__hobbit.json', which --output writes too" "is refused"
 try 1 "and nothing was written" test -e "$trace"
 timed 0 "a result beside the traces" "$work/m.moec" -o "$work/traces/result.json"
 timed 0 "over traces of another run" "$work/m.moec"

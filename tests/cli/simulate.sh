@@ -188,6 +188,12 @@ try 2 "run refuses them too" "$moec" run "$work/model.moec" -p x --evict lru --e
 says stderr "do nothing with eviction policy 'lru'" "and says why"
 try 2 "wrong weights" "$moec" run "$work/model.moec" -p x --evict hobbit --evict-weights 1:2
 says stderr "expected four numbers" "say what is expected"
+try 0 "a run that names no policy" "$moec" run "$work/model.moec" -p x -n 2 --evict-weights 2:1:0:1 --stats
+says stderr "eviction hobbit" "takes weights"
+try 0 "nor a bench" "$moec" bench "$work/model.moec" --modes cache --memory 50% --samples 1 -n 2 --evict-weights 2:1:0:1 -q
+says stdout "^cache 50% hobbit " "and has its row"
+try 2 "a bench without mode cache" "$moec" bench "$work/model.moec" --modes edgemoe --memory 50% --evict-weights 2:1:0:1 -q
+says stderr "does nothing without --evict hobbit" "refuses them"
 # ---- decisions ----
 
 decided=datasets/sample/test.txt

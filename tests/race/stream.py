@@ -2,7 +2,7 @@
 """How near streaming comes to its floor: of each token the longer of computing with everything in memory and bytes read /
 bandwidth.
 
-    tests/race/stream.py [--bundle FILE.moec] [--folder build/race-stream] [--layers 16] [--evict lru] [--goal 85]
+    tests/race/stream.py [--bundle FILE.moec] [--folder build/race-stream] [--layers 16] [--evict hobbit] [--goal 85]
                          [--samples 3] [--tokens 24] [-o FILE.md]
 
 Prints the mean time of a token, its floor and its share of the time at 25 % and 50 % of the experts' bytes: on this
@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--bundle", type=pathlib.Path)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/race-stream"))
     parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--evict", default="lru")
+    parser.add_argument("--evict", default="hobbit")
     parser.add_argument("--goal", type=float, default=85)
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=24)

@@ -50,7 +50,7 @@ static void test_mode__nothing_asked_is_the_cache(void **state)
     const struct moec_mode_choice choice = choose(*state, (struct moec_mode_request){0});
     assert_string_equal(choice.mode->name, "cache");
     assert_int_equal(choice.copy, 0);
-    assert_ptr_equal(choice.evict, &moec_evict_lru);
+    assert_ptr_equal(choice.evict, &moec_evict_hobbit);
     assert_ptr_equal(choice.predict, &moec_predict_none);
 }
 
