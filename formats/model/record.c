@@ -301,6 +301,40 @@ out:
     return status;
 }
 
+/* Rows of one matrix as another codec, as few at a time as it takes: their floats stay in the nearest cache.
+ */
+static enum moec_status recode_rows(const struct moec_matrix *from, struct moec_codec codec, uint8_t *rows,
+                                    size_t stride_bytes, float *scratch, struct moec_error *err)
+{
+    const size_t most = codec.dtype == MOEC_DTYPE_MXFP4_DOWN ? MOEC_MXFP4_GROUP : 1;
+    for (size_t first = 0, count; first < from->rows; first += count) {
+        size_t failed = 0;
+        count = from->rows - first < most ? from->rows - first : most;
+        for (size_t i = 0; i < count; i++)
+            moec_codec_decode_row(from->codec, from->data + (first + i) * from->stride_bytes, from->columns,
+                                  scratch + i * from->columns);
+        MOEC_TRY(moec_rows_encode(codec, scratch, count, from->columns, rows + first * stride_bytes,
+                                  stride_bytes, &failed, err));
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_record_recode(const struct moec_record_layout *from, const uint8_t *source,
+                                    const struct moec_record_layout *layout, float *scratch, uint8_t *record,
+                                    struct moec_error *err)
+{
+    struct moec_mlp mlp;
+    const size_t pair_bytes = layout->pair_stride_bytes;
+    uint8_t *pairs = record + layout->up_bytes, *down = pairs + layout->row_bytes[MOEC_PROJECTION_GATE];
+    moec_record_bind(from, source, &mlp);
+    MOEC_TRY(recode_rows(&mlp.up, layout->codecs[MOEC_PROJECTION_UP], record,
+                         layout->row_bytes[MOEC_PROJECTION_UP], scratch, err));
+    if (layout->n_matrix == 3)
+        MOEC_TRY(
+            recode_rows(&mlp.gate, layout->codecs[MOEC_PROJECTION_GATE], pairs, pair_bytes, scratch, err));
+    return recode_rows(&mlp.down, layout->codecs[MOEC_PROJECTION_DOWN], down, pair_bytes, scratch, err);
+}
+
 static bool rows_are_finite(const struct moec_matrix *matrix)
 {
     return moec_codec_find_not_finite(matrix->codec, matrix->data, matrix->stride_bytes, matrix->rows,

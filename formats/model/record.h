@@ -177,6 +177,14 @@ MOEC_WARN_UNUSED enum moec_status moec_record_encode(const struct moec_record_la
                                                      const float *gate, const float *up, const float *down,
                                                      uint8_t *record, struct moec_error *err);
 
+/* Encodes an expert whose weights a record of floats holds. `layout` differs from the layout of `source`,
+ * which is as large, in codecs alone. The record is that of the same floats by moec_record_encode. `scratch`
+ * holds 32 rows. Errors as moec_codec_encode_row. */
+MOEC_WARN_UNUSED enum moec_status moec_record_recode(const struct moec_record_layout *from,
+                                                     const uint8_t *source,
+                                                     const struct moec_record_layout *layout, float *scratch,
+                                                     uint8_t *record, struct moec_error *err);
+
 /* Writes columns [first, first + count) of a row-major (rows, columns) matrix of a float dtype as F32 rows:
  * out is (count, rows). `source` holds little-endian F32, F16 or BF16 and must not overlap `out`. */
 void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,

@@ -1,6 +1,8 @@
 #include "profiler/evaluate/variants.h"
 
 #include "formats/base/memory.h"
+#include "formats/base/work_tally.h"
+#include "profiler/evaluate/spares.h"
 #include "profiler/evaluate/variants_test_hook.h"
 
 #include <inttypes.h>
@@ -10,7 +12,7 @@
 /* Invariants, under the lock:
  *  - a slot holds a record (bytes != NULL) or nothing; cached_bytes is the sum over those that hold one
  *  - slots that hold a record and are not borrowed stand in the LRU list, oldest first; borrowed ones do not
- *  - cached_bytes <= limit_bytes (when there is a limit) */
+ *  - cached_bytes and spares are at most limit_bytes (when there is a limit; else nothing is spare) */
 #define MIXED     MOEC_CODEC_TABLE /* in place of a number: the variant whose projections a plan lets differ */
 #define N_INDICES (MOEC_CODEC_TABLE + 1)
 
@@ -41,6 +43,7 @@ struct moec_variants {
     const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
     uint64_t limit_bytes;
     uint64_t cached_bytes;
+    struct moec_spares spares;
     uint64_t n_encoded;
     struct slot lru; /* ring: lru.newer is the oldest, lru.older the newest */
     struct moec_pool pool;
@@ -114,12 +117,18 @@ static void list_remove(struct slot *slot)
     slot->newer = NULL;
 }
 
+/* Next to `newer`, which may be the ring's own: the newest then. */
+static void list_insert(struct slot *slot, struct slot *newer)
+{
+    slot->older = newer->older;
+    slot->newer = newer;
+    slot->older->newer = slot;
+    newer->older = slot;
+}
+
 static void list_append(struct moec_variants *variants, struct slot *slot)
 {
-    slot->older = variants->lru.older;
-    slot->newer = &variants->lru;
-    slot->older->newer = slot;
-    variants->lru.older = slot;
+    list_insert(slot, &variants->lru);
 }
 
 static bool fits(const struct moec_variants *variants, uint64_t n_bytes)
@@ -136,6 +145,26 @@ static void evict(struct moec_variants *variants, struct slot *slot)
     slot->bytes = NULL;
 }
 
+/* Memory for a record that fits, which counts as cached from now on. */
+static enum moec_status take_memory(struct moec_variants *variants, uint64_t n_bytes, uint8_t **bytes,
+                                    struct moec_error *err)
+{
+    void *memory = moec_spares_take(&variants->spares, n_bytes);
+    if (memory == NULL && variants->limit_bytes > 0)
+        moec_spares_shrink(&variants->spares, variants->limit_bytes - variants->cached_bytes - n_bytes);
+    if (memory == NULL)
+        MOEC_TRY(moec_alloc_aligned(&memory, n_bytes, 1, "a variant of an expert", err));
+    variants->cached_bytes += n_bytes;
+    *bytes = memory;
+    return MOEC_OK;
+}
+
+static void return_memory(struct moec_variants *variants, uint64_t n_bytes, uint8_t *bytes)
+{
+    variants->cached_bytes -= n_bytes;
+    free(bytes);
+}
+
 /* Evicts the least recently used until n_bytes fit; false when borrowed records alone are in the way. */
 static bool make_room(struct moec_variants *variants, uint64_t n_bytes)
 {
@@ -143,7 +172,10 @@ static bool make_room(struct moec_variants *variants, uint64_t n_bytes)
         struct slot *oldest = variants->lru.newer;
         if (oldest == &variants->lru)
             return false;
-        evict(variants, oldest);
+        list_remove(oldest);
+        variants->cached_bytes -= oldest->n_bytes;
+        moec_spares_leave(&variants->spares, oldest->bytes, oldest->n_bytes);
+        oldest->bytes = NULL;
     }
     return true;
 }
@@ -180,6 +212,38 @@ static void keep(struct moec_variants *variants, struct slot *slot, uint8_t *byt
     list_append(variants, slot);
 }
 
+/* Whether records of a layout hold floats as they are, or codes that are made of weights alone; MXFP4 does
+ * neither where the checkpoint has it. */
+static bool has_codecs(const struct moec_record_layout *layout, bool of_floats)
+{
+    bool all = true;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+        if (p != MOEC_PROJECTION_GATE || layout->n_matrix == 3)
+            all = all && (moec_codec_bits(layout->codecs[p]) >= 16) == of_floats &&
+                  !moec_codec_is_mxfp4(layout->codecs[p]);
+    return all;
+}
+
+/* From the exact weights where these are in memory. They hold all of what the checkpoint says. */
+static enum moec_status encode(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                               const struct moec_record_layout *layout, uint8_t *scratch, uint8_t *bytes,
+                               struct moec_error *err)
+{
+    const uint32_t exact = moec_variants_source_bits(variants);
+    const uint8_t *source = slot_at(variants, layer, expert, exact)->bytes;
+    const struct moec_record_layout *exact_layout = &variants->layouts[exact];
+    if (source != NULL && variants->encoder == &variants->own_encoder.encoder &&
+        has_codecs(exact_layout, true) && has_codecs(layout, false)) {
+        const uint64_t begun_ns = moec_work_begin(MOEC_WORK_ENCODING);
+        const enum moec_status status =
+            moec_record_recode(exact_layout, source, layout, (float *)(void *)scratch, bytes, NULL);
+        moec_work_end(MOEC_WORK_ENCODING, begun_ns, layout->n_bytes);
+        if (status == MOEC_OK) /* else the checkpoint's error names the tensor */
+            return MOEC_OK;
+    }
+    return moec_expert_encode(variants->encoder, layer, expert, layout, scratch, bytes, err);
+}
+
 /* Fills an empty slot. */
 static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t index,
                              struct moec_error *err)
@@ -190,15 +254,13 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
                          "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64
                          " bytes, but borrowed ones fill %" PRIu64 " of the %" PRIu64 " allowed for variants",
                          expert, layer, layout.n_bytes, variants->cached_bytes, variants->limit_bytes);
-    void *bytes = NULL;
-    MOEC_TRY(moec_alloc_aligned(&bytes, layout.n_bytes, 1, "a variant of an expert", err));
-    enum moec_status status =
-        moec_expert_encode(variants->encoder, layer, expert, &layout, variants->scratch, bytes, err);
+    uint8_t *bytes = NULL;
+    MOEC_TRY(take_memory(variants, layout.n_bytes, &bytes, err));
+    enum moec_status status = encode(variants, layer, expert, &layout, variants->scratch, bytes, err);
     if (status != MOEC_OK) {
-        free(bytes);
+        return_memory(variants, layout.n_bytes, bytes);
         return status;
     }
-    variants->cached_bytes += layout.n_bytes;
     keep(variants, slot_at(variants, layer, expert, index), bytes, layout.n_bytes);
     return MOEC_OK;
 }
@@ -304,23 +366,21 @@ static void encode_item(void *context, size_t item, int thread)
     struct encode_job *job = &variants->jobs[item];
     uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
     const struct moec_record_layout layout = layout_of(variants, prepare->layer, job->expert, job->index);
-    job->status = moec_expert_encode(variants->encoder, prepare->layer, job->expert, &layout, scratch,
-                                     job->bytes, NULL);
+    job->status = encode(variants, prepare->layer, job->expert, &layout, scratch, job->bytes, NULL);
 }
 
 /* Reserves room and memory for a record if it is missing; false when there is none left. */
 static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t index,
                      uint32_t *n_jobs)
 {
-    void *bytes = NULL;
+    uint8_t *bytes = NULL;
     const uint64_t n_bytes = layout_of(variants, layer, expert, index).n_bytes;
     const struct encode_job *last = *n_jobs > 0 ? &variants->jobs[*n_jobs - 1] : NULL;
     const bool is_planned = last != NULL && last->expert == expert && last->index == index;
     if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
         return true;
-    if (!make_room(variants, n_bytes) || moec_alloc_aligned(&bytes, n_bytes, 1, "a variant", NULL) != MOEC_OK)
+    if (!make_room(variants, n_bytes) || take_memory(variants, n_bytes, &bytes, NULL) != MOEC_OK)
         return false;
-    variants->cached_bytes += n_bytes;
     variants->jobs[(*n_jobs)++] = (struct encode_job){.expert = expert, .index = index, .bytes = bytes};
     return true;
 }
@@ -337,8 +397,7 @@ static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t
             keep(variants, slot_at(variants, layer, job->expert, job->index), job->bytes, n_bytes);
             continue;
         }
-        variants->cached_bytes -= n_bytes;
-        free(job->bytes);
+        return_memory(variants, n_bytes, job->bytes);
     }
 }
 
@@ -592,6 +651,7 @@ void moec_variants_free(struct moec_variants *variants)
             free(variants->slots[index][i].bytes);
         free(variants->slots[index]);
     }
+    moec_spares_shrink(&variants->spares, 0);
     free(variants->scratch);
     free(variants->jobs);
     free(variants->expected);
@@ -757,10 +817,11 @@ void moec_variants_set_filters(struct moec_variants *variants, const struct moec
     variants->filters = filters;
 }
 
-static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t code)
+static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t first, uint32_t end,
+                          uint32_t code)
 {
     uint32_t n_jobs = 0;
-    for (uint32_t expert = 0; expert < variants->config->n_expert; expert++) {
+    for (uint32_t expert = first; expert < end; expert++) {
         const struct parts parts =
             code != 0 ? parts_of(variants, code) : assigned_parts(variants, layer, expert);
         for (uint32_t i = 0; i < parts.n; i++) {
@@ -771,16 +832,41 @@ static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32
     return n_jobs;
 }
 
-enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer, uint32_t code,
-                                       struct moec_error *err)
+enum moec_status moec_variants_prepare_some(struct moec_variants *variants, uint32_t layer, uint32_t first,
+                                            uint32_t n, uint32_t code, struct moec_error *err)
 {
-    MOEC_TRY(check_expert(variants, layer, 0, err));
+    const uint32_t n_expert = variants->config->n_expert;
+    MOEC_TRY(check_expert(variants, layer, first, err));
     if (code != 0)
         MOEC_TRY(check_code(variants, code, err));
     pthread_mutex_lock(&variants->lock);
-    encode_jobs(variants, layer, plan_jobs(variants, layer, code));
+    encode_jobs(variants, layer,
+                plan_jobs(variants, layer, first, n < n_expert - first ? first + n : n_expert, code));
     pthread_mutex_unlock(&variants->lock);
     return MOEC_OK;
+}
+
+enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer, uint32_t code,
+                                       struct moec_error *err)
+{
+    return moec_variants_prepare_some(variants, layer, 0, variants->config->n_expert, code, err);
+}
+
+void moec_variants_rank(struct moec_variants *variants, uint32_t layer, uint32_t first, uint32_t n,
+                        uint32_t code, enum moec_variants_need need)
+{
+    const uint32_t n_expert = variants->config->n_expert, end = n < n_expert - first ? first + n : n_expert;
+    const struct parts parts = parts_of(variants, code);
+    pthread_mutex_lock(&variants->lock);
+    for (uint32_t expert = end; expert-- > first;)
+        for (uint32_t i = 0; i < parts.n; i++) {
+            struct slot *slot = slot_at(variants, layer, expert, parts.index[i]);
+            if (slot->bytes == NULL || slot->n_borrowed > 0)
+                continue;
+            list_remove(slot);
+            list_insert(slot, need == MOEC_VARIANTS_SOON ? &variants->lru : variants->lru.newer);
+        }
+    pthread_mutex_unlock(&variants->lock);
 }
 
 uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t code)

@@ -1,9 +1,10 @@
 /* Every expert of a checkpoint in any codec, made on demand: the expert source that profiling runs on.
  *
  * A variant is one expert encoded in one codec, byte for byte the record that a bundle would hold.
- * Variants are made from the checkpoint when first asked for and kept in memory up to a limit; the least
- * recently used one makes room and is encoded again when it is needed again, so checkpoints larger than
- * memory work. An assignment says which variant the forward pass gets for each expert.
+ * Variants are made when first asked for, from the checkpoint or an exact record of it in memory, and kept in
+ * memory up to a limit; the least recently used one makes room and is encoded again when it is needed again,
+ * so checkpoints larger than memory work. An assignment says which variant the forward pass gets for each
+ * expert.
  *
  * Codecs have numbers (formats/codec/codec.h). Bitwidths below 16 are there from the start; 16 = the
  * checkpoint's own 16-bit type unchanged (F32 sources round to BF16); 32 = F32, the exact weights of any
@@ -114,6 +115,21 @@ void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uin
  * memory, in increasing index as long as they fit into the limit. Never needed, only faster. */
 MOEC_WARN_UNUSED enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer,
                                                         uint32_t code, struct moec_error *err);
+
+/* The same for the experts first .. first + n - 1, as far as there are so many. */
+MOEC_WARN_UNUSED enum moec_status moec_variants_prepare_some(struct moec_variants *variants, uint32_t layer,
+                                                             uint32_t first, uint32_t n, uint32_t code,
+                                                             struct moec_error *err);
+
+enum moec_variants_need {
+    MOEC_VARIANTS_SOON, /* they make room after all others, the first of them last */
+    MOEC_VARIANTS_DONE  /* they make room before all others */
+};
+
+/* Says of the records of a code, of experts first .. first + n - 1 of a layer with experts, those that are
+ * in memory, when they are needed again. */
+void moec_variants_rank(struct moec_variants *variants, uint32_t layer, uint32_t first, uint32_t n,
+                        uint32_t code, enum moec_variants_need need);
 
 /* Bytes of one record of this code (of one projection: of the record that it comes from); 0 for a code that
  * does not exist. */

@@ -12,6 +12,7 @@
 
 #define REFERENCE_CHUNK_BYTES ((uint64_t)64 << 20)
 #define TILE                  64 /* rows that a thread compares at once */
+#define TOGETHER              8  /* experts that are encoded at once */
 #define PHASE                 "local errors"
 
 /* Models with one layer changed, one for each MoE layer, on every so-many-th window. */
@@ -421,6 +422,24 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
     return worked(job, moec_cost_expert(job->config, batch->n_picked), err);
 }
 
+/* At all bitwidths, which are made of the exact records that the layer ran with. */
+static enum moec_status run_experts(struct batch *batch, uint32_t first, uint32_t n, struct moec_error *err)
+{
+    struct fast *job = batch->job;
+    struct moec_variants *variants = job->options->variants;
+    const uint32_t layer = moec_config_moe_layer(job->config, batch->s);
+    const uint32_t end = n < job->n_expert - first ? first + n : job->n_expert;
+    for (uint32_t code = 0; code < job->n_code; code++)
+        MOEC_TRY(moec_variants_prepare_some(variants, layer, first, n, job->codes[code], err));
+    for (uint32_t e = first; e < end; e++)
+        for (uint32_t code = 0; code < job->n_code; code++)
+            MOEC_TRY(run_expert(batch, e, code, err));
+    for (uint32_t code = 0; code < job->n_code; code++)
+        moec_variants_rank(variants, layer, first, n, job->codes[code], MOEC_VARIANTS_DONE);
+    moec_variants_rank(variants, layer, first, n, moec_variants_source_bits(variants), MOEC_VARIANTS_DONE);
+    return MOEC_OK;
+}
+
 static void leave_batch(const struct batch *batch, const struct perturbed *perturbed)
 {
     for (uint32_t w = batch->first_window; w < batch->first_window + batch->n_window; w++) {
@@ -436,6 +455,8 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
                                struct moec_error *err)
 {
     struct fast *job = context;
+    const uint32_t n_thread = (uint32_t)job->forward.pool.n_threads;
+    const uint32_t n_together = n_thread > TOGETHER ? n_thread : TOGETHER;
     struct batch batch = {.job = job,
                           .s = ordinal,
                           .first_window = rows->first,
@@ -446,12 +467,10 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
     group_choices(&batch);
     for (uint32_t i = 0; rows->first_row == 0 && i < job->n_expert * job->n_code; i++)
         job->due[i] = 1;
-    for (uint32_t code = 0; code < job->n_code; code++) {
-        MOEC_TRY(moec_variants_prepare(job->options->variants, moec_config_moe_layer(job->config, ordinal),
-                                       job->codes[code], err));
-        for (uint32_t e = 0; e < job->n_expert; e++)
-            MOEC_TRY(run_expert(&batch, e, code, err));
-    }
+    moec_variants_rank(job->options->variants, moec_config_moe_layer(job->config, ordinal), 0, job->n_expert,
+                       moec_variants_source_bits(job->options->variants), MOEC_VARIANTS_SOON);
+    for (uint32_t e = 0; e < job->n_expert; e += n_together)
+        MOEC_TRY(run_experts(&batch, e, n_together, err));
     for (uint32_t p = 0; p < N_PERTURBED; p++)
         leave_batch(&batch, &job->perturbed[p]);
     return MOEC_OK;

@@ -2,6 +2,7 @@
 #include "tests/unit/fixture_model.h"
 
 #include "formats/base/memory.h"
+#include "formats/base/work_tally.h"
 #include "profiler/evaluate/variants_test_hook.h"
 
 static struct moec_checkpoint *open_checkpoint(const char *name)
@@ -269,6 +270,71 @@ static void test_variants__prepare_what_fits(void **state)
     moec_checkpoint_close(checkpoint);
 }
 
+/* A record of the exact weights in memory is what others are made of: the same bytes, and nothing is read. */
+static void test_variants__come_from_exact_records(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"olmoe-b", "qwen2_moe", "gpt_oss-mxfp4", "olmoe-fp8", "switch"};
+    struct moec_error err = {0};
+    moec_work_watch();
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        struct moec_checkpoint *checkpoint = open_checkpoint(families[f]);
+        struct moec_variants *variants = make(checkpoint, 0);
+        const struct moec_config *config = moec_checkpoint_config(checkpoint);
+        const uint32_t layer = moec_config_moe_layer(config, 0);
+        const bool is_float = config->expert_dtype <= MOEC_DTYPE_BF16;
+        assert_ok(moec_variants_prepare(variants, layer, moec_variants_source_bits(variants), &err), err);
+        const uint64_t read = moec_work_now().n[MOEC_WORK_READING];
+        for (uint32_t bits = 2; bits <= 8; bits += bits < 4 ? 1 : 4) {
+            assert_ok(moec_variants_prepare(variants, layer, bits, &err), err);
+            if (!is_float)
+                continue; /* MXFP4 is read again */
+            assert_int_equal(moec_work_now().n[MOEC_WORK_READING], read);
+        }
+        for (uint32_t bits = 2; bits <= 8; bits += bits < 4 ? 1 : 4)
+            check_record(checkpoint, variants, layer, 1, bits);
+        moec_variants_free(variants);
+        moec_checkpoint_close(checkpoint);
+    }
+}
+
+static void assert_is_there(struct moec_variants *variants, uint32_t expert, uint32_t bits, bool is_there)
+{
+    struct moec_error err = {0};
+    struct moec_mlp mlp;
+    const uint64_t before = moec_variants_encoded_count(variants);
+    assert_ok(moec_variants_borrow(variants, 0, expert, bits, &mlp, &err), err);
+    moec_variants_give_back(variants, 0, expert, bits);
+    assert_int_equal(moec_variants_encoded_count(variants) - before, is_there ? 0 : 1);
+}
+
+/* Whoever knows better than the order of use says what makes room. */
+static void test_variants__make_room_by_rank(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_checkpoint *checkpoint = open_checkpoint("olmoe-b");
+    struct moec_variants *variants = make(checkpoint, 0);
+    const uint64_t one = moec_variants_record_bytes(variants, 16);
+    moec_variants_free(variants);
+    variants = make(checkpoint, 4 * one);
+    assert_ok(moec_variants_prepare_some(variants, 0, 6, 9, 16, &err), err);
+    assert_int_equal(moec_variants_encoded_count(variants), 2); /* 6 and 7 are the last */
+    assert_ok(moec_variants_prepare_some(variants, 0, 0, 4, 16, &err), err);
+    moec_variants_rank(variants, 0, 0, 4, 16, MOEC_VARIANTS_SOON);
+    assert_is_there(variants, 5, 16, false); /* in the place of 3 */
+    moec_variants_rank(variants, 0, 5, 1, moec_variants_projection_code(3, MOEC_PROJECTION_UP),
+                       MOEC_VARIANTS_DONE);  /* whose rest is at 16 */
+    assert_is_there(variants, 4, 16, false); /* in the place of 5 */
+    for (uint32_t expert = 0; expert < 3; expert++)
+        assert_is_there(variants, expert, 16, true);
+    assert_is_there(variants, 4, 16, true);
+    assert_is_there(variants, 5, 16, false);
+    check_record(checkpoint, variants, 0, 5, 16); /* whose memory others had before */
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
 static void check_same_matrix(const struct moec_matrix *a, const struct moec_matrix *b)
 {
     assert_true(moec_codec_equal(a->codec, b->codec));
@@ -468,6 +534,8 @@ int main(void)
         cmocka_unit_test(test_variants__refuse_a_limit_under_one_expert),
         cmocka_unit_test(test_variants__check_assignments),
         cmocka_unit_test(test_variants__prepare_what_fits),
+        cmocka_unit_test(test_variants__come_from_exact_records),
+        cmocka_unit_test(test_variants__make_room_by_rank),
         cmocka_unit_test(test_variants__one_projection_at_other_bits),
         cmocka_unit_test(test_variants__further_codecs),
         cmocka_unit_test(test_variants__another_encoder),
