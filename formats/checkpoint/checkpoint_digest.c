@@ -5,6 +5,8 @@
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 
 struct digest_run {
@@ -15,33 +17,105 @@ struct digest_run {
     uint64_t total;
 };
 
+/* ---- reading ahead ---- */
+
+#define PIECE_BYTES ((size_t)256 << 10) /* still in a near cache when it is hashed */
+#define N_PIECE     4
+
+struct piece {
+    enum moec_status status; /* of reading it */
+    uint8_t bytes[PIECE_BYTES];
+};
+
+/* A file that a thread of its own reads while what is there is hashed: either takes about as long. */
+struct ahead {
+    const struct moec_file *file;
+    bool has_thread;      /* else pieces are read when they are wanted */
+    struct piece *pieces; /* (N_PIECE) in turn */
+    sem_t full, empty;
+    struct moec_error *err;
+};
+
+static void wait_for(sem_t *pieces)
+{
+    while (sem_wait(pieces) != 0)
+        ; /* a signal came */
+}
+
+static struct piece *piece_at(const struct ahead *ahead, uint64_t offset)
+{
+    return &ahead->pieces[offset / PIECE_BYTES % N_PIECE];
+}
+
+static size_t piece_bytes(const struct ahead *ahead, uint64_t offset)
+{
+    const uint64_t left = ahead->file->n_bytes - offset;
+    return left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+}
+
+static enum moec_status read_piece(const struct ahead *ahead, uint64_t offset)
+{
+    struct piece *piece = piece_at(ahead, offset);
+    piece->status = moec_file_read(ahead->file, offset, piece->bytes, piece_bytes(ahead, offset), ahead->err);
+    return piece->status;
+}
+
+/* Ends behind the piece that failed: no more are wanted then. */
+static void *read_ahead(void *context)
+{
+    struct ahead *ahead = context;
+    enum moec_status status = MOEC_OK;
+    for (uint64_t offset = 0; offset < ahead->file->n_bytes && status == MOEC_OK; offset += PIECE_BYTES) {
+        wait_for(&ahead->empty);
+        status = read_piece(ahead, offset);
+        (void)sem_post(&ahead->full);
+    }
+    return NULL;
+}
+
+static enum moec_status digest_bytes(struct digest_run *run, struct ahead *ahead)
+{
+    for (uint64_t offset = 0; offset < ahead->file->n_bytes; offset += PIECE_BYTES) {
+        const struct piece *piece = piece_at(ahead, offset);
+        const size_t n_bytes = piece_bytes(ahead, offset);
+        if (ahead->has_thread)
+            wait_for(&ahead->full);
+        else
+            (void)read_piece(ahead, offset);
+        MOEC_TRY(piece->status);
+        moec_sha256_update(&run->sha, piece->bytes, n_bytes);
+        if (ahead->has_thread)
+            (void)sem_post(&ahead->empty);
+        run->done += n_bytes;
+        if (run->progress != NULL)
+            run->progress(run->context, run->done, run->total);
+    }
+    return MOEC_OK;
+}
+
 /* Adds name, size and bytes of an open file, so that no two folders with different files hash the same text.
  */
 static enum moec_status digest_file(struct digest_run *run, const struct moec_file *file,
                                     struct moec_error *err)
 {
-    const size_t piece_bytes = (size_t)1 << 20;
     const char *slash = strrchr(file->path, '/');
     const char *name = slash == NULL ? file->path : slash + 1;
     uint8_t size[8];
-    void *piece = NULL;
+    pthread_t reader;
+    struct ahead ahead = {.file = file, .err = err};
     moec_put_u64(size, file->n_bytes);
     moec_sha256_update(&run->sha, name, strlen(name) + 1);
     moec_sha256_update(&run->sha, size, sizeof size);
-    MOEC_TRY(moec_alloc(&piece, piece_bytes, 1, "a read buffer", err));
-    enum moec_status status = MOEC_OK;
-    for (uint64_t offset = 0; offset < file->n_bytes;) {
-        uint64_t left = file->n_bytes - offset;
-        size_t n = left < piece_bytes ? (size_t)left : piece_bytes;
-        MOEC_TRY_OUT(moec_file_read(file, offset, piece, n, err));
-        moec_sha256_update(&run->sha, piece, n);
-        offset += n;
-        run->done += n;
-        if (run->progress != NULL)
-            run->progress(run->context, run->done, run->total);
-    }
-out:
-    free(piece);
+    MOEC_TRY(moec_alloc((void **)&ahead.pieces, N_PIECE, sizeof *ahead.pieces, "a read buffer", err));
+    (void)sem_init(&ahead.full, 0, 0);
+    (void)sem_init(&ahead.empty, 0, N_PIECE);
+    ahead.has_thread = pthread_create(&reader, NULL, read_ahead, &ahead) == 0;
+    const enum moec_status status = digest_bytes(run, &ahead);
+    if (ahead.has_thread)
+        (void)pthread_join(reader, NULL);
+    (void)sem_destroy(&ahead.full);
+    (void)sem_destroy(&ahead.empty);
+    free(ahead.pieces);
     return status;
 }
 

@@ -337,28 +337,43 @@ static enum moec_status fail_number(const struct moec_tensor_reader *reader, uin
                      isnan(value) ? "NaN" : "infinity", weight / view->line, weight % view->line, offset);
 }
 
-/* Reads n stored weights, whole blocks, and refuses floats that are NaN or infinite. */
-static enum moec_status read_weights(const struct moec_tensor_reader *reader, uint64_t from, uint64_t n,
-                                     uint8_t *stored, struct moec_error *err)
+static enum moec_status fail_float(const struct moec_tensor_reader *reader, uint64_t from,
+                                   const uint8_t *stored, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
     const struct moec_codec codec = {.dtype = (uint8_t)view->coding->dtype};
     const size_t item = view->coding->block_bytes;
-    enum moec_status status =
-        reader->source->read(reader->source, view->file, view->offset + stored_bytes(view->coding, from),
-                             stored, (size_t)stored_bytes(view->coding, n), err);
-    if (status != MOEC_OK) {
-        (void)moec_error_prefix(err, "tensor '%s'", reader->name);
-        return status;
-    }
-    if (!is_float(view) || moec_codec_row_is_finite(codec, stored, (size_t)n))
-        return MOEC_OK;
     size_t bad = 0;
     while (moec_codec_row_is_finite(codec, stored + bad * item, 1))
         bad++;
     float value = 0;
     moec_codec_decode_row(codec, stored + bad * item, 1, &value);
     return fail_number(reader, from + bad, value, err);
+}
+
+#define PIECE_BYTES                                                                                          \
+    ((uint64_t)256 << 10) /* of floats: they are still in a near cache when they are looked at */
+
+/* Reads n stored weights, whole blocks, and refuses floats that are NaN or infinite. */
+static enum moec_status read_weights(const struct moec_tensor_reader *reader, uint64_t from, uint64_t n,
+                                     uint8_t *stored, struct moec_error *err)
+{
+    const struct moec_tensor_view *view = &reader->view;
+    const struct moec_codec codec = {.dtype = (uint8_t)view->coding->dtype};
+    const uint64_t most = is_float(view) ? PIECE_BYTES / view->coding->block_bytes : n;
+    for (uint64_t done = 0, count; done < n; done += count, stored += stored_bytes(view->coding, count)) {
+        count = n - done < most ? n - done : most;
+        const enum moec_status status = reader->source->read(
+            reader->source, view->file, view->offset + stored_bytes(view->coding, from + done), stored,
+            (size_t)stored_bytes(view->coding, count), err);
+        if (status != MOEC_OK) {
+            (void)moec_error_prefix(err, "tensor '%s'", reader->name);
+            return status;
+        }
+        if (is_float(view) && !moec_codec_row_is_finite(codec, stored, (size_t)count))
+            return fail_float(reader, from + done, stored, err);
+    }
+    return MOEC_OK;
 }
 
 /* Reads the factors once for each reader. */

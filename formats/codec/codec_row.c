@@ -378,17 +378,24 @@ void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n
     moec_codec_decode_span(codec, row, n, 0, n, weights);
 }
 
-/* Four 16-bit floats at once: what is at least infinity carries into its sign's place, which was cleared. */
+/* What is at least infinity carries into its sign's place, which was cleared. Whole blocks have a constant
+ * trip count, so that vectors look at them. */
 static bool halves_are_finite(const uint8_t *halves, size_t n, uint32_t infinity)
 {
-    const uint64_t lanes = 0x0001000100010001u, carry = lanes * (0x8000u - infinity);
-    uint64_t found = 0;
+    const uint16_t carry = (uint16_t)(0x8000u - infinity);
+    uint16_t found[BLOCK] = {0};
     size_t i = 0;
-    for (; i + 4 <= n; i += 4)
-        found |= (moec_get_u64(halves + 2 * i) & lanes * 0x7fffu) + carry;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        uint16_t some[BLOCK];
+        memcpy(some, halves + 2 * i, sizeof some);
+        for (int j = 0; j < BLOCK; j++)
+            found[j] = (uint16_t)(found[j] | ((some[j] & 0x7fffu) + carry));
+    }
     for (; i < n; i++)
-        found |= (load_u16(halves + 2 * i) & 0x7fffu) + (0x8000u - infinity);
-    return (found & lanes * 0x8000u) == 0;
+        found[0] = (uint16_t)(found[0] | ((load_u16(halves + 2 * i) & 0x7fffu) + carry));
+    for (int j = 1; j < BLOCK; j++)
+        found[0] |= found[j];
+    return (found[0] & 0x8000u) == 0;
 }
 
 bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n)
