@@ -69,14 +69,16 @@ void moec_token_scorer_release(struct moec_token_scorer *scorer)
     *scorer = (struct moec_token_scorer){0};
 }
 
-/* A tile of logits being scored: item i is row i. */
+#define REFERRED 4 /* rows of a reference that are filled together */
+
+/* A tile of logits being scored: item i is row i, or REFERRED rows of a reference. */
 struct tile {
     const struct moec_forward *forward;
     float *logits;
     size_t stride;
     /* filling a reference */
     struct moec_reference *filled;
-    uint32_t first;
+    uint32_t first, n; /* of its rows */
     /* scoring */
     const uint32_t *targets;
     const struct moec_reference *reference;
@@ -84,12 +86,19 @@ struct tile {
     double *nll, *kl;
 };
 
+/* Loops over whole blocks have a constant trip count, so that the compiler takes vectors for them. */
+#define BLOCK 16
+
 /* y = x - max(x) in place. */
 static void subtract_max(const struct moec_kernels *kernels, float *x, size_t n)
 {
     const float max = kernels->max(x, n);
-    for (size_t i = 0; i < n; i++)
-        x[i] -= max;
+    size_t at = 0;
+    for (; at + BLOCK <= n; at += BLOCK)
+        for (size_t i = 0; i < BLOCK; i++)
+            x[at + i] -= max;
+    for (; at < n; at++)
+        x[at] -= max;
 }
 
 static double product(const struct moec_kernels *kernels, const float *p, const float *y, uint32_t n,
@@ -100,26 +109,52 @@ static double product(const struct moec_kernels *kernels, const float *p, const 
     return sum;
 }
 
-static void refer_row(void *context, size_t item, int thread)
+static void divide(float *x, size_t n, float by)
+{
+    size_t at = 0;
+    for (; at + BLOCK <= n; at += BLOCK)
+        for (size_t i = 0; i < BLOCK; i++)
+            x[at + i] /= by;
+    for (; at < n; at++)
+        x[at] /= by;
+}
+
+/* Sums of REFERRED rows, each in the order of its numbers: they wait for their additions together. */
+static void add_rows(const float *const rows[static REFERRED], size_t n, double sums[static REFERRED])
+{
+    double sum[REFERRED] = {0};
+    for (size_t i = 0; i < n; i++)
+        for (int r = 0; r < REFERRED; r++)
+            sum[r] += rows[r][i];
+    memcpy(sums, sum, sizeof sum);
+}
+
+static void refer_rows(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct tile *tile = context;
     const struct moec_kernels *kernels = tile->forward->kernels;
     const uint32_t n_vocab = tile->forward->model->config.n_vocab;
     struct moec_reference *reference = tile->filled;
-    const size_t row = tile->first + item;
-    float *y = tile->logits + item * tile->stride, *p = reference->p + row * reference->stride;
-    subtract_max(kernels, y, n_vocab);
-    const float sum = kernels->exp_sum(y, 0, n_vocab, p);
-    double mass = 0;
-    for (uint32_t i = 0; i < n_vocab; i++) {
-        p[i] /= sum;
-        mass += p[i];
+    const uint32_t first = (uint32_t)item * REFERRED, left = tile->n - first,
+                   n = left < REFERRED ? left : REFERRED;
+    const float *rows[REFERRED];
+    double masses[REFERRED];
+    for (uint32_t r = 0; r < n; r++) {
+        const size_t row = tile->first + first + r;
+        float *y = tile->logits + (first + r) * tile->stride, *p = reference->p + row * reference->stride;
+        subtract_max(kernels, y, n_vocab);
+        const float sum = kernels->exp_sum(y, 0, n_vocab, p);
+        divide(p, n_vocab, sum);
+        memset(p + n_vocab, 0, (reference->stride - n_vocab) * sizeof(float));
+        reference->lse[row] = moec_log_f64(sum);
+        reference->product[row] = product(kernels, p, y, n_vocab, tile->stride);
+        rows[r] = p;
     }
-    memset(p + n_vocab, 0, (reference->stride - n_vocab) * sizeof(float));
-    reference->mass[row] = mass;
-    reference->lse[row] = moec_log_f64(sum);
-    reference->product[row] = product(kernels, p, y, n_vocab, tile->stride);
+    for (uint32_t r = n; r < REFERRED; r++)
+        rows[r] = rows[0];
+    add_rows(rows, n_vocab, masses);
+    memcpy(reference->mass + tile->first + first, masses, n * sizeof *masses);
 }
 
 double moec_token_nll(const struct moec_kernels *kernels, float *logits, uint32_t n_vocab, uint32_t target)
@@ -164,7 +199,8 @@ enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, const
         MOEC_TRY(
             moec_forward_head(forward, rows, hidden + done * stride, scorer->logits, scorer->stride, err));
         tile.first = first + done;
-        moec_parallel_for(&forward->pool, rows, refer_row, &tile);
+        tile.n = rows;
+        moec_parallel_for(&forward->pool, (rows + REFERRED - 1) / REFERRED, refer_rows, &tile);
         done += rows;
     }
     return MOEC_OK;
