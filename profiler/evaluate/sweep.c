@@ -122,14 +122,19 @@ static uint64_t rows_before(const struct run *run, enum moec_stack stack)
     return stack == MOEC_STACK_ENCODER ? 0 : run->n_source;
 }
 
-/* The next windows that fit the forward together, in the decoder with their sources. */
+/* The next windows that fit the forward together, in the decoder with their sources. As many batches as there
+ * must be share the rows evenly: the few that would be left for a last one cost its experts as much to
+ * decode.
+ */
 static struct moec_sweep_batch next_batch(const struct moec_sweep *sweep, const struct run *run,
                                           enum moec_stack stack, uint32_t first)
 {
     const uint64_t *start = stack == MOEC_STACK_ENCODER ? sweep->source_start : sweep->row_start;
     const uint32_t most = sweep->forward->max_tokens;
+    const uint64_t left = start[run->end] - start[first], n_batch = (left + most - 1) / most;
     struct moec_sweep_batch batch = {.first = first, .first_row = start[first] - start[run->first]};
-    while (first + batch.n < run->end && batch.n_rows + rows_of(sweep, stack, first + batch.n) <= most &&
+    while (first + batch.n < run->end && (batch.n == 0 || batch.n_rows * n_batch < left) &&
+           batch.n_rows + rows_of(sweep, stack, first + batch.n) <= most &&
            moec_sweep_source_rows(sweep, first, batch.n + 1) <= most)
         batch.n_rows += rows_of(sweep, stack, first + batch.n++);
     return batch;
