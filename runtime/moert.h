@@ -153,9 +153,10 @@ struct moert_options {
      * certificate means (moec compile --arithmetic), canonical without one; where that is bf16 and there is
      * no device that has it, canonical too, of which moert_engine_warning tells. */
     const char *arithmetic;
-    /* How attention keeps keys and values: "f32" (NULL), or "f16", in half the memory and for less time at
-     * long contexts, which changes the output a little: each is rounded to the nearest F16. One result on
-     * every instruction set too. Errors: MOERT_ERR_UNSUPPORTED for models with an encoder and on a device. */
+    /* How attention keeps keys and values: "f32" (NULL), or in less memory and for less time at long
+     * contexts, which changes the output a little: "f16", each rounded to the nearest F16, or "int8", each
+     * head's in groups of 32 rounded to INT8 with an F16 scale. One result on every instruction set too.
+     * Errors: MOERT_ERR_UNSUPPORTED for models with an encoder and on a device. */
     const char *kv;
     uint32_t copy; /* precision copy to run; 0 = the compiled assignment, or the mode's copy */
 
@@ -247,7 +248,7 @@ struct moert_info {
     uint32_t n_threads;
     const char *cpu;        /* instruction set in use */
     const char *arithmetic; /* "canonical", "int8" or "bf16" */
-    const char *kv;         /* "f32" or "f16" */
+    const char *kv;         /* "f32", "f16" or "int8" */
     const char *mode;       /* run mode in use */
     const char *evict;      /* eviction policy in use, "none" if nothing is evicted */
     const char *predict;    /* predictor in use */

@@ -59,10 +59,10 @@ enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmeti
     uint64_t vram_bytes = 0;
     *out = NULL;
     MOEC_TRY(read_device(args, &device, &vram_bytes, err));
-    bool kv_f16 = false;
+    struct moec_codec kv = {0};
     if (device != NULL && cli_offers(args, "kv"))
-        MOEC_TRY(moec_kv_read(cli_text(args, "kv"), &kv_f16, err));
-    if (kv_f16)
+        MOEC_TRY(moec_kv_read(cli_text(args, "kv"), &kv, err));
+    if (kv.dtype != MOEC_DTYPE_F32)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "device '%s' keeps keys and values as F32 alone: choose '--kv f32'", device);
     if (device != NULL)

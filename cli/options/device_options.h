@@ -43,7 +43,7 @@ MOEC_WARN_UNUSED enum moec_status cli_read_device(const struct cli_args *args, c
                                                   struct moert_transfer *transfer, struct moec_error *err);
 
 /* The device of CLI_OFFLINE_DEVICE_OPTIONS, opened; NULL without one. The caller frees it. Errors: those of
- * cli_use_arithmetic, MOEC_ERR_UNSUPPORTED with --kv f16 too. */
+ * cli_use_arithmetic, MOEC_ERR_UNSUPPORTED with --kv f16 and int8 too. */
 MOEC_WARN_UNUSED enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,
                                                  struct moec_gpu_place **out, struct moec_error *err);
 /* Measurements are in this arithmetic too, on this device or without one. Errors: MOEC_ERR_UNSUPPORTED where

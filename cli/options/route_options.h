@@ -120,9 +120,11 @@
 /* --kv (runtime/forward/kv_state.h). */
 #define CLI_KV_OPTION(flags)                                                                                 \
     {                                                                                                        \
-        "kv", 0, "HOW", "f32|f16",                                                                           \
+        "kv", 0, "HOW", "f32|f16|int8",                                                                      \
             "How attention keeps keys and values:\nf32\tin full (default)\nf16\tin half the memory, and "    \
-            "faster at long contexts; changes the output a little",                                          \
+            "faster at long contexts; changes the output a little\nint8\tin little more than a quarter, "    \
+            "and "                                                                                           \
+            "faster still; changes the output more",                                                         \
             flags                                                                                            \
     }
 

@@ -165,12 +165,12 @@ void cli_print_bench(const struct moec_bench *bench)
     if (opened != NULL) {
         const char *arithmetic = opened->opened.arithmetic;
         const bool is_usual = strcmp(arithmetic, "canonical") == 0;
+        const bool keeps_all = strcmp(opened->opened.kv, "f32") == 0;
         cli_print(stdout,
-                  "kernels %s%s%s%s%s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
+                  "kernels %s%s%s%s%s%s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
                   opened->opened.cpu, is_usual ? "" : ", ", is_usual ? "" : arithmetic,
-                  is_usual ? "" : " arithmetic",
-                  strcmp(opened->opened.kv, "f16") == 0 ? ", keys and values as F16" : "",
-                  opened->opened.n_threads);
+                  is_usual ? "" : " arithmetic", keeps_all ? "" : ", keys and values as ",
+                  keeps_all ? "" : opened->opened.kv, opened->opened.n_threads);
     }
     if (bench->options.device != NULL)
         cli_print(stdout, "on %s, one row at a time\n",

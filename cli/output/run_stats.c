@@ -52,10 +52,11 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
 static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t budget_bytes)
 {
     const struct moert_info info = moert_engine_info(engine);
+    const char *kv = strcmp(info.kv, "f16") == 0 ? ", F16" : strcmp(info.kv, "int8") == 0 ? ", INT8" : "";
     char a[24], b[24], c[24];
     fprintf(out, "memory    base %s, dense %s, KV cache %s (%" PRIu32 " tokens%s)",
             cli_memory_text(a, info.base_bytes), cli_memory_text(b, info.dense_bytes),
-            cli_memory_text(c, info.kv_bytes), info.n_context, strcmp(info.kv, "f16") == 0 ? ", F16" : "");
+            cli_memory_text(c, info.kv_bytes), info.n_context, kv);
     fprintf(out, ", scratch %s, expert buffer %s", cli_memory_text(a, info.scratch_bytes),
             cli_memory_text(b, info.expert_buffer_bytes));
     if (info.kv_lent_bytes > 0)

@@ -368,14 +368,14 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     job->progress.is_verbose = job->measure.is_verbose;
     if (job->measure.is_verbose)
         cli_phases_start(&job->phases, &job->progress);
-    bool kv_f16 = false;
+    struct moec_codec kv;
     uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.seq_len_tokens;
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &n_tokens, err));
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
                               n_tokens, &job->source, err));
-    MOEC_TRY(moec_kv_read(cli_text(job->args, "kv"), &kv_f16, err));
-    if (kv_f16)
-        MOEC_TRY(moec_source_keep_kv_f16(&job->source, err));
+    MOEC_TRY(moec_kv_read(cli_text(job->args, "kv"), &kv, err));
+    if (kv.dtype != MOEC_DTYPE_F32)
+        MOEC_TRY(moec_source_keep_kv(&job->source, kv, err));
     if (is_rows)
         return eval_rows(job, err);
     MOEC_TRY(check_windows(job, err));

@@ -615,15 +615,17 @@ void moec_config_choose_rope(struct moec_config *config, uint32_t n_tokens)
         config->rope_context = context;
 }
 
-enum moec_status moec_config_choose_kv_f16(struct moec_config *config, struct moec_error *err)
+enum moec_status moec_config_choose_kv(struct moec_config *config, struct moec_codec kv,
+                                       struct moec_error *err)
 {
-    if (moec_config_is_encoder_decoder(config))
+    if (kv.dtype != MOEC_DTYPE_F32 && moec_config_is_encoder_decoder(config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "a model of family '%s' has an encoder and keeps its keys and values as F32: choose "
                          "that",
                          config->family);
     for (uint32_t i = 0; i < config->n_kind; i++)
-        config->kinds[i].kv_f16 = moec_layer_attends(&config->kinds[i]);
+        if (moec_layer_attends(&config->kinds[i]))
+            config->kinds[i].kv = kv;
     return MOEC_OK;
 }
 

@@ -7,6 +7,8 @@
 #ifndef MOEC_FORMATS_LAYER_H
 #define MOEC_FORMATS_LAYER_H
 
+#include "formats/codec/codec.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -116,9 +118,9 @@ struct moec_layer_kind {
     uint8_t qk_norm;   /* enum moec_qk_norm */
     bool v_norm;       /* each head's values are divided by their root mean square (Gemma 4) */
     bool keys_are_values; /* values are the keys before norm and rotation: there is no projection of them */
-    /* Attention keeps keys and values as F16 (runtime/forward/kv_state.h): chosen by who runs the model; no
-     * file has it. */
-    bool kv_f16;
+    /* How attention keeps keys and values, each head's as a row (runtime/forward/kv_state.h): 0 = F32. Chosen
+     * by who runs the model; no file has it. */
+    struct moec_codec kv;
     /* A learned vector of each position is added to the hidden state before the layer (GPTSAN). Only with
      * attention, in a decoder alone. */
     bool adds_positions;
@@ -229,11 +231,23 @@ static inline bool moec_layer_has_values(const struct moec_layer_kind *kind)
     return kind->latent_dim == 0;
 }
 
+/* Whether keys and values are kept otherwise than they are made. */
+static inline bool moec_layer_rounds_kv(const struct moec_layer_kind *kind)
+{
+    return kind->kv.dtype != MOEC_DTYPE_F32;
+}
+
+/* Bytes of a head's keys where they are kept. */
+static inline size_t moec_layer_kv_head_bytes(const struct moec_layer_kind *kind)
+{
+    return moec_codec_row_bytes(kind->kv, moec_layer_score_dim(kind));
+}
+
 /* The floats' worth of memory that a position's keys take where they are kept; values as much. */
 static inline size_t moec_layer_kv_room(const struct moec_layer_kind *kind)
 {
-    const size_t dim = moec_layer_kv_dim(kind);
-    return kind->kv_f16 ? (dim + 1) / 2 : dim;
+    const size_t n_bytes = kind->n_kv_head * moec_layer_kv_head_bytes(kind);
+    return (n_bytes + sizeof(float) - 1) / sizeof(float);
 }
 
 /* With a latent: floats of a query head that positions do not rotate, and rows of the matrix that makes keys

@@ -120,9 +120,9 @@ enum moec_status moec_source_open(const char *path, uint64_t cache_bytes, int n_
     return status;
 }
 
-enum moec_status moec_source_keep_kv_f16(struct moec_source *source, struct moec_error *err)
+enum moec_status moec_source_keep_kv(struct moec_source *source, struct moec_codec kv, struct moec_error *err)
 {
-    MOEC_TRY(moec_config_choose_kv_f16(&source->model->config, err));
+    MOEC_TRY(moec_config_choose_kv(&source->model->config, kv, err));
     source->config = &source->model->config;
     return MOEC_OK;
 }

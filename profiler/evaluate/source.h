@@ -42,9 +42,10 @@ void moec_source_close(struct moec_source *source);
 MOEC_WARN_UNUSED enum moec_status moec_source_offload(struct moec_source *source,
                                                       struct moec_gpu_place *place, struct moec_error *err);
 
-/* Its attention keeps keys and values as F16. Nothing may be borrowed. Errors: MOEC_ERR_UNSUPPORTED for a
- * model with an encoder. */
-MOEC_WARN_UNUSED enum moec_status moec_source_keep_kv_f16(struct moec_source *source, struct moec_error *err);
+/* How its attention keeps keys and values. Nothing may be borrowed. Errors: those of moec_config_choose_kv.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_source_keep_kv(struct moec_source *source, struct moec_codec kv,
+                                                      struct moec_error *err);
 
 /* Serves a low copy of every expert too, as form 1 of its experts: of a bundle the copy at these bits (0 =
  * its smallest), of a checkpoint one that is made on demand (0 = 4 bits). Nothing may be borrowed. Errors:

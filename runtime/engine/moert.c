@@ -142,12 +142,12 @@ static enum moec_status open_parts(struct moert_engine *engine, const struct moe
 static enum moec_status choose_kv(const struct moert_options *options, struct moec_config *config,
                                   struct moec_error *err)
 {
-    bool is_f16 = false;
-    MOEC_TRY(moec_kv_read(options->kv, &is_f16, err));
-    if (is_f16 && options->device != NULL)
+    struct moec_codec kv;
+    MOEC_TRY(moec_kv_read(options->kv, &kv, err));
+    if (kv.dtype != MOEC_DTYPE_F32 && options->device != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "device '%s' keeps keys and values as F32 alone: choose 'f32'", options->device);
-    return is_f16 ? moec_config_choose_kv_f16(config, err) : MOEC_OK;
+    return moec_config_choose_kv(config, kv, err);
 }
 
 /* A trace has what it says too, for simulations. */

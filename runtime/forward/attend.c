@@ -69,10 +69,16 @@ static const float *kept_row(const struct tile *tile, bool value, uint32_t posit
     return (value ? span->v_own : span->k_own) + (position - tile->own_from) * room;
 }
 
-/* Where a head's numbers stand in a row. */
+/* Where a head's numbers stand in a row, in bytes. */
 static size_t head_offset(const struct tile *tile, uint32_t head)
 {
-    return (size_t)(tile->kv_head + head) * tile->attention->group_step;
+    return (tile->kv_head + head) * tile->attention->group_bytes;
+}
+
+/* What is kept of a position in a head. */
+static const uint8_t *kept_head(const struct tile *tile, uint32_t head, bool value, uint32_t position)
+{
+    return (const uint8_t *)kept_row(tile, value, position) + head_offset(tile, head);
 }
 
 /* Those of positions first .. first + n - 1 that stand before the span's own. */
@@ -97,27 +103,31 @@ __attribute__((always_inline)) static inline void ask_rows(const struct tile *ti
                                                            uint32_t n_heads, uint32_t first, uint32_t n)
 {
     const struct moec_attention *attention = tile->attention;
-    const size_t width = attention->kind->kv_f16 ? sizeof(uint16_t) : sizeof(float);
-    const size_t dim = value ? attention->value_dim : attention->key_dim;
-    const size_t n_bytes = ((n_heads - 1) * attention->group_step + dim) * width;
+    const size_t n_bytes = (n_heads - 1) * attention->group_bytes + attention->head_bytes;
     for (uint32_t i = first; i < tile->n_keys && i - first < n; i++) {
-        const uint8_t *row = (const uint8_t *)kept_row(tile, value, i) + head_offset(tile, head) * width;
+        const uint8_t *row = kept_head(tile, head, value, i);
         for (size_t at = 0; at < n_bytes; at += LINE)
             __builtin_prefetch(row + at, 0, 2);
     }
 }
 
-/* Of n positions from `first` on that are kept as F16, in one piece: the columns of a head. */
-static struct moec_matrix f16_rows(const struct tile *tile, uint32_t head, bool value, uint32_t first,
-                                   uint32_t n)
+/* Columns of a head's rows that are rounded: of codes all, also where values are but the beginning of keys.
+ */
+static uint32_t rounded_columns(const struct moec_attention *attention, bool value)
+{
+    return value && attention->kind->kv.dtype == MOEC_DTYPE_F16 ? attention->value_dim : attention->key_dim;
+}
+
+/* Those of n positions from `first` on, in one piece. */
+static struct moec_matrix rounded_rows(const struct tile *tile, uint32_t head, bool value, uint32_t first,
+                                       uint32_t n)
 {
     const struct moec_attention *attention = tile->attention;
-    const uint8_t *data = (const uint8_t *)kept_row(tile, value, first);
-    return (struct moec_matrix){.codec = {.dtype = MOEC_DTYPE_F16},
+    return (struct moec_matrix){.codec = attention->kind->kv,
                                 .rows = n,
-                                .columns = value ? attention->value_dim : attention->key_dim,
+                                .columns = rounded_columns(attention, value),
                                 .stride_bytes = attention->kv_room * sizeof(float),
-                                .data = data + head_offset(tile, head) * sizeof(uint16_t)};
+                                .data = kept_head(tile, head, value, first)};
 }
 
 static const float *decoded_rows(const struct tile *tile, uint32_t head, bool value, uint32_t first,
@@ -126,13 +136,13 @@ static const float *decoded_rows(const struct tile *tile, uint32_t head, bool va
     const struct moec_attention *attention = tile->attention;
     const struct moec_kernels *kernels = attention->forward->kernels;
     const uint32_t n_prefix = prefix_rows(tile, first, n);
-    *stride = value ? attention->value_stride : attention->head_stride;
+    *stride = attention->head_stride;
     if (n_prefix > 0) {
-        const struct moec_matrix rows = f16_rows(tile, head, value, first, n_prefix);
+        const struct moec_matrix rows = rounded_rows(tile, head, value, first, n_prefix);
         kernels->decode_rows(&rows, 0, n_prefix, copy, *stride);
     }
     if (n_prefix < n) {
-        const struct moec_matrix rows = f16_rows(tile, head, value, first + n_prefix, n - n_prefix);
+        const struct moec_matrix rows = rounded_rows(tile, head, value, first + n_prefix, n - n_prefix);
         kernels->decode_rows(&rows, 0, n - n_prefix, copy + n_prefix * *stride, *stride);
     }
     return copy;
@@ -146,17 +156,16 @@ static const float *head_rows(const struct tile *tile, uint32_t head, bool value
     const struct moec_attention *attention = tile->attention;
     const uint32_t head_dim = value ? attention->value_dim : attention->key_dim;
     const size_t head_stride = value ? attention->value_stride : attention->head_stride;
-    const size_t offset = head_offset(tile, head);
 
-    if (attention->kind->kv_f16)
+    if (moec_layer_rounds_kv(attention->kind))
         return decoded_rows(tile, head, value, first, n, copy, stride);
     if (head_dim == head_stride && is_one_piece(tile, value, first, n)) {
         *stride = attention->kv_stride;
-        return kept_row(tile, value, first) + offset;
+        return (const float *)(const void *)kept_head(tile, head, value, first);
     }
     *stride = head_stride;
     for (uint32_t i = 0; i < n; i++) {
-        memcpy(copy + i * head_stride, kept_row(tile, value, first + i) + offset, head_dim * sizeof(float));
+        memcpy(copy + i * head_stride, kept_head(tile, head, value, first + i), head_dim * sizeof(float));
         memset(copy + i * head_stride + head_dim, 0, (head_stride - head_dim) * sizeof(float));
     }
     return copy;
@@ -229,20 +238,20 @@ static void see_rows(const struct tile *tile, uint32_t q, const struct chunk *ch
                        is_causal ? position + 1 : tile->n_keys, chunk->first, from, to);
 }
 
-/* Whether one row of scratch is for positions that are kept as F16: they are then read straight from there,
- * with the same bits. */
+/* Whether one row of scratch is for positions that are rounded: they are then read straight from there, with
+ * the same bits. */
 static bool is_encoded(const struct tile *tile, bool value, uint32_t first, uint32_t n)
 {
-    return tile->attention->kind->kv_f16 && tile->n * tile->attention->group == 1 &&
+    const struct moec_attention *attention = tile->attention;
+    return moec_layer_rounds_kv(attention->kind) && tile->n * attention->group == 1 &&
+           rounded_columns(attention, value) == (value ? attention->value_dim : attention->key_dim) &&
            is_one_piece(tile, value, first, n);
 }
 
 static struct moec_heads rows_of_heads(const struct tile *tile, bool value, uint32_t first)
 {
     const struct moec_attention *attention = tile->attention;
-    const size_t width = attention->kind->kv_f16 ? sizeof(uint16_t) : sizeof(float);
-    const uint8_t *row = (const uint8_t *)kept_row(tile, value, first) + head_offset(tile, 0) * width;
-    return moec_attention_heads(attention, row, tile->n_heads);
+    return moec_attention_heads(attention, kept_head(tile, 0, value, first), tile->n_heads);
 }
 
 /* Whether kernels take positions first .. first + n - 1 of the tile's heads together. */
@@ -278,7 +287,7 @@ static void score_keys(const struct tile *tile, uint32_t head, const struct chun
     const float *q = scratch->q + row * attention->head_stride;
     float *scores = scratch->scores + row * MOEC_SUM_CHUNK + at;
     if (is_encoded(tile, false, first, n)) {
-        const struct moec_matrix keys = f16_rows(tile, head, false, first, n);
+        const struct moec_matrix keys = rounded_rows(tile, head, false, first, n);
         kernels->dot_encoded(&keys, 0, n, q, scores);
         return;
     }
@@ -296,7 +305,7 @@ static void weigh_values(const struct tile *tile, uint32_t head, const struct ch
     const struct moec_kernels *kernels = attention->forward->kernels;
     uint32_t from = 0, to = 0;
     if (is_encoded(tile, true, chunk->first, chunk->n_rows)) {
-        const struct moec_matrix values = f16_rows(tile, head, true, chunk->first, chunk->n_rows);
+        const struct moec_matrix values = rounded_rows(tile, head, true, chunk->first, chunk->n_rows);
         const uint32_t row = scratch_row(tile, head, 0);
         see_rows(tile, 0, chunk, &from, &to);
         kernels->sum_chunk_encoded(&values, from, to - from, scratch->scores + row * MOEC_SUM_CHUNK + from,
@@ -334,7 +343,7 @@ static void attend_chunk(const struct tile *tile, const struct chunk *chunk)
     }
     for (uint32_t at = 0; at < n_rows; at += step) {
         for (uint32_t head = 0; head < n_heads; head++) {
-            if (is_streamed && (head == 0 || attention->group_step > 0))
+            if (is_streamed && (head == 0 || attention->group_bytes > 0))
                 ask_rows(tile, false, head, 1, chunk->first + at + step, step);
             score_keys(tile, head, chunk, at, moec_min_u32(step, n_rows - at));
         }
@@ -482,13 +491,12 @@ static void attend_item(void *context, size_t item, int thread)
  * with no more work for the busiest thread than if each head were an item. */
 static uint32_t heads_at_once(const struct moec_attention *attention, uint32_t widest)
 {
-    const size_t width = attention->kind->kv_f16 ? sizeof(uint16_t) : sizeof(float);
     const uint32_t n_threads = (uint32_t)attention->forward->pool.n_threads, n_group = attention->n_group;
     if (widest == 0 || widest > STREAMED_QUERIES || widest > attention->tile)
         return 1;
     uint32_t heads = moec_min_u32(n_group, attention->tile / widest);
-    if (attention->group_step > 0 && !(attention->by_heads && widest == 1))
-        heads = moec_min_u32(heads, (uint32_t)(STREAMED_BYTES / (attention->group_step * width)));
+    if (attention->group_bytes > 0 && !(attention->by_heads && widest == 1))
+        heads = moec_min_u32(heads, (uint32_t)(STREAMED_BYTES / attention->group_bytes));
     const uint32_t fair = shares(attention->n_spans * n_group, n_threads);
     while (heads > 1 && shares(attention->n_spans * shares(n_group, heads), n_threads) * heads > fair)
         heads--;

@@ -40,10 +40,26 @@ static float *kept_row(const struct moec_attention *attention, uint32_t token, b
 /* Where they are made, as floats: there, unless they are then rounded. */
 static float *own_row(const struct moec_attention *attention, uint32_t token, bool value)
 {
-    if (!attention->kind->kv_f16)
+    if (!moec_layer_rounds_kv(attention->kind))
         return kept_row(attention, token, value);
     return moec_forward_scratch(attention->forward)->own_kv +
            (2 * (size_t)token + value) * attention->kv_stride;
+}
+
+/* Keys or values of a token from where they are made to where they are kept, head by head. */
+static void round_row(const struct moec_attention *attention, uint32_t token, bool value)
+{
+    const struct moec_kernels *kernels = attention->forward->kernels;
+    const float *made = own_row(attention, token, value);
+    uint8_t *kept = (uint8_t *)kept_row(attention, token, value);
+    for (uint32_t head = 0; head < attention->kind->n_kv_head; head++) {
+        if (attention->kind->kv.dtype == MOEC_DTYPE_F16)
+            kernels->round_f16(made, attention->key_dim, kept);
+        else
+            kernels->round_int8(made, attention->key_dim, kept);
+        made += attention->key_dim;
+        kept += attention->head_bytes;
+    }
 }
 
 static void round_rows(void *context, size_t item, int thread)
@@ -55,8 +71,7 @@ static void round_rows(void *context, size_t item, int thread)
     const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
     for (uint32_t token = first; token < end; token++)
         for (int value = 0; value <= has_values; value++)
-            attention->forward->kernels->round_f16(own_row(attention, token, value), attention->kv_stride,
-                                                   (uint8_t *)kept_row(attention, token, value));
+            round_row(attention, token, value);
 }
 
 static void store_key(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
@@ -354,7 +369,7 @@ static void run_block(const struct moec_attention *whole, const struct moec_span
     if (config->n_bucket == 0 && !is_latent)
         moec_forward_run(forward, n_tiles, n_tok * (uint64_t)moec_layer_q_dim(attention.kind), place_rows,
                          &attention);
-    if (attention.kind->kv_f16)
+    if (moec_layer_rounds_kv(attention.kind))
         moec_forward_run(forward, n_tiles, n_tok * (uint64_t)attention.kv_stride, round_rows, &attention);
     moec_attend(&attention);
     if (is_latent)
@@ -421,7 +436,8 @@ static struct moec_attention attention_of(const struct moec_forward *forward, ui
         .value_dim = value_dim,
         .head_stride = moec_lanes_padded(key_dim),
         .value_stride = moec_lanes_padded(value_dim),
-        .group_step = is_latent ? 0 : key_dim,
+        .head_bytes = moec_layer_kv_head_bytes(kind),
+        .group_bytes = is_latent ? 0 : moec_layer_kv_head_bytes(kind),
         .tile = moec_attention_tile(kind, forward->max_tokens),
         .group = group,
         .n_group = kind->n_head / group,

@@ -29,17 +29,18 @@ struct moec_attention {
     uint32_t n_spans;
     uint32_t first_row;
     uint32_t n_tok;
-    size_t kv_stride;            /* floats of one position's keys */
-    size_t kv_room;              /* those of memory that they take where they are kept */
-    size_t q_stride;             /* of the queries of a token in scratch */
-    uint32_t key_dim, value_dim; /* of a head */
-    size_t head_stride;          /* key_dim, padded */
-    size_t value_stride;         /* value_dim, padded */
-    size_t group_step;           /* floats from one group's key to the next's in a row; 0 = all share one */
-    uint32_t tile;               /* queries in a tile */
-    uint32_t group, n_group;     /* query heads that are worked on together */
-    uint32_t heads;              /* of those n_group in an item */
-    bool by_heads;               /* kernels take several of them together where there is one query */
+    size_t kv_stride;               /* floats of one position's keys */
+    size_t kv_room;                 /* those of memory that they take where they are kept */
+    size_t head_bytes;              /* from one head's to the next's there */
+    size_t q_stride;                /* of the queries of a token in scratch */
+    uint32_t key_dim, value_dim;    /* of a head */
+    size_t head_stride;             /* key_dim, padded */
+    size_t value_stride;            /* value_dim, padded */
+    size_t group_bytes;             /* the same from one group's to the next's; 0 = all share one */
+    uint32_t tile;                  /* queries in a tile */
+    uint32_t group, n_group;        /* query heads that are worked on together */
+    uint32_t heads;                 /* of those n_group in an item */
+    bool by_heads;                  /* kernels take several of them together where there is one query */
     const float *inverse_frequency; /* this and the two that follow: NULL where nothing is rotated */
     float *rope;
     uint32_t *rope_position;
@@ -58,7 +59,7 @@ static inline struct moec_heads moec_attention_heads(const struct moec_attention
                                .n_heads = n_heads,
                                .dim = attention->key_dim,
                                .n_queries = attention->group,
-                               .is_f16 = attention->kind->kv_f16};
+                               .codec = attention->kind->kv};
 }
 
 /* Of the chunk of positions from `first` on, rows *begin .. *end - 1 are positions from .. to - 1. */

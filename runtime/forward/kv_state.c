@@ -6,20 +6,37 @@
 
 #include <string.h>
 
-enum moec_status moec_kv_read(const char *name, bool *is_f16, struct moec_error *err)
+/* The first is the default. */
+static const struct {
+    const char *name;
+    struct moec_codec codec;
+} ways[] = {
+    {"f32", {.dtype = MOEC_DTYPE_F32}},
+    {"f16", {.dtype = MOEC_DTYPE_F16}},
+    {"int8", {.dtype = MOEC_DTYPE_INT8, .scheme = MOEC_SCHEME_SYMMETRIC, .group = MOEC_CODEC_BLOCK}},
+};
+#define N_WAYS (sizeof ways / sizeof *ways)
+
+enum moec_status moec_kv_read(const char *name, struct moec_codec *kv, struct moec_error *err)
 {
-    *is_f16 = name != NULL && strcmp(name, "f16") == 0;
-    if (name == NULL || *is_f16 || strcmp(name, "f32") == 0)
+    *kv = ways[0].codec;
+    if (name == NULL)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE, "keys and values as '%s', expected 'f32' or 'f16'", name);
+    for (size_t i = 0; i < N_WAYS; i++) {
+        *kv = ways[i].codec;
+        if (strcmp(name, ways[i].name) == 0)
+            return MOEC_OK;
+    }
+    return moec_fail(err, MOEC_ERR_USAGE, "keys and values as '%s', expected 'f32', 'f16' or 'int8'", name);
 }
 
 const char *moec_kv_name(const struct moec_config *config)
 {
+    size_t way = 0;
     for (uint32_t i = 0; i < config->n_kind; i++)
-        if (config->kinds[i].kv_f16)
-            return "f16";
-    return "f32";
+        while (moec_layer_rounds_kv(&config->kinds[i]) && config->kinds[i].kv.dtype != ways[way].codec.dtype)
+            way++;
+    return ways[way].name;
 }
 
 /* Floats of n_rows rows of a layer: keys and values. */

@@ -6,11 +6,13 @@
  * its prefix. A layer with a window reads only the last positions. Latent attention keeps one row of each
  * position, the latent and then the rotated part: as keys all of it, as values the latent, where keys begin.
  *
- * Keys and values are F32, or with kv_f16 of the layer's kind (moec_config_choose_kv_f16) F16: as they would
- * enter the attention, after norm and rotation, each is rounded to the nearest F16, ties to even, beyond the
- * range of F16 to its largest. Attention reads nothing but what is kept, those of the batch's own rows too,
- * so results still depend on nothing but a token's past (D1); they differ from those with F32. Two F16 take
- * the place of one float, and only attention looks at them.
+ * Keys and values are F32, or what the layer's kind says (moec_config_choose_kv): rounded as they would enter
+ * the attention, after norm and rotation, to F16 or to INT8. F16 is the nearest, ties to even, beyond its
+ * range its largest. INT8 is a row of codec INT8, symmetric, in groups of 32, for each head, by the rule of
+ * moec_codec_encode_row (moec_kernels.round_int8); the rows of a position's heads follow each other.
+ * Attention reads nothing but what is kept, those of the batch's own rows too, so results still depend on
+ * nothing but a token's past (D1); they differ from those with F32. The memory is counted in floats all the
+ * same, and only attention looks at what is in it.
  *
  * Running layers (enum moec_mixer) keep one state of constant size (runtime/forward/running.h), which every
  * position overwrites. It cannot go back by itself: a state that may be truncated has room for two copies of
@@ -34,8 +36,9 @@ enum moec_kv_room {
 
 #define MOEC_KV_COPIES 2
 
-/* "f32" (also NULL) or "f16". Errors: MOEC_ERR_USAGE. */
-MOEC_WARN_UNUSED enum moec_status moec_kv_read(const char *name, bool *is_f16, struct moec_error *err);
+/* "f32" (also NULL), "f16" or "int8". Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_kv_read(const char *name, struct moec_codec *kv,
+                                               struct moec_error *err);
 /* Which of them a model's attention keeps. */
 const char *moec_kv_name(const struct moec_config *config);
 

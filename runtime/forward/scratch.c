@@ -103,11 +103,11 @@ static uint32_t largest_dense_size(const struct moec_config *config)
     return largest;
 }
 
-static size_t largest_f16_kv(const struct moec_config *config)
+static size_t largest_rounded_kv(const struct moec_config *config)
 {
     size_t largest = 0;
     for (uint32_t i = 0; i < config->n_kind; i++)
-        if (config->kinds[i].kv_f16)
+        if (moec_layer_rounds_kv(&config->kinds[i]))
             largest = larger(largest, moec_layer_kv_dim(&config->kinds[i]));
     return largest;
 }
@@ -302,7 +302,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
 
     uint64_t start = carver->used_bytes;
     sizes->q = carve_floats(carver, max_tokens, sizes->q_stride);
-    sizes->own_kv = carve_floats(carver, max_tokens, 2 * largest_f16_kv(config));
+    sizes->own_kv = carve_floats(carver, max_tokens, 2 * largest_rounded_kv(config));
     sizes->laid = carve_floats(carver, laid_tokens(max_tokens), sizes->laid_stride);
     uint64_t attention_end = carver->used_bytes;
     carver->used_bytes = start;

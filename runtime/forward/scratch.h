@@ -121,9 +121,8 @@ struct moec_scratch {
     uint32_t *row_span;                            /* (M) */
     struct moec_last_choices last;
 
-    float *q; /* (M, q_stride): queries of attention, rows of running layers and of latent attention */
-    float *
-        own_kv; /* (M, 2, largest moec_layer_kv_dim): keys and values that are then kept as F16; else empty */
+    float *q;      /* (M, q_stride): queries of attention, rows of running layers and of latent attention */
+    float *own_kv; /* (M, 2, largest moec_layer_kv_dim): keys and values that are then rounded; else empty */
 
     size_t laid_stride; /* the longest inputs of a dense product that are laid */
     float *laid;        /* (a group, laid_stride) where batches are large enough; else empty */

@@ -34,14 +34,16 @@
 #define MOEC_LAID_MANY   256      /* as many leave the second-level cache: they pass for twice the rows */
 #define MOEC_LAID_PAD    48       /* floats behind each of their 16 slices: other places of caches */
 #define MOEC_F16_MOST    65504.0f /* the largest F16 */
+#define MOEC_INT8_MOST   (127 * MOEC_F16_MOST) /* what a code of 127 stands for at most */
 
-/* Rows of keys or values: those of n_heads heads side by side, `dim` numbers each, a multiple of 32. */
+/* Rows of keys or values: those of n_heads heads side by side, each a row of `dim` numbers, a multiple of 32,
+ * by itself. */
 struct moec_heads {
     const uint8_t *rows;
     size_t stride_bytes; /* from a row to the next */
     uint32_t n_heads, dim;
-    uint32_t n_queries; /* of each head */
-    bool is_f16;        /* else F32 */
+    uint32_t n_queries;      /* of each head */
+    struct moec_codec codec; /* F32, F16, or INT8 as round_int8 makes it */
 };
 
 struct moec_kernels {
@@ -114,6 +116,9 @@ struct moec_kernels {
     /* out: x[i] as F16, to the nearest, ties to even, beyond +-65504 to that; a NaN stays one. Two bytes
      * each, which decode_rows reads as codec F16. */
     void (*round_f16)(const float *x, size_t n, uint8_t *out);
+    /* out: a row of codec INT8, symmetric, in groups of 32, as moec_codec_encode_row makes it, beyond the
+     * range of its scales to the ends of that. A group with a NaN becomes one: its scale is NaN. */
+    void (*round_int8)(const float *x, size_t n, uint8_t *out);
 
     /* Fused multiply-adds in registers alone, n steps of as many chains as keep the units busy: returns how
      * many single ones that were. What products are at most as fast as. */

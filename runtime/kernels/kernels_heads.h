@@ -15,6 +15,58 @@ INLINE size_t heads_ahead(const struct moec_heads *heads)
     return (CODE_ROWS + HEADS_AHEAD / heads->stride_bytes) * heads->stride_bytes;
 }
 
+/* The kind of codes that heads are kept as. */
+#define HEADS_INT8 (SET_LIFTS ? MOEC_DTYPE_INT8 | LIFTED : MOEC_DTYPE_INT8)
+
+/* From a head to the next in a row. */
+INLINE size_t head_bytes(const int dtype, const struct moec_heads *heads)
+{
+    const size_t scale_bytes = dtype_is_float(dtype) ? 0 : sizeof(uint16_t);
+    return heads->dim / BLOCK * (block_bytes(dtype) + scale_bytes);
+}
+
+/* What the blocks of STRIP * BLOCK columns of nr rows of codes are decoded with: each has a scale. */
+struct head_scales {
+    float scales[CODE_ROWS][STRIP], origins[CODE_ROWS][STRIP];
+};
+
+/* Those of n blocks, whose scales in the first row stand at `stored`. */
+INLINE void convert_scales(const int nr, const int dtype, const uint8_t *stored, size_t stride, size_t n,
+                           struct head_scales *out)
+{
+    const lanes zero = lanes_set(symmetric_zero(dtype));
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        const lanes scales = lanes_of_halves(stored + (size_t)r * stride, n);
+        lanes_store(out->scales[r], scales);
+        if (decoder_needs_regular(dtype))
+            lanes_store(out->origins[r], lanes_sub(lanes_zero(), lanes_mul(zero, scales)));
+    }
+}
+
+/* At the first column `at` of a strip of rows of `dim` numbers, of which the first stands at `rows`. */
+INLINE void begin_strip(const int nr, const int dtype, const uint8_t *rows, size_t stride, uint32_t dim,
+                        uint32_t at, struct head_scales *out)
+{
+    const size_t left = (dim - at) / BLOCK;
+    if (!dtype_is_float(dtype) && at % (STRIP * BLOCK) == 0)
+        convert_scales(nr, dtype, rows + dim + at / BLOCK * sizeof(uint16_t), stride,
+                       left < STRIP ? left : STRIP, out);
+}
+
+/* A block of row r whose first column is `at`. */
+INLINE void decode_head(const int dtype, const uint8_t *block, const struct head_scales *scales, const int r,
+                        uint32_t at, lanes out[2])
+{
+    const size_t b = at / BLOCK % STRIP;
+    struct decoder decoders[2] = {0};
+    if (!dtype_is_float(dtype))
+        decoders[0] =
+            decoder_make(dtype, scales->scales[r][b],
+                         decoder_needs_regular(dtype) ? scales->origins[r][b] : symmetric_zero(dtype));
+    decode_block(dtype, block, decoders, out);
+}
+
 INLINE void ask_block(const int dtype, const uint8_t *block)
 {
     UNROLL
@@ -39,19 +91,21 @@ INLINE void sum_of_rows(const int nr, const lanes sums[static CODE_ROWS], float 
 INLINE void dot_head(const int nr, const int dtype, const bool asks, const uint8_t *rows, size_t stride,
                      size_t ahead, uint32_t dim, const float *x, float *y)
 {
-    const struct decoder none[2] = {0};
+    const uint8_t *first = rows;
+    struct head_scales scales;
     lanes sums[CODE_ROWS], w[2];
     UNROLL
     for (int r = 0; r < nr; r++)
         sums[r] = lanes_zero();
     for (uint32_t at = 0; at < dim; at += BLOCK, rows += block_bytes(dtype)) {
+        begin_strip(nr, dtype, first, stride, dim, at, &scales);
         const lanes x0 = lanes_load(x + at), x1 = lanes_load(x + at + LANES);
         UNROLL
         for (int r = 0; r < nr; r++) {
             const uint8_t *block = rows + (size_t)r * stride;
             if (asks)
                 ask_block(dtype, block + ahead);
-            decode_block(dtype, block, none, w);
+            decode_head(dtype, block, &scales, r, at, w);
             sums[r] = lanes_fma(x0, w[0], sums[r]);
             sums[r] = lanes_fma(x1, w[1], sums[r]);
         }
@@ -63,12 +117,14 @@ INLINE void dot_head(const int nr, const int dtype, const bool asks, const uint8
 INLINE void sum_head(const int nr, const int dtype, const bool asks, const uint8_t *rows, size_t stride,
                      size_t ahead, uint32_t dim, const float *h, bool fresh, float *y)
 {
-    const struct decoder none[2] = {0};
+    const uint8_t *first = rows;
+    struct head_scales scales;
     lanes factors[CODE_ROWS], w[2];
     UNROLL
     for (int r = 0; r < nr; r++)
         factors[r] = lanes_set(h[r]);
     for (uint32_t at = 0; at < dim; at += BLOCK, rows += block_bytes(dtype)) {
+        begin_strip(nr, dtype, first, stride, dim, at, &scales);
         lanes sum0 = fresh ? lanes_zero() : lanes_load(y + at);
         lanes sum1 = fresh ? lanes_zero() : lanes_load(y + at + LANES);
         UNROLL
@@ -76,7 +132,7 @@ INLINE void sum_head(const int nr, const int dtype, const bool asks, const uint8
             const uint8_t *block = rows + (size_t)r * stride;
             if (asks)
                 ask_block(dtype, block + ahead);
-            decode_block(dtype, block, none, w);
+            decode_head(dtype, block, &scales, r, at, w);
             sum0 = lanes_fma(factors[r], w[0], sum0);
             sum1 = lanes_fma(factors[r], w[1], sum1);
         }
@@ -90,7 +146,7 @@ INLINE void dot_rows_of_heads(const int nr, const int dtype, const struct moec_h
                               const float *x, float *y, size_t y_stride)
 {
     const size_t stride = heads->stride_bytes, ahead = heads_ahead(heads);
-    const size_t step = heads->dim / BLOCK * block_bytes(dtype);
+    const size_t step = head_bytes(dtype, heads);
     const uint8_t *rows = heads->rows + r * stride;
     for (uint32_t head = 0; head < heads->n_heads; head++, rows += step) {
         dot_head(nr, dtype, true, rows, stride, ahead, heads->dim, x, y + r);
@@ -104,7 +160,7 @@ INLINE void sum_rows_of_heads(const int nr, const int dtype, const struct moec_h
                               const float *h, size_t h_stride, float *y)
 {
     const size_t stride = heads->stride_bytes, ahead = heads_ahead(heads);
-    const size_t step = heads->dim / BLOCK * block_bytes(dtype);
+    const size_t step = head_bytes(dtype, heads);
     const uint8_t *rows = heads->rows + r * stride;
     for (uint32_t head = 0; head < heads->n_heads; head++, rows += step) {
         sum_head(nr, dtype, true, rows, stride, ahead, heads->dim, h + r, r == 0, y);
@@ -137,19 +193,33 @@ INLINE void sum_heads_of(const int dtype, const struct moec_heads *heads, uint32
 static void dot_heads(const struct moec_heads *heads, uint32_t n_rows, const float *x, float *y,
                       size_t y_stride)
 {
-    if (heads->is_f16)
+    switch (heads->codec.dtype) {
+    case MOEC_DTYPE_INT8:
+        dot_heads_of(HEADS_INT8, heads, n_rows, x, y, y_stride);
+        break;
+    case MOEC_DTYPE_F16:
         dot_heads_of(MOEC_DTYPE_F16, heads, n_rows, x, y, y_stride);
-    else
+        break;
+    default:
         dot_heads_of(MOEC_DTYPE_F32, heads, n_rows, x, y, y_stride);
+        break;
+    }
 }
 
 static void sum_heads(const struct moec_heads *heads, uint32_t n_rows, const float *h, size_t h_stride,
                       float *y)
 {
-    if (heads->is_f16)
+    switch (heads->codec.dtype) {
+    case MOEC_DTYPE_INT8:
+        sum_heads_of(HEADS_INT8, heads, n_rows, h, h_stride, y);
+        break;
+    case MOEC_DTYPE_F16:
         sum_heads_of(MOEC_DTYPE_F16, heads, n_rows, h, h_stride, y);
-    else
+        break;
+    default:
         sum_heads_of(MOEC_DTYPE_F32, heads, n_rows, h, h_stride, y);
+        break;
+    }
 }
 
 #endif

@@ -350,17 +350,67 @@ INLINE lanes lanes_silu_mul(lanes gate, lanes up)
     return lanes_mul(lanes_div(gate, weight), up);
 }
 
+/* A bound is taken where it is passed, so a NaN stays. */
+INLINE lanes lanes_within(float most, lanes v)
+{
+    return lanes_max(lanes_set(-most), lanes_min(lanes_set(most), v));
+}
+
 static void round_f16(const float *x, size_t n, uint8_t *out)
 {
-    const lanes most = lanes_set(MOEC_F16_MOST), least = lanes_set(-MOEC_F16_MOST);
     size_t i = 0;
-    /* A bound is taken where it is passed, so a NaN stays. */
     for (; i + LANES <= n; i += LANES)
-        lanes_to_f16(out + 2 * i, lanes_max(least, lanes_min(most, lanes_load(x + i))));
+        lanes_to_f16(out + 2 * i, lanes_within(MOEC_F16_MOST, lanes_load(x + i)));
     if (i < n) {
         uint8_t whole[2 * LANES];
-        lanes_to_f16(whole, lanes_max(least, lanes_min(most, lanes_load_some(x + i, n - i))));
+        lanes_to_f16(whole, lanes_within(MOEC_F16_MOST, lanes_load_some(x + i, n - i)));
         memcpy(out + 2 * i, whole, 2 * (n - i));
+    }
+}
+
+/* The lowest byte of (a number from -128 to 127) + CODE_ROUND, as a float, is its code: the nearest integer,
+ * ties to even, from -128 on. */
+#define CODE_ROUND (0x1.8p23f + 128)
+
+INLINE lanes lanes_size(lanes v)
+{
+    return lanes_max(v, lanes_sub(lanes_zero(), v));
+}
+
+/* A block of 32 numbers that are finite or NaN to its codes and their scale. */
+INLINE void round_block(const lanes v[static 2], uint8_t codes[static BLOCK], uint8_t *stored)
+{
+    float rounded[BLOCK];
+    /* 0, or NaN where one is. */
+    const float none = lanes_sum(lanes_add(lanes_sub(v[0], v[0]), lanes_sub(v[1], v[1])));
+    const float largest = lanes_top(lanes_max(lanes_size(v[0]), lanes_size(v[1])));
+    const uint16_t half = moec_f32_to_f16(isnan(none) ? NAN : largest / 127);
+    const float scale = moec_f16_to_f32(half);
+    memcpy(stored, &half, sizeof half);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const lanes q = scale > 0 ? lanes_div(v[i], lanes_set(scale)) : lanes_zero();
+        const lanes kept = lanes_max(lanes_set(-128), lanes_min(lanes_set(127), q));
+        lanes_store(rounded + i * LANES, lanes_add(kept, lanes_set(CODE_ROUND)));
+    }
+    for (size_t i = 0; i < BLOCK; i++) {
+        uint32_t bits;
+        memcpy(&bits, rounded + i, sizeof bits);
+        codes[i] = (uint8_t)bits;
+    }
+}
+
+static void round_int8(const float *x, size_t n, uint8_t *out)
+{
+    uint8_t *stored = out + (n + BLOCK - 1) / BLOCK * BLOCK;
+    for (; n > 0; out += BLOCK, stored += sizeof(uint16_t)) {
+        const size_t count = n < BLOCK ? n : BLOCK;
+        float whole[BLOCK] = {0};
+        memcpy(whole, x, count * sizeof *x);
+        const lanes v[2] = {lanes_within(MOEC_INT8_MOST, lanes_load(whole)),
+                            lanes_within(MOEC_INT8_MOST, lanes_load(whole + LANES))};
+        round_block(v, out, stored);
+        x += count, n -= count;
     }
 }
 
@@ -477,9 +527,9 @@ static uint64_t multiply_adds(uint64_t n)
         .sum_chunk = KERNEL(sum_chunk), .sum_chunk_encoded = KERNEL(sum_chunk_encoded),                      \
         .sum_chunk_some = KERNEL(sum_chunk_some), .sum_chunk_tokens = KERNEL(sum_chunk_tokens),              \
         .dot_heads = KERNEL(dot_heads), .sum_heads = KERNEL(sum_heads), .round_f16 = KERNEL(round_f16),      \
-        .multiply_adds = multiply_adds, .add = KERNEL(add), .add_scaled = KERNEL(add_scaled),                \
-        .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum), .max = KERNEL(max),                        \
-        .rms_norm = KERNEL(rms_norm), .lay_tokens = LAID_KERNEL(lay_tokens),                                 \
+        .round_int8 = KERNEL(round_int8), .multiply_adds = multiply_adds, .add = KERNEL(add),                \
+        .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum),          \
+        .max = KERNEL(max), .rms_norm = KERNEL(rms_norm), .lay_tokens = LAID_KERNEL(lay_tokens),             \
         .dot_laid = LAID_KERNEL(dot_laid),                                                                   \
     }
 

@@ -147,12 +147,11 @@ static void sum_chunk_tokens(const struct moec_matrix *matrix, uint32_t first, u
 
 static struct moec_matrix rows_of_head(const struct moec_heads *heads, uint32_t head, uint32_t n_rows)
 {
-    const size_t width = heads->is_f16 ? sizeof(uint16_t) : sizeof(float);
-    return (struct moec_matrix){.codec = {.dtype = heads->is_f16 ? MOEC_DTYPE_F16 : MOEC_DTYPE_F32},
+    return (struct moec_matrix){.codec = heads->codec,
                                 .rows = n_rows,
                                 .columns = heads->dim,
                                 .stride_bytes = heads->stride_bytes,
-                                .data = heads->rows + (size_t)head * heads->dim * width};
+                                .data = heads->rows + head * moec_codec_row_bytes(heads->codec, heads->dim)};
 }
 
 static void dot_heads(const struct moec_heads *heads, uint32_t n_rows, const float *x, float *y,
@@ -173,14 +172,44 @@ static void sum_heads(const struct moec_heads *heads, uint32_t n_rows, const flo
     }
 }
 
+static float within(float most, float x)
+{
+    return x > most ? most : x < -most ? -most : x;
+}
+
 static void round_f16(const float *x, size_t n, uint8_t *out)
 {
     for (size_t i = 0; i < n; i++) {
-        const float kept = x[i] > MOEC_F16_MOST    ? MOEC_F16_MOST
-                           : x[i] < -MOEC_F16_MOST ? -MOEC_F16_MOST
-                                                   : x[i];
-        const uint16_t half = moec_f32_to_f16(kept);
+        const uint16_t half = moec_f32_to_f16(within(MOEC_F16_MOST, x[i]));
         memcpy(out + 2 * i, &half, sizeof half);
+    }
+}
+
+/* n numbers of a group to the codes of a block and their scale. */
+static void round_group(const float *x, size_t n, uint8_t codes[static MOEC_CODEC_BLOCK], uint8_t *stored)
+{
+    float largest = 0;
+    bool has_nan = false;
+    for (size_t i = 0; i < n; i++) {
+        const float size = fabsf(within(MOEC_INT8_MOST, x[i]));
+        has_nan = has_nan || isnan(size);
+        largest = size > largest ? size : largest;
+    }
+    const uint16_t half = moec_f32_to_f16(has_nan ? NAN : largest / 127);
+    const float scale = moec_f16_to_f32(half);
+    memcpy(stored, &half, sizeof half);
+    for (size_t i = 0; i < MOEC_CODEC_BLOCK; i++) {
+        const float q = i < n && scale > 0 ? rintf(within(MOEC_INT8_MOST, x[i]) / scale) : 0;
+        codes[i] = (uint8_t)(128 + (int)(q > 127 ? 127 : q < -128 ? -128 : q));
+    }
+}
+
+static void round_int8(const float *x, size_t n, uint8_t *out)
+{
+    const size_t n_groups = (n + MOEC_CODEC_BLOCK - 1) / MOEC_CODEC_BLOCK;
+    for (size_t g = 0, at = 0; g < n_groups; g++, at += MOEC_CODEC_BLOCK) {
+        const size_t count = n - at < MOEC_CODEC_BLOCK ? n - at : MOEC_CODEC_BLOCK;
+        round_group(x + at, count, out + at, out + n_groups * MOEC_CODEC_BLOCK + 2 * g);
     }
 }
 
@@ -263,6 +292,7 @@ const struct moec_kernels moec_kernels_scalar = {
     .dot_heads = dot_heads,
     .sum_heads = sum_heads,
     .round_f16 = round_f16,
+    .round_int8 = round_int8,
     .multiply_adds = multiply_adds,
     .add = add,
     .add_scaled = add_scaled,

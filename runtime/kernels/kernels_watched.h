@@ -140,10 +140,9 @@ static void watched_sum_chunk_some(const struct moec_matrix *matrix, uint32_t fi
 
 static void tell_read_heads(const struct moec_heads *heads, uint32_t n_rows)
 {
-    const size_t width = heads->is_f16 ? sizeof(uint16_t) : sizeof(float);
+    const size_t n_bytes = heads->n_heads * moec_codec_row_bytes(heads->codec, heads->dim);
     for (uint32_t r = 0; r < n_rows; r++)
-        __tsan_read_range((void *)(uintptr_t)(heads->rows + r * heads->stride_bytes),
-                          (size_t)heads->n_heads * heads->dim * width);
+        __tsan_read_range((void *)(uintptr_t)(heads->rows + r * heads->stride_bytes), n_bytes);
 }
 
 static void watched_dot_heads(const struct moec_heads *heads, uint32_t n_rows, const float *x, float *y,
@@ -171,6 +170,13 @@ static void watched_round_f16(const float *x, size_t n, uint8_t *out)
     tell_read(x, n);
     __tsan_write_range(out, 2 * n);
     round_f16(x, n, out);
+}
+
+static void watched_round_int8(const float *x, size_t n, uint8_t *out)
+{
+    tell_read(x, n);
+    __tsan_write_range(out, (n + BLOCK - 1) / BLOCK * (BLOCK + sizeof(uint16_t)));
+    round_int8(x, n, out);
 }
 
 static void watched_add(const float *x, size_t n, float *y)

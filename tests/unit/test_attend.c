@@ -77,10 +77,11 @@ static struct moec_codec f32(void *context, enum moec_role role, uint32_t layer)
     return (struct moec_codec){.dtype = MOEC_DTYPE_F32};
 }
 
-static void make(struct made *made, bool keeps_f16)
+static void make(struct made *made, const char *kv_name)
 {
     struct moec_error err = {0};
     struct moec_dense dense = {0};
+    struct moec_codec kv;
     uint64_t state = 11;
     *made = (struct made){
 
@@ -102,8 +103,8 @@ static void make(struct made *made, bool keeps_f16)
             weights[j] = (float)(entry->rows == 1 ? 1 + 0.3 * draw(&state) : 0.6 * draw(&state));
     }
     assert_ok(moec_model_create(&made->config, &dense, &made->model, &err), err);
-    if (keeps_f16)
-        assert_ok(moec_config_choose_kv_f16(&made->model->config, &err), err);
+    assert_ok(moec_kv_read(kv_name, &kv, &err), err);
+    assert_ok(moec_config_choose_kv(&made->model->config, kv, &err), err);
     for (size_t i = 0; i < N_FF * N_EMBD; i++)
         for (int projection = 0; projection < 3; projection++)
             expert_weights[projection][i] = (float)(0.4 * draw(&state));
@@ -137,7 +138,7 @@ static void read_all(const struct made *made, const struct moec_kernels *kernels
     moec_forward_release(&forward);
 }
 
-static void check_same_bits(bool keeps_f16)
+static void check_same_bits(const char *kv_name)
 {
     static float expected[LAST][N_VOCAB], logits[LAST][N_VOCAB];
     static const struct {
@@ -145,7 +146,7 @@ static void check_same_bits(bool keeps_f16)
         uint32_t max_tokens; /* what scratch has room for: few, and positions are shared in several parts */
     } cases[] = {{2, BATCH}, {1, BATCH}, {5, BATCH}, {2, 1}, {3, 22}};
     static struct made made;
-    make(&made, keeps_f16);
+    make(&made, kv_name);
     read_all(&made, moec_kernels_best(), 1, BATCH, LAST, expected);
     for (size_t set = 0; set <= n_kernel_sets(); set++) {
         const struct moec_kernels *kernels = set < n_kernel_sets() ? kernel_set(set) : &moec_kernels_scalar;
@@ -153,8 +154,8 @@ static void check_same_bits(bool keeps_f16)
             memset(logits, 0, sizeof logits);
             read_all(&made, kernels, cases[i].n_threads, cases[i].max_tokens, 1, logits);
             if (memcmp(logits, expected, sizeof expected) != 0)
-                fail_msg("%s, %d threads, batches of %u: other bits than in a batch", kernels->name,
-                         cases[i].n_threads, cases[i].max_tokens);
+                fail_msg("%s, %s, %d threads, batches of %u: other bits than in a batch", kv_name,
+                         kernels->name, cases[i].n_threads, cases[i].max_tokens);
         }
     }
     moec_model_free(made.model);
@@ -163,13 +164,19 @@ static void check_same_bits(bool keeps_f16)
 static void test_attend__one_token_has_the_bits_of_a_batch(void **state)
 {
     (void)state;
-    check_same_bits(false);
+    check_same_bits("f32");
 }
 
 static void test_attend__the_same_with_f16(void **state)
 {
     (void)state;
-    check_same_bits(true);
+    check_same_bits("f16");
+}
+
+static void test_attend__the_same_with_int8(void **state)
+{
+    (void)state;
+    check_same_bits("int8");
 }
 
 int main(void)
@@ -177,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attend__one_token_has_the_bits_of_a_batch),
         cmocka_unit_test(test_attend__the_same_with_f16),
+        cmocka_unit_test(test_attend__the_same_with_int8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "tests/unit/kernel_sets.h"
 
 #include "formats/checkpoint/checkpoint_write.h"
+#include "runtime/forward/kv_state.h"
 #include "runtime/forward/rope.h"
 
 #include <math.h>
@@ -140,18 +141,25 @@ static void check_steps(const struct fixture *fixture, const uint32_t *tokens, c
     }
 }
 
-/* In other chunks, on other threads and on every instruction set, with F32 and with F16. */
+static void keep_kv(struct fixture *fixture, const char *name)
+{
+    struct moec_error err = {0};
+    struct moec_codec kv;
+    assert_ok(moec_kv_read(name, &kv, &err), err);
+    assert_ok(moec_config_choose_kv(&fixture->model->config, kv, &err), err);
+}
+
+/* In other chunks, on other threads and on every instruction set, however keys and values are kept. */
 static void test_families__same_bits_however_they_are_cut(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < 2 * N_FAMILIES; f++) {
-        const char *family = families[f / 2];
+    static const char *const kv_names[] = {"f32", "f16", "int8"};
+    for (size_t f = 0; f < 3 * N_FAMILIES; f++) {
+        const char *family = families[f / 3];
         struct fixture fixture = fixture_open(family);
-        struct moec_error err = {0};
         const size_t n = LONG_TOKENS * (size_t)fixture.model->config.n_vocab;
         uint32_t *tokens = fixture_long_tokens(&fixture, LONG_TOKENS);
-        if (f % 2 == 1)
-            assert_ok(moec_config_choose_kv_f16(&fixture.model->config, &err), err);
+        keep_kv(&fixture, kv_names[f % 3]);
         float *expected =
             fixture_run(&fixture, &moec_kernels_scalar, 1, LONG_TOKENS, tokens, LONG_TOKENS, LONG_TOKENS);
         for (size_t s = 0; s < n_kernel_sets(); s++) {
@@ -167,20 +175,19 @@ static void test_families__same_bits_however_they_are_cut(void **state)
 }
 
 /* Near the reference, not the same as with F32, and as much one result as that. */
-static void test_families__keys_and_values_as_f16(void **state)
+static void check_rounded(const char *kv_name, float most)
 {
-    (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         struct fixture fixture = fixture_open(families[f]);
-        struct moec_error err = {0};
         const uint32_t n = fixture.n_tok;
         const size_t n_floats = (size_t)n * fixture.model->config.n_vocab;
         float *exact = fixture_run(&fixture, moec_kernels_best(), 1, n, fixture.tokens, n, n);
-        assert_ok(moec_config_choose_kv_f16(&fixture.model->config, &err), err);
+        keep_kv(&fixture, kv_name);
         float *expected = fixture_run(&fixture, &moec_kernels_scalar, 1, n, fixture.tokens, n, n);
         const float worst = worst_difference(exact, expected, n, fixture.model->config.n_vocab);
-        print_message("%s: with F16, logits differ by %.1e of their spread\n", families[f], (double)worst);
-        assert_true(worst > 0 && worst < 1e-2f);
+        print_message("%s: with %s, logits differ by %.1e of their spread\n", families[f], kv_name,
+                      (double)worst);
+        assert_true(worst > 0 && worst < most);
         for (size_t s = 0; s < n_kernel_sets(); s++) {
             float *chunks = fixture_run(&fixture, kernel_set(s), 3, n, fixture.tokens, n, 3);
             assert_same_bits(chunks, expected, n_floats, kernel_set(s)->name);
@@ -193,6 +200,18 @@ static void test_families__keys_and_values_as_f16(void **state)
         free(exact);
         fixture_close(&fixture);
     }
+}
+
+static void test_families__keys_and_values_as_f16(void **state)
+{
+    (void)state;
+    check_rounded("f16", 1e-2f);
+}
+
+static void test_families__keys_and_values_as_int8(void **state)
+{
+    (void)state;
+    check_rounded("int8", 1); /* where a token takes other experts, its logits are others */
 }
 
 /* A session that is to give the logits of a run from the beginning. */
@@ -422,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_families__running_states_agree_with_float64),
         cmocka_unit_test(test_families__same_bits_however_they_are_cut),
         cmocka_unit_test(test_families__keys_and_values_as_f16),
+        cmocka_unit_test(test_families__keys_and_values_as_int8),
         cmocka_unit_test(test_families__sessions_go_back),
         cmocka_unit_test(test_families__greedy_text_is_the_same),
         cmocka_unit_test(test_families__survive_bundle_and_export),

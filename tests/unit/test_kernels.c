@@ -106,22 +106,44 @@ static void test_kernels__sum_chunk_has_same_bits(void **state)
 
 /* ---- heads ---- */
 
-static void check_heads(uint32_t n_heads, uint32_t n_queries, uint32_t dim, bool is_f16, enum kind kind)
+static const struct moec_codec head_codecs[] = {
+    {.dtype = MOEC_DTYPE_F32},
+    {.dtype = MOEC_DTYPE_F16},
+    {.dtype = MOEC_DTYPE_INT8, .group = 32},
+};
+#define N_HEAD_CODECS (sizeof head_codecs / sizeof *head_codecs)
+
+/* Rounds a row of heads in place: it only becomes shorter. */
+static void round_heads(struct moec_codec codec, uint32_t n_heads, uint32_t dim, float *row)
+{
+    const size_t head_bytes = moec_codec_row_bytes(codec, dim);
+    for (uint32_t head = 0; head < n_heads && codec.dtype != MOEC_DTYPE_F32; head++) {
+        uint8_t *out = (uint8_t *)row + head * head_bytes;
+        float made[1024];
+        memcpy(made, row + (size_t)head * dim, dim * sizeof *made);
+        if (codec.dtype == MOEC_DTYPE_F16)
+            moec_kernels_scalar.round_f16(made, dim, out);
+        else
+            moec_kernels_scalar.round_int8(made, dim, out);
+    }
+}
+
+static void check_heads(uint32_t n_heads, uint32_t n_queries, uint32_t dim, struct moec_codec codec,
+                        enum kind kind)
 {
     const uint32_t n_rows = 1 + random_below(MOEC_SUM_CHUNK), n = n_heads * n_queries;
     const size_t columns = (size_t)n_heads * dim, stride = columns + 16 * random_below(3);
     const size_t y_stride = n_rows + random_below(3), h_stride = n_rows + random_below(3);
     float *rows = random_rows(n_rows, (uint32_t)columns, stride, kind);
     float *x = random_floats((size_t)n * dim, kind), *h = random_floats(n * h_stride, kind);
-    if (is_f16) /* in place: rows only become shorter */
-        for (size_t r = 0; r < n_rows; r++)
-            moec_kernels_scalar.round_f16(rows + r * stride, columns, (uint8_t *)(rows + r * stride));
+    for (size_t r = 0; r < n_rows; r++)
+        round_heads(codec, n_heads, dim, rows + r * stride);
     const struct moec_heads heads = {.rows = (const uint8_t *)rows,
                                      .stride_bytes = stride * sizeof(float),
                                      .n_heads = n_heads,
                                      .dim = dim,
                                      .n_queries = n_queries,
-                                     .is_f16 = is_f16};
+                                     .codec = codec};
     float *want = guarded(n * y_stride), *want_sum = guarded((size_t)n * dim);
     moec_kernels_scalar.dot_heads(&heads, n_rows, x, want, y_stride);
     moec_kernels_scalar.sum_heads(&heads, n_rows, h, h_stride, want_sum);
@@ -144,12 +166,12 @@ static void check_heads(uint32_t n_heads, uint32_t n_queries, uint32_t dim, bool
 static void test_kernels__heads_have_same_bits(void **state)
 {
     (void)state;
-    static const uint32_t dims[] = {32, 64, 96, 128, 256};
+    static const uint32_t dims[] = {32, 64, 96, 128, 256, 576};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
         for (int kind = 0; kind < KIND_COUNT; kind++)
             for (uint32_t n_queries = 1; n_queries <= 5; n_queries++)
-                for (int is_f16 = 0; is_f16 <= 1; is_f16++)
-                    check_heads(1 + random_below(5), n_queries, dims[d], is_f16 == 1, (enum kind)kind);
+                for (size_t c = 0; c < N_HEAD_CODECS; c++)
+                    check_heads(1 + random_below(5), n_queries, dims[d], head_codecs[c], (enum kind)kind);
 }
 
 /* A head's row among others is what dot and sum_chunk make of it alone. */
@@ -158,7 +180,7 @@ static void test_kernels__heads_are_rows_apart(void **state)
     (void)state;
     float *rows = random_rows(9, 96, 96, KIND_ORDINARY), *x = random_floats(96, KIND_ORDINARY);
     float dots[3][9], sums[3][32], dot[9], sum[32];
-    const struct moec_heads heads = {(const uint8_t *)rows, 96 * sizeof(float), 3, 32, 1, false};
+    const struct moec_heads heads = {(const uint8_t *)rows, 96 * sizeof(float), 3, 32, 1, head_codecs[0]};
     moec_kernels_scalar.dot_heads(&heads, 9, x, dots[0], 9);
     moec_kernels_scalar.sum_heads(&heads, 9, dots[0], 9, sums[0]);
     for (uint32_t head = 0; head < 3; head++) {
@@ -425,6 +447,62 @@ static void run_elements(const struct moec_kernels *set, const float *x, const f
     out[5 * n + 1] = set->max(x, n);
 }
 
+/* A row of codes as scalar code makes it, and every other set as that. */
+static void check_round_int8(const float *x, size_t n, uint8_t *want)
+{
+    const size_t n_bytes = moec_codec_row_bytes(head_codecs[2], n);
+    moec_kernels_scalar.round_int8(x, n, want);
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        uint8_t *got = malloc(n_bytes + 1);
+        assert_non_null(got);
+        got[n_bytes] = 0xa5;
+        kernel_set(s)->round_int8(x, n, got);
+        if (memcmp(got, want, n_bytes) != 0)
+            fail_msg("%s: other codes of %zu numbers", kernel_set(s)->name, n);
+        assert_int_equal(got[n_bytes], 0xa5);
+        free(got);
+    }
+}
+
+/* The scalar set rounds as codecs do what they take, and every set as it does. */
+static void test_kernels__round_to_int8(void **state)
+{
+    (void)state;
+    enum { most = 200 };
+    uint8_t want[2 * most], encoded[2 * most];
+    for (size_t n = 1; n <= most; n++) {
+        for (int kind = 0; kind < KIND_COUNT; kind++) {
+            struct moec_error err = {0};
+            float *x = random_floats(n, (enum kind)kind);
+            check_round_int8(x, n, want);
+            if (moec_codec_encode_row(head_codecs[2], x, n, encoded, &err) == MOEC_OK)
+                assert_memory_equal(want, encoded, moec_codec_row_bytes(head_codecs[2], n));
+            else
+                assert_int_not_equal(kind, KIND_ORDINARY);
+            free(x);
+        }
+    }
+}
+
+/* Beyond the range of scales to its ends; a NaN makes its group one and no other. */
+static void test_kernels__round_to_int8_beyond(void **state)
+{
+    (void)state;
+    static const float rounded[] = {0, 1, -INFINITY, 1e30f, 65504.0f * 127, -65504.0f * 12};
+    static const float wanted[] = {0, 0, -65504.0f * 127, 65504.0f * 127, 65504.0f * 127, -65504.0f * 12};
+    float x[96] = {0}, kept[96];
+    uint8_t row[3 * 34];
+    memcpy(x, rounded, sizeof rounded);
+    x[40] = 2, x[41] = -1, x[70] = NAN, x[71] = 5;
+    check_round_int8(x, 96, row);
+    moec_codec_decode_row(head_codecs[2], row, 96, kept);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_true(kept[i] == wanted[i]);
+    assert_true(fabsf(kept[40] - 2) < 2e-3f && fabsf(kept[41] + 1) < 2e-2f);
+    for (size_t i = 64; i < 96; i++)
+        assert_true(isnan(kept[i]));
+}
+
 /* The scalar set rounds as formats/base/half.h does within F16's range, and every set as it does. */
 static void test_kernels__round_to_f16(void **state)
 {
@@ -674,6 +752,8 @@ int main(void)
         cmocka_unit_test(test_kernels__laid_tokens_have_same_bits_in_all_codecs),
         cmocka_unit_test(test_kernels__no_rows_sum_to_zero),
         cmocka_unit_test(test_kernels__round_to_f16),
+        cmocka_unit_test(test_kernels__round_to_int8),
+        cmocka_unit_test(test_kernels__round_to_int8_beyond),
         cmocka_unit_test(test_kernels__elements_have_same_bits),
         cmocka_unit_test(test_kernels__elements_work_in_place),
         cmocka_unit_test(test_kernels__max_passes_over_nan),

@@ -1,7 +1,6 @@
 /* A decoder whose layers differ in window, head dimension, heads, rotation, norms and MLPs: made of random
  * weights, held against the same model computed plainly in double precision, and against itself in other
  * chunks, after truncation and in a fork. */
-#include "formats/base/half.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/forward/session.h"
@@ -198,6 +197,21 @@ static void plain_rotate(const struct moec_layer_kind *kind, uint32_t n_head, ui
         }
 }
 
+/* n numbers as they are kept. */
+static void plain_round(struct moec_codec kv, size_t n, double *x)
+{
+    struct moec_error err = {0};
+    float made[32], kept[32];
+    uint8_t row[sizeof made];
+    assert_true(n < 32);
+    for (size_t i = 0; i < n; i++)
+        made[i] = (float)x[i];
+    assert_ok(moec_codec_encode_row(kv, made, n, row, &err), err);
+    moec_codec_decode_row(kv, row, n, kept);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (double)kept[i];
+}
+
 /* q, k or v of one token. */
 static void plain_place(const struct made *made, uint32_t layer, enum moec_role role, const double *x,
                         uint32_t position, double *out)
@@ -217,9 +231,9 @@ static void plain_place(const struct made *made, uint32_t layer, enum moec_role 
         out[i] = fmax(fmin(out[i], (double)kind->clip_qkv), -(double)kind->clip_qkv);
     if (role != MOEC_ROLE_V)
         plain_rotate(kind, n_head, position, out);
-    if (role != MOEC_ROLE_Q && made->model->config.kinds[0].kv_f16)
-        for (size_t i = 0; i < n; i++)
-            out[i] = (double)moec_f16_to_f32(moec_f32_to_f16((float)out[i]));
+    for (uint32_t head = 0;
+         role != MOEC_ROLE_Q && moec_layer_rounds_kv(&made->model->config.kinds[0]) && head < n_head; head++)
+        plain_round(made->model->config.kinds[0].kv, kind->head_dim, out + (size_t)head * kind->head_dim);
 }
 
 #define MAX_HEADS_DIM 64
@@ -404,18 +418,25 @@ static double mean_difference(float (*logits)[N_VOCAB], double (*plain)[N_VOCAB]
     return sum / (N_TOK * N_VOCAB);
 }
 
+static void keep_kv(struct made *made, const char *name)
+{
+    struct moec_error err = {0};
+    struct moec_codec kv;
+    assert_ok(moec_kv_read(name, &kv, &err), err);
+    assert_ok(moec_config_choose_kv(&made->model->config, kv, &err), err);
+    assert_string_equal(moec_kv_name(&made->model->config), name);
+}
+
 /* Rounded where they are said to be: much nearer to a plain model that rounds there than to one that does
  * not. */
-static void test_layer_kinds__keys_and_values_as_f16(void **state)
+static void check_rounded(const char *kv_name)
 {
-    (void)state;
     static double exact[N_TOK][N_VOCAB], rounded[N_TOK][N_VOCAB];
     static float expected[N_TOK][N_VOCAB], logits[N_TOK][N_VOCAB];
     static const uint32_t cases[][2] = {{N_TOK, 1}, {1, N_TOK}, {7, N_TOK}, {N_TOK, 13}, {16, 40}};
-    struct moec_error err = {0};
     struct made made = make();
     plain_logits(&made, exact);
-    assert_ok(moec_config_choose_kv_f16(&made.model->config, &err), err);
+    keep_kv(&made, kv_name);
     plain_logits(&made, rounded);
     read_all(&made, &moec_kernels_scalar, 1, N_TOK, N_TOK, expected);
     const double from_rounded = mean_difference(expected, rounded),
@@ -431,8 +452,20 @@ static void test_layer_kinds__keys_and_values_as_f16(void **state)
     unmake(&made);
 }
 
+static void test_layer_kinds__keys_and_values_as_f16(void **state)
+{
+    (void)state;
+    check_rounded("f16");
+}
+
+static void test_layer_kinds__keys_and_values_as_int8(void **state)
+{
+    (void)state;
+    check_rounded("int8");
+}
+
 /* Back to 20 and on, a fork at 31 that reads something else first, and two sequences in one batch. */
-static void truncate_and_fork(bool keeps_f16)
+static void truncate_and_fork(const char *kv_name)
 {
     static float expected[N_TOK][N_VOCAB], logits[N_TOK][N_VOCAB];
     static const uint32_t others[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -440,8 +473,7 @@ static void truncate_and_fork(bool keeps_f16)
     struct moec_forward forward = {0};
     struct moec_session *session = NULL, *fork = NULL;
     struct made made = make();
-    if (keeps_f16)
-        assert_ok(moec_config_choose_kv_f16(&made.model->config, &err), err);
+    keep_kv(&made, kv_name);
     read_all(&made, moec_kernels_best(), 1, N_TOK, N_TOK, expected);
     open_session(&made, moec_kernels_best(), 1, 11, &forward, &session);
     read_tokens(&made, session, 0, 20, 20, logits);
@@ -472,8 +504,9 @@ static void truncate_and_fork(bool keeps_f16)
 static void test_layer_kinds__truncate_and_fork(void **state)
 {
     (void)state;
-    truncate_and_fork(false);
-    truncate_and_fork(true);
+    truncate_and_fork("f32");
+    truncate_and_fork("f16");
+    truncate_and_fork("int8");
 }
 
 /* A layer's rows are as long as its keys, wherever it stands. */
@@ -525,9 +558,11 @@ static void test_layer_kinds__sizes_of_kv_state(void **state)
     assert_int_equal(moec_session_bytes(config, 11, 0) - moec_session_bytes(config, 10, 0), 4 * before);
     moec_kv_state_release(&kv);
     assert_null(kv.floats);
-    assert_ok(moec_config_choose_kv_f16(&made.model->config, &err), err);
+    keep_kv(&made, "f16");
     assert_int_equal(moec_kv_state_bytes(config, 0, N_LAYER, MOEC_KV_EACH_LAYER, 10), 20 * before);
     assert_int_equal(moec_session_bytes(config, 11, 0) - moec_session_bytes(config, 10, 0), 2 * before);
+    keep_kv(&made, "int8"); /* each head is a block of 32 codes and a scale, in whole floats */
+    assert_int_equal(moec_kv_state_bytes(config, 0, 1, MOEC_KV_EACH_LAYER, 10), 10 * 2 * (2 * 34));
     unmake(&made);
 }
 
@@ -537,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_layer_kinds__equal_the_plain_model),
         cmocka_unit_test(test_layer_kinds__same_bits_in_any_chunks),
         cmocka_unit_test(test_layer_kinds__keys_and_values_as_f16),
+        cmocka_unit_test(test_layer_kinds__keys_and_values_as_int8),
         cmocka_unit_test(test_layer_kinds__truncate_and_fork),
         cmocka_unit_test(test_layer_kinds__sizes_of_kv_state),
         cmocka_unit_test(test_layer_kinds__sizes_of_running_states),
