@@ -174,8 +174,9 @@ static void test_families__same_bits_however_they_are_cut(void **state)
     }
 }
 
-/* Near the reference, not the same as with F32, and as much one result as that. */
-static void check_rounded(const char *kv_name, float most)
+/* Near the reference but for at most n_most positions, not the same as with F32, and as much one result as
+ * that. */
+static void check_rounded(const char *kv_name, float most, uint32_t n_most)
 {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         struct fixture fixture = fixture_open(families[f]);
@@ -185,9 +186,14 @@ static void check_rounded(const char *kv_name, float most)
         keep_kv(&fixture, kv_name);
         float *expected = fixture_run(&fixture, &moec_kernels_scalar, 1, n, fixture.tokens, n, n);
         const float worst = worst_difference(exact, expected, n, fixture.model->config.n_vocab);
-        print_message("%s: with %s, logits differ by %.1e of their spread\n", families[f], kv_name,
-                      (double)worst);
-        assert_true(worst > 0 && worst < most);
+        uint32_t n_far = 0;
+        for (uint32_t t = 0; t < n; t++) {
+            const size_t at = (size_t)t * fixture.model->config.n_vocab;
+            n_far += worst_difference(exact + at, expected + at, 1, fixture.model->config.n_vocab) >= most;
+        }
+        print_message("%s: with %s, logits differ by %.1e of their spread, %u positions by %.0e\n",
+                      families[f], kv_name, (double)worst, n_far, (double)most);
+        assert_true(worst > 0 && n_far <= n_most);
         for (size_t s = 0; s < n_kernel_sets(); s++) {
             float *chunks = fixture_run(&fixture, kernel_set(s), 3, n, fixture.tokens, n, 3);
             assert_same_bits(chunks, expected, n_floats, kernel_set(s)->name);
@@ -205,13 +211,13 @@ static void check_rounded(const char *kv_name, float most)
 static void test_families__keys_and_values_as_f16(void **state)
 {
     (void)state;
-    check_rounded("f16", 1e-2f);
+    check_rounded("f16", 1e-2f, 0);
 }
 
 static void test_families__keys_and_values_as_int8(void **state)
 {
     (void)state;
-    check_rounded("int8", 1); /* where a token takes other experts, its logits are others */
+    check_rounded("int8", 5e-2f, 6); /* far where a token takes other experts */
 }
 
 /* A session that is to give the logits of a run from the beginning. */
