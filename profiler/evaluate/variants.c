@@ -137,12 +137,19 @@ static bool fits(const struct moec_variants *variants, uint64_t n_bytes)
            (n_bytes <= variants->limit_bytes && variants->cached_bytes <= variants->limit_bytes - n_bytes);
 }
 
-static void evict(struct moec_variants *variants, struct slot *slot)
+/* Takes a record out; its memory is the caller's. */
+static uint8_t *take_out(struct moec_variants *variants, struct slot *slot)
 {
+    uint8_t *bytes = slot->bytes;
     list_remove(slot);
     variants->cached_bytes -= slot->n_bytes;
-    free(slot->bytes);
     slot->bytes = NULL;
+    return bytes;
+}
+
+static void evict(struct moec_variants *variants, struct slot *slot)
+{
+    free(take_out(variants, slot));
 }
 
 /* Memory for a record that fits, which counts as cached from now on. */
@@ -172,10 +179,7 @@ static bool make_room(struct moec_variants *variants, uint64_t n_bytes)
         struct slot *oldest = variants->lru.newer;
         if (oldest == &variants->lru)
             return false;
-        list_remove(oldest);
-        variants->cached_bytes -= oldest->n_bytes;
-        moec_spares_leave(&variants->spares, oldest->bytes, oldest->n_bytes);
-        oldest->bytes = NULL;
+        moec_spares_leave(&variants->spares, take_out(variants, oldest), oldest->n_bytes);
     }
     return true;
 }
