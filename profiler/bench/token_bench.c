@@ -6,16 +6,14 @@
 #include "profiler/common/quantiles.h"
 #include "runtime/threads/parallel.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define COLUMNS     ((uint32_t)MOEC_BENCH_COLUMNS)
 #define ROWS        1024u
 #define ROWS_SCALAR 64u
 #define MOST_TOKENS 512u
-#define TURNS       5
-#define TURN_NS     2000000u
-#define PEAK_NS     10000000u
+#define TURNS       9
+#define TURN_NS     4000000u
 #define SPANS       (COLUMNS / MOEC_INT8_SPAN)
 
 static const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_INT2, .group = 64},
@@ -156,24 +154,46 @@ static double once_ns(const struct moec_pool *pool, moec_parallel_body *body, st
     return (double)(moec_now_ns() - begun_ns) + 1;
 }
 
-/* Multiply-adds a second of all threads: the best of some turns. */
-static double peak_of(struct job *job, const struct moec_pool *pool)
+/* How often peak_item multiplies in a turn. */
+static uint32_t peak_times(struct job *job, const struct moec_pool *pool)
 {
-    double least_ns = INFINITY;
     job->n_times = 1u << 10;
-    while (once_ns(pool, peak_item, job) < PEAK_NS / TURNS)
+    while (once_ns(pool, peak_item, job) < TURN_NS)
         job->n_times *= 2;
-    for (int turn = 0; turn < TURNS; turn++)
-        least_ns = fmin(least_ns, once_ns(pool, peak_item, job));
-    return 1e9 * pool->n_threads * (double)job->kernels.all->multiply_adds(job->n_times) / least_ns;
+    return job->n_times;
 }
 
-static void measure(struct job *job, const struct moec_pool *pool, double peak, struct moec_token_rate *rates)
+/* Multiply-adds a second of all threads from registers alone, in this turn. */
+static double peak_rate(struct job *job, const struct moec_pool *pool, uint32_t n_times)
+{
+    job->n_times = n_times;
+    const double ns = once_ns(pool, peak_item, job);
+    return 1e9 * pool->n_threads * (double)job->kernels.all->multiply_adds(1) * n_times / ns;
+}
+
+static double product_rate(struct job *job, const struct moec_pool *pool, moec_parallel_body *body,
+                           uint32_t n_times)
+{
+    job->n_times = n_times;
+    const double work = (double)n_times * pool->n_threads * job->n_tok * job->matrix.rows * COLUMNS;
+    return 1e9 * work / once_ns(pool, body, job);
+}
+
+static double median(double *values, size_t n)
+{
+    moec_sort_doubles(values, n);
+    return values[n / 2];
+}
+
+/* Peaks of its turns to `peaks`. Processors slow down when others beside them work, so each turn has a peak
+ * of its own. */
+static void measure(struct job *job, const struct moec_pool *pool, uint32_t n_peak_times, double *peaks,
+                    struct moec_token_rate *rates)
 {
     static moec_parallel_body *const bodies[N_KERNEL] = {dot_item, sum_item};
     static const char *const names[N_KERNEL] = {"dot", "sum"};
     uint32_t n_times[N_KERNEL];
-    double turns[N_KERNEL][TURNS];
+    double turns[N_KERNEL][TURNS], shares[N_KERNEL][TURNS];
     if (lays(job))
         moec_parallel_for(pool, (size_t)pool->n_threads, lay_item, job);
     for (int k = 0; k < N_KERNEL; k++) {
@@ -182,19 +202,17 @@ static void measure(struct job *job, const struct moec_pool *pool, double peak, 
         n_times[k] = (uint32_t)(TURN_NS / once_ns(pool, bodies[k], job)) + 1;
     }
     for (int turn = 0; turn < TURNS; turn++) {
+        peaks[turn] = peak_rate(job, pool, n_peak_times);
         for (int k = 0; k < N_KERNEL; k++) {
-            job->n_times = n_times[k];
-            const double work =
-                (double)n_times[k] * pool->n_threads * job->n_tok * job->matrix.rows * COLUMNS;
-            turns[k][turn] = 1e9 * work / once_ns(pool, bodies[k], job);
+            turns[k][turn] = product_rate(job, pool, bodies[k], n_times[k]);
+            shares[k][turn] = turns[k][turn] / peaks[turn];
         }
     }
     for (int k = 0; k < N_KERNEL; k++) {
-        moec_sort_doubles(turns[k], TURNS);
         rates[k] = (struct moec_token_rate){.kernel = names[k],
                                             .n_tokens = job->n_tok,
-                                            .products_per_second = turns[k][TURNS / 2],
-                                            .peak_share = turns[k][TURNS / 2] / peak};
+                                            .products_per_second = median(turns[k], TURNS),
+                                            .peak_share = median(shares[k], TURNS)};
         moec_bench_codec_name(job->matrix.codec, rates[k].codec);
     }
 }
@@ -246,7 +264,9 @@ enum moec_status moec_token_bench_run(const struct moec_mlp_kernels *kernels, in
     const uint32_t n_rows = is_scalar ? ROWS_SCALAR : ROWS;
     const int n_tokens = is_scalar ? N_TOKENS - 1 : N_TOKENS;
     struct job job = {.kernels = *kernels};
-    *peak = peak_of(&job, &pool);
+    const uint32_t n_peak_times = peak_times(&job, &pool);
+    double peaks[N_CODEC * N_TOKENS * TURNS];
+    size_t n_peak = 0;
     enum moec_status status = allocate(&job, n_rows, pool.n_threads, err);
     if (status == MOEC_OK)
         round_tokens(&job);
@@ -254,11 +274,12 @@ enum moec_status moec_token_bench_run(const struct moec_mlp_kernels *kernels, in
         if (kernels->int8 != NULL && !moec_int8_serves(codecs[c]))
             continue;
         status = fill_matrix(&job, codecs[c], n_rows, pool.n_threads, err);
-        for (int t = 0; t < n_tokens && status == MOEC_OK; t++, *n += N_KERNEL) {
+        for (int t = 0; t < n_tokens && status == MOEC_OK; t++, *n += N_KERNEL, n_peak += TURNS) {
             job.n_tok = tokens[t];
-            measure(&job, &pool, *peak, rates + *n);
+            measure(&job, &pool, n_peak_times, peaks + n_peak, rates + *n);
         }
     }
+    *peak = n_peak > 0 ? median(peaks, n_peak) : 0;
     release(&job);
     return status;
 }

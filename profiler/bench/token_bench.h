@@ -4,8 +4,8 @@
  * The matrices are of an expert of OLMoE's dimensions, one for each thread, which the caches beside a core
  * hold for the most part: computing binds such products, not memory. Both kernels for several tokens are
  * timed as layers call them (runtime/kernels/kernels.h, runtime/kernels/int8.h), 64 rows at a time: dot
- * (gate, up, dense and head) and weighted sum (down). Kernels take turns, and medians are reported, beside
- * multiply-adds from registers alone, which is the most that canonical products can reach.
+ * (gate, up, dense and head) and weighted sum (down). Kernels take turns with multiply-adds from registers
+ * alone, the most that canonical products can reach; medians are reported, of the shares in a turn too.
  *
  * Thread rule: one thread, which uses the pool. */
 #ifndef MOEC_PROFILER_TOKEN_BENCH_H
@@ -21,7 +21,7 @@ struct moec_token_rate {
     const char *kernel; /* "dot", "sum" */
     uint32_t n_tokens;
     double products_per_second; /* multiply-adds of all threads together */
-    double peak_share;          /* of the multiply-adds that the units reach from registers alone */
+    double peak_share;          /* of multiply-adds from registers alone in the same turn */
 };
 
 /* Adds rows at `rates` from *n on, at most MOEC_TOKEN_BENCH_MAX in all: codecs in order, of each its numbers
