@@ -64,13 +64,14 @@ static const struct cli_option options[] = {
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
-     "How mode cache predicts the next layer's experts (default none):\n" CLI_PREDICT_VALUES
+     "How mode cache predicts the next layer's experts (default gate, none on a device):\n" CLI_PREDICT_VALUES
          CLI_PREDICT_TOKEN,
      CLI_RARE},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE},
     {"preload-ahead", 0, "P", NULL,
-     "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
+     "With predictions by gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each "
+     "while "
      "what the layers before it will need is there.",
      CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),

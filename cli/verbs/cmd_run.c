@@ -77,14 +77,16 @@ static const struct cli_option options[] = {
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,
-     "Which experts of the next layer are read while this one computes (default none), predicted "
+     "Which experts of the next layer are read while this one computes (default gate, none on a "
+     "device), predicted "
      "by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
      CLI_RARE},
     {"preload-count", 0, "N", NULL,
      "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",
      CLI_RARE},
     {"preload-ahead", 0, "P", NULL,
-     "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
+     "With predictions by gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each "
+     "while "
      "what the layers before it will need is there.",
      CLI_RARE},
     {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},

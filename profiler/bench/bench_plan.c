@@ -120,7 +120,9 @@ static enum moec_status add_with_twin(struct plan *plan, const struct moec_mode 
                                       struct moec_bench_row *row, struct moec_error *err)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    const char *predict = row->engine.predict != NULL ? row->engine.predict : mode->predict;
+    const bool is_on_device = mode->takes_any && options->device != NULL;
+    const char *by_default = is_on_device ? "none" : mode->predict;
+    const char *predict = row->engine.predict != NULL ? row->engine.predict : by_default;
     const char *evict = row->engine.evict != NULL ? row->engine.evict : moec_mode_evict(mode, plan->bundle);
     const char *memory = options->memories[row->memory].name;
     MOEC_TRY(add_row(plan, row, err));
@@ -153,8 +155,8 @@ static enum moec_status add_buffered(struct plan *plan, const struct moec_mode *
         return add_with_twin(plan, mode, &row, err);
     }
     row.engine.predict = options->predict;
-    row.engine.preload_count = options->predict != NULL ? options->preload_count : 0;
-    row.engine.preload_ahead = options->predict != NULL ? options->preload_ahead : 0;
+    row.engine.preload_count = options->preload_count;
+    row.engine.preload_ahead = options->preload_ahead;
     for (uint32_t e = 0; e < options->n_evict || e == 0; e++) {
         row.engine.evict = e < options->n_evict ? options->evicts[e] : mode->evict;
         row.engine.evict_weights =
@@ -301,7 +303,7 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--ablation preloads by the path table, and '%s' has none: compile with --profile",
                          plan->bundle->file.path);
-    if (options->preload_ahead > 0 && options->predict == NULL)
+    if (options->preload_ahead > 0 && !takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-ahead applies to mode cache with --predict gate or path+gate");
     if (!predicts && (options->preload_count > 0 || options->against_none))

@@ -14,7 +14,7 @@ const struct moec_mode moec_modes[] = {
      .is_warm = true,
      .keeps = true,
      .evict = "hobbit",
-     .predict = "none"},
+     .predict = "gate"},
     {.name = "edgemoe", .is_warm = true, .keeps = true, .evict = "edgemoe", .predict = "path"},
     {.name = "io-free", .bits = 16, .is_resident = true, .is_warm = true, .keeps = true, .predict = "none"},
     {.name = "io-qfree", .bits = 8, .is_resident = true, .is_warm = true, .keeps = true, .predict = "none"},
@@ -95,11 +95,22 @@ static enum moec_status choose_evict(const struct moec_bundle *bundle, const str
     return MOEC_OK;
 }
 
-static enum moec_status choose_predict(const struct moec_bundle *bundle, const struct moec_mode *mode,
-                                       const char *name, struct moec_mode_choice *out, struct moec_error *err)
+/* What a device's memory misses is copied there beside its own work, which guesses were not measured with. */
+static const char *predict_of(const struct moec_bundle *bundle, const struct moec_mode *mode, bool has_device)
 {
-    const bool knows = name == NULL && mode->takes_any && moec_config_routes_by_token(&bundle->config);
-    MOEC_TRY(moec_predict_find(name != NULL ? name : knows ? "token" : mode->predict, &out->predict, err));
+    if (mode->takes_any && moec_config_routes_by_token(&bundle->config))
+        return moec_predict_token.name;
+    return mode->takes_any && has_device ? moec_predict_none.name : mode->predict;
+}
+
+static enum moec_status choose_predict(const struct moec_bundle *bundle,
+                                       const struct moec_mode_request *request, struct moec_mode_choice *out,
+                                       struct moec_error *err)
+{
+    const struct moec_mode *mode = out->mode;
+    const char *name = request->predict;
+    const char *chosen = name != NULL ? name : predict_of(bundle, mode, request->has_device);
+    MOEC_TRY(moec_predict_find(chosen, &out->predict, err));
     if (name != NULL && !mode->takes_any && strcmp(name, mode->predict) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' has the predictor '%s': leave out '%s', or use mode 'cache', which takes "
@@ -150,7 +161,7 @@ enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct
     MOEC_TRY(find_mode(request->mode != NULL ? request->mode : "cache", &choice.mode, err));
     MOEC_TRY(choose_copy(bundle, choice.mode, request->copy, &choice.copy, err));
     MOEC_TRY(choose_evict(bundle, choice.mode, request->evict, &choice.evict, err));
-    MOEC_TRY(choose_predict(bundle, choice.mode, request->predict, &choice, err));
+    MOEC_TRY(choose_predict(bundle, request, &choice, err));
     if (choice.preload_count > 0 &&
         (choice.predict == &moec_predict_none || choice.predict == &moec_predict_token))
         return moec_fail(err, MOEC_ERR_USAGE,

@@ -57,6 +57,7 @@ struct moec_mode_request {
     uint32_t copy;
     uint32_t preload_count;
     uint32_t preload_ahead;
+    bool has_device; /* that holds experts */
 };
 
 struct moec_mode_choice {

@@ -236,7 +236,8 @@ static enum moec_status check_options(const struct moert_options *options, const
                                               .predict = options->predict,
                                               .copy = options->copy,
                                               .preload_count = options->preload_count,
-                                              .preload_ahead = options->preload_ahead};
+                                              .preload_ahead = options->preload_ahead,
+                                              .has_device = options->device != NULL};
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
     if (engine->choice.mode->streams_all && engine->n_sessions > 1)
         return moec_fail(err, MOEC_ERR_USAGE,

@@ -31,11 +31,16 @@ simulated() {
 }
 
 # agree NAME OPTIONS...: a run with these options, and the same simulated from its trace; with decisions by `decide`.
+# Without --predict nothing is: guesses that time bounds differ from run to run.
 decide=
 shallow=
 agree() {
     what=$1
     shift
+    case " $* " in
+    *" --predict "*) ;;
+    *) set -- "$@" --predict none ;;
+    esac
     # shellcheck disable=SC2086 # options without spaces
     try 0 "run with $what" "$moec" run "$work/model.moec" -p "$prompt" -n 40 --ignore-eos --temp 0 --ctx "$ctx" "$@" \
         $decide ${decide:+--trace-scores} --trace "$work/trace.json" --force --stats json

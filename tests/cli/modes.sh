@@ -118,7 +118,7 @@ for file in "$work"/*.json; do
     done
 done
 cp "$work/cache-small.json" "$work/stdout"
-says stdout '"mode": "cache", "copy": 0, "bits": 0, "evict": "hobbit", "predict": "none"' "JSON names mode, copy and policy"
+says stdout '"mode": "cache", "copy": 0, "bits": 0, "evict": "hobbit", "predict": "gate"' "JSON names mode, copy and policy"
 cp "$work/io-free.json" "$work/stdout"
 says stdout '"mode": "io-free", "copy": 3, "bits": 16, "evict": "none"' "io-free evicts nothing"
 holds "and reads each expert once" "$(total "$work/io-free.json" read_bytes) <= $(number "$work/io-free.json" expert_total_bytes)"
@@ -131,7 +131,7 @@ try 0 "--stats alone is text" run --stats
 says stderr 'experts +[0-9]+ hits, [0-9]+ late, [0-9]+ misses' "with how experts were found"
 try 0 "--stats text" run --stats text
 says stderr 'mode cache, eviction hobbit$' "with mode and policy"
-says stderr '^preloads +0 useful, 0 wasted; prediction none$' "and predictor"
+says stderr '^preloads +0 useful, 0 wasted; prediction gate$' "and predictor"
 says stderr '^ +(direct|cached)' "and the way of reading"
 try 2 "--stats of another kind" run --stats=xml
 says stderr "option '--stats' is 'xml', expected one of text|json" "is refused"
@@ -162,7 +162,7 @@ try 2 "sti with an eviction policy" run --mode sti --evict lru
 says stderr "mode 'sti' evicts nothing" "is a contradiction"
 try 2 "edgemoe with another predictor" run --mode edgemoe --predict gate
 says stderr "use mode 'cache', which takes any" "is a contradiction"
-try 2 "guesses where nothing is predicted" run --preload-count 2
+try 2 "guesses where nothing is predicted" run --predict none --preload-count 2
 says stderr "nothing is predicted" "is a contradiction"
 try 2 "a predictor that there is not" run --predict oracle
 try 2 "a policy that there is not" run --evict belady

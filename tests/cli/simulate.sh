@@ -270,7 +270,7 @@ try 0 "both side by side" "$moec" simulate "$trace" --model "$work/copies.moec" 
 says stdout "missed % +predicted +low %" "with what tokens took"
 # On the bench's own routing counts are the bench's, and times what its tokens computed and the storage takes.
 try 0 "a bench on slow storage" "$moec" bench "$work/copies.moec" --modes cache --memory 40% --samples 2 --prompt-tokens 16 --tokens 8 \
-    --emulate-storage 4MB/s,100us --traces "$work/slow" -o "$work/slow.json" --quiet
+    --predict none --emulate-storage 4MB/s,100us --traces "$work/slow" -o "$work/slow.json" --quiet
 trace=$(find "$work/slow" -name 'cache*.json' | head -n 1)
 try 0 "foretold from its trace" "$moec" simulate "$trace" --model "$work/copies.moec" --against "$work/slow.json" --json
 value() {
@@ -292,7 +292,7 @@ for key in tpot_ms_mean stall_ms; do
 done
 # A trace of precision shared is replayed in two pools, as it ran.
 # shellcheck disable=SC2317 # small_budget calls it
-shared() { "$moec" run "$work/copies.moec" -f "$work/prompt.txt" -n 24 --ignore-eos --precision shared:0.3:0.8 "$@"; }
+shared() { "$moec" run "$work/copies.moec" -f "$work/prompt.txt" -n 24 --ignore-eos --precision shared:0.3:0.8 --predict none "$@"; }
 tight=$(small_budget shared --trace "$work/shared.json" --force)
 by_buffer() {
     budget=$1

@@ -51,7 +51,10 @@ static void test_mode__nothing_asked_is_the_cache(void **state)
     assert_string_equal(choice.mode->name, "cache");
     assert_int_equal(choice.copy, 0);
     assert_ptr_equal(choice.evict, &moec_evict_hobbit);
-    assert_ptr_equal(choice.predict, &moec_predict_none);
+    assert_ptr_equal(choice.predict, &moec_predict_gate);
+    assert_int_equal(choice.preload_ahead, 1);
+    const struct moec_mode_choice on_device = choose(*state, (struct moec_mode_request){.has_device = true});
+    assert_ptr_equal(on_device.predict, &moec_predict_none);
 }
 
 static void test_mode__edgemoe_is_its_policy_and_the_path_table(void **state)
@@ -104,12 +107,12 @@ static void test_mode__cache_takes_any(void **state)
     refuse(*state, (struct moec_mode_request){.copy = 3}, "precision copy 3");
     refuse(*state, (struct moec_mode_request){.evict = "belady"}, "unknown eviction policy 'belady'");
     refuse(*state, (struct moec_mode_request){.predict = "oracle"}, "oracle");
-    refuse(*state, (struct moec_mode_request){.preload_count = 2}, "nothing is predicted");
+    refuse(*state, (struct moec_mode_request){.predict = "none", .preload_count = 2}, "nothing is predicted");
 }
 
 static void test_mode__gates_alone_are_asked_further_ahead(void **state)
 {
-    assert_int_equal(choose(*state, (struct moec_mode_request){0}).preload_ahead, 0);
+    assert_int_equal(choose(*state, (struct moec_mode_request){.predict = "none"}).preload_ahead, 0);
     assert_int_equal(choose(*state, (struct moec_mode_request){.predict = "path"}).preload_ahead, 1);
     assert_int_equal(choose(*state, (struct moec_mode_request){.predict = "gate"}).preload_ahead, 1);
     assert_int_equal(
