@@ -109,7 +109,8 @@ static enum moec_status digest_file(struct digest_run *run, const struct moec_fi
     MOEC_TRY(moec_alloc((void **)&ahead.pieces, N_PIECE, sizeof *ahead.pieces, "a read buffer", err));
     (void)sem_init(&ahead.full, 0, 0);
     (void)sem_init(&ahead.empty, 0, N_PIECE);
-    ahead.has_thread = pthread_create(&reader, NULL, read_ahead, &ahead) == 0;
+    const bool is_small = file->n_bytes <= N_PIECE * PIECE_BYTES; /* read before a thread has begun */
+    ahead.has_thread = !is_small && pthread_create(&reader, NULL, read_ahead, &ahead) == 0;
     const enum moec_status status = digest_bytes(run, &ahead);
     if (ahead.has_thread)
         (void)pthread_join(reader, NULL);
