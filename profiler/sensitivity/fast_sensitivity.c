@@ -44,8 +44,8 @@ struct fast {
     struct perturbed perturbed[N_PERTURBED];
     struct moec_token_scorer tokens;
     struct moec_reference reference;
-    double *token_nll;     /* (rows of the reference) */
-    uint32_t *row_numbers; /* 0, 1, .. */
+    double *token_nll;               /* (rows of the reference) */
+    uint32_t *row_numbers, *targets; /* (rows of the reference): of those that are scored */
 
     /* one batch of one layer */
     struct moec_mlp_trace trace;
@@ -167,8 +167,7 @@ static enum moec_status allocate_scores(struct fast *job, struct moec_error *err
     n = n < job->forward.max_tokens ? n : job->forward.max_tokens;
     MOEC_TRY(moec_alloc((void **)&job->token_nll, n, sizeof(double), "scores of perturbed models", err));
     MOEC_TRY(moec_alloc((void **)&job->row_numbers, n, sizeof(uint32_t), "reference rows", err));
-    for (uint32_t i = 0; i < n; i++)
-        job->row_numbers[i] = i;
+    MOEC_TRY(moec_alloc((void **)&job->targets, n, sizeof(uint32_t), "reference rows", err));
     return moec_reference_create(job->config, (uint32_t)n, &job->reference, err);
 }
 
@@ -210,7 +209,7 @@ static void release(struct fast *job)
                            job->choices,       job->picked,        job->gathered,     job->changed,
                            job->due,           job->weight_sum,    job->weighted_sum, job->error,
                            job->error_sum,     job->output_sum,    job->token_error,  job->token_rank,
-                           job->token_nll,     job->row_numbers};
+                           job->token_nll,     job->row_numbers,   job->targets};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }
@@ -500,44 +499,75 @@ static enum moec_status run_layers(struct fast *job, struct moec_error *err)
     return MOEC_OK;
 }
 
-/* Scores of the perturbed models on n rows of window w from row `first` on, of which the reference is there.
+/* Lists what a perturbed model has of the rows first .. first + n - 1 of all windows, of which the reference
+ * is there: their places in it, and their targets. Its own rows follow each other; *own_first is the first.
  */
-static enum moec_status score_rows(struct fast *job, struct perturbed *perturbed, uint32_t w, uint32_t first,
-                                   uint32_t n, struct moec_error *err)
+static uint32_t list_rows(struct fast *job, const struct perturbed *perturbed, uint64_t first, uint32_t n,
+                          uint64_t *own_first)
 {
-    const struct moec_windows *windows = &perturbed->windows;
-    const uint32_t at = w / perturbed->every;
-    const uint32_t *targets = moec_windows_tokens(windows, at) + 1 + first;
-    for (uint32_t s = 0; s < job->n_moe; s++) {
-        const uint64_t row = s * perturbed->n_row + perturbed->sweep.row_start[at] + first;
-        MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward, n,
-                                       perturbed->states.rows + row * job->stride, targets, &job->reference,
-                                       job->row_numbers, job->token_nll, perturbed->kl + row, err));
-        moec_states_leave(&perturbed->states, row, n);
-        for (uint32_t t = 0; t < n; t++)
-            perturbed->nll[s] += job->token_nll[t];
-        MOEC_TRY(moec_score_check(perturbed->nll[s], w, err));
+    const uint64_t *all = job->sweep.row_start, *own = perturbed->sweep.row_start;
+    uint32_t n_own = 0;
+    for (uint32_t at = 0; at < perturbed->windows.n_window; at++) {
+        const uint32_t w = at * perturbed->every;
+        const uint32_t *targets = moec_windows_tokens(&perturbed->windows, at) + 1;
+        const uint64_t begin = all[w] > first ? all[w] : first,
+                       end = all[w + 1] < first + n ? all[w + 1] : first + n;
+        for (uint64_t row = begin; row < end; row++) {
+            if (n_own == 0)
+                *own_first = own[at] + row - all[w];
+            job->row_numbers[n_own] = (uint32_t)(row - first);
+            job->targets[n_own++] = targets[row - all[w]];
+        }
     }
-    return worked(job, job->n_moe * moec_cost_head(job->config, n), err);
+    return n_own;
 }
 
+/* Adds the scores of n rows to a perturbed model's sum, in the order of the rows. */
+static enum moec_status add_scores(const struct fast *job, struct perturbed *perturbed, uint32_t s,
+                                   uint64_t own_first, uint32_t n, struct moec_error *err)
+{
+    const uint64_t *own = perturbed->sweep.row_start;
+    uint32_t at = 0;
+    for (uint32_t t = 0; t < n; t++) {
+        while (own[at + 1] <= own_first + t)
+            at++;
+        perturbed->nll[s] += job->token_nll[t];
+        if (t + 1 == n || own_first + t + 1 == own[at + 1])
+            MOEC_TRY(moec_score_check(perturbed->nll[s], at * perturbed->every, err));
+    }
+    return MOEC_OK;
+}
+
+/* Scores of the perturbed models on the rows first .. first + n - 1 of all windows. */
+static enum moec_status score_rows(struct fast *job, struct perturbed *perturbed, uint64_t first, uint32_t n,
+                                   struct moec_error *err)
+{
+    uint64_t own_first = 0;
+    const uint32_t n_own = list_rows(job, perturbed, first, n, &own_first);
+    for (uint32_t s = 0; n_own > 0 && s < job->n_moe; s++) {
+        const uint64_t row = s * perturbed->n_row + own_first;
+        MOEC_TRY(moec_token_scorer_run(
+            &job->tokens, &job->forward, n_own, perturbed->states.rows + row * job->stride, job->targets,
+            &job->reference, job->row_numbers, job->token_nll, perturbed->kl + row, err));
+        moec_states_leave(&perturbed->states, row, n_own);
+        MOEC_TRY(add_scores(job, perturbed, s, own_first, n_own, err));
+    }
+    return worked(job, job->n_moe * moec_cost_head(job->config, n_own), err);
+}
+
+/* Rows of many windows together, which share a decoding of the head. */
 static enum moec_status score(struct fast *job, struct moec_error *err)
 {
-    for (uint32_t w = 0; w < job->n_window; w += job->perturbed[FULL].every) {
-        const uint32_t n = job->options->windows->scored[w];
-        const uint64_t row = job->sweep.row_start[w];
-        for (uint32_t done = 0; done < n;) {
-            const uint32_t left = n - done, most = job->reference.n_row, chunk = left < most ? left : most;
-            MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->forward, chunk,
-                                             job->hidden.rows + (row + done) * job->stride, &job->reference,
-                                             0, err));
-            MOEC_TRY(worked(job, moec_cost_head(job->config, chunk), err));
-            for (uint32_t p = 0; p < N_PERTURBED; p++)
-                if (has_window(&job->perturbed[p], w))
-                    MOEC_TRY(score_rows(job, &job->perturbed[p], w, done, chunk, err));
-            done += chunk;
-        }
-        moec_states_leave(&job->hidden, row, n);
+    for (uint64_t first = 0; first < job->hidden.n_row;) {
+        const uint64_t left = job->hidden.n_row - first;
+        const uint32_t n = left < job->reference.n_row ? (uint32_t)left : job->reference.n_row;
+        MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->forward, n,
+                                         job->hidden.rows + first * job->stride, &job->reference, 0, err));
+        moec_states_leave(&job->hidden, first, n);
+        MOEC_TRY(worked(job, moec_cost_head(job->config, n), err));
+        for (uint32_t p = 0; p < N_PERTURBED; p++)
+            MOEC_TRY(score_rows(job, &job->perturbed[p], first, n, err));
+        first += n;
     }
     return MOEC_OK;
 }

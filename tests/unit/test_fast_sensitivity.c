@@ -136,6 +136,33 @@ static void test_fast_sensitivity__same_bytes_at_any_thread_count(void **state)
     moec_profile_release(&b);
 }
 
+/* Chunks of scores that begin and end within windows. */
+static void test_fast_sensitivity__same_bytes_in_least_memory(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = NULL;
+    struct moec_profile a, b;
+    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
+    enum moec_status status = MOEC_ERR_BUDGET;
+    uint8_t *bytes_a = NULL, *bytes_b = NULL;
+    size_t n_a = 0, n_b = 0;
+    options.seq_len_tokens = 24;
+    profile_make(MODEL, &options, &a);
+    MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
+    for (options.memory_bytes = 8 << 20; status == MOEC_ERR_BUDGET; options.memory_bytes += 1 << 19)
+        status = moec_profile_run(checkpoint, &options, &b, NULL);
+    assert_int_equal(status, MOEC_OK);
+    moec_checkpoint_close(checkpoint);
+    MUST(moec_profile_encode(&a, &bytes_a, &n_a, &err));
+    MUST(moec_profile_encode(&b, &bytes_b, &n_b, &err));
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(bytes_a, bytes_b, n_a);
+    free(bytes_a);
+    free(bytes_b);
+    moec_profile_release(&a);
+    moec_profile_release(&b);
+}
+
 /* Fewer bits, larger local errors; every value says something or that there is nothing to say. */
 static void test_fast_sensitivity__studies(void **state)
 {
@@ -242,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fast_sensitivity__ranks_experts_like_the_exact_one),
         cmocka_unit_test(test_fast_sensitivity__same_bytes_at_any_thread_count),
+        cmocka_unit_test(test_fast_sensitivity__same_bytes_in_least_memory),
         cmocka_unit_test(test_fast_sensitivity__studies),
         cmocka_unit_test(test_fast_sensitivity__sixteen_bit_baseline),
         cmocka_unit_test(test_fast_sensitivity__auto_keeps_the_time_limit),
