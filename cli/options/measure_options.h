@@ -122,7 +122,8 @@
          0,                                                                                                  \
          "SIZE",                                                                                             \
          NULL,                                                                                               \
-         "Working memory beside the weights of the largest layer (default 1GiB). Models that do not fit "    \
+         "Working memory beside the weights of the largest layer (default 1GiB; profile takes more where "   \
+         "all experts then stay in at most half of the free memory). Models that do not fit "                \
          "are read layer by layer; "                                                                         \
          "hidden states that do not fit go to a temporary file in TMPDIR or beside the output. Results do "  \
          "not depend on it. Text counts too while it is read and tokenised.",                                \

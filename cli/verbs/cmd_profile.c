@@ -19,9 +19,11 @@
 #include "cli/verbs/run_profile.h"
 #include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
+#include "profiler/common/available_memory.h"
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/profile/weight_studies.h"
+#include "profiler/profile/work_plan.h"
 #include "profiler/report/expert_table.h"
 #include "profiler/report/heatmap.h"
 #include "profiler/report/terminal_heatmap.h"
@@ -478,12 +480,29 @@ static void print_resume(const struct profile_job *job, enum moec_status status)
     fputc('\n', stderr);
 }
 
+/* Where nobody says how much memory there is to work in. */
+static void choose_memory(struct profile_job *job)
+{
+    char chosen[24], given[24], line[128];
+    const uint64_t available = moec_available_bytes("/proc", "/sys/fs/cgroup"),
+                   least = job->measure.work_bytes;
+    if (cli_has(job->args, "work-memory"))
+        return;
+    job->measure.work_bytes = moec_work_plan_default_bytes(job->checkpoint, least, available);
+    if (job->measure.work_bytes == least || !job->measure.is_verbose)
+        return;
+    (void)snprintf(line, sizeof line, "work memory: %s of %s that are free, for all experts at all bitwidths",
+                   cli_memory_text(chosen, job->measure.work_bytes), cli_memory_text(given, available));
+    cli_progress_note(&job->progress, line);
+}
+
 static enum moec_status foresee(struct profile_job *job, const uint32_t *bits, uint32_t n_bits,
                                 struct moec_error *err)
 {
     struct moec_profile_forecast forecast;
     cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
+    choose_memory(job);
     MOEC_TRY(
         cli_foresee_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &forecast, err));
     if (cli_has(job->args, "json"))
@@ -547,6 +566,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     double start = cli_seconds();
     MOEC_TRY(moec_checkpoint_open(args->positional[0], &job->checkpoint, err));
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
+    choose_memory(job);
     MOEC_TRY(
         cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile, err));
     job->seconds = cli_seconds() - start;

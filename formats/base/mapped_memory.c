@@ -29,6 +29,11 @@ enum moec_status moec_map_memory(void **out, uint64_t n_bytes, const char *what,
     return MOEC_OK;
 }
 
+static uint64_t whole_pages(uint64_t n_bytes)
+{
+    return (n_bytes + MOEC_PAGE_BYTES - 1) / MOEC_PAGE_BYTES * MOEC_PAGE_BYTES;
+}
+
 void moec_welcome_huge_pages(void *memory, uint64_t from, uint64_t end)
 {
     const uint64_t base = (uintptr_t)memory, huge = MOEC_HUGE_PAGE_BYTES;
@@ -38,9 +43,10 @@ void moec_welcome_huge_pages(void *memory, uint64_t from, uint64_t end)
         (void)madvise((uint8_t *)memory + first, last - first, MADV_HUGEPAGE);
 }
 
-static uint64_t whole_pages(uint64_t n_bytes)
+void moec_welcome_shared_huge_pages(void *memory, uint64_t n_bytes)
 {
-    return (n_bytes + MOEC_PAGE_BYTES - 1) / MOEC_PAGE_BYTES * MOEC_PAGE_BYTES;
+    const uint64_t shared = (uintptr_t)memory % MOEC_PAGE_BYTES;
+    (void)madvise((uint8_t *)memory - shared, whole_pages(shared + n_bytes), MADV_HUGEPAGE);
 }
 
 int moec_map_file(void *memory, int fd, uint64_t offset, uint64_t n_bytes)

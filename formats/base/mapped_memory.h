@@ -20,6 +20,11 @@ MOEC_WARN_UNUSED enum moec_status moec_map_memory(void **out, uint64_t n_bytes, 
  * pages, which are read faster: MOEC_HUGE_PAGE_BYTES at once, nothing outside. A kernel without them takes
  * small ones. */
 void moec_welcome_huge_pages(void *memory, uint64_t from, uint64_t end);
+
+/* The same for allocations that lie side by side and are all advised: huge pages may reach from one into the
+ * next. Of the pages that it shares with its neighbours the whole is advised. */
+void moec_welcome_shared_huge_pages(void *memory, uint64_t n_bytes);
+
 /* With the same n_bytes; NULL-safe. */
 void moec_unmap_memory(void *memory, uint64_t n_bytes);
 

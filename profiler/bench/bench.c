@@ -8,6 +8,7 @@
 #include "profiler/bench/bench_plan.h"
 #include "profiler/bench/bench_row.h"
 #include "profiler/bench/bench_tokens.h"
+#include "profiler/common/available_memory.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -25,7 +26,7 @@ static enum moec_status divide(const struct moec_bundle *bundle, struct moec_ben
     MOEC_TRY(moec_alloc((void **)&row_bytes, bench->n_row, sizeof *row_bytes, "rows", err));
     for (uint32_t r = 0; r < bench->n_row; r++)
         row_bytes[r] = moec_bench_row_bytes(bundle, &bench->rows[r]);
-    moec_bench_make_groups(bench, row_bytes, moec_bench_available_bytes("/proc", "/sys/fs/cgroup"));
+    moec_bench_make_groups(bench, row_bytes, moec_available_bytes("/proc", "/sys/fs/cgroup"));
     free(row_bytes);
     return MOEC_OK;
 }

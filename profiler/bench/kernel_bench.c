@@ -3,7 +3,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
 #include "profiler/bench/bench_matrix.h"
-#include "profiler/bench/bench_memory.h"
+#include "profiler/common/available_memory.h"
 #include "profiler/common/quantiles.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/threads/parallel.h"
@@ -257,7 +257,7 @@ enum moec_status moec_kernel_bench_size(uint64_t cache_bytes, uint64_t available
 static enum moec_status choose_size(struct moec_kernel_bench *bench, const struct moec_progress *progress,
                                     struct moec_error *err)
 {
-    const uint64_t available_bytes = moec_bench_available_bytes("/proc", "/sys/fs/cgroup");
+    const uint64_t available_bytes = moec_available_bytes("/proc", "/sys/fs/cgroup");
     MOEC_TRY(moec_kernel_bench_size(bench->cache_bytes, available_bytes, &bench->matrix_bytes, err));
     bench->is_short = bench->matrix_bytes < 4 * bench->cache_bytes;
     if (bench->is_short)

@@ -1,5 +1,6 @@
 #include "profiler/evaluate/variants.h"
 
+#include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 #include "formats/base/work_tally.h"
 #include "profiler/evaluate/spares.h"
@@ -15,6 +16,8 @@
  *  - cached_bytes and spares are at most limit_bytes (when there is a limit; else nothing is spare) */
 #define MIXED     MOEC_CODEC_TABLE /* in place of a number: the variant whose projections a plan lets differ */
 #define N_INDICES (MOEC_CODEC_TABLE + 1)
+
+#define HUGE_FROM_BYTES (MOEC_HUGE_PAGE_BYTES / 2) /* records that ask for huge pages */
 
 struct slot {
     uint8_t *bytes;
@@ -159,8 +162,11 @@ static enum moec_status take_memory(struct moec_variants *variants, uint64_t n_b
     void *memory = moec_spares_take(&variants->spares, n_bytes);
     if (memory == NULL && variants->limit_bytes > 0)
         moec_spares_shrink(&variants->spares, variants->limit_bytes - variants->cached_bytes - n_bytes);
-    if (memory == NULL)
+    if (memory == NULL) {
         MOEC_TRY(moec_alloc_aligned(&memory, n_bytes, 1, "a variant of an expert", err));
+        if (n_bytes >= HUGE_FROM_BYTES)
+            moec_welcome_shared_huge_pages(memory, n_bytes);
+    }
     variants->cached_bytes += n_bytes;
     *bytes = memory;
     return MOEC_OK;

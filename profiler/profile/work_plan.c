@@ -12,7 +12,7 @@
 
 #define MARGIN_BYTES    ((uint64_t)12 << 20) /* stacks, tables, files, what allocators waste */
 #define CHUNK_MAX_BYTES ((uint64_t)64 << 20) /* of the reference's probabilities, computed at once */
-#define LOGITS_TOKENS   128u                 /* that share one decoding of the head where memory is plenty */
+#define LOGITS_TOKENS   512u                 /* that share one decoding of the head where memory is plenty */
 #define PLENTY_BYTES    ((uint64_t)1 << 30)
 #define MIN_ROWS        64u /* of a chunk, and of a batch where windows are shorter */
 
@@ -44,6 +44,18 @@ static uint64_t record_bytes(const struct moec_config *config, uint32_t dtype)
     return moec_record_layout_make(config, (struct moec_codec){.dtype = (uint8_t)dtype}).n_bytes;
 }
 
+/* Every expert, exact and at the usual bitwidths. */
+static uint64_t all_variant_bytes(const struct moec_config *config)
+{
+    static const uint32_t int_bits[] = {2, 3, 4, 8};
+    const uint64_t exact = record_bytes(config, config->expert_dtype),
+                   wide = larger(exact, record_bytes(config, MOEC_DTYPE_BF16));
+    uint64_t one = exact;
+    for (size_t i = 0; i < sizeof int_bits / sizeof *int_bits; i++)
+        one += wide * (int_bits[i] + 1) / 16;
+    return (uint64_t)moec_config_moe_count(config) * config->n_expert * one;
+}
+
 static enum moec_status measure_dense(const struct moec_work_request *request, struct sizes *sizes,
                                       struct moec_error *err)
 {
@@ -63,7 +75,6 @@ static enum moec_status measure_dense(const struct moec_work_request *request, s
 static enum moec_status measure(const struct moec_work_request *request, struct sizes *sizes,
                                 struct moec_error *err)
 {
-    static const uint32_t int_bits[] = {2, 3, 4, 8};
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     const uint64_t n_moe = moec_config_moe_count(config);
     *sizes =
@@ -71,11 +82,7 @@ static enum moec_status measure(const struct moec_work_request *request, struct 
                        .kv_bytes = moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_ONE_LAYER),
                        .record_bytes = record_bytes(config, config->expert_dtype)};
     sizes->layer_bytes = config->n_expert * sizes->record_bytes;
-    uint64_t variants = sizes->record_bytes;
-    const uint64_t wide_bytes = larger(sizes->record_bytes, record_bytes(config, MOEC_DTYPE_BF16));
-    for (size_t i = 0; i < sizeof int_bits / sizeof *int_bits; i++)
-        variants += wide_bytes * (int_bits[i] + 1) / 16;
-    sizes->all_bytes = n_moe * config->n_expert * variants;
+    sizes->all_bytes = all_variant_bytes(config);
     const uint64_t k = config->top_k;
     sizes->sweep_row_bytes = (n_moe + k + 5) * sizes->row_bytes +
                              moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER) +
@@ -97,6 +104,16 @@ uint64_t moec_work_plan_layer_bytes(const struct moec_checkpoint *checkpoint)
     /* Layers without experts are the smaller ones; an even share of the dense weights is what all have. */
     const uint64_t share = dense > vocabulary ? (dense - vocabulary) / config->n_layer : 0;
     return share + (n_moe > 0 ? moec_checkpoint_expert_bytes(checkpoint) / n_moe : 0);
+}
+
+uint64_t moec_work_plan_default_bytes(const struct moec_checkpoint *checkpoint, uint64_t least_bytes,
+                                      uint64_t available_bytes)
+{
+    const uint64_t variants = all_variant_bytes(moec_checkpoint_config(checkpoint)),
+                   layer = moec_work_plan_layer_bytes(checkpoint);
+    const bool is_small = variants <= least_bytes / 4;
+    return is_small || least_bytes + variants + layer > available_bytes / 2 ? least_bytes
+                                                                            : least_bytes + variants;
 }
 
 /* Activations of batches of n tokens: scratch, keys and values, and the trace of a layer. */
@@ -217,17 +234,23 @@ static uint64_t take(uint64_t *left, uint64_t wanted, uint64_t most)
     return taken;
 }
 
-/* Variants first, a layer's at least; what one does not need, the next may have. */
+/* Variants first, a layer's at least: half of what is left, all that hidden states leave where nothing else
+ * wants any, and in any case all of them where this leaves plenty. What variants do not need, the next may
+ * have. */
 static void plan_shares(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
                         struct moec_work_plan *plan)
 {
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    const uint64_t all_states = request->n_states * sizes->n_row * sizes->row_bytes,
+                   states = all_states - smaller(all_states, plan->work.states_bytes);
     const uint64_t layer = smaller(sizes->layer_bytes, left - left / 4);
-    plan->cache_bytes += take(&left, sizes->all_bytes - plan->cache_bytes, larger(layer, left / 2));
-    const uint64_t states = request->n_states * sizes->n_row * sizes->row_bytes;
-    plan->work.states_bytes +=
-        take(&left, states > plan->work.states_bytes ? states - plan->work.states_bytes : 0,
-             request->sweeps ? left / 3 : left);
+    const bool has_others = request->sweeps || request->n_reference > 0;
+    const uint64_t variants = sizes->all_bytes - plan->cache_bytes;
+    uint64_t most = larger(layer, has_others ? left / 2 : left - smaller(left / 2, states));
+    if (left >= PLENTY_BYTES / 2 && variants <= left - PLENTY_BYTES / 2)
+        most = larger(most, variants);
+    plan->cache_bytes += take(&left, variants, most);
+    plan->work.states_bytes += take(&left, states, request->sweeps ? left / 3 : left);
     if (request->n_reference > 0)
         plan->reference_bytes =
             take(&left, request->n_reference * sizes->n_row * moec_reference_row_bytes(config), left) /
@@ -236,24 +259,35 @@ static void plan_shares(const struct moec_work_request *request, const struct si
         plan->sweep_bytes += left;
 }
 
+/* A chunk of the reference's probabilities, and logits: as many tokens of both, since the head is decoded for
+ * each tile of logits, and for what is left of a chunk anew. */
+static void plan_logits(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
+                        struct moec_work_plan *plan)
+{
+    const uint64_t row = moec_reference_row_bytes(moec_checkpoint_config(request->checkpoint));
+    const uint64_t all = larger(sizes->n_row, 1) * row;
+    const uint64_t chunk = smaller(left / 32, smaller(all, CHUNK_MAX_BYTES));
+    const uint64_t logits = smaller(left / 24, smaller(all, LOGITS_TOKENS * row));
+    uint64_t *chunk_bytes = &plan->work.chunk_bytes, *logits_bytes = &plan->work.logits_bytes;
+    *chunk_bytes = larger(*chunk_bytes, chunk);
+    if (logits <= *logits_bytes)
+        return;
+    *logits_bytes = logits;
+    *chunk_bytes = larger(*chunk_bytes / logits, 1) * logits;
+}
+
 enum moec_status moec_work_plan_make(const struct moec_work_request *request, struct moec_work_plan *plan,
                                      struct moec_error *err)
 {
     struct sizes sizes;
     struct moec_work_plan made;
-    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     MOEC_TRY(measure(request, &sizes, err));
     plan_floor(request, &sizes, &made);
     if (total(request, &made) > made.limit_bytes)
         return refuse(request, &made, err);
     plan_dense(request, &sizes, made.limit_bytes - total(request, &made), &made);
     if (request->windows != NULL) {
-        const uint64_t left = made.limit_bytes - total(request, &made);
-        const uint64_t chunk = larger(made.work.chunk_bytes, left / 32);
-        const uint64_t all = larger(sizes.n_row, 1) * moec_reference_row_bytes(config);
-        made.work.chunk_bytes = larger(made.work.chunk_bytes, smaller(chunk, smaller(all, CHUNK_MAX_BYTES)));
-        const uint64_t logits = LOGITS_TOKENS * moec_reference_row_bytes(config);
-        made.work.logits_bytes = larger(made.work.logits_bytes, smaller(logits, left / 32));
+        plan_logits(request, &sizes, made.limit_bytes - total(request, &made), &made);
         made.buffer_bytes = buffer_bytes(request, made.work.chunk_bytes, made.work.logits_bytes);
         plan_batch(request, &sizes, made.limit_bytes - total(request, &made), &made);
         plan_shares(request, &sizes, made.limit_bytes - total(request, &made), &made);
@@ -317,10 +351,10 @@ static uint64_t single_bytes(const struct moec_work_request *request, const stru
                        moec_sensitivity_bytes(config, load->sensitivity_windows, plan->sweep_bytes)) +
                pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, plan, n_row);
     /* The states of a perturbed model for each layer, and for a quarter of the windows once more; the trace
-     * of a batch and what is gathered of it; scores of a window at a time. */
+     * of a batch and what is gathered of it; scores of a chunk at a time. */
     const uint64_t states = (uint64_t)moec_config_moe_count(config) * n_row * 5 / 4 + n_row;
-    return pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, plan, sizes->longest) +
-           reference_bytes(request, plan, sizes->longest) + batch * (config->top_k + 3) * sizes->row_bytes +
+    return pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, plan, n_row) +
+           reference_bytes(request, plan, n_row) + batch * (config->top_k + 3) * sizes->row_bytes +
            smaller(states * sizes->row_bytes, plan->work.states_bytes);
 }
 

@@ -69,6 +69,13 @@ MOEC_WARN_UNUSED enum moec_status moec_work_plan_peak(const struct moec_work_req
                                                       const struct moec_work_load *load, uint64_t *n_bytes,
                                                       struct moec_error *err);
 
+/* work_bytes where nobody says any: least_bytes, and every expert at every usual bitwidth besides, where all
+ * of it takes at most half of what the system has to give (0: unknown). Each is then read and encoded once,
+ * and the other half has room for the pages of the files. Where experts take little of least_bytes, it is
+ * that. */
+uint64_t moec_work_plan_default_bytes(const struct moec_checkpoint *checkpoint, uint64_t least_bytes,
+                                      uint64_t available_bytes);
+
 /* Weights of the largest layer as the checkpoint has them, experts included. */
 uint64_t moec_work_plan_layer_bytes(const struct moec_checkpoint *checkpoint);
 

@@ -3,6 +3,7 @@
 
 #include "profiler/bench/bench_memory.h"
 #include "profiler/bench/kernel_bench.h"
+#include "profiler/common/available_memory.h"
 
 #include <sys/stat.h>
 
@@ -36,7 +37,7 @@ static void place_make(struct place *place)
 
 static uint64_t available(const struct place *place)
 {
-    return moec_bench_available_bytes(place->proc, place->cgroup);
+    return moec_available_bytes(place->proc, place->cgroup);
 }
 
 static void test_bench_memory__the_machine(void **state)

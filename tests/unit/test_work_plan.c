@@ -59,7 +59,8 @@ static void test_work_plan__stays_within_the_limit(void **state)
     assert_true(layer > 0 && layer < moec_checkpoint_weight_bytes(bench.checkpoint));
     uint32_t n_planned = 0, batch = 0;
     for (uint64_t work_bytes = 8 * MIB; work_bytes <= 2048 * MIB; work_bytes += work_bytes / 4) {
-        for (int shape = 0; shape < 4; shape++) {
+        uint64_t shared = 0;
+        for (int shape = 0; shape < 5; shape++) {
             struct moec_error err = {0};
             struct moec_work_plan plan;
             struct moec_work_request request = request_make(&bench, work_bytes);
@@ -71,6 +72,8 @@ static void test_work_plan__stays_within_the_limit(void **state)
                 request.folder = NULL;
             } else if (shape == 3) {
                 request.windows = NULL;
+            } else if (shape == 4) {
+                request.sweeps = false;
             }
             if (moec_work_plan_make(&request, &plan, &err) != MOEC_OK) {
                 assert_int_equal(err.status, MOEC_ERR_BUDGET);
@@ -87,7 +90,10 @@ static void test_work_plan__stays_within_the_limit(void **state)
             if (shape == 0) {
                 assert_true(plan.work.batch_tokens >= batch); /* more memory, longer batches */
                 batch = plan.work.batch_tokens;
+                shared = plan.cache_bytes;
             }
+            if (shape == 4) /* experts get what nothing else wants */
+                assert_true(plan.cache_bytes >= shared);
         }
     }
     assert_true(n_planned > 40);
@@ -118,6 +124,34 @@ static void test_work_plan__gives_small_models_everything(void **state)
     assert_ok(moec_load_model(bench.checkpoint, 16, 0, 1, &model, &err), err);
     assert_non_null(model->stream);
     moec_model_free(model);
+    moec_checkpoint_close(bench.checkpoint);
+}
+
+/* Memory that nobody named keeps every expert in every form, but never takes more than half of what is free.
+ */
+static void test_work_plan__default_holds_all_experts(void **state)
+{
+    (void)state;
+    struct bench bench;
+    struct moec_error err = {0};
+    struct moec_work_plan plan;
+    bench_open(&bench);
+    const struct moec_checkpoint *checkpoint = bench.checkpoint;
+    const uint64_t plenty = (uint64_t)1 << 50, exact = moec_checkpoint_expert_bytes(checkpoint);
+    const uint64_t variants = moec_work_plan_default_bytes(checkpoint, 0, plenty);
+    assert_true(variants > 2 * exact && variants < 3 * exact);
+    const uint64_t least = 3 * variants, all = least + variants + moec_work_plan_layer_bytes(checkpoint);
+    assert_int_equal(moec_work_plan_default_bytes(checkpoint, least, plenty), least + variants);
+    assert_int_equal(moec_work_plan_default_bytes(checkpoint, least, 2 * all), least + variants);
+    assert_int_equal(moec_work_plan_default_bytes(checkpoint, least, 2 * all - 1), least);
+    assert_int_equal(moec_work_plan_default_bytes(checkpoint, least, 0), least);
+    assert_int_equal(moec_work_plan_default_bytes(checkpoint, 4 * variants, plenty), 4 * variants);
+    struct moec_work_request request = request_make(&bench, 1024 * MIB + variants);
+    for (int sweeps = 0; sweeps < 2; sweeps++) {
+        request.sweeps = sweeps != 0;
+        assert_ok(moec_work_plan_make(&request, &plan, &err), err);
+        assert_int_equal(plan.cache_bytes, variants);
+    }
     moec_checkpoint_close(bench.checkpoint);
 }
 
@@ -188,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work_plan__stays_within_the_limit),
         cmocka_unit_test(test_work_plan__gives_small_models_everything),
+        cmocka_unit_test(test_work_plan__default_holds_all_experts),
         cmocka_unit_test(test_work_plan__refuses_with_the_items),
         cmocka_unit_test(test_work_plan__foresees_what_is_filled),
     };
