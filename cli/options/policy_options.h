@@ -28,6 +28,10 @@
     "With --evict fate: the first L MoE layers are shallow (default: what the profile says that the bundle " \
     "was compiled with)."
 
+#define CLI_PRELOAD_AHEAD                                                                                    \
+    "With predictions by gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, "       \
+    "each while what the layers before it will need is there."
+
 #define CLI_PREDICT_CHOICES "none|frequency|path|gate|path+gate|learned|token"
 /* Rows of a table: what a prediction goes by. */
 #define CLI_PREDICT_VALUES                                                                                   \

@@ -69,11 +69,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE},
-    {"preload-ahead", 0, "P", NULL,
-     "With predictions by gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each "
-     "while "
-     "what the layers before it will need is there.",
-     CLI_RARE},
+    {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),

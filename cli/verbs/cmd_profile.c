@@ -483,11 +483,11 @@ static void print_resume(const struct profile_job *job, enum moec_status status)
 /* Where nobody says how much memory there is to work in. */
 static void choose_memory(struct profile_job *job)
 {
+    if (cli_has(job->args, "work-memory"))
+        return;
     char chosen[24], given[24], line[128];
     const uint64_t available = moec_available_bytes("/proc", "/sys/fs/cgroup"),
                    least = job->measure.work_bytes;
-    if (cli_has(job->args, "work-memory"))
-        return;
     job->measure.work_bytes = moec_work_plan_default_bytes(job->checkpoint, least, available);
     if (job->measure.work_bytes == least || !job->measure.is_verbose)
         return;

@@ -78,17 +78,12 @@ static const struct cli_option options[] = {
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,
      "Which experts of the next layer are read while this one computes (default gate, none on a "
-     "device), predicted "
-     "by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
+     "device), predicted by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
      CLI_RARE},
     {"preload-count", 0, "N", NULL,
      "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",
      CLI_RARE},
-    {"preload-ahead", 0, "P", NULL,
-     "With predictions by gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each "
-     "while "
-     "what the layers before it will need is there.",
-     CLI_RARE},
+    {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE},
     {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us, that takes 10us more "

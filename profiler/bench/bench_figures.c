@@ -207,7 +207,7 @@ static enum moec_status draw_hits(const struct moec_bench *bench, uint32_t stora
     set_axis(&chart->x, "buffer_percent", "expert buffer, % of the compiled experts");
     set_axis(&chart->y, "hits_percent", "experts that were there when the router asked, %");
     chart->y.has_zero = true;
-    const bool is_none = options->predict != NULL && strcmp(options->predict, "none") == 0;
+    bool preloads = false;
     for (uint32_t e = 0; e < options->n_evict && e < MOEC_CHART_MAX_SERIES; e++) {
         struct moec_chart_series *series = NULL;
         uint32_t n = 0;
@@ -218,12 +218,13 @@ static enum moec_status draw_hits(const struct moec_bench *bench, uint32_t stora
                 row->engine.evict != options->evicts[e] || row->error.status != MOEC_OK ||
                 row->engine.predict != options->predict)
                 continue;
+            preloads |= strcmp(row->opened.predict, "none") != 0;
             series->x[n] = buffer_percent(bench, row);
             series->y[n++] = 100 * row->figures.hit_rate;
         }
     }
-    moec_figure_say(chart, is_none ? "Nothing is preloaded, so all hits are due to the policy."
-                                   : "Experts are preloaded too, and count as hits if they arrived in time.");
+    moec_figure_say(chart, preloads ? "Experts are preloaded too, and count as hits if they arrived in time."
+                                    : "Nothing is preloaded, so all hits are due to the policy.");
     return MOEC_OK;
 }
 

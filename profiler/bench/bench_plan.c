@@ -120,9 +120,9 @@ static enum moec_status add_with_twin(struct plan *plan, const struct moec_mode 
                                       struct moec_bench_row *row, struct moec_error *err)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    const bool is_on_device = mode->takes_any && options->device != NULL;
-    const char *by_default = is_on_device ? "none" : mode->predict;
-    const char *predict = row->engine.predict != NULL ? row->engine.predict : by_default;
+    const char *predict = row->engine.predict != NULL
+                              ? row->engine.predict
+                              : moec_mode_predict(mode, plan->bundle, options->device != NULL);
     const char *evict = row->engine.evict != NULL ? row->engine.evict : moec_mode_evict(mode, plan->bundle);
     const char *memory = options->memories[row->memory].name;
     MOEC_TRY(add_row(plan, row, err));

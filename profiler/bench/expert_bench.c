@@ -137,12 +137,6 @@ static int compare_floats(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values)
-{
-    moec_sort_doubles(values, TURNS);
-    return values[TURNS / 2];
-}
-
 static void measure(struct bench *bench, int n_threads, struct moec_expert_rate *rates, uint32_t *n)
 {
     double dense[TURNS], ratios[N_SHARE][TURNS];
@@ -164,14 +158,14 @@ static void measure(struct bench *bench, int n_threads, struct moec_expert_rate 
         if (turn >= 0)
             dense[turn] = all_ns;
     }
-    const double dense_ns = median(dense);
+    const double dense_ns = moec_median(dense, TURNS);
     for (uint32_t s = 0; s < N_SHARE && *n < MOEC_EXPERT_BENCH_MAX; s++) {
         struct moec_expert_rate *rate = &rates[(*n)++];
         *rate = (struct moec_expert_rate){
             .sparsity = sparsities[s],
             .n_threads = n_threads,
             .dense_ns = dense_ns,
-            .speedup = median(ratios[s]),
+            .speedup = moec_median(ratios[s], TURNS),
             .bytes_share = (up_bytes + (1 - sparsities[s]) * (all_bytes - up_bytes)) / all_bytes};
         moec_bench_codec_name(bench->layout.codecs[MOEC_PROJECTION_UP], rate->up);
         moec_bench_codec_name(bench->layout.codecs[MOEC_PROJECTION_GATE], rate->pairs);

@@ -134,12 +134,6 @@ static void meeting_item(void *context, size_t item, int thread)
 
 /* ---- measuring ---- */
 
-static double median(double *values, size_t n)
-{
-    moec_sort_doubles(values, n);
-    return values[n / 2];
-}
-
 /* The rows behind those of the turn before: the whole matrix is read before any of it is read again. */
 static double bytes_per_second(struct job *job, int n_threads, moec_parallel_body *body)
 {
@@ -168,7 +162,7 @@ static double region_ns(int n_threads)
         }
         times[turn] = (double)(moec_now_ns() - begin_ns) / REGIONS;
     }
-    return median(times, TURNS);
+    return moec_median(times, TURNS);
 }
 
 static void measure(struct job *job, int n_threads, struct moec_kernel_bench *bench, double *read_rate)
@@ -185,13 +179,13 @@ static void measure(struct job *job, int n_threads, struct moec_kernel_bench *be
             shares[b][turn] = rate / rates[0][turn];
         }
     }
-    *read_rate = median(rates[0], TURNS);
+    *read_rate = moec_median(rates[0], TURNS);
     for (int b = 1; b < 3; b++) {
         struct moec_kernel_rate *rate = &bench->rates[bench->n_rate++];
         *rate = (struct moec_kernel_rate){.kernel = names[b], .n_threads = n_threads};
         moec_bench_codec_name(job->matrix.codec, rate->codec);
-        rate->bytes_per_second = median(rates[b], TURNS);
-        rate->read_share = median(shares[b], TURNS);
+        rate->bytes_per_second = moec_median(rates[b], TURNS);
+        rate->read_share = moec_median(shares[b], TURNS);
         rate->weights_per_second = rate->bytes_per_second * COLUMNS / (double)job->matrix.stride_bytes;
     }
 }
@@ -213,8 +207,8 @@ static enum moec_status measure_all(struct job *job, uint8_t *data, const struct
             measure(job, bench->n_threads, bench, &reads[1][n]);
         n++;
     }
-    bench->read_bytes_per_second[0] = median(reads[0], n);
-    bench->read_bytes_per_second[1] = median(reads[1], n);
+    bench->read_bytes_per_second[0] = moec_median(reads[0], n);
+    bench->read_bytes_per_second[1] = moec_median(reads[1], n);
     return MOEC_OK;
 }
 

@@ -179,12 +179,6 @@ static double product_rate(struct job *job, const struct moec_pool *pool, moec_p
     return 1e9 * work / once_ns(pool, body, job);
 }
 
-static double median(double *values, size_t n)
-{
-    moec_sort_doubles(values, n);
-    return values[n / 2];
-}
-
 /* Peaks of its turns to `peaks`. Processors slow down when others beside them work, so each turn has a peak
  * of its own. */
 static void measure(struct job *job, const struct moec_pool *pool, uint32_t n_peak_times, double *peaks,
@@ -211,8 +205,8 @@ static void measure(struct job *job, const struct moec_pool *pool, uint32_t n_pe
     for (int k = 0; k < N_KERNEL; k++) {
         rates[k] = (struct moec_token_rate){.kernel = names[k],
                                             .n_tokens = job->n_tok,
-                                            .products_per_second = median(turns[k], TURNS),
-                                            .peak_share = median(shares[k], TURNS)};
+                                            .products_per_second = moec_median(turns[k], TURNS),
+                                            .peak_share = moec_median(shares[k], TURNS)};
         moec_bench_codec_name(job->matrix.codec, rates[k].codec);
     }
 }
@@ -279,7 +273,7 @@ enum moec_status moec_token_bench_run(const struct moec_mlp_kernels *kernels, in
             measure(&job, &pool, n_peak_times, peaks + n_peak, rates + *n);
         }
     }
-    *peak = n_peak > 0 ? median(peaks, n_peak) : 0;
+    *peak = n_peak > 0 ? moec_median(peaks, n_peak) : 0;
     release(&job);
     return status;
 }

@@ -62,6 +62,12 @@ void moec_sort_doubles(double *values, size_t n)
     qsort(values, n, sizeof *values, compare_doubles);
 }
 
+double moec_median(double *values, size_t n)
+{
+    moec_sort_doubles(values, n);
+    return values[n / 2];
+}
+
 double moec_quantile_of_sorted(const double *sorted, size_t n, double p)
 {
     const double rank = ceil(p * (double)n);

@@ -17,6 +17,9 @@ void moec_quantiles(float *values, float *scratch, size_t n, const double *at, s
 /* Increasing, in place; without NaN. */
 void moec_sort_doubles(double *values, size_t n);
 
+/* The median of n > 0 values, which it sorts: the upper of two in the middle. */
+double moec_median(double *values, size_t n);
+
 /* The p-quantile (0..1) of n > 0 increasing values. */
 double moec_quantile_of_sorted(const double *sorted, size_t n, double p);
 

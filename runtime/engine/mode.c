@@ -96,7 +96,7 @@ static enum moec_status choose_evict(const struct moec_bundle *bundle, const str
 }
 
 /* What a device's memory misses is copied there beside its own work, which guesses were not measured with. */
-static const char *predict_of(const struct moec_bundle *bundle, const struct moec_mode *mode, bool has_device)
+const char *moec_mode_predict(const struct moec_mode *mode, const struct moec_bundle *bundle, bool has_device)
 {
     if (mode->takes_any && moec_config_routes_by_token(&bundle->config))
         return moec_predict_token.name;
@@ -109,7 +109,7 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
 {
     const struct moec_mode *mode = out->mode;
     const char *name = request->predict;
-    const char *chosen = name != NULL ? name : predict_of(bundle, mode, request->has_device);
+    const char *chosen = name != NULL ? name : moec_mode_predict(mode, bundle, request->has_device);
     MOEC_TRY(moec_predict_find(chosen, &out->predict, err));
     if (name != NULL && !mode->takes_any && strcmp(name, mode->predict) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,

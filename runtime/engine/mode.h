@@ -80,6 +80,10 @@ MOEC_WARN_UNUSED enum moec_status moec_mode_choose(const struct moec_bundle *bun
 /* The policy by which the mode evicts where nobody names one; NULL where it evicts nothing. */
 const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bundle *bundle);
 
+/* How the mode predicts where nobody says how; has_device as in the request. */
+const char *moec_mode_predict(const struct moec_mode *mode, const struct moec_bundle *bundle,
+                              bool has_device);
+
 /* Whether the plan suits the mode. Errors: MOEC_ERR_BUDGET with sizes,
  * where a resident mode's experts do not fit. */
 MOEC_WARN_UNUSED enum moec_status moec_mode_check_plan(const struct moec_mode *mode,
