@@ -22,8 +22,8 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_strip(const char *path, const uint
                                                     const char *out, struct moec_bundle_stripped *stripped,
                                                     struct moec_error *err);
 /* The same, where n may be 0, and the dense weights are stored uncompressed at a page's start, so that they
- * can be mapped (formats/bundle/bundle_map.h): for a file that starts faster and may be larger. All of them
- * are in memory meanwhile. */
+ * can be mapped (formats/bundle/dense_loading.h): for a file that starts faster and may be larger. All of
+ * them are in memory meanwhile. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_unpack(const char *path, const uint32_t *bits, uint32_t n,
                                                      const char *out, struct moec_bundle_stripped *stripped,
                                                      struct moec_error *err);

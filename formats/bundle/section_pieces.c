@@ -20,24 +20,14 @@
 #define SUMS_VERSION      1u
 #define SUMS_HEADER_BYTES 8u
 
-struct piece {
-    uint64_t number; /* from 0 */
-    uint64_t at;     /* of what is stored of it, in the section's stored bytes */
-    uint32_t n_stored;
-    uint32_t crc;
-    bool is_raw;
-    uint8_t header[MOEC_PIECE_HEADER_BYTES];
-    uint8_t *content;
-    size_t n;
-};
-
 struct loading {
     const struct moec_file *file;
     const struct moec_section *section;
     uint8_t *content;
-    struct moec_sha256 *digest; /* NULL = hashed elsewhere */
-    const uint8_t *sums;        /* of pieces without headers; NULL = they have some */
-    bool is_there;              /* the content is */
+    struct moec_sha256 *digest;    /* NULL = hashed elsewhere */
+    const uint8_t *sums;           /* of pieces without headers; NULL = they have some */
+    bool is_there;                 /* the content is */
+    struct moec_left_pieces *left; /* NULL: all are loaded */
     pthread_mutex_t lock;
     uint64_t stored_done, content_done; /* of pieces that were taken */
     uint64_t n_taken;
@@ -60,7 +50,7 @@ static enum moec_status read_stored(const struct loading *loading, uint64_t at, 
 }
 
 /* Content of a compressed piece that may be short; its frame is checked later. */
-static enum moec_status find_content(const struct loading *loading, struct piece *piece,
+static enum moec_status find_content(const struct loading *loading, struct moec_piece *piece,
                                      struct moec_error *err)
 {
     uint8_t frame[FRAME_HEADER_BYTES];
@@ -68,13 +58,13 @@ static enum moec_status find_content(const struct loading *loading, struct piece
     MOEC_TRY(read_stored(loading, piece->at, frame, n, err));
     const uint64_t stated = moec_compressed_content_bytes(frame, n);
     if (stated > piece->n_stored && stated <= piece->n)
-        piece->n = (size_t)stated;
+        piece->n = (uint32_t)stated;
     return MOEC_OK;
 }
 
 /* A piece that begins with a header, of at most MOEC_PIECE_BYTES of content, or of exactly as many in a
  * section without MOEC_SECTION_FLAG_CUT. */
-static enum moec_status read_header(const struct loading *loading, struct piece *piece,
+static enum moec_status read_header(const struct loading *loading, struct moec_piece *piece,
                                     struct moec_error *err)
 {
     const struct moec_section *section = loading->section;
@@ -88,7 +78,7 @@ static enum moec_status read_header(const struct loading *loading, struct piece 
     if (piece->n_stored == 0 || !is_fit)
         return moec_fail(
             err, MOEC_ERR_CHECKSUM,
-            "section '%s' of '%s' is damaged at offset %" PRIu64 ": piece of %u stored bytes for %zu",
+            "section '%s' of '%s' is damaged at offset %" PRIu64 ": piece of %u stored bytes for %u",
             section->name, loading->file->path, section->offset + piece->at, piece->n_stored, piece->n);
     piece->at += sizeof piece->header;
     if (piece->is_raw)
@@ -98,27 +88,29 @@ static enum moec_status read_header(const struct loading *loading, struct piece 
     return MOEC_OK;
 }
 
-static enum moec_status find_piece(const struct loading *loading, struct piece *piece, struct moec_error *err)
+static enum moec_status find_piece(const struct loading *loading, struct moec_piece *piece,
+                                   struct moec_error *err)
 {
     const uint64_t left = loading->section->content_bytes - loading->content_done;
-    *piece = (struct piece){.number = loading->n_taken,
+    *piece = (struct moec_piece){.number = loading->n_taken,
                             .at = loading->stored_done,
-                            .content = loading->content + loading->content_done,
-                            .n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES};
+                            .content_at = loading->content_done,
+                            .n = left < MOEC_PIECE_BYTES ? (uint32_t)left : (uint32_t)MOEC_PIECE_BYTES};
     if (loading->sums == NULL)
         return read_header(loading, piece, err);
     piece->is_raw = true;
-    piece->n_stored = (uint32_t)piece->n;
+    piece->n_stored = piece->n;
     piece->crc = moec_get_u32(loading->sums + SUMS_HEADER_BYTES + 4 * piece->number);
     return MOEC_OK;
 }
 
 /* `buffer` has MOEC_PIECE_BYTES. */
-static enum moec_status load_piece(const struct loading *loading, const struct piece *piece, uint8_t *buffer,
-                                   struct moec_error *err)
+static enum moec_status load_piece(const struct loading *loading, const struct moec_piece *piece,
+                                   uint8_t *buffer, struct moec_error *err)
 {
     const struct moec_section *section = loading->section;
-    uint8_t *stored = piece->is_raw ? piece->content : buffer;
+    uint8_t *content = loading->content + piece->content_at;
+    uint8_t *stored = piece->is_raw ? content : buffer;
     if (!loading->is_there)
         MOEC_TRY(read_stored(loading, piece->at, stored, piece->n_stored, err));
     if (loading->digest != NULL) {
@@ -136,7 +128,7 @@ static enum moec_status load_piece(const struct loading *loading, const struct p
         return MOEC_OK;
     char subject[64];
     (void)snprintf(subject, sizeof subject, "section '%s'", section->name);
-    return moec_decompress_into(stored, piece->n_stored, piece->content, piece->n, subject, err);
+    return moec_decompress_into(stored, piece->n_stored, content, piece->n, subject, err);
 }
 
 /* With the lock held. */
@@ -153,29 +145,53 @@ static void fail(struct loading *loading, uint64_t number, const struct moec_err
 static void fetch_ahead(struct loading *loading)
 {
     const struct moec_section *section = loading->section;
+    const struct moec_left_pieces *left = loading->left;
+    if (left != NULL && loading->content_done >= left->from && loading->content_done < left->end)
+        return;
+    if (loading->fetched_bytes < loading->stored_done)
+        loading->fetched_bytes = loading->stored_done;
     if (loading->is_there || loading->fetched_bytes >= section->stored_bytes ||
         loading->fetched_bytes > loading->stored_done + FETCH_AHEAD)
         return;
-    const uint64_t left = section->stored_bytes - loading->fetched_bytes;
-    const uint64_t n = left < FETCH_BYTES ? left : FETCH_BYTES;
+    const uint64_t rest = section->stored_bytes - loading->fetched_bytes;
+    const uint64_t n = rest < FETCH_BYTES ? rest : FETCH_BYTES;
     moec_file_fetch(loading->file, section->offset + loading->fetched_bytes, n);
     loading->fetched_bytes += n;
 }
 
-/* False when nothing is left. */
-static bool take_piece(struct loading *loading, struct piece *piece)
+/* With the lock held. */
+static bool leave_piece(struct moec_left_pieces *left, const struct moec_piece *piece)
+{
+    if (left == NULL || piece->content_at < left->from || piece->content_at + piece->n > left->end ||
+        left->n == left->capacity)
+        return false;
+    left->pieces[left->n++] = *piece;
+    return true;
+}
+
+/* Finds the next piece and goes past it, or leaves it. With the lock held. */
+static enum moec_status find_next(struct loading *loading, struct moec_piece *piece, bool *is_taken,
+                                  struct moec_error *err)
+{
+    fetch_ahead(loading);
+    MOEC_TRY(find_piece(loading, piece, err));
+    *is_taken = !leave_piece(loading->left, piece);
+    loading->n_taken++;
+    loading->stored_done = piece->at + piece->n_stored;
+    loading->content_done += piece->n;
+    return MOEC_OK;
+}
+
+/* False when nothing is left to load. */
+static bool take_piece(struct loading *loading, struct moec_piece *piece)
 {
     struct moec_error error = {0};
     bool is_taken = false;
     (void)pthread_mutex_lock(&loading->lock);
-    if (loading->failed_piece == UINT64_MAX && loading->content_done < loading->section->content_bytes) {
-        fetch_ahead(loading);
-        is_taken = find_piece(loading, piece, &error) == MOEC_OK;
-        if (!is_taken)
+    while (!is_taken && loading->failed_piece == UINT64_MAX &&
+           loading->content_done < loading->section->content_bytes) {
+        if (find_next(loading, piece, &is_taken, &error) != MOEC_OK)
             fail(loading, loading->n_taken, &error);
-        loading->n_taken += is_taken;
-        loading->stored_done = is_taken ? piece->at + piece->n_stored : loading->stored_done;
-        loading->content_done += is_taken ? piece->n : 0;
     }
     (void)pthread_mutex_unlock(&loading->lock);
     return is_taken;
@@ -184,7 +200,7 @@ static bool take_piece(struct loading *loading, struct piece *piece)
 static void *load_pieces(void *context)
 {
     struct loading *loading = context;
-    struct piece piece;
+    struct moec_piece piece;
     void *buffer = NULL;
     struct moec_error error = {0};
     enum moec_status status = moec_alloc(&buffer, MOEC_PIECE_BYTES, 1, "a read buffer", &error);
@@ -239,6 +255,22 @@ enum moec_status moec_section_pieces_load(const struct moec_file *file, const st
 {
     struct loading loading = {.file = file, .section = section, .content = content, .digest = digest};
     return load_all(&loading, err);
+}
+
+enum moec_status moec_section_pieces_load_but(const struct moec_file *file,
+                                              const struct moec_section *section, uint8_t *content,
+                                              struct moec_left_pieces *left, struct moec_error *err)
+{
+    struct loading loading = {.file = file, .section = section, .content = content, .left = left};
+    return load_all(&loading, err);
+}
+
+enum moec_status moec_section_piece_load(const struct moec_file *file, const struct moec_section *section,
+                                         const struct moec_piece *piece, uint8_t *buffer, uint8_t *content,
+                                         struct moec_error *err)
+{
+    const struct loading loading = {.file = file, .section = section, .content = content};
+    return load_piece(&loading, piece, buffer, err);
 }
 
 /* ---- sections that are stored as they are ---- */

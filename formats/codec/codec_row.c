@@ -378,12 +378,12 @@ void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n
     moec_codec_decode_span(codec, row, n, 0, n, weights);
 }
 
-/* What is at least infinity carries into its sign's place, which was cleared. Whole blocks have a constant
- * trip count, so that vectors look at them. */
-static bool halves_are_finite(const uint8_t *halves, size_t n, uint32_t infinity)
+/* What is at least infinity carries into its sign's place, which was cleared, and stays found. Whole blocks
+ * have a constant trip count, so that vectors look at them. */
+static void look_for_infinity(const uint8_t *halves, size_t n, uint32_t infinity,
+                              uint16_t found[static BLOCK])
 {
     const uint16_t carry = (uint16_t)(0x8000u - infinity);
-    uint16_t found[BLOCK] = {0};
     size_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
         uint16_t some[BLOCK];
@@ -393,9 +393,14 @@ static bool halves_are_finite(const uint8_t *halves, size_t n, uint32_t infinity
     }
     for (; i < n; i++)
         found[0] = (uint16_t)(found[0] | ((load_u16(halves + 2 * i) & 0x7fffu) + carry));
-    for (int j = 1; j < BLOCK; j++)
-        found[0] |= found[j];
-    return (found[0] & 0x8000u) == 0;
+}
+
+static bool is_found(const uint16_t found[static BLOCK])
+{
+    uint16_t any = 0;
+    for (int j = 0; j < BLOCK; j++)
+        any |= found[j];
+    return (any & 0x8000u) != 0;
 }
 
 bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n)
@@ -425,11 +430,14 @@ bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_
             if (row[2 * halves + span] >= (n - span * SPAN < SPAN ? n - span * SPAN : SPAN))
                 return false;
     }
-    return halves_are_finite(row, halves, infinity);
+    uint16_t found[BLOCK] = {0};
+    look_for_infinity(row, halves, infinity, found);
+    return !is_found(found);
 }
 
 #define LINE_BYTES  64
 #define ASKED_AHEAD 12 /* rows: their scales lie too far apart for the processor to foresee */
+#define LOOKED_OVER 64 /* rows before what was found is asked for */
 
 /* Asks for what is looked at of a row of integers: all that lies behind its codes. */
 static void ask_scales(const uint8_t *row, size_t from, size_t end)
@@ -439,7 +447,7 @@ static void ask_scales(const uint8_t *row, size_t from, size_t end)
         __builtin_prefetch(row + at, 0, 3);
 }
 
-size_t moec_codec_find_not_finite(struct moec_codec codec, const uint8_t *rows, size_t stride_bytes,
+static size_t find_row_not_finite(struct moec_codec codec, const uint8_t *rows, size_t stride_bytes,
                                   size_t n_row, size_t n)
 {
     const bool is_sparse = !dtype_is_float(codec.dtype) && !moec_codec_is_mxfp4(codec);
@@ -451,4 +459,34 @@ size_t moec_codec_find_not_finite(struct moec_codec codec, const uint8_t *rows, 
             return row;
     }
     return n_row;
+}
+
+/* Of rows of integers without outliers: only some halves behind the codes can be wrong. */
+static size_t find_scale_not_finite(struct moec_codec codec, const uint8_t *rows, size_t stride_bytes,
+                                    size_t n_row, size_t n)
+{
+    const bool is_nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
+    const size_t from = codes_bytes(codec, n), groups = moec_codec_row_groups(codec, n);
+    const size_t halves = is_nested && groups > 0 ? 1 : groups;
+    for (size_t row = 0, end; row < n_row; row = end) {
+        uint16_t found[BLOCK] = {0};
+        const size_t first = row;
+        for (end = n_row - row < LOOKED_OVER ? n_row : row + LOOKED_OVER; row < end; row++) {
+            if (row + ASKED_AHEAD < n_row)
+                ask_scales(rows + (row + ASKED_AHEAD) * stride_bytes, from, from + 2 * halves);
+            look_for_infinity(rows + row * stride_bytes + from, halves, F16_INF, found);
+        }
+        if (is_found(found))
+            return first +
+                   find_row_not_finite(codec, rows + first * stride_bytes, stride_bytes, end - first, n);
+    }
+    return n_row;
+}
+
+size_t moec_codec_find_not_finite(struct moec_codec codec, const uint8_t *rows, size_t stride_bytes,
+                                  size_t n_row, size_t n)
+{
+    if (!dtype_is_float(codec.dtype) && !moec_codec_is_mxfp4(codec) && moec_codec_row_outliers(codec, n) == 0)
+        return find_scale_not_finite(codec, rows, stride_bytes, n_row, n);
+    return find_row_not_finite(codec, rows, stride_bytes, n_row, n);
 }

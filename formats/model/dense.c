@@ -617,6 +617,8 @@ void moec_dense_release(struct moec_dense *dense)
     if (dense == NULL)
         return;
     free(dense->entries);
+    if (dense->late != NULL)
+        dense->late->free(dense->late);
     if (dense->mapped_bytes > 0) /* its memory is to be the process's own again */
         moec_unmap_file(dense->blob, dense->mapped_bytes);
     free(dense->blob);

@@ -142,6 +142,18 @@ struct moec_dense_source {
     void (*free)(struct moec_dense_source *self);
 };
 
+/* Brings a range of the blob when it is asked for. First member of every implementation. Thread rule: any
+ * threads. */
+struct moec_dense_late {
+    uint64_t from, end; /* the range; the rest of the blob is there */
+    const char *path;   /* of the file, for messages; borrowed */
+    /* What of the n_bytes at `at` lies in the range is in the blob from then on, and checked as the rest was
+     * but for whether floats are finite. Errors: as when dense weights are loaded. */
+    enum moec_status (*bring)(struct moec_dense_late *self, uint64_t at, uint64_t n_bytes,
+                              struct moec_error *err);
+    void (*free)(struct moec_dense_late *self);
+};
+
 struct moec_dense {
     struct moec_dense_entry *entries; /* owned; sorted by (layer, role), MOEC_LAYER_NONE last */
     uint32_t n_entries;
@@ -149,6 +161,7 @@ struct moec_dense {
     uint64_t blob_bytes;              /* of the blob, or of the one that a source stands for */
     uint64_t mapped_bytes;            /* of the blob, which are a file's pages (moec_map_file); 0 = none */
     struct moec_dense_source *source; /* owned; NULL with a blob */
+    struct moec_dense_late *late;     /* owned; NULL: all of the blob is there */
 };
 
 const char *moec_role_name(enum moec_role role);

@@ -41,7 +41,7 @@ struct moec_memory_request {
     uint64_t budget_bytes; /* 0 = no limit */
     uint64_t base_bytes;   /* of the process now (moec_memory_base_bytes), with the bundle open, dense weights
                               not yet loaded */
-    uint64_t dense_bytes;  /* blob of the dense weights */
+    uint64_t dense_bytes;  /* blob of the dense weights, and what bringing some late takes */
     uint64_t table_bytes;  /* of the expert cache */
     uint64_t largest_record_bytes; /* these three: see struct moec_record_sizes */
     uint64_t all_record_bytes;

@@ -2,8 +2,8 @@
  * in moert_session.c. */
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_evict.h"
-#include "formats/bundle/bundle_map.h"
 #include "formats/bundle/bundle_predictor.h"
+#include "formats/bundle/dense_loading.h"
 #include "runtime/cuda/gpu_transfer.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_book.h"
@@ -387,14 +387,16 @@ static enum moec_status open_bundle(struct moert_engine *engine, const char *pat
     return fit_context(engine, options, err);
 }
 
-/* Mapped where experts would be. */
+/* Mapped where experts would be. A device is given all of them. */
 static enum moec_status load_dense(struct moert_engine *engine, struct moec_dense *dense,
                                    struct moec_error *err)
 {
     const bool is_auto = engine->io.io == MOEC_IO_AUTO_MAPPED;
-    if (engine->io.emulation.bytes_per_second == 0 && (is_auto || engine->io.io == MOEC_IO_MAPPED))
-        return moec_bundle_map_dense(engine->bundle, is_auto, dense, err);
-    return moec_bundle_load_dense(engine->bundle, dense, err);
+    const struct moec_dense_loading how = {.maps = engine->io.emulation.bytes_per_second == 0 &&
+                                                   (is_auto || engine->io.io == MOEC_IO_MAPPED),
+                                           .only_cached = is_auto,
+                                           .leaves_embedding = engine->gpu == NULL};
+    return moec_bundle_open_dense(engine->bundle, &how, dense, err);
 }
 
 static void set_transfer(struct moec_engine_gpu *gpu, const struct moert_engine *engine,

@@ -67,6 +67,27 @@ static enum moec_status embed_streamed(const struct moec_forward *forward, const
     return MOEC_OK;
 }
 
+static void bring_row(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct lookup *lookup = context;
+    struct moec_error ignored = {0}; /* the first in order is told of below */
+    (void)!moec_model_bring_embedding(lookup->forward->model, lookup->tokens[item], &ignored);
+}
+
+/* The threads share what is not there yet; then nothing is left but to see that all is. */
+static enum moec_status bring_rows(struct lookup *lookup, struct moec_error *err)
+{
+    const struct moec_model *model = lookup->forward->model;
+    if (model->dense.late == NULL)
+        return MOEC_OK;
+    if (lookup->n_tok > 1)
+        moec_parallel_for(&lookup->forward->pool, lookup->n_tok, bring_row, lookup);
+    for (uint32_t t = 0; t < lookup->n_tok; t++)
+        MOEC_TRY(moec_model_bring_embedding(model, lookup->tokens[t], err));
+    return MOEC_OK;
+}
+
 enum moec_status moec_forward_embed(const struct moec_forward *forward, const uint32_t *tokens,
                                     uint32_t n_tok, float *hidden, struct moec_error *err)
 {
@@ -86,6 +107,7 @@ enum moec_status moec_forward_embed(const struct moec_forward *forward, const ui
     if (forward->model->stream != NULL)
         return embed_streamed(forward, tokens, n_tok, hidden, err);
     struct lookup lookup = {forward, tokens, n_tok, hidden};
+    MOEC_TRY(bring_rows(&lookup, err));
     moec_forward_run(forward, moec_tile_count(n_tok), (uint64_t)n_tok * config->n_embd, embed_tile, &lookup);
     return MOEC_OK;
 }

@@ -489,6 +489,21 @@ void moec_model_free(struct moec_model *model)
     free(owned);
 }
 
+enum moec_status moec_model_bring_embedding(const struct moec_model *model, uint32_t token,
+                                            struct moec_error *err)
+{
+    const struct moec_matrix *embedding = &model->embedding;
+    struct moec_dense_late *late = model->dense.late;
+    if (late == NULL)
+        return MOEC_OK;
+    const uint8_t *row = embedding->data + token * embedding->stride_bytes;
+    MOEC_TRY(late->bring(late, (uint64_t)(row - model->dense.blob), embedding->stride_bytes, err));
+    if (!moec_codec_row_is_finite(embedding->codec, row, embedding->columns))
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' has a weight that is not finite in row %u",
+                         moec_role_name(MOEC_ROLE_EMBEDDING), late->path, token);
+    return MOEC_OK;
+}
+
 enum moec_status moec_model_acquire_layer(const struct moec_model *model, uint32_t layer,
                                           const struct moec_layer **out, struct moec_error *err)
 {

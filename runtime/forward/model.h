@@ -60,6 +60,12 @@ MOEC_WARN_UNUSED enum moec_status moec_model_acquire_head(const struct moec_mode
                                                           struct moec_matrix *rows, struct moec_error *err);
 void moec_model_release_head(const struct moec_model *model, uint32_t first_row);
 
+/* Makes a token's row of the embedding be there, where its weights come late (struct moec_dense_late), and
+ * checks it. Whoever reads the embedding's rows in memory calls it before. Errors: those of the weights;
+ * MOEC_ERR_FORMAT where a weight is not finite. */
+MOEC_WARN_UNUSED enum moec_status moec_model_bring_embedding(const struct moec_model *model, uint32_t token,
+                                                             struct moec_error *err);
+
 /* Bytes that the model occupies, for the budget: blob and derived tables. */
 uint64_t moec_model_bytes(const struct moec_model *model);
 

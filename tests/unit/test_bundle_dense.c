@@ -4,8 +4,8 @@
 
 #include "formats/base/bytes.h"
 #include "formats/bundle/bundle_dense.h"
-#include "formats/bundle/bundle_map.h"
 #include "formats/bundle/bundle_strip.h"
+#include "formats/bundle/dense_loading.h"
 #include "formats/bundle/section_pieces.h"
 #include "tests/unit/sample_bundle.h"
 
@@ -188,11 +188,12 @@ static void test_bundle_dense__wrong_pieces_are_refused(void **state)
 /* The content of the bundle's dense weights, mapped where that is possible. */
 static void check_mapped(const struct sample_fixture *f, const uint8_t *wanted, size_t n)
 {
+    static const struct moec_dense_loading mapped = {.maps = true};
     struct moec_error err = {0};
     struct moec_bundle *bundle = NULL;
     struct moec_dense dense = {0};
     assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_OK, err);
-    assert_status(moec_bundle_map_dense(bundle, false, &dense, &err), MOEC_OK, err);
+    assert_status(moec_bundle_open_dense(bundle, &mapped, &dense, &err), MOEC_OK, err);
     assert_int_equal(dense.blob_bytes, n);
     assert_memory_equal(dense.blob, wanted, n);
     moec_dense_release(&dense);

@@ -5,8 +5,8 @@
 
 #include "formats/base/mapped_memory.h"
 #include "formats/bundle/bundle_format.h"
-#include "formats/bundle/bundle_map.h"
 #include "formats/bundle/bundle_strip.h"
+#include "formats/bundle/dense_loading.h"
 
 #include <unistd.h>
 
@@ -163,7 +163,8 @@ static void check_dense(const struct moec_bundle *bundle, bool only_cached, bool
 {
     struct moec_error err = {0};
     struct moec_dense dense = {0};
-    assert_status(moec_bundle_map_dense(bundle, only_cached, &dense, &err), MOEC_OK, err);
+    const struct moec_dense_loading how = {.maps = true, .only_cached = only_cached};
+    assert_status(moec_bundle_open_dense(bundle, &how, &dense, &err), MOEC_OK, err);
     assert_int_equal(dense.mapped_bytes, is_mapped ? expected->blob_bytes : 0);
     assert_int_equal(dense.blob_bytes, expected->blob_bytes);
     assert_memory_equal(dense.blob, expected->blob, expected->blob_bytes);
@@ -191,6 +192,7 @@ static void test_bundle_strip__unpacked_weights_are_mapped(void **state)
     struct moec_bundle *before = NULL, *after = NULL;
     struct moec_bundle_stripped stripped;
     struct moec_dense expected = {0}, dense = {0};
+    static const struct moec_dense_loading mapped = {.maps = true};
     const bool maps = can_map(f->path);
     const uint32_t bits[] = {2};
     assert_status(moec_bundle_unpack(f->path, NULL, 0, f->out, &stripped, &err), MOEC_OK, err);
@@ -214,11 +216,11 @@ static void test_bundle_strip__unpacked_weights_are_mapped(void **state)
     bytes[section.offset + 5] ^= 4;
     temporary_write(f->folder, "out.moec", bytes, n);
     assert_status(moec_bundle_open(f->out, &after, &err), MOEC_OK, err);
-    assert_status(moec_bundle_map_dense(after, false, &dense, &err), MOEC_ERR_CHECKSUM, err);
+    assert_status(moec_bundle_open_dense(after, &mapped, &dense, &err), MOEC_ERR_CHECKSUM, err);
     assert_message(err, "'dense weights'");
     assert_int_equal(truncate(f->out, (off_t)section.offset), 0);
     err = (struct moec_error){0}; /* mapping is refused, and then reading is */
-    assert_status(moec_bundle_map_dense(after, false, &dense, &err), MOEC_ERR_IO, err);
+    assert_status(moec_bundle_open_dense(after, &mapped, &dense, &err), MOEC_ERR_IO, err);
     free(bytes);
     moec_dense_release(&expected);
     moec_bundle_close(before);

@@ -3,6 +3,7 @@
 #include "tests/unit/kernel_sets.h"
 
 #include <math.h>
+#include <stdatomic.h>
 
 #define LONG_TOKENS 140
 
@@ -491,6 +492,80 @@ static void test_forward__refuses_what_it_has_no_room_for(void **state)
     fixture_close(&fixture);
 }
 
+/* Brings bytes of a copy, but not those of one row. */
+struct late_copy {
+    struct moec_dense_late base;
+    uint8_t *blob;
+    uint8_t *copy;
+    uint64_t refused_at;
+    atomic_int n_asked;
+};
+
+static enum moec_status bring_copy(struct moec_dense_late *self, uint64_t at, uint64_t n_bytes,
+                                   struct moec_error *err)
+{
+    struct late_copy *late = (struct late_copy *)self;
+    assert_true(at >= self->from && at + n_bytes <= self->end);
+    (void)atomic_fetch_add(&late->n_asked, 1);
+    if (at == late->refused_at)
+        return moec_fail(err, MOEC_ERR_CHECKSUM, "a piece is damaged");
+    memcpy(late->blob + at, late->copy + (at - self->from), n_bytes);
+    return MOEC_OK;
+}
+
+static void test_forward__rows_of_the_embedding_that_come_late(void **state)
+{
+    (void)state;
+    enum { N_TOK = 40, REFUSED = 50, NOT_FINITE = 60 };
+    struct fixture fixture = fixture_open("olmoe");
+    struct moec_forward forward = {0};
+    struct moec_error err = {0};
+    struct moec_dense *dense = &fixture.model->dense;
+    const struct moec_dense_entry *entry = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
+    const uint64_t row_bytes = entry->n_bytes / entry->rows;
+    const size_t stride = moec_forward_stride(&fixture.model->config);
+    float *expected = floats(N_TOK * stride), *hidden = floats(N_TOK * stride);
+    uint32_t tokens[N_TOK];
+    struct late_copy late = {.base = {.from = entry->offset,
+                                      .end = entry->offset + entry->n_bytes,
+                                      .path = "model.moec",
+                                      .bring = bring_copy},
+                             .blob = dense->blob,
+                             .copy = malloc(entry->n_bytes),
+                             .refused_at = entry->offset + REFUSED * row_bytes};
+    assert_false(fixture.model->config.tied_head);
+    for (uint32_t t = 0; t < N_TOK; t++)
+        tokens[t] = N_TOK - t;
+    assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 3,
+                                moec_variants_experts(fixture.variants), N_TOK, &err),
+              err);
+    assert_ok(moec_forward_embed(&forward, tokens, N_TOK, expected, &err), err);
+    memcpy(late.copy, dense->blob + entry->offset, entry->n_bytes);
+    memset(dense->blob + entry->offset, 0, entry->n_bytes);
+    memset(late.copy + NOT_FINITE * row_bytes, 0xff, row_bytes);
+    dense->late = &late.base;
+
+    for (uint32_t t = 0; t < N_TOK; t += 8) /* one by one, then many */
+        assert_ok(moec_forward_embed(&forward, tokens + t, 1, hidden + t * stride, &err), err);
+    assert_int_equal(late.n_asked, N_TOK / 8);
+    assert_ok(moec_forward_embed(&forward, tokens, N_TOK, hidden, &err), err);
+    assert_same_bits(hidden, expected, N_TOK * stride, "late rows");
+    tokens[7] = REFUSED;
+    tokens[9] = NOT_FINITE;
+    assert_int_equal(moec_forward_embed(&forward, tokens, N_TOK, hidden, &err), MOEC_ERR_CHECKSUM);
+    err = (struct moec_error){0};
+    tokens[7] = N_TOK + 1;
+    assert_int_equal(moec_forward_embed(&forward, tokens, N_TOK, hidden, &err), MOEC_ERR_FORMAT);
+    assert_non_null(
+        strstr(err.message, "'embedding' in 'model.moec' has a weight that is not finite in row 60"));
+    dense->late = NULL;
+    free(late.copy);
+    free(expected);
+    free(hidden);
+    moec_forward_release(&forward);
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_forward__same_bits_however_many_experts_are_held),
         cmocka_unit_test(test_forward__a_refused_expert_is_an_error_and_nothing_stays_held),
         cmocka_unit_test(test_forward__refuses_what_it_has_no_room_for),
+        cmocka_unit_test(test_forward__rows_of_the_embedding_that_come_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
