@@ -93,9 +93,9 @@ static enum moec_status find_piece(const struct loading *loading, struct moec_pi
 {
     const uint64_t left = loading->section->content_bytes - loading->content_done;
     *piece = (struct moec_piece){.number = loading->n_taken,
-                            .at = loading->stored_done,
-                            .content_at = loading->content_done,
-                            .n = left < MOEC_PIECE_BYTES ? (uint32_t)left : (uint32_t)MOEC_PIECE_BYTES};
+                                 .at = loading->stored_done,
+                                 .content_at = loading->content_done,
+                                 .n = left < MOEC_PIECE_BYTES ? (uint32_t)left : (uint32_t)MOEC_PIECE_BYTES};
     if (loading->sums == NULL)
         return read_header(loading, piece, err);
     piece->is_raw = true;
