@@ -1,31 +1,16 @@
 #include "profiler/evaluate/variants.h"
 
-#include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 #include "formats/base/work_tally.h"
-#include "profiler/evaluate/spares.h"
+#include "profiler/evaluate/record_store.h"
 #include "profiler/evaluate/variants_test_hook.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
 
-/* Invariants, under the lock:
- *  - a slot holds a record (bytes != NULL) or nothing; cached_bytes is the sum over those that hold one
- *  - slots that hold a record and are not borrowed stand in the LRU list, oldest first; borrowed ones do not
- *  - cached_bytes and spares are at most limit_bytes (when there is a limit; else nothing is spare) */
 #define MIXED     MOEC_CODEC_TABLE /* in place of a number: the variant whose projections a plan lets differ */
 #define N_INDICES (MOEC_CODEC_TABLE + 1)
-
-#define HUGE_FROM_BYTES (MOEC_HUGE_PAGE_BYTES / 2) /* records that ask for huge pages */
-
-struct slot {
-    uint8_t *bytes;
-    uint64_t n_bytes;
-    uint32_t n_borrowed;
-    struct slot *older;
-    struct slot *newer;
-};
 
 struct moec_variants {
     struct moec_experts experts; /* first: the forward pass sees this */
@@ -37,18 +22,15 @@ struct moec_variants {
     const struct moec_expert_encoder *encoder;           /* the own one, or borrowed */
     struct moec_codec codecs[MOEC_CODEC_TABLE];          /* at 32 F32 is a codec, elsewhere it means none */
     struct moec_record_layout layouts[MOEC_CODEC_TABLE]; /* n_bytes 0: no such number */
-    struct slot *slots[N_INDICES]; /* (n_moe, n_expert) each, owned; NULL: no such number */
-    uint8_t *assignment;           /* (n_moe, n_expert) numbers or codes, 0: */
-    struct moec_variant *mixed;    /* (n_moe, n_expert) */
+    struct moec_record_slot *slots[N_INDICES]; /* (n_moe, n_expert) each, owned; NULL: no such number */
+    uint8_t *assignment;                       /* (n_moe, n_expert) numbers or codes, 0: */
+    struct moec_variant *mixed;                /* (n_moe, n_expert) */
     uint32_t rest_number;
     uint32_t n_change;                     /* of codecs or the encoder: records made before may differ */
     uint32_t low_code;                     /* of form 1 */
     const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
-    uint64_t limit_bytes;
-    uint64_t cached_bytes;
-    struct moec_spares spares;
+    struct moec_record_store store;
     uint64_t n_encoded;
-    struct slot lru; /* ring: lru.newer is the oldest, lru.older the newest */
     struct moec_pool pool;
     uint8_t *scratch; /* (n_threads, scratch_bytes) for encoding */
     size_t scratch_bytes;
@@ -97,8 +79,8 @@ static size_t place_of(const struct moec_variants *variants, uint32_t layer, uin
     return (size_t)variants->ordinals[layer] * variants->config->n_expert + expert;
 }
 
-static struct slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                            uint32_t index)
+static struct moec_record_slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                                        uint32_t index)
 {
     return &variants->slots[index][place_of(variants, layer, expert)];
 }
@@ -110,84 +92,6 @@ static struct moec_record_layout layout_of(const struct moec_variants *variants,
         return variants->layouts[index];
     return moec_record_layout_of(variants->config, variants->mixed[place_of(variants, layer, expert)],
                                  variants->codecs);
-}
-
-static void list_remove(struct slot *slot)
-{
-    slot->older->newer = slot->newer;
-    slot->newer->older = slot->older;
-    slot->older = NULL;
-    slot->newer = NULL;
-}
-
-/* Next to `newer`, which may be the ring's own: the newest then. */
-static void list_insert(struct slot *slot, struct slot *newer)
-{
-    slot->older = newer->older;
-    slot->newer = newer;
-    slot->older->newer = slot;
-    newer->older = slot;
-}
-
-static void list_append(struct moec_variants *variants, struct slot *slot)
-{
-    list_insert(slot, &variants->lru);
-}
-
-static bool fits(const struct moec_variants *variants, uint64_t n_bytes)
-{
-    return variants->limit_bytes == 0 ||
-           (n_bytes <= variants->limit_bytes && variants->cached_bytes <= variants->limit_bytes - n_bytes);
-}
-
-/* Takes a record out; its memory is the caller's. */
-static uint8_t *take_out(struct moec_variants *variants, struct slot *slot)
-{
-    uint8_t *bytes = slot->bytes;
-    list_remove(slot);
-    variants->cached_bytes -= slot->n_bytes;
-    slot->bytes = NULL;
-    return bytes;
-}
-
-static void evict(struct moec_variants *variants, struct slot *slot)
-{
-    free(take_out(variants, slot));
-}
-
-/* Memory for a record that fits, which counts as cached from now on. */
-static enum moec_status take_memory(struct moec_variants *variants, uint64_t n_bytes, uint8_t **bytes,
-                                    struct moec_error *err)
-{
-    void *memory = moec_spares_take(&variants->spares, n_bytes);
-    if (memory == NULL && variants->limit_bytes > 0)
-        moec_spares_shrink(&variants->spares, variants->limit_bytes - variants->cached_bytes - n_bytes);
-    if (memory == NULL) {
-        MOEC_TRY(moec_alloc_aligned(&memory, n_bytes, 1, "a variant of an expert", err));
-        if (n_bytes >= HUGE_FROM_BYTES)
-            moec_welcome_shared_huge_pages(memory, n_bytes);
-    }
-    variants->cached_bytes += n_bytes;
-    *bytes = memory;
-    return MOEC_OK;
-}
-
-static void return_memory(struct moec_variants *variants, uint64_t n_bytes, uint8_t *bytes)
-{
-    variants->cached_bytes -= n_bytes;
-    free(bytes);
-}
-
-/* Evicts the least recently used until n_bytes fit; false when borrowed records alone are in the way. */
-static bool make_room(struct moec_variants *variants, uint64_t n_bytes)
-{
-    while (!fits(variants, n_bytes)) {
-        struct slot *oldest = variants->lru.newer;
-        if (oldest == &variants->lru)
-            return false;
-        moec_spares_leave(&variants->spares, take_out(variants, oldest), oldest->n_bytes);
-    }
-    return true;
 }
 
 static enum moec_status check_expert(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
@@ -214,12 +118,11 @@ static enum moec_status check_code(const struct moec_variants *variants, uint32_
 }
 
 /* A record in memory, into its empty slot. Its bytes are counted already. */
-static void keep(struct moec_variants *variants, struct slot *slot, uint8_t *bytes, uint64_t n_bytes)
+static void keep(struct moec_variants *variants, struct moec_record_slot *slot, uint8_t *bytes,
+                 uint64_t n_bytes)
 {
-    slot->bytes = bytes;
-    slot->n_bytes = n_bytes;
     variants->n_encoded++;
-    list_append(variants, slot);
+    moec_record_store_keep(&variants->store, slot, bytes, n_bytes);
 }
 
 /* Whether records of a layout hold floats as they are, or codes that are made of weights alone; MXFP4 does
@@ -259,16 +162,17 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
                              struct moec_error *err)
 {
     const struct moec_record_layout layout = layout_of(variants, layer, expert, index);
-    if (!make_room(variants, layout.n_bytes))
+    if (!moec_record_store_make_room(&variants->store, layout.n_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64
                          " bytes, but borrowed ones fill %" PRIu64 " of the %" PRIu64 " allowed for variants",
-                         expert, layer, layout.n_bytes, variants->cached_bytes, variants->limit_bytes);
+                         expert, layer, layout.n_bytes, variants->store.used_bytes,
+                         variants->store.limit_bytes);
     uint8_t *bytes = NULL;
-    MOEC_TRY(take_memory(variants, layout.n_bytes, &bytes, err));
+    MOEC_TRY(moec_record_store_take(&variants->store, layout.n_bytes, &bytes, err));
     enum moec_status status = encode(variants, layer, expert, &layout, variants->scratch, bytes, err);
     if (status != MOEC_OK) {
-        return_memory(variants, layout.n_bytes, bytes);
+        moec_record_store_give_back(&variants->store, layout.n_bytes, bytes);
         return status;
     }
     keep(variants, slot_at(variants, layer, expert, index), bytes, layout.n_bytes);
@@ -279,20 +183,13 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
 static enum moec_status hold(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t index,
                              struct moec_mlp *mlp, struct moec_error *err)
 {
-    struct slot *slot = slot_at(variants, layer, expert, index);
+    struct moec_record_slot *slot = slot_at(variants, layer, expert, index);
     if (slot->bytes == NULL)
         MOEC_TRY(fill(variants, layer, expert, index, err));
-    if (slot->n_borrowed++ == 0)
-        list_remove(slot);
+    moec_record_slot_hold(slot);
     const struct moec_record_layout layout = layout_of(variants, layer, expert, index);
     moec_record_bind(&layout, slot->bytes, mlp);
     return MOEC_OK;
-}
-
-static void let_go(struct moec_variants *variants, struct slot *slot)
-{
-    if (--slot->n_borrowed == 0)
-        list_append(variants, slot);
 }
 
 /* mlp has one projection of `named`, the others of `rest`. */
@@ -331,7 +228,7 @@ static enum moec_status borrow_parts(struct moec_variants *variants, uint32_t la
     if (status == MOEC_OK && parts.n == 2) {
         status = hold(variants, layer, expert, parts.index[1], &bound[1], err);
         if (status != MOEC_OK)
-            let_go(variants, slot_at(variants, layer, expert, parts.index[0]));
+            moec_record_store_let_go(&variants->store, slot_at(variants, layer, expert, parts.index[0]));
     }
     pthread_mutex_unlock(&variants->lock);
     if (status == MOEC_OK && parts.n == 2)
@@ -346,7 +243,7 @@ static void give_back_parts(struct moec_variants *variants, uint32_t layer, uint
 {
     pthread_mutex_lock(&variants->lock);
     for (uint32_t i = 0; i < parts.n; i++)
-        let_go(variants, slot_at(variants, layer, expert, parts.index[i]));
+        moec_record_store_let_go(&variants->store, slot_at(variants, layer, expert, parts.index[i]));
     pthread_mutex_unlock(&variants->lock);
 }
 
@@ -389,7 +286,8 @@ static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t ex
     const bool is_planned = last != NULL && last->expert == expert && last->index == index;
     if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
         return true;
-    if (!make_room(variants, n_bytes) || take_memory(variants, n_bytes, &bytes, NULL) != MOEC_OK)
+    if (!moec_record_store_make_room(&variants->store, n_bytes) ||
+        moec_record_store_take(&variants->store, n_bytes, &bytes, NULL) != MOEC_OK)
         return false;
     variants->jobs[(*n_jobs)++] = (struct encode_job){.expert = expert, .index = index, .bytes = bytes};
     return true;
@@ -407,7 +305,7 @@ static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t
             keep(variants, slot_at(variants, layer, job->expert, job->index), job->bytes, n_bytes);
             continue;
         }
-        return_memory(variants, n_bytes, job->bytes);
+        moec_record_store_give_back(&variants->store, n_bytes, job->bytes);
     }
 }
 
@@ -429,13 +327,8 @@ static void keep_expected(struct moec_variants *variants, uint32_t from)
     for (uint32_t at = variants->n_expected; at-- > from;) {
         const uint32_t layer = variants->expected_layer, expert = variants->expected[at];
         const struct parts parts = assigned_parts(variants, layer, expert);
-        for (uint32_t i = 0; i < parts.n; i++) {
-            struct slot *slot = slot_at(variants, layer, expert, parts.index[i]);
-            if (slot->bytes == NULL || slot->n_borrowed > 0)
-                continue;
-            list_remove(slot);
-            list_append(variants, slot);
-        }
+        for (uint32_t i = 0; i < parts.n; i++)
+            moec_record_store_move(&variants->store, slot_at(variants, layer, expert, parts.index[i]), true);
     }
 }
 
@@ -506,23 +399,22 @@ static bool ready(struct moec_experts *self, struct moec_expert_request request)
     struct moec_variants *variants = (struct moec_variants *)self;
     const uint32_t layer = request.layer, expert = request.expert;
     const struct parts parts = requested_parts(variants, request);
-    struct slot *there[2];
+    struct moec_record_slot *there[2];
     uint32_t n_there = 0;
     uint64_t missing_bytes = 0;
     pthread_mutex_lock(&variants->lock);
     for (uint32_t i = 0; i < parts.n; i++) {
-        struct slot *slot = slot_at(variants, layer, expert, parts.index[i]);
+        struct moec_record_slot *slot = slot_at(variants, layer, expert, parts.index[i]);
         if (slot->bytes == NULL) {
             missing_bytes += layout_of(variants, layer, expert, parts.index[i]).n_bytes;
             continue;
         }
-        if (slot->n_borrowed++ == 0)
-            list_remove(slot);
+        moec_record_slot_hold(slot);
         there[n_there++] = slot;
     }
-    bool is_ready = missing_bytes == 0 || make_room(variants, missing_bytes);
+    bool is_ready = missing_bytes == 0 || moec_record_store_make_room(&variants->store, missing_bytes);
     for (uint32_t i = 0; i < n_there; i++)
-        let_go(variants, there[i]);
+        moec_record_store_let_go(&variants->store, there[i]);
     pthread_mutex_unlock(&variants->lock);
     return is_ready;
 }
@@ -569,7 +461,7 @@ static enum moec_status add_number(struct moec_variants *variants, uint32_t numb
 {
     const uint64_t n_experts = (uint64_t)variants->n_moe * variants->config->n_expert;
     if (variants->slots[number] == NULL)
-        MOEC_TRY(moec_alloc((void **)&variants->slots[number], n_experts, sizeof(struct slot),
+        MOEC_TRY(moec_alloc((void **)&variants->slots[number], n_experts, sizeof(struct moec_record_slot),
                             "the table of variants", err));
     variants->codecs[number] = codec;
     variants->layouts[number] = moec_record_layout_make(variants->config, codec);
@@ -588,10 +480,10 @@ static enum moec_status add_bitwidths(struct moec_variants *variants, enum moec_
         if (moec_codec_for_bits(bits, scheme, group, source, &codec, NULL) == MOEC_OK)
             MOEC_TRY(add_number(variants, bits, codec, err));
     uint64_t one = moec_variants_record_bytes(variants, moec_variants_source_bits(variants));
-    if (variants->limit_bytes != 0 && variants->limit_bytes < one)
+    if (variants->store.limit_bytes != 0 && variants->store.limit_bytes < one)
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "a limit of %" PRIu64 " bytes for variants is under one expert (%" PRIu64 ")",
-                         variants->limit_bytes, one);
+                         variants->store.limit_bytes, one);
     return MOEC_OK;
 }
 
@@ -599,7 +491,7 @@ static enum moec_status make_tables(struct moec_variants *variants, struct moec_
 {
     uint64_t n_experts = (uint64_t)variants->n_moe * variants->config->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, n_experts, sizeof(struct slot), "the table of variants", err));
+    MOEC_TRY(moec_alloc(&memory, n_experts, sizeof(struct moec_record_slot), "the table of variants", err));
     variants->slots[MIXED] = memory;
     MOEC_TRY(moec_alloc(&memory, n_experts, 1, "the assignment", err));
     variants->assignment = memory;
@@ -629,14 +521,12 @@ enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint, 
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_variants), "variants", err));
     struct moec_variants *variants = memory;
     pthread_mutex_init(&variants->lock, NULL);
-    variants->lru.older = &variants->lru;
-    variants->lru.newer = &variants->lru;
+    moec_record_store_init(&variants->store, cache_limit_bytes);
     variants->experts = (struct moec_experts){.ops = &variants_ops, .max_held = UINT32_MAX};
     variants->checkpoint = checkpoint;
     variants->own_encoder = moec_checkpoint_encoder_make(checkpoint);
     variants->encoder = &variants->own_encoder.encoder;
     variants->config = moec_checkpoint_config(checkpoint);
-    variants->limit_bytes = cache_limit_bytes;
     variants->pool = moec_pool_make(n_threads);
     variants->n_moe = moec_config_moe_count(variants->config);
     for (uint32_t layer = 0; layer < variants->config->n_layer; layer++)
@@ -661,7 +551,7 @@ void moec_variants_free(struct moec_variants *variants)
             free(variants->slots[index][i].bytes);
         free(variants->slots[index]);
     }
-    moec_spares_shrink(&variants->spares, 0);
+    moec_record_store_end(&variants->store);
     free(variants->scratch);
     free(variants->jobs);
     free(variants->expected);
@@ -678,12 +568,12 @@ static void drop_number(struct moec_variants *variants, uint32_t number)
     pthread_mutex_lock(&variants->lock);
     variants->n_change++;
     for (size_t i = 0; i < n; i++) {
-        struct slot *own = &variants->slots[number][i], *mixed = &variants->slots[MIXED][i];
+        struct moec_record_slot *own = &variants->slots[number][i], *mixed = &variants->slots[MIXED][i];
         const uint8_t *used = variants->mixed[i].codecs;
         if (own->bytes != NULL)
-            evict(variants, own);
+            moec_record_store_drop(&variants->store, own);
         if (mixed->bytes != NULL && (used[0] == number || used[1] == number || used[2] == number))
-            evict(variants, mixed);
+            moec_record_store_drop(&variants->store, mixed);
     }
     pthread_mutex_unlock(&variants->lock);
 }
@@ -786,9 +676,9 @@ enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const
         variants->assignment[i] = is_uniform ? plan->experts[i].codecs[0] : 0;
         if (is_uniform || moec_variant_equal(variants->mixed[i], plan->experts[i]))
             continue;
-        struct slot *slot = &variants->slots[MIXED][i];
+        struct moec_record_slot *slot = &variants->slots[MIXED][i];
         if (slot->bytes != NULL)
-            evict(variants, slot);
+            moec_record_store_drop(&variants->store, slot);
         variants->mixed[i] = plan->experts[i];
     }
     pthread_mutex_unlock(&variants->lock);
@@ -869,13 +759,9 @@ void moec_variants_rank(struct moec_variants *variants, uint32_t layer, uint32_t
     const struct parts parts = parts_of(variants, code);
     pthread_mutex_lock(&variants->lock);
     for (uint32_t expert = end; expert-- > first;)
-        for (uint32_t i = 0; i < parts.n; i++) {
-            struct slot *slot = slot_at(variants, layer, expert, parts.index[i]);
-            if (slot->bytes == NULL || slot->n_borrowed > 0)
-                continue;
-            list_remove(slot);
-            list_insert(slot, need == MOEC_VARIANTS_SOON ? &variants->lru : variants->lru.newer);
-        }
+        for (uint32_t i = 0; i < parts.n; i++)
+            moec_record_store_move(&variants->store, slot_at(variants, layer, expert, parts.index[i]),
+                                   need == MOEC_VARIANTS_SOON);
     pthread_mutex_unlock(&variants->lock);
 }
 
@@ -889,7 +775,7 @@ uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32
 
 uint64_t moec_variants_cached_bytes(const struct moec_variants *variants)
 {
-    return variants->cached_bytes;
+    return variants->store.used_bytes;
 }
 
 uint64_t moec_variants_encoded_count(const struct moec_variants *variants)
