@@ -85,6 +85,8 @@ ifeq ($(ARCH),x86_64)
 KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-sanitize=thread -DMOEC_KERNELS_WATCHED)
 # Beside parsers only decoding is fuzzed; more than the checks of memory would take minutes to compile.
 KERNEL_FLAGS += $(if $(filter fuzz,$(SANITIZE)),-O1 -fno-sanitize=fuzzer-no-link -fno-sanitize=undefined)
+# Of thousands of inlined functions lines alone: the rest of debugging information takes as long as compiling.
+KERNEL_FLAGS += $(if $(filter -g,$(CFLAGS)),-g1)
 $(BUILD)/obj/runtime/%_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
 AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 $(BUILD)/obj/runtime/%_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512)
