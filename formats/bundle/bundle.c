@@ -210,9 +210,8 @@ const struct moec_section *moec_contents_find(const struct moec_contents *conten
 
 /* ---- opening ---- */
 
-/* Loads a small section; *bytes stays NULL when it is optional and absent. */
-static enum moec_status load_small(const struct moec_bundle *bundle, uint32_t kind, bool required,
-                                   uint8_t **bytes, size_t *n_bytes, struct moec_error *err)
+enum moec_status moec_bundle_load_small(const struct moec_bundle *bundle, uint32_t kind, bool required,
+                                        uint8_t **bytes, size_t *n_bytes, struct moec_error *err)
 {
     const struct moec_contents *contents = bundle->sections;
     const struct moec_section *section = moec_contents_find(contents, kind, 0);
@@ -232,7 +231,7 @@ static enum moec_status open_config(struct moec_bundle *bundle, struct moec_erro
 {
     uint8_t *bytes = NULL;
     size_t n = 0;
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_CONFIG, true, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_CONFIG, true, &bytes, &n, err));
     enum moec_status status = moec_config_decode(bytes, n, &bundle->config, err);
     free(bytes);
     return status;
@@ -244,7 +243,7 @@ static enum moec_status open_tokenizer(struct moec_bundle *bundle, struct moec_e
     size_t n = 0;
     void *memory = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(load_small(bundle, MOEC_SECTION_TOKENIZER, false, &bytes, &n, err));
+    MOEC_TRY_OUT(moec_bundle_load_small(bundle, MOEC_SECTION_TOKENIZER, false, &bytes, &n, err));
     if (bytes == NULL)
         return MOEC_OK;
     MOEC_TRY_OUT(moec_alloc(&memory, 1, sizeof *bundle->tokenizer, "tokenizer", err));
@@ -262,7 +261,7 @@ enum moec_status moec_bundle_load_chat(const struct moec_bundle *bundle, struct 
 {
     uint8_t *bytes = NULL;
     size_t n = 0;
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_CHAT, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_CHAT, false, &bytes, &n, err));
     const enum moec_status status = bytes == NULL ? MOEC_OK : moec_chat_source_decode(bytes, n, source, err);
     free(bytes);
     return status;
@@ -283,7 +282,7 @@ enum moec_status moec_bundle_load_sparsity(const struct moec_bundle *bundle,
     uint8_t *bytes = NULL;
     size_t n = 0;
     *table = (struct moec_sparsity_table){0};
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_SPARSITY, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_SPARSITY, false, &bytes, &n, err));
     const enum moec_status status =
         bytes == NULL ? MOEC_OK : moec_sparsity_table_decode(bytes, n, &bundle->config, table, err);
     free(bytes);
@@ -296,7 +295,7 @@ enum moec_status moec_bundle_load_plan(const struct moec_bundle *bundle, struct 
     uint8_t *bytes = NULL;
     size_t n = 0;
     *plan = (struct moec_sparsity_plan){0};
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_SPARSITY_PLAN, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_SPARSITY_PLAN, false, &bytes, &n, err));
     const enum moec_status status =
         bytes == NULL ? MOEC_OK : moec_sparsity_plan_decode(bytes, n, &bundle->config, plan, err);
     free(bytes);
@@ -309,7 +308,7 @@ enum moec_status moec_bundle_load_parts(const struct moec_bundle *bundle, struct
     uint8_t *bytes = NULL;
     size_t n = 0;
     *parts = (struct moec_record_parts){0};
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_RECORD_PARTS, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_RECORD_PARTS, false, &bytes, &n, err));
     const enum moec_status status =
         bytes == NULL ? MOEC_OK : moec_record_parts_decode(bytes, n, bundle, parts, err);
     free(bytes);
@@ -343,7 +342,7 @@ enum moec_status moec_bundle_load_decisions(const struct moec_bundle *bundle,
     uint8_t *bytes = NULL;
     size_t n = 0;
     memset(decisions, 0, sizeof *decisions);
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_DECISIONS, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_DECISIONS, false, &bytes, &n, err));
     const enum moec_status status =
         bytes == NULL ? MOEC_OK : moec_decisions_decode(bytes, n, &bundle->config, decisions, err);
     free(bytes);
@@ -364,7 +363,7 @@ enum moec_status moec_bundle_load_evict(const struct moec_bundle *bundle, struct
     uint8_t *bytes = NULL;
     size_t n = 0;
     memset(evict, 0, sizeof *evict);
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_EVICT_WEIGHTS, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_EVICT_WEIGHTS, false, &bytes, &n, err));
     const enum moec_status status = bytes == NULL ? MOEC_OK : moec_bundle_evict_decode(bytes, n, evict, err);
     free(bytes);
     return status;
@@ -376,7 +375,7 @@ enum moec_status moec_bundle_load_predictor(const struct moec_bundle *bundle,
     uint8_t *bytes = NULL;
     size_t n = 0;
     *predictor = (struct moec_expert_predictor){0};
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_PREDICTOR, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_PREDICTOR, false, &bytes, &n, err));
     const enum moec_status status =
         bytes == NULL ? MOEC_OK : moec_expert_predictor_decode(bytes, n, &bundle->config, predictor, err);
     free(bytes);
@@ -397,7 +396,7 @@ static enum moec_status open_generation(struct moec_bundle *bundle, struct moec_
     uint8_t *bytes = NULL;
     size_t n = 0;
     bundle->generation = moec_generation_default();
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_GENERATION, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_GENERATION, false, &bytes, &n, err));
     if (bytes == NULL)
         return MOEC_OK;
     enum moec_status status =
@@ -412,7 +411,7 @@ static enum moec_status open_paths(struct moec_bundle *bundle, struct moec_error
     size_t n = 0;
     const struct moec_config *config = &bundle->config;
     struct moec_path_table *paths = &bundle->paths;
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_PATHS, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_PATHS, false, &bytes, &n, err));
     if (bytes == NULL)
         return MOEC_OK;
     enum moec_status status = moec_path_table_decode(bytes, n, paths, err);
@@ -431,7 +430,7 @@ static enum moec_status open_ranges(struct moec_bundle *bundle, struct moec_erro
 {
     uint8_t *bytes = NULL;
     size_t n = 0;
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_ROUTER_RANGES, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_ROUTER_RANGES, false, &bytes, &n, err));
     if (bytes == NULL)
         return MOEC_OK;
     const enum moec_status status = moec_router_ranges_decode(
@@ -444,7 +443,7 @@ static enum moec_status open_scores(struct moec_bundle *bundle, struct moec_erro
 {
     uint8_t *bytes = NULL;
     size_t n = 0;
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_EXPERT_SCORES, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_EXPERT_SCORES, false, &bytes, &n, err));
     const enum moec_status status =
         bytes == NULL ? MOEC_OK : moec_score_shares_decode(bytes, n, &bundle->paths.scores, err);
     free(bytes);
@@ -455,7 +454,7 @@ static enum moec_status open_routing(struct moec_bundle *bundle, struct moec_err
 {
     uint8_t *bytes = NULL;
     size_t n = 0;
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_ROUTING, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_ROUTING, false, &bytes, &n, err));
     if (bytes == NULL)
         return MOEC_OK;
     enum moec_status status = moec_routing_decode(bytes, n, moec_config_moe_count(&bundle->config),
@@ -468,29 +467,21 @@ static enum moec_status open_statements(struct moec_bundle *bundle, struct moec_
 {
     uint8_t *bytes = NULL;
     size_t n = 0;
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_CERTIFICATE, true, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_CERTIFICATE, true, &bytes, &n, err));
     enum moec_status status = moec_certificate_decode(bytes, n, &bundle->certificate, err);
     free(bytes);
     bytes = NULL;
     MOEC_TRY(status);
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_SEQUENCE, false, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_SEQUENCE, false, &bytes, &n, err));
     if (bytes != NULL)
         status = moec_sequence_decode(bytes, n, &bundle->certificate, err);
     free(bytes);
     bytes = NULL;
     MOEC_TRY(status);
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_PROVENANCE, true, &bytes, &n, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_PROVENANCE, true, &bytes, &n, err));
     status = moec_provenance_decode(bytes, n, &bundle->provenance, err);
     free(bytes);
     return status;
-}
-
-static enum moec_status open_dense_table(const struct moec_bundle *bundle, struct moec_error *err)
-{
-    struct moec_dense dense = {0};
-    MOEC_TRY(moec_bundle_load_dense_table(bundle, &dense, err));
-    moec_dense_release(&dense);
-    return MOEC_OK;
 }
 
 static enum moec_status open_level(struct moec_bundle *bundle, const struct moec_section *index,
@@ -625,7 +616,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(open_ranges(bundle, err));
     MOEC_TRY_OUT(open_scores(bundle, err));
     MOEC_TRY_OUT(open_routing(bundle, err));
-    MOEC_TRY_OUT(open_dense_table(bundle, err));
+    MOEC_TRY_OUT(moec_bundle_open_dense_table(bundle, err));
     MOEC_TRY_OUT(open_levels(bundle, err));
     MOEC_TRY_OUT(check_parts(bundle, err));
     *out = bundle;

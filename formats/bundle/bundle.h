@@ -133,7 +133,8 @@ struct moec_bundle {
     uint32_t n_copy;                    /* copy levels; level 0 is the compiled assignment */
     uint8_t copy_bits[MOEC_MAX_COPIES]; /* bits of a level whose experts share one width; 0 for level 0 */
     struct moec_record_entry *records;  /* (n_copy, S, E), owned */
-    void *sections;                     /* contents table, private to bundle.c */
+    uint64_t late_bytes; /* what dense weights with a late embedding take beside them (dense_loading.h) */
+    void *sections;      /* contents table, private to bundle.c */
 };
 
 /* Opens and validates. Refuses unknown versions. */

@@ -107,6 +107,16 @@ MOEC_WARN_UNUSED enum moec_status moec_section_load_alloc(const struct moec_file
                                                           uint64_t limit_bytes, uint8_t **content,
                                                           struct moec_error *err);
 
+/* Loads a section of at most MOEC_SMALL_SECTION_MAX_BYTES into new memory, owned by the caller; *bytes stays
+ * NULL when it is absent and not required. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_load_small(const struct moec_bundle *bundle, uint32_t kind,
+                                                         bool required, uint8_t **bytes, size_t *n_bytes,
+                                                         struct moec_error *err);
+
+/* Checks the table of the dense weights, and sets bundle->late_bytes by it. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_open_dense_table(struct moec_bundle *bundle,
+                                                               struct moec_error *err);
+
 /* Cuts and compresses content; calls `sink` with each run of stored bytes, in order. */
 typedef enum moec_status moec_section_sink(void *context, const uint8_t *bytes, size_t n,
                                            struct moec_error *err);

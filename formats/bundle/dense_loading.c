@@ -11,18 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* *bytes stays NULL where there is no such section. */
-static enum moec_status load_small(const struct moec_bundle *bundle, uint32_t kind, uint8_t **bytes,
-                                   size_t *n_bytes, struct moec_error *err)
-{
-    const struct moec_section *section = moec_contents_find(bundle->sections, kind, 0);
-    if (section == NULL)
-        return MOEC_OK;
-    MOEC_TRY(moec_section_load_alloc(&bundle->file, section, MOEC_SMALL_SECTION_MAX_BYTES, bytes, err));
-    *n_bytes = (size_t)section->content_bytes;
-    return MOEC_OK;
-}
-
 /* Decodes and checks the dense table; its blob stays NULL. */
 static enum moec_status read_dense_table(const struct moec_bundle *bundle, struct moec_dense *dense,
                                          const struct moec_section **section, struct moec_error *err)
@@ -32,9 +20,7 @@ static enum moec_status read_dense_table(const struct moec_bundle *bundle, struc
     *section = moec_contents_find(bundle->sections, MOEC_SECTION_DENSE, 0);
     if (*section == NULL)
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section 'dense weights'", bundle->file.path);
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_DENSE_TABLE, &bytes, &n, err));
-    if (bytes == NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section 'dense table'", bundle->file.path);
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_DENSE_TABLE, true, &bytes, &n, err));
     enum moec_status status = moec_dense_table_decode(bytes, n, &bundle->config, dense, err);
     free(bytes);
     MOEC_TRY(status);
@@ -109,7 +95,7 @@ static enum moec_status load_plain(const struct moec_bundle *bundle, const struc
 {
     uint8_t *sums = NULL, digest[MOEC_SHA256_BYTES];
     size_t n_sums = 0;
-    MOEC_TRY(load_small(bundle, MOEC_SECTION_DENSE_SUMS, &sums, &n_sums, err));
+    MOEC_TRY(moec_bundle_load_small(bundle, MOEC_SECTION_DENSE_SUMS, false, &sums, &n_sums, err));
     if (sums != NULL) {
         enum moec_status status = moec_section_sums_check(sums, n_sums, section->content_bytes, err);
         if (status == MOEC_OK)
@@ -136,16 +122,15 @@ static const struct moec_dense_entry *find_late(const struct moec_bundle *bundle
                : NULL;
 }
 
-uint64_t moec_bundle_late_bytes(const struct moec_bundle *bundle)
+enum moec_status moec_bundle_open_dense_table(struct moec_bundle *bundle, struct moec_error *err)
 {
     struct moec_dense dense = {0};
     const struct moec_section *section = NULL;
-    if (read_dense_table(bundle, &dense, &section, NULL) != MOEC_OK)
-        return 0; /* which opening the weights says */
+    MOEC_TRY(read_dense_table(bundle, &dense, &section, err));
     const struct moec_dense_entry *late = find_late(bundle, section, &dense);
-    const uint64_t n_bytes = late != NULL ? moec_late_pieces_bytes(late->n_bytes) : 0;
+    bundle->late_bytes = late != NULL ? moec_late_pieces_bytes(late->n_bytes) : 0;
     moec_dense_release(&dense);
-    return n_bytes;
+    return MOEC_OK;
 }
 
 /* Pieces carry checksums of their own, which two threads check while they decompress: the section's SHA-256

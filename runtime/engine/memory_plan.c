@@ -1,6 +1,5 @@
 #include "runtime/engine/memory_plan.h"
 
-#include "formats/bundle/dense_loading.h"
 #include "runtime/cuda/gpu_backend.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/forward/decide.h"
@@ -86,7 +85,7 @@ void moec_memory_request_bundle(struct moec_memory_request *request, const struc
 {
     struct moec_record_sizes sizes = moec_record_sizes_of(bundle, copy);
     request->config = &bundle->config;
-    request->dense_bytes = moec_bundle_dense_bytes(bundle) + moec_bundle_late_bytes(bundle);
+    request->dense_bytes = moec_bundle_dense_bytes(bundle) + bundle->late_bytes;
     const struct moec_expert_cache_options options = {.copy = copy, .policy = policy};
     request->table_bytes = moec_expert_cache_table_bytes(bundle, &options);
     request->largest_record_bytes = sizes.largest_bytes;
