@@ -233,8 +233,8 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libcl
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
 # Tests of what libmoert is made of, which need none of moec's own libraries: those that a device is tested with.
-RUNTIME_TESTS := $(addprefix test_,arena codec digest evict int8 kernels mxfp4 path_table predict preload reader record \
-                 residency sampler section_hash trellis)
+RUNTIME_TESTS := $(addprefix test_,arena codec digest evict int8 kernels mxfp4 parallel path_table predict preload reader \
+                 record residency sampler section_hash trellis)
 $(BUILD)/device-tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(RUNTIME_LIBS)

@@ -54,10 +54,11 @@ static void run_alone(size_t n_items, moec_parallel_body *body, void *context)
  *   team.job == NULL --post--> open --close (caller out of items)--> NULL, caller waits until n_inside == 0
  *
  * Decoding opens a region every few dozen microseconds, so the way in and out takes no lock and no system
- * call while everybody is awake; all atomics are sequentially consistent. Invariants: a team thread reads
- * team.job only while it counts in n_inside, and a caller returns only when it has seen n_inside == 0 after
- * it took its job back, so a job on the caller's stack is reached only while the call lasts; a job's n_joined
- * hands out thread numbers, and whoever gets one of n_threads or more leaves. */
+ * call while everybody is awake; all atomics are sequentially consistent, and what is written before others
+ * are asked for is exchanged: QEMU (7.2) lets a load of 64-bit ARM pass a store that it must not. Invariants:
+ * a team thread reads team.job only while it counts in n_inside, and a caller returns only when it has seen
+ * n_inside == 0 after it took its job back, so a job on the caller's stack is reached only while the call
+ * lasts; a job's n_joined hands out thread numbers, and whoever gets one of n_threads or more leaves. */
 struct job {
     moec_parallel_body *body;
     void *context;
@@ -299,7 +300,7 @@ static void await_team(void)
     if (atomic_load(&team.n_inside) == 0)
         return;
     pthread_mutex_lock(&team.lock);
-    atomic_store(&team.is_caller_asleep, true);
+    (void)atomic_exchange(&team.is_caller_asleep, true);
     while (atomic_load(&team.n_inside) > 0)
         pthread_cond_wait(&team.left, &team.lock);
     atomic_store(&team.is_caller_asleep, false);
@@ -329,7 +330,7 @@ static void run_together(int n_threads, size_t n_items, bool is_brief, moec_para
         while (run_next(&job, 0))
             continue;
     }
-    atomic_store(&team.job, NULL);
+    (void)atomic_exchange(&team.job, NULL);
     if (atomic_load(&team.n_inside) > 0)
         await_team();
 }

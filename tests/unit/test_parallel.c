@@ -1,64 +1,9 @@
 /* Every item runs once, thread numbers are exclusive, and a blocked product has the same bits however many
  * threads share it. */
-#include "profiler/common/openmp.h"
-#include "runtime/threads/parallel.h"
+#include "tests/unit/counted_items.h"
 #include "tests/unit/kernel_sets.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#define MAX_ITEMS   20000
-#define MAX_THREADS 256
-
-struct count {
-    atomic_int runs[MAX_ITEMS];
-    atomic_int busy[MAX_THREADS];
-    atomic_int clashes;
-    int n_threads;
-};
-
-static void count_item(void *context, size_t item, int thread)
-{
-    struct count *count = context;
-    if (thread < 0 || thread >= count->n_threads || atomic_fetch_add(&count->busy[thread], 1) != 0)
-        atomic_fetch_add(&count->clashes, 1);
-    atomic_fetch_add(&count->runs[item], 1);
-    if (thread >= 0 && thread < count->n_threads)
-        atomic_fetch_sub(&count->busy[thread], 1);
-}
-
-static void check_sizes(bool is_brief)
-{
-    static const size_t sizes[] = {0, 1, 2, 3, 7, 64, 1000, MAX_ITEMS};
-    static const int threads[] = {1, 2, 5, 16};
-    struct count *count = malloc(sizeof *count);
-    assert_non_null(count);
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
-            memset(count, 0, sizeof *count);
-            struct moec_pool pool = moec_pool_make(threads[t]);
-            count->n_threads = pool.n_threads;
-            if (is_brief)
-                moec_parallel_for_brief(&pool, sizes[s], count_item, count);
-            else
-                moec_parallel_for(&pool, sizes[s], count_item, count);
-            assert_int_equal(atomic_load(&count->clashes), 0);
-            for (size_t i = 0; i < MAX_ITEMS; i++)
-                assert_int_equal(atomic_load(&count->runs[i]), i < sizes[s] ? 1 : 0);
-        }
-    }
-    free(count);
-}
 
 static void test_parallel__every_item_runs_once(void **state)
 {
@@ -105,6 +50,41 @@ static void test_parallel__many_regions_lose_nothing(void **state)
     }
 }
 
+struct turn {
+    atomic_size_t n_done;
+    uint32_t n_steps;
+};
+
+static void take_turn(void *context, size_t item, int thread)
+{
+    struct turn *turn = context;
+    (void)item;
+    (void)thread;
+    for (volatile uint32_t step = 0; step < turn->n_steps; step = step + 1)
+        continue;
+    atomic_fetch_add(&turn->n_done, 1);
+}
+
+/* The caller comes back from a region just as the team comes or goes, in whatever order: its last item is
+ * done, and nobody waits for what has happened already. */
+static void test_parallel__short_regions_end_with_their_last_item(void **state)
+{
+    (void)state;
+    const struct moec_pool pool = moec_pool_make(2);
+    uint32_t seed = 1;
+    for (int round = 0; round < 300000; round++) {
+        struct turn turn = {.n_done = 0};
+        seed = seed * 1664525u + 1013904223u;
+        turn.n_steps = (seed >> 16) % 400;
+        const size_t n_items = 2 + (seed >> 8) % 3;
+        if ((seed >> 28 & 1) != 0)
+            moec_parallel_for(&pool, n_items, take_turn, &turn);
+        else
+            moec_parallel_for_brief(&pool, n_items, take_turn, &turn);
+        assert_int_equal(atomic_load(&turn.n_done), n_items);
+    }
+}
+
 static void test_parallel__pool_sizes_are_sane(void **state)
 {
     (void)state;
@@ -138,43 +118,6 @@ static void test_parallel__results_are_visible_afterwards(void **state)
 }
 
 /* ---- forks ---- */
-
-#if defined(__SANITIZE_THREAD__)
-#define HAS_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HAS_TSAN 1
-#endif
-#endif
-
-static void note_thread(void *context, size_t item, int thread)
-{
-    (void)item;
-    atomic_fetch_or((atomic_uint *)context, 1u << thread);
-    (void)usleep(1000);
-}
-
-/* In a child: 0 when several threads took part in a region, and it came to its end. */
-static int run_in_child(void)
-{
-    const struct moec_pool pool = moec_pool_make(4);
-    atomic_uint threads = 0;
-    (void)alarm(20);
-    moec_parallel_for(&pool, 200, note_thread, &threads);
-    return atomic_load(&threads) > 1 ? 0 : 1;
-}
-
-static void fork_and_run(void)
-{
-    int status = 0;
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        _exit(run_in_child());
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status)); /* no alarm: it did not hang */
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
 
 struct busy {
     atomic_bool is_over;
@@ -218,53 +161,6 @@ static void test_parallel__children_have_a_team_of_their_own(void **state)
     atomic_store(&threads, 0);
     moec_parallel_for(&pool, 200, note_thread, &threads);
     assert_true(atomic_load(&threads) > 1); /* and the parent still has its own */
-}
-
-/* ---- OpenMP ---- */
-
-struct nested {
-    struct moec_pool pool;
-    struct count *count;
-};
-
-static void run_nested(void *context, size_t item, int thread)
-{
-    struct nested *nested = context;
-    (void)item;
-    (void)thread;
-    for (int i = 0; i < 50; i++)
-        moec_parallel_for(&nested->pool, 1, count_item, nested->count);
-}
-
-/* The same promises; a region inside another runs on the thread that asks for it, and a forked child, in
- * which OpenMP would hang, has a team. */
-static void test_parallel__openmp_runs_what_is_not_brief(void **state)
-{
-    (void)state;
-    moec_openmp_use();
-#ifndef HAS_TSAN
-    extern void omp_set_num_threads(int n_threads); /* as OMP_NUM_THREADS does */
-    omp_set_num_threads(3);
-    assert_int_equal(moec_pool_make(0).n_threads, 3);
-#endif
-    check_sizes(false);
-    check_sizes(true);
-    const struct moec_pool pool = moec_pool_make(4);
-    atomic_uint threads = 0;
-    moec_parallel_for(&pool, 200, note_thread, &threads);
-    assert_int_equal(atomic_load(&threads), 15);
-    struct count *count = calloc(1, sizeof *count);
-    assert_non_null(count);
-    count->n_threads = 1;
-    struct nested nested = {.pool = pool, .count = count};
-    moec_parallel_for(&pool, 8, run_nested, &nested);
-    assert_int_equal(atomic_load(&count->runs[0]), 400);
-    free(count);
-#ifndef HAS_TSAN
-    fork_and_run();
-#endif
-    moec_parallel_for(&pool, 200, note_thread, &threads);
-    moec_parallel_use(NULL);
 }
 
 /* ---- a product shared by threads ---- */
@@ -343,10 +239,10 @@ int main(void)
         cmocka_unit_test(test_parallel__every_item_runs_once),
         cmocka_unit_test(test_parallel__every_item_of_brief_work_runs_once),
         cmocka_unit_test(test_parallel__many_regions_lose_nothing),
+        cmocka_unit_test(test_parallel__short_regions_end_with_their_last_item),
         cmocka_unit_test(test_parallel__pool_sizes_are_sane),
         cmocka_unit_test(test_parallel__results_are_visible_afterwards),
         cmocka_unit_test(test_parallel__children_have_a_team_of_their_own),
-        cmocka_unit_test(test_parallel__openmp_runs_what_is_not_brief),
         cmocka_unit_test(test_parallel__products_have_same_bits_in_any_cut_at_any_thread_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
