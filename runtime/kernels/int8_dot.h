@@ -38,10 +38,10 @@ static void round_all(const float *x, size_t n, struct moec_int8_span *spans)
 
 #define ROWS_AT_ONCE 4
 
+/* Rows that lie apart, each of a stream that goes on behind it: see kernels_shape.h. */
 struct dot_rows {
     const uint8_t *bytes[ROWS_AT_ONCE];
-    const uint8_t *ahead; /* a row that comes later, or NULL */
-    size_t stride;
+    const uint8_t *later[ROWS_AT_ONCE]; /* the row that each stream comes to */
     float factors[ROWS_AT_ONCE];
 };
 
@@ -126,22 +126,20 @@ INLINE fours dot_span(const int dtype, const bool has_zeros, int per_span, const
     return fours_fma(p, fours_set(span->scale), sum);
 }
 
-/* Asks for span s of the rows ahead. */
+/* Asks for span s of the rows that come later and for its share of what else they have, each line once. */
 INLINE void rows_ask(const struct plan *plan, const struct dot_rows *rows, size_t s)
 {
-    if (rows->ahead == NULL)
-        return;
-    for (int r = 0; r < ROWS_AT_ONCE && s == 0; r++)
-        for (size_t at = plan->scales; at < plan->row_bytes; at += LINE)
-            ask_line(rows->ahead + (size_t)r * rows->stride + at);
-    for (int r = 0; r < ROWS_AT_ONCE; r++)
-        for (size_t line = 0; line < plan->span_bytes; line += LINE)
-            ask_line(rows->ahead + (size_t)r * rows->stride + s * plan->span_bytes + line);
+    const size_t step = plan->step;
+    for (size_t at = (s * step + LINE - 1) / LINE * LINE; at < (s + 1) * step; at += LINE) {
+        UNROLL
+        for (int r = 0; r < ROWS_AT_ONCE; r++)
+            ask_line_soon(rows->later[r] + at);
+    }
 }
 
-/* Products of one token with four rows, of which n_rows are wanted. */
-INLINE void dot_four(const int dtype, const bool has_zeros, const struct plan *plan,
-                     const struct dot_rows *rows, const struct moec_int8_span *x, uint32_t n_rows, float *y)
+/* Products of one token with four rows. */
+INLINE fours dot_four(const int dtype, const bool has_zeros, const struct plan *plan,
+                      const struct dot_rows *rows, const struct moec_int8_span *x)
 {
     const uint8_t *at[ROWS_AT_ONCE];
     const size_t spans = plan->whole + (plan->tail_bytes > 0);
@@ -161,25 +159,23 @@ INLINE void dot_four(const int dtype, const bool has_zeros, const struct plan *p
             strip_fill(dtype, has_zeros, plan, rows, g, &strip);
         sum = dot_span(dtype, has_zeros, per_span, &strip, g % LANES, at, s == 0, x + s, sum);
     }
-    float four[ROWS_AT_ONCE];
-    fours_store(four, sum);
-    for (uint32_t r = 0; r < ROWS_AT_ONCE && r < n_rows; r++)
-        y[r] = four[r];
+    return sum;
 }
 
-/* Opens rows i .. i + 3 of those chosen; the last stands for missing ones. */
-INLINE void rows_open(const struct moec_matrix *matrix, const struct plan *plan, uint32_t first,
-                      const uint8_t *some, uint32_t i, uint32_t n_rows, struct dot_rows *rows)
+/* Opens rows number i, i + gap and on of those chosen; the last stands for missing ones. Where rows follow
+ * each other, streams go on with the next call's. */
+INLINE void rows_open(const struct moec_matrix *matrix, const struct plan *plan, const struct chosen *chosen,
+                      uint32_t i, uint32_t gap, struct dot_rows *rows)
 {
-    rows->stride = matrix->stride_bytes;
-    rows->ahead = NULL;
-    for (uint32_t r = 0; r < ROWS_AT_ONCE; r++) {
-        const uint32_t n = i + r < n_rows ? i + r : n_rows - 1;
-        rows->bytes[r] = row_at(matrix, first + (some != NULL ? some[n] : n));
+    const uint32_t n = chosen->n, last = chosen->some != NULL ? n - 1 : matrix->rows - chosen->first - 1;
+    uint32_t later = i + STREAM_BYTES / (uint32_t)(plan->row_bytes + 1) + 1;
+    if (later >= gap)
+        later += n - gap;
+    for (uint32_t r = 0; r < ROWS_AT_ONCE; r++, i += gap, later += gap) {
+        rows->bytes[r] = row_at(matrix, chosen_row(chosen, i < n ? i : n - 1));
+        rows->later[r] = row_at(matrix, chosen_row(chosen, later < last ? later : last));
         rows->factors[r] = row_factor(plan, rows->bytes[r]);
     }
-    if (some == NULL && first + i + AHEAD + ROWS_AT_ONCE <= matrix->rows)
-        rows->ahead = row_at(matrix, first + i + AHEAD);
 }
 
 INLINE void dot_all(const int dtype, const bool has_zeros, const struct moec_matrix *matrix, uint32_t first,
@@ -187,11 +183,17 @@ INLINE void dot_all(const int dtype, const bool has_zeros, const struct moec_mat
                     uint32_t n_tok, float *y, size_t y_stride)
 {
     const struct plan plan = plan_of(matrix);
-    struct dot_rows rows;
-    for (uint32_t i = 0; i < n_rows; i += ROWS_AT_ONCE) {
-        rows_open(matrix, &plan, first, some, i, n_rows, &rows);
-        for (uint32_t t = 0; t < n_tok; t++)
-            dot_four(dtype, has_zeros, &plan, &rows, x[t], n_rows - i, y + t * y_stride + i);
+    const struct chosen chosen = {first, n_rows, some};
+    const uint32_t gap = (n_rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+    for (uint32_t i = 0; i < gap; i++) {
+        struct dot_rows rows;
+        rows_open(matrix, &plan, &chosen, i, gap, &rows);
+        for (uint32_t t = 0; t < n_tok; t++) {
+            float four[ROWS_AT_ONCE];
+            fours_store(four, dot_four(dtype, has_zeros, &plan, &rows, x[t]));
+            for (uint32_t r = 0; r < ROWS_AT_ONCE && i + r * gap < n_rows; r++)
+                y[t * y_stride + i + r * gap] = four[r];
+        }
     }
 }
 

@@ -49,7 +49,6 @@
 #define GROUPS      64   /* of columns, whose rounded activations are held together */
 #define PANEL       2048 /* columns of a chunk's sum that are held together */
 #define SPANS_AHEAD 4
-#define AHEAD       16 /* rows that are asked for ahead of time, see kernels_shape.h */
 #if !defined(HELD)
 #define HELD 4 /* tokens whose rounded activations are held together */
 #endif
@@ -60,6 +59,7 @@ struct plan {
     size_t whole;      /* spans */
     size_t tail_bytes; /* codes of an incomplete last span */
     size_t span_bytes;
+    size_t step;                     /* bytes of a row for each of its spans */
     size_t groups, group;            /* group: 0 = channel */
     int per_span;                    /* groups of a span; 1 also where a group has many spans */
     size_t scales, zeros, row_bytes; /* offsets in a row */
@@ -91,6 +91,7 @@ static struct plan plan_of(const struct moec_matrix *matrix)
     plan.per_span = codec.group == 0 ? 1 : SPAN / codec.group;
     plan.zeros = plan.scales + moec_codec_scales_bytes(codec, n);
     plan.row_bytes = moec_codec_row_bytes(codec, n);
+    plan.step = (plan.row_bytes + moec_int8_spans(n) - 1) / moec_int8_spans(n);
     plan.nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
     plan.has_zeros = moec_scheme_has_zeros((enum moec_scheme)codec.scheme);
     plan.unit = plan.nested ? 0x1p-8f : codec.scheme == MOEC_SCHEME_TRELLIS ? MOEC_INT8_TRELLIS_STEP : 1.0f;

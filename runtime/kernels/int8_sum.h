@@ -28,28 +28,29 @@ INLINE words four_bytes(const words q[4])
 }
 
 /* The rows of the next chunk. Those of a chunk are read side by side, which the hardware's prefetchers do not
- * follow, so all of them are asked for while the chunk before is computed. */
+ * follow, so all of them are asked for while the chunk before is computed: line by line, in streams that
+ * prefetchers do follow. Two cores read INT8 in groups of 32 at 24 GB/s in place of 21. */
 struct next_chunk {
-    const uint8_t *rows;    /* NULL: nothing is asked for */
-    size_t stride, lines;   /* lines: of one row */
-    uint32_t n_at_rounding; /* of the rows, those that are asked for while activations are rounded */
+    const uint8_t *line;                   /* of the first stream what comes next */
+    size_t apart;                          /* how far behind it the others' lie */
+    size_t left;                           /* lines of a stream */
+    uint32_t due, rounding_pace, sum_pace; /* lines that a quad asks for in each, in 1 / WHOLE_LINE */
 };
 
-/* Asks for the share of one step of `steps` in n rows from `first` on, and in it for the lines of a quad. */
-INLINE void next_ask(const struct next_chunk *next, uint32_t first, uint32_t n, size_t step, size_t steps,
-                     uint32_t quad)
+INLINE void next_ask(struct next_chunk *next, uint32_t pace)
 {
-    if (next->rows == NULL)
-        return;
-    const size_t end = next->lines * (quad + 1) / QUADS;
-    for (size_t row = first + n * step / steps; row < first + n * (step + 1) / steps; row++)
-        for (size_t line = next->lines * quad / QUADS; line < end; line++)
-            ask_line(next->rows + row * next->stride + line * LINE);
+    next->due += pace;
+    for (; next->due >= WHOLE_LINE && next->left > 0; next->due -= WHOLE_LINE, next->left--) {
+        UNROLL
+        for (size_t i = 0; i < REGION_STREAMS; i++)
+            ask_line(next->line + i * next->apart);
+        next->line += LINE;
+    }
 }
 
 /* Groups g .. g + 15, of which those from `at` on are written. */
 INLINE void round_groups(const int dtype, const struct plan *plan, const struct sum_rows *rows,
-                         const struct next_chunk *next, const float *h, size_t g, size_t at,
+                         struct next_chunk *next, const float *h, size_t g, size_t at,
                          struct weights *weights)
 {
     float scaled[CHUNK][LANES], tops[LANES], inverses[LANES], scales[LANES];
@@ -70,7 +71,7 @@ INLINE void round_groups(const int dtype, const struct plan *plan, const struct 
     const lanes inverse = lanes_load(inverses);
     for (uint32_t quad = 0; quad < rows->quads; quad++) {
         words q[4];
-        next_ask(next, 0, next->n_at_rounding, g / LANES, (plan->groups + LANES - 1) / LANES, quad);
+        next_ask(next, next->rounding_pace);
         UNROLL
         for (uint32_t i = 0; i < 4; i++)
             q[i] = rounded(lanes_load(scaled[4 * quad + i]), inverse);
@@ -184,10 +185,9 @@ INLINE size_t group_of(const struct plan *plan, size_t s, size_t first_group)
 
 /* Spans [from, to) for one token. */
 INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_rows *rows,
-                     const struct next_chunk *next, const struct weights *weights, size_t first_group,
-                     size_t from, size_t to, float *y)
+                     struct next_chunk *next, const struct weights *weights, size_t first_group, size_t from,
+                     size_t to, float *y)
 {
-    const size_t spans = plan->whole + (plan->tail_bytes > 0);
     const words places = spread_places(plan->per_span);
     uint8_t tails[4][BEFORE + SPAN];
     const uint8_t *starts[4];
@@ -198,7 +198,7 @@ INLINE void sum_once(const int dtype, const struct plan *plan, const struct sum_
         for (int i = 0; i < 8; i++)
             out[i] = words_zero();
         for (uint32_t quad = 0; quad < rows->quads; quad++) {
-            next_ask(next, next->n_at_rounding, CHUNK - next->n_at_rounding, s, spans, quad);
+            next_ask(next, next->sum_pace);
             const words factors = words_spread(weights->quads[quad] + at, places);
             quad_open(dtype, plan, rows, quad, s, tails, starts);
             quad_at(dtype, starts, s == 0, q);
@@ -261,6 +261,20 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
     }
 }
 
+/* An eighth of it while activations are rounded, where that is work. */
+INLINE struct next_chunk next_chunk(const struct plan *plan, const struct moec_matrix *matrix, uint32_t first)
+{
+    const size_t part = CHUNK / REGION_STREAMS * matrix->stride_bytes, lines = (part + LINE - 1) / LINE;
+    const size_t all = lines * WHOLE_LINE, rounding = plan->group == 0 ? 0 : all / 8;
+    const size_t roundings = QUADS * ((plan->groups + LANES - 1) / LANES),
+                 sums = QUADS * moec_int8_spans(plan->columns);
+    return (struct next_chunk){.line = row_at(matrix, first),
+                               .apart = part,
+                               .left = lines,
+                               .rounding_pace = (uint32_t)(rounding / roundings),
+                               .sum_pace = (uint32_t)((all - rounding + sums - 1) / sums)};
+}
+
 INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
                     uint32_t n_rows, const float *h, size_t h_stride, uint32_t n_tok, float *y,
                     size_t y_stride)
@@ -278,10 +292,9 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
     for (uint32_t n = n_rows; n < 4 * rows.quads; n++)
         rows.bytes[n] = rows.bytes[n_rows - 1];
     const bool has_next = some == NULL && first + 2 * CHUNK <= matrix->rows;
-    const struct next_chunk next = {.rows = has_next && n_tok == 1 ? row_at(matrix, first + CHUNK) : NULL,
-                                    .stride = matrix->stride_bytes,
-                                    .lines = (plan.row_bytes + LINE - 1) / LINE,
-                                    .n_at_rounding = plan.group == 0 ? 0 : CHUNK / 8};
+    struct next_chunk next = {0};
+    if (has_next && n_tok == 1)
+        next = next_chunk(&plan, matrix, first + CHUNK);
     for (uint32_t n = 0; n < CHUNK && has_next && n_tok > 1; n++) /* its scales, which it needs at once */
         for (size_t at = plan.scales; at < plan.row_bytes; at += LINE)
             ask_line(row_at(matrix, first + CHUNK + n) + at);

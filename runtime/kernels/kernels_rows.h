@@ -251,18 +251,6 @@ INLINE int kind_of(struct moec_codec codec)
     EACH_INTEGER(of, halves, HALVES)                                                                         \
     EACH_LIFTED(of)
 
-/* Which rows of a matrix a call is for: first, first + 1 and on, or first + some[0], first + some[1] and on.
- */
-struct chosen {
-    uint32_t first, n;
-    const uint8_t *some; /* (n) rising, or NULL */
-};
-
-INLINE uint32_t chosen_row(const struct chosen *chosen, uint32_t i)
-{
-    return chosen->first + (chosen->some != NULL ? chosen->some[i] : i);
-}
-
 /* Rows that are asked for while others are at work: as many lines with each block as keep the pace, in turn
  * of AHEAD_WAYS rows, which are numbered as those chosen and lie `gap` apart. */
 struct ahead {
