@@ -32,6 +32,8 @@ INLINE words four_bytes(const words q[4])
  * prefetchers do follow. Two cores read INT8 and INT4 in groups of 32 at 26 GB/s in place of 22 and 23. */
 struct next_chunk {
     const uint8_t *line;                   /* of the first stream what comes next */
+    size_t of_row, row_left;               /* lines of a row, or of all where rows follow each other */
+    size_t gap;                            /* from a row's last line to the next row's first */
     size_t apart;                          /* how far behind it the others' lie */
     size_t left;                           /* lines of a stream */
     uint32_t due, rounding_pace, sum_pace; /* lines that a quad asks for in each, in 1 / WHOLE_LINE */
@@ -45,6 +47,10 @@ INLINE void next_ask(struct next_chunk *next, uint32_t pace)
         for (size_t i = 0; i < REGION_STREAMS; i++)
             ask_line(next->line + i * next->apart);
         next->line += LINE;
+        if (--next->row_left == 0) {
+            next->line += next->gap;
+            next->row_left = next->of_row;
+        }
     }
 }
 
@@ -264,11 +270,17 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
 /* An eighth of it while activations are rounded, where that is work. */
 INLINE struct next_chunk next_chunk(const struct plan *plan, const struct moec_matrix *matrix, uint32_t first)
 {
-    const size_t part = CHUNK / REGION_STREAMS * matrix->stride_bytes, lines = (part + LINE - 1) / LINE;
+    const size_t n_row = CHUNK / REGION_STREAMS, part = n_row * matrix->stride_bytes;
+    const bool rows_follow = matrix->stride_bytes < plan->row_bytes + LINE;
+    const size_t of_row = ((rows_follow ? part : plan->row_bytes) + LINE - 1) / LINE,
+                 lines = rows_follow ? of_row : n_row * of_row;
     const size_t all = lines * WHOLE_LINE, rounding = plan->group == 0 ? 0 : all / 8;
     const size_t roundings = QUADS * ((plan->groups + LANES - 1) / LANES),
                  sums = QUADS * moec_int8_spans(plan->columns);
     return (struct next_chunk){.line = row_at(matrix, first),
+                               .of_row = of_row,
+                               .row_left = of_row,
+                               .gap = rows_follow ? 0 : matrix->stride_bytes - of_row * LINE,
                                .apart = part,
                                .left = lines,
                                .rounding_pace = (uint32_t)(rounding / roundings),
