@@ -227,12 +227,15 @@ struct moert_options {
     uint32_t text_tokens;
 };
 
-/* The smallest budget of a set of options, without opening an engine. */
+/* The smallest budget of a set of options, without opening an engine: what this process would open, with what
+ * it has mapped by now. Another start of the program may map more. */
 struct moert_floor {
     uint64_t memory_bytes;
-    uint32_t n_context;      /* positions of the KV caches that it holds */
-    uint32_t n_prompt;       /* of these, the prompt's; 0 without one */
-    uint32_t n_context_fits; /* the most that options.memory_bytes would hold; 0 = none, or no limit */
+    uint64_t start_bytes; /* that another start may take on top */
+    uint32_t n_context;   /* positions of the KV caches that it holds */
+    uint32_t n_prompt;    /* of these, the prompt's; 0 without one */
+    uint32_t
+        n_context_fits; /* the most that options.memory_bytes holds at any start; 0 = none, or no limit */
 };
 
 /* What the engine holds and how the budget is spent. */

@@ -17,9 +17,10 @@ void cli_advise_floor(const struct cli_args *args, const struct moert_options *o
     char value[24];
     if (moert_engine_floor(args->positional[0], options, &floor, NULL) != MOERT_OK)
         return;
+    const uint64_t works_bytes = floor.memory_bytes + floor.start_bytes;
     const bool has_smaller =
         strcmp(args->program, "moec-run") != 0 && strcmp(args->command->name, "run") == 0;
-    if (has_smaller && floor.memory_bytes <= options->memory_bytes + MOEC_BESIDE_RUN_BYTES) {
+    if (has_smaller && works_bytes <= options->memory_bytes + MOEC_BESIDE_RUN_BYTES) {
         cli_print(stderr,
                   "moec-run, which is the same program without what measures and compiles, fits:\n  ");
         cli_print_changed(stderr, args, "moec-run", "", "");
@@ -30,7 +31,7 @@ void cli_advise_floor(const struct cli_args *args, const struct moert_options *o
         cli_print_changed(stderr, args, args->program, "ctx", value);
     } else {
         cli_print(stderr, "this much works%s:\n  ", has_smaller ? "; moec-run needs less" : "");
-        (void)snprintf(value, sizeof value, "%" PRIu64 "MiB", (floor.memory_bytes >> 20) + 1);
+        (void)snprintf(value, sizeof value, "%" PRIu64 "MiB", (works_bytes >> 20) + 1);
         cli_print_changed(stderr, args, args->program, "memory", value);
     }
     fputc('\n', stderr);

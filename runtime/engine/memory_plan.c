@@ -212,6 +212,7 @@ uint32_t moec_memory_plan_context(const struct moec_memory_request *request)
 {
     struct moec_memory_request tried = *request;
     struct moec_memory_plan plan;
+    tried.base_bytes += MOEC_PLAN_START_BYTES;
     uint32_t fits = 0, beyond = request->n_context + 1;
     while (beyond - fits > 1) {
         tried.n_context = fits + (beyond - fits) / 2;

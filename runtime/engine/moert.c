@@ -486,6 +486,7 @@ static enum moec_status measure_floor(struct moert_engine *engine, const char *p
     request.budget_bytes = 0;
     MOEC_TRY(moec_memory_plan_make(&request, &plan, err));
     *out = (struct moert_floor){.memory_bytes = plan.floor_bytes,
+                                .start_bytes = MOEC_PLAN_START_BYTES,
                                 .n_context = plan.n_context,
                                 .n_prompt = engine->n_prompt,
                                 .n_context_fits = n_fits};

@@ -194,13 +194,21 @@ advised() {
     try 1 "$@"
     says stderr "$advice" "says how it would work"
     advised=$(tail -n 1 "$work/stderr")
+    named=$(named_floor <"$work/stderr")
     try 0 "and so it does" sh -c "$advised"
 }
 advice='^this much works:$'
 advised "a quarter of what it takes" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --memory $((floor / 4))
+mebibytes=$(printf '%s\n' "$advised" | sed -n 's/.*--memory \([0-9]*\)MiB.*/\1/p')
+# The next start of the program may take more than the one that was refused.
+if [ $((${mebibytes:-0} << 20)) -ge $((named + 524288)) ]; then
+    pass "with half a mebibyte to spare"
+else
+    fail "with half a mebibyte to spare (floor $named, advised ${mebibytes:-nothing} MiB)"
+fi
 advice='^the longest context that fits has [0-9]+ positions:$'
-beside=300000
-takes_memory && beside=3000000 # what the process itself takes differs from run to run under a sanitizer
+beside=1400000
+takes_memory && beside=4000000 # what the process itself takes differs from run to run under a sanitizer
 advised "a text that is too long for the memory" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 1000 --memory $((floor + beside))
 full=$(floor_bytes "$moec" run "$work/edgemoe.moec" -p "The old" -n 48)
 advice='^moec-run, which is the same program'

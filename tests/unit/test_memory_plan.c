@@ -147,6 +147,25 @@ static void test_memory_plan__below_the_floor_is_itemised(void **state)
     assert_int_equal(plan.total_bytes, lowest);
 }
 
+/* The context that is promised fits at a start that takes more than this one, and one position more may not.
+ */
+static void test_memory_plan__a_promised_context_fits_at_any_start(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    const uint64_t whole = floor_of(&request);
+    assert_int_equal(moec_memory_plan_context(&request), request.n_context);
+    request.budget_bytes = whole + MOEC_PLAN_START_BYTES;
+    assert_int_equal(moec_memory_plan_context(&request), request.n_context);
+    request.budget_bytes = whole - 2 * MIB;
+    const uint32_t n_fits = moec_memory_plan_context(&request);
+    assert_in_range(n_fits, 1, request.n_context - 1);
+    request.n_context = n_fits;
+    assert_true(floor_of(&request) + MOEC_PLAN_START_BYTES <= request.budget_bytes);
+    request.n_context = n_fits + 1;
+    assert_true(floor_of(&request) + MOEC_PLAN_START_BYTES > request.budget_bytes);
+}
+
 static void test_memory_plan__beams_have_keys_of_their_own(void **state)
 {
     (void)state;
@@ -315,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_memory_plan__every_budget_adds_up),
         cmocka_unit_test(test_memory_plan__logical_caches_have_their_room),
         cmocka_unit_test(test_memory_plan__below_the_floor_is_itemised),
+        cmocka_unit_test(test_memory_plan__a_promised_context_fits_at_any_start),
         cmocka_unit_test(test_memory_plan__beams_have_keys_of_their_own),
         cmocka_unit_test(test_memory_plan__no_limit_holds_everything),
         cmocka_unit_test(test_memory_plan__warns_below_the_working_set),
