@@ -26,8 +26,9 @@ for bits in 4 2 trellis; do
     [ $bits != 4 ] || model=$work/m.moec
     [ $bits != trellis ] || model=$work/mt.moec
     generate --arithmetic int8 && cp "$work/stdout" "$work/int8"
+    little=$(little_memory "$model")
     if grep -q '"arithmetic": "int8"' "$work/stats"; then pass "$bits bits: stats name it"; else fail "$bits bits: stats name it"; fi
-    for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $(mebibytes 20)" "--memory $(mebibytes 20) --predict gate" "--draft lookup"; do
+    for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $little" "--memory $little --predict gate" "--draft lookup"; do
         # shellcheck disable=SC2086 # words
         generate --arithmetic int8 $how
         check_same "$bits bits: the same with $how"

@@ -24,8 +24,9 @@ if [ "$half" -lt $((whole * 3 / 5)) ]; then pass "the KV cache takes half"; else
 generate --kv int8 && cp "$work/stdout" "$work/int8" && quarter=$(member kv_bytes "$work/stats")
 if grep -q '"kv": "int8"' "$work/stats"; then pass "stats name INT8"; else fail "stats name INT8"; fi
 if [ "$quarter" -lt $((whole * 3 / 10)) ]; then pass "takes a quarter"; else fail "takes $quarter of $whole bytes"; fi
+little=$(little_memory "$work/m.moec")
 for kv in f16 int8; do
-    for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $(mebibytes 20)" "--draft lookup" "--arithmetic canonical"; do
+    for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $little" "--draft lookup" "--arithmetic canonical"; do
         # shellcheck disable=SC2086 # words
         generate --kv $kv $how
         check_same "$kv: the same with $how" $kv

@@ -85,14 +85,15 @@ generate --route top-k
 if cmp -s "$work/stdout" "$work/plain"; then pass "top-k changes no word"; else fail "top-k changes no word"; fi
 generate --route cache-prior:0.5 && cp "$work/stdout" "$work/prior"
 if cmp -s "$work/prior" "$work/plain"; then fail "a strong prior changes some"; else pass "a strong prior changes some"; fi
-for how in "-t 1" "-t 3" "--cpu scalar" "--memory $(mebibytes 20)" "--memory $(mebibytes 20) --evict fifo --predict gate" "--draft lookup"; do
+little=$(little_memory "$work/m.moec")
+for how in "-t 1" "-t 3" "--cpu scalar" "--memory $little" "--memory $little --evict fifo --predict gate" "--draft lookup"; do
     # shellcheck disable=SC2086 # words
     generate --route cache-prior:0.5 $how
     if cmp -s "$work/stdout" "$work/prior"; then pass "the same with $how"; else fail "the same with $how"; fi
 done
 generate --route cache-prior:0.2:skip:0.3 && cp "$work/stdout" "$work/skipped"
 if cmp -s "$work/skipped" "$work/plain"; then fail "skipping changes some"; else pass "skipping changes some"; fi
-for how in "-t 1" "--cpu scalar" "--memory $(mebibytes 20) --evict fifo --predict gate" "--draft lookup"; do
+for how in "-t 1" "--cpu scalar" "--memory $little --evict fifo --predict gate" "--draft lookup"; do
     # shellcheck disable=SC2086 # words
     generate --route cache-prior:0.2:skip:0.3 $how
     if cmp -s "$work/stdout" "$work/skipped"; then pass "skips the same with $how"; else fail "skips the same with $how"; fi
@@ -179,7 +180,8 @@ start() {
         --cache-start frequency "$@" >"$work/stdout" 2>"$work/stats"
 }
 start && cp "$work/stdout" "$work/started"
-for how in "-t 1" "--memory $(mebibytes 20)"; do
+little=$(little_memory "$work/p.moec")
+for how in "-t 1" "--memory $little"; do
     # shellcheck disable=SC2086 # words
     start $how
     if cmp -s "$work/stdout" "$work/started"; then pass "it begins the same with $how"; else fail "it begins the same with $how"; fi

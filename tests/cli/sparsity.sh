@@ -80,7 +80,8 @@ check "to the last bit" "$(number value) == $(sed -n 's/^.*"value": *\([-0-9.e+]
 try 0 "run follows it" "$moec" run "$work/p.moec" -p "Once upon" -n 12 --ignore-eos --stats
 says stderr "sparsity  the bundle's plan, [0-9.]+% of neurons were active" "and says so"
 cp "$work/stdout" "$work/planned"
-try 0 "in little memory" "$moec" run "$work/p.moec" -p "Once upon" -n 12 --ignore-eos -t 1 --memory "$(mebibytes 20)"
+little=$(little_memory "$work/p.moec")
+try 0 "in little memory" "$moec" run "$work/p.moec" -p "Once upon" -n 12 --ignore-eos -t 1 --memory "$little"
 if cmp -s "$work/stdout" "$work/planned"; then pass "the same words"; else fail "the same words"; fi
 try 0 "tune counts what it loses" "$moec" tune "$work/p.moec" --data datasets/sample/calibration.txt --reference "$sample" \
     --samples 32 --seq-len 48 --max-loss 60% --slots 8 -q -o "$work/pt.moec"
@@ -101,8 +102,9 @@ says stdout 'whole records are read' "and that the sample's pairs are too small 
 try 0 "inspect --json with parts" "$moec" inspect "$work/parts.moec" --json
 says stdout '"unit_bytes": 4096' "has them"
 # Where requests cost nothing, parts are read; the words are the same with any memory and delay.
+little=$(little_memory "$work/parts.moec")
 memory=$(small_budget "$moec" run "$work/parts.moec" -p "Once upon" -n 12 --ignore-eos)
-for how in "--memory $(mebibytes 20)" "--memory $memory --predict gate" "--memory $(mebibytes 20) -t 1 --cpu scalar"; do
+for how in "--memory $little" "--memory $memory --predict gate" "--memory $little -t 1 --cpu scalar"; do
     for storage in 2GB/s,0us,0us 100MB/s,50us,0us; do
         # shellcheck disable=SC2086 # words
         try 0 "run with $how on $storage" "$moec" run "$work/parts.moec" -p "Once upon" -n 12 --ignore-eos $how --emulate-storage $storage --stats json
@@ -110,7 +112,7 @@ for how in "--memory $(mebibytes 20)" "--memory $memory --predict gate" "--memor
         check "and reads neurons alone" "$(sed -n 's/^.*"experts": {.*"pair_bytes": *\([0-9]*\).*/\1/p' "$work/stderr") > 0"
     done
 done
-try 0 "run where requests cost something" "$moec" run "$work/parts.moec" -p "Once upon" -n 12 --ignore-eos --memory "$(mebibytes 20)" --emulate-storage 550MB/s,80us --stats json
+try 0 "run where requests cost something" "$moec" run "$work/parts.moec" -p "Once upon" -n 12 --ignore-eos --memory "$little" --emulate-storage 550MB/s,80us --stats json
 check "reads whole records" "$(sed -n 's/^.*"experts": {.*"pair_bytes": *\([0-9]*\).*/\1/p' "$work/stderr") == 0"
 try 0 "thresholds made again" "$moec" sparsify "$work/parts.moec" --data datasets/sample/calibration.txt --samples 48 -q -o "$work/kept.moec"
 try 0 "keep the parts" "$moec" inspect "$work/kept.moec" --json
@@ -150,7 +152,8 @@ if grep -q '"sparsity": 0.8[0-9]*, "neurons": [1-9][0-9]*, "active_neurons": [1-
 else
     fail "stats count"
 fi
-for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $(mebibytes 20)" "--memory $(mebibytes 20) --evict fifo --predict gate" "--draft lookup"; do
+little=$(little_memory "$work/m.moec")
+for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory $little" "--memory $little --evict fifo --predict gate" "--draft lookup"; do
     # shellcheck disable=SC2086 # words
     generate --sparsity 0.8 $how
     if cmp -s "$work/stdout" "$work/sparse"; then pass "the same with $how"; else fail "the same with $how"; fi

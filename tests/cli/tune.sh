@@ -161,7 +161,8 @@ same "as the option would" "$work/words" "$work/other"
 run "$work/t.moec" --copy 1 >"$work/words"
 run "$work/m.moec" --copy 1 >"$work/other"
 same "another copy has none" "$work/words" "$work/other"
-for how in "-t 1" "--cpu scalar" "--memory $(mebibytes 20)" "--memory $(mebibytes 20) --evict fifo"; do
+little=$(little_memory "$work/t.moec")
+for how in "-t 1" "--cpu scalar" "--memory $little" "--memory $little --evict fifo"; do
     # shellcheck disable=SC2086 # words
     run "$work/t.moec" $how >"$work/words"
     same "the same with $how" "$work/words" "$work/tuned"
