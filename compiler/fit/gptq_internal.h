@@ -7,6 +7,7 @@
 #define MOEC_COMPILER_GPTQ_INTERNAL_H
 
 #include "compiler/fit/gptq.h"
+#include "formats/base/sanitizers.h"
 
 #define LANES      16u
 #define GROUP_MOST 128u /* the longest groups that codecs have */
@@ -15,7 +16,7 @@
 /* The same source for each instruction set: products and sums stay apart (-ffp-contract=off) and lanes in
  * their places, so bits are the same. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    !MOEC_HAS_ASAN && !MOEC_HAS_TSAN
 #define GPTQ_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define GPTQ_CLONES

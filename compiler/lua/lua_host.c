@@ -13,6 +13,7 @@
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/base/pipe.h"
+#include "formats/base/sanitizers.h"
 
 #include <errno.h>
 #include <lauxlib.h>
@@ -27,13 +28,6 @@
 #include <unistd.h>
 
 #define SCRIPT_MAX_BYTES (1u << 20)
-#ifdef __has_feature /* clang */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MOEC_SANITIZED
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MOEC_SANITIZED
-#endif
 
 #define EXIT_MEMORY 42 /* the child ran into its memory limit where it could not tell so itself */
 
@@ -310,7 +304,7 @@ static void limit_child(const struct moec_guest_limits *limits)
     struct rlimit core = {0, 0};
     (void)setrlimit(RLIMIT_CPU, &cpu);
     (void)setrlimit(RLIMIT_CORE, &core);
-#ifndef MOEC_SANITIZED
+#if !MOEC_HAS_ASAN && !MOEC_HAS_TSAN
     /* The forked image already counts; sanitizers reserve terabytes and would not survive this limit. */
     FILE *statm = fopen("/proc/self/statm", "re");
     if (statm != NULL) {

@@ -1,14 +1,8 @@
 #include "profiler/common/openmp.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define IS_WATCHED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define IS_WATCHED 1
-#endif
-#endif
+#include "formats/base/sanitizers.h"
 
-#ifdef IS_WATCHED
+#if MOEC_HAS_TSAN
 
 void moec_openmp_use(void)
 {

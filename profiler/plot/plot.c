@@ -2,6 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/base/sanitizers.h"
 #include "formats/base/utf8.h"
 
 #include <assert.h>
@@ -31,12 +32,7 @@ struct moec_plot {
 
 /* Fontconfig keeps its configuration until the process ends,
  * behind pointers that leak checkers cannot follow. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1 /* as gcc says it */
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
+#if MOEC_HAS_ASAN
 const char *__lsan_default_suppressions(void);
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
 {

@@ -2,6 +2,7 @@
 #ifndef MOEC_TESTS_UNIT_COUNTED_ITEMS_H
 #define MOEC_TESTS_UNIT_COUNTED_ITEMS_H
 
+#include "formats/base/sanitizers.h"
 #include "runtime/threads/parallel.h"
 
 #include <setjmp.h>
@@ -15,14 +16,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#if defined(__SANITIZE_THREAD__)
-#define HAS_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HAS_TSAN 1
-#endif
-#endif
 
 #define MAX_ITEMS   20000
 #define MAX_THREADS 256

@@ -22,7 +22,7 @@ static void test_openmp__runs_what_is_not_brief(void **state)
 {
     (void)state;
     moec_openmp_use();
-#ifndef HAS_TSAN
+#if !MOEC_HAS_TSAN
     extern void omp_set_num_threads(int n_threads); /* as OMP_NUM_THREADS does */
     omp_set_num_threads(3);
     assert_int_equal(moec_pool_make(0).n_threads, 3);
@@ -40,7 +40,7 @@ static void test_openmp__runs_what_is_not_brief(void **state)
     moec_parallel_for(&pool, 8, run_nested, &nested);
     assert_int_equal(atomic_load(&count->runs[0]), 400);
     free(count);
-#ifndef HAS_TSAN
+#if !MOEC_HAS_TSAN
     fork_and_run();
 #endif
     moec_parallel_for(&pool, 200, note_thread, &threads);

@@ -144,7 +144,7 @@ static void *keep_busy(void *context)
 static void test_parallel__children_have_a_team_of_their_own(void **state)
 {
     (void)state;
-#ifdef HAS_TSAN
+#if MOEC_HAS_TSAN
     skip(); /* it ends children that start threads */
 #endif
     const struct moec_pool pool = moec_pool_make(4);

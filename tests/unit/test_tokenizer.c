@@ -1,4 +1,5 @@
 #include "formats/base/memory.h"
+#include "formats/base/sanitizers.h"
 #include "formats/base/utf8.h"
 #include "formats/tokenizer/folder_tokenizer.h"
 #include "formats/tokenizer/tokenizer_json.h"
@@ -357,17 +358,7 @@ static void test_tokenizer__refuses_a_unigram_without_its_unk_token(void **state
 /* ---- speed ---- */
 
 /* Instrumented code is several times slower, and says nothing of speed. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LIMIT_SECONDS 30
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                                   \
-    __has_feature(undefined_behavior_sanitizer)
-#define LIMIT_SECONDS 30
-#endif
-#endif
-#ifndef LIMIT_SECONDS
-#define LIMIT_SECONDS 1
-#endif
+#define LIMIT_SECONDS (MOEC_HAS_ASAN || MOEC_HAS_TSAN ? 30 : 1)
 
 /* Processor time, so that a busy machine does not fail the test. */
 static double seconds(void)

@@ -1,5 +1,7 @@
 #include "runtime/cuda/blocks/blocks.h"
 
+#include "formats/base/sanitizers.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,24 +12,10 @@
 #include <ucontext.h>
 #endif
 
-#if defined(__SANITIZE_ADDRESS__)
-#define HAS_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HAS_ASAN 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define HAS_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HAS_TSAN 1
-#endif
-#endif
-#ifdef HAS_ASAN
+#if MOEC_HAS_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef HAS_TSAN
+#if MOEC_HAS_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -46,12 +34,12 @@ struct context {
 #else
     ucontext_t saved;
 #endif
-#ifdef HAS_ASAN
+#if MOEC_HAS_ASAN
     void *fake_stack;
     const void *bottom;
     size_t n_bytes;
 #endif
-#ifdef HAS_TSAN
+#if MOEC_HAS_TSAN
     void *fiber;
 #endif
 };
@@ -85,10 +73,10 @@ __asm__(".text\n"
 
 static void change(struct context *from, struct context *to)
 {
-#ifdef HAS_ASAN
+#if MOEC_HAS_ASAN
     __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->n_bytes);
 #endif
-#ifdef HAS_TSAN
+#if MOEC_HAS_TSAN
     __tsan_switch_to_fiber(to->fiber, 0);
 #endif
 #if defined(__x86_64__)
@@ -96,7 +84,7 @@ static void change(struct context *from, struct context *to)
 #else
     (void)swapcontext(&from->saved, &to->saved);
 #endif
-#ifdef HAS_ASAN
+#if MOEC_HAS_ASAN
     __sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
 #endif
 }
@@ -176,7 +164,7 @@ void moec_blocks_refuse_race(uint32_t other)
 static void run_thread(void)
 {
     struct runner *runner = own_runner;
-#ifdef HAS_ASAN
+#if MOEC_HAS_ASAN
     __sanitizer_finish_switch_fiber(NULL, &runner->context.bottom, &runner->context.n_bytes);
 #endif
     for (struct thread *self = runner->current;;) {
@@ -188,11 +176,11 @@ static void run_thread(void)
 
 static void prepare_stack(struct thread *thread, uint8_t *stack)
 {
-#ifdef HAS_ASAN
+#if MOEC_HAS_ASAN
     thread->context.bottom = stack;
     thread->context.n_bytes = STACK_BYTES;
 #endif
-#ifdef HAS_TSAN
+#if MOEC_HAS_TSAN
     thread->context.fiber = __tsan_create_fiber(0);
 #endif
 #if defined(__x86_64__)
@@ -213,7 +201,7 @@ static void prepare_stack(struct thread *thread, uint8_t *stack)
 static void free_runner(void *memory)
 {
     struct runner *runner = memory;
-#ifdef HAS_TSAN
+#if MOEC_HAS_TSAN
     for (uint32_t t = 0; t < MOEC_BLOCKS_MAX_THREADS; t++)
         __tsan_destroy_fiber(runner->threads[t].context.fiber);
 #endif
@@ -245,7 +233,7 @@ static struct runner *runner_of_thread(void)
     runner->stacks = stacks;
     for (uint32_t t = 0; t < MOEC_BLOCKS_MAX_THREADS; t++)
         prepare_stack(&runner->threads[t], runner->stacks + (size_t)t * STACK_BYTES);
-#ifdef HAS_TSAN
+#if MOEC_HAS_TSAN
     runner->context.fiber = __tsan_get_current_fiber();
 #endif
     own_runner = runner;
