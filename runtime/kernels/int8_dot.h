@@ -162,18 +162,15 @@ INLINE fours dot_four(const int dtype, const bool has_zeros, const struct plan *
     return sum;
 }
 
-/* Opens rows number i, i + gap and on of those chosen; the last stands for missing ones. Where rows follow
- * each other, streams go on with the next call's. */
+/* Opens rows number i, i + gap and on of those chosen; the last stands for missing ones. */
 INLINE void rows_open(const struct moec_matrix *matrix, const struct plan *plan, const struct chosen *chosen,
                       uint32_t i, uint32_t gap, struct dot_rows *rows)
 {
-    const uint32_t n = chosen->n, last = chosen->some != NULL ? n - 1 : matrix->rows - chosen->first - 1;
-    uint32_t later = i + STREAM_BYTES / (uint32_t)(plan->row_bytes + 1) + 1;
-    if (later >= gap)
-        later += n - gap;
+    const uint32_t n = chosen->n, ahead = STREAM_BYTES / (uint32_t)(plan->row_bytes + 1) + 1;
+    uint32_t later = stream_later(chosen, i, gap, ahead);
     for (uint32_t r = 0; r < ROWS_AT_ONCE; r++, i += gap, later += gap) {
         rows->bytes[r] = row_at(matrix, chosen_row(chosen, i < n ? i : n - 1));
-        rows->later[r] = row_at(matrix, chosen_row(chosen, later < last ? later : last));
+        rows->later[r] = row_at(matrix, stream_row(chosen, matrix->rows, later));
         rows->factors[r] = row_factor(plan, rows->bytes[r]);
     }
 }

@@ -294,21 +294,15 @@ struct streams {
     const uint8_t *at[CODE_ROWS];
 };
 
-/* Of rows number i, i + gap and on of those chosen. Where rows follow each other, streams go on with the next
- * call's rows. */
+/* Of rows number i, i + gap and on of those chosen. */
 INLINE struct streams streams_of(const int nr, const struct moec_matrix *matrix, const struct layout *layout,
                                  const struct chosen *chosen, uint32_t i, uint32_t gap)
 {
-    const uint32_t last = chosen->some != NULL ? chosen->n - 1 : matrix->rows - chosen->first - 1;
-    uint32_t next = i + layout->stream_rows;
-    if (next >= gap)
-        next += chosen->n - gap;
+    const uint32_t later = stream_later(chosen, i, gap, layout->stream_rows);
     struct streams streams;
     UNROLL
-    for (int r = 0; r < nr; r++) {
-        const uint32_t at = next + (uint32_t)r * gap;
-        streams.at[r] = row_at(matrix, chosen_row(chosen, at < last ? at : last));
-    }
+    for (int r = 0; r < nr; r++)
+        streams.at[r] = row_at(matrix, stream_row(chosen, matrix->rows, later + (uint32_t)r * gap));
     return streams;
 }
 

@@ -103,6 +103,21 @@ INLINE uint32_t chosen_row(const struct chosen *chosen, uint32_t i)
     return chosen->first + (chosen->some != NULL ? chosen->some[i] : i);
 }
 
+/* Rows at work lie `gap` apart, each at the start of a stream of as many rows. The number of the row that the
+ * stream of row i comes to `ahead` rows later; behind its end it goes on with the next call's. */
+INLINE uint32_t stream_later(const struct chosen *chosen, uint32_t i, uint32_t gap, uint32_t ahead)
+{
+    const uint32_t later = i + ahead;
+    return later < gap ? later : later + chosen->n - gap;
+}
+
+/* The row of a matrix of n_rows with that number; the last stands for those behind it. */
+INLINE uint32_t stream_row(const struct chosen *chosen, uint32_t n_rows, uint32_t later)
+{
+    const uint32_t last = chosen->some != NULL ? chosen->n - 1 : n_rows - chosen->first - 1;
+    return chosen_row(chosen, later < last ? later : last);
+}
+
 /* Asks for a line, for the second-level cache. */
 INLINE void ask_line(const void *at)
 {
