@@ -84,8 +84,8 @@ static void dot_rows(const struct job *job, const struct moec_matrix *matrix, ui
 {
     const struct moec_int8_kernels *int8 = job->kernels.int8;
     float *y = floats + X_FLOATS;
-    const struct moec_int8_span *x[MOEC_INT8_MANY];
-    for (uint32_t t = 0; t < MOEC_INT8_MANY; t++)
+    const struct moec_int8_span *x[MOEC_LANES];
+    for (uint32_t t = 0; t < MOEC_LANES; t++)
         x[t] = job->spans + (size_t)t * SPANS;
     if (lays(job))
         job->kernels.all->dot_laid(matrix, row, MOEC_SUM_CHUNK, y + Y_FLOATS + ROOM_FLOATS, job->n_tok,
@@ -93,7 +93,7 @@ static void dot_rows(const struct job *job, const struct moec_matrix *matrix, ui
     else if (int8 == NULL)
         job->kernels.all->dot_tokens(matrix, row, MOEC_SUM_CHUNK, floats, COLUMNS, job->n_tok, y + Y_FLOATS,
                                      y, MOEC_SUM_CHUNK);
-    else if (job->n_tok < MOEC_INT8_MANY)
+    else if (job->n_tok < int8->many_tokens)
         int8->dot(matrix, row, NULL, MOEC_SUM_CHUNK, x, job->n_tok, y, MOEC_SUM_CHUNK);
     else
         for (uint32_t r = 0; r < MOEC_SUM_CHUNK; r += MOEC_INT8_ROWS)

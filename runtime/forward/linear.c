@@ -108,7 +108,7 @@ static void run_rounded(const struct cut *cut, const struct moec_linear_part *pa
 {
     const struct moec_linear *linear = cut->linear;
     const struct moec_int8_kernels *kernels = linear->forward->rounded->kernels;
-    if (linear->n_tok >= MOEC_INT8_MANY) {
+    if (linear->n_tok >= kernels->many_tokens) {
         const uint32_t at_once =
             MOEC_ENCODED_ROWS / n_rows / MOEC_LANES * MOEC_LANES; /* for which y has room */
         for (uint32_t done = 0, n; done < n_tok; done += n) {
@@ -120,10 +120,14 @@ static void run_rounded(const struct cut *cut, const struct moec_linear_part *pa
         }
         return;
     }
-    for (uint32_t t = token; t < token + n_tok; t++) {
-        const struct moec_int8_span *spans = moec_rounded_row(linear->forward, linear->x, t);
-        kernels->dot(part->matrix, row, NULL, n_rows, &spans, 1, scratch->y, n_rows);
-        give_products(cut, part, row, n_rows, t, 1, scratch->y, n_rows);
+    const uint32_t at_once = moec_min_u32(MOEC_INT8_FEW, MOEC_ENCODED_ROWS / n_rows);
+    for (uint32_t done = 0, n; done < n_tok; done += n) {
+        const struct moec_int8_span *spans[MOEC_INT8_FEW];
+        n = moec_min_u32(at_once, n_tok - done);
+        for (uint32_t t = 0; t < n; t++)
+            spans[t] = moec_rounded_row(linear->forward, linear->x, token + done + t);
+        kernels->dot(part->matrix, row, NULL, n_rows, spans, n, scratch->y, n_rows);
+        give_products(cut, part, row, n_rows, token + done, n, scratch->y, n_rows);
     }
 }
 

@@ -381,7 +381,7 @@ static void open_tile(const struct mlp_run *run, const struct moec_mlp_job *job,
         tile->rounded[i] = rounded_row(run, job, first + i);
         tile->limits[i] = limit_of(job, first + i);
     }
-    if (n >= MOEC_INT8_MANY && run->is_rounded && serves(&kernels, &job->mlp.up) &&
+    if (run->is_rounded && n >= kernels.int8->many_tokens && serves(&kernels, &job->mlp.up) &&
         (!has_gate || serves(&kernels, &job->mlp.gate))) {
         struct moec_int8_tile *laid = (struct moec_int8_tile *)(void *)scratch->x;
         moec_int8_lay(tile->rounded, n, moec_int8_spans(job->mlp.up.columns), laid);

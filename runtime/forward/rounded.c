@@ -114,7 +114,7 @@ void moec_rounded_fill(const struct moec_forward *forward, const float *x, size_
     rounded->inputs[1] = NULL;
     for (uint32_t i = 0; i < n; i++)
         rounded->list[i] = i;
-    round_list(forward, stride, k, n, n >= MOEC_INT8_MANY);
+    round_list(forward, stride, k, n, n >= rounded->kernels->many_tokens);
 }
 
 void moec_rounded_begin(const struct moec_forward *forward)

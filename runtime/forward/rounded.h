@@ -30,7 +30,7 @@ MOEC_WARN_UNUSED enum moec_status moec_rounded_create(const struct moec_config *
                                                       struct moec_rounded **out, struct moec_error *err);
 
 /* Rounds n rows of k activations from x on, `stride` floats apart: row i is then moec_rounded_row(.., x, i),
- * and with MOEC_INT8_MANY rows and more they stand side by side too, moec_rounded_tiles. What was rounded
+ * and with as many as the kernels call many they stand side by side too, moec_rounded_tiles. What was rounded
  * before is forgotten. */
 void moec_rounded_fill(const struct moec_forward *forward, const float *x, size_t stride, uint32_t n,
                        size_t k);

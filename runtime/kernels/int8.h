@@ -55,11 +55,14 @@ struct moec_int8_tile {
     float scales[MOEC_LANES];
 };
 
-#define MOEC_INT8_MANY 5  /* tokens from which on a product with tiles is faster */
-#define MOEC_INT8_ROWS 32 /* rows whose codes such a product takes apart at once */
+#define MOEC_INT8_FEW  4  /* tokens for which `dot` takes codes apart once */
+#define MOEC_INT8_ROWS 32 /* rows whose codes a product with tiles takes apart at once */
 
 struct moec_int8_kernels {
     const char *name; /* "scalar", "avx2", "avx512-vnni", "avx512-amx", "neon", "neon-dot", "neon-i8mm" */
+
+    /* Tokens from which on dot_tiles is faster than dot, at most MOEC_LANES: products are the same. */
+    uint32_t many_tokens;
 
     /* Rounds n activations, n > 0, to moec_int8_spans(n) spans; past the end q is 0. */
     void (*round)(const float *x, size_t n, struct moec_int8_span *spans);

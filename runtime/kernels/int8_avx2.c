@@ -6,6 +6,7 @@
 #include "runtime/kernels/lanes_avx2.h"
 
 #define ROWS_OF_TILE       2
+#define MANY_TOKENS        11
 #define TILE_OFFSET(dtype) OFFSET(dtype)
 /* Sums of two products are kept in 16 bits, which codes of eight bits without a sign would overflow. */
 #define IS_WIDE(dtype)      ((dtype) == MOEC_DTYPE_INT8 || (dtype) == TRELLIS)

@@ -4,6 +4,7 @@
 
 #if defined(__x86_64__)
 #define ROWS_OF_TILE       16
+#define MANY_TOKENS        5
 #define TILE_OFFSET(dtype) (1 << (bits_of(dtype) - 1))
 #define HAS_TILES
 #include "runtime/kernels/int8_avx512.h"
@@ -23,7 +24,7 @@ static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t 
 static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
                       const float *h, size_t h_stride, uint32_t n_tok, float *y, size_t y_stride)
 {
-    if (n_tok < MOEC_INT8_MANY || n_rows == 0)
+    if (n_tok < MANY_TOKENS || n_rows == 0)
         moec_int8_vnni_sum_chunk(matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
     else if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
         sum_all(TRELLIS, false, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);

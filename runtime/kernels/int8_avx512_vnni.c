@@ -3,6 +3,7 @@
 
 #if defined(__x86_64__)
 #define ROWS_OF_TILE       8
+#define MANY_TOKENS        9
 #define TILE_OFFSET(dtype) ((void)(dtype), 0)
 #include "runtime/kernels/int8_avx512.h"
 #include "runtime/kernels/int8_set.h"

@@ -84,20 +84,19 @@ INLINE fours strip_at(const float part[4][LANES], size_t g)
     return fours_load(part[g % 4] + g / 4 * 4);
 }
 
-/* `sum` and the products of span number s of four rows, whose codes stand at at[r] and whose scales are those
- * of the strip from group g on. */
+/* Products of a row's codes and a token's span, in 32-bit integers that are still to be added up. */
+INLINE words row_products(const int dtype, struct codes codes, const struct moec_int8_span *span)
+{
+    const words first = words_dot(dtype, words_zero(), codes.half[0], words_load(span->q));
+    return words_dot(dtype, first, codes.half[1], words_load(span->q + 64));
+}
+
+/* `sum` and the products of a span of four rows, whose scales are those of the strip from group g on. */
 INLINE fours dot_span(const int dtype, const bool has_zeros, int per_span, const struct strip *strip,
-                      size_t g, const uint8_t *const *at, bool is_first, const struct moec_int8_span *span,
+                      size_t g, const words products[ROWS_AT_ONCE], const struct moec_int8_span *span,
                       fours sum)
 {
-    words products[ROWS_AT_ONCE];
     const words sums = words_load(span->sums);
-    UNROLL
-    for (int r = 0; r < ROWS_AT_ONCE; r++) {
-        const struct codes codes = codes_at(dtype, at[r], is_first);
-        products[r] = words_dot(dtype, words_zero(), codes.half[0], words_load(span->q));
-        products[r] = words_dot(dtype, products[r], codes.half[1], words_load(span->q + 64));
-    }
     words whole = words_by_fours(products);
     if (!has_zeros && OFFSET(dtype) == 0)
         whole = words_sub(whole, words_up(sums, (int)bits_of(dtype) - 1));
@@ -137,11 +136,25 @@ INLINE void rows_ask(const struct plan *plan, const struct dot_rows *rows, size_
     }
 }
 
-/* Products of one token with four rows. */
-INLINE fours dot_four(const int dtype, const bool has_zeros, const struct plan *plan,
-                      const struct dot_rows *rows, const struct moec_int8_span *x)
+/* Where span s of four rows stands, of an incomplete one a copy; fills the strip where group g begins one. */
+INLINE void span_open(const int dtype, const bool has_zeros, const struct plan *plan,
+                      const struct dot_rows *rows, size_t s, size_t g, struct strip *strip,
+                      uint8_t tails[ROWS_AT_ONCE][BEFORE + SPAN], const uint8_t *at[ROWS_AT_ONCE])
 {
-    const uint8_t *at[ROWS_AT_ONCE];
+    UNROLL
+    for (int r = 0; r < ROWS_AT_ONCE; r++)
+        at[r] = rows->bytes[r] + s * plan->span_bytes;
+    for (int r = 0; r < ROWS_AT_ONCE && s == plan->whole; r++)
+        at[r] = tail_copied(dtype, plan, at[r], s == 0, tails[r]);
+    rows_ask(plan, rows, s);
+    if (g % LANES == 0 && (s == 0 || plan->group != 0))
+        strip_fill(dtype, has_zeros, plan, rows, g, strip);
+}
+
+/* Products of one token with four rows. */
+INLINE fours dot_one(const int dtype, const bool has_zeros, const struct plan *plan,
+                     const struct dot_rows *rows, const struct moec_int8_span *x)
+{
     const size_t spans = plan->whole + (plan->tail_bytes > 0);
     const int per_span = dtype == TRELLIS ? 1 : plan->per_span;
     const size_t step = plan->group == 0 ? 0 : (size_t)per_span;
@@ -149,17 +162,48 @@ INLINE fours dot_four(const int dtype, const bool has_zeros, const struct plan *
     fours sum = fours_set(0);
     for (size_t s = 0, g = 0; s < spans; s++, g += step) {
         uint8_t tails[ROWS_AT_ONCE][BEFORE + SPAN];
+        const uint8_t *at[ROWS_AT_ONCE];
+        words products[ROWS_AT_ONCE];
+        span_open(dtype, has_zeros, plan, rows, s, g, &strip, tails, at);
         UNROLL
         for (int r = 0; r < ROWS_AT_ONCE; r++)
-            at[r] = rows->bytes[r] + s * plan->span_bytes;
-        for (int r = 0; r < ROWS_AT_ONCE && s == plan->whole; r++)
-            at[r] = tail_copied(dtype, plan, at[r], s == 0, tails[r]);
-        rows_ask(plan, rows, s);
-        if (g % LANES == 0 && (s == 0 || step > 0))
-            strip_fill(dtype, has_zeros, plan, rows, g, &strip);
-        sum = dot_span(dtype, has_zeros, per_span, &strip, g % LANES, at, s == 0, x + s, sum);
+            products[r] = row_products(dtype, codes_at(dtype, at[r], s == 0), x + s);
+        sum = dot_span(dtype, has_zeros, per_span, &strip, g % LANES, products, x + s, sum);
     }
     return sum;
+}
+
+/* The same of n tokens, at most MOEC_INT8_FEW: out[t][r]. Codes are taken apart once for all of them. */
+INLINE void dot_few(const int dtype, const bool has_zeros, const struct plan *plan,
+                    const struct dot_rows *rows, const struct moec_int8_span *const *x, uint32_t n,
+                    float out[MOEC_INT8_FEW][ROWS_AT_ONCE])
+{
+    const size_t spans = plan->whole + (plan->tail_bytes > 0);
+    const int per_span = dtype == TRELLIS ? 1 : plan->per_span;
+    const size_t step = plan->group == 0 ? 0 : (size_t)per_span;
+    struct strip strip;
+    fours sums[MOEC_INT8_FEW];
+    for (uint32_t t = 0; t < n; t++)
+        sums[t] = fours_set(0);
+    for (size_t s = 0, g = 0; s < spans; s++, g += step) {
+        uint8_t tails[ROWS_AT_ONCE][BEFORE + SPAN];
+        const uint8_t *at[ROWS_AT_ONCE];
+        struct codes codes[ROWS_AT_ONCE];
+        span_open(dtype, has_zeros, plan, rows, s, g, &strip, tails, at);
+        UNROLL
+        for (int r = 0; r < ROWS_AT_ONCE; r++)
+            codes[r] = codes_at(dtype, at[r], s == 0);
+        NO_UNROLL
+        for (uint32_t t = 0; t < n; t++) {
+            words products[ROWS_AT_ONCE];
+            UNROLL
+            for (int r = 0; r < ROWS_AT_ONCE; r++)
+                products[r] = row_products(dtype, codes[r], x[t] + s);
+            sums[t] = dot_span(dtype, has_zeros, per_span, &strip, g % LANES, products, x[t] + s, sums[t]);
+        }
+    }
+    for (uint32_t t = 0; t < n; t++)
+        fours_store(out[t], sums[t]);
 }
 
 /* Opens rows number i, i + gap and on of those chosen; the last stands for missing ones. */
@@ -175,21 +219,37 @@ INLINE void rows_open(const struct moec_matrix *matrix, const struct plan *plan,
     }
 }
 
-INLINE void dot_all(const int dtype, const bool has_zeros, const struct moec_matrix *matrix, uint32_t first,
-                    const uint8_t *some, uint32_t n_rows, const struct moec_int8_span *const *x,
-                    uint32_t n_tok, float *y, size_t y_stride)
+INLINE void dot_alone(const int dtype, const bool has_zeros, const struct moec_matrix *matrix,
+                      const struct chosen *chosen, const struct moec_int8_span *x, float *y)
 {
     const struct plan plan = plan_of(matrix);
-    const struct chosen chosen = {first, n_rows, some};
-    const uint32_t gap = (n_rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+    const uint32_t gap = (chosen->n + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
     for (uint32_t i = 0; i < gap; i++) {
         struct dot_rows rows;
-        rows_open(matrix, &plan, &chosen, i, gap, &rows);
-        for (uint32_t t = 0; t < n_tok; t++) {
-            float four[ROWS_AT_ONCE];
-            fours_store(four, dot_four(dtype, has_zeros, &plan, &rows, x[t]));
-            for (uint32_t r = 0; r < ROWS_AT_ONCE && i + r * gap < n_rows; r++)
-                y[t * y_stride + i + r * gap] = four[r];
+        float four[ROWS_AT_ONCE];
+        rows_open(matrix, &plan, chosen, i, gap, &rows);
+        fours_store(four, dot_one(dtype, has_zeros, &plan, &rows, x));
+        for (uint32_t r = 0; r < ROWS_AT_ONCE && i + r * gap < chosen->n; r++)
+            y[i + r * gap] = four[r];
+    }
+}
+
+INLINE void dot_together(const int dtype, const bool has_zeros, const struct moec_matrix *matrix,
+                         const struct chosen *chosen, const struct moec_int8_span *const *x, uint32_t n_tok,
+                         float *y, size_t y_stride)
+{
+    const struct plan plan = plan_of(matrix);
+    const uint32_t gap = (chosen->n + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+    for (uint32_t i = 0; i < gap; i++) {
+        struct dot_rows rows;
+        rows_open(matrix, &plan, chosen, i, gap, &rows);
+        for (uint32_t t = 0, n = 0; t < n_tok; t += n) {
+            float few[MOEC_INT8_FEW][ROWS_AT_ONCE];
+            n = n_tok - t < MOEC_INT8_FEW ? n_tok - t : MOEC_INT8_FEW;
+            dot_few(dtype, has_zeros, &plan, &rows, x + t, n, few);
+            for (uint32_t k = 0; k < n; k++)
+                for (uint32_t r = 0; r < ROWS_AT_ONCE && i + r * gap < chosen->n; r++)
+                    y[(t + k) * y_stride + i + r * gap] = few[k][r];
         }
     }
 }

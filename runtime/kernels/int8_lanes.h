@@ -35,7 +35,8 @@
  *
  * codes_store(codes, less, at): the codes of a span less a number, TILE_OFFSET less OFFSET, in their order
  *
- * ROWS_OF_TILE rows are multiplied with a tile of tokens at once, whose sums are ROWS_OF_TILE registers */
+ * ROWS_OF_TILE rows are multiplied with a tile of tokens at once, whose sums are ROWS_OF_TILE registers;
+ * MANY_TOKENS, where a tile, which takes as long for one token as for 16, is faster than they are alone */
 #ifndef MOEC_RUNTIME_KERNELS_INT8_LANES_H
 #define MOEC_RUNTIME_KERNELS_INT8_LANES_H
 
@@ -43,12 +44,11 @@
 #include "runtime/kernels/int8.h"
 #include "runtime/kernels/kernels_shape.h"
 
-#define SPAN        MOEC_INT8_SPAN
-#define CHUNK       MOEC_SUM_CHUNK
-#define QUADS       (CHUNK / 4)
-#define GROUPS      64   /* of columns, whose rounded activations are held together */
-#define PANEL       2048 /* columns of a chunk's sum that are held together */
-#define SPANS_AHEAD 4
+#define SPAN   MOEC_INT8_SPAN
+#define CHUNK  MOEC_SUM_CHUNK
+#define QUADS  (CHUNK / 4)
+#define GROUPS 64   /* of columns, whose rounded activations are held together */
+#define PANEL  2048 /* columns of a chunk's sum that are held together */
 #if !defined(HELD)
 #define HELD 4 /* tokens whose rounded activations are held together */
 #endif

@@ -8,6 +8,8 @@
 #include "runtime/kernels/int8.h"
 #include "runtime/kernels/lanes_neon.h"
 
+#define MANY_TOKENS 5
+
 #if SET_I8MM
 /* One operand has no sign, and four pairs of rows by four of tokens are sixteen registers of sums. */
 #define HAS_MATRICES

@@ -246,5 +246,9 @@ static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const ui
     }
 }
 
-const struct moec_int8_kernels moec_int8_kernels_scalar = {
-    .name = "scalar", .round = round_all, .dot = dot, .dot_tiles = dot_tiles, .sum_chunk = sum_chunk};
+const struct moec_int8_kernels moec_int8_kernels_scalar = {.name = "scalar",
+                                                           .many_tokens = 5,
+                                                           .round = round_all,
+                                                           .dot = dot,
+                                                           .dot_tiles = dot_tiles,
+                                                           .sum_chunk = sum_chunk};

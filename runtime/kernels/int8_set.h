@@ -7,15 +7,40 @@
 #include "runtime/kernels/int8_sum.h"
 #include "runtime/kernels/int8_tiles.h"
 
+/* Calls function(dtype, has_zeros, ...) with both as constants. */
+#define OF_CODEC(function, ...)                                                                              \
+    do {                                                                                                     \
+        if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)                                                     \
+            function(TRELLIS, false, __VA_ARGS__);                                                           \
+        else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))                              \
+            WITH_DTYPE(function, true, __VA_ARGS__)                                                          \
+        else                                                                                                 \
+            WITH_DTYPE(function, false, __VA_ARGS__)                                                         \
+    } while (0)
+
+/* Apart from products of some tokens, so that the compiler keeps what one token's loop needs in registers:
+ * 2 % at 4 bits. */
+static NEVER_INLINE void dot_token(const struct moec_matrix *matrix, const struct chosen *chosen,
+                                   const struct moec_int8_span *x, float *y)
+{
+    OF_CODEC(dot_alone, matrix, chosen, x, y);
+}
+
+static NEVER_INLINE void dot_tokens(const struct moec_matrix *matrix, const struct chosen *chosen,
+                                    const struct moec_int8_span *const *x, uint32_t n_tok, float *y,
+                                    size_t y_stride)
+{
+    OF_CODEC(dot_together, matrix, chosen, x, n_tok, y, y_stride);
+}
+
 static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,
                 const struct moec_int8_span *const *x, uint32_t n_tok, float *y, size_t y_stride)
 {
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
-        dot_all(TRELLIS, false, matrix, first, some, n_rows, x, n_tok, y, y_stride);
-    else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))
-        WITH_DTYPE(dot_all, true, matrix, first, some, n_rows, x, n_tok, y, y_stride)
+    const struct chosen chosen = {first, n_rows, some};
+    if (n_tok == 1)
+        dot_token(matrix, &chosen, x[0], y);
     else
-        WITH_DTYPE(dot_all, false, matrix, first, some, n_rows, x, n_tok, y, y_stride)
+        dot_tokens(matrix, &chosen, x, n_tok, y, y_stride);
 }
 
 static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,

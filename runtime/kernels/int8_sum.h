@@ -243,8 +243,8 @@ INLINE void span_sums(const int dtype, const struct plan *plan, const uint8_t ti
 
 /* The same for some tokens: the codes of a span are taken apart once for all. */
 INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_rows *rows,
-                     const struct weights *weights, uint32_t n_tok, size_t first_group, size_t from,
-                     size_t to, float *y, size_t y_stride)
+                     struct next_chunk *next, const struct weights *weights, uint32_t n_tok,
+                     size_t first_group, size_t from, size_t to, float *y, size_t y_stride)
 {
     _Alignas(64) uint8_t tile[QUADS][8][64];
     uint8_t tails[4][BEFORE + SPAN];
@@ -253,11 +253,8 @@ INLINE void sum_many(const int dtype, const struct plan *plan, const struct sum_
         const size_t at = group_of(plan, s, first_group);
         for (uint32_t quad = 0; quad < rows->quads; quad++) {
             words q[8];
+            next_ask(next, next->sum_pace);
             quad_open(dtype, plan, rows, quad, s, tails, starts);
-            for (int i = 0; i < 4; i++) /* rows lie apart: their next spans would be waited for */
-                for (size_t line = 0; line < plan->span_bytes; line += LINE)
-                    __builtin_prefetch(rows->bytes[4 * quad + (uint32_t)i] +
-                                       (s + SPANS_AHEAD) * plan->span_bytes + line);
             quad_at(dtype, starts, s == 0, q);
             UNROLL
             for (int i = 0; i < 8; i++)
@@ -305,11 +302,8 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
         rows.bytes[n] = rows.bytes[n_rows - 1];
     const bool has_next = some == NULL && first + 2 * CHUNK <= matrix->rows;
     struct next_chunk next = {0};
-    if (has_next && n_tok == 1)
+    if (has_next)
         next = next_chunk(&plan, matrix, first + CHUNK);
-    for (uint32_t n = 0; n < CHUNK && has_next && n_tok > 1; n++) /* its scales, which it needs at once */
-        for (size_t at = plan.scales; at < plan.row_bytes; at += LINE)
-            ask_line(row_at(matrix, first + CHUNK + n) + at);
     for (uint32_t t = 0; t < n_tok; t += HELD) {
         const uint32_t held = n_tok - t < HELD ? n_tok - t : HELD;
         for (size_t from = 0; from < spans; from += panel) {
@@ -325,7 +319,7 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
             if (held == 1)
                 sum_once(dtype, &plan, &rows, &next, weights, first_group, from, to, y + t * y_stride);
             else
-                sum_many(dtype, &plan, &rows, weights, held, first_group, from, to, y + t * y_stride,
+                sum_many(dtype, &plan, &rows, &next, weights, held, first_group, from, to, y + t * y_stride,
                          y_stride);
         }
     }

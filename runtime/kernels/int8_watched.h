@@ -65,8 +65,8 @@ static void watched_sum_chunk(const struct moec_matrix *matrix, uint32_t first, 
 
 #define INT8_KERNELS(set_name)                                                                               \
     {                                                                                                        \
-        .name = (set_name), .round = INT8_KERNEL(round_all), .dot = INT8_KERNEL(dot),                        \
-        .dot_tiles = INT8_KERNEL(dot_tiles), .sum_chunk = INT8_KERNEL(sum_chunk)                             \
+        .name = (set_name), .many_tokens = MANY_TOKENS, .round = INT8_KERNEL(round_all),                     \
+        .dot = INT8_KERNEL(dot), .dot_tiles = INT8_KERNEL(dot_tiles), .sum_chunk = INT8_KERNEL(sum_chunk)    \
     }
 
 #endif
