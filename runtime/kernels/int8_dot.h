@@ -219,6 +219,7 @@ INLINE void rows_open(const struct moec_matrix *matrix, const struct plan *plan,
     }
 }
 
+/* Products of one token with all rows that are chosen. */
 INLINE void dot_alone(const int dtype, const bool has_zeros, const struct moec_matrix *matrix,
                       const struct chosen *chosen, const struct moec_int8_span *x, float *y)
 {
@@ -234,6 +235,7 @@ INLINE void dot_alone(const int dtype, const bool has_zeros, const struct moec_m
     }
 }
 
+/* The same of n_tok tokens, whose groups take the same rows one after the other. */
 INLINE void dot_together(const int dtype, const bool has_zeros, const struct moec_matrix *matrix,
                          const struct chosen *chosen, const struct moec_int8_span *const *x, uint32_t n_tok,
                          float *y, size_t y_stride)

@@ -35,8 +35,8 @@
  *
  * codes_store(codes, less, at): the codes of a span less a number, TILE_OFFSET less OFFSET, in their order
  *
- * ROWS_OF_TILE rows are multiplied with a tile of tokens at once, whose sums are ROWS_OF_TILE registers;
- * MANY_TOKENS, where a tile, which takes as long for one token as for 16, is faster than they are alone */
+ * ROWS_OF_TILE rows are multiplied with a tile of tokens at once, whose sums are ROWS_OF_TILE registers. A
+ * tile takes as long for one token as for 16, and is faster from MANY_TOKENS on */
 #ifndef MOEC_RUNTIME_KERNELS_INT8_LANES_H
 #define MOEC_RUNTIME_KERNELS_INT8_LANES_H
 
