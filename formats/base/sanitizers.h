@@ -1,4 +1,5 @@
-/* Which sanitizers watch this build: gcc and clang say so in ways of their own. */
+/* Which sanitizers watch this build: gcc and clang say so in ways of their own, and of UBSan alone only
+ * clang. */
 #ifndef MOEC_FORMATS_SANITIZERS_H
 #define MOEC_FORMATS_SANITIZERS_H
 
@@ -22,6 +23,15 @@
 #endif
 #ifndef MOEC_HAS_TSAN
 #define MOEC_HAS_TSAN 0
+#endif
+
+#if defined(__has_feature)
+#if __has_feature(undefined_behavior_sanitizer)
+#define MOEC_HAS_UBSAN 1
+#endif
+#endif
+#ifndef MOEC_HAS_UBSAN
+#define MOEC_HAS_UBSAN 0
 #endif
 
 #endif

@@ -358,7 +358,7 @@ static void test_tokenizer__refuses_a_unigram_without_its_unk_token(void **state
 /* ---- speed ---- */
 
 /* Instrumented code is several times slower, and says nothing of speed. */
-#define LIMIT_SECONDS (MOEC_HAS_ASAN || MOEC_HAS_TSAN ? 30 : 1)
+#define LIMIT_SECONDS (MOEC_HAS_ASAN || MOEC_HAS_TSAN || MOEC_HAS_UBSAN ? 30 : 1)
 
 /* Processor time, so that a busy machine does not fail the test. */
 static double seconds(void)
