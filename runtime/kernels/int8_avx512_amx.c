@@ -26,12 +26,8 @@ static void sum_chunk(const struct moec_matrix *matrix, uint32_t first, const ui
 {
     if (n_tok < MANY_TOKENS || n_rows == 0)
         moec_int8_vnni_sum_chunk(matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
-    else if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
-        sum_all(TRELLIS, false, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
-    else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))
-        WITH_DTYPE(sum_all, true, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride)
     else
-        WITH_DTYPE(sum_all, false, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride)
+        WITH_CODEC(sum_all, matrix, first, some, n_rows, h, h_stride, n_tok, y, y_stride);
 }
 
 #include "runtime/kernels/int8_watched.h"

@@ -190,4 +190,15 @@ INLINE const uint8_t *tail_copied(const int dtype, const struct plan *plan, cons
         break;                                                                                               \
     }
 
+/* Calls function(dtype, has_zeros, ...) with both as constants; a trellis has a dtype of its own here. */
+#define WITH_CODEC(function, ...)                                                                            \
+    do {                                                                                                     \
+        if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)                                                     \
+            function(TRELLIS, false, __VA_ARGS__);                                                           \
+        else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))                              \
+            WITH_DTYPE(function, true, __VA_ARGS__)                                                          \
+        else                                                                                                 \
+            WITH_DTYPE(function, false, __VA_ARGS__)                                                         \
+    } while (0)
+
 #endif

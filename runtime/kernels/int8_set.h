@@ -7,30 +7,19 @@
 #include "runtime/kernels/int8_sum.h"
 #include "runtime/kernels/int8_tiles.h"
 
-/* Calls function(dtype, has_zeros, ...) with both as constants. */
-#define OF_CODEC(function, ...)                                                                              \
-    do {                                                                                                     \
-        if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)                                                     \
-            function(TRELLIS, false, __VA_ARGS__);                                                           \
-        else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))                              \
-            WITH_DTYPE(function, true, __VA_ARGS__)                                                          \
-        else                                                                                                 \
-            WITH_DTYPE(function, false, __VA_ARGS__)                                                         \
-    } while (0)
-
 /* Apart from products of some tokens, beside which the compiler keeps less of this loop in registers: 1 % of
  * decoding at 4 bits. */
 static NEVER_INLINE void dot_token(const struct moec_matrix *matrix, const struct chosen *chosen,
                                    const struct moec_int8_span *x, float *y)
 {
-    OF_CODEC(dot_alone, matrix, chosen, x, y);
+    WITH_CODEC(dot_alone, matrix, chosen, x, y);
 }
 
 static NEVER_INLINE void dot_tokens(const struct moec_matrix *matrix, const struct chosen *chosen,
                                     const struct moec_int8_span *const *x, uint32_t n_tok, float *y,
                                     size_t y_stride)
 {
-    OF_CODEC(dot_together, matrix, chosen, x, n_tok, y, y_stride);
+    WITH_CODEC(dot_together, matrix, chosen, x, n_tok, y, y_stride);
 }
 
 static void dot(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n_rows,

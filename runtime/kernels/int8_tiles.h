@@ -141,12 +141,7 @@ INLINE void tiles_all(const int dtype, const bool has_zeros, const struct moec_m
 static void dot_tiles(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                       const struct moec_int8_tile *x, uint32_t n_tok, float *y, size_t y_stride)
 {
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
-        tiles_all(TRELLIS, false, matrix, first, n_rows, x, n_tok, y, y_stride);
-    else if (moec_scheme_has_zeros((enum moec_scheme)matrix->codec.scheme))
-        WITH_DTYPE(tiles_all, true, matrix, first, n_rows, x, n_tok, y, y_stride)
-    else
-        WITH_DTYPE(tiles_all, false, matrix, first, n_rows, x, n_tok, y, y_stride)
+    WITH_CODEC(tiles_all, matrix, first, n_rows, x, n_tok, y, y_stride);
 }
 
 #endif
