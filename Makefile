@@ -24,9 +24,10 @@ endif
 comma := ,
 BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),/clang)$(if $(findstring aarch64,$(CC)),/aarch64)
 
-PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
-            libutf8proc-dev libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
-PACKAGES_TEST  := g++ clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
+# What building and the demo need, and what tests and checks need on top.
+PACKAGES := gcc make pkg-config libhdf5-dev libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev libutf8proc-dev \
+            libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev
+PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd g++ clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
 PACKAGES_CHECK := clang-format shellcheck
 PACKAGES_ARM   := gcc-aarch64-linux-gnu qemu-user-static \
                   $(addsuffix :arm64,libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
@@ -36,7 +37,7 @@ PACKAGES_CHECK_ALL := clang-tidy
 # names the missing header and `make deps` installs it.
 pc = $(shell pkg-config $(1) 2>/dev/null)
 RUNTIME_PC := libzstd libpcre2-8 libutf8proc nettle liburing
-TOOL_PC    := hdf5 lua5.4 jansson cairo
+TOOL_PC    := $(shell packaging/pc_names.sh hdf5 lua5.4) jansson cairo
 
 WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wundef
 # -ffp-contract=off: a fused multiply-add appears where the source says fma and nowhere else (canonical arithmetic).
@@ -280,8 +281,8 @@ ARM_TESTS   ?= $(RUNTIME_TESTS)
 ARM_MISSING ?= fail
 ARM_BUILD   := build/aarch64
 # Of the libraries that only moec has, the headers of this machine do: moec-run is linked with none of them.
-HERE           := $(shell gcc -print-multiarch)
-ARM_PKG_CONFIG := /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/lib/$(HERE)/pkgconfig:/usr/share/pkgconfig
+HERE            = $(shell gcc -print-multiarch)
+ARM_PKG_CONFIG  = /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/lib/$(HERE)/pkgconfig:/usr/share/pkgconfig
 ARM_MAKE     = PKG_CONFIG_LIBDIR=$(ARM_PKG_CONFIG) $(MAKE) --no-print-directory -j$(JOBS) \
                CC=aarch64-linux-gnu-gcc BUILD=$(ARM_BUILD) CFLAGS='-O2 -g -idirafter /usr/include/$(HERE)'
 deps-arm: deps
