@@ -6,6 +6,9 @@
 
 #include "formats/profile/h5.h"
 
+/* HDF5 1.12 and later give H5Lget_info, H5Oget_info_by_name2 and H5Literate other structures, whose addresses
+ * are opaque; with this they are those of 1.10, on every version. */
+#define H5_USE_110_API
 #include <hdf5.h>
 
 struct moec_h5 {
