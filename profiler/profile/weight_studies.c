@@ -122,7 +122,7 @@ double moec_weight_study_passes(enum moec_weight_study study, const struct moec_
     const uint32_t n_kind = moec_sparsity_study_kinds(options);
     switch (study) {
     case MOEC_WEIGHT_STUDY_PROJECTIONS:
-        return MOEC_PROJECTION_COUNT * n_bits * one;
+        return (double)MOEC_PROJECTION_COUNT * n_bits * one;
     case MOEC_WEIGHT_STUDY_LAYERS:
         return price_of_layers(&price, n_bits);
     case MOEC_WEIGHT_STUDY_DENSE:
