@@ -134,6 +134,21 @@ void moec_sequence_judge(struct moec_sequence_step *step, const struct moec_loss
     step->result = isnan(target) || loss->high <= target ? MOEC_SEQUENCE_PASSED : MOEC_SEQUENCE_FAILED;
 }
 
+enum moec_status moec_sequence_test(const struct moec_sequence_tests *tests, uint32_t *n_passed,
+                                    struct moec_error *err)
+{
+    for (*n_passed = 0; *n_passed < tests->n; (*n_passed)++) {
+        const uint32_t at = *n_passed;
+        struct moec_loss loss;
+        MOEC_TRY(tests->measure(tests->context, at, &loss, err));
+        moec_sequence_judge(&tests->steps[at], &loss, tests->target, tests->has_p);
+        tests->judged(tests->context, at, &loss);
+        if (tests->steps[at].result != MOEC_SEQUENCE_PASSED)
+            break;
+    }
+    return MOEC_OK;
+}
+
 const char *moec_sequence_advice(const struct moec_loss *loss, double target, const char *unit,
                                  char text[static MOEC_SEQUENCE_ADVICE_BYTES])
 {

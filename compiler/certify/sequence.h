@@ -50,6 +50,25 @@ struct moec_sequence_step moec_sequence_step_of(uint64_t n_bytes, const struct m
 void moec_sequence_judge(struct moec_sequence_step *step, const struct moec_loss *loss, double target,
                          bool has_p);
 
+/* A sequence and who tests it. */
+struct moec_sequence_tests {
+    struct moec_sequence_step *steps; /* (n) in the order of the tests, as moec_sequence_step_of makes them */
+    uint32_t n;
+    double target; /* NaN: none, so that every candidate passes */
+    bool has_p;    /* as moec_sequence_judge */
+    /* The loss of candidate i on the certificate part. */
+    enum moec_status (*measure)(void *context, uint32_t i, struct moec_loss *loss, struct moec_error *err);
+    /* After each test; steps[i] has its result. */
+    void (*judged)(void *context, uint32_t i, const struct moec_loss *loss);
+    void *context;
+};
+
+/* Tests from the first candidate on until one fails: those after it are not measured and prove nothing.
+ * `n_passed`: how many were proven, so that the last of them is the one to write. Errors: those of
+ * `measure`. */
+MOEC_WARN_UNUSED enum moec_status moec_sequence_test(const struct moec_sequence_tests *tests,
+                                                     uint32_t *n_passed, struct moec_error *err);
+
 #define MOEC_SEQUENCE_ADVICE_BYTES 256
 /* What would suffice where the safest misses the target: how many `unit` ("windows"), or that no number of
  * them would; and the target that the present ones prove. */

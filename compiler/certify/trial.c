@@ -144,14 +144,41 @@ void moec_trial_certify(const struct moec_trial *trial, const struct moec_loss *
     moec_trial_digest_windows(trial->inputs->data_digest, &trial->windows, certificate->part_digest);
 }
 
-static void say_test(const struct moec_trial *trial, const struct moec_trial_sequence *sequence, uint32_t i,
-                     const struct moec_loss *loss, bool has_passed)
+/* ---- the tests ---- */
+
+struct trial_tests {
+    struct moec_trial *trial;
+    const struct moec_trial_sequence *sequence;
+    const struct moec_sequence_step *steps;
+    struct moec_loss *first;
+    struct moec_certificate *certificate;
+};
+
+static enum moec_status measure_test(void *context, uint32_t i, struct moec_loss *loss,
+                                     struct moec_error *err)
 {
+    const struct trial_tests *tests = context;
+    moec_trial_expect(tests->trial, 0, tests->sequence->n - i);
+    MOEC_TRY(tests->sequence->prepare(tests->sequence->context, i, err));
+    return moec_trial_measure(tests->trial, loss, err);
+}
+
+static void take_test(void *context, uint32_t i, const struct moec_loss *loss)
+{
+    const struct trial_tests *tests = context;
+    const struct moec_trial_sequence *sequence = tests->sequence;
+    const bool has_passed = tests->steps[i].result == MOEC_SEQUENCE_PASSED;
     char line[192];
     (void)snprintf(line, sizeof line, "test %" PRIu32 " of %" PRIu32 ", %s: loss %.3f%%, at most %.3f%%: %s",
                    i + 1, sequence->n, sequence->name(sequence->context, i), 100 * loss->loss,
                    100 * loss->high, has_passed ? "proven" : "not proven");
-    moec_trial_say(trial, line);
+    moec_trial_say(tests->trial, line);
+    if (i == 0)
+        *tests->first = *loss;
+    if (!has_passed)
+        return;
+    sequence->passed(sequence->context, i);
+    moec_trial_certify(tests->trial, loss, sequence->search[i], tests->certificate);
 }
 
 enum moec_status moec_trial_test(struct moec_trial *trial, const struct moec_trial_sequence *sequence,
@@ -159,24 +186,17 @@ enum moec_status moec_trial_test(struct moec_trial *trial, const struct moec_tri
                                  struct moec_certificate *certificate, struct moec_error *err)
 {
     struct moec_sequence_step steps[MOEC_MAX_SEQUENCE];
+    struct trial_tests context = {trial, sequence, steps, first, certificate};
+    const struct moec_sequence_tests tests = {.steps = steps,
+                                              .n = sequence->n,
+                                              .target = trial->options->max_loss,
+                                              .has_p = true,
+                                              .measure = measure_test,
+                                              .judged = take_test,
+                                              .context = &context};
     for (uint32_t i = 0; i < sequence->n; i++)
         steps[i] = moec_sequence_step_of(sequence->n_bytes[i], sequence->search[i]);
-    for (*n_passed = 0; *n_passed < sequence->n; (*n_passed)++) {
-        const uint32_t at = *n_passed;
-        struct moec_loss loss;
-        moec_trial_expect(trial, 0, sequence->n - at);
-        MOEC_TRY(sequence->prepare(sequence->context, at, err));
-        MOEC_TRY(moec_trial_measure(trial, &loss, err));
-        moec_sequence_judge(&steps[at], &loss, trial->options->max_loss, true);
-        if (at == 0)
-            *first = loss;
-        const bool has_passed = steps[at].result == MOEC_SEQUENCE_PASSED;
-        say_test(trial, sequence, at, &loss, has_passed);
-        if (!has_passed)
-            break;
-        sequence->passed(sequence->context, at);
-        moec_trial_certify(trial, &loss, sequence->search[at], certificate);
-    }
+    MOEC_TRY(moec_sequence_test(&tests, n_passed, err));
     if (*n_passed == 0)
         return MOEC_OK;
     steps[*n_passed - 1].is_chosen = true;

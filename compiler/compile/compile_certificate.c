@@ -52,24 +52,48 @@ static void fill_certificate(struct moec_compile_run *run, const struct moec_los
 
 /* ---- the tests ---- */
 
-static enum moec_status test(struct moec_compile_run *run, struct moec_compile_part *part, uint32_t at,
-                             struct moec_loss *loss, struct moec_error *err)
+struct tests {
+    struct moec_compile_run *run;
+    struct moec_compile_part *part;
+    struct moec_loss passed, failed; /* of the last plan that passed, and of one that was not proven */
+};
+
+static enum moec_status measure(void *context, uint32_t at, struct moec_loss *loss, struct moec_error *err)
 {
-    const struct moec_plan *plan = &run->candidates.sequence[at].plan;
-    struct moec_sequence_step *step = &run->report->trace.sequence[at];
-    MOEC_TRY(moec_compile_part_measure(run, part, plan, loss, err));
-    MOEC_TRY(moec_compile_note(run, MOEC_TRACE_CERTIFICATE, plan, loss, false, err));
-    moec_sequence_judge(step, loss, run->options->max_loss,
-                        run->rows == NULL && run->options->confidence != MOEC_CONFIDENCE_POINT);
-    return MOEC_OK;
+    const struct tests *tests = context;
+    const struct moec_plan *plan = &tests->run->candidates.sequence[at].plan;
+    MOEC_TRY(moec_compile_part_measure(tests->run, tests->part, plan, loss, err));
+    return moec_compile_note(tests->run, MOEC_TRACE_CERTIFICATE, plan, loss, false, err);
 }
 
-/* Tests plans until one fails. `passed`: the losses of the last that passed, of which there are n_passed;
- * `failed`: of the one after it. */
-static enum moec_status test_all(struct moec_compile_run *run, struct moec_compile_part *part,
-                                 uint32_t *n_passed, struct moec_loss *passed, struct moec_loss *failed,
-                                 struct moec_error *err)
+static void take(void *context, uint32_t at, const struct moec_loss *loss)
 {
+    struct tests *tests = context;
+    const struct moec_compile_run *run = tests->run;
+    const struct moec_search_trace *trace = &run->report->trace;
+    const bool has_passed = trace->sequence[at].result == MOEC_SEQUENCE_PASSED;
+    moec_compile_say(run,
+                     "test %" PRIu32 " of %" PRIu32 ": %" PRIu64
+                     " bytes, loss %.3f%% on the certificate part, at most %.3f%%: %s",
+                     at + 1, trace->n_sequence, trace->sequence[at].n_bytes, 100 * loss->loss,
+                     100 * loss->high,
+                     isnan(run->options->max_loss) ? "measured"
+                     : has_passed                  ? "proven"
+                                                   : "not proven");
+    if (has_passed)
+        tests->passed = *loss;
+    else
+        tests->failed = *loss;
+}
+
+static bool has_p_values(const struct moec_compile_run *run)
+{
+    return run->rows == NULL && run->options->confidence != MOEC_CONFIDENCE_POINT;
+}
+
+static enum moec_status test_all(struct tests *tests, uint32_t *n_passed, struct moec_error *err)
+{
+    const struct moec_compile_run *run = tests->run;
     struct moec_search_trace *trace = &run->report->trace;
     trace->n_sequence = run->candidates.n;
     for (uint32_t i = 0; i < trace->n_sequence; i++) {
@@ -77,25 +101,14 @@ static enum moec_status test_all(struct moec_compile_run *run, struct moec_compi
         trace->sequence[i] =
             moec_sequence_step_of(candidate->n_bytes, candidate->is_measured ? &candidate->search : NULL);
     }
-    for (*n_passed = 0; *n_passed < trace->n_sequence; (*n_passed)++) {
-        struct moec_loss loss;
-        MOEC_TRY(test(run, part, *n_passed, &loss, err));
-        const bool has_passed = trace->sequence[*n_passed].result == MOEC_SEQUENCE_PASSED;
-        moec_compile_say(run,
-                         "test %" PRIu32 " of %" PRIu32 ": %" PRIu64
-                         " bytes, loss %.3f%% on the certificate part, at most %.3f%%: %s",
-                         *n_passed + 1, trace->n_sequence, trace->sequence[*n_passed].n_bytes,
-                         100 * loss.loss, 100 * loss.high,
-                         isnan(run->options->max_loss) ? "measured"
-                         : has_passed                  ? "proven"
-                                                       : "not proven");
-        if (!has_passed) {
-            *failed = loss;
-            return MOEC_OK;
-        }
-        *passed = loss;
-    }
-    return MOEC_OK;
+    const struct moec_sequence_tests sequence = {.steps = trace->sequence,
+                                                 .n = trace->n_sequence,
+                                                 .target = run->options->max_loss,
+                                                 .has_p = has_p_values(run),
+                                                 .measure = measure,
+                                                 .judged = take,
+                                                 .context = tests};
+    return moec_sequence_test(&sequence, n_passed, err);
 }
 
 /* ---- the part, and who used it before ---- */
@@ -157,15 +170,17 @@ static void count_reuses(struct moec_compile_run *run)
 
 /* ---- the result ---- */
 
-static enum moec_status measure_last(struct moec_compile_run *run, struct moec_compile_part *part,
-                                     struct moec_loss *loss, struct moec_error *err)
+/* The loss of the smallest plan, which no test may have come to. */
+static enum moec_status measure_last(struct tests *tests, struct moec_error *err)
 {
-    const uint32_t last = run->candidates.n - 1;
-    if (run->report->trace.sequence[last].result != MOEC_SEQUENCE_NOT_TESTED)
+    const struct moec_compile_run *run = tests->run;
+    struct moec_sequence_step *step = &run->report->trace.sequence[run->candidates.n - 1];
+    if (step->result != MOEC_SEQUENCE_NOT_TESTED)
         return MOEC_OK;
-    MOEC_TRY(test(run, part, last, loss, err));
+    MOEC_TRY(measure(tests, run->candidates.n - 1, &tests->failed, err));
+    moec_sequence_judge(step, &tests->failed, run->options->max_loss, has_p_values(run));
     /* Measured, but out of turn: no test. */
-    run->report->trace.sequence[last].result = MOEC_SEQUENCE_NOT_TESTED;
+    step->result = MOEC_SEQUENCE_NOT_TESTED;
     return MOEC_OK;
 }
 
@@ -206,7 +221,7 @@ static enum moec_status refuse(const struct moec_compile_run *run, const struct 
 enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_part part = {0};
-    struct moec_loss passed = {0}, failed = {0};
+    struct tests tests = {.run = run, .part = &part};
     uint32_t n_passed = 0;
     enum moec_status status = MOEC_OK;
     uint8_t *digest = run->report->certificate.part_digest;
@@ -217,19 +232,19 @@ enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_
         moec_trial_digest_windows(run->profile->data_digest, &part.windows, digest);
     if (!isnan(run->options->max_loss))
         count_reuses(run);
-    MOEC_TRY_OUT(test_all(run, &part, &n_passed, &passed, &failed, err));
+    MOEC_TRY_OUT(test_all(&tests, &n_passed, err));
     if (n_passed > 0) {
-        choose(run, n_passed - 1, &passed);
+        choose(run, n_passed - 1, &tests.passed);
         goto out;
     }
     if (!run->options->accept_miss) {
-        choose(run, 0, &failed);
+        choose(run, 0, &tests.failed);
         run->report->trace.sequence[0].is_chosen = false;
-        status = refuse(run, &failed, err);
+        status = refuse(run, &tests.failed, err);
         goto out;
     }
-    MOEC_TRY_OUT(measure_last(run, &part, &failed, err));
-    choose(run, run->candidates.n - 1, &failed);
+    MOEC_TRY_OUT(measure_last(&tests, err));
+    choose(run, run->candidates.n - 1, &tests.failed);
     run->report->certificate.missed = true;
     moec_compile_say(run,
                      "not even the safest plan was proven to meet the target; the smallest is written all "

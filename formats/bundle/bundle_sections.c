@@ -311,12 +311,34 @@ static enum moec_status check_step(const struct moec_sequence_step *step, uint32
     return MOEC_OK;
 }
 
+/* What a fixed sequence can have come to: plans that passed, one that failed, others that were not tested;
+ * and the bundle has the last that passed, or what it was allowed to be where none did. */
+static enum moec_status check_order(const struct moec_certificate *certificate, struct moec_error *err)
+{
+    const struct moec_sequence_step *steps = certificate->sequence;
+    uint32_t n_passed = 0;
+    while (n_passed < certificate->n_sequence && steps[n_passed].result == MOEC_SEQUENCE_PASSED)
+        n_passed++;
+    for (uint32_t i = n_passed; i < certificate->n_sequence; i++) {
+        if (i > n_passed && steps[i].result != MOEC_SEQUENCE_NOT_TESTED)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "plan %u of the sequence was tested, but plan %u had not passed: a test after "
+                             "that proves nothing",
+                             i, n_passed);
+        if (steps[i].is_chosen && (n_passed > 0 || !certificate->missed))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "plan %u of the sequence is the bundle's, but did not pass", i);
+    }
+    return MOEC_OK;
+}
+
 enum moec_status moec_sequence_encode(const struct moec_certificate *certificate, uint8_t *bytes,
                                       struct moec_error *err)
 {
     memset(bytes, 0, MOEC_SEQUENCE_BYTES);
     if (certificate == NULL || !certificate->present)
         return MOEC_OK;
+    MOEC_TRY(check_order(certificate, err));
     bytes[0] = (uint8_t)certificate->n_sequence;
     memcpy(bytes + 8, certificate->part_digest, sizeof certificate->part_digest);
     for (uint32_t i = 0; i < certificate->n_sequence; i++) {
@@ -363,7 +385,7 @@ enum moec_status moec_sequence_decode(const uint8_t *bytes, size_t n_bytes,
         MOEC_TRY(check_zero(in + 66, MOEC_SEQUENCE_STEP_BYTES - 66, "plan of the sequence", err));
         MOEC_TRY(check_step(step, i, err));
     }
-    return MOEC_OK;
+    return check_order(certificate, err);
 }
 
 enum moec_status moec_provenance_encode(const struct moec_provenance *provenance, uint8_t *bytes,

@@ -738,18 +738,25 @@ static void test_bundle__wrong_statements_are_refused(void **state)
         uint32_t kind, offset;
         uint8_t value;
         const char *message;
-    } cases[] = {{MOEC_SECTION_CERTIFICATE, 0, 2, "flags 2"},
-                 {MOEC_SECTION_CERTIFICATE, 0, 0, "absent certificate"},
-                 {MOEC_SECTION_CERTIFICATE, 2, 1, "reserved"},
-                 {MOEC_SECTION_CERTIFICATE, 8, 0x1b, "control character 0x1b"},
-                 {MOEC_SECTION_CERTIFICATE, 39, 'x', "bytes after its end"},
-                 {MOEC_SECTION_SEQUENCE, 0, 9, "sequence has 9 plans, expected at most 8"},
-                 {MOEC_SECTION_SEQUENCE, 0, 2, "reserved"},
-                 {MOEC_SECTION_SEQUENCE, 7, 1, "reserved"},
-                 {MOEC_SECTION_SEQUENCE, 40 + 64, 3, "plan 0 of the sequence has result 3"},
-                 {MOEC_SECTION_SEQUENCE, 40 + 65, 2, "plan 0 of the sequence has flag 2"},
-                 {MOEC_SECTION_SEQUENCE, 40 + 71, 1, "reserved"},
-                 {MOEC_SECTION_PROVENANCE, 33, 7, "control character 0x07"}};
+    } cases[] = {
+        {MOEC_SECTION_CERTIFICATE, 0, 2, "flags 2"},
+        {MOEC_SECTION_CERTIFICATE, 0, 0, "absent certificate"},
+        {MOEC_SECTION_CERTIFICATE, 2, 1, "reserved"},
+        {MOEC_SECTION_CERTIFICATE, 8, 0x1b, "control character 0x1b"},
+        {MOEC_SECTION_CERTIFICATE, 39, 'x', "bytes after its end"},
+        {MOEC_SECTION_SEQUENCE, 0, 9, "sequence has 9 plans, expected at most 8"},
+        {MOEC_SECTION_SEQUENCE, 0, 2, "reserved"},
+        {MOEC_SECTION_SEQUENCE, 7, 1, "reserved"},
+        {MOEC_SECTION_SEQUENCE, 40 + 64, 3, "plan 0 of the sequence has result 3"},
+        {MOEC_SECTION_SEQUENCE, 40 + 65, 2, "plan 0 of the sequence has flag 2"},
+        {MOEC_SECTION_SEQUENCE, 40 + 71, 1, "reserved"},
+        /* Plans that passed, passed and were not tested; the bundle has the second. */
+        {MOEC_SECTION_SEQUENCE, 40 + 64, 2,
+         "plan 1 of the sequence was tested, but plan 0 had not passed: a test after that proves nothing"},
+        {MOEC_SECTION_SEQUENCE, 40 + 64, 0, "plan 1 of the sequence was tested, but plan 0 had not"},
+        {MOEC_SECTION_SEQUENCE, 40 + 72 + 64, 2, "plan 1 of the sequence is the bundle's, but did not pass"},
+        {MOEC_SECTION_SEQUENCE, 40 + 144 + 65, 1, "plan 2 of the sequence is the bundle's, but did not pass"},
+        {MOEC_SECTION_PROVENANCE, 33, 7, "control character 0x07"}};
     struct fixture *f = *state;
     size_t n = 0;
     (void)sample_write(&f->sample, f->path);

@@ -37,7 +37,7 @@ static struct moec_bundle_decisions sample_decisions(const struct sample *sample
     certificate->n_sequence = 2;
     certificate->sequence[0] = moec_sequence_step_of(4096, NULL);
     certificate->sequence[1] = moec_sequence_step_of(2048, NULL);
-    certificate->sequence[1].result = MOEC_SEQUENCE_PASSED;
+    certificate->sequence[0].result = certificate->sequence[1].result = MOEC_SEQUENCE_PASSED;
     certificate->sequence[1].is_chosen = true;
     certificate->part_digest[5] = 77;
     return decisions;

@@ -8,17 +8,44 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* Takes the C library's place: folders cannot be synced while a test wants it so. */
+/* What follows takes the C library's place: folders cannot be synced while a test wants it so, and what was
+ * synced before it got its name, and what after, is kept. */
 static bool folders_fail;
+static struct {
+    ino_t synced[8]; /* the last that were, and the bytes that they had then */
+    off_t n_bytes[8];
+    size_t n_synced;
+    size_t n_renamed, n_renamed_unsynced; /* since the test began */
+    ino_t folder_synced;                  /* after the last rename; 0: none */
+} seen;
 
 int fsync(int fd)
 {
     struct stat info;
-    if (folders_fail && fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
-        errno = EIO;
-        return -1;
+    if (fstat(fd, &info) == 0) {
+        if (folders_fail && S_ISDIR(info.st_mode)) {
+            errno = EIO;
+            return -1;
+        }
+        if (S_ISDIR(info.st_mode) && seen.n_renamed > 0)
+            seen.folder_synced = info.st_ino;
+        seen.synced[seen.n_synced % 8] = info.st_ino;
+        seen.n_bytes[seen.n_synced++ % 8] = info.st_size;
     }
     return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    struct stat info;
+    bool is_synced = false;
+    assert_int_equal(lstat(from, &info), 0);
+    for (size_t i = 0; i < seen.n_synced && i < 8; i++)
+        is_synced = is_synced || (seen.synced[i] == info.st_ino && seen.n_bytes[i] == info.st_size);
+    seen.n_renamed++;
+    seen.n_renamed_unsynced += !is_synced;
+    seen.folder_synced = 0;
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
 static void test_file__open_refuses_what_is_no_file(void **state)
@@ -322,6 +349,45 @@ static void test_file__a_folder_that_cannot_be_synced(void **state)
     temporary_remove(folder);
 }
 
+/* A power cut after the rename must not leave a name without its bytes: first they are synced, then they get
+ * the name, then the folder that holds it is synced. */
+static void test_file__outputs_are_synced_before_they_get_their_name(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), *path = temporary_path(folder, "out");
+    struct stat info;
+    struct moec_output output;
+    struct moec_error err = {0};
+    memset(&seen, 0, sizeof seen);
+    assert_int_equal(stat(folder, &info), 0);
+    assert_status(moec_output_open(&output, path, &err), MOEC_OK, err);
+    assert_status(moec_output_append(&output, "0123456789", 10, &err), MOEC_OK, err);
+    assert_status(moec_output_patch(&output, 0, "abc", 3, &err), MOEC_OK, err);
+    assert_int_equal(seen.n_renamed, 0);
+    assert_status(moec_output_commit(&output, &err), MOEC_OK, err);
+    assert_int_equal(seen.n_renamed, 1);
+    assert_int_equal(seen.n_renamed_unsynced, 0);
+    assert_true(seen.folder_synced == info.st_ino);
+
+    /* A folder of files: each of them, then the folder, then the one that it is in. */
+    char *several = temporary_path(folder, "several");
+    struct moec_output_folder outputs;
+    memset(&seen, 0, sizeof seen);
+    assert_status(moec_output_folder_open(&outputs, several, &err), MOEC_OK, err);
+    char *file = temporary_path(outputs.temporary, "file");
+    assert_status(moec_output_open(&output, file, &err), MOEC_OK, err);
+    assert_status(moec_output_append(&output, "0123456789", 10, &err), MOEC_OK, err);
+    assert_status(moec_output_commit(&output, &err), MOEC_OK, err);
+    assert_status(moec_output_folder_commit(&outputs, &err), MOEC_OK, err);
+    assert_int_equal(seen.n_renamed, 2);
+    assert_int_equal(seen.n_renamed_unsynced, 0);
+    assert_true(seen.folder_synced == info.st_ino);
+    free(file);
+    free(several);
+    free(path);
+    temporary_remove(folder);
+}
+
 static void test_file__paths(void **state)
 {
     (void)state;
@@ -385,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_file__leftovers_of_dead_writers_are_removed),
         cmocka_unit_test(test_file__leftovers_with_the_id_of_a_living_process_are_removed),
         cmocka_unit_test(test_file__a_folder_that_cannot_be_synced),
+        cmocka_unit_test(test_file__outputs_are_synced_before_they_get_their_name),
         cmocka_unit_test(test_file__paths),
         cmocka_unit_test(test_file__find_tells_absent_from_broken),
     };

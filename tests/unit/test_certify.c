@@ -1,0 +1,231 @@
+/* What a promise rests on: a sequence ends at its first failure, and what certifies is the certificate part.
+ */
+#include "compiler/certify/trial.h"
+#include "compiler/sparsify/sparsify.h"
+
+#include "tests/unit/fixture_bundle.h"
+#include "tests/unit/random_windows.h"
+
+#include <math.h>
+
+/* ---- a sequence ---- */
+
+#define TARGET 0.02
+
+struct told {
+    double high[MOEC_MAX_SEQUENCE]; /* upper ends, as the certificate part would give them */
+    uint32_t n_measured, n_judged;
+};
+
+static enum moec_status give_loss(void *context, uint32_t i, struct moec_loss *loss, struct moec_error *err)
+{
+    struct told *told = context;
+    (void)err;
+    assert_int_equal(i, told->n_measured++);
+    /* The loss itself is always within the target: its upper end decides. */
+    *loss = (struct moec_loss){.loss = TARGET / 2, .low = 0, .high = told->high[i], .n_unit = 2, .error = 1};
+    return MOEC_OK;
+}
+
+static void note_test(void *context, uint32_t i, const struct moec_loss *loss)
+{
+    struct told *told = context;
+    assert_int_equal(i, told->n_judged++);
+    assert_true(loss->high == told->high[i]);
+}
+
+static uint32_t run_sequence(struct told *told, uint32_t n, double target, struct moec_sequence_step *steps)
+{
+    uint32_t n_passed = 99;
+    for (uint32_t i = 0; i < n; i++)
+        steps[i] = moec_sequence_step_of(1000 - i, NULL);
+    const struct moec_sequence_tests tests = {
+        .steps = steps, .n = n, .target = target, .measure = give_loss, .judged = note_test, .context = told};
+    MUST(moec_sequence_test(&tests, &n_passed, &err));
+    return n_passed;
+}
+
+static void test_certify__a_sequence_ends_at_its_first_failure(void **state)
+{
+    (void)state;
+    struct moec_sequence_step steps[MOEC_MAX_SEQUENCE];
+    /* What comes after the failure would pass, and is smaller. */
+    struct told told = {.high = {0.001, 0.02, 0.0201, 0.015, 0.019}};
+    assert_int_equal(run_sequence(&told, 5, TARGET, steps), 2);
+    assert_int_equal(told.n_measured, 3);
+    assert_int_equal(told.n_judged, 3);
+    static const enum moec_sequence_result results[] = {MOEC_SEQUENCE_PASSED, MOEC_SEQUENCE_PASSED,
+                                                        MOEC_SEQUENCE_FAILED, MOEC_SEQUENCE_NOT_TESTED,
+                                                        MOEC_SEQUENCE_NOT_TESTED};
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(steps[i].result, results[i]);
+    assert_true(steps[2].high == 0.0201 && isnan(steps[3].high));
+}
+
+static void test_certify__sequences_that_fail_at_once_or_never(void **state)
+{
+    (void)state;
+    struct moec_sequence_step steps[MOEC_MAX_SEQUENCE];
+    struct told fails = {.high = {0.03, 0.01}};
+    assert_int_equal(run_sequence(&fails, 2, TARGET, steps), 0);
+    assert_int_equal(fails.n_measured, 1);
+    struct told passes = {.high = {0.001, 0.002, 0.003}};
+    assert_int_equal(run_sequence(&passes, 3, TARGET, steps), 3);
+    struct told untargeted = {.high = {9}};
+    assert_int_equal(run_sequence(&untargeted, 1, (double)NAN, steps), 1);
+}
+
+/* ---- parts ---- */
+
+#define FAMILY   "tests/fixtures/families/olmoe"
+#define SEQ_LEN  16u
+#define N_SEARCH 7u
+#define N_SELECT 2u
+#define N_WINDOW 20u
+
+/* A checkpoint and a bundle of it with mixed bitwidths, on windows whose parts differ in size. */
+struct bench_of_parts {
+    char *folder;
+    struct moec_source bundle, original;
+    struct moec_windows windows;
+    uint8_t parts[N_WINDOW];
+    uint8_t data_digest[MOEC_SHA256_BYTES];
+    struct moec_trial_inputs inputs;
+};
+
+static void open_parts(struct bench_of_parts *b)
+{
+    *b = (struct bench_of_parts){.folder = temporary_folder(), .data_digest = {1, 2, 3}};
+    char *path = temporary_path(b->folder, "mixed.moec");
+    fixture_bundle_write(FAMILY, path, 16, true);
+    MUST(moec_source_open(path, 1 << 26, 1, 0, &b->bundle, &err));
+    MUST(moec_source_open(FAMILY, 1 << 26, 1, 0, &b->original, &err));
+    free(path);
+    windows_make(b->original.config, N_WINDOW, SEQ_LEN, 11, &b->windows);
+    b->windows.part = malloc(N_WINDOW);
+    assert_non_null(b->windows.part);
+    for (uint32_t w = 0; w < N_WINDOW; w++)
+        b->windows.part[w] = w < N_SEARCH              ? MOEC_PART_SEARCH
+                             : w < N_SEARCH + N_SELECT ? MOEC_PART_SELECT
+                                                       : MOEC_PART_CERTIFICATE;
+    b->inputs = (struct moec_trial_inputs){.bundle = &b->bundle,
+                                           .original = &b->original,
+                                           .windows = &b->windows,
+                                           .data_digest = b->data_digest,
+                                           .data_name = "random"};
+}
+
+static void close_parts(struct bench_of_parts *b)
+{
+    moec_windows_release(&b->windows);
+    moec_source_close(&b->bundle);
+    moec_source_close(&b->original);
+    temporary_remove(b->folder);
+}
+
+static struct moec_trial_options trial_options(double max_loss)
+{
+    return (struct moec_trial_options){.kernels = &moec_kernels_scalar,
+                                       .n_threads = 1,
+                                       .reference_bytes = 1 << 24,
+                                       .max_loss = max_loss,
+                                       .confidence = 0.95};
+}
+
+/* On the certificate part, whole, and nothing else. */
+static void assert_certified(const struct bench_of_parts *b, const struct moec_certificate *certificate)
+{
+    struct moec_windows windows;
+    uint8_t digest[MOEC_SHA256_BYTES];
+    MUST(moec_windows_part(&b->windows, MOEC_PART_CERTIFICATE, &windows, &err));
+    moec_trial_digest_windows(b->data_digest, &windows, digest);
+    assert_int_equal(certificate->n_window, N_WINDOW - N_SEARCH - N_SELECT);
+    assert_memory_equal(certificate->part_digest, digest, sizeof digest);
+    moec_windows_release(&windows);
+}
+
+static void test_certify__sparsify_certifies_on_the_certificate_part(void **state)
+{
+    (void)state;
+    struct bench_of_parts b;
+    struct moec_sparsify_report report;
+    open_parts(&b);
+    const struct moec_sparsify_options options = {.trial = trial_options(5), .by = MOEC_SPARSITY_BY_NEURON};
+    MUST(moec_sparsify(&b.inputs, &options, NULL, &report, &err));
+    assert_certified(&b, &report.plan.certificate);
+    assert_true(report.plan.certificate.n_sequence > 0);
+    assert_int_equal(report.candidates[0].search.n_window, N_SEARCH);
+    assert_int_equal(report.plain.n_window, N_SEARCH);
+    moec_sparsify_report_release(&report);
+    close_parts(&b);
+}
+
+/* ---- tests of a trial ---- */
+
+static const char *name_nothing(void *context, uint32_t i)
+{
+    (void)context;
+    (void)i;
+    return "all neurons";
+}
+
+static enum moec_status prepare_nothing(void *context, uint32_t i, struct moec_error *err)
+{
+    (void)context;
+    (void)i;
+    (void)err;
+    return MOEC_OK;
+}
+
+static void count_passed(void *context, uint32_t i)
+{
+    assert_int_equal(i, (*(uint32_t *)context)++);
+}
+
+static void test_certify__a_trial_writes_the_last_that_passed(void **state)
+{
+    (void)state;
+    struct bench_of_parts b;
+    struct moec_trial trial;
+    struct moec_loss first, search = {.loss = 0.125, .high = 0.25};
+    struct moec_certificate certificate = {0};
+    uint32_t n_passed = 0, n_told = 0;
+    open_parts(&b);
+    const struct moec_trial_options wide = trial_options(1e6), narrow = trial_options(-0.9);
+    const struct moec_trial_sequence sequence = {.n = 2,
+                                                 .n_bytes = {30, 20},
+                                                 .search = {&search, &search},
+                                                 .name = name_nothing,
+                                                 .prepare = prepare_nothing,
+                                                 .passed = count_passed,
+                                                 .context = &n_told};
+    moec_trial_init(&b.inputs, &wide, NULL, &trial);
+    MUST(moec_trial_open(&trial, MOEC_PART_CERTIFICATE, &err));
+    MUST(moec_trial_test(&trial, &sequence, &first, &n_passed, &certificate, &err));
+    assert_int_equal(n_passed, 2);
+    assert_int_equal(n_told, 2);
+    assert_certified(&b, &certificate);
+    assert_int_equal(certificate.n_sequence, 2);
+    assert_true(!certificate.sequence[0].is_chosen && certificate.sequence[1].is_chosen);
+    assert_true(certificate.loss_high == first.high && certificate.search_loss == 0.125);
+    assert_false(certificate.missed);
+
+    trial.options = &narrow;
+    n_told = 0;
+    MUST(moec_trial_test(&trial, &sequence, &first, &n_passed, &certificate, &err));
+    assert_int_equal(n_passed, 0);
+    assert_int_equal(n_told, 0);
+    moec_trial_close(&trial);
+    close_parts(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_certify__a_sequence_ends_at_its_first_failure),
+        cmocka_unit_test(test_certify__sequences_that_fail_at_once_or_never),
+        cmocka_unit_test(test_certify__sparsify_certifies_on_the_certificate_part),
+        cmocka_unit_test(test_certify__a_trial_writes_the_last_that_passed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
