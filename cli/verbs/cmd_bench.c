@@ -5,6 +5,7 @@
 #include "cli/options/policy_options.h"
 #include "cli/options/route_options.h"
 #include "cli/output/bench_output.h"
+#include "cli/output/data_note.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
@@ -138,6 +139,7 @@ static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
                          job->options.bench.n_tokens);
     if (status != MOEC_OK)
         return moec_fail(err, status, "%s", own.message);
+    cli_note_data(&job->progress, &job->rows);
     job->options.bench.rows = &job->rows;
     return MOEC_OK;
 }
@@ -267,8 +269,8 @@ static enum moec_status bench(struct bench_job *job, struct moec_error *err)
     MOEC_TRY(cli_read_bench_options(job->args, &job->options, err));
     MOEC_TRY(cli_check_figures(job->args, err));
     MOEC_TRY(make_trace_folder(job, err));
-    MOEC_TRY(read_data(job, err));
     cli_progress_init(&job->progress, "bench", "samples", cli_has(job->args, "quiet"));
+    MOEC_TRY(read_data(job, err));
     cli_interrupt_catch();
     enum moec_status status = moec_bench_run(&job->options.bench, &progress, &job->bench, err);
     cli_progress_end(&job->progress);

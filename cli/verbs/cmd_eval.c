@@ -2,6 +2,7 @@
 #include "cli/options/generation_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/route_options.h"
+#include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
 #include "cli/output/phase_output.h"
 #include "cli/output/progress_line.h"
@@ -91,6 +92,7 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
     MOEC_TRY(moec_tokenizer_create(job->source.tokenizer, &job->tokenizer, err));
     MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, moec_rows_budget(job->measure.work_bytes),
                             &job->rows, err));
+    cli_note_data(&job->progress, &job->rows);
     struct moec_windows_options window_options = {
         .seq_len_tokens = job->measure.seq_len_tokens,
         .n_sample = job->measure.n_sample,

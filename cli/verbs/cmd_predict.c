@@ -1,4 +1,5 @@
 #include "cli/options/part_windows.h"
+#include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
 #include "cli/output/predictor_output.h"
 #include "cli/output/progress_line.h"
@@ -103,6 +104,7 @@ static enum moec_status make_windows(struct predict_job *job, struct moec_error 
     struct cli_measure_options test = job->measure;
     if (job->output != NULL) {
         MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "a predictor", &job->data, err));
+        cli_note_data(&job->progress, &job->data.rows);
         MOEC_TRY(moec_windows_part(&job->data.windows, MOEC_PART_SEARCH, &job->teaching, err));
     }
     if (!cli_has(job->args, "test"))
@@ -112,6 +114,7 @@ static enum moec_status make_windows(struct predict_job *job, struct moec_error 
                         ? job->measure.parts.n_part[MOEC_PART_CERTIFICATE]
                         : MOEC_DEFAULT_CERTIFICATE_WINDOWS;
     MOEC_TRY(cli_whole_windows_make(&test, &job->source, "a predictor", &job->test, err));
+    cli_note_data(&job->progress, &job->test.rows);
     return moec_windows_part(&job->test.windows, MOEC_PART_ALL, &job->judging, err);
 }
 

@@ -2,6 +2,7 @@
 #include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
+#include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/sparsity_output.h"
@@ -283,6 +284,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
     MOEC_TRY(open_models(job, err));
     MOEC_TRY(cli_part_windows_make(&job->measure, &job->source, "thresholds", &job->data, err));
+    cli_note_data(&job->progress, &job->data.rows);
     MOEC_TRY(enter_device(job, err));
     MOEC_TRY(measure(job, &progress, err));
     moec_source_close(&job->source);

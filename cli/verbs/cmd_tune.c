@@ -4,6 +4,7 @@
 #include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
+#include "cli/output/data_note.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
@@ -440,7 +441,9 @@ static enum moec_status open_bundle(struct tune_job *job, struct moec_error *err
                                err));
     MOEC_TRY(offload(job, &job->bundle, err));
     MOEC_TRY(offload(job, &job->original, err));
-    return cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err);
+    MOEC_TRY(cli_part_windows_make(&job->measure, &job->bundle, "tune", &job->data, err));
+    cli_note_data(&job->progress, &job->data.rows);
+    return MOEC_OK;
 }
 
 static enum moec_status open_draft(void *context, uint32_t draft, struct moec_error *err)

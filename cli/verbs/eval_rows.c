@@ -2,6 +2,7 @@
 
 #include "cli/options/generation_options.h"
 #include "cli/options/route_options.h"
+#include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
 #include "cli/print/print.h"
 #include "formats/base/file.h"
@@ -241,6 +242,7 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &job->n_context, err));
     MOEC_TRY(moec_rows_read(&measure->task, measure->data, moec_rows_budget(measure->work_bytes), &job->rows,
                             err));
+    cli_note_data(job->progress, &job->rows);
     if (cli_has(job->args, "answers")) {
         MOEC_TRY(moec_output_open(&job->answers, cli_text(job->args, "answers"), err));
         job->writes_answers = true;

@@ -336,6 +336,9 @@ enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_er
     MOEC_TRY(moec_plan_create(&run->report->plan, config, err));
     if (options->rows != NULL)
         MOEC_TRY(moec_row_metric_open(options->rows, run->checkpoint, run->profile, &run->rows, err));
+    char line[512];
+    if (run->rows != NULL && moec_rows_note(moec_row_metric_rows(run->rows), line, sizeof line))
+        note(run, line);
     MOEC_TRY(moec_compile_units_open(run, err));
     MOEC_TRY(moec_compile_dense_list(run, err));
     MOEC_TRY(plan_memory(run, err));

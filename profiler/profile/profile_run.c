@@ -101,6 +101,9 @@ static enum moec_status read_windows(struct moec_profile_job *job, struct moec_e
     MOEC_TRY(moec_model_tokenizer(job->checkpoint, &job->tokenizer, err));
     MOEC_TRY(moec_rows_read(&options->task, options->data_path, moec_rows_budget(options->memory_bytes),
                             &job->rows, err));
+    char line[512];
+    if (moec_rows_note(&job->rows, line, sizeof line))
+        moec_progress_note(options->progress, "%s", line);
     const struct moec_pool pool = moec_pool_make(options->n_threads);
     struct moec_windows_options windows = {.seq_len_tokens = options->seq_len_tokens,
                                            .has_parts = true,

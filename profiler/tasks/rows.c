@@ -404,8 +404,6 @@ out:
 static enum moec_status parse(struct row_maker *maker, enum moec_task_format format, char delimiter,
                               const char *bytes, size_t n_bytes, const char *subject, struct moec_error *err)
 {
-    if (n_bytes >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0))
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' is UTF-16 text, expected UTF-8", subject);
     if (n_bytes >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) {
         bytes += 3;
         n_bytes -= 3;
@@ -439,6 +437,39 @@ static enum moec_status check_labels(struct row_maker *maker, const char *subjec
     return MOEC_OK;
 }
 
+static bool are_blank(const struct moec_rows *rows)
+{
+    for (size_t i = 0; i < rows->n_row; i++) {
+        const struct moec_row *row = &rows->rows[i];
+        if (row->n_choice > 0 || !moec_text_is_blank(rows->text + row->prompt_offset, row->prompt_bytes) ||
+            !moec_text_is_blank(rows->text + row->reference_offset, row->reference_bytes))
+            return false;
+    }
+    return true;
+}
+
+/* Parses what is known to be text. Its line ends are changed in place where it may become the rows' text. */
+static enum moec_status parse_lines(struct row_maker *maker, enum moec_task_format format, char delimiter,
+                                    const char *bytes, size_t n_bytes, const char *subject,
+                                    struct moec_error *err)
+{
+    struct moec_rows *rows = maker->rows;
+    char *copy = NULL;
+    rows->has_new_lines = format == MOEC_TASK_FORMAT_TEXT && moec_text_has_foreign_lines(&rows->found);
+    if (!rows->has_new_lines)
+        return parse(maker, format, delimiter, bytes, n_bytes, subject, err);
+    if (maker->data != NULL) {
+        n_bytes = moec_text_unify_lines(&rows->found, *maker->data, n_bytes);
+        return parse(maker, format, delimiter, bytes, n_bytes, subject, err);
+    }
+    MOEC_TRY(moec_alloc((void **)&copy, n_bytes, 1, "text with other line ends", err));
+    memcpy(copy, bytes, n_bytes);
+    n_bytes = moec_text_unify_lines(&rows->found, copy, n_bytes);
+    const enum moec_status status = parse(maker, format, delimiter, copy, n_bytes, subject, err);
+    free(copy);
+    return status;
+}
+
 static enum moec_status make_rows(struct row_maker *maker, enum moec_task_format format, char delimiter,
                                   const char *bytes, size_t n_bytes, const char *subject,
                                   struct moec_error *err)
@@ -447,9 +478,12 @@ static enum moec_status make_rows(struct row_maker *maker, enum moec_task_format
     *rows = (struct moec_rows){0};
     MOEC_TRY(moec_task_check(maker->task, err));
     maker->kind = moec_task_metric_kind(maker->task->metric);
-    enum moec_status status = parse(maker, format, delimiter, bytes, n_bytes, subject, err);
+    MOEC_TRY(moec_text_check(bytes, n_bytes, subject, &rows->found, err));
+    enum moec_status status = parse_lines(maker, format, delimiter, bytes, n_bytes, subject, err);
     if (status == MOEC_OK && rows->n_row == 0)
         status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no rows", subject);
+    if (status == MOEC_OK && are_blank(rows))
+        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' has nothing but white space, expected text", subject);
     if (status == MOEC_OK)
         status = check_labels(maker, subject, err);
     free(maker->raw.bytes);
@@ -505,6 +539,9 @@ static enum moec_status load_labels(const struct moec_task *task, const char *pa
     memcpy(*labels_path, path, n);
     memcpy(*labels_path + n, task->labels, n_suffix);
     enum moec_status status = moec_file_load(*labels_path, MOEC_ROWS_MAX_BYTES, labels, n_bytes, err);
+    struct moec_text_found found;
+    if (status == MOEC_OK)
+        status = moec_text_check(*labels, *n_bytes, *labels_path, &found, err);
     if (status != MOEC_OK)
         moec_error_prefix(err, "labels of task '%s'", task->name);
     return status;
@@ -521,9 +558,6 @@ static enum moec_status load_data(const char *path, uint64_t memory_bytes, struc
     MOEC_TRY(moec_file_load(path, limit, bytes, n_bytes, err));
     rows->file_bytes = *n_bytes;
     moec_sha256(*bytes, *n_bytes, rows->digest);
-    if (*n_bytes >= 2 && memcmp(*bytes, "\x1f\x8b", 2) == 0)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' is gzip data; unpack it, or compress it with zstd instead", path);
     if (!moec_is_zstd(*bytes, *n_bytes)) {
         if (!ends_with(path, strlen(path), ".zst"))
             return MOEC_OK;
@@ -582,6 +616,24 @@ out:
     free(labels);
     free(bytes);
     return status;
+}
+
+bool moec_rows_note(const struct moec_rows *rows, char *line, size_t capacity)
+{
+    const struct moec_text_found *found = &rows->found;
+    char lines[128] = "";
+    if (rows->has_new_lines)
+        (void)snprintf(lines, sizeof lines, "%" PRIu64 " line ends %s are read as LF",
+                       found->n_crlf > 0 ? found->n_crlf : found->n_cr,
+                       found->n_crlf > 0 ? "of Windows (CR LF)" : "of old Macs (CR)");
+    if (found->n_broken > 0)
+        (void)snprintf(line, capacity,
+                       "'%s': %s%s%" PRIu64 " places are not UTF-8, the first at byte %" PRIu64
+                       "; each is read as U+FFFD",
+                       rows->name, lines, lines[0] != '\0' ? "; " : "", found->n_broken, found->first_broken);
+    else
+        (void)snprintf(line, capacity, "'%s': %s", rows->name, lines);
+    return rows->has_new_lines || found->n_broken > 0;
 }
 
 uint64_t moec_rows_memory_bytes(const struct moec_rows *rows)

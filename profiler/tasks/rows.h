@@ -1,13 +1,16 @@
 /* Rows of a data file: plain text, JSONL, CSV or a JSON array, each optionally compressed with zstd.
  *
- * A row is the prompt, the reference and the choices that the task's templates give. Text is bytes; the
- * tokenizer replaces what is not valid UTF-8. A byte order mark is dropped, and blank lines are skipped.
- * Thread rule: immutable once read. */
+ * A row is the prompt, the reference and the choices that the task's templates give. What is no text is
+ * refused (text_check.h); the tokenizer replaces the few places that may not be valid UTF-8. A byte order
+ * mark is dropped, blank lines are skipped, and CR LF is a line end of plain text as LF is. Line ends within
+ * a CSV field or a JSON string are data and stay. Data of white space alone is refused. Thread rule:
+ * immutable once read. */
 #ifndef MOEC_PROFILER_ROWS_H
 #define MOEC_PROFILER_ROWS_H
 
 #include "formats/base/digest.h"
 #include "profiler/tasks/task.h"
+#include "profiler/tasks/text_check.h"
 
 #define MOEC_ROWS_MAX_BYTES  ((uint64_t)1 << 30) /* of a file, and of what it holds when decompressed */
 #define MOEC_ROWS_MAX_ROWS   ((uint64_t)1 << 26)
@@ -48,6 +51,8 @@ struct moec_rows {
     char name[256];                    /* file name without folders, printable, cut to fit */
     uint8_t digest[MOEC_SHA256_BYTES]; /* of the file as it is on disk */
     uint64_t file_bytes;
+    struct moec_text_found found; /* what is unusual about the data */
+    bool has_new_lines;           /* CR LF or CR became LF */
 
     size_t text_capacity, row_capacity, choice_capacity; /* private */
 };
@@ -56,10 +61,13 @@ struct moec_rows {
  * decompressed and the rows stay within memory_bytes (0: no bound but MOEC_ROWS_MAX_BYTES); running text that
  * is a single row as it stands is not copied. On failure `rows` is empty. Errors: MOEC_ERR_FORMAT (the task,
  * or the data with file and line), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO, MOEC_ERR_LIMIT, MOEC_ERR_BUDGET (before
- * memory_bytes is exceeded), MOEC_ERR_UNSUPPORTED (gzip, UTF-16). */
+ * memory_bytes is exceeded), MOEC_ERR_UNSUPPORTED (no text in UTF-8, and what to do about it). */
 MOEC_WARN_UNUSED enum moec_status moec_rows_read(const struct moec_task *task, const char *path,
                                                  uint64_t memory_bytes, struct moec_rows *rows,
                                                  struct moec_error *err);
+
+/* A sentence about what was changed or is broken in the data; false: there is nothing to say. */
+bool moec_rows_note(const struct moec_rows *rows, char *line, size_t capacity);
 
 /* The memory that the rows take. */
 uint64_t moec_rows_memory_bytes(const struct moec_rows *rows);

@@ -104,6 +104,31 @@ try 1 "leaves no profile" test -e "$work/none.h5"
 printf '{"text": "fine"}\n{"text": \n' >"$work/broken.jsonl"
 try 1 "broken JSONL" "$moec" eval $sample --data "$work/broken.jsonl" --quiet
 says stderr "line 2 of .*broken.jsonl" "broken JSONL: file and line"
+refuses_data() { # NAME FILE PATTERN
+    try 1 "$1" "$moec" eval $sample --data "$work/$2" --samples 2 --quiet
+    says stderr "$3" "$1: the message"
+}
+printf 'PAR1\025\000\025\200PAR1' >"$work/rows.parquet"
+refuses_data "Parquet" rows.parquet "is a Parquet file.*pyarrow.*python3 -c .*rows.parquet' > '.*rows.jsonl'"
+iconv -f UTF-8 -t UTF-16LE $data >"$work/wide.txt"
+refuses_data "UTF-16 without a mark" wide.txt "is UTF-16 text.*iconv -f UTF-16LE -t UTF-8 .*wide.txt' > '.*wide-utf8.txt'"
+printf 'un caf\351 tr\350s fort\n' >"$work/latin.txt"
+refuses_data "Latin-1" latin.txt "not UTF-8.*offset 6.*iconv -f WINDOWS-1252"
+gzip -c $data >"$work/data.txt.gz"
+refuses_data "gzip" data.txt.gz "gzip -dc .*data.txt.gz' > '.*data.txt'"
+printf ' \n\t\r\n' >"$work/blank.txt"
+refuses_data "white space alone" blank.txt "blank.txt' has nothing but white space"
+head -n 40 $data >"$work/lf.txt"
+sed 's/$/\r/' "$work/lf.txt" >"$work/crlf.txt"
+try 0 "line ends of Windows" "$moec" eval $sample --data "$work/crlf.txt" --seq-len 32 --samples 4
+says stderr "crlf.txt': 40 line ends of Windows" "line ends of Windows: a note"
+cp "$work/stdout" "$work/of_crlf"
+try 0 "line ends of Unix" "$moec" eval $sample --data "$work/lf.txt" --seq-len 32 --samples 4 --quiet
+if [ "$(awk '/^perplexity/ { print $2, $4 }' "$work/stdout" "$work/of_crlf" | uniq | grep -c .)" = 1 ]; then
+    pass "give the same perplexity"
+else
+    fail "give the same perplexity"
+fi
 try 1 "no data file" "$moec" eval $sample --data "$work/nothing.txt" --quiet
 says stderr "nothing.txt" "no data file: the message"
 echo 'return {name = "x", metric = "bleu"}' >"$work/task.lua"

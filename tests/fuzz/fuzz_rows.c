@@ -14,6 +14,24 @@ static void require(bool holds)
         abort();
 }
 
+/* Of text that is accepted as such, each CR LF loses one byte and nothing else changes its length. */
+static void check_lines(const char *bytes, size_t n_bytes)
+{
+    struct moec_text_found found;
+    struct moec_error err = {0};
+    if (moec_text_check(bytes, n_bytes, "data", &found, &err) != MOEC_OK) {
+        require(err.status == MOEC_ERR_UNSUPPORTED && strstr(err.message, "data") != NULL);
+        return;
+    }
+    char *copy = malloc(n_bytes + 1);
+    require(copy != NULL);
+    if (n_bytes > 0)
+        memcpy(copy, bytes, n_bytes);
+    require(moec_text_unify_lines(&found, copy, n_bytes) == n_bytes - found.n_crlf);
+    require(memchr(bytes, '\0', n_bytes) == NULL);
+    free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char delimiters[4] = {0, ';', '\t', '|'};
@@ -45,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bytes += n_template + (end != NULL);
     left -= n_template + (end != NULL);
 
+    check_lines(bytes, left);
     struct moec_rows rows;
     struct moec_error err = {0};
     if (moec_rows_parse(&task, format, task.delimiter, bytes, left, "data", &rows, &err) != MOEC_OK) {

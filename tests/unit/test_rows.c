@@ -43,6 +43,14 @@ static void parse_good(const struct moec_task *task, enum moec_task_format forma
         fail_msg("%s", err.message);
 }
 
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
 /* The data must be refused with a message that holds each of two parts. */
 static void parse_bad(const struct moec_task *task, enum moec_task_format format, const char *text,
                       enum moec_status expected, const char *part, const char *part_too)
@@ -121,6 +129,79 @@ static void test_rows__jsonl_errors(void **state)
     parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "\n \n", MOEC_ERR_FORMAT, "'data'", "no rows");
     parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "", MOEC_ERR_FORMAT, "'data'", "no rows");
     parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "\xff\xfeh", MOEC_ERR_UNSUPPORTED, "UTF-16", "UTF-8");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"text\": \"caf\xe9\"}", MOEC_ERR_UNSUPPORTED, "Latin-1",
+              "iconv");
+}
+
+static void test_rows__white_space_alone_is_refused(void **state)
+{
+    (void)state;
+    struct moec_task task = moec_task_text();
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, " \n\t\r\n \xc2\xa0\n", MOEC_ERR_FORMAT, "'data'", "white space");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"text\": \"  \"}\n{\"text\": \"\\n\"}", MOEC_ERR_FORMAT,
+              "'data'", "white space");
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, "id,text\n1,\" \"\n2,\n", MOEC_ERR_FORMAT, "'data'",
+              "white space");
+    struct moec_rows rows;
+    parse_good(&task, MOEC_TASK_FORMAT_JSONL, "{\"text\": \"  \"}\n{\"text\": \"x\"}", &rows);
+    assert_int_equal(rows.n_row, 2);
+    moec_rows_release(&rows);
+}
+
+/* The rows of these texts are the same, and only the first is noted. */
+static void same_rows(struct moec_task *task, const char *windows, const char *unix_text, const char *note)
+{
+    struct moec_rows a, b;
+    char line[512];
+    parse_good(task, MOEC_TASK_FORMAT_TEXT, windows, &a);
+    parse_good(task, MOEC_TASK_FORMAT_TEXT, unix_text, &b);
+    assert_int_equal(a.n_row, b.n_row);
+    assert_int_equal(a.text_bytes, b.text_bytes);
+    assert_memory_equal(a.text, b.text, a.text_bytes);
+    for (size_t i = 0; i < a.n_row; i++)
+        assert_int_equal(a.rows[i].line, b.rows[i].line);
+    assert_true(moec_rows_note(&a, line, sizeof line));
+    if (strstr(line, note) == NULL)
+        fail_msg("'%s' lacks '%s'", line, note);
+    assert_false(moec_rows_note(&b, line, sizeof line));
+    moec_rows_release(&a);
+    moec_rows_release(&b);
+}
+
+static void test_rows__line_ends_of_windows(void **state)
+{
+    (void)state;
+    struct moec_task task = moec_task_text();
+    static const char windows[] = "\xef\xbb\xbfone\r\ntwo\r\n\r\nthree\r\n", lf[] = "one\ntwo\n\nthree\n";
+    for (int split = MOEC_TASK_SPLIT_FILE; split <= MOEC_TASK_SPLIT_PARAGRAPH; split++) {
+        task.split = (enum moec_task_split)split;
+        same_rows(&task, windows, lf, "4 line ends of Windows (CR LF) are read as LF");
+        same_rows(&task, "one\rtwo\r\rthree\r", lf, "4 line ends of old Macs (CR) are read as LF");
+    }
+    /* The same of a file, whose bytes become the text of its row in place. */
+    char folder[] = "/tmp/moec-rows-XXXXXX", path[128], line[512];
+    struct moec_error err = {0};
+    struct moec_rows rows;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/data.txt", folder);
+    write_file(path, windows, sizeof windows - 1);
+    task.split = MOEC_TASK_SPLIT_FILE;
+    if (moec_rows_read(&task, path, 0, &rows, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    check_row(&rows, 0, lf, "", 1);
+    assert_int_equal(rows.file_bytes, sizeof windows - 1);
+    assert_true(moec_rows_note(&rows, line, sizeof line));
+    assert_string_equal(line, "'data.txt': 4 line ends of Windows (CR LF) are read as LF");
+    moec_rows_release(&rows);
+    write_file(path, "\xc3\xa9 cut off \xc3", 12);
+    if (moec_rows_read(&task, path, 0, &rows, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    assert_true(moec_rows_note(&rows, line, sizeof line));
+    assert_string_equal(line,
+                        "'data.txt': 1 places are not UTF-8, the first at byte 11; each is read as U+FFFD");
+    moec_rows_release(&rows);
+    (void)unlink(path);
+    (void)rmdir(folder);
 }
 
 static void test_rows__json_array(void **state)
@@ -185,14 +266,6 @@ static void test_rows__csv_errors(void **state)
     static char wide[MOEC_ROWS_MAX_FIELDS + 16];
     memset(wide, ',', MOEC_ROWS_MAX_FIELDS + 4);
     parse_bad(&task, MOEC_TASK_FORMAT_CSV, wide, MOEC_ERR_LIMIT, "more than 1024 fields", "line 1");
-}
-
-static void write_file(const char *path, const void *bytes, size_t n)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
 }
 
 static void test_rows__files(void **state)
@@ -472,6 +545,8 @@ int main(void)
         cmocka_unit_test(test_rows__text_splits),
         cmocka_unit_test(test_rows__templates),
         cmocka_unit_test(test_rows__jsonl_errors),
+        cmocka_unit_test(test_rows__white_space_alone_is_refused),
+        cmocka_unit_test(test_rows__line_ends_of_windows),
         cmocka_unit_test(test_rows__json_array),
         cmocka_unit_test(test_rows__csv),
         cmocka_unit_test(test_rows__csv_errors),
