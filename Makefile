@@ -24,9 +24,13 @@ endif
 comma := ,
 BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),/clang)$(if $(findstring aarch64,$(CC)),/aarch64)
 
-PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
-            libutf8proc-dev libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
-PACKAGES_TEST  := g++ clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
+# The folder above those, or BUILD of the command line.
+TOP := $(if $(filter command,$(firstword $(origin BUILD))),$(BUILD),build)
+
+# What building and the demo need, and what tests and checks need on top.
+PACKAGES := gcc make pkg-config libhdf5-dev libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev libutf8proc-dev \
+            libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev
+PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd g++ clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
 PACKAGES_CHECK := clang-format shellcheck
 PACKAGES_ARM   := gcc-aarch64-linux-gnu qemu-user-static \
                   $(addsuffix :arm64,libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
@@ -36,7 +40,7 @@ PACKAGES_CHECK_ALL := clang-tidy
 # names the missing header and `make deps` installs it.
 pc = $(shell pkg-config $(1) 2>/dev/null)
 RUNTIME_PC := libzstd libpcre2-8 libutf8proc nettle liburing
-TOOL_PC    := hdf5 lua5.4 jansson cairo
+TOOL_PC    := $(shell packaging/pc_names.sh hdf5 lua5.4) jansson cairo
 
 WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wundef
 # -ffp-contract=off: a fused multiply-add appears where the source says fma and nowhere else (canonical arithmetic).
@@ -255,7 +259,7 @@ $(BUILD)/tools/%_report: $(BUILD)/obj/experiments/%_report.o \
 
 CLI_TESTS  := $(sort $(wildcard tests/cli/*.sh))
 FUZZ_SRC   := $(sort $(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_BUILD := build/fuzz
+FUZZ_BUILD := $(TOP)/fuzz
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,$(FUZZ_BUILD)/%,$(FUZZ_SRC))
 FUZZ_RUNS  ?= 20000
 
@@ -268,7 +272,7 @@ deps-test: deps
 # Packages first, then everything else in a make of its own, so that pkg-config is asked when they are there.
 test: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
-	@MOEC_BUILD=$(BUILD) $(if $(SANITIZE),TEST_TIMEOUT_SECONDS=$${TEST_TIMEOUT_SECONDS:-3600}) \
+	@MOEC_BUILD=$(BUILD) FUZZ_BUILD=$(FUZZ_BUILD) $(if $(SANITIZE),TEST_TIMEOUT_SECONDS=$${TEST_TIMEOUT_SECONDS:-3600}) \
 	    JOBS=$(JOBS) tests/run.sh tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
 test-programs: all $(UNIT_BIN) $(BUILD)/standin/libmoert-cuda.so $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle $(BUILD)/tools/logits \
@@ -278,10 +282,10 @@ test-programs: all $(UNIT_BIN) $(BUILD)/standin/libmoert-cuda.so $(BUILD)/tools/
 # ARM_TESTS= leaves the former out; ARM_MISSING=skip leaves all out, with the reason, where packages are not to be had.
 ARM_TESTS   ?= $(RUNTIME_TESTS)
 ARM_MISSING ?= fail
-ARM_BUILD   := build/aarch64
+ARM_BUILD   := $(TOP)/aarch64
 # Of the libraries that only moec has, the headers of this machine do: moec-run is linked with none of them.
-HERE           := $(shell gcc -print-multiarch)
-ARM_PKG_CONFIG := /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/lib/$(HERE)/pkgconfig:/usr/share/pkgconfig
+HERE            = $(shell gcc -print-multiarch)
+ARM_PKG_CONFIG  = /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/lib/$(HERE)/pkgconfig:/usr/share/pkgconfig
 ARM_MAKE     = PKG_CONFIG_LIBDIR=$(ARM_PKG_CONFIG) $(MAKE) --no-print-directory -j$(JOBS) \
                CC=aarch64-linux-gnu-gcc BUILD=$(ARM_BUILD) CFLAGS='-O2 -g -idirafter /usr/include/$(HERE)'
 deps-arm: deps
@@ -298,11 +302,11 @@ test-arm-built:
 
 dist-aarch64: deps-arm
 	@$(ARM_MAKE) $(ARM_BUILD)/moec-run-static
-	@cp $(ARM_BUILD)/moec-run-static build/moec-run-$(VERSION)-aarch64 && echo build/moec-run-$(VERSION)-aarch64
+	@cp $(ARM_BUILD)/moec-run-static $(BUILD)/moec-run-$(VERSION)-aarch64 && echo $(BUILD)/moec-run-$(VERSION)-aarch64
 
 # The fuzz targets are built with clang, libFuzzer, ASan and UBSan, the library with them.
 fuzz-programs:
-	@$(MAKE) --no-print-directory CC=clang SANITIZE=fuzz BUILD=$(FUZZ_BUILD) $(FUZZ_BIN)
+	@$(MAKE) --no-print-directory CC=clang SANITIZE=fuzz BUILD=$(FUZZ_BUILD) FUZZ_BUILD=$(FUZZ_BUILD) $(FUZZ_BIN)
 
 $(FUZZ_BUILD)/fuzz_%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_BUILD)/libmoec.a $(FUZZ_BUILD)/libmoert.a
 	$(Q)$(CC) $(SAN_FLAGS) -fsanitize=fuzzer $^ -o $@ $(TOOL_LIBS)
@@ -315,7 +319,7 @@ planted: deps-test
 # Long runs by hand, which keep what they find in tests/fuzz/found/: make fuzz FUZZ_RUNS=10000000
 fuzz: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) fuzz-programs
-	@FUZZ_RUNS=$(FUZZ_RUNS) FUZZ_SECONDS=0 FUZZ_KEEP=1 tests/fuzz/run.sh
+	@FUZZ_BUILD=$(FUZZ_BUILD) FUZZ_RUNS=$(FUZZ_RUNS) FUZZ_SECONDS=0 FUZZ_KEEP=1 tests/fuzz/run.sh
 
 # moec profile ended at random moments (kill -9, Ctrl-C, kill) and resumed, against an uninterrupted run.
 KILLS ?= 50
@@ -345,18 +349,18 @@ bandwidth: deps
 # EdgeMoE's evaluation on the samples: a quarter of an hour, build/experiment-edgemoe/report.html and tables beside it.
 experiment-edgemoe: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/edgemoe_report
-	@MOEC_BUILD=$(BUILD) experiments/edgemoe.sh build/experiment-edgemoe
+	@MOEC_BUILD=$(BUILD) experiments/edgemoe.sh $(BUILD)/experiment-edgemoe
 
 # Decisions per token on the sample, or on MODEL with the texts CALIBRATION and TEST.
 experiment-decisions: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/decisions_report
-	@MOEC_BUILD=$(BUILD) experiments/decisions.sh build/experiment-decisions \
+	@MOEC_BUILD=$(BUILD) experiments/decisions.sh $(BUILD)/experiment-decisions \
 	    $(if $(MODEL),'$(MODEL)' '$(CALIBRATION)' '$(TEST)')
 
 # Sparsity inside experts, likewise.
 experiment-floe: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/floe_report $(BUILD)/tools/read_bench
-	@MOEC_BUILD=$(BUILD) experiments/floe.sh build/experiment-floe \
+	@MOEC_BUILD=$(BUILD) experiments/floe.sh $(BUILD)/experiment-floe \
 	    $(if $(MODEL),'$(MODEL)' '$(CALIBRATION)' '$(TEST)')
 
 # ---- quality ----
@@ -382,10 +386,10 @@ check-sources:
 # undefined behaviour in one build.
 check-all: check
 	@tests/install_packages.sh $(PACKAGES_CHECK_ALL)
-	@mkdir -p build/tidy
-	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(EVERY_ISA) $(OPENMP) > build/tidy/compile_flags.txt
+	@mkdir -p $(BUILD)/tidy
+	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(EVERY_ISA) $(OPENMP) > $(BUILD)/tidy/compile_flags.txt
 	@echo 'clang-tidy' && printf '%s\n' $(call c_files,formats runtime profiler compiler cli experiments) | \
-	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/tidy
+	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p $(BUILD)/tidy
 	@$(MAKE) --no-print-directory CC=clang DEV=1 test
 	@for sanitizer in address,undefined thread; do \
 	    $(MAKE) --no-print-directory SANITIZE=$$sanitizer DEV=1 test || exit 1; done
@@ -398,7 +402,7 @@ format:
 
 demo: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
-	@MOEC=$(BUILD)/moec datasets/demo.sh build/demo
+	@MOEC=$(BUILD)/moec datasets/demo.sh $(BUILD)/demo
 
 VERBS := $(patsubst cli/verbs/cmd_%.c,%,$(wildcard cli/verbs/cmd_*.c))
 
@@ -408,34 +412,41 @@ DOCUMENTS := README.md LICENSE lua/README.md formats/bundle/FORMAT.md experiment
              docs/*.png docs/embed.c docs/notebook.py docs/measured/*.md lua/modules/*.lua lua/policies/*.lua lua/decisions/*.lua \
              datasets/tasks/*.lua datasets/tasks/*.md)
 
+# Either may hold spaces. STRIP= leaves symbols in what is installed; build/ keeps its own.
+ROOT  = "$(DESTDIR)$(PREFIX)"
+STRIP ?= strip
+# Characters that mean something to sed, in a replacement.
+escaped_prefix = $(subst |,\|,$(subst &,\&,$(subst \,\\,$(PREFIX))))
+
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include \
-	    $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
-	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	install -m 755 $(BUILD)/moec $(BUILD)/moec-run $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(BUILD)/libmoert.a $(DESTDIR)$(PREFIX)/lib
+	install -d $(addprefix $(ROOT)/,bin lib/pkgconfig include share/man/man1 share/bash-completion/completions \
+	    share/zsh/site-functions share/fish/vendor_completions.d)
+	install -m 755 $(BUILD)/moec $(BUILD)/moec-run $(ROOT)/bin
+	install -m 644 $(BUILD)/libmoert.a $(ROOT)/lib
 	@# The GPU's library goes along where it was built.
-	if [ -f $(BUILD)/libmoert-cuda.so ]; then install -m 755 $(BUILD)/libmoert-cuda.so $(DESTDIR)$(PREFIX)/lib; fi
-	install -m 755 $(BUILD)/libmoert.so $(DESTDIR)$(PREFIX)/lib/libmoert.so.0
-	ln -sf libmoert.so.0 $(DESTDIR)$(PREFIX)/lib/libmoert.so
-	install -m 644 runtime/moert.h $(DESTDIR)$(PREFIX)/include
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' runtime/moert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/moert.pc
-	$(BUILD)/moec manual > $(DESTDIR)$(PREFIX)/share/man/man1/moec.1
-	for verb in $(VERBS); do $(BUILD)/moec manual $$verb > $(DESTDIR)$(PREFIX)/share/man/man1/moec-$$verb.1; done
-	$(BUILD)/moec completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moec
-	ln -sf moec $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moec-run
-	$(BUILD)/moec completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_moec
-	$(BUILD)/moec completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/moec.fish
-	ln -sf moec.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/moec-run.fish
-	for file in $(DOCUMENTS); do install -D -m 644 $$file $(DESTDIR)$(PREFIX)/share/doc/moec/$$file; done
+	if [ -f $(BUILD)/libmoert-cuda.so ]; then install -m 755 $(BUILD)/libmoert-cuda.so $(ROOT)/lib; fi
+	install -m 755 $(BUILD)/libmoert.so $(ROOT)/lib/libmoert.so.0
+	$(if $(STRIP),$(STRIP) $(addprefix $(ROOT)/,bin/moec bin/moec-run))
+	$(if $(STRIP),$(STRIP) --strip-unneeded $(ROOT)/lib/libmoert.so.0)
+	$(if $(STRIP),$(STRIP) --strip-debug $(ROOT)/lib/libmoert.a)
+	ln -sf libmoert.so.0 $(ROOT)/lib/libmoert.so
+	install -m 644 runtime/moert.h $(ROOT)/include
+	sed -e 's|@PREFIX@|$(escaped_prefix)|' -e 's|@VERSION@|$(VERSION)|' runtime/moert.pc.in > $(ROOT)/lib/pkgconfig/moert.pc
+	$(BUILD)/moec manual > $(ROOT)/share/man/man1/moec.1
+	for verb in $(VERBS); do $(BUILD)/moec manual $$verb > $(ROOT)/share/man/man1/moec-$$verb.1; done
+	$(BUILD)/moec completion bash > $(ROOT)/share/bash-completion/completions/moec
+	ln -sf moec $(ROOT)/share/bash-completion/completions/moec-run
+	$(BUILD)/moec completion zsh > $(ROOT)/share/zsh/site-functions/_moec
+	$(BUILD)/moec completion fish > $(ROOT)/share/fish/vendor_completions.d/moec.fish
+	ln -sf moec.fish $(ROOT)/share/fish/vendor_completions.d/moec-run.fish
+	for file in $(DOCUMENTS); do install -D -m 644 $$file $(ROOT)/share/doc/moec/$$file; done
 	@# The loader finds a new library in its cache. Into a DESTDIR nothing is to be loaded from here.
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || \
 	    echo 'run ldconfig as root, so that programs find $(PREFIX)/lib/libmoert.so.0'
 
 uninstall:
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/moec
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/moec bin/moec-run lib/libmoert.a lib/libmoert.so lib/libmoert.so.0 \
-	    lib/libmoert-cuda.so \
+	rm -rf $(ROOT)/share/doc/moec
+	rm -f $(addprefix $(ROOT)/,bin/moec bin/moec-run lib/libmoert.a lib/libmoert.so lib/libmoert.so.0 lib/libmoert-cuda.so \
 	    include/moert.h lib/pkgconfig/moert.pc share/man/man1/moec.1 $(VERBS:%=share/man/man1/moec-%.1) \
 	    share/bash-completion/completions/moec share/bash-completion/completions/moec-run \
 	    share/zsh/site-functions/_moec share/fish/vendor_completions.d/moec.fish \
@@ -476,17 +487,18 @@ help:
 	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
 	@echo 'make gpu-programs    build/gpu-programs: what tests/gpu/all.sh takes along to a machine with a GPU; needs nvcc'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
-	@echo 'make deps            install the Debian packages that building needs'
-	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; make uninstall takes it away'
+	@echo 'make deps            install the Debian packages that building needs; without apt-get, name what lacks'
+	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; STRIP= keeps symbols; make uninstall takes it away'
 	@echo 'make static          build/moec-run-static, which needs no library beside it'
 	@echo 'make dist-aarch64    the same for 64-bit ARM: build/moec-run-$(VERSION)-aarch64'
 	@echo 'make deb             Debian packages, into build/deb; make test-deb tries them in a bare Debian (root)'
 	@echo 'make dist            the source of the last commit, as a tar file'
 	@echo 'make clean           remove build/'
-	@echo 'settings: CC=gcc|clang CFLAGS= DEV=1 (warnings are errors) V=1 (show commands) JOBS=N CUDA=auto|0|1'
+	@echo 'settings: BUILD=FOLDER (in place of build) CC=gcc|clang CFLAGS= DEV=1 (warnings are errors)'
+	@echo '          V=1 (show commands) JOBS=N CUDA=auto|0|1'
 
 clean:
-	rm -rf build
+	rm -rf $(TOP)
 
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -1,17 +1,104 @@
 #!/bin/sh
-# Installs the Debian packages that are missing, asking sudo where not root. Usage: tests/install_packages.sh PACKAGE...
+# Makes sure that what building or testing needs is there. Usage: tests/install_packages.sh PACKAGE...
+# Debian packages that are missing are installed, by sudo where not root. Where neither is possible, what they hold is
+# looked for (libraries by pkg-config), and what is not there either is named.
 set -eu
 missing=
 for package in "$@"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
-echo "installing:$missing"
+
+# ---- without installing ----
+
+c_compiler=${CC:-gcc}
+c_compiler=${c_compiler%% *}
+absent=
+# add NAME: something that is not there.
+add() {
+    absent="$absent${absent:+, }$1"
+}
+program() {
+    command -v "$1" >/dev/null || add "the program $1"
+}
+has_pkg_config=1
+command -v pkg-config >/dev/null || has_pkg_config=0
+library() {
+    if [ "$has_pkg_config" -eq 0 ]; then
+        unknown="$unknown${unknown:+, }$1"
+    elif ! pkg-config --exists "$(packaging/pc_names.sh "$1")" 2>/dev/null; then
+        add "$1"
+    fi
+}
+unknown=
+# compiles COMPILER PROGRAM FLAG...: the compiler makes a program of it.
+compiles() {
+    compiler=$1
+    text=$2
+    shift 2
+    # shellcheck disable=SC2086 # the compiler may be words (ccache gcc)
+    printf '%s\n' "$text" | $compiler "$@" -x c - -o /dev/null 2>/dev/null
+}
+# header NAME LIBRARY WHAT: an installed header.
+header() {
+    command -v "$c_compiler" >/dev/null || return 0 # which is named itself
+    # shellcheck disable=SC2046 # flags are words
+    compiles "${CC:-gcc}" "#include <$1>" -fsyntax-only $(pkg-config --cflags "$2" 2>/dev/null) || add "$1 ($3)"
+}
+# optional PROGRAM: tests go without.
+optional() {
+    command -v "$1" >/dev/null || echo "without $1: the tests that need it are skipped"
+}
+# look_for PACKAGE: the package is not installed; is what it holds there all the same?
+look_for() {
+    case $1 in
+    gcc) program "$c_compiler" ;;
+    make | pkg-config | zstd | g++ | clang | clang-format | clang-tidy | shellcheck) program "$1" ;;
+    gcc-aarch64-linux-gnu) program aarch64-linux-gnu-gcc ;;
+    qemu-user-static) program qemu-aarch64-static ;;
+    hdf5-tools) program h5dump ;;
+    mandoc | zsh | fish | chromium) optional "$1" ;;
+    fonts-*) [ -n "$(fc-list 2>/dev/null)" ] || [ -d /usr/share/fonts ] || echo 'without a font: plots have no letters' ;;
+    libhdf5-dev)
+        library hdf5
+        header hdf5_hl.h "$(packaging/pc_names.sh hdf5)" "HDF5's high-level library"
+        ;;
+    libpcre2-dev) library libpcre2-8 ;;
+    libcairo2-dev) library cairo ;;
+    liblua5.4-dev) library lua5.4 ;;
+    libjansson-dev | libcmocka-dev) library "$(expr "$1" : 'lib\(.*\)-dev')" ;;
+    libzstd-dev | libutf8proc-dev | libedit-dev | liburing-dev | nettle-dev) library "${1%-dev}" ;;
+    libsimde-dev) header simde/x86/avx512.h libzstd SIMDe ;;
+    libomp*-dev) compiles clang 'int main(void) { return 0; }' -fopenmp || add "clang's library of OpenMP" ;;
+    libclang-rt-*) compiles clang 'int main(void) { return 0; }' -fsanitize=address || add "clang's library of sanitizers" ;;
+    *) add "what Debian's package $1 holds" ;;
+    esac
+}
+# go_without WHY: ends with success where everything is there all the same.
+go_without() {
+    for package in $missing; do
+        look_for "$package"
+    done
+    if [ "$has_pkg_config" -eq 0 ]; then
+        add "the program pkg-config${unknown:+, by which these libraries are found: $unknown}"
+    fi
+    [ -n "$absent" ] || exit 0
+    echo "$1, and this machine lacks: $absent" >&2
+    echo "$2" >&2
+    exit 1
+}
+command -v apt-get >/dev/null ||
+    go_without 'without apt-get nothing is installed' \
+        'install them with what this system has for it (names without further words are those of pkg-config)'
+
+# ---- with apt-get ----
+
 as_root=
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "not root and no sudo: install these packages first:$missing" >&2; exit 1; }
+    command -v sudo >/dev/null || go_without 'not root and no sudo, so nothing is installed' "these packages have them:$missing"
     as_root=sudo
 fi
+echo "installing:$missing"
 # shellcheck disable=SC2086 # both are lists of words
 {
     # Of another architecture, as package:arm64.

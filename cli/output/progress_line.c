@@ -18,7 +18,8 @@
 #define LOG_PARTS       20
 #define LINE_BYTES      256
 #define DEFAULT_COLUMNS 80
-#define KNOWN_SECONDS   0.5 /* before, a rate says nothing */
+#define KNOWN_SECONDS   0.5  /* before, a rate says nothing */
+#define WRONG_LEFT      1.25 /* a time left that is too short by more is corrected */
 
 void cli_progress_init(struct cli_progress *progress, const char *job, const char *unit, bool is_quiet)
 {
@@ -26,7 +27,8 @@ void cli_progress_init(struct cli_progress *progress, const char *job, const cha
                                       .unit = unit,
                                       .is_quiet = is_quiet,
                                       .is_terminal = isatty(STDERR_FILENO),
-                                      .expected = NAN};
+                                      .expected = NAN,
+                                      .left_seconds = NAN};
 }
 
 static double larger(double a, double b)
@@ -72,6 +74,7 @@ void cli_progress_text(struct cli_progress *progress, double done, double total,
 {
     double phase_left = 0;
     char time[40] = "", detail[96];
+    char duration[24];
     const double left = work_left(progress, done, total, &phase_left);
     const double now = progress->work_before + progress->phase_done;
     /* A job that counts only this phase may have begun in an earlier run. */
@@ -83,14 +86,16 @@ void cli_progress_text(struct cli_progress *progress, double done, double total,
         const double pace = progress->phase_done > 0 && phase_seconds > 2 * KNOWN_SECONDS
                                 ? phase_seconds / progress->phase_done
                                 : mean;
-        char duration[24];
-        cli_duration_text(duration, phase_left * pace + (left - phase_left) * mean);
+        const double estimate = phase_left * pace + (left - phase_left) * mean;
+        /* False before a first time was shown too. */
+        const bool is_held =
+            estimate > progress->left_seconds && estimate <= WRONG_LEFT * progress->left_seconds;
+        progress->left_seconds = is_held ? progress->left_seconds : estimate;
+        cli_duration_text(duration, progress->left_seconds);
         (void)snprintf(time, sizeof time, ", %s left", duration);
     }
     if (progress->unit != NULL)
         (void)snprintf(detail, sizeof detail, "%.0f of %.0f %s", done, total, progress->unit);
-    else if (total > 0)
-        (void)snprintf(detail, sizeof detail, "%s %.0f%%", progress->phase, floor(100 * done / total));
     else
         (void)snprintf(detail, sizeof detail, "%s", progress->phase);
     (void)snprintf(text, capacity, "%s: %.0f%%%s (%s)", progress->job, floor(100 * progress->best_part), time,
@@ -176,16 +181,19 @@ void cli_progress_show(struct cli_progress *progress, const char *phase, double 
     put(progress, text, now);
 }
 
-void cli_progress_prepare(struct cli_progress *progress, const char *phase, double done, double total)
+void cli_progress_prepare(struct cli_progress *progress, const char *phase, uint64_t done_bytes,
+                          uint64_t total_bytes)
 {
     char text[LINE_BYTES];
+    const bool is_large = total_bytes >= 1000000000;
+    const double unit = is_large ? 1e9 : 1e6;
     if (progress->is_quiet)
         return;
     const int64_t now = start_clock(progress);
     if (!is_due(progress, now))
         return;
-    (void)snprintf(text, sizeof text, "%s: %s %.0f%%", progress->job, phase,
-                   total > 0 ? floor(100 * done / total) : 0);
+    (void)snprintf(text, sizeof text, "%s: %s, %.1f of %.1f %s", progress->job, phase,
+                   (double)done_bytes / unit, (double)total_bytes / unit, is_large ? "GB" : "MB");
     if (progress->is_terminal && (size_t)terminal_columns() <= strlen(text))
         text[terminal_columns() - 1] = '\0';
     put(progress, text, now);

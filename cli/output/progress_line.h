@@ -2,9 +2,13 @@
  * on one line that rewrites itself and is cut to the terminal's width; a line now and then in a log; nothing
  * when quiet.
  *
- * Work is counted in units that all phases of a job share, such as passes over the data. Where the work knows
- * what is still to come (cli_progress_expect), a job of many phases has one percentage and one time left; a
- * job that never says is one of a single phase or of phases with a common count. Thread rule: main thread. */
+ * A line has one percentage and one time left, both of the whole job. Neither runs backwards: where the work
+ * turns out longer than expected, they stand still until they are true again. Only a time left that has
+ * become wrong by more than a quarter is corrected upwards.
+ *
+ * Work is counted in units that all phases of a job share, such as passes over the data. A job of many phases
+ * says what is still to come (cli_progress_expect); a job that never says has a single phase or phases with a
+ * common count. Thread rule: main thread. */
 #ifndef MOEC_CLI_PROGRESS_LINE_H
 #define MOEC_CLI_PROGRESS_LINE_H
 
@@ -28,6 +32,7 @@ struct cli_progress {
     double expected_at;
     double later;                                  /* work behind what is expected, cli_progress_later */
     double best_part;                              /* so that a percentage never falls */
+    double left_seconds;                           /* shown last; NaN = none yet */
     int64_t start_ns, work_ns, phase_ns, shown_ns; /* work_ns: when the first phase began */
     int64_t named_ns;                              /* when phases of this name began */
     struct moec_phases *phases; /* what phases take is recorded there; borrowed, NULL = nowhere */
@@ -42,8 +47,10 @@ void cli_progress_expect(struct cli_progress *progress, double work);
 void cli_progress_later(struct cli_progress *progress, double work);
 /* Shows at most ten times a second. A new `phase`, or one whose `done` falls, begins a phase. */
 void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total);
-/* The same before the work itself has begun: it has no part in percentage and time left. */
-void cli_progress_prepare(struct cli_progress *progress, const char *phase, double done, double total);
+/* Bytes that are read before the work itself begins, as "1.2 of 60.0 GB": they have no part in percentage and
+ * time left. */
+void cli_progress_prepare(struct cli_progress *progress, const char *phase, uint64_t done_bytes,
+                          uint64_t total_bytes);
 /* Prints a line above the progress line; `note` prints nothing when quiet, `tell` always prints. */
 void cli_progress_note(struct cli_progress *progress, const char *line);
 void cli_progress_tell(struct cli_progress *progress, const char *line);

@@ -4,6 +4,7 @@
 #include "cli/options/measure_options.h"
 #include "cli/options/outputs.h"
 #include "cli/options/route_options.h"
+#include "cli/output/checkpoint_note.h"
 #include "cli/output/compile_output.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/phase_output.h"
@@ -564,6 +565,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     if (cli_has(job->args, "report"))
         MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
+    cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, measured_tokens(job));
     MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data != NULL, err));
     MOEC_TRY(check_size(job, err));

@@ -1,4 +1,5 @@
 #include "cli/options/inputs.h"
+#include "cli/output/checkpoint_note.h"
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -82,8 +83,11 @@ static enum moec_status examine_bundle(struct examination *x, struct moec_error 
 static enum moec_status examine_checkpoint(struct examination *x, struct moec_error *err)
 {
     uint64_t tokenizer_bytes = 0;
+    struct cli_progress progress;
     MOEC_TRY(moec_memory_base_bytes(&x->request.base_bytes, err));
     MOEC_TRY(moec_checkpoint_open(x->path, &x->checkpoint, err));
+    cli_progress_init(&progress, "doctor", NULL, false);
+    cli_say_checkpoint(&progress, x->checkpoint);
     MOEC_TRY(moec_model_check(x->checkpoint, false, err));
     x->has_text = moec_checkpoint_tokenizer(x->checkpoint) != NULL;
     examine_chat(x, moec_checkpoint_chat(x->checkpoint));

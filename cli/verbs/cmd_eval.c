@@ -2,6 +2,7 @@
 #include "cli/options/generation_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/options/route_options.h"
+#include "cli/output/checkpoint_note.h"
 #include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
 #include "cli/output/phase_output.h"
@@ -375,6 +376,8 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &n_tokens, err));
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
                               n_tokens, &job->source, err));
+    if (job->source.checkpoint != NULL)
+        cli_say_checkpoint(&job->progress, job->source.checkpoint);
     MOEC_TRY(moec_kv_read(cli_text(job->args, "kv"), &kv, err));
     if (kv.dtype != MOEC_DTYPE_F32)
         MOEC_TRY(moec_source_keep_kv(&job->source, kv, err));

@@ -227,6 +227,8 @@ static enum moec_status predict(struct predict_job *job, struct moec_error *err)
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(open_bundle(job, err));
     MOEC_TRY(make_windows(job, err));
+    /* Learning, judging, neurons: each is one unit of work. */
+    cli_progress_expect(&job->progress, 1.0 + (job->output != NULL) + cli_has(job->args, "study"));
     if (job->output != NULL)
         MOEC_TRY(learn(job, &progress, err));
     else

@@ -3,6 +3,7 @@
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
 #include "cli/options/route_options.h"
+#include "cli/output/checkpoint_note.h"
 #include "cli/output/compare_output.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/forecast_output.h"
@@ -502,6 +503,7 @@ static enum moec_status foresee(struct profile_job *job, const uint32_t *bits, u
     struct moec_profile_forecast forecast;
     cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
+    cli_say_checkpoint(&job->progress, job->checkpoint);
     choose_memory(job);
     MOEC_TRY(
         cli_foresee_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &forecast, err));
@@ -565,6 +567,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
         cli_phases_start(&job->phases, &job->progress);
     double start = cli_seconds();
     MOEC_TRY(moec_checkpoint_open(args->positional[0], &job->checkpoint, err));
+    cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
     choose_memory(job);
     MOEC_TRY(

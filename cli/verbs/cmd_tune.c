@@ -4,6 +4,7 @@
 #include "cli/options/original.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
+#include "cli/output/checkpoint_note.h"
 #include "cli/output/data_note.h"
 #include "cli/output/decisions_output.h"
 #include "cli/output/interrupt.h"
@@ -469,6 +470,7 @@ static enum moec_status make_drafts(struct tune_job *job, struct moec_error *err
     drafts->profile = cli_text(job->args, "profile");
     drafts->trusts_profile = cli_has(job->args, "trust-profile");
     MOEC_TRY(moec_checkpoint_open(path, &job->checkpoint, err));
+    cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
     job->config = moec_checkpoint_config(job->checkpoint);
     MOEC_TRY(read_settings(job, err));

@@ -11,7 +11,7 @@
 static void show_digest(void *context, uint64_t done, uint64_t total)
 {
     struct cli_progress *progress = context;
-    cli_progress_prepare(progress, "reading the model", (double)done, (double)total);
+    cli_progress_prepare(progress, "reading the model", done, total);
 }
 
 static enum moec_status show_passes(void *context, const char *phase, double done, double total)

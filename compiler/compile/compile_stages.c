@@ -2,8 +2,9 @@
  *
  * Costs are in passes over all windows of the profile, as `moec profile` counts them: a compile from data
  * does both under one progress. An evaluation of a part costs its share of the windows. Encoding is no
- * evaluation: its multiply-adds are taken at the price that MAC_PRICE says, measured on the two sample models
- * (2026-11). How often a policy measures is not known before it has: a typical number stands for it. */
+ * evaluation: its multiply-adds are taken at the price that MAC_PRICE says, and the trellis, which tries
+ * states instead of multiplying, at TRELLIS_PRICE, both measured on the sample models (2026-11). How often a
+ * policy measures is not known before it has: a typical number stands for it. */
 #include "compiler/compile/compile_internal.h"
 #include "profiler/evaluate/cost.h"
 
@@ -16,7 +17,8 @@
 #define TYPICAL_TESTS    8
 #define HARM_PASSES      22 /* beside one for each layer with experts: projections and roles */
 #define MAC_PRICE        3.0
-#define PACKED_PRICE     40.0 /* multiply-adds for each weight that is encoded into the bundle */
+#define TRELLIS_PRICE    85000.0 /* multiply-adds for each weight that is fitted at 2 bits */
+#define PACKED_PRICE     40.0    /* multiply-adds for each weight that is encoded into the bundle */
 
 static const char *const names[] = {"ordering neurons",   "fitting experts", "fitting dense weights",
                                     "weighing bitwidths", "searching",       "ordering plans",
@@ -79,7 +81,9 @@ static double stage_cost(const struct basis *basis, enum moec_compile_stage stag
     case MOEC_STAGE_ORDER:
         return options->orders_neurons ? basis->search : 0;
     case MOEC_STAGE_FIT_EXPERTS:
-        return options->offers_variants ? basis->search + 4 * MAC_PRICE * gptq / pass : 0;
+        return options->offers_variants
+                   ? basis->search + (4 * MAC_PRICE * gptq + TRELLIS_PRICE * n_weight) / pass
+                   : 0;
     case MOEC_STAGE_FIT_DENSE:
         return options->offers_variants || options->dense_gptq ? 2 * basis->search : 0;
     case MOEC_STAGE_HARM:

@@ -204,6 +204,11 @@ const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_c
     return checkpoint->has_tokenizer ? &checkpoint->tokenizer : NULL;
 }
 
+const char *moec_checkpoint_note(const struct moec_checkpoint *checkpoint)
+{
+    return checkpoint->source->note;
+}
+
 const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint)
 {
     return checkpoint->folder;

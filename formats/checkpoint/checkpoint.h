@@ -35,6 +35,8 @@ const struct moec_generation *moec_checkpoint_generation(const struct moec_check
 const char *moec_checkpoint_sampling(const struct moec_checkpoint *checkpoint);
 /* NULL when the checkpoint has no tokenizer. */
 const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint);
+/* What the user should hear of the files before long work, a sentence; NULL without. */
+const char *moec_checkpoint_note(const struct moec_checkpoint *checkpoint);
 /* The path that was opened. */
 const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint);
 

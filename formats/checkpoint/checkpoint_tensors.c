@@ -54,6 +54,8 @@ const char *moec_checkpoint_tensor_name(const struct moec_checkpoint *ck, const 
 static enum moec_status fail_missing(const struct moec_checkpoint *ck, const char *name,
                                      struct moec_error *err)
 {
+    if (ck->source->explain != NULL)
+        MOEC_TRY(ck->source->explain(ck->source, name, err));
     if (ck->source->n_file == 1)
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no tensor '%s', which '%s' models need",
                          ck->source->file(ck->source, 0)->path, name, ck->family.model_type);

@@ -111,6 +111,19 @@ static enum moec_status check_part(const struct moec_gguf *gguf, uint64_t part, 
     return MOEC_OK;
 }
 
+/* No tensor of the last part is in one before it. */
+static enum moec_status check_copies(const struct parts *parts, struct moec_error *err)
+{
+    const struct moec_gguf *last = &parts->files[parts->source.n_file - 1];
+    for (const struct moec_gguf *before = parts->files; before < last; before++)
+        for (size_t i = 0; i < last->n_tensors; i++)
+            if (moec_gguf_find_tensor(before, last->tensors[i].name) != NULL)
+                return moec_fail(err, MOEC_ERR_MISMATCH,
+                                 "tensor '%s' is in '%s' and in '%s', expected it in one of them",
+                                 last->tensors[i].name, before->file.path, last->file.path);
+    return MOEC_OK;
+}
+
 /* Parts after the first, whose name ends in "-00001-of-0000N.gguf". */
 static enum moec_status open_parts(struct parts *parts, const char *path, uint64_t n_parts,
                                    struct moec_error *err)
@@ -134,6 +147,8 @@ static enum moec_status open_parts(struct parts *parts, const char *path, uint64
             return status;
         parts->source.n_file++;
         status = check_part(&parts->files[part], part, n_parts, err);
+        if (status == MOEC_OK)
+            status = check_copies(parts, err);
     }
     return status;
 }

@@ -44,7 +44,8 @@ struct context {
     uint64_t data_bytes;
 };
 
-#define WHERE_BYTES 400
+#define WHERE_BYTES     400
+#define DTYPE_MAX_BYTES 32 /* of a name that is unknown */
 
 /* Names a tensor for a message; a longer name is cut. */
 static const char *tensor_name(char text[static WHERE_BYTES], const char *name, const char *path)
@@ -100,6 +101,19 @@ static enum moec_status read_range(const struct moec_json *object, const char *w
     return MOEC_OK;
 }
 
+/* A dtype of tomorrow: its name stands after the tensor's. */
+static enum moec_status store_names(const char *name, const char *dtype_name,
+                                    struct moec_safetensors_entry *entry, struct moec_error *err)
+{
+    const size_t n_name = strlen(name) + 1, n_dtype = strnlen(dtype_name, DTYPE_MAX_BYTES);
+    MOEC_TRY(moec_alloc((void **)&entry->name, n_name + n_dtype + 1, 1, "name of a tensor", err));
+    memcpy(entry->name, name, n_name);
+    memcpy(entry->name + n_name, dtype_name, n_dtype);
+    entry->name[n_name + n_dtype] = '\0';
+    entry->dtype_name = entry->name + n_name;
+    return MOEC_OK;
+}
+
 static enum moec_status read_entry(const char *name, const struct moec_json *object,
                                    const struct context *context, struct moec_safetensors_entry *entry,
                                    struct moec_error *err)
@@ -109,12 +123,14 @@ static enum moec_status read_entry(const char *name, const struct moec_json *obj
     (void)tensor_name(where, name, context->path);
     MOEC_TRY(moec_json_get_string(object, where, "dtype", &dtype_name, NULL, err));
     const struct dtype_row *dtype = find_dtype(dtype_name);
-    if (dtype == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s has unknown dtype '%.32s'", where, dtype_name);
-    entry->dtype_name = dtype->name;
-    entry->dtype = dtype->dtype;
     MOEC_TRY(read_shape(object, where, entry, err));
     MOEC_TRY(read_range(object, where, context, entry, err));
+    if (dtype == NULL) {
+        entry->dtype = MOEC_DTYPE_COUNT;
+        return store_names(name, dtype_name, entry, err);
+    }
+    entry->dtype_name = dtype->name;
+    entry->dtype = dtype->dtype;
     uint64_t expected = dtype->n_bytes;
     bool overflow = false;
     for (uint32_t i = 0; i < entry->n_dims; i++)

@@ -7,6 +7,7 @@
  * Offsets count from the start of the data. The reference implementation's rules hold here too: the header
  * has at most 100 MB, names are unique, a range is as long as shape and dtype say, and the ranges tile the
  * data: no overlap, no gap, nothing behind them (https://github.com/huggingface/safetensors, "Format").
+ * A tensor of a dtype that is unknown here may stand beside others: only who needs it refuses it.
  *
  * Only the table is read; the bytes stay on disk. Thread rule: immutable after opening. */
 #ifndef MOEC_FORMATS_SAFETENSORS_H
@@ -19,7 +20,7 @@
 
 struct moec_safetensors_entry {
     char *name;             /* owned */
-    const char *dtype_name; /* as in the file; a static string */
+    const char *dtype_name; /* as in the file; a static string, or in the memory of `name` */
     enum moec_dtype dtype;  /* F32, F16 or BF16; MOEC_DTYPE_COUNT for all others */
     uint32_t n_dims;
     uint64_t shape[MOEC_TENSOR_MAX_DIMS];
@@ -34,7 +35,7 @@ struct moec_safetensors {
 };
 
 /* Opens a file and checks its table. Errors: MOEC_ERR_NOT_FOUND, MOEC_ERR_IO, MOEC_ERR_LIMIT (header),
- * MOEC_ERR_UNSUPPORTED (dtype), MOEC_ERR_FORMAT; messages name file, tensor and place. On failure nothing is
+ * MOEC_ERR_FORMAT; messages name file, tensor and place. On failure nothing is
  * left to close. */
 MOEC_WARN_UNUSED enum moec_status moec_safetensors_open(struct moec_safetensors *safetensors,
                                                         const char *path, struct moec_error *err);

@@ -1,13 +1,11 @@
-/* The safetensors of a folder as a source of tensors: 'model.safetensors', or the shards that
- * 'model.safetensors.index.json' names. */
+/* The safetensors of a folder (formats/checkpoint/shards.h) as a source of tensors. */
 #ifndef MOEC_FORMATS_SAFETENSORS_SOURCE_H
 #define MOEC_FORMATS_SAFETENSORS_SOURCE_H
 
 #include "formats/checkpoint/tensor_source.h"
 
-/* Opens them and checks their tables and the index. A folder with only pytorch_model.bin is refused with
- * advice. `*out` is the caller's (its `free`). Errors: MOEC_ERR_NOT_FOUND without weights, MOEC_ERR_IO,
- * MOEC_ERR_FORMAT, MOEC_ERR_UNSUPPORTED, MOEC_ERR_LIMIT. */
+/* Opens them and checks their tables and the index. `*out` is the caller's (its `free`). Errors: those of
+ * moec_shards_open. */
 MOEC_WARN_UNUSED enum moec_status
 moec_safetensors_source_open(const char *folder, struct moec_tensor_source **out, struct moec_error *err);
 

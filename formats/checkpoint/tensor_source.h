@@ -50,7 +50,7 @@ struct moec_tensor_scales {
 };
 
 struct moec_tensor {
-    const char *dtype_name;                  /* as the container calls it; a static string */
+    const char *dtype_name;                  /* as the container calls it; lives until names are forgotten */
     const struct moec_tensor_coding *coding; /* lives with the source; NULL: weights that moec cannot read */
     uint32_t n_dims;
     uint32_t file; /* index among the source's files */
@@ -68,14 +68,18 @@ const char *moec_tensor_shape_text(const uint64_t *shape, uint32_t n_dims,
 struct moec_tensor_source {
     uint32_t n_file;
     const char *index; /* name of the file in the folder that lists the others; NULL without one */
+    const char *note;  /* what the user should hear of the files, a sentence; NULL without; lives with it */
     /* False when there is no tensor of this name. Its bytes lie within the file. */
     bool (*find)(const struct moec_tensor_source *self, const char *name, struct moec_tensor *tensor);
+    /* Says why a tensor is not found, where the container knows more than that; else MOEC_OK. NULL: never. */
+    enum moec_status (*explain)(const struct moec_tensor_source *self, const char *name,
+                                struct moec_error *err);
     /* Reads n bytes at an offset of file `file`. Errors name the file: MOEC_ERR_IO. */
     enum moec_status (*read)(const struct moec_tensor_source *self, uint32_t file, uint64_t offset,
                              void *bytes, size_t n, struct moec_error *err);
     /* Borrowed until free. Files are numbered in the order in which a digest covers them. */
     const struct moec_file *(*file)(const struct moec_tensor_source *self, uint32_t file);
-    /* Releases the table of names; `find` must not be called after it. */
+    /* Releases the table of names; `find` and `explain` must not be called after it. */
     void (*forget)(struct moec_tensor_source *self);
     void (*free)(struct moec_tensor_source *self);
 };

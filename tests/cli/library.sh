@@ -34,20 +34,45 @@ if [ "$build" != build ]; then
 fi
 
 # Without what nvcc would build first, where it is: minutes.
-try 0 "make install" make --no-print-directory CUDA=0 install DESTDIR="$work/root" PREFIX=/opt/moec
-try 0 "the installed moec runs" "$work/root/opt/moec/bin/moec" --version
+root="$work/a root" prefix="/opt/moe & c"
+installed="$root$prefix"
+make_here() {
+    # shellcheck disable=SC2317 # try calls it
+    make --no-print-directory CUDA=0 DESTDIR="$root" PREFIX="$prefix" "$@"
+}
+try 0 "make install into a folder with spaces" make_here install
+for file in bin/moec bin/moec-run lib/libmoert.so.0; do
+    # The table of exported symbols stays in what is loaded.
+    if readelf -SW "$installed/$file" 2>/dev/null | grep -Eq ' (\.symtab|\.debug_info) '; then
+        fail "the installed $file is stripped"
+    else
+        pass "the installed $file is stripped"
+    fi
+done
+if readelf -SW "$moec" | grep -q ' \.symtab '; then
+    pass "the one that was built is not"
+else
+    fail "the one that was built is not"
+fi
+try 0 "make install without stripping" make_here STRIP= install
+if readelf -SW "$installed/bin/moec" | grep -q ' \.symtab '; then
+    pass "keeps symbols"
+else
+    fail "keeps symbols"
+fi
+try 0 "the installed moec runs" "$installed/bin/moec" --version
 missing=
 for verb in $("$moec" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' | grep -vx -e help -e manual -e completion); do
-    [ -s "$work/root/opt/moec/share/man/man1/moec-$verb.1" ] || missing="$missing $verb"
+    [ -s "$installed/share/man/man1/moec-$verb.1" ] || missing="$missing $verb"
 done
-if [ -z "$missing" ] && [ -s "$work/root/opt/moec/share/man/man1/moec-compile.1" ]; then
+if [ -z "$missing" ] && [ -s "$installed/share/man/man1/moec-compile.1" ]; then
     pass "a man page of every verb is installed"
 else
     fail "no man page of:$missing"
 fi
 missing=$(for page in README.md docs/to-a-device.md docs/bench-and-simulate.md lua/README.md; do
     grep -o ']([^)#:]*\.md' "$page" | sed 's/](//' | while read -r link; do
-        [ -e "$work/root/opt/moec/share/doc/moec/$(dirname "$page")/$link" ] || echo "$link"
+        [ -e "$installed/share/doc/moec/$(dirname "$page")/$link" ] || echo "$link"
     done
 done)
 if [ -z "$missing" ]; then
@@ -55,13 +80,16 @@ if [ -z "$missing" ]; then
 else
     fail "pages that are referred to and not installed: $missing"
 fi
-PKG_CONFIG_PATH=$work/root/opt/moec/lib/pkgconfig
-PKG_CONFIG_SYSROOT_DIR=$work/root
+PKG_CONFIG_PATH=$installed/lib/pkgconfig
+PKG_CONFIG_SYSROOT_DIR=$root
 export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
-# shellcheck disable=SC2046,SC2086 # flags are words, and so may the compiler be (ccache gcc)
-try 0 "docs/embed.c builds through pkg-config" ${CC:-gcc} -Wall -Wextra -Werror docs/embed.c $(pkg-config --cflags --libs moert) -o "$work/embed"
+try 0 "pkg-config names the folder" pkg-config --variable=prefix moert
+says stdout "^($root)?$prefix\$" "as it is"
+try 0 "and what to compile and link with" pkg-config --cflags --libs moert
+# Flags are words, with spaces escaped; the compiler may be words too (ccache gcc).
+try 0 "docs/embed.c builds through pkg-config" sh -c "${CC:-gcc} -Wall -Wextra -Werror docs/embed.c $(cat "$work/stdout") -o '$work/embed'"
 try 0 "a bundle for it" "$moec" compile datasets/sample/model --policy uniform --bits 4 -o "$work/model.moec"
-try 0 "the embedding program runs" env LD_LIBRARY_PATH="$work/root/opt/moec/lib" "$work/embed" "$work/model.moec" "The old miller"
+try 0 "the embedding program runs" env LD_LIBRARY_PATH="$installed/lib" "$work/embed" "$work/model.moec" "The old miller"
 cp "$work/stdout" "$work/embedded"
 try 0 "moec-run says the same" "$build/moec-run" "$work/model.moec" -p "The old miller" -n 32
 if [ "$(cat "$work/embedded")" = "$(cat "$work/stdout")" ]; then
@@ -72,12 +100,11 @@ fi
 # The header must also serve C++.
 if command -v g++ >/dev/null; then
     printf '#include <moert.h>\nint main() { return moert_version() == 0; }\n' >"$work/header.cc"
-    # shellcheck disable=SC2046
-    try 0 "moert.h compiles as C++" g++ -Wall -Werror -fsyntax-only $(pkg-config --cflags moert) "$work/header.cc"
+    try 0 "moert.h compiles as C++" sh -c "g++ -Wall -Werror -fsyntax-only $(pkg-config --cflags moert) '$work/header.cc'"
 else
     skip "moert.h compiles as C++" "g++ is not installed"
 fi
-try 0 "make uninstall" make --no-print-directory CUDA=0 uninstall DESTDIR="$work/root" PREFIX=/opt/moec
-try 1 "leaves no file" sh -c "find '$work/root' -type f -o -type l | grep ."
+try 0 "make uninstall" make_here uninstall
+try 1 "leaves no file" sh -c "find '$root' -type f -o -type l | grep ."
 
 done_testing

@@ -4,8 +4,9 @@
 # Usage: tests/fuzz/keep.sh TARGET FOLDER   (from the repository root, after `make fuzz-programs`; TARGET as in
 # tests/fuzz/fuzz_TARGET.c)
 set -eu
-if [ $# -ne 2 ] || [ ! -x "build/fuzz/fuzz_$1" ] || [ ! -d "$2" ]; then
-    echo "usage: tests/fuzz/keep.sh TARGET FOLDER; build/fuzz/fuzz_TARGET comes from 'make fuzz-programs'" >&2
+build=${FUZZ_BUILD:-build/fuzz}
+if [ $# -ne 2 ] || [ ! -x "$build/fuzz_$1" ] || [ ! -d "$2" ]; then
+    echo "usage: tests/fuzz/keep.sh TARGET FOLDER; $build/fuzz_TARGET comes from 'make fuzz-programs'" >&2
     exit 2
 fi
 found=tests/fuzz/found/$1.tar.zst
@@ -15,7 +16,7 @@ trap 'exit 130' INT TERM # which runs the trap above too
 mkdir "$work/before" "$work/kept"
 [ ! -e "$found" ] || zstd -dcq "$found" | tar -xf - -C "$work/before"
 cp "tests/fuzz/corpus/$1"/* "$work/kept"
-"build/fuzz/fuzz_$1" -merge=1 -max_len=8192 -rss_limit_mb=2048 "$work/kept" "$work/before" "$2" 2>"$work/log" ||
+"$build/fuzz_$1" -merge=1 -max_len=8192 -rss_limit_mb=2048 "$work/kept" "$work/before" "$2" 2>"$work/log" ||
     { tail -n 40 "$work/log" >&2 && exit 1; }
 for seed in "tests/fuzz/corpus/$1"/*; do
     rm "$work/kept/$(basename "$seed")"

@@ -5,14 +5,15 @@ set -u
 : "${FUZZ_RUNS:=20000}"
 : "${FUZZ_SECONDS:=20}"
 : "${FUZZ_KEEP:=0}"
+: "${FUZZ_BUILD:=build/fuzz}"
 : "${JOBS:=$(nproc 2>/dev/null || echo 2)}"
-export FUZZ_RUNS FUZZ_SECONDS FUZZ_KEEP
+export FUZZ_RUNS FUZZ_SECONDS FUZZ_KEEP FUZZ_BUILD
 
 # run_one FOLDER SOURCE: one target, its answer in one piece.
 run_one() {
     work=$1
     name=$(basename "$2" .c)
-    target=build/fuzz/$name
+    target=$FUZZ_BUILD/$name
     corpus=tests/fuzz/corpus/${name#fuzz_}
     [ "$name" != fuzz_gguf ] || corpus="$corpus tests/fixtures/gguf/families"
     [ "$name" != fuzz_chat_template ] || corpus=tests/fixtures/chat

@@ -171,8 +171,11 @@ static void test_checkpoint_damage__shards(void **state)
         refuse(folder, MOEC_ERR_FORMAT, outside[i]);
     }
     temporary_write(folder, index, good, n);
-    patch(folder, index, "\"lm_head.weight\"", "\"lm_heat.weight\"");
-    refuse(folder, MOEC_ERR_FORMAT, "tensor 'lm_heat.weight' is in 'model-0000");
+    patch(folder, index, "\"lm_head.weight\"", "\"lm_heat.weight\""); /* which the model does not need */
+    moec_checkpoint_close(open_good(folder));
+    temporary_write(folder, index, good, n);
+    patch(folder, index, "\"lm_head.weight\": \"model-00002", "\"lm_head.weight\": \"model-00001");
+    refuse(folder, MOEC_ERR_FORMAT, "says that tensor 'lm_head.weight' is in 'model-00001");
     temporary_write(folder, index, good, n);
     patch(folder, index, "\"weight_map\"", "\"weight_mop\"");
     refuse(folder, MOEC_ERR_FORMAT, "no 'weight_map'");

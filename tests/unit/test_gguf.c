@@ -462,6 +462,16 @@ static void test_gguf__parts_belong_together(void **state)
     free(first);
     uint8_t *second = temporary_read(GGUF, "parts-00002-of-00002.gguf", &n);
     refuse(folder, "parts-00002-of-00002.gguf", second, n, MOEC_ERR_USAGE, "is part 2 of a split model");
+    uint8_t *name = memmem(second, n, "blk.0.ffn_up_exps.weight", strlen("blk.0.ffn_up_exps.weight"));
+    assert_non_null(name);
+    memcpy(name, "blk.0.attn_k_norm.weight", strlen("blk.0.attn_k_norm.weight"));
+    temporary_write(folder, "parts-00002-of-00002.gguf", second, n);
+    first = temporary_read(GGUF, "parts-00001-of-00002.gguf", &n);
+    refuse(folder, "parts-00001-of-00002.gguf", first, n, MOEC_ERR_MISMATCH,
+           "tensor 'blk.0.attn_k_norm.weight' is in '");
+    refuse(folder, "parts-00001-of-00002.gguf", first, n, MOEC_ERR_MISMATCH,
+           "parts-00001-of-00002.gguf' and in '");
+    free(first);
     free(second);
     temporary_remove(folder);
 }
