@@ -30,7 +30,7 @@ TOP := $(if $(filter command,$(firstword $(origin BUILD))),$(BUILD),build)
 # What building and the demo need, and what tests and checks need on top.
 PACKAGES := gcc make pkg-config libhdf5-dev libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev libutf8proc-dev \
             libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev
-PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd g++ clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
+PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd g++ clang libclang-rt-dev libomp-dev libsimde-dev mandoc chromium zsh fish
 PACKAGES_CHECK := clang-format shellcheck
 PACKAGES_ARM   := gcc-aarch64-linux-gnu qemu-user-static \
                   $(addsuffix :arm64,libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
@@ -375,7 +375,7 @@ check: deps-test
 	@tests/install_packages.sh $(PACKAGES_CHECK)
 	@$(MAKE) --no-print-directory check-sources
 check-sources:
-	@echo 'format' && clang-format --dry-run -Werror $(SOURCES)
+	@echo 'format' && tests/format.sh $(SOURCES)
 	@echo 'rooms' && tests/check_rooms.sh
 	@echo 'scripts' && shellcheck -x $(SCRIPTS) && for script in $(CLI_TESTS); do \
 	    [ -x $$script ] || { echo "$$script cannot be run: chmod +x"; exit 1; }; done
@@ -396,7 +396,7 @@ check-all: check
 	@$(MAKE) --no-print-directory planted
 
 format:
-	clang-format -i $(SOURCES)
+	@tests/format.sh -i $(SOURCES)
 
 # ---- the sample job, installing, help ----
 

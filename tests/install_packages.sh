@@ -45,19 +45,25 @@ header() {
     # shellcheck disable=SC2046 # flags are words
     compiles "${CC:-gcc}" "#include <$1>" -fsyntax-only $(pkg-config --cflags "$2" 2>/dev/null) || add "$1 ($3)"
 }
-# optional PROGRAM: tests go without.
-optional() {
-    command -v "$1" >/dev/null || echo "without $1: the tests that need it are skipped"
+# Whether tests go without the package, and the program of this name that it holds.
+is_optional() {
+    case $1 in
+    mandoc | zsh | fish | chromium) return 0 ;;
+    *) return 1 ;;
+    esac
 }
 # look_for PACKAGE: the package is not installed; is what it holds there all the same?
 look_for() {
+    if is_optional "$1"; then
+        command -v "$1" >/dev/null || echo "without $1: the tests that need it are skipped"
+        return 0
+    fi
     case $1 in
     gcc) program "$c_compiler" ;;
     make | pkg-config | zstd | g++ | clang | clang-format | clang-tidy | shellcheck) program "$1" ;;
     gcc-aarch64-linux-gnu) program aarch64-linux-gnu-gcc ;;
     qemu-user-static) program qemu-aarch64-static ;;
     hdf5-tools) program h5dump ;;
-    mandoc | zsh | fish | chromium) optional "$1" ;;
     fonts-*) [ -n "$(fc-list 2>/dev/null)" ] || [ -d /usr/share/fonts ] || echo 'without a font: plots have no letters' ;;
     libhdf5-dev)
         library hdf5
@@ -98,13 +104,42 @@ if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || go_without 'not root and no sudo, so nothing is installed' "these packages have them:$missing"
     as_root=sudo
 fi
+# What tests go without (Ubuntu's chromium is a snap alone) is not asked of an apt that does not have it.
+has_candidate() {
+    LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q '^ *Candidate: [^(]'
+}
+drop_unknown() {
+    wanted=$missing
+    missing=
+    for package in $wanted; do
+        if is_optional "$package" && ! has_candidate "$package"; then
+            echo "apt has no package $package: the tests that need it are skipped"
+        else
+            missing="$missing $package"
+        fi
+    done
+    [ -n "$missing" ] || exit 0
+}
+# Before the first update apt knows of no package at all.
+if has_candidate make; then drop_unknown; fi
 echo "installing:$missing"
+# Of another architecture, as package:arm64. One that a mirror lacks would fail every update from then on.
+added=
+known=" $(dpkg --print-architecture) $(dpkg --print-foreign-architectures | tr '\n' ' ')"
+give_up() {
+    for architecture in $added; do
+        $as_root dpkg --remove-architecture "$architecture" || true
+    done
+    exit 1
+}
 # shellcheck disable=SC2086 # both are lists of words
 {
-    # Of another architecture, as package:arm64.
     for architecture in $(printf '%s\n' $missing | sed -n 's/.*://p' | sort -u); do
+        case $known in *" $architecture "*) continue ;; esac
         $as_root dpkg --add-architecture "$architecture"
+        added="$added $architecture"
     done
-    $as_root apt-get update -qq
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    $as_root apt-get update -qq || give_up
+    drop_unknown
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null || give_up
 }

@@ -6,7 +6,7 @@
 
 # A PATH of these programs alone: no apt-get, no dpkg-query, no sudo.
 mkdir "$work/bin" "$work/pc"
-for program in sh env sed grep expr sort cat id make nproc as ld pkg-config pkgconf fc-list uname; do
+for program in sh env sed grep expr sort cat id make tr touch rm nproc as ld pkg-config pkgconf fc-list uname; do
     found=$(command -v "$program") && ln -s "$found" "$work/bin/$program"
 done
 # The compiler may be ccache's, which looks for another in the PATH.
@@ -88,4 +88,40 @@ done
     try 1 "without pkg-config" without_apt tests/install_packages.sh $packages
     says stderr "the program pkg-config, by which these libraries are found: .*libzstd" "it is named"
 }
+
+# Root, with an apt that has no chromium and whose mirror has no other architecture. What is done is written down.
+cat >"$work/bin/apt-cache" <<'EOF'
+#!/bin/sh
+case $2 in
+chromium) echo '  Candidate: (none)' ;;
+*) echo '  Candidate: 1.0' ;;
+esac
+EOF
+cat >"$work/bin/apt-get" <<EOF
+#!/bin/sh
+echo "apt-get \$*" >>"$work/done"
+[ "\$1" = install ] || [ ! -e "$work/foreign" ]
+EOF
+cat >"$work/bin/dpkg" <<EOF
+#!/bin/sh
+case \$1 in
+--print-architecture) echo amd64 ;;
+--print-foreign-architectures) [ ! -e "$work/foreign" ] || echo arm64 ;;
+--add-architecture) touch "$work/foreign" ;;
+--remove-architecture) rm "$work/foreign" ;;
+esac
+EOF
+printf '#!/bin/sh\necho 0\n' >"$work/bin/id"
+chmod +x "$work/bin"/apt-* "$work/bin/dpkg"
+try 0 "a package that tests go without, and apt has not" without_apt tests/install_packages.sh fish chromium
+says stdout "apt has no package chromium: the tests that need it are skipped" "it is named"
+try 0 "apt is asked for the other alone" grep -q 'install.* fish$' "$work/done"
+rm "$work/done"
+try 0 "that one alone" without_apt tests/install_packages.sh chromium
+try 1 "apt is not asked at all" [ -e "$work/done" ]
+try 1 "an architecture that the mirror lacks" without_apt tests/install_packages.sh zstd:arm64
+try 1 "it does not stay, so that apt works afterwards" [ -e "$work/foreign" ]
+touch "$work/foreign"
+try 1 "one that was there before" without_apt tests/install_packages.sh zstd:arm64
+try 0 "stays" [ -e "$work/foreign" ]
 done_testing
