@@ -203,8 +203,13 @@ $(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BU
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
+# What measures a device, and the writer of its description: that needs none of moec's own libraries either.
+$(BUILD)/libmeasure.a: $(call obj,$(wildcard profiler/device/*.c) \
+    $(addprefix profiler/common/,machine.c phases.c quantiles.c) formats/json/json_write.c $(wildcard formats/trace/*_description.c))
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
 # The run command alone: what it takes of libcli needs neither HDF5 nor Lua, Cairo and jansson.
-$(BUILD)/moec-run: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmoert.a
+$(BUILD)/moec-run: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmeasure.a $(BUILD)/libmoert.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
 
@@ -213,7 +218,7 @@ $(BUILD)/obj/static/%.o: %.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -DMOEC_STATIC -MMD -MP -c $< -o $@
 $(BUILD)/moec-run-static: $(BUILD)/obj/cli/run_main.o $(BUILD)/obj/static/runtime/cuda/gpu_library.o $(BUILD)/libcli.a \
-    $(BUILD)/libmoert.a
+    $(BUILD)/libmeasure.a $(BUILD)/libmoert.a
 	$(call say,LD,$@)
 	$(Q)$(CC) -static -s $^ -o $@ $(call pc,--static --libs $(RUNTIME_PC)) -lm -pthread
 

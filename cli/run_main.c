@@ -1,10 +1,28 @@
-/* moec-run: the run command alone, linked with libmoert and nothing else of moec. */
+/* moec-run: the run command alone, and what moec device does, for machines that have no moec: linked with
+ * libmoert and what measures, and without any library of moec's own. */
 #include "cli/options/inputs.h"
 #include "cli/options/outputs.h"
 #include "cli/verbs/commands.h"
 #include "runtime/moert.h"
 
 #include <string.h>
+
+#define DESCRIBE "--describe-device"
+
+/* Moves --describe-device, which may stand anywhere but in a prompt's place, to the front. */
+static bool is_describing(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], DESCRIBE) != 0 || strcmp(argv[i - 1], "-p") == 0 ||
+            strcmp(argv[i - 1], "--prompt") == 0)
+            continue;
+        char *word = argv[i];
+        memmove(&argv[2], &argv[1], (size_t)(i - 1) * sizeof *argv);
+        argv[1] = word;
+        return true;
+    }
+    return false;
+}
 
 static int run(int argc, char **argv, struct cli_outputs *outputs)
 {
@@ -15,12 +33,18 @@ static int run(int argc, char **argv, struct cli_outputs *outputs)
         printf("moec-run %s\n", moert_version());
         return CLI_OK;
     }
-    if (!cli_parse(&args, "moec-run", &cli_command_run, argc, argv, 1, &status))
+    const bool describes = is_describing(argc, argv);
+    const struct cli_command *command = describes ? &cli_command_device : &cli_command_run;
+    if (!cli_parse(&args, describes ? "moec-run " DESCRIBE : "moec-run", command, argc, argv,
+                   describes ? 2 : 1, &status)) {
+        if (status == CLI_OK && !describes)
+            printf("\n'moec-run " DESCRIBE "' measures this machine, for moec simulate.\n");
         return status;
+    }
     if (cli_check_inputs(&args, &err) != MOEC_OK || cli_check_outputs(&args, outputs, &err) != MOEC_OK ||
         cli_check_overwriting(&args, outputs, &err) != MOEC_OK)
         return cli_fail(&args, &err);
-    return cli_command_run.run(&args);
+    return command->run(&args);
 }
 
 int main(int argc, char **argv)

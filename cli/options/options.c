@@ -16,7 +16,7 @@ static const struct cli_option help_option = {"help", 'h', NULL, NULL, "Print th
 static const struct cli_option help_all_option = {"help-all", 0, NULL, NULL, "Print every option.", 0};
 const struct cli_option cli_force_option = {"force", 0, NULL, NULL, "Overwrite files that exist.", CLI_RARE};
 
-/* "moec compile", or "moec-run" for the program that is one command. */
+/* "moec compile", or the program where that is one command: "moec-run", "moec-run --describe-device". */
 static const char *command_label(const char *program, const struct cli_command *command,
                                  char text[static CLI_LABEL_BYTES])
 {
@@ -679,15 +679,21 @@ static void print_example(FILE *out, const char *line, const char *end)
     fprintf(out, "%*s%.*s\n", indent, "", (int)(end - line), line);
 }
 
-/* `label` is what the user types for the verb: "moec run" of the examples is moec-run there. */
-static void print_examples(FILE *out, const char *label, const char *examples)
+/* The examples say "moec VERB"; a program that is one command is named in its place. */
+static void print_examples(FILE *out, const char *label, const struct cli_command *command,
+                           const char *examples)
 {
-    char line[LONGEST_EXAMPLE];
+    char line[LONGEST_EXAMPLE], verb[CLI_LABEL_BYTES];
+    const size_t n_verb = strlen(command_label("moec", command, verb));
     for (const char *at = examples; at != NULL && *at != '\0';) {
         const char *end = line_end(at);
-        const int n = snprintf(line, sizeof line, "%.*s", (int)(end - at), at);
-        for (char *verb = line; strcmp(label, "moec-run") == 0 && (verb = strstr(verb, "moec run ")) != NULL;)
-            verb[strlen("moec")] = '-';
+        size_t n = 0;
+        while (at < end && n + CLI_LABEL_BYTES < sizeof line) {
+            const bool is_verb = strncmp(at, verb, n_verb) == 0 && at[n_verb] == ' ';
+            n += (size_t)snprintf(line + n, CLI_LABEL_BYTES, "%.*s", is_verb ? CLI_LABEL_BYTES : 1,
+                                  is_verb ? label : at);
+            at += is_verb ? n_verb : 1;
+        }
         print_example(out, line, line + n);
         at = end + (*end == '\n');
     }
@@ -722,7 +728,7 @@ void cli_print_help(FILE *out, const char *program, const struct cli_command *co
     (void)each_option(out, command, false, print_help_option);
     print_help_option(out, &help_option);
     fprintf(out, "\nExamples:\n");
-    print_examples(out, label, command->examples);
+    print_examples(out, label, command, command->examples);
     if (n_rare > 0)
         fprintf(out, "\n'%s --help-all' lists %" PRIu32 " more option%s.\n", label, n_rare,
                 n_rare == 1 ? "" : "s");
@@ -750,8 +756,8 @@ void cli_print_help_all(FILE *out, const char *program, const struct cli_command
             print_help_option(out, &cli_force_option);
     }
     fprintf(out, "\nExamples:\n");
-    print_examples(out, label, command->examples);
-    print_examples(out, label, command->more_examples);
+    print_examples(out, label, command, command->examples);
+    print_examples(out, label, command, command->more_examples);
 }
 
 /* mdoc text up to `end`: a leading dot or quote and backslashes would be requests, bare hyphens are typeset

@@ -73,7 +73,7 @@ struct cli_command {
 };
 
 struct cli_args {
-    const char *program; /* "moec" or "moec-run" */
+    const char *program; /* "moec", "moec-run" or "moec-run --describe-device" */
     const struct cli_command *command;
     int argc; /* as the program was started */
     char **argv;

@@ -447,6 +447,8 @@ const struct cli_command cli_command_run = {
                "Experts are read into the buffer that --memory leaves, when the router asks for them or "
                "earlier if they were predicted. No eviction policy or predictor changes the text. If "
                "--memory is too small, the command stops and itemises the smallest budget that works."
+               "\nmoec-run is this command as a program by itself. It describes a device too, as moec device "
+               "does: moec-run --describe-device model.moec -o device.json"
                "\n" CLI_GENERATION_DETAILS,
     .examples = "moec run model.moec -p \"Once upon a time\"\n"
                 "moec run model.moec -f prompt.txt -n 200 --memory 64MiB --stats\n"

@@ -22,6 +22,9 @@
 
 #include <stddef.h>
 
+#define MOEC_DEVICE_FORMAT  "moec device"
+#define MOEC_DEVICE_VERSION 1
+
 #define MOEC_DEVICE_MAX_LAYERS  4096
 #define MOEC_DEVICE_MAX_EXPERTS 16  /* bitwidths */
 #define MOEC_DEVICE_MAX_READS   512 /* sizes x depths x ways */
@@ -120,6 +123,9 @@ uint32_t moec_device_records_ahead(const struct moec_device *device, uint64_t re
 
 /* Frees what the description owns; idempotent. */
 void moec_device_release(struct moec_device *device);
+
+/* "direct" or "cached". */
+const char *moec_device_io_name(bool is_direct);
 
 /* The JSON text, owned by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_device_write(const struct moec_device *device, char **text,

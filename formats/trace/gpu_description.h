@@ -12,6 +12,8 @@
 
 #include <stddef.h>
 
+#define MOEC_GPU_DESCRIPTION_VERSION 1
+
 #define MOEC_GPU_MAX_COPIES   64
 #define MOEC_GPU_MAX_PRODUCTS 32
 #define MOEC_GPU_MAX_GATHERS  32

@@ -44,4 +44,16 @@ case " ${ARM_TESTS-} " in *" test_int8 "*) try 0 "test_int8 without dot products
 cpu=scalar
 words
 
+# Its description of a device has the names of this machine's, and is read here.
+try 0 "moec-run --describe-device" qemu-aarch64-static -cpu "$processor" "$arm/moec-run-static" --describe-device "$work/m.moec" \
+    -o "$work/arm.json" --read-time 0.001 --compute-time 0.02 --threads 1 --quiet
+"$moec" device "$work/m.moec" -o "$work/here.json" --read-time 0.001 --compute-time 0.02 --threads 1 --quiet >"$work/stdout"
+for name in arm here; do
+    sed -n 's/^ *"\([a-z_0-9]*\)":.*/\1/p' "$work/$name.json" >"$work/$name.names"
+done
+same "$work/arm.names" "$work/here.names" "has the names of this machine's"
+"$moec" run "$work/m.moec" -p "The old miller" -n 8 --trace "$work/trace.json" >"$work/stdout" 2>"$work/stderr"
+try 0 "moec simulate reads it" "$moec" simulate "$work/trace.json" --model "$work/m.moec" --device "$work/arm.json" --evict lru \
+    --predict none --memory 25% --quiet
+
 done_testing

@@ -33,6 +33,33 @@ says stdout '"bytes_per_second": 550000000' "its bandwidth is written"
 says stdout '"latency_ns": 80000' "and its latency"
 says stdout '"threads": 1' "and the threads"
 
+# moec-run, which links nothing of moec's own libraries, measures and writes the same.
+names() {
+    sed -n 's/^ *"\([a-z_0-9]*\)":.*/\1/p' "$1"
+}
+try 0 "moec-run describes a device" "$build/moec-run" --describe-device "$work/m.moec" -o "$work/r.json" --read-time 0.002 \
+    --compute-time 0.05 --quiet
+says stdout "^Storage" "with the same tables"
+names "$work/d.json" >"$work/names"
+names "$work/r.json" >"$work/names-of-run"
+same "$work/names-of-run" "$work/names" "its description has the names of moec's, in their order"
+try 0 "imagined storage, by moec-run" "$build/moec-run" --describe-device --file "$work/m.moec" -o "$work/f.json" \
+    --emulate-storage 550MB/s,80us --compute-time 0.05 --threads 1 --cpu scalar
+# Without what is measured they are the same bytes.
+for name in e f; do
+    sed 's/\(_ns\|_byte\|_position\)": [0-9.e-]*/\1": measured/' "$work/$name.json" >"$work/$name.rest"
+done
+same "$work/f.rest" "$work/e.rest" "is described as by moec"
+try 0 "a trace to simulate" "$moec" run "$work/m.moec" -p "The old miller" -n 8 --trace "$work/t.json"
+try 0 "moec simulate reads moec-run's description" "$moec" simulate "$work/t.json" --model "$work/m.moec" \
+    --device "$work/r.json" --evict lru --predict none --memory 25% --quiet
+says stdout "us|ms" "and predicts times from it"
+try 2 "moec-run without a bundle" "$build/moec-run" "$work/m.moec" --file "$work/m.moec" --describe-device -o "$work/x.json"
+says stderr "^moec-run --describe-device: name one bundle" "names itself"
+try 0 "a prompt may be that word" "$build/moec-run" "$work/m.moec" -p --describe-device -n 2
+try 0 "its help" "$build/moec-run" --describe-device --help
+says stdout "^  moec-run --describe-device model.moec -o device.json" "names the program"
+
 try 2 "without a bundle" "$moec" device -o "$work/x.json"
 says stderr "name one bundle" "it says what is missing"
 try 2 "without an output" "$moec" device "$work/m.moec"
