@@ -2,6 +2,8 @@
 
 #include "runtime/forward/kv_state.h"
 
+#include <string.h>
+
 cli_device_file_reader *cli_device_file;
 
 static enum moec_status read_device(const struct cli_args *args, const char **device, uint64_t *vram_bytes,
@@ -9,6 +11,11 @@ static enum moec_status read_device(const struct cli_args *args, const char **de
 {
     *device = cli_text(args, "device");
     *vram_bytes = 0;
+    if (*device != NULL && strstr(*device, ".json") != NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--device is '%s', expected a GPU, such as 'cuda': a description of moec device is "
+                         "named with --device-file, where a verb takes one",
+                         *device);
     MOEC_TRY(cli_bytes(args, "vram", vram_bytes, err));
     if (cli_has(args, "vram") && (*device == NULL || *vram_bytes == 0))
         return moec_fail(err, MOEC_ERR_USAGE,

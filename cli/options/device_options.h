@@ -17,7 +17,7 @@
      "With --device: the processor computes an expert that the GPU misses where it is done first.",           \
      CLI_RARE},                                                                                               \
     {"device-file", 0, "DEVICE.json", NULL,                                                                  \
-     "With --cooperate: its times from this file of moec device (default: measured).", CLI_RARE},            \
+     "With --cooperate: its times from this file of moec device (default: measured).", CLI_RARE | CLI_INPUT}, \
     {"whole-records", 0, NULL, NULL,                                                                         \
      "With --device and a sparsity: copy whole experts to the GPU, not active neurons alone.", CLI_RARE},    \
     {"vram", 0, "SIZE", NULL,                                                                                 \

@@ -259,6 +259,17 @@ static enum moec_status bench_kernels(struct bench_job *job, struct moec_error *
     return put_json(job, moec_kernel_bench_json(&bench), err);
 }
 
+/* What was measured is shown all the same. */
+static enum moec_status check_traced(const struct moec_bench *bench, struct moec_error *err)
+{
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        if (bench->rows[r].trace_error.status != MOEC_OK)
+            return moec_fail(err, bench->rows[r].trace_error.status,
+                             "%u traces are missing, the first '%s': %s", bench->n_untraced,
+                             bench->rows[r].trace, bench->rows[r].trace_error.message);
+    return MOEC_OK;
+}
+
 static enum moec_status bench(struct bench_job *job, struct moec_error *err)
 {
     const struct moec_progress progress = {.report = show_progress, .note = show_note, .context = job};
@@ -278,7 +289,7 @@ static enum moec_status bench(struct bench_job *job, struct moec_error *err)
     MOEC_TRY(show(job, err));
     if (job->bench.n_failed > 0)
         return moec_fail(err, MOEC_ERR_IO, "%u of %u rows failed", job->bench.n_failed, job->bench.n_row);
-    return MOEC_OK;
+    return check_traced(&job->bench, err);
 }
 
 static int run_bench(const struct cli_args *args)

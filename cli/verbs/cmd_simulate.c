@@ -20,8 +20,8 @@
 
 static const struct cli_option options[] = {
     {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and path table.", CLI_INPUT},
-    {"device", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", CLI_INPUT},
-    {"emulate-storage", 0, "STORAGE", NULL, "With --device: another storage, such as 550MB/s,80us,10us.", 0},
+    {"device-file", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", CLI_INPUT},
+    {"emulate-storage", 0, "STORAGE", NULL, "Another storage, such as 550MB/s,80us,10us.", 0},
     {"memory", 0, "LIST", NULL,
      "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 5%,10%,25%,50%,75%), or all.", 0},
     {"evict", 0, "LIST", NULL,
@@ -30,7 +30,7 @@ static const struct cli_option options[] = {
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"tune-evict", 0, NULL, NULL,
      "With --evict hobbit: find the weights with which the least time is lost by misses, at each size; "
-     "without --device or --emulate-storage those with which the fewest bytes are read.",
+     "without --device-file or --emulate-storage those with which the fewest bytes are read.",
      CLI_RARE},
     {"output", 'o', "OUT.moec", NULL,
      "With --tune-evict for one size of --memory, with times: the bundle of --model with the weights, which "
@@ -39,7 +39,8 @@ static const struct cli_option options[] = {
     {"predict", 0, "LIST", NULL,
      "Predictors, with commas, or all possible ones (default none,path):\n" CLI_PREDICT_VALUES, 0},
     {"vram", 0, "LIST", NULL,
-     "With --device of a GPU: sizes of a pool of experts in its memory, in front of the buffer (--memory, "
+     "With --device-file of a GPU: sizes of a pool of experts in its memory, in front of the buffer "
+     "(--memory, "
      "default all) in pinned memory.",
      CLI_RARE},
     {"modes", 0, "LIST", NULL,
@@ -56,7 +57,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"preload-count", 0, "N", NULL,
      "Read N predicted experts for each layer, however long it takes. By default as many as there is time "
-     "for; without --device the model's top-k.",
+     "for; without --device-file the model's top-k.",
      CLI_RARE},
     {"preload-ahead", 0, "P", NULL,
      "With --predict gate or path+gate: ask the gates of up to P layers ahead, 1 (default) to 4, each while "
@@ -70,7 +71,7 @@ static const struct cli_option options[] = {
     {"against", 0, "RESULT.json", NULL,
      "With --model: simulate each row of a result of moec bench, or what moec run --stats json wrote, and "
      "show times, waiting, hits and bytes of both. The routing should come from the same data, or prompt. "
-     "Computing takes what --device says, or what it took in a trace.",
+     "Computing takes what --device-file says, or what it took in a trace.",
      CLI_RARE | CLI_INPUT},
     {"trust-profile", 0, NULL, NULL,
      "Read a profile that another program has changed, without checking its checksum.", CLI_RARE},
@@ -168,11 +169,12 @@ static enum moec_status check_output(const struct job *job, struct moec_error *e
     if (job->options.n_budget != 1)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--output keeps the weights for one buffer: give one size, as --memory 50%%");
-    if (cli_has(args, "device") || cli_has(args, "emulate-storage"))
+    if (cli_has(args, "device-file") || cli_has(args, "emulate-storage"))
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "--output keeps weights with which the least time is lost: give times with --device "
-                     "DEVICE.json, or --emulate-storage");
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "--output keeps weights with which the least time is lost: give times with --device-file "
+        "DEVICE.json, or --emulate-storage");
 }
 
 /* The bundle's own weights, where no others are given. */
@@ -294,15 +296,17 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
 
 static enum moec_status open_device(struct job *job, struct moec_error *err)
 {
-    const bool has_device = cli_has(job->args, "device"), is_emulated = cli_has(job->args, "emulate-storage");
+    const bool has_device = cli_has(job->args, "device-file"),
+               is_emulated = cli_has(job->args, "emulate-storage");
     job->is_emulated = is_emulated;
     if (is_emulated && !has_device && !job->replay.has_times)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--emulate-storage needs --device or a trace, to know how long computing takes");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--emulate-storage needs --device-file or a trace, to know how long computing takes");
     if (is_emulated)
         MOEC_TRY(moec_emulation_parse(cli_text(job->args, "emulate-storage"), &job->emulation, err));
     if (has_device)
-        MOEC_TRY(moec_device_load(cli_text(job->args, "device"), &job->described, err));
+        MOEC_TRY(moec_device_load(cli_text(job->args, "device-file"), &job->described, err));
     job->sweep.has_times = has_device || is_emulated;
     return moec_simulated_device_make(has_device ? &job->described : NULL,
                                       is_emulated ? &job->emulation : NULL, &job->recording, &job->model,
@@ -396,7 +400,7 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
         sweep->preload_count = job->model.top_k;
         if (sweep->n_predictor == 1 && sweep->predictors[0] == &moec_predict_none)
             return MOEC_OK;
-        (void)snprintf(text, sizeof text, "predictors preload %u guesses a layer (without --device)",
+        (void)snprintf(text, sizeof text, "predictors preload %u guesses a layer (without --device-file)",
                        (unsigned)sweep->preload_count);
         say(job, text);
     }
@@ -485,9 +489,9 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
 {
     struct moec_simulate_sweep policies = {0};
     char text[128];
-    if (!cli_has(job->args, "device"))
+    if (!cli_has(job->args, "device-file"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--vram needs --device DEVICE.json, of moec device --device cuda");
+                         "--vram needs --device-file DEVICE.json, of moec device --device cuda");
     if (cli_has(job->args, "plots") || cli_has(job->args, "tune-evict") ||
         cli_has(job->args, "preload-ahead") || job->options.is_every_budget)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -550,11 +554,11 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
 {
     struct moec_agreement agreement;
     enum moec_status status = MOEC_OK;
-    const bool has_device = cli_has(job->args, "device");
+    const bool has_device = cli_has(job->args, "device-file");
     if (job->bundle == NULL || (!has_device && !job->replay.has_times))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--against needs --model, and --device or a trace, which tell how long the machine of "
+            "--against needs --model, and --device-file or a trace, which tell how long the machine of "
             "the bench computes");
     const struct moec_agreement_setup setup = {.path = cli_text(job->args, "against"),
                                                .recording = &job->recording,
@@ -610,7 +614,7 @@ const struct cli_command cli_command_simulate = {
     .usage = "PROFILE.h5|TRACE",
     .about = "Replays recorded routing with eviction policies, predictors and sizes of the expert buffer, "
              "next to Belady's bound. It shows below which size lru finds nothing, what predictions add and, "
-             "with --device, how long a token takes.",
+             "with --device-file, how long a token takes.",
     .details =
         "The decisions are made by the runtime's own code. Without predictions, or with "
         "--preload-count, the counts are exactly those of a run on the same routing. lru finds "
@@ -620,7 +624,7 @@ const struct cli_command cli_command_simulate = {
         "target. A trace of moec run --trace is replayed as it happened. The predictor gate needs a "
         "trace of a run that recorded it.\n"
         "Without --model, record sizes and path table are those of the trace; for a profile every "
-        "expert has --bits bits. --device also limits preloads by the time there is. Options "
+        "expert has --bits bits. --device-file also limits preloads by the time there is. Options "
         "left out take the usual policies, predictors and sizes, which is a matter of seconds; all takes "
         "every one, and sizes of 5% to 100% in steps of 5.\n"
         "--route, --precision and --prefill let the tokens of a trace that moec run or bench recorded with "
@@ -635,16 +639,17 @@ const struct cli_command cli_command_simulate = {
         "and the ways that HOBBIT, Fate and FloE compare with.",
     .examples = "moec simulate profile.h5 --model model.moec --plots plots\n"
                 "moec device model.moec -o device.json\n"
-                "moec simulate profile.h5 --model model.moec --device device.json",
+                "moec simulate profile.h5 --model model.moec --device-file device.json",
     .more_examples =
         "moec simulate profile.h5 --model model.moec --memory 25%,50%,64MiB --evict lru,edgemoe --predict "
         "none,path\n"
-        "moec simulate profile.h5 --model model.moec --device device.json --emulate-storage 550MB/s,80us\n"
+        "moec simulate profile.h5 --model model.moec --device-file device.json --emulate-storage "
+        "550MB/s,80us\n"
         "moec run model.moec -p \"Once\" --trace trace.json --trace-scores\n"
         "moec simulate trace.json --model model.moec --route cache-prior:0.15 --slots 50% --evict lru "
         "--predict "
         "none\n"
-        "moec simulate profile.h5 --model model.moec --device gpu.json --vram 10%,25%,50% --evict lru",
+        "moec simulate profile.h5 --model model.moec --device-file gpu.json --vram 10%,25%,50% --evict lru",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

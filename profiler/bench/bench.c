@@ -172,6 +172,18 @@ static enum moec_status run_round(struct run *run, uint32_t group, uint32_t samp
     return MOEC_OK;
 }
 
+/* The engine of a row closes: its trace appears, or the row says why not. */
+static void finish_row(struct run *run, uint32_t r)
+{
+    struct moec_bench_row *row = &run->bench->rows[r];
+    struct moec_error theirs = {0};
+    if (moec_bench_worker_finish(&run->workers[r], &theirs) == MOEC_OK || row->trace == NULL)
+        return;
+    row->trace_error = theirs;
+    run->bench->n_untraced++;
+    moec_progress_note(run->progress, "row '%s' has no trace: %s", row->name, row->trace_error.message);
+}
+
 static enum moec_status run_group(struct run *run, uint32_t group, struct moec_error *err)
 {
     const uint32_t n_row = run->bench->n_row, n_sample = run->bench->tokens.n_sample;
@@ -188,7 +200,7 @@ static enum moec_status run_group(struct run *run, uint32_t group, struct moec_e
     }
     for (uint32_t r = 0; r < n_row; r++)
         if (rows[r].group == group)
-            moec_bench_worker_finish(&run->workers[r]);
+            finish_row(run, r);
     return MOEC_OK;
 }
 

@@ -120,8 +120,9 @@ struct moec_bench_row {
     bool is_variant;            /* made for --evict, --against-none or the ablation */
     uint64_t memory_bytes; /* asked for: of experts, or of the process where memories[memory].share is 0 */
     struct moec_bench_engine engine;
-    char *trace;             /* owned: file that engine.trace names; NULL: none */
-    struct moec_error error; /* status MOEC_OK: measured */
+    char *trace;                   /* owned: file that engine.trace names; NULL: none */
+    struct moec_error error;       /* status MOEC_OK: measured */
+    struct moec_error trace_error; /* of a measured row: why its trace is not there */
     struct moec_bench_opened opened;
     struct moec_bench_sample *samples; /* (n_sample), owned */
     struct moec_bench_token *decoded;  /* (n_sample, n_tokens), owned */
@@ -135,7 +136,8 @@ struct moec_bench {
     struct moec_bench_tokens tokens;   /* owned */
     uint32_t n_row;
     struct moec_bench_row *rows; /* (n_row), owned; in the order of the table, references last */
-    uint32_t n_failed;
+    uint32_t n_failed;           /* rows with an error */
+    uint32_t n_untraced;         /* rows with a trace_error */
     uint32_t n_group;
     uint64_t expert_total_bytes;                            /* of the compiled assignment */
     double bandwidth[MOEC_BENCH_MAX_LIST][MOEC_MAX_COPIES]; /* bytes a second of each storage, reading records
@@ -143,7 +145,8 @@ struct moec_bench {
     char left_out[512]; /* modes that the bundle has no copy for, in words; "" = none */
 };
 
-/* Runs everything. A row that fails says so in its error and counts in n_failed; the others continue. Amounts
+/* Runs everything. A row that fails says so in its error and counts in n_failed; the others continue. A trace
+ * that cannot be written costs nothing of what was measured: trace_error and n_untraced say so. Amounts
  * of progress are samples. Errors: MOEC_ERR_USAGE (options), MOEC_ERR_LIMIT (too little data),
  * MOEC_ERR_CANCELLED, those of the bundle. On failure `bench` is empty. */
 MOEC_WARN_UNUSED enum moec_status moec_bench_run(const struct moec_bench_options *options,

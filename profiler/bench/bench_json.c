@@ -131,7 +131,10 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
         moec_json_out_u64(node, "vram_bytes", row->opened.vram_bytes);
         moec_json_out_u64(node, "vram_pool_bytes", row->opened.vram_pool_bytes);
     }
-    put_string_or_null(node, "trace", row->trace);
+    const bool is_traced = row->error.status == MOEC_OK && row->trace_error.status == MOEC_OK;
+    put_string_or_null(node, "trace", is_traced ? row->trace : NULL);
+    if (row->trace_error.status != MOEC_OK)
+        moec_json_out_string(node, "trace_error", row->trace_error.message);
     put_string_or_null(node, "bundle_decisions", row->opened.tuned);
     put_string_or_null(node, "warning", row->opened.warning);
     put_figures(node, bench, row);

@@ -261,6 +261,14 @@ static void prepare_signals(pid_t bench)
         _exit(1);
 }
 
+/* What the engine writes appears at its end, if it can be written. */
+static enum moec_status end_engine(struct server *server, struct moec_error *err)
+{
+    struct moert_error theirs = {0};
+    const enum moert_status status = moert_engine_end(server->engine, &theirs);
+    return err->status == MOEC_OK ? from_runtime(status, &theirs, err) : MOEC_OK;
+}
+
 static _Noreturn void serve(const struct moec_bench_worker_setup *setup, int socket)
 {
     struct server server = {.setup = setup, .socket = socket};
@@ -274,7 +282,10 @@ static _Noreturn void serve(const struct moec_bench_worker_setup *setup, int soc
         (void)moec_pipe_send(socket, FRAME_FAILED, &err, sizeof err);
     moec_energy_close(&server.energy);
     moert_session_free(server.session);
-    moert_engine_close(server.engine);
+    const enum moec_status ended = end_engine(&server, &err);
+    if (status == MOEC_OK && ended != MOEC_OK)
+        (void)moec_pipe_send(socket, FRAME_FAILED, &err, sizeof err);
+    status = status != MOEC_OK ? status : ended;
     free(server.logits);
     free(server.answer);
     _exit(status == MOEC_OK ? 0 : 1); /* exit handlers and buffers are the bench's */
@@ -327,18 +338,6 @@ void moec_bench_worker_end(struct moec_bench_worker *worker)
         return;
     (void)kill(worker->pid, SIGKILL);
     (void)reap(worker);
-}
-
-void moec_bench_worker_finish(struct moec_bench_worker *worker)
-{
-    uint8_t none = 0;
-    if (worker == NULL || worker->pid == 0)
-        return;
-    if (shutdown(worker->socket, SHUT_WR) == 0 &&
-        moec_pipe_read(worker->socket, &none, 1, moec_pipe_now_ms() + FINISH_LIMIT_MS) == MOEC_PIPE_CLOSED)
-        (void)reap(worker);
-    else
-        moec_bench_worker_end(worker);
 }
 
 /* What ended a worker that closed its socket without a last word. */
@@ -424,4 +423,30 @@ enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker,
         (void)moec_pipe_send(worker->socket, FRAME_RUN, &sample, sizeof sample);
     return receive(worker, wait, FRAME_SAMPLE, out, sizeof *out, decoded, tokens->n_tokens * sizeof *decoded,
                    err);
+}
+
+enum moec_status moec_bench_worker_finish(struct moec_bench_worker *worker, struct moec_error *err)
+{
+    uint8_t kind = 0;
+    uint32_t n = 0;
+    struct moec_error theirs = {0};
+    if (worker == NULL || worker->pid == 0)
+        return MOEC_OK;
+    const int64_t deadline = moec_pipe_now_ms() + FINISH_LIMIT_MS;
+    enum moec_pipe_outcome outcome = MOEC_PIPE_LATE;
+    if (shutdown(worker->socket, SHUT_WR) == 0)
+        outcome = moec_pipe_read_head(worker->socket, &kind, &n, deadline);
+    if (outcome == MOEC_PIPE_CLOSED && reap(worker) == 0)
+        return MOEC_OK;
+    if (outcome == MOEC_PIPE_OK && kind == FRAME_FAILED && n == sizeof theirs &&
+        moec_pipe_read(worker->socket, &theirs, sizeof theirs, deadline) == MOEC_PIPE_OK &&
+        theirs.status != MOEC_OK) {
+        theirs.message[sizeof theirs.message - 1] = '\0';
+        (void)moec_fail(err, theirs.status, "%s", theirs.message);
+    } else {
+        (void)moec_fail(err, MOEC_ERR_IO, "the worker was ended: it did not close its engine within %d s",
+                        FINISH_LIMIT_MS / 1000);
+    }
+    moec_bench_worker_end(worker);
+    return err->status;
 }

@@ -124,8 +124,10 @@ moec_bench_worker_run(struct moec_bench_worker *worker, const struct moec_bench_
                       struct moec_bench_token *decoded, struct moec_error *err);
 
 /* Lets the worker close its engine (its trace appears then) and end; after some seconds it is ended anyway.
- * NULL-safe, idempotent. */
-void moec_bench_worker_finish(struct moec_bench_worker *worker);
+ * NULL-safe, idempotent. Errors: what the worker reports (a trace that could not be written), MOEC_ERR_IO
+ * where it had to be ended. */
+MOEC_WARN_UNUSED enum moec_status moec_bench_worker_finish(struct moec_bench_worker *worker,
+                                                           struct moec_error *err);
 
 /* Ends the worker, at once, and waits until it is gone. NULL-safe, idempotent. */
 void moec_bench_worker_end(struct moec_bench_worker *worker);

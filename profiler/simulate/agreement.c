@@ -199,7 +199,7 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
     }
     if (setup->device == NULL && (storage == NULL || !setup->recording->replay->has_times))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "row '%.60s': nothing tells how long %s takes: give --device DEVICE.json%s",
+                         "row '%.60s': nothing tells how long %s takes: give --device-file DEVICE.json%s",
                          row->name, storage == NULL ? "storage" : "computing",
                          storage == NULL ? ", or --emulate-storage" : ", or a trace of moec run");
     if (row->copy >= setup->bundle->n_copy)

@@ -10,11 +10,15 @@ on_device() { "$moec" run "$work/int4.moec" -p "The old miller" -n 8 --ignore-eo
 
 try 2 "a device that is not CUDA's" on_device --device vulkan
 says stderr "device 'vulkan' is unknown, expected 'cuda' or 'cuda:N'" "is refused by name"
+for verb in run bench chat; do
+    try 2 "a description as a GPU of $verb" "$moec" $verb "$work/int4.moec" --device "$work/device.json"
+    says stderr "device.json', expected a GPU, such as 'cuda': a description of moec device is named with --device-file" "is refused"
+done
 try 2 "a limit without a device" on_device --vram 1GiB
 says stderr "give --device too" "is refused"
 try 2 "whole copies without a device" on_device --whole-records
 says stderr "give --device too" "are refused"
-try 2 "times of nothing" on_device --device cuda --device-file "$work/none.json"
+try 2 "times of nothing" on_device --device cuda --device-file "$work/int4.moec"
 says stderr "give --cooperate too" "are refused"
 try 1 "times that are not there" on_device --device cuda --cooperate --device-file "$work/none.json"
 says stderr "none.json" "are missed by name"

@@ -62,12 +62,12 @@ try 0 "the same" cmp "$work/one.json" "$work/three.json"
 
 try 0 "a device" "$moec" device "$work/model.moec" -o "$work/device.json" --emulate-storage 50MB/s,100us --compute-time 0.1 \
     --quiet
-try 0 "with times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+try 0 "with times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
     --evict lru,lfu --memory 20%,60% --plots "$work/times" --plot-format csv --quiet
 says stdout "^Median ms a decoded token, predictor 'path'" "a table of times"
 says stdout "is fastest" "and in words"
 try 0 "it drew times" test -s "$work/times/simulate_tpot_by_policy_none.csv"
-try 0 "on other storage" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+try 0 "on other storage" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
     --emulate-storage 1GB/s --evict lru --predict path --memory 50% --json
 says stdout '"tpot_ms_median": [0-9.]+' "JSON has times"
 
@@ -81,7 +81,7 @@ says stdout '"tpot_ms_median": [0-9.]+' "JSON has times"
     sed '1s/{//' "$work/device.json"
 } >"$work/gpu.json"
 # shellcheck disable=SC2317 # called by try
-tiers() { "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/gpu.json" "$@"; }
+tiers() { "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/gpu.json" "$@"; }
 try 0 "three tiers" tiers --vram 20%,50% --memory 60% --evict lru --quiet
 says stdout "GPU: made up" "name the GPU"
 says stdout "preload guesses by 'path'" "and the predictor"
@@ -98,18 +98,20 @@ cp "$work/stdout" "$work/three.json"
 try 0 "the same" cmp "$work/one.json" "$work/three.json"
 try 2 "a mode that there is not" tiers --vram 20% --modes magic
 says stderr "mode 'magic' is unknown" "is refused by name"
-try 2 "a pool without a GPU" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+try 2 "a pool without a GPU" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
     --vram 20%
 says stderr "moec device --device cuda" "is refused, with what to do"
+try 2 "the name of a GPU's option" "$moec" simulate "$work/profile.h5" --device "$work/device.json"
+says stderr "unknown option '--device': did you mean '--device-file'" "is refused with that of a description"
 try 2 "a pool without a device" "$moec" simulate "$work/profile.h5" --vram 20%
-says stderr "needs --device" "is refused"
+says stderr "needs --device-file" "is refused"
 
 row() { # NAME MODE TPOT
     printf '{"name":"%s","mode":"%s","storage":"50MB/s","evict":"lru","predict":"none","copy":0,"error":null,' "$1" "$2"
     printf '"expert_buffer_bytes":200000,"tpot_ms_median":%s,"hit_rate":0.5,"bytes_per_token":1e5}' "$3"
 }
 against() {
-    try "$1" "$2" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+    try "$1" "$2" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
         --against "$work/bench.json"
 }
 printf '{"rows":[%s,%s,%s]}' "$(row one cache 1e-9)" "$(row two sti 1e9)" "$(row three io-exp 1)" >"$work/bench.json"
@@ -122,7 +124,7 @@ says stderr "row 0 of" "names it"
 printf '{"rows":7}' >"$work/bench.json"
 against 1 "no rows"
 try 2 "against a bench without a device" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --against "$work/bench.json"
-says stderr "needs --model, and --device or a trace" "says what is missing"
+says stderr "needs --model, and --device-file or a trace" "says what is missing"
 try 1 "a trace that stopped" sh -c "printf '{\"traceEvents\":[\n' >'$work/trace.json'; '$moec' simulate '$work/trace.json'"
 try 0 "weights of hobbit" "$moec" simulate "$work/profile.h5" --evict lru,hobbit --predict none --memory 30% --tune-evict --quiet
 says stdout '^ *30.0 % .* [01][.0-9]*:[.0-9]+:0:[.0-9]+$' "are tuned"
@@ -146,7 +148,7 @@ weigh() {
 hits() {
     sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout"
 }
-try 0 "weights for a bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" --tune-evict \
+try 0 "weights for a bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" --tune-evict \
     --json -o "$work/weighed.moec"
 lost=$(sed -n 's/.*"lost_ms_per_token": *\([0-9.]*\).*/\1/p' "$work/stdout")
 lost_by_lru=$(sed -n 's/.*"lost_by_lru_ms_per_token": *\([0-9.]*\).*/\1/p' "$work/stdout")
@@ -162,11 +164,11 @@ weights=$(sed -n 's/.*--evict hobbit takes \([0-9.:]*\), tuned for a buffer of .
 says stdout 'a token lost [0-9.]* ms by misses, by recency alone [0-9.]* ms' "shows them"
 try 0 "as JSON" "$moec" inspect "$work/weighed.moec" --json
 says stdout '"lost_by_lru_ms_per_token"' "too"
-try 0 "a run of it" weigh "$work/profile.h5" --model "$work/weighed.moec" --device "$work/device.json" --json
+try 0 "a run of it" weigh "$work/profile.h5" --model "$work/weighed.moec" --device-file "$work/device.json" --json
 by_default=$(hits)
-try 0 "and of others" weigh "$work/profile.h5" --model "$work/weighed.moec" --device "$work/device.json" --json --evict-weights 0:1:0:0
+try 0 "and of others" weigh "$work/profile.h5" --model "$work/weighed.moec" --device-file "$work/device.json" --json --evict-weights 0:1:0:0
 by_uses=$(hits)
-try 0 "and of the first bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" --json \
+try 0 "and of the first bundle" weigh "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" --json \
     --evict-weights "$weights"
 if awk "BEGIN { exit !($by_default == $tuned && $by_default == $(hits) && $by_default != $by_uses) }"; then
     pass "takes the bundle's weights unless others are given"
@@ -176,10 +178,10 @@ fi
 try 2 "a bundle without times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict hobbit --memory 30% --tune-evict \
     -o "$work/none.moec"
 says stderr "the least time is lost: give times" "says what is missing"
-try 2 "a bundle for two sizes" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+try 2 "a bundle for two sizes" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
     --evict hobbit --memory 30%,50% --tune-evict -o "$work/none.moec"
 says stderr "give one size" "says what is missing"
-try 2 "a bundle without a model" weigh "$work/profile.h5" --device "$work/device.json" --tune-evict -o "$work/none.moec"
+try 2 "a bundle without a model" weigh "$work/profile.h5" --device-file "$work/device.json" --tune-evict -o "$work/none.moec"
 says stderr "writes the bundle of --model" "says what is missing"
 try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --evict-weights 1:1:1:1
 says stderr "evict-weights does nothing without --evict hobbit" "are refused"
@@ -248,16 +250,16 @@ cp "$work/stdout" "$work/three.json"
 try 0 "the same" cmp "$work/one.json" "$work/three.json"
 try 0 "a device of it" "$moec" device "$work/copies.moec" -o "$work/copies_device.json" --emulate-storage 50MB/s,100us \
     --compute-time 0.1 --quiet
-try 0 "beside the real run" simulate --route cache-prior:0.3 --slots 50% --device "$work/copies_device.json" --against "$work/prior.stats"
+try 0 "beside the real run" simulate --route cache-prior:0.3 --slots 50% --device-file "$work/copies_device.json" --against "$work/prior.stats"
 says stdout "^moec run  +- +- +- +[0-9.]+ +[0-9.]+ +[-+][0-9.]+% +[0-9.]+ +[0-9.]+" "times"
 says stdout "^moec run( +[0-9.]+){6} +0.0 +0.0 +0.0 +0.0$" "and what tokens took"
 try 2 "beside the real run without times" simulate --route cache-prior:0.3 --slots 50% --against "$work/prior.stats"
 says stderr "nothing tells how long storage takes" "says what is missing"
 try 0 "with the trace's times" simulate --route cache-prior:0.3 --slots 50% --emulate-storage 50MB/s --against "$work/prior.stats"
-try 0 "as JSON" simulate --precision hobbit:0.5:0.8 --slots 6 --low-slots 4 --device "$work/copies_device.json" \
+try 0 "as JSON" simulate --precision hobbit:0.5:0.8 --slots 6 --low-slots 4 --device-file "$work/copies_device.json" \
     --against "$work/hobbit.stats" --json
 says stdout '"predicted_decided"' "with what was predicted"
-try 2 "beside a run that decided otherwise" simulate --route cache-prior:0.2 --device "$work/copies_device.json" --against "$work/prior.stats"
+try 2 "beside a run that decided otherwise" simulate --route cache-prior:0.2 --device-file "$work/copies_device.json" --against "$work/prior.stats"
 says stderr "measured with route 'cache-prior:0.3'" "is refused"
 try 0 "a bench records scores" "$moec" bench "$work/copies.moec" --modes cache --memory 50% --samples 2 --prompt-tokens 16 --tokens 8 \
     --traces "$work/traces" --trace-scores --quiet
@@ -265,7 +267,7 @@ try 0 "and decides" "$moec" bench "$work/copies.moec" --modes cache --memory 50%
     --route cache-prior:0.3 --slots 50% -o "$work/decided.json" --quiet
 says "decided.json" '"decided_miss_rate": 0[.0-9]*' "and counts what tokens took"
 trace=$(find "$work/traces" -name 'cache*.json' | head -n 1)
-try 0 "both side by side" "$moec" simulate "$trace" --model "$work/copies.moec" --device "$work/copies_device.json" \
+try 0 "both side by side" "$moec" simulate "$trace" --model "$work/copies.moec" --device-file "$work/copies_device.json" \
     --route cache-prior:0.3 --slots 50% --against "$work/decided.json"
 says stdout "missed % +predicted +low %" "with what tokens took"
 # On the bench's own routing counts are the bench's, and times what its tokens computed and the storage takes.

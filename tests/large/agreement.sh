@@ -30,7 +30,7 @@ while [ "$rounds" -gt 0 ]; do
     "$moec" device "$model" -o "$work/device.json" --quiet >/dev/null
     "$moec" bench "$model" "$@" --json --quiet >"$work/bench.json"
     # shellcheck disable=SC2086
-    "$moec" simulate "$routing" --model "$model" --device "$work/device.json" --against "$work/bench.json" $prefill \
+    "$moec" simulate "$routing" --model "$model" --device-file "$work/device.json" --against "$work/bench.json" $prefill \
         >"$work/table"
     # The name ends where two blanks follow; the star of a row that differs much is left out.
     sed -e '1d' -e '/rows within/,$d' -e 's/ *\*$//' "$work/table" |

@@ -171,10 +171,32 @@ static void test_bench_worker__computes(void **state)
     assert_status(moec_bench_worker_run(&worker, &f->tokens, 3, NULL, &again, decoded, &err), MOEC_OK, err);
     assert_int_equal(again.logits_crc, sample.logits_crc);
     const pid_t pid = worker.pid;
-    moec_bench_worker_finish(&worker);
-    moec_bench_worker_finish(&worker);
+    assert_status(moec_bench_worker_finish(&worker, &err), MOEC_OK, err);
+    assert_status(moec_bench_worker_finish(&worker, &err), MOEC_OK, err);
     moec_bench_worker_end(&worker);
     assert_int_equal(waitpid(pid, NULL, WNOHANG), -1); /* no zombie */
+}
+
+/* A folder that takes the trace's name meanwhile is the kind of a disk that is full at the end. */
+static void test_bench_worker__reports_a_missing_trace(void **state)
+{
+    struct fixture *f = *state;
+    struct moec_bench_worker_setup setup = {
+        .path = f->path, .engine = {.cpu = "auto", .n_threads = 1}, .tokens = &f->tokens};
+    struct moec_bench_worker worker;
+    struct moec_bench_opened opened;
+    struct moec_error err = {0};
+    char *trace = temporary_path(f->folder, "trace.json");
+    assert_status(moec_bench_tokens_make(f->bundle, NULL, &f->tokens, &err), MOEC_OK, err);
+    setup.engine.trace = trace;
+    assert_status(moec_bench_worker_start(&setup, NULL, 0, &worker, &err), MOEC_OK, err);
+    assert_status(moec_bench_worker_opened(&worker, NULL, &opened, &err), MOEC_OK, err);
+    assert_int_equal(mkdir(trace, 0755), 0);
+    assert_int_equal(moec_bench_worker_finish(&worker, &err), MOEC_ERR_IO);
+    assert_non_null(strstr(err.message, "trace.json"));
+    assert_int_equal(worker.pid, 0);
+    assert_int_equal(rmdir(trace), 0);
+    free(trace);
 }
 
 static void test_bench_worker__reports_failure(void **state)
@@ -246,6 +268,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bench_worker__own_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bench_worker__data, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bench_worker__computes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bench_worker__reports_a_missing_trace, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bench_worker__reports_failure, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bench_worker__dies, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bench_worker__is_stopped, set_up, tear_down),
