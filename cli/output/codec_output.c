@@ -6,8 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define LINE_COLUMNS 100
-#define ITEM_BYTES   160
+#define ITEM_BYTES 160
 
 static const char *const projections[MOEC_PROJECTION_COUNT] = {"gate", "up", "down"};
 
@@ -117,7 +116,7 @@ static void print_dense_codec(const struct moec_dense *dense, struct moec_codec 
         if (of_role[role] == 0)
             continue;
         const int length = role_item(item, (enum moec_role)role, of_role[role], of_role[role] < n_left);
-        if (column + length > LINE_COLUMNS)
+        if (column + length > CLI_COLUMNS)
             column = snprintf(line_start, sizeof line_start, "\n%10s", "") - 1;
         else
             line_start[0] = '\0';

@@ -27,31 +27,38 @@ static void bound_text(const struct moec_phase *phase, enum moec_phase_bound bou
         (void)snprintf(text, capacity, "%s", name);
 }
 
+/* The two largest shares of the threads' time, the largest with what it worked on. */
+static void shares_text(const struct moec_phase *phase, const struct moec_phase_parts *parts, char *text,
+                        size_t capacity)
+{
+    char bound[64];
+    int second = -1;
+    bound_text(phase, parts->bound, bound, sizeof bound);
+    for (int b = 0; b < MOEC_BOUND_COUNT; b++)
+        if (b != (int)parts->bound && (second < 0 || parts->shares[b] > parts->shares[second]))
+            second = b;
+    (void)snprintf(text, capacity, "%.0f%% %s, %.0f%% %s", 100 * parts->shares[parts->bound], bound,
+                   100 * parts->shares[second], moec_phase_bound_name((enum moec_phase_bound)second));
+}
+
 static void print_row(const struct cli_phases *phases, const struct moec_phase *phase)
 {
     const struct moec_phase_parts parts = moec_phase_parts_of(phase, phases->n_threads, phases->peak);
-    char bound[64];
-    bound_text(phase, parts.bound, bound, sizeof bound);
-    cli_print(stderr, "%-20.20s %8.2f %8.2f %9.1f %8.1f", phase->name, phase->seconds,
+    char shares[128];
+    shares_text(phase, &parts, shares, sizeof shares);
+    cli_print(stderr, "%-18.18s %7.2f %7.2f %8.1f %6.1f  %s\n", phase->name, phase->seconds,
               phase->processor_seconds, 1e-9 * phase->multiply_adds,
-              phase->seconds > 0 ? 1e-9 * phase->multiply_adds / phase->seconds : 0);
-    for (int b = 0; b < MOEC_BOUND_COUNT; b++)
-        cli_print(stderr, " %*.0f%%", b == MOEC_BOUND_ONE_THREAD ? 9 : 7, 100 * parts.shares[b]);
-    cli_print(stderr, "  %s\n", bound);
+              phase->seconds > 0 ? 1e-9 * phase->multiply_adds / phase->seconds : 0, shares);
 }
 
 static void print_table(const struct cli_phases *phases)
 {
     const struct moec_phase sum = moec_phases_sum(&phases->recorded);
     cli_print(stderr,
-              "phases on %d thread%s, whose canonical products reach %.1f G multiply-adds a second here; "
-              "shares of the threads' time:\n",
-              phases->n_threads, phases->n_threads > 1 ? "s" : "", 1e-9 * phases->peak);
-    cli_print(stderr, "%-20s %8s %8s %9s %8s", "phase", "seconds", "of cpu", "G m-adds", "G/s");
-    for (int b = 0; b < MOEC_BOUND_COUNT; b++)
-        cli_print(stderr, " %*s", b == MOEC_BOUND_ONE_THREAD ? 10 : 8,
-                  moec_phase_bound_name((enum moec_phase_bound)b));
-    cli_print(stderr, "  bound by\n");
+              "phases on %d thread%s; canonical products reach %.1f G multiply-adds a second\n"
+              "%-18s %7s %7s %8s %6s  %s\n",
+              phases->n_threads, phases->n_threads > 1 ? "s" : "", 1e-9 * phases->peak, "phase", "seconds",
+              "of cpu", "G m-adds", "G/s", "largest shares of time");
     for (uint32_t i = 0; i < phases->recorded.n; i++)
         print_row(phases, &phases->recorded.items[i]);
     print_row(phases, &sum);

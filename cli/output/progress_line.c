@@ -222,5 +222,9 @@ void cli_progress_note(struct cli_progress *progress, const char *line)
 void cli_progress_tell(struct cli_progress *progress, const char *line)
 {
     clear_line(progress);
-    cli_print(stderr, "%s\n", line);
+    if (progress->is_terminal)
+        cli_put_wrapped(stderr, 2, line);
+    else
+        cli_put(stderr, line);
+    (void)fputc('\n', stderr);
 }

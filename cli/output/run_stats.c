@@ -1,9 +1,13 @@
 #include "cli/output/run_stats.h"
 
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define LABEL_COLUMNS 10 /* of each line's first word */
 
 static double rate(double n, double seconds)
 {
@@ -31,7 +35,7 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
     char a[24], b[24];
     fprintf(out,
             "experts   %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " misses (%.1f%% hits), %" PRIu64
-            " evicted; mode %s, eviction %s\n",
+            " evicted\n          mode %s, eviction %s\n",
             stats.hits, stats.late, stats.misses, 100 * hit_rate(&stats), stats.evictions, info.mode,
             info.evict);
     fprintf(out, "preloads  %" PRIu64 " useful, %" PRIu64 " wasted; prediction %s", stats.useful_preloads,
@@ -221,7 +225,7 @@ static void print_neurons(FILE *out, const struct moert_engine *engine, const st
             100 * rate((double)neurons.active_bytes, (double)neurons.dense_bytes));
 }
 
-void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
+static void print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
 {
     const struct moert_info info = moert_engine_info(engine);
     const double n_prompt = (double)figures->n_prompt_tokens, n_decode = (double)figures->n_decode_tokens;
@@ -238,6 +242,20 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
     print_memory(out, engine, figures->budget_bytes);
     print_device(out, engine, &info);
     print_kernels(out, &info);
+}
+
+void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
+{
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *memory = open_memstream(&text, &n_bytes);
+    if (memory != NULL)
+        print_text(memory, engine, figures);
+    if (memory == NULL || fclose(memory) != 0)
+        cli_put(out, "(out of memory)\n");
+    else
+        cli_put_wrapped(out, LABEL_COLUMNS, text);
+    free(text);
 }
 
 /* ---- JSON ---- */

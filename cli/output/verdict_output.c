@@ -1,32 +1,13 @@
 #include "cli/output/verdict_output.h"
-#include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/routing/coverage.h"
 
-#include <string.h>
-
 void cli_print_paragraphs(const struct moec_paragraphs *paragraphs)
 {
-    const struct cli_terminal terminal = cli_terminal_detect("never");
-    const size_t width = terminal.columns > 100 ? 100 : terminal.columns < 40 ? 40 : (size_t)terminal.columns;
     for (uint32_t i = 0; i < paragraphs->n; i++) {
-        const char *at = paragraphs->items[i];
-        size_t column = 0;
         putchar('\n');
-        while (*at != '\0') {
-            const size_t n = strcspn(at, " ");
-            if (column > 0 && column + 1 + n > width) {
-                putchar('\n');
-                column = 0;
-            } else if (column > 0) {
-                putchar(' ');
-                column++;
-            }
-            cli_print(stdout, "%.*s", (int)n, at);
-            column += n;
-            at += n + strspn(at + n, " ");
-        }
+        cli_put_wrapped(stdout, 0, paragraphs->items[i]);
         putchar('\n');
     }
 }

@@ -6,7 +6,7 @@
 #include "formats/profile/profile.h"
 #include "profiler/common/paragraphs.h"
 
-/* Prints paragraphs wrapped to the terminal, each after an empty line. */
+/* Prints paragraphs in lines of at most 80 columns, each after an empty line. */
 void cli_print_paragraphs(const struct moec_paragraphs *paragraphs);
 /* The same as a list of texts. */
 struct moec_json_out *cli_json_paragraphs(const struct moec_paragraphs *paragraphs);

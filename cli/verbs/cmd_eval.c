@@ -261,14 +261,14 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
 
 static void print_result(const struct eval_job *job, const struct moec_loss *loss)
 {
-    cli_print(stdout,
-              "%s %.4f +- %.2g   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64
-              " scored, '%s')\n",
-              moec_task_metric_name(job->measure.task.metric), loss->compiled, job->error, loss->n_window,
-              job->measure.seq_len_tokens, loss->n_token, job->rows.name);
+    cli_print_wrapped(stdout, 4,
+                      "%s %.4f +- %.2g   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64
+                      " scored, '%s')\n",
+                      moec_task_metric_name(job->measure.task.metric), loss->compiled, job->error,
+                      loss->n_window, job->measure.seq_len_tokens, loss->n_token, job->rows.name);
     if (cli_has(job->args, "reference"))
-        cli_print(
-            stdout,
+        cli_print_wrapped(
+            stdout, 4,
             "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
     if (moec_route_is_on(&job->decisions.route)) {

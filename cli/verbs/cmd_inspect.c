@@ -68,7 +68,7 @@ static char stack_mark(const struct moec_config *config, uint32_t layer)
 #define MIXTURES_SHOWN 24u
 
 /* "gate 4, up 3, down 8 bits"; codecs by name where bits do not tell them apart. */
-static void print_mixture(const struct moec_bundle *bundle, struct moec_variant variant)
+static void print_mixture(FILE *out, const struct moec_bundle *bundle, struct moec_variant variant)
 {
     static const char *const names[MOEC_PROJECTION_COUNT] = {"gate", "up", "down"};
     const bool has_others = bundle->codecs[MOEC_CODEC_FIRST_OTHER].dtype != MOEC_DTYPE_F32;
@@ -76,17 +76,17 @@ static void print_mixture(const struct moec_bundle *bundle, struct moec_variant 
     char text[40];
     for (int p = first; p < MOEC_PROJECTION_COUNT; p++) {
         const struct moec_codec codec = bundle->codecs[variant.codecs[p]];
-        cli_print(stdout, "%s%s ", p == first ? "" : ", ", names[p]);
+        cli_print(out, "%s%s ", p == first ? "" : ", ", names[p]);
         if (has_others)
-            cli_print(stdout, "%s", moec_codec_name(codec, text));
+            cli_print(out, "%s", moec_codec_name(codec, text));
         else
-            cli_print(stdout, "%" PRIu32, moec_codec_code_bits(codec));
+            cli_print(out, "%" PRIu32, moec_codec_code_bits(codec));
     }
-    cli_print(stdout, "%s", has_others ? "" : " bits");
+    cli_print(out, "%s", has_others ? "" : " bits");
 }
 
 /* Each mixture of codecs once, in the order of the first expert that has it, and how many have it. */
-static void print_mixed(const struct moec_bundle *bundle)
+static void list_mixed(FILE *out, const struct moec_bundle *bundle)
 {
     const size_t n = (size_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
     uint32_t *count = calloc(bundle->n_layout, sizeof *count), n_shown = 0;
@@ -98,15 +98,27 @@ static void print_mixed(const struct moec_bundle *bundle)
         if (*left == 0 || moec_variant_is_uniform(variant))
             continue;
         if (n_shown++ < MIXTURES_SHOWN) {
-            cli_print(stdout, "  * ");
-            print_mixture(bundle, variant);
-            cli_print(stdout, ": %" PRIu32 " experts\n", *left);
+            cli_print(out, "  * %" PRIu32 " experts: ", *left);
+            print_mixture(out, bundle, variant);
+            cli_print(out, "\n");
         }
         *left = 0;
     }
     if (n_shown > MIXTURES_SHOWN)
-        cli_print(stdout, "  * and %" PRIu32 " other mixtures\n", n_shown - MIXTURES_SHOWN);
+        cli_print(out, "  * and %" PRIu32 " other mixtures\n", n_shown - MIXTURES_SHOWN);
     free(count);
+}
+
+static void print_mixed(const struct moec_bundle *bundle)
+{
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *memory = open_memstream(&text, &n_bytes);
+    if (memory != NULL)
+        list_mixed(memory, bundle);
+    if (memory != NULL && fclose(memory) == 0)
+        cli_put_wrapped(stdout, 4, text);
+    free(text);
 }
 
 /* One character an expert, its bitwidth; 16 is shown as F. Colours run from few bits (dark) to many (bright).
@@ -117,9 +129,9 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
     static const char glyphs[] = "1234568F";
     uint32_t n_layer = moec_config_moe_count(&bundle->config);
     uint32_t n_expert = bundle->config.n_expert;
-    uint32_t band = (uint32_t)(terminal->columns > 90 ? 80 : 64);
+    const uint32_t band = 64;
     const bool is_mxfp4 = moec_codec_is_mxfp4(bundle->codecs[16]);
-    printf("\nBitwidth map: rows are MoE layers (by layer of the model), columns experts; F is %s\n",
+    printf("\nBitwidth map: a row for each MoE layer, a column for each expert; F is %s\n",
            is_mxfp4 ? "MXFP4" : "16 bits");
     for (uint32_t first = 0; first < n_expert; first += band) {
         uint32_t last = first + band < n_expert ? first + band : n_expert;
@@ -211,13 +223,13 @@ static void print_certificate(const struct moec_certificate *certificate, bool i
         cli_print(stdout, "  measured on                      %" PRIu32 " rows of '%s'\n",
                   certificate->n_window, certificate->data_name);
     else
-        cli_print(stdout,
-                  "  measured on                      %" PRIu32 " windows of %" PRIu32 " tokens (%" PRIu64
-                  " scored) of '%s'\n",
-                  certificate->n_window, certificate->seq_len_tokens, certificate->n_token,
-                  certificate->data_name);
-    cli_print(stdout, "  arithmetic                       %s\n  data SHA-256                     %s\n",
-              certificate->arithmetic, digest);
+        cli_print_wrapped(stdout, 35,
+                          "  measured on                      %" PRIu32 " windows of %" PRIu32
+                          " tokens (%" PRIu64 " scored) of '%s'\n",
+                          certificate->n_window, certificate->seq_len_tokens, certificate->n_token,
+                          certificate->data_name);
+    cli_print_wrapped(stdout, 4, "  arithmetic                       %s\n  data SHA-256  %s\n",
+                      certificate->arithmetic, digest);
 }
 
 static void print_decisions(const struct moec_bundle_decisions *decisions)
@@ -255,12 +267,12 @@ static void print_scores(const struct moec_bundle *bundle)
     if (bundle->paths.scores == NULL)
         return;
     moec_precision_know_scores(&precision, bundle->paths.scores);
-    cli_print(
-        stdout,
-        "\nScores of experts (moec profile)\n  %.0f%% of the experts that a token takes have a score of "
-        "at most %g, %.0f%% of at most %g:\n  --precision hobbit takes hobbit:%g:%g\n",
-        100 * MOEC_SCORE_PAPER_HIGH, (double)precision.high_score, 100 * MOEC_SCORE_PAPER_READ,
-        (double)precision.low_score, (double)precision.high_score, (double)precision.low_score);
+    cli_print_wrapped(stdout, 2,
+                      "\nScores of experts (moec profile)\n  --precision hobbit means hobbit:%g:%g here: "
+                      "%.0f%% of a token's "
+                      "experts have a score of at most %g, %.0f%% of at most %g\n",
+                      (double)precision.high_score, (double)precision.low_score, 100 * MOEC_SCORE_PAPER_HIGH,
+                      (double)precision.high_score, 100 * MOEC_SCORE_PAPER_READ, (double)precision.low_score);
 }
 
 static struct moec_json_out *json_scores(const float *scores)
@@ -302,13 +314,13 @@ static void print_predictor(const struct moec_expert_predictor *predictor)
     char size[24];
     if (predictor->n_layer == 0)
         return;
-    cli_print(
-        stdout,
-        "\nPredictor (moec predict)\n  %s in memory, learned from %" PRIu64
-        " tokens; on other text it names\n  %.1f%% of the experts with as many guesses as a token takes, the "
-        "next layer's router %.1f%%\n",
-        cli_size_text(size, moec_expert_predictor_bytes(predictor)), predictor->n_token,
-        100 * predictor->recall, 100 * predictor->gate_recall);
+    cli_print_wrapped(stdout, 2,
+                      "\nPredictor (moec predict)\n  %s in memory, learned from %" PRIu64
+                      " tokens; as many guesses as a token takes experts name %.1f%% of them on other text, "
+                      "the next layer's "
+                      "router %.1f%%\n",
+                      cli_size_text(size, moec_expert_predictor_bytes(predictor)), predictor->n_token,
+                      100 * predictor->recall, 100 * predictor->gate_recall);
 }
 
 static struct moec_json_out *json_predictor(const struct moec_expert_predictor *predictor)
@@ -325,9 +337,9 @@ static void print_provenance(const struct moec_provenance *provenance)
 {
     char digest[2 * MOEC_SHA256_BYTES + 1];
     moec_sha256_hex(provenance->model_digest, digest);
-    cli_print(stdout, "\nProvenance\n  moec %s, policy '%s', options: %s\n  source '%s', SHA-256 %s\n",
-              provenance->moec_version, provenance->policy, provenance->options, provenance->source_name,
-              digest);
+    cli_print(stdout, "\nProvenance\n  moec %s, policy '%s'\n", provenance->moec_version, provenance->policy);
+    cli_print_wrapped(stdout, 4, "  options: %s\n  source '%s', SHA-256 %s\n", provenance->options,
+                      provenance->source_name, digest);
 }
 
 /* The settings that differ from the defaults, as in generation_config.json. */
@@ -390,7 +402,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
         cli_print(stdout, "no shared expert\n");
     if (bundle->paths.n_shallow > 0)
         cli_print(stdout,
-                  "  shallow MoE layers, whose experts are foreseen badly: %" PRIu32 " (--evict fate)\n",
+                  "  MoE layers whose experts are hard to predict: the first %" PRIu32 " (--evict fate)\n",
                   bundle->paths.n_shallow);
     if (moec_provenance_orders_neurons(&bundle->provenance))
         cli_print(stdout, "  neurons of an expert that are active together stand together "

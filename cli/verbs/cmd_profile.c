@@ -245,22 +245,23 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     const struct moec_profile *profile = &job->profile;
     struct moec_loss loss;
     MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
-    cli_print(stdout,
-              "perplexity of the original: %.4f on %" PRIu32 " of %" PRIu64 " windows (%" PRIu64
-              " tokens scored)\n",
-              loss.reference, profile->n_window, profile->n_window_available, loss.n_token);
+    cli_print_wrapped(stdout, 4,
+                      "perplexity of the original: %.4f on %" PRIu32 " of %" PRIu64 " windows (%" PRIu64
+                      " tokens scored)\n",
+                      loss.reference, profile->n_window, profile->n_window_available, loss.n_token);
     print_parts(profile);
-    cli_print(stdout,
-              "baseline, all experts at %" PRIu32
-              " bit%s: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
-              profile->baseline_bits, profile->baseline_bits == 1 ? "" : "s", 100 * loss.loss, 100 * loss.low,
-              100 * loss.high, loss.mean_kl);
+    cli_print_wrapped(stdout, 4,
+                      "baseline, all experts at %" PRIu32
+                      " bit%s: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
+                      profile->baseline_bits, profile->baseline_bits == 1 ? "" : "s", 100 * loss.loss,
+                      100 * loss.low, 100 * loss.high, loss.mean_kl);
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         MOEC_TRY(loss_of(profile, &profile->uniform[u], &loss, err));
-        cli_print(stdout,
-                  "all experts at %2" PRIu32 " bit%s: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
-                  profile->uniform_bits[u], profile->uniform_bits[u] == 1 ? "" : "s", 100 * loss.loss,
-                  100 * loss.low, 100 * loss.high, loss.mean_kl);
+        cli_print_wrapped(stdout, 4,
+                          "all experts at %2" PRIu32
+                          " bit%s: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
+                          profile->uniform_bits[u], profile->uniform_bits[u] == 1 ? "" : "s", 100 * loss.loss,
+                          100 * loss.low, 100 * loss.high, loss.mean_kl);
     }
     print_unreached(profile);
     cli_print(stdout, "sensitivity: %s (%s)\n",
@@ -283,7 +284,7 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     char peak[24];
     cli_print(stdout, "peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
     if (cli_has(job->args, "output"))
-        cli_print(stdout, "wrote '%s'; see it with: moec profile --show %s\n", cli_text(job->args, "output"),
+        cli_print(stdout, "wrote '%s'\nnext: moec profile --show %s\n", cli_text(job->args, "output"),
                   cli_text(job->args, "output"));
     return MOEC_OK;
 }

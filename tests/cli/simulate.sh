@@ -33,7 +33,7 @@ says stderr "shallow-layers 7, expected 1 to the 6" "is refused"
 try 2 "with none that asks" "$moec" simulate "$work/profile.h5" --evict lru --shallow-layers 2 --quiet
 says stderr "shallow-layers does nothing without --evict fate" "is refused too"
 try 0 "the bundle knows them too" "$moec" inspect "$work/model.moec"
-says stdout "shallow MoE layers, whose experts are foreseen badly: [1-5] " "and says so"
+says stdout "MoE layers whose experts are hard to predict: the first [1-5] " "and says so"
 try 0 "a run that keeps them" "$moec" run "$work/model.moec" -p "The old" -n 4 --evict fate --stats
 says stderr "eviction fate" "names the policy"
 try 0 "a bench" "$moec" bench "$work/model.moec" --modes cache --evict lru,fate --shallow-layers 2 --memory 50% --samples 1 -n 4 --json -q
