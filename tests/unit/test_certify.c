@@ -2,6 +2,7 @@
  */
 #include "compiler/certify/trial.h"
 #include "compiler/sparsify/sparsify.h"
+#include "compiler/tune/tune.h"
 
 #include "tests/unit/fixture_bundle.h"
 #include "tests/unit/random_windows.h"
@@ -83,7 +84,7 @@ static void test_certify__sequences_that_fail_at_once_or_never(void **state)
 #define N_SELECT 2u
 #define N_WINDOW 20u
 
-/* A checkpoint and a bundle of it with mixed bitwidths, on windows whose parts differ in size. */
+/* A checkpoint and a bundle of it, on windows whose parts differ in size. */
 struct bench_of_parts {
     char *folder;
     struct moec_source bundle, original;
@@ -93,11 +94,11 @@ struct bench_of_parts {
     struct moec_trial_inputs inputs;
 };
 
-static void open_parts(struct bench_of_parts *b)
+static void open_parts(struct bench_of_parts *b, bool is_mixed)
 {
     *b = (struct bench_of_parts){.folder = temporary_folder(), .data_digest = {1, 2, 3}};
     char *path = temporary_path(b->folder, "mixed.moec");
-    fixture_bundle_write(FAMILY, path, 16, true);
+    fixture_bundle_write(FAMILY, path, 16, is_mixed);
     MUST(moec_source_open(path, 1 << 26, 1, 0, &b->bundle, &err));
     MUST(moec_source_open(FAMILY, 1 << 26, 1, 0, &b->original, &err));
     free(path);
@@ -149,7 +150,7 @@ static void test_certify__sparsify_certifies_on_the_certificate_part(void **stat
     (void)state;
     struct bench_of_parts b;
     struct moec_sparsify_report report;
-    open_parts(&b);
+    open_parts(&b, true);
     const struct moec_sparsify_options options = {.trial = trial_options(5), .by = MOEC_SPARSITY_BY_NEURON};
     MUST(moec_sparsify(&b.inputs, &options, NULL, &report, &err));
     assert_certified(&b, &report.plan.certificate);
@@ -157,6 +158,31 @@ static void test_certify__sparsify_certifies_on_the_certificate_part(void **stat
     assert_int_equal(report.candidates[0].search.n_window, N_SEARCH);
     assert_int_equal(report.plain.n_window, N_SEARCH);
     moec_sparsify_report_release(&report);
+    close_parts(&b);
+}
+
+/* And bytes a token are those of the records that it misses, of all layers. */
+static void test_certify__tune_certifies_on_the_certificate_part(void **state)
+{
+    (void)state;
+    struct bench_of_parts b;
+    static struct moec_tune_report report;
+    open_parts(&b, false);
+    const struct moec_config *config = b.bundle.config;
+    const struct moec_tune_options options = {.trial = trial_options(5),
+                                              .with_route = true,
+                                              .shared = {.n_slots = config->n_expert - 1, .keep_top = 1}};
+    MUST(moec_tune(&b.inputs, &options, NULL, NULL, &report, &err));
+    assert_certified(&b, &report.certificate);
+    assert_int_equal(report.plain[0].search.n_window, N_SEARCH);
+    assert_true(report.n_candidate > 0 && report.n_sequence > 0);
+    for (uint32_t i = 0; i < report.n_candidate; i++) {
+        const struct moec_tune_candidate *candidate = &report.candidates[i];
+        const double bytes = candidate->token_misses * (double)b.bundle.record_bytes[0][0];
+        assert_int_equal(candidate->search.n_window, N_SEARCH);
+        assert_true(bytes > 0 && fabs(moec_tune_token_bytes(candidate) - bytes) < 1e-9 * bytes);
+    }
+    moec_tune_report_release(&report);
     close_parts(&b);
 }
 
@@ -190,7 +216,7 @@ static void test_certify__a_trial_writes_the_last_that_passed(void **state)
     struct moec_loss first, search = {.loss = 0.125, .high = 0.25};
     struct moec_certificate certificate = {0};
     uint32_t n_passed = 0, n_told = 0;
-    open_parts(&b);
+    open_parts(&b, true);
     const struct moec_trial_options wide = trial_options(1e6), narrow = trial_options(-0.9);
     const struct moec_trial_sequence sequence = {.n = 2,
                                                  .n_bytes = {30, 20},
@@ -225,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_certify__a_sequence_ends_at_its_first_failure),
         cmocka_unit_test(test_certify__sequences_that_fail_at_once_or_never),
         cmocka_unit_test(test_certify__sparsify_certifies_on_the_certificate_part),
+        cmocka_unit_test(test_certify__tune_certifies_on_the_certificate_part),
         cmocka_unit_test(test_certify__a_trial_writes_the_last_that_passed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

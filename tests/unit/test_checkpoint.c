@@ -1,5 +1,6 @@
 #include "tests/unit/fixture_checkpoint.h"
 
+#include "formats/base/bytes.h"
 #include "formats/base/half.h"
 #include "formats/checkpoint/safetensors.h"
 
@@ -439,6 +440,31 @@ static void test_checkpoint__digest_covers_every_file(void **state)
     temporary_remove(folder);
 }
 
+/* Name, NUL, size and bytes of each file, in a fixed order: profiles and bundles hold this digest, and one
+ * that changes makes strangers of all of them. */
+static void test_checkpoint__digest_stays_what_it_was(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"config.json", "generation_config.json",
+                                        "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors"};
+    uint8_t digest[MOEC_SHA256_BYTES], own[MOEC_SHA256_BYTES];
+    struct moec_sha256 sha;
+    moec_sha256_init(&sha);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = 0;
+        uint8_t *bytes = temporary_read(FAMILIES "qwen2_moe", names[i], &n), size[8];
+        moec_put_u64(size, n);
+        moec_sha256_update(&sha, names[i], strlen(names[i]) + 1);
+        moec_sha256_update(&sha, size, sizeof size);
+        moec_sha256_update(&sha, bytes, n);
+        free(bytes);
+    }
+    moec_sha256_finish(&sha, own);
+    digest_of(FAMILIES "qwen2_moe", digest);
+    assert_memory_equal(digest, own, sizeof own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint__dense_weights),
         cmocka_unit_test(test_checkpoint__dense_tensors_stand_in_their_places),
         cmocka_unit_test(test_checkpoint__digest_covers_every_file),
+        cmocka_unit_test(test_checkpoint__digest_stays_what_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

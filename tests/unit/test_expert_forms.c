@@ -421,6 +421,27 @@ static void test_expert_forms__refuses(void **state)
     moec_expert_cache_free(cache);
 }
 
+/* The smallest copy that is smaller than what runs, or of these the one that is asked for. */
+static void test_low_copy__is_the_smallest_that_is_smaller(void **state)
+{
+    const struct fixture *f = *state;
+    struct moec_error err = {0};
+    uint32_t low = 99;
+    /* Copy 0 is mixed, copy 1 has 2 bits, copy 2 has 8. */
+    assert_true(moec_record_sizes_of(f->bundle, 1).all_bytes < moec_record_sizes_of(f->bundle, 0).all_bytes);
+    assert_status(moec_low_copy_find(f->bundle, 0, 0, &low, &err), MOEC_OK, err);
+    assert_int_equal(low, 1);
+    assert_status(moec_low_copy_find(f->bundle, 2, 0, &low, &err), MOEC_OK, err);
+    assert_int_equal(low, 1);
+    assert_status(moec_low_copy_find(f->bundle, 0, 2, &low, &err), MOEC_OK, err);
+    assert_int_equal(low, 1);
+    assert_status(moec_low_copy_find(f->bundle, 1, 0, &low, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "has no precision copy that is smaller than copy 1");
+    err = (struct moec_error){0};
+    assert_status(moec_low_copy_find(f->bundle, 1, 8, &low, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "has no precision copy at 8 bits that is smaller");
+}
+
 #define EACH(name)                                                                                           \
     cmocka_unit_test_setup_teardown(name, set_up, tear_down),                                                \
         cmocka_unit_test_setup_teardown(name, set_up_aligned, tear_down),                                    \
@@ -439,6 +460,7 @@ int main(void)
         EACH(test_expert_forms__answers_are_for_a_form),
         EACH(test_expert_forms__parts_are_checked),
         EACH(test_expert_forms__refuses),
+        cmocka_unit_test_setup_teardown(test_low_copy__is_the_smallest_that_is_smaller, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -219,6 +219,22 @@ static void trace_free(struct moec_mlp_trace *trace)
     free(trace->shared_output);
 }
 
+/* The order of sums that all arithmetic stands on: outputs by rank, the best first, then the shared expert's,
+ * then the layer's input. */
+static void check_order_of_sums(const float *const *outputs, const float *weights, uint32_t k,
+                                const float *shared_output, const float *before, const float *after,
+                                uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float sum = 0;
+        for (uint32_t rank = 0; rank < k; rank++)
+            sum = fmaf(weights[rank], outputs[rank][i], sum);
+        sum += shared_output != NULL ? shared_output[i] : 0;
+        sum += before[i];
+        assert_memory_equal(&sum, &after[i], sizeof sum);
+    }
+}
+
 /* The parts of a trace give the layer's result again, and each rank's output is that of its expert alone. */
 static void check_trace(const struct moec_forward *forward, const struct fixture *fixture, uint32_t layer,
                         uint32_t n, const float *before, const float *after,
@@ -243,10 +259,12 @@ static void check_trace(const struct moec_forward *forward, const struct fixture
             assert_same_bits(outputs[rank], alone, stride, "an expert alone");
             assert_true(rank == 0 || trace->weights[t * k + rank] <= trace->weights[t * k + rank - 1]);
         }
+        const float *shared = config->n_ff_shared > 0 ? trace->shared_output + t * stride : NULL;
         memcpy(again, before + t * stride, stride * sizeof(float));
-        moec_forward_combine(forward, layer, outputs, trace->weights + t * k,
-                             config->n_ff_shared > 0 ? trace->shared_output + t * stride : NULL, again);
+        moec_forward_combine(forward, layer, outputs, trace->weights + t * k, shared, again);
         assert_same_bits(again, after + t * stride, stride, "combined trace");
+        check_order_of_sums(outputs, trace->weights + t * k, config->top_k, shared, before + t * stride,
+                            again, config->n_embd);
         assert_true(trace->margins[t] > 0);
     }
     free(alone);

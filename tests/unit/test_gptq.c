@@ -266,12 +266,52 @@ static void test_gptq__edges(void **state)
     moec_gptq_free(gptq);
 }
 
+/* Products of other inputs count by their weight, and so do their tokens, which damping goes by. */
+static void test_gptq__mixes_by_weight(void **state)
+{
+    (void)state;
+    const struct moec_codec codec = {.dtype = MOEC_DTYPE_INT3};
+    struct fixture fixture = fixture_open("tests/fixtures/gptq.bin");
+    const struct moec_pool pool = {1};
+    struct matrix m;
+    assert_true(next_matrix(&fixture, &m));
+    struct moec_gptq *whole = NULL, *mixed = NULL, *other = NULL;
+    MUST(moec_gptq_create(m.n_input, MOEC_GPTQ_EXACT, &whole, &err));
+    MUST(moec_gptq_create(m.n_input, MOEC_GPTQ_EXACT, &mixed, &err));
+    MUST(moec_gptq_create(m.n_input, MOEC_GPTQ_EXACT, &other, &err));
+    /* The first half once, and the second four times, which is with a factor of 2. */
+    const uint32_t half = m.n_token / 2, rest = m.n_token - half;
+    float *twice = malloc(rest * sizeof *twice);
+    assert_non_null(twice);
+    for (uint32_t t = 0; t < rest; t++)
+        twice[t] = 2;
+    moec_gptq_add(whole, &pool, m.x, m.stride, NULL, half);
+    moec_gptq_add(whole, &pool, m.x + half * m.stride, m.stride, twice, rest);
+    moec_gptq_add(mixed, &pool, m.x, m.stride, NULL, half);
+    moec_gptq_add(other, &pool, m.x + half * m.stride, m.stride, NULL, rest);
+    moec_gptq_mix(mixed, other, 4);
+    assert_true(moec_gptq_token_count(mixed) == half + 4.0 * rest);
+    MUST(moec_gptq_factor(whole, MOEC_GPTQ_BY_INPUT, &pool, &err));
+    MUST(moec_gptq_factor(mixed, MOEC_GPTQ_BY_INPUT, &pool, &err));
+    struct encoded a = encode(&m, whole, codec, false, 1), b = encode(&m, mixed, codec, false, 1);
+    assert_memory_equal(a.rows, b.rows, a.n_row * a.row_bytes);
+    free(a.rows);
+    free(b.rows);
+    free(twice);
+    moec_gptq_free(whole);
+    moec_gptq_free(mixed);
+    moec_gptq_free(other);
+    matrix_release(&m);
+    free(fixture.bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gptq__codes_are_those_of_the_reference),
         cmocka_unit_test(test_gptq__outputs_are_nearer_than_rounding_leaves_them),
         cmocka_unit_test(test_gptq__bytes_do_not_depend_on_threads_or_batches),
+        cmocka_unit_test(test_gptq__mixes_by_weight),
         cmocka_unit_test(test_gptq__edges),
     };
     return cmocka_run_group_tests_name("gptq", tests, NULL, NULL);

@@ -134,7 +134,38 @@ static void test_lua_host__refuses_finalizers_and_foreign_modules(void **state)
     expect_failure("setmetatable({}, {__gc = function() end}) return function() end", "__gc");
     expect_failure("require 'socket' return function() end", "socket");
     expect_failure("require 'target\\0evil' return function() end", "NUL after 'target'");
+    /* Policies and tasks stand in the same library. */
+    expect_failure("require 'policies/hull' return function() end", "module 'policies/hull' is not one of");
+    expect_failure("require 'modules/target' return function() end", "module 'modules/target' is not one of");
     expect_failure("return function( end", "test.lua:1");
+}
+
+static int write_piece(lua_State *lua, const void *piece, size_t n, void *stream)
+{
+    (void)lua;
+    return fwrite(piece, 1, n, stream) != n;
+}
+
+/* Lua does not check bytecode: what is wrong in it can do anything to the process. */
+static void test_lua_host__refuses_bytecode(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    char *bytes = NULL, text[256] = "";
+    size_t n = 0;
+    FILE *stream = open_memstream(&bytes, &n);
+    lua_State *lua = luaL_newstate();
+    assert_true(stream != NULL && lua != NULL);
+    assert_int_equal(luaL_loadstring(lua, "return function() return 'ran' end"), LUA_OK);
+    assert_int_equal(lua_dump(lua, write_piece, stream, 0), 0);
+    lua_close(lua);
+    assert_int_equal(fclose(stream), 0);
+    struct moec_guest guest = make_guest("", string_body);
+    guest.source = bytes;
+    guest.n_source = n;
+    assert_int_equal(run_guest(&guest, text, &err), MOEC_ERR_SCRIPT);
+    assert_non_null(strstr(err.message, "attempt to load a binary chunk"));
+    free(bytes);
 }
 
 static void test_lua_host__ends_endless_scripts(void **state)
@@ -152,6 +183,15 @@ static void test_lua_host__ends_memory_hogs(void **state)
     (void)state;
     expect_failure("local t = {} while true do t[#t + 1] = string.rep('x', 1000) .. #t end", "8 MiB");
     expect_failure("return function() return string.rep('x', 1 << 30) end", "8 MiB");
+    /* All together, not each, and not only where the system ends them. */
+    static const char pieces[] = "local t = {}\n"
+                                 "for i = 1, %d do t[i] = string.rep('x', 1 << 20) end\n"
+                                 "return function() return 'kept ' .. #t end";
+    char source[256];
+    (void)snprintf(source, sizeof source, pieces, 4);
+    expect_text(source, "kept 4");
+    (void)snprintf(source, sizeof source, pieces, 9);
+    expect_failure(source, "8 MiB");
 }
 
 static enum moec_status double_it(void *context, const uint8_t *question, size_t n, uint8_t **answer,
@@ -313,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_lua_host__iterates_in_sorted_order),
         cmocka_unit_test(test_lua_host__random_is_seeded),
         cmocka_unit_test(test_lua_host__refuses_finalizers_and_foreign_modules),
+        cmocka_unit_test(test_lua_host__refuses_bytecode),
         cmocka_unit_test(test_lua_host__ends_endless_scripts),
         cmocka_unit_test(test_lua_host__ends_memory_hogs),
         cmocka_unit_test(test_lua_host__asks_its_parent),

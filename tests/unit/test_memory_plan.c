@@ -1,8 +1,11 @@
 /* The memory plan: what is spent adds up, stays within the budget, and the floor is the floor. */
 #include "tests/unit/temporary.h"
 
+#include "tests/unit/sample_bundle.h"
+
 #include "formats/base/memory.h"
 #include "runtime/engine/memory_plan.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/forward/session.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -328,6 +331,37 @@ static void test_memory_plan__base_is_peak_and_code(void **state)
     assert_true(again + MIB >= base && again < base + MIB);
 }
 
+/* Everything that a bundle takes: dense weights, what a late embedding takes beside them, tables, records. */
+static void test_memory_plan__asks_for_all_of_a_bundle(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_bundle *bundle = NULL;
+    struct moec_memory_request request = {0};
+    char *folder = NULL, *path = NULL;
+    sample_make(&sample, 5, 12, 7, 3);
+    sample_open(&sample, &folder, &path, &bundle);
+    bundle->late_bytes = 4321;
+    for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
+        const struct moec_expert_cache_options options = {.copy = copy};
+        uint64_t all = 0, largest = 0;
+        for (uint32_t i = 0; i < SAMPLE_MOE * 5; i++) {
+            const uint64_t n = moec_record_slot_bytes(bundle, copy, i / 5, i % 5);
+            all += n;
+            largest = n > largest ? n : largest;
+        }
+        moec_memory_request_bundle(&request, bundle, copy, NULL);
+        assert_int_equal(request.dense_bytes, moec_bundle_dense_bytes(bundle) + 4321);
+        assert_int_equal(request.table_bytes, moec_expert_cache_table_bytes(bundle, &options));
+        assert_int_equal(request.all_record_bytes, all);
+        assert_int_equal(request.largest_record_bytes, largest);
+        assert_true(request.token_record_bytes >= SAMPLE_MOE * bundle->config.top_k &&
+                    request.token_record_bytes <= SAMPLE_MOE * bundle->config.top_k * largest);
+        assert_ptr_equal(request.config, &bundle->config);
+    }
+    sample_close(&sample, folder, path, bundle);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_memory_plan__sessions_and_context_count),
         cmocka_unit_test(test_memory_plan__absurd_requests_are_refused),
         cmocka_unit_test(test_memory_plan__covers_the_model),
+        cmocka_unit_test(test_memory_plan__asks_for_all_of_a_bundle),
         cmocka_unit_test(test_memory_plan__peak_is_measured),
         cmocka_unit_test(test_memory_plan__base_is_peak_and_code),
     };

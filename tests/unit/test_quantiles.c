@@ -72,11 +72,30 @@ static void test_quantiles__sort_as_qsort(void **state)
     free(scratch);
 }
 
+/* The smallest value that at least this share of all is no larger than: bootstraps take the ends of intervals
+ * so. */
+static void test_quantiles__of_sorted_values_are_the_inverse_distribution(void **state)
+{
+    (void)state;
+    double sorted[20];
+    for (size_t i = 0; i < 20; i++)
+        sorted[i] = (double)(i + 1);
+    static const struct {
+        size_t n;
+        double p, expected;
+    } cases[] = {{20, 0, 1},     {20, 0.04, 1},  {20, 0.05, 1}, {20, 0.06, 2},  {20, 0.5, 10},
+                 {20, 0.94, 19}, {20, 0.96, 20}, {20, 1, 20},   {10, 0.025, 1}, {10, 0.975, 10},
+                 {3, 0.5, 2},    {1, 0.1, 1},    {1, 0.9, 1}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        assert_true(moec_quantile_of_sorted(sorted, cases[c].n, cases[c].p) == cases[c].expected);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantiles__are_the_inverse_distribution),
         cmocka_unit_test(test_quantiles__of_finite_values_are_the_nearest),
+        cmocka_unit_test(test_quantiles__of_sorted_values_are_the_inverse_distribution),
         cmocka_unit_test(test_quantiles__sort_as_qsort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,6 +124,50 @@ static void test_report__many_cells_are_pixels(void **state)
     temporary_remove(folder);
 }
 
+/* A row of the table of losses, as it must stand there; `name` is the end of its heading. */
+static void check_loss_row(const char *page, const struct moec_profile *profile, const char *name,
+                           const struct moec_measure *measure)
+{
+    char row[256];
+    double n_token = 0, reference = 0, ours = 0, kl = 0;
+    for (uint32_t w = 0; w < profile->n_window; w++) {
+        n_token += profile->window_scored[w];
+        reference += profile->reference.nll[w];
+        ours += measure->nll[w];
+        kl += measure->kl != NULL ? measure->kl[w] : 0;
+    }
+    (void)snprintf(row, sizeof row, "%s</th><td>%.4f</td><td>%.3f %%</td><td>", name, exp(ours / n_token),
+                   100 * (exp((ours - reference) / n_token) - 1));
+    const char *found = strstr(page, row);
+    if (found == NULL)
+        fail_msg("no row begins with '%s'", row);
+    (void)snprintf(row, sizeof row, "<td>%.5f</td></tr>", kl / n_token);
+    assert_non_null(strstr(found, row));
+    assert_true(strstr(found, row) < strstr(found, "</tr>"));
+}
+
+/* Numbers of the page are those of the profile, in the units that stand beside them. */
+static void test_report__numbers_are_the_profiles(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    struct moec_profile profile;
+    struct synthetic_shape shape = shape_of(2, 8);
+    shape.n_window = 12, shape.n_document = 12; /* which makes parts be known */
+    assert_int_equal(study_profile(&shape, STUDY_USUAL, &profile), MOEC_OK);
+    for (uint32_t w = 0; w < shape.n_window; w++)
+        profile.window_part[w] = w < 5 ? MOEC_PART_SEARCH : w < 8 ? MOEC_PART_SELECT : MOEC_PART_CERTIFICATE;
+    char *page = write_report(&profile, folder, "r.html");
+    check_loss_row(page, &profile, ">original", &profile.reference);
+    check_loss_row(page, &profile, " (baseline)", &profile.baseline);
+    check_loss_row(page, &profile, "2", &profile.uniform[0]);
+    check_loss_row(page, &profile, "3", &profile.uniform[1]);
+    assert_non_null(strstr(page, "5 windows search, 3 select, 4 certify; single experts on the first 12"));
+    free(page);
+    moec_profile_release(&profile);
+    temporary_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +175,7 @@ int main(void)
         cmocka_unit_test(test_report__names_are_text),
         cmocka_unit_test(test_report__same_bytes_for_any_values),
         cmocka_unit_test(test_report__many_cells_are_pixels),
+        cmocka_unit_test(test_report__numbers_are_the_profiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

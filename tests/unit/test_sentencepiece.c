@@ -124,6 +124,85 @@ static void test_sentencepiece__decodes_and_adds_ends(void **state)
     free(bytes);
 }
 
+#define SPACE "\xe2\x96\x81" /* what stands for a space in tokens */
+
+static uint32_t find_token(const struct moec_tokenizer_model *model, const char *text, uint32_t n_bytes)
+{
+    for (uint32_t id = 0; id < model->n_tokens; id++) {
+        uint32_t n = 0;
+        const char *token = moec_tokenizer_model_text(model, id, &n);
+        if (n == n_bytes && memcmp(token, text, n) == 0)
+            return id;
+    }
+    return MOEC_TOKENIZER_NO_ID;
+}
+
+/* A token of letters with a space before it that two others make up too: its id and theirs. */
+static bool find_pair(const struct moec_tokenizer_model *model, uint32_t ids[static 3])
+{
+    for (ids[0] = 0; ids[0] < model->n_tokens; ids[0]++) {
+        uint32_t n = 0;
+        const char *token = moec_tokenizer_model_text(model, ids[0], &n);
+        bool is_plain = n >= 6 && memcmp(token, SPACE, 3) == 0;
+        for (uint32_t i = 3; i < n && is_plain; i++)
+            is_plain = token[i] >= 'a' && token[i] <= 'z';
+        for (uint32_t cut = 4; cut < n && is_plain; cut++) {
+            ids[1] = find_token(model, token, cut);
+            ids[2] = find_token(model, token + cut, n - cut);
+            if (ids[1] != MOEC_TOKENIZER_NO_ID && ids[2] != MOEC_TOKENIZER_NO_ID)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void set_score(const struct moec_tokenizer_model *model, uint32_t id, double score)
+{
+    uint32_t words[2];
+    moec_tokenizer_score_words(score, words);
+    memcpy((uint32_t *)(uintptr_t)model->scores + 2 * (size_t)id, words, sizeof words);
+}
+
+/* The library adds scores up as F32: sums that differ by less than that are equal, and of equals the cut
+ * whose last token starts first is taken. */
+static void test_sentencepiece__sums_of_scores_are_f32(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    size_t n_bytes = 0;
+    uint32_t pair[3] = {0};
+    const struct moec_sentencepiece_affixes none = {0};
+    char *bytes = load("unigram", "tokenizer.model", &n_bytes);
+    /* Of one token, and of the two that are as long: in F64 the second is larger in both, in F32 in the last
+     * alone. */
+    static const double second[] = {-0x1.fffffep-1, -0.75};
+    for (size_t c = 0; c < 2; c++) {
+        struct moec_tokenizer_model model;
+        struct moec_tokenizer *tokenizer = NULL;
+        uint32_t *ids = NULL, n = 0;
+        size_t n_ids = 0;
+        assert_int_equal(moec_sentencepiece_read((uint8_t *)bytes, n_bytes, "unigram", none, &model, &err),
+                         MOEC_OK);
+        assert_true(find_pair(&model, pair));
+        for (uint32_t id = 0; id < model.n_tokens; id++)
+            if (moec_tokenizer_model_score(&model, id) < 0)
+                set_score(&model, id, -1000);
+        set_score(&model, pair[0], -3);
+        set_score(&model, pair[1], second[c]);
+        set_score(&model, pair[2], -2);
+        assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
+        const char *text = moec_tokenizer_model_text(&model, pair[0], &n);
+        assert_int_equal(moec_tokenizer_encode(tokenizer, text + 3, n - 3, false, &ids, &n_ids, &err),
+                         MOEC_OK);
+        assert_int_equal(n_ids, c == 0 ? 1 : 2);
+        assert_int_equal(ids[0], c == 0 ? pair[0] : pair[1]);
+        free(ids);
+        moec_tokenizer_free(tokenizer);
+        moec_tokenizer_model_release(&model);
+    }
+    free(bytes);
+}
+
 /* Cuts and flipped bits are refused with a message, or give a model that can be used. */
 static void test_sentencepiece__survives_damage(void **state)
 {
@@ -238,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sentencepiece__equals_its_library),
         cmocka_unit_test(test_sentencepiece__decodes_and_adds_ends),
+        cmocka_unit_test(test_sentencepiece__sums_of_scores_are_f32),
         cmocka_unit_test(test_sentencepiece__survives_damage),
         cmocka_unit_test(test_sentencepiece__refusals),
     };

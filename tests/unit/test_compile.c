@@ -1,0 +1,217 @@
+/* A whole compile of the sample on few and short windows: what it promises is what its certificate part says
+ * of the plan that it writes; and what a kept measurement is found by. */
+#include "compiler/certify/trial.h"
+#include "compiler/compile/compile_internal.h"
+
+#include "profiler/profile/profile_run.h"
+#include "tests/unit/temporary.h"
+
+#include <math.h>
+
+#define MODEL     "datasets/sample/model"
+#define N_SEARCH  16u
+#define N_CERTIFY 22u
+
+/* A sequence from the safest on, in which 2 bits, which lose most, are not the last. */
+static const char policy[] = "local uniform = require('assignment').uniform\n"
+                             "return function(moec)\n"
+                             "  return {sequence = {uniform(moec, 8), uniform(moec, 2), uniform(moec, 4)}}\n"
+                             "end\n";
+
+static const char two_bits[] = "return function(moec) return require('assignment').uniform(moec, 2) end\n";
+
+struct bench {
+    char *folder, *policy, *out;
+    uint64_t max_bytes; /* that a bundle may have; 0 = any */
+    struct moec_checkpoint *checkpoint;
+    struct moec_profile profile;
+    struct moec_compile_report report;
+};
+
+static int setup(void **state)
+{
+    static struct bench bench;
+    struct bench *b = &bench;
+    *b = (struct bench){.folder = temporary_folder()};
+    b->policy = temporary_path(b->folder, "sequence.lua");
+    b->out = temporary_path(b->folder, "out.moec");
+    temporary_write(b->folder, "sequence.lua", policy, sizeof policy - 1);
+    MUST(moec_checkpoint_open(MODEL, &b->checkpoint, &err));
+    const struct moec_profile_options options = {
+        .task = moec_task_text(),
+        .data_path = "datasets/sample/calibration.txt",
+        .seq_len_tokens = 24,
+        .parts = {.n_part = {[MOEC_PART_SEARCH] = N_SEARCH, [MOEC_PART_CERTIFICATE] = N_CERTIFY},
+                  .no_select = true},
+        .seed = 9,
+        .sensitivity = MOEC_SENSITIVITY_NONE,
+        .baseline_bits = 4,
+        .kernels = moec_kernels_best(),
+        .n_threads = 1};
+    MUST(moec_profile_run(b->checkpoint, &options, &b->profile, &err));
+    *state = b;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct bench *b = *state;
+    moec_compile_report_release(&b->report);
+    moec_profile_release(&b->profile);
+    moec_checkpoint_close(b->checkpoint);
+    free(b->policy);
+    free(b->out);
+    temporary_remove(b->folder);
+    return 0;
+}
+
+static struct moec_compile_options options_of(const struct bench *b, double max_loss)
+{
+    return (struct moec_compile_options){.policy = b->policy,
+                                         .max_loss = max_loss,
+                                         .max_bytes = b->max_bytes,
+                                         .dense_bits = 16,
+                                         .confidence = 0.95,
+                                         .n_threads = 1,
+                                         .kernels = moec_kernels_best(),
+                                         .options_text = "",
+                                         .source_name = "sample"};
+}
+
+static enum moec_status compile(struct bench *b, double max_loss, struct moec_error *err)
+{
+    const uint8_t digest[MOEC_SHA256_BYTES] = {1};
+    const struct moec_compile_options options = options_of(b, max_loss);
+    moec_compile_report_release(&b->report);
+    return moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, err);
+}
+
+static void assert_uniform(const struct bench *b, uint32_t bits)
+{
+    for (size_t i = 0; i < moec_plan_count(&b->report.plan); i++)
+        assert_true(moec_variant_equal(b->report.plan.experts[i], moec_variant_uniform(bits)));
+}
+
+/* The step of a plan by its bundle's bytes: of those that the policy gave, the last three. */
+static const struct moec_sequence_step *step_of(const struct bench *b, uint32_t place)
+{
+    const struct moec_certificate *certificate = &b->report.certificate;
+    assert_true(certificate->n_sequence >= 3);
+    return &certificate->sequence[certificate->n_sequence - 3 + place];
+}
+
+static void test_compile__certifies_on_the_certificate_part(void **state)
+{
+    struct bench *b = *state;
+    struct moec_windows windows;
+    uint8_t digest[MOEC_SHA256_BYTES];
+    MUST(compile(b, 100, &err));
+    const struct moec_certificate *certificate = &b->report.certificate;
+    MUST(moec_windows_from_profile(&b->profile, MOEC_PART_CERTIFICATE, &windows, &err));
+    moec_trial_digest_windows(b->profile.data_digest, &windows, digest);
+    assert_int_equal(windows.n_window, N_CERTIFY);
+    assert_int_equal(certificate->n_window, N_CERTIFY);
+    assert_memory_equal(certificate->part_digest, digest, sizeof digest);
+    assert_true(certificate->reference == moec_profile_perplexity(b->profile.reference.nll + N_SEARCH,
+                                                                  b->profile.window_scored + N_SEARCH,
+                                                                  N_CERTIFY));
+    moec_windows_release(&windows);
+    /* Everything passes such a target: the last is written, with its own loss. */
+    assert_uniform(b, 4);
+    assert_true(step_of(b, 2)->is_chosen && certificate->loss_high == step_of(b, 2)->high);
+}
+
+static void test_compile__writes_the_last_that_passed_before_one_failed(void **state)
+{
+    struct bench *b = *state;
+    struct moec_bundle *bundle = NULL;
+    MUST(compile(b, 100, &err));
+    const double high_2 = step_of(b, 1)->high, high_4 = step_of(b, 2)->high, high_8 = step_of(b, 0)->high;
+    const uint64_t bytes_8 = step_of(b, 0)->n_bytes;
+    assert_true(high_8 < high_4 && high_4 < high_2);
+    MUST(compile(b, (high_4 + high_2) / 2, &err));
+    assert_int_equal(step_of(b, 0)->result, MOEC_SEQUENCE_PASSED);
+    assert_int_equal(step_of(b, 1)->result, MOEC_SEQUENCE_FAILED);
+    assert_int_equal(step_of(b, 2)->result, MOEC_SEQUENCE_NOT_TESTED);
+    assert_uniform(b, 8);
+    assert_true(b->report.certificate.loss_high == high_8 && !b->report.certificate.missed);
+    MUST(moec_bundle_open(b->out, &bundle, &err));
+    assert_int_equal(bundle->file.n_bytes, bytes_8);
+    assert_true(moec_variant_equal(moec_bundle_record(bundle, 0, 1, 3)->variant, moec_variant_uniform(8)));
+    assert_true(bundle->certificate.loss_high == high_8);
+    moec_bundle_close(bundle);
+}
+
+/* With no room for a safer plan there is nothing to fall back to. */
+static void test_compile__writes_nothing_that_is_not_proven(void **state)
+{
+    struct bench *b = *state;
+    struct moec_error why = {0};
+    char *sequence = b->policy;
+    b->policy = temporary_path(b->folder, "two.lua");
+    temporary_write(b->folder, "two.lua", two_bits, sizeof two_bits - 1);
+    MUST(compile(b, 100, &err));
+    const double target = b->report.certificate.search_loss + 1e-9; /* is met on the search part */
+    b->max_bytes = b->report.n_bytes;
+    assert_true(target < b->report.certificate.loss_high);
+    assert_int_equal(unlink(b->out), 0);
+    assert_status(compile(b, target, &why), MOEC_ERR_TARGET, why);
+    assert_message(why, "nothing was written");
+    assert_int_equal(access(b->out, F_OK), -1);
+    b->max_bytes = 0;
+    free(b->policy);
+    b->policy = sequence;
+}
+
+/* ---- what is kept ---- */
+
+/* A run, as far as the key of a measurement looks at it. */
+static void key_of(const struct bench *b, const struct moec_compile_options *options, enum moec_part part,
+                   uint32_t changed, char key[static MOEC_JOURNAL_MAX_KEY])
+{
+    struct moec_compile_report report = {0};
+    struct moec_compile_run run = {.options = options, .report = &report};
+    struct moec_plan plan;
+    MUST(moec_plan_create(&plan, moec_checkpoint_config(b->checkpoint), &err));
+    moec_plan_fill(&plan, 4);
+    report.plan.dense_bits = changed == 1 ? 8 : 16;
+    plan.experts[moec_plan_count(&plan) - 1].codecs[MOEC_PROJECTION_DOWN] = changed == 2 ? 3 : 4;
+    plan.dense[plan.n_dense - 1] = changed == 3 ? 8 : 0;
+    run.codecs[4].group = changed == 4 ? 32 : 0;
+    run.codecs[4].scheme = changed == 5 ? MOEC_SCHEME_ASYMMETRIC : MOEC_SCHEME_SYMMETRIC;
+    run.codecs[4].quantizer = changed == 6 ? MOEC_QUANTIZER_HQQ : MOEC_QUANTIZER_LINEAR;
+    run.offer.fitted[4] = changed == 7;
+    moec_compile_units_name(&run, part, &plan, key);
+    moec_plan_release(&plan);
+}
+
+/* Each thing that changes what is measured changes the key. */
+static void test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on(void **state)
+{
+    const struct bench *b = *state;
+    char keys[11][MOEC_JOURNAL_MAX_KEY], again[MOEC_JOURNAL_MAX_KEY];
+    struct moec_compile_options options = options_of(b, 0.02);
+    for (uint32_t changed = 0; changed < 8; changed++)
+        key_of(b, &options, MOEC_PART_SEARCH, changed, keys[changed]);
+    key_of(b, &options, MOEC_PART_CERTIFICATE, 0, keys[8]);
+    key_of(b, &options, MOEC_PART_SELECT, 0, keys[9]);
+    options.arithmetic = MOEC_ARITHMETIC_INT8;
+    key_of(b, &options, MOEC_PART_SEARCH, 0, keys[10]);
+    for (size_t i = 0; i < 11; i++)
+        for (size_t j = 0; j < i; j++)
+            assert_string_not_equal(keys[i], keys[j]);
+    options = options_of(b, 0.05); /* a target is no part of it */
+    key_of(b, &options, MOEC_PART_SEARCH, 0, again);
+    assert_string_equal(again, keys[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_compile__certifies_on_the_certificate_part),
+        cmocka_unit_test(test_compile__writes_the_last_that_passed_before_one_failed),
+        cmocka_unit_test(test_compile__writes_nothing_that_is_not_proven),
+        cmocka_unit_test(test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
