@@ -22,6 +22,38 @@
 
 /* ---- reading ---- */
 
+/* What git checks out where git-lfs has not fetched the file. */
+static enum moec_status refuse_pointer(int fd, const char *path, off_t n_bytes, struct moec_error *err)
+{
+    static const char first_line[] = "version https://git-lfs.github.com/spec/";
+    enum { POINTER_MAX_BYTES = 1024 };
+    char text[sizeof first_line] = "";
+    const ssize_t n = sizeof first_line - 1;
+    if (n_bytes > POINTER_MAX_BYTES || pread(fd, text, (size_t)n, 0) != n || strcmp(text, first_line) != 0)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_FORMAT,
+        "'%s' is a pointer of git-lfs, not the file itself: run 'git lfs pull' in its folder, or "
+        "download the file",
+        path);
+}
+
+enum moec_status moec_path_fail_link(const char *path, struct moec_error *err)
+{
+    char target[512] = "";
+    const ssize_t n = readlink(path, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = '\0';
+    return moec_fail(err, MOEC_ERR_NOT_FOUND,
+                     "'%.400s' is a link to '%.400s', which is not there: download or copy the file again",
+                     path, target);
+}
+
+static bool is_link(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 static enum moec_status open_regular(struct moec_file *file, const char *path, int flags,
                                      struct moec_error *err)
 {
@@ -31,6 +63,8 @@ static enum moec_status open_regular(struct moec_file *file, const char *path, i
     int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0) {
         int problem = errno;
+        if (problem == ENOENT && is_link(path))
+            return moec_path_fail_link(path, err);
         enum moec_status status = problem == ENOENT || problem == ENOTDIR ? MOEC_ERR_NOT_FOUND : MOEC_ERR_IO;
         return moec_fail(err, status, "cannot open '%s': %s", path, strerror(problem));
     }
@@ -46,7 +80,11 @@ static enum moec_status open_regular(struct moec_file *file, const char *path, i
                          S_ISDIR(info.st_mode) ? "a directory" : "a special file");
     }
     char *copy = NULL;
-    enum moec_status status = moec_strndup(&copy, path, strlen(path), err);
+    enum moec_status status = MOEC_OK;
+    if ((flags & O_ACCMODE) == O_RDONLY)
+        status = refuse_pointer(fd, path, info.st_size, err);
+    if (status == MOEC_OK)
+        status = moec_strndup(&copy, path, strlen(path), err);
     if (status != MOEC_OK) {
         (void)close(fd);
         return status;

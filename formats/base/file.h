@@ -17,7 +17,8 @@ struct moec_file {
     char *path; /* owned, for messages */
 };
 
-/* Opens a regular file for reading. Errors: MOEC_ERR_NOT_FOUND, MOEC_ERR_IO ('path' is a directory, ...). */
+/* Opens a regular file for reading. Errors: MOEC_ERR_NOT_FOUND (also for a link that leads nowhere),
+ * MOEC_ERR_IO ('path' is a directory, ...), MOEC_ERR_FORMAT for a pointer of git-lfs in place of the file. */
 MOEC_WARN_UNUSED enum moec_status moec_file_open(struct moec_file *file, const char *path,
                                                  struct moec_error *err);
 void moec_file_close(struct moec_file *file);
@@ -112,6 +113,8 @@ MOEC_WARN_UNUSED enum moec_status moec_path_join(char **out, const char *folder,
                                                  struct moec_error *err);
 bool moec_path_is_folder(const char *path);
 bool moec_path_exists(const char *path);
+/* The message about a link whose target is not there: MOEC_ERR_NOT_FOUND. */
+enum moec_status moec_path_fail_link(const char *path, struct moec_error *err);
 /* Whether the folder has an entry of this name, whatever it is: a link to nothing, or to itself, is one, and
  * opening it says what is wrong. For files that may be absent. Errors: MOEC_ERR_IO when it cannot be told. */
 MOEC_WARN_UNUSED enum moec_status moec_path_find(const char *path, bool *found, struct moec_error *err);

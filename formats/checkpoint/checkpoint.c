@@ -6,6 +6,7 @@
 #include "formats/checkpoint/folder_json.h"
 #include "formats/checkpoint/gguf_model.h"
 #include "formats/checkpoint/gguf_source.h"
+#include "formats/checkpoint/model_path.h"
 #include "formats/checkpoint/safetensors_source.h"
 #include "formats/family/generation_json.h"
 #include "formats/json/json.h"
@@ -125,24 +126,46 @@ static enum moec_status load_tokenizer(struct moec_checkpoint *ck, struct moec_e
 
 /* ---- opening ---- */
 
-enum moec_status moec_checkpoint_open(const char *folder, struct moec_checkpoint **out,
-                                      struct moec_error *err)
+static enum moec_status check_file(const char *path, struct moec_error *err)
+{
+    struct moec_file file;
+    MOEC_TRY(moec_file_open(&file, path, err));
+    moec_file_close(&file);
+    if (moec_gguf_is(path))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "checkpoint '%s' is a file but not GGUF, expected a folder with config.json and "
+                     "safetensors, or a GGUF file",
+                     path);
+}
+
+/* Adds what the weights have to say. */
+static enum moec_status finish_note(struct moec_checkpoint *ck, struct moec_error *err)
+{
+    char *joined = NULL;
+    if (ck->source->note == NULL)
+        return MOEC_OK;
+    if (asprintf(&joined, "%s%s%s", ck->note != NULL ? ck->note : "", ck->note != NULL ? "; " : "",
+                 ck->source->note) < 0)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: note on '%s'", ck->folder);
+    free(ck->note);
+    ck->note = joined;
+    return MOEC_OK;
+}
+
+enum moec_status moec_checkpoint_open(const char *path, struct moec_checkpoint **out, struct moec_error *err)
 {
     void *memory = NULL;
-    if (!moec_path_exists(folder))
-        return moec_fail(err, MOEC_ERR_NOT_FOUND, "checkpoint '%s' does not exist", folder);
-    const bool is_gguf = !moec_path_is_folder(folder);
-    if (is_gguf && !moec_gguf_is(folder))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "checkpoint '%s' is a file but not GGUF, expected a folder with config.json and "
-                         "safetensors, or a GGUF file",
-                         folder);
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_checkpoint), "checkpoint", err));
     struct moec_checkpoint *ck = memory;
     (void)pthread_mutex_init(&ck->lock, NULL);
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_strndup(&ck->folder, folder, strlen(folder), err));
+    MOEC_TRY_OUT(moec_model_path_find(path, &ck->folder, &ck->note, err));
+    const char *folder = ck->folder;
+    const bool is_gguf = !moec_path_is_folder(folder);
     ck->is_gguf = is_gguf;
+    if (is_gguf)
+        MOEC_TRY_OUT(check_file(folder, err));
     if (is_gguf) {
         MOEC_TRY_OUT(moec_gguf_source_open(folder, &ck->source, err));
         MOEC_TRY_OUT(load_gguf_config(ck, err));
@@ -156,6 +179,7 @@ enum moec_status moec_checkpoint_open(const char *folder, struct moec_checkpoint
                      ? moec_chat_source_read_gguf(moec_gguf_source_header(ck->source),
                                                   ck->has_tokenizer ? &ck->tokenizer : NULL, &ck->chat, err)
                      : moec_chat_source_read_folder(folder, &ck->chat, err));
+    MOEC_TRY_OUT(finish_note(ck, err));
     ck->source->forget(ck->source);
     *out = ck;
     ck = NULL;
@@ -173,6 +197,7 @@ void moec_checkpoint_close(struct moec_checkpoint *checkpoint)
     free(checkpoint->dense);
     free(checkpoint->experts);
     free(checkpoint->folder);
+    free(checkpoint->note);
     moec_tokenizer_model_release(&checkpoint->tokenizer);
     moec_chat_source_release(&checkpoint->chat);
     (void)pthread_mutex_destroy(&checkpoint->lock);
@@ -206,7 +231,7 @@ const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_c
 
 const char *moec_checkpoint_note(const struct moec_checkpoint *checkpoint)
 {
-    return checkpoint->source->note;
+    return checkpoint->note;
 }
 
 const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint)

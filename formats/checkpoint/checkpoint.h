@@ -16,10 +16,11 @@
 
 struct moec_checkpoint;
 
-/* Opens a folder or a GGUF file. A folder with only pytorch_model.bin is refused with advice. Errors:
- * MOEC_ERR_NOT_FOUND, MOEC_ERR_FORMAT, MOEC_ERR_UNSUPPORTED (family, activation, rope scaling, ...),
- * MOEC_ERR_LIMIT. */
-MOEC_WARN_UNUSED enum moec_status moec_checkpoint_open(const char *folder, struct moec_checkpoint **out,
+/* Opens a folder or a GGUF file. A folder with a GGUF file in place of safetensors, or the root of a model in
+ * the Hub's cache with one snapshot or 'refs/main', stands for what it holds. A folder with only
+ * pytorch_model.bin is refused with advice. Errors: MOEC_ERR_NOT_FOUND, MOEC_ERR_FORMAT, MOEC_ERR_UNSUPPORTED
+ * (family, activation, rope scaling, ...), MOEC_ERR_LIMIT. */
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_open(const char *path, struct moec_checkpoint **out,
                                                        struct moec_error *err);
 void moec_checkpoint_close(struct moec_checkpoint *checkpoint);
 
@@ -37,7 +38,7 @@ const char *moec_checkpoint_sampling(const struct moec_checkpoint *checkpoint);
 const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint);
 /* What the user should hear of the files before long work, a sentence; NULL without. */
 const char *moec_checkpoint_note(const struct moec_checkpoint *checkpoint);
-/* The path that was opened. */
+/* The folder or file that was opened: the path, or what it stood for. */
 const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint);
 
 /* Bytes of all weights as stored, and of the routed experts alone. */
@@ -45,7 +46,8 @@ uint64_t moec_checkpoint_weight_bytes(const struct moec_checkpoint *checkpoint);
 uint64_t moec_checkpoint_expert_bytes(const struct moec_checkpoint *checkpoint);
 
 /* SHA-256 over config, tokenizer and weight files in a fixed order; computed on first use and kept. Reads
- * every byte: `progress` (may be NULL) receives bytes done and total. */
+ * every byte, and refuses weights of the model that are NaN or infinite on the way (MOEC_ERR_FORMAT), so that
+ * no long work ends with them. `progress` (may be NULL) receives bytes done and total. */
 typedef void moec_progress_fn(void *context, uint64_t done, uint64_t total);
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_digest(struct moec_checkpoint *checkpoint,
                                                          moec_progress_fn *progress, void *context,

@@ -11,6 +11,7 @@
 
 struct moec_checkpoint {
     char *folder;              /* or the GGUF file */
+    char *note;                /* moec_checkpoint_note; NULL without */
     struct moec_family family; /* with the names and layouts of these files */
     struct moec_config config;
     struct moec_generation generation;

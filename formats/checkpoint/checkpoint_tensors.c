@@ -2,6 +2,7 @@
 #include "formats/checkpoint/checkpoint_internal.h"
 
 #include "formats/base/memory.h"
+#include "formats/checkpoint/folder_json.h"
 #include "formats/codec/mxfp4.h"
 
 #include <inttypes.h>
@@ -51,11 +52,29 @@ const char *moec_checkpoint_tensor_name(const struct moec_checkpoint *ck, const 
 
 /* ---- locating ---- */
 
+/* Weights that a tool quantised, and described in a file of its own. */
+static enum moec_status refuse_quantised(const struct moec_checkpoint *ck, const char *name,
+                                         struct moec_error *err)
+{
+    static const char *const files[] = {"hf_quant_config.json", "quantize_config.json", "quant_config.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files && !ck->is_gguf; i++) {
+        bool exists = false;
+        MOEC_TRY(moec_folder_has(ck->folder, files[i], &exists, err));
+        if (exists)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                             "'%s' has no tensor '%s', and '%s' says that its weights are quantised already: "
+                             "start from the BF16, F16 or F32 checkpoint that they were made from",
+                             ck->folder, name, files[i]);
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status fail_missing(const struct moec_checkpoint *ck, const char *name,
                                      struct moec_error *err)
 {
     if (ck->source->explain != NULL)
         MOEC_TRY(ck->source->explain(ck->source, name, err));
+    MOEC_TRY(refuse_quantised(ck, name, err));
     if (ck->source->n_file == 1)
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no tensor '%s', which '%s' models need",
                          ck->source->file(ck->source, 0)->path, name, ck->family.model_type);

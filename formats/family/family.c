@@ -194,20 +194,38 @@ static enum moec_status is_decoded_exactly(const struct moec_json *quantization,
     return MOEC_OK;
 }
 
+#define METHOD_BYTES 160
+
+/* "of 'quant_method' 'gptq'", with what else tells methods apart. */
+static const char *method_text(const struct moec_json *quantization, char text[static METHOD_BYTES])
+{
+    static const char *const keys[] = {"quant_method", "quant_algo", "format"};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *method = NULL;
+        const struct moec_json *node = moec_json_find(quantization, keys[i]);
+        if (node != NULL && moec_json_as_string(node, "", &method, NULL, NULL) == MOEC_OK)
+            used += (size_t)snprintf(text + used, METHOD_BYTES - used, "%s '%s' '%.30s'",
+                                     used > 0 ? "," : "of", keys[i], method);
+    }
+    return used > 0 ? text : "without a 'quant_method'";
+}
+
 static enum moec_status refuse_quantised(const struct moec_json *root, const char *where,
                                          struct moec_error *err)
 {
     const struct moec_json *given = moec_json_present(root, "quantization_config");
     bool is_readable = false;
+    char method[METHOD_BYTES];
     MOEC_TRY(is_decoded_exactly(given, where, &is_readable, err));
     if (given != NULL && !is_readable)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s has a 'quantization_config': the weights are quantised already, by a method "
+            "%s has a 'quantization_config' %s: the weights are quantised already, by a method "
             "other than 'mxfp4', 'fp8' with a 'weight_block_size' of [128, 128] or none, and "
             "'compressed-tensors' of format 'float-quantized' with 8 bits; start from the BF16, F16 "
             "or F32 checkpoint that they were made from",
-            where);
+            where, method_text(given, method));
     return MOEC_OK;
 }
 

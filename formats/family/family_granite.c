@@ -66,7 +66,6 @@ static enum moec_status read_space(const struct moec_json *root, const char *whe
                                    struct moec_error *err)
 {
     const struct moec_json *dim = moec_json_present(root, "mamba_d_head");
-    const struct moec_json *limit = moec_json_present(root, "time_step_limit");
     const uint32_t most = MOEC_MAX_DIMENSION;
     uint32_t expand = 2;
     bool has_bias = true;
@@ -89,12 +88,7 @@ static enum moec_status read_space(const struct moec_json *root, const char *whe
             "of state spaces without a bias",
             where);
     MOEC_TRY(moec_family_refuse_flag(root, where, "mamba_proj_bias", "biases of projections", err));
-    const struct moec_json *end = limit == NULL ? NULL : moec_json_at(limit, 1);
-    if (end != NULL && (moec_json_type(end) == MOEC_JSON_INTEGER || moec_json_type(end) == MOEC_JSON_REAL))
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has a 'time_step_limit' with an end, only 0 to infinity is supported: it would "
-                         "need clamped steps",
-                         where);
+    MOEC_TRY(moec_family_check_step_limit(root, where, err));
     space->value_dim = space->n_head > 0 ? (uint32_t)((uint64_t)expand * config->n_embd / space->n_head) : 0;
     if (dim != NULL && moec_json_type(dim) != MOEC_JSON_STRING)
         MOEC_TRY(moec_json_update_u32(root, where, "mamba_d_head", most, &space->value_dim, err));

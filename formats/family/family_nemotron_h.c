@@ -83,6 +83,7 @@ static enum moec_status read_space(const struct moec_json *root, const char *whe
                          "%s says 'use_conv_bias' false, only true is supported: it would need convolutions "
                          "of state spaces without a bias",
                          where);
+    MOEC_TRY(moec_family_check_step_limit(root, where, err));
     return moec_family_refuse_flag(root, where, "use_bias", "biases of projections", err);
 }
 

@@ -1,6 +1,7 @@
 #include "formats/family/family_parts.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -106,6 +107,27 @@ enum moec_status moec_family_refuse_flag(const struct moec_json *root, const cha
     if (is_set)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s says '%s' true, only false is supported: it would need %s", where, key, needed);
+    return MOEC_OK;
+}
+
+/* Python writes an infinite end as Infinity, and transformers 5 as {"__float__": "Infinity"}. */
+enum moec_status moec_family_check_step_limit(const struct moec_json *root, const char *where,
+                                              struct moec_error *err)
+{
+    const struct moec_json *limit = moec_json_present(root, "time_step_limit");
+    double ends[2] = {0, (double)INFINITY};
+    char what[300];
+    (void)snprintf(what, sizeof what, "'time_step_limit' in %.260s", where);
+    for (size_t i = 0; i < 2 && limit != NULL; i++) {
+        const struct moec_json *end = moec_json_at(limit, i);
+        if (end != NULL && moec_json_type(end) != MOEC_JSON_OBJECT && moec_json_type(end) != MOEC_JSON_STRING)
+            MOEC_TRY(moec_json_as_double(end, what, -(double)INFINITY, (double)INFINITY, &ends[i], err));
+    }
+    if (ends[0] > 0 || ends[1] < (double)INFINITY)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s has a 'time_step_limit' with an end, %g to %g, only 0 to infinity is supported: "
+                         "it would need clamped steps",
+                         where, ends[0], ends[1]);
     return MOEC_OK;
 }
 

@@ -115,6 +115,10 @@ MOEC_WARN_UNUSED enum moec_status moec_family_update_any(const struct moec_json 
                                                          const char *const *keys, uint32_t max, uint32_t *out,
                                                          struct moec_error *err);
 
+/* MOEC_ERR_UNSUPPORTED where the steps of state spaces are clamped by 'time_step_limit'. */
+MOEC_WARN_UNUSED enum moec_status moec_family_check_step_limit(const struct moec_json *root,
+                                                               const char *where, struct moec_error *err);
+
 /* MOEC_ERR_UNSUPPORTED, naming key and reason, where a flag is true. */
 MOEC_WARN_UNUSED enum moec_status moec_family_refuse_flag(const struct moec_json *root, const char *where,
                                                           const char *key, const char *needed,

@@ -191,6 +191,130 @@ static enum moec_status read_rotary_dim(const char *where, const struct moec_fam
     return MOEC_OK;
 }
 
+/* ---- two sets of parameters ---- */
+
+static bool is_number(const struct moec_json *node)
+{
+    return moec_json_type(node) == MOEC_JSON_INTEGER || moec_json_type(node) == MOEC_JSON_REAL;
+}
+
+static double number_of(const struct moec_json *node)
+{
+    double value = 0;
+    return moec_json_as_double(node, "", -HUGE_VAL, HUGE_VAL, &value, NULL) == MOEC_OK ? value : (double)NAN;
+}
+
+static const char *string_of(const struct moec_json *node)
+{
+    const char *text = "";
+    return moec_json_as_string(node, "", &text, NULL, NULL) == MOEC_OK ? text : "";
+}
+
+static bool is_true(const struct moec_json *node)
+{
+    bool flag = false;
+    return moec_json_as_bool(node, "", &flag, NULL) == MOEC_OK && flag;
+}
+
+/* Whether two values are the same; lists, of factors, are compared number by number. */
+static bool is_same(const struct moec_json *a, const struct moec_json *b)
+{
+    if (is_number(a) && is_number(b))
+        return number_of(a) == number_of(b);
+    if (moec_json_type(a) != moec_json_type(b))
+        return false;
+    if (moec_json_type(a) == MOEC_JSON_STRING)
+        return strcmp(string_of(a), string_of(b)) == 0;
+    if (moec_json_type(a) == MOEC_JSON_BOOL)
+        return is_true(a) == is_true(b);
+    bool same = moec_json_type(a) != MOEC_JSON_ARRAY || moec_json_length(a) == moec_json_length(b);
+    for (size_t i = 0; same && moec_json_type(a) == MOEC_JSON_ARRAY && i < moec_json_length(a); i++)
+        same = number_of(moec_json_at(a, i)) == number_of(moec_json_at(b, i));
+    return same;
+}
+
+#define VALUE_BYTES 64
+
+static const char *value_text(const struct moec_json *node, char text[static VALUE_BYTES])
+{
+    if (node == NULL)
+        (void)snprintf(text, VALUE_BYTES, "nothing");
+    else if (is_number(node))
+        (void)snprintf(text, VALUE_BYTES, "%.9g", number_of(node));
+    else if (moec_json_type(node) == MOEC_JSON_STRING)
+        (void)snprintf(text, VALUE_BYTES, "'%.40s'", string_of(node));
+    else if (moec_json_type(node) == MOEC_JSON_BOOL)
+        (void)snprintf(text, VALUE_BYTES, "%s", is_true(node) ? "true" : "false");
+    else
+        (void)snprintf(text, VALUE_BYTES, "%s",
+                       moec_json_type(node) == MOEC_JSON_ARRAY ? "a list of other numbers"
+                                                               : moec_json_type_name(node));
+    return text;
+}
+
+static bool is_type_key(const char *key)
+{
+    return strcmp(key, "type") == 0 || strcmp(key, "rope_type") == 0;
+}
+
+/* A base and a part that only one of the two says hold for both. */
+static bool may_be_alone(const char *key)
+{
+    return strcmp(key, "rope_theta") == 0 || strcmp(key, "partial_rotary_factor") == 0;
+}
+
+static const struct moec_json *type_of(const struct moec_json *rope)
+{
+    const struct moec_json *type = moec_json_present(rope, "rope_type");
+    return type != NULL ? type : moec_json_present(rope, "type");
+}
+
+static enum moec_status fail_ropes(const char *where, const char *key, const struct moec_json *scaling,
+                                   const struct moec_json *parameters, struct moec_error *err)
+{
+    char values[2][VALUE_BYTES];
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "%s contradicts itself: 'rope_scaling' says '%.60s' %s and 'rope_parameters' %s; remove "
+                     "the one that is not meant",
+                     where, key, value_text(scaling, values[0]), value_text(parameters, values[1]));
+}
+
+/* Every key of the first must have the same value in the second. */
+static enum moec_status compare_ropes(const char *where, const struct moec_json *const ropes[static 2],
+                                      size_t first, struct moec_error *err)
+{
+    const struct moec_json *a = ropes[first], *b = ropes[1 - first];
+    for (struct moec_json_member m = moec_json_first(a); m.key != NULL; m = moec_json_next(a, m)) {
+        const struct moec_json *other = moec_json_present(b, m.key);
+        if (is_type_key(m.key) || moec_json_type(m.value) == MOEC_JSON_NULL ||
+            (other == NULL && may_be_alone(m.key)))
+            continue;
+        if (other == NULL || !is_same(m.value, other))
+            return first == 0 ? fail_ropes(where, m.key, m.value, other, err)
+                              : fail_ropes(where, m.key, other, m.value, err);
+    }
+    return MOEC_OK;
+}
+
+/* Where config.json has both, they say the same: which of them a class reads depends on its version. */
+static enum moec_status check_ropes(const struct moec_json *root, const char *where, struct moec_error *err)
+{
+    const struct moec_json *const ropes[] = {moec_json_present(root, "rope_scaling"),
+                                             moec_json_present(root, "rope_parameters")};
+    for (size_t i = 0; i < 2; i++)
+        if (ropes[i] == NULL || moec_json_type(ropes[i]) != MOEC_JSON_OBJECT)
+            return MOEC_OK;
+    const struct moec_json *types[] = {type_of(ropes[0]), type_of(ropes[1])};
+    const bool is_plain[] = {types[0] == NULL || strcmp(string_of(types[0]), "default") == 0,
+                             types[1] == NULL || strcmp(string_of(types[1]), "default") == 0};
+    if (is_plain[0] != is_plain[1] || (!is_plain[0] && !is_same(types[0], types[1])))
+        return fail_ropes(where, "rope_type", types[0], types[1], err);
+    MOEC_TRY(compare_ropes(where, ropes, 0, err));
+    return compare_ropes(where, ropes, 1, err);
+}
+
+/* ---- reading ---- */
+
 enum moec_status moec_family_read_rope(const struct moec_json *root, const char *where,
                                        const struct moec_family *family, struct moec_config *config,
                                        struct moec_error *err)
@@ -199,6 +323,7 @@ enum moec_status moec_family_read_rope(const struct moec_json *root, const char 
     struct moec_layer_kind *kind = &config->kinds[0];
     const double assumed = family->rotary_part > 0 ? family->rotary_part : 1;
     double part = assumed;
+    MOEC_TRY(check_ropes(root, where, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "rope_theta", MOEC_MIN_ROPE_THETA, MOEC_MAX_ROPE_THETA,
                                      kind->rope_theta, &kind->rope_theta, err));
     if (family->has_partial_rope) {

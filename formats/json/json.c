@@ -1,7 +1,10 @@
 #include "formats/json/json.h"
 
+#include "formats/base/memory.h"
+
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 /* struct moec_json is json_t seen from outside;
@@ -68,6 +71,134 @@ static enum moec_status check_depth(const char *bytes, size_t length, const char
     return MOEC_OK;
 }
 
+/* ---- numbers that JSON does not have ---- */
+
+/* Python's json module writes NaN, Infinity and -Infinity as bare words, which jansson does not know and its
+ * reals cannot hold. Before parsing, strings of DEL take the place of the words, as long as they are, so that
+ * places in messages stay. Afterwards those strings get a content that no parsed text has, since it is no
+ * UTF-8: MARK and the word. */
+#define MARK '\xff'
+#define DEL  '\x7f'
+
+static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+#define N_WORD (sizeof words / sizeof *words)
+
+static bool is_special(const json_t *value)
+{
+    return json_is_string(value) && json_string_length(value) > 0 && json_string_value(value)[0] == MARK;
+}
+
+/* The word of a number that JSON does not have; NULL for every other value. */
+static const char *word_of(const struct moec_json *node)
+{
+    return node != NULL && is_special(raw(node)) ? json_string_value(raw(node)) + 1 : NULL;
+}
+
+static double number_of(const struct moec_json *node)
+{
+    const char *word = word_of(node);
+    if (word == NULL)
+        return json_number_value(raw(node));
+    return word[0] == 'N' ? (double)NAN : word[0] == '-' ? -(double)INFINITY : (double)INFINITY;
+}
+
+/* The word that stands at a place where a value may stand; NULL without one. */
+static const char *find_word(const char *bytes, size_t length, size_t at)
+{
+    size_t before = at;
+    while (before > 0 && strchr(" \t\n\r", bytes[before - 1]) != NULL && bytes[before - 1] != '\0')
+        before--;
+    if (before > 0 && bytes[before - 1] != '[' && bytes[before - 1] != ',' && bytes[before - 1] != ':')
+        return NULL;
+    for (size_t i = 0; i < N_WORD; i++) {
+        const size_t n = strlen(words[i]), end = at + n;
+        if (n <= length - at && memcmp(bytes + at, words[i], n) == 0 &&
+            (end == length || (bytes[end] != '\0' && strchr(" \t\n\r,]}", bytes[end]) != NULL)))
+            return words[i];
+    }
+    return NULL;
+}
+
+/* Replaces words in a copy, which is made where there are any and is the caller's; else `*copy` is NULL. */
+static enum moec_status replace_words(const char *bytes, size_t length, char **copy, size_t *n_word,
+                                      struct moec_error *err)
+{
+    bool in_string = false;
+    *copy = NULL;
+    *n_word = 0;
+    for (size_t i = 0; i < length; i++) {
+        const char c = bytes[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        const bool may_begin = !in_string && (c == 'N' || c == 'I' || c == '-');
+        const char *word = may_begin ? find_word(bytes, length, i) : NULL;
+        if (word == NULL)
+            continue;
+        const size_t n = strlen(word);
+        if (*copy == NULL) {
+            MOEC_TRY(moec_alloc((void **)copy, length, 1, "a JSON text", err));
+            memcpy(*copy, bytes, length);
+        }
+        memset(*copy + i, DEL, n);
+        (*copy)[i] = (*copy)[i + n - 1] = '"';
+        ++*n_word;
+        i += n - 1;
+    }
+    return MOEC_OK;
+}
+
+/* Marks a string of DEL that took the place of a word; false where there is no memory. */
+static bool mark_word(json_t *value, size_t *n_marked)
+{
+    char marked[16] = {MARK};
+    const char *text = json_string_value(value);
+    const size_t n = json_string_length(value);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] != DEL)
+            return true;
+    for (size_t i = 0; i < N_WORD; i++) {
+        if (strlen(words[i]) != n + 2)
+            continue;
+        memcpy(marked + 1, words[i], n + 2);
+        ++*n_marked;
+        return json_string_setn_nocheck(value, marked, n + 3) == 0;
+    }
+    return true;
+}
+
+static bool mark_words(json_t *value, size_t *n_marked)
+{
+    size_t index = 0;
+    const char *key = NULL;
+    json_t *inner = NULL;
+    if (json_is_string(value))
+        return mark_word(value, n_marked);
+    json_array_foreach(value, index, inner) if (!mark_words(inner, n_marked)) return false;
+    json_object_foreach(value, key, inner) if (!mark_words(inner, n_marked)) return false;
+    return true;
+}
+
+/* ---- parsing ---- */
+
+static enum moec_status parse_text(const char *bytes, size_t length, const char *subject, json_t **value,
+                                   struct moec_error *err)
+{
+    json_error_t problem;
+    /* JSON_DECODE_ANY: the caller's getters say "expected an object" with the subject in the message. */
+    *value = json_loadb(length > 0 ? bytes : "", length,
+                        JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
+    if (*value != NULL)
+        return MOEC_OK;
+    if (json_error_code(&problem) == json_error_out_of_memory)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory while reading '%s'", subject);
+    size_t offset = problem.position > 0 ? (size_t)problem.position : 0;
+    struct place at = place_of(bytes, offset < length ? offset : length);
+    return moec_fail(err, MOEC_ERR_FORMAT, "'%s' is not valid JSON at line %zu column %zu (byte %zu): %s",
+                     subject, at.line, at.column, offset, problem.text);
+}
+
 enum moec_status moec_json_parse(const char *bytes, size_t length, size_t max_bytes, const char *subject,
                                  struct moec_json **root, struct moec_error *err)
 {
@@ -76,17 +207,22 @@ enum moec_status moec_json_parse(const char *bytes, size_t length, size_t max_by
         return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %zu bytes of JSON, more than the limit of %zu",
                          subject, length, max_bytes);
     MOEC_TRY(check_depth(bytes, length, subject, err));
-    json_error_t problem;
-    /* JSON_DECODE_ANY: the caller's getters say "expected an object" with the subject in the message. */
-    json_t *value = json_loadb(length > 0 ? bytes : "", length,
-                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
-    if (value == NULL) {
-        if (json_error_code(&problem) == json_error_out_of_memory)
-            return moec_fail(err, MOEC_ERR_MEMORY, "out of memory while reading '%s'", subject);
-        size_t offset = problem.position > 0 ? (size_t)problem.position : 0;
-        struct place at = place_of(bytes, offset < length ? offset : length);
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' is not valid JSON at line %zu column %zu (byte %zu): %s",
-                         subject, at.line, at.column, offset, problem.text);
+    char *replaced = NULL;
+    json_t *value = NULL;
+    size_t n_word = 0, n_marked = 0;
+    MOEC_TRY(replace_words(bytes, length, &replaced, &n_word, err));
+    enum moec_status status = parse_text(replaced != NULL ? replaced : bytes, length, subject, &value, err);
+    free(replaced);
+    if (status == MOEC_OK && n_word > 0 && !mark_words(value, &n_marked))
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory while reading '%s'", subject);
+    if (status == MOEC_OK && n_marked != n_word)
+        status = moec_fail(err, MOEC_ERR_FORMAT,
+                           "'%s' has NaN or Infinity beside strings of nothing but DEL (0x7f), expected one "
+                           "of them",
+                           subject);
+    if (status != MOEC_OK) {
+        json_decref(value);
+        return status;
     }
     *root = (struct moec_json *)(void *)value;
     return MOEC_OK;
@@ -105,7 +241,7 @@ enum moec_json_type moec_json_type(const struct moec_json *node)
     case JSON_ARRAY:
         return MOEC_JSON_ARRAY;
     case JSON_STRING:
-        return MOEC_JSON_STRING;
+        return is_special(raw(node)) ? MOEC_JSON_REAL : MOEC_JSON_STRING;
     case JSON_INTEGER:
         return MOEC_JSON_INTEGER;
     case JSON_REAL:
@@ -131,7 +267,9 @@ static const char *type_text(enum moec_json_type type)
 
 const char *moec_json_type_name(const struct moec_json *node)
 {
-    return node == NULL ? "nothing" : type_text(moec_json_type(node));
+    if (node == NULL)
+        return "nothing";
+    return word_of(node) != NULL ? word_of(node) : type_text(moec_json_type(node));
 }
 
 /* ---- values ---- */
@@ -146,7 +284,7 @@ static enum moec_status wrong_type(const struct moec_json *node, const char *wha
 enum moec_status moec_json_as_string(const struct moec_json *node, const char *what, const char **out,
                                      size_t *length, struct moec_error *err)
 {
-    if (node == NULL || !json_is_string(raw(node)))
+    if (node == NULL || moec_json_type(node) != MOEC_JSON_STRING)
         return wrong_type(node, what, "a string", err);
     const char *text = json_string_value(raw(node));
     size_t bytes = json_string_length(raw(node));
@@ -177,9 +315,11 @@ enum moec_status moec_json_as_u64(const struct moec_json *node, const char *what
 enum moec_status moec_json_as_double(const struct moec_json *node, const char *what, double min, double max,
                                      double *out, struct moec_error *err)
 {
-    if (node == NULL || !json_is_number(raw(node)))
+    if (node == NULL || (!json_is_number(raw(node)) && word_of(node) == NULL))
         return wrong_type(node, what, "a number", err);
-    double value = json_number_value(raw(node));
+    double value = number_of(node);
+    if (!(value >= min && value <= max) && word_of(node) != NULL)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s is %s, expected %g..%g", what, word_of(node), min, max);
     if (!(value >= min && value <= max))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is %g, expected %g..%g", what, value, min, max);
     *out = value;

@@ -4,7 +4,8 @@
  * A document is parsed under limits of size and nesting, duplicate keys are refused, and every message names
  * the file (`subject`) with line, column and byte offset for syntax, or the object (`where`) and the key for
  * values. A vocabulary or a safetensors header is data from outside like any other: no value is used
- * unchecked.
+ * unchecked. NaN, Infinity and -Infinity, which Python's json module writes, are reals: only who needs a
+ * finite number refuses them.
  *
  * Nodes are borrowed from the root and live until moec_json_free(root). Strings are valid UTF-8 (RFC 8259; a
  * lone surrogate escape is refused), NUL-terminated, and may hold NUL inside only where a length is handed
@@ -44,7 +45,7 @@ MOEC_WARN_UNUSED enum moec_status moec_json_parse(const char *bytes, size_t leng
 void moec_json_free(struct moec_json *root);
 
 enum moec_json_type moec_json_type(const struct moec_json *node);
-/* "an object", "a string", ...: for messages. A NULL node gives "nothing". */
+/* "an object", "a string", ..., "NaN", "Infinity": for messages. A NULL node gives "nothing". */
 const char *moec_json_type_name(const struct moec_json *node);
 
 /* --- members of an object ---
@@ -77,7 +78,7 @@ MOEC_WARN_UNUSED enum moec_status moec_json_get_u64_or(const struct moec_json *o
 MOEC_WARN_UNUSED enum moec_status moec_json_update_u32(const struct moec_json *object, const char *where,
                                                        const char *key, uint32_t max, uint32_t *value,
                                                        struct moec_error *err);
-/* Integers are accepted where a double is asked for. */
+/* Integers are accepted where a double is asked for, Infinity where `max` is infinite, NaN nowhere. */
 MOEC_WARN_UNUSED enum moec_status moec_json_get_double(const struct moec_json *object, const char *where,
                                                        const char *key, double min, double max, double *out,
                                                        struct moec_error *err);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Folders of weights as people have them: a fine-tune's overlay.
+# Folders of weights as people have them: a fine-tune's overlay, the Hub's cache, and what a clone left out.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
@@ -60,5 +60,24 @@ if grep -q note "$work/stderr"; then
 else
     pass "says nothing"
 fi
+
+# ---- other folders ----
+
+root=$work/models--some--sample
+mkdir -p "$root/refs" "$root/blobs" "$root/snapshots/a1b2"
+for file in "$sample"/*; do
+    cp "$file" "$root/blobs"
+    ln -s "../../blobs/$(basename "$file")" "$root/snapshots/a1b2"
+done
+chmod u+w "$root/blobs/config.json"
+sed -i 's/"vocab_size"/"time_step_limit": [0.0, Infinity],\n  "ignored": NaN,\n  "vocab_size"/' "$root/blobs/config.json"
+try 0 "the root of a model in the Hub's cache, whose config.json has Infinity and NaN" "$moec" eval "$root" --data $data --samples 1 --seq-len 64
+says stderr "^moec eval: note: '.*/models--some--sample' is a model in the Hub's cache: moec reads 'snapshots/a1b2' in it" "eval says which snapshot"
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n' >"$root/blobs/model.safetensors"
+try 1 "a pointer of git-lfs" "$moec" compile "$root" --policy uniform --bits 4 -o "$work/none.moec"
+says stderr "model.safetensors' is a pointer of git-lfs, not the file itself: run 'git lfs pull'" "the message says what to run"
+rm "$root/blobs/model.safetensors"
+try 1 "a link that leads nowhere" "$moec" doctor "$root"
+says stderr "model.safetensors' is a link to '../../blobs/model.safetensors', which is not there" "the message names both ends"
 
 done_testing

@@ -146,6 +146,170 @@ static void test_checkpoint_damage__files_that_do_not_open(void **state)
     temporary_remove(folder);
 }
 
+static void write_text(const char *folder, const char *name, const char *text)
+{
+    temporary_write(folder, name, text, strlen(text));
+}
+
+/* What git has in place of a file that git-lfs did not fetch. */
+static void test_checkpoint_damage__pointers_of_git_lfs(void **state)
+{
+    (void)state;
+    static const char pointer[] =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:"
+        "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
+    static const char *const names[] = {"model.safetensors", "config.json", "tokenizer.json", "spiece.model"};
+    char *folder = temporary_folder(), part[128];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        temporary_copy(FAMILIES "olmoe-b", folder);
+        write_text(folder, names[i], pointer);
+        (void)snprintf(part, sizeof part,
+                       "/%s' is a pointer of git-lfs, not the file itself: run 'git lfs pull'", names[i]);
+        refuse(folder, MOEC_ERR_FORMAT, part);
+        delete_file(folder, names[i]);
+    }
+    write_text(folder, "x.gguf", pointer);
+    char *path = temporary_path(folder, "x.gguf");
+    refuse(path, MOEC_ERR_FORMAT, "/x.gguf' is a pointer of git-lfs");
+    free(path);
+    temporary_remove(folder);
+}
+
+static void link_to(const char *target, const char *folder, const char *name)
+{
+    char *path = temporary_path(folder, name);
+    (void)unlink(path);
+    assert_int_equal(symlink(target, path), 0);
+    free(path);
+}
+
+/* Files of the Hub's cache are links to blobs, which someone may have deleted. */
+static void test_checkpoint_damage__links_that_lead_nowhere(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "olmoe-b", folder);
+    link_to("../../blobs/4d7a", folder, "model.safetensors");
+    refuse(folder, MOEC_ERR_NOT_FOUND,
+           "/model.safetensors' is a link to '../../blobs/4d7a', which is not there: download");
+    link_to("gone", folder, "link");
+    char *path = temporary_path(folder, "link");
+    refuse(path, MOEC_ERR_NOT_FOUND, "/link' is a link to 'gone', which is not there");
+    free(path);
+    temporary_remove(folder);
+}
+
+static char *make_folder(const char *folder, const char *name)
+{
+    char *path = temporary_path(folder, name);
+    assert_int_equal(mkdir(path, 0777), 0);
+    return path;
+}
+
+static void assert_note(const char *path, const char *part)
+{
+    struct moec_checkpoint *ck = open_good(path);
+    const char *note = moec_checkpoint_note(ck);
+    assert_true(note != NULL && strstr(note, part) != NULL);
+    moec_checkpoint_close(ck);
+}
+
+/* models--OWNER--NAME/snapshots/COMMIT, with 'refs/main' that names a commit. */
+static void test_checkpoint_damage__the_cache_of_the_hub(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), *root = make_folder(folder, "models--some--olmoe");
+    char *snapshots = make_folder(root, "snapshots"), *refs = make_folder(root, "refs");
+    refuse(root, MOEC_ERR_NOT_FOUND, "olmoe' is a model in the Hub's cache without a snapshot");
+    char *first = make_folder(snapshots, "a1b2");
+    temporary_copy(FAMILIES "olmoe-b", first);
+    assert_note(root, "olmoe' is a model in the Hub's cache: moec reads 'snapshots/a1b2' in it");
+    struct moec_checkpoint *ck = open_good(first);
+    assert_null(moec_checkpoint_note(ck));
+    moec_checkpoint_close(ck);
+    char *second = make_folder(snapshots, "c3d4");
+    refuse(root, MOEC_ERR_NOT_FOUND,
+           "with the snapshots 'a1b2', 'c3d4', and 'refs/main' names none of them; give one, '");
+    refuse(root, MOEC_ERR_NOT_FOUND, "models--some--olmoe/snapshots/a1b2'");
+    write_text(refs, "main", "a1b2\n");
+    assert_note(root, "moec reads 'snapshots/a1b2' in it");
+    refuse(folder, MOEC_ERR_NOT_FOUND,
+           "is the Hub's cache of models, expected one of them: 'models--some--olmoe'");
+    free(second);
+    free(first);
+    free(refs);
+    free(snapshots);
+    free(root);
+    temporary_remove(folder);
+}
+
+static void copy_file(const char *from_folder, const char *from, const char *folder, const char *name)
+{
+    size_t n = 0;
+    uint8_t *bytes = temporary_read(from_folder, from, &n);
+    temporary_write(folder, name, bytes, n);
+    free(bytes);
+}
+
+/* As they are published: with or without a config.json, some quantisations, and a projector of pictures. */
+static void test_checkpoint_damage__folders_with_gguf(void **state)
+{
+    (void)state;
+    static const char gguf[] = "tests/fixtures/gguf/";
+    char *folder = temporary_folder();
+    copy_file(gguf, "olmoe.gguf", folder, "olmoe-Q8_0.gguf");
+    copy_file(gguf, "olmoe.gguf", folder, "mmproj-F16.gguf");
+    assert_note(folder, "is a folder with a GGUF file: moec reads 'olmoe-Q8_0.gguf' in it");
+    write_text(folder, "config.json", "{\"model_type\": \"olmoe\"}");
+    assert_note(folder, "moec reads 'olmoe-Q8_0.gguf' in it");
+    copy_file(gguf, "olmoe.gguf", folder, "olmoe-Q4_0.gguf");
+    refuse(folder, MOEC_ERR_NOT_FOUND,
+           "has no safetensors and 2 GGUF files: 'olmoe-Q4_0.gguf', 'olmoe-Q8_0.gguf'; give one of them, '");
+    refuse(folder, MOEC_ERR_NOT_FOUND, "/olmoe-Q4_0.gguf'");
+    delete_file(folder, "olmoe-Q4_0.gguf");
+    delete_file(folder, "olmoe-Q8_0.gguf");
+    copy_file(gguf, "parts-00001-of-00002.gguf", folder, "parts-00001-of-00002.gguf");
+    copy_file(gguf, "parts-00002-of-00002.gguf", folder, "parts-00002-of-00002.gguf");
+    assert_note(folder, "moec reads 'parts-00001-of-00002.gguf' in it");
+    temporary_copy(FAMILIES "olmoe-b", folder);
+    struct moec_checkpoint *ck = open_good(folder); /* safetensors go first */
+    assert_null(moec_checkpoint_note(ck));
+    moec_checkpoint_close(ck);
+    temporary_remove(folder);
+}
+
+/* Tools that quantise leave a file of their own, and none of the tensors that the model needs. */
+static void test_checkpoint_damage__quantised_by_a_tool(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "olmoe-b", folder);
+    write_text(folder, "hf_quant_config.json", "{}");
+    moec_checkpoint_close(open_good(folder));
+    patch(folder, "model.safetensors", "experts.0.up_proj.weight\"", "experts.0.up_proj.weighs\"");
+    refuse(folder, MOEC_ERR_UNSUPPORTED,
+           "and 'hf_quant_config.json' says that its weights are quantised already");
+    temporary_remove(folder);
+}
+
+/* A tensor of a dtype of tomorrow is refused by the model that needs it. */
+static void test_checkpoint_damage__unknown_dtypes(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "olmoe-b", folder);
+    size_t n = 0;
+    uint8_t *bytes = temporary_read(folder, "model.safetensors", &n);
+    uint8_t *at = memmem(bytes, n, "\"dtype\":\"F32\"", strlen("\"dtype\":\"F32\""));
+    at = at != NULL ? at : memmem(bytes, n, "\"dtype\":\"F16\"", strlen("\"dtype\":\"F16\""));
+    assert_non_null(at);
+    memcpy(at + 9, "F13", 3);
+    temporary_write(folder, "model.safetensors", bytes, n);
+    free(bytes);
+    refuse(folder, MOEC_ERR_UNSUPPORTED, "has dtype F13, expected BF16, F16 or F32");
+    temporary_remove(folder);
+}
+
 static void test_checkpoint_damage__shards(void **state)
 {
     (void)state;
@@ -537,6 +701,12 @@ int main(void)
         cmocka_unit_test(test_checkpoint_damage__a_head_beside_a_tied_one),
         cmocka_unit_test(test_checkpoint_damage__folders_that_are_none),
         cmocka_unit_test(test_checkpoint_damage__files_that_do_not_open),
+        cmocka_unit_test(test_checkpoint_damage__pointers_of_git_lfs),
+        cmocka_unit_test(test_checkpoint_damage__links_that_lead_nowhere),
+        cmocka_unit_test(test_checkpoint_damage__the_cache_of_the_hub),
+        cmocka_unit_test(test_checkpoint_damage__folders_with_gguf),
+        cmocka_unit_test(test_checkpoint_damage__quantised_by_a_tool),
+        cmocka_unit_test(test_checkpoint_damage__unknown_dtypes),
         cmocka_unit_test(test_checkpoint_damage__shards),
         cmocka_unit_test(test_checkpoint_damage__switch_tensors),
         cmocka_unit_test(test_checkpoint_damage__tensors),

@@ -103,7 +103,14 @@ static void test_family__heads_and_rope(void **state)
     c = good("{" MIXTRAL ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 777.5}, "
              "\"dtype\": \"bfloat16\"}");
     assert_true(c.kinds[0].rope_theta == 777.5);
-    c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"default\"}}");
+    c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}, \"rope_parameters\": "
+             "{\"rope_type\": \"linear\", \"factor\": 4.0, \"rope_theta\": 100}}"); /* they agree */
+    assert_true(c.kinds[0].rope_theta == 100 && c.kinds[0].rope_scaling.factor == 4);
+    c = good("{" MIXTRAL
+             ", \"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {\"rope_theta\": 100}}");
+    assert_true(c.kinds[0].rope_theta == 100);
+    c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"default\"}, \"initializer_range\": NaN, "
+             "\"limits\": [-Infinity, Infinity]}"); /* what is not used may be anything */
     assert_true(c.kinds[0].rope_theta == 1e6);
     c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}, "
              "\"max_position_embeddings\": 300}");
@@ -256,7 +263,40 @@ static void test_family__refusals(void **state)
          "'mlp_layer_types'[1]"},
         {"{" QWEN ", \"hidden_act\": \"gelu\"}", MOEC_ERR_UNSUPPORTED, "'hidden_act' 'gelu'"},
         {"{" QWEN ", \"quantization_config\": {\"quant_method\": \"gptq\"}}", MOEC_ERR_UNSUPPORTED,
-         "'quantization_config'"},
+         "'quantization_config' of 'quant_method' 'gptq': the weights are quantised already"},
+        {"{" QWEN ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+         "\"pack-quantized\"}}",
+         MOEC_ERR_UNSUPPORTED, "of 'quant_method' 'compressed-tensors', 'format' 'pack-quantized'"},
+        {"{" QWEN ", \"quantization_config\": {\"bits\": 4}}", MOEC_ERR_UNSUPPORTED,
+         "without a 'quant_method'"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_parameters\": "
+         "{\"rope_type\": \"yarn\", \"rope_theta\": 100, \"factor\": 8}}",
+         MOEC_ERR_FORMAT,
+         "'config.json' contradicts itself: 'rope_scaling' says 'factor' 4 and 'rope_parameters' 8; remove"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_parameters\": "
+         "{\"rope_type\": \"default\", \"rope_theta\": 100}}",
+         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_type' 'yarn' and 'rope_parameters' 'default'"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_parameters\": "
+         "{\"rope_theta\": 100}}",
+         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_type' 'yarn' and 'rope_parameters' nothing"},
+        {"{" QWEN
+         ", \"rope_scaling\": {\"rope_theta\": 100}, \"rope_parameters\": {\"rope_theta\": 1000000}}",
+         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_theta' 100 and 'rope_parameters' 1000000"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_parameters\": "
+         "{\"type\": \"yarn\", \"factor\": 4, \"truncate\": false}}",
+         MOEC_ERR_FORMAT, "'rope_scaling' says 'truncate' nothing and 'rope_parameters' false"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2]}, "
+         "\"rope_parameters\": {\"type\": \"longrope\", \"short_factor\": [1, 3]}}",
+         MOEC_ERR_FORMAT, "'short_factor' a list of other numbers and"},
+        {"{" QWEN ", \"rms_norm_eps\": Infinity}", MOEC_ERR_FORMAT,
+         "'rms_norm_eps' in 'config.json' is Infinity, expected"},
+        {"{" QWEN ", \"rope_theta\": NaN}", MOEC_ERR_FORMAT, "'rope_theta' in 'config.json' is NaN, expected"},
+        {"{" QWEN ", \"hidden_size\": Infinity}", MOEC_ERR_FORMAT,
+         "'hidden_size' in 'config.json' is Infinity, expected an integer"},
+        {"{" NEMOTRON ", \"time_step_limit\": [0.0, 0.5]}", MOEC_ERR_UNSUPPORTED,
+         "'time_step_limit' with an end, 0 to 0.5, only 0 to infinity"},
+        {"{" NEMOTRON ", \"time_step_limit\": [0.001, Infinity]}", MOEC_ERR_UNSUPPORTED,
+         "'time_step_limit' with an end, 0.001 to inf"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 0.5}}", MOEC_ERR_FORMAT, "'factor'"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\"}}", MOEC_ERR_FORMAT, "'short_factor'"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": []}}",

@@ -1,5 +1,6 @@
 #include "formats/json/json.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,11 +43,62 @@ static void test_json__names_file_and_place(void **state)
         {"[\"\\ud800\"]", "line 1"},
         {"[\"\xff\"]", "line 1"},
         {"nul", "line 1"},
-        {"[NaN]", "line 1"},
+        {"[nan]", "line 1"},
+        {"[NaNs]", "line 1"},
+        {"[1, +Infinity]", "line 1"},
+        {"[--Infinity]", "line 1"},
+        {"[Infinity 1]", "line 1"},
+        {"[NaN, Inf]", "line 1"},
+        {"[1 NaN]", "line 1"},
+        {"{NaN: 1}", "line 1"},
+        {"NaN NaN", "line 1"},
+        {"[-NaN]", "line 1"},
+        {"[NaN, \"\x7f\"]", "has NaN or Infinity beside strings of nothing but DEL"},
         {"{\"a\\u0000b\": 1}", "line 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         expect_refused(cases[i].text, strlen(cases[i].text), MOEC_ERR_FORMAT, cases[i].part);
+}
+
+/* What Python's json module writes for floats that are not finite. */
+static void test_json__numbers_that_are_not_finite(void **state)
+{
+    (void)state;
+    struct moec_json *root = parse(
+        "{\"limit\": [0.0, Infinity], \"no\": NaN,\n\"less\": -Infinity , \"text\": \"NaN, [Infinity]\", "
+        "\"quote\": \"\\\"\", \"last\":NaN}");
+    double real = 0;
+    uint64_t number = 0;
+    const char *text = NULL;
+    struct moec_error err = {0};
+    const struct moec_json *limit = moec_json_find(root, "limit"), *end = moec_json_at(limit, 1);
+    assert_int_equal(moec_json_type(end), MOEC_JSON_REAL);
+    assert_string_equal(moec_json_type_name(end), "Infinity");
+    assert_int_equal(moec_json_as_double(end, "end", 0, HUGE_VAL, &real, &err), MOEC_OK);
+    assert_true(real == HUGE_VAL);
+    assert_int_equal(moec_json_get_double(root, "x", "less", -HUGE_VAL, 0, &real, &err), MOEC_OK);
+    assert_true(real == -HUGE_VAL);
+    assert_int_equal(moec_json_get_string(root, "x", "text", &text, NULL, &err), MOEC_OK);
+    assert_string_equal(text, "NaN, [Infinity]");
+    assert_int_equal(moec_json_as_double(end, "end", 0, 9, &real, &err), MOEC_ERR_FORMAT);
+    assert_string_equal(err.message, "end is Infinity, expected 0..9");
+    err = (struct moec_error){0};
+    assert_int_equal(moec_json_get_double(root, "'a.json'", "no", -HUGE_VAL, HUGE_VAL, &real, &err),
+                     MOEC_ERR_FORMAT);
+    assert_string_equal(err.message, "'no' in 'a.json' is NaN, expected -inf..inf");
+    err = (struct moec_error){0};
+    assert_int_equal(moec_json_get_u64(root, "'a.json'", "last", 0, 9, &number, &err), MOEC_ERR_FORMAT);
+    assert_string_equal(err.message, "'last' in 'a.json' is NaN, expected an integer");
+    err = (struct moec_error){0};
+    assert_int_equal(moec_json_get_string(root, "'a.json'", "less", &text, NULL, &err), MOEC_ERR_FORMAT);
+    assert_string_equal(err.message, "'less' in 'a.json' is -Infinity, expected a string");
+    moec_json_free(root);
+    root = parse(" -Infinity");
+    assert_string_equal(moec_json_type_name(root), "-Infinity");
+    moec_json_free(root);
+    root = parse("[\"\x7f\"]"); /* a string like any other */
+    assert_int_equal(moec_json_type(moec_json_at(root, 0)), MOEC_JSON_STRING);
+    moec_json_free(root);
 }
 
 static void test_json__limits_size_and_depth(void **state)
@@ -146,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json__names_file_and_place),
+        cmocka_unit_test(test_json__numbers_that_are_not_finite),
         cmocka_unit_test(test_json__limits_size_and_depth),
         cmocka_unit_test(test_json__getters_check_type_and_range),
         cmocka_unit_test(test_json__walks_in_the_order_of_the_file),

@@ -1,0 +1,14 @@
+/* Where the model is that a path given by a user leads to (internal to formats/): the path itself, the
+ * snapshot of a Hub's cache, or the GGUF file of a folder without safetensors. Thread rule: pure functions.
+ */
+#ifndef MOEC_FORMATS_MODEL_PATH_H
+#define MOEC_FORMATS_MODEL_PATH_H
+
+#include "formats/base/error.h"
+
+/* `*model` and `*note` are the caller's; the note says what was taken in place of `path`, NULL if it is the
+ * path. Errors: MOEC_ERR_NOT_FOUND where nothing is there, or several models that the message names. */
+MOEC_WARN_UNUSED enum moec_status moec_model_path_find(const char *path, char **model, char **note,
+                                                       struct moec_error *err);
+
+#endif
