@@ -1,12 +1,14 @@
-/* The digest of a checkpoint: SHA-256 over config, tokenizer and weights. */
+/* The digest of a checkpoint: SHA-256 over config, tokenizer and weights, which are looked at on the way. */
 #include "formats/checkpoint/checkpoint_internal.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/checkpoint/finite_check.h"
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <string.h>
 
 struct digest_run {
@@ -15,6 +17,7 @@ struct digest_run {
     void *context;
     uint64_t done;
     uint64_t total;
+    struct moec_finite_check check; /* of the weights, as they pass */
 };
 
 /* ---- reading ahead ---- */
@@ -33,7 +36,9 @@ struct ahead {
     bool has_thread;      /* else pieces are read when they are wanted */
     struct piece *pieces; /* (N_PIECE) in turn */
     sem_t full, empty;
-    struct moec_error *err;
+    uint32_t number;        /* among the files of weights; UINT32_MAX for others */
+    atomic_bool is_stopped; /* nothing more is wanted */
+    struct moec_error err;  /* of reading */
 };
 
 static void wait_for(sem_t *pieces)
@@ -53,10 +58,11 @@ static size_t piece_bytes(const struct ahead *ahead, uint64_t offset)
     return left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
 }
 
-static enum moec_status read_piece(const struct ahead *ahead, uint64_t offset)
+static enum moec_status read_piece(struct ahead *ahead, uint64_t offset)
 {
     struct piece *piece = piece_at(ahead, offset);
-    piece->status = moec_file_read(ahead->file, offset, piece->bytes, piece_bytes(ahead, offset), ahead->err);
+    piece->status =
+        moec_file_read(ahead->file, offset, piece->bytes, piece_bytes(ahead, offset), &ahead->err);
     return piece->status;
 }
 
@@ -67,13 +73,15 @@ static void *read_ahead(void *context)
     enum moec_status status = MOEC_OK;
     for (uint64_t offset = 0; offset < ahead->file->n_bytes && status == MOEC_OK; offset += PIECE_BYTES) {
         wait_for(&ahead->empty);
+        if (atomic_load(&ahead->is_stopped))
+            break;
         status = read_piece(ahead, offset);
         (void)sem_post(&ahead->full);
     }
     return NULL;
 }
 
-static enum moec_status digest_bytes(struct digest_run *run, struct ahead *ahead)
+static enum moec_status digest_bytes(struct digest_run *run, struct ahead *ahead, struct moec_error *err)
 {
     for (uint64_t offset = 0; offset < ahead->file->n_bytes; offset += PIECE_BYTES) {
         const struct piece *piece = piece_at(ahead, offset);
@@ -82,8 +90,11 @@ static enum moec_status digest_bytes(struct digest_run *run, struct ahead *ahead
             wait_for(&ahead->full);
         else
             (void)read_piece(ahead, offset);
-        MOEC_TRY(piece->status);
+        if (piece->status != MOEC_OK)
+            return moec_fail(err, piece->status, "%s", ahead->err.message);
         moec_sha256_update(&run->sha, piece->bytes, n_bytes);
+        if (ahead->number != UINT32_MAX)
+            MOEC_TRY(moec_finite_check_bytes(&run->check, ahead->number, offset, piece->bytes, n_bytes, err));
         if (ahead->has_thread)
             (void)sem_post(&ahead->empty);
         run->done += n_bytes;
@@ -95,14 +106,14 @@ static enum moec_status digest_bytes(struct digest_run *run, struct ahead *ahead
 
 /* Adds name, size and bytes of an open file, so that no two folders with different files hash the same text.
  */
-static enum moec_status digest_file(struct digest_run *run, const struct moec_file *file,
+static enum moec_status digest_file(struct digest_run *run, const struct moec_file *file, uint32_t number,
                                     struct moec_error *err)
 {
     const char *slash = strrchr(file->path, '/');
     const char *name = slash == NULL ? file->path : slash + 1;
     uint8_t size[8];
     pthread_t reader;
-    struct ahead ahead = {.file = file, .err = err};
+    struct ahead ahead = {.file = file, .number = number};
     moec_put_u64(size, file->n_bytes);
     moec_sha256_update(&run->sha, name, strlen(name) + 1);
     moec_sha256_update(&run->sha, size, sizeof size);
@@ -111,9 +122,12 @@ static enum moec_status digest_file(struct digest_run *run, const struct moec_fi
     (void)sem_init(&ahead.empty, 0, N_PIECE);
     const bool is_small = file->n_bytes <= N_PIECE * PIECE_BYTES; /* read before a thread has begun */
     ahead.has_thread = !is_small && pthread_create(&reader, NULL, read_ahead, &ahead) == 0;
-    const enum moec_status status = digest_bytes(run, &ahead);
-    if (ahead.has_thread)
+    const enum moec_status status = digest_bytes(run, &ahead, err);
+    if (ahead.has_thread) {
+        atomic_store(&ahead.is_stopped, true);
+        (void)sem_post(&ahead.empty);
         (void)pthread_join(reader, NULL);
+    }
     (void)sem_destroy(&ahead.full);
     (void)sem_destroy(&ahead.empty);
     free(ahead.pieces);
@@ -159,9 +173,9 @@ static enum moec_status digest_all(const struct moec_checkpoint *ck,
         run->total += ck->source->file(ck->source, i)->n_bytes;
     for (size_t i = 0; i < N_DIGESTED; i++)
         if (files[i].path != NULL)
-            MOEC_TRY(digest_file(run, &files[i], err));
+            MOEC_TRY(digest_file(run, &files[i], UINT32_MAX, err));
     for (uint32_t i = 0; i < ck->source->n_file; i++)
-        MOEC_TRY(digest_file(run, ck->source->file(ck->source, i), err));
+        MOEC_TRY(digest_file(run, ck->source->file(ck->source, i), i, err));
     return MOEC_OK;
 }
 
@@ -175,7 +189,10 @@ enum moec_status moec_checkpoint_digest(struct moec_checkpoint *checkpoint, moec
     (void)pthread_mutex_lock(&checkpoint->lock);
     if (!checkpoint->has_digest) {
         moec_sha256_init(&run.sha);
-        status = digest_all(checkpoint, files, &run, err);
+        status = moec_finite_check_begin(checkpoint, &run.check, err);
+        if (status == MOEC_OK)
+            status = digest_all(checkpoint, files, &run, err);
+        moec_finite_check_release(&run.check);
         if (status == MOEC_OK) {
             moec_sha256_finish(&run.sha, checkpoint->digest);
             checkpoint->has_digest = true;

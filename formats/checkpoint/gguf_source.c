@@ -190,9 +190,13 @@ enum moec_status moec_gguf_source_open(const char *path, struct moec_tensor_sour
     for (uint32_t i = 0; i < MAX_TYPES; i++) {
         const struct moec_ggml_type *type = moec_ggml_type_find(i);
         if (type != NULL && type->decode != NULL)
-            parts->codings[i] =
-                (struct moec_tensor_coding){type->block_weights, type->block_bytes,   MOEC_DTYPE_COUNT, false,
-                                            type->decode,        i == MOEC_GGML_MXFP4};
+            parts->codings[i] = (struct moec_tensor_coding){type->block_weights,
+                                                            type->block_bytes,
+                                                            MOEC_DTYPE_COUNT,
+                                                            false,
+                                                            type->decode,
+                                                            i == MOEC_GGML_MXFP4,
+                                                            type};
     }
     const enum moec_status status = open_files(parts, path, err);
     if (status != MOEC_OK)

@@ -24,9 +24,9 @@ static void decode_bf16(const uint8_t *blocks, size_t n, float *weights)
 
 const struct moec_tensor_coding *moec_tensor_coding_of(enum moec_dtype dtype)
 {
-    static const struct moec_tensor_coding f32 = {1, 4, MOEC_DTYPE_F32, false, decode_f32, false},
-                                           f16 = {1, 2, MOEC_DTYPE_F16, false, decode_f16, false},
-                                           bf16 = {1, 2, MOEC_DTYPE_BF16, false, decode_bf16, false};
+    static const struct moec_tensor_coding f32 = {1, 4, MOEC_DTYPE_F32, false, decode_f32, false, NULL},
+                                           f16 = {1, 2, MOEC_DTYPE_F16, false, decode_f16, false, NULL},
+                                           bf16 = {1, 2, MOEC_DTYPE_BF16, false, decode_bf16, false, NULL};
     switch (dtype) {
     case MOEC_DTYPE_F32:
         return &f32;
@@ -69,9 +69,9 @@ static void decode_e2m1(const uint8_t *bytes, size_t n, float *weights)
         weights[i] = values[bytes[i / 2] >> i % 2 * 4 & 15];
 }
 
-const struct moec_tensor_coding moec_tensor_e4m3 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e4m3, false},
-                                moec_tensor_e8m0 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e8m0, false},
-                                moec_tensor_e2m1 = {32, 16, MOEC_DTYPE_COUNT, false, decode_e2m1, true};
+const struct moec_tensor_coding moec_tensor_e4m3 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e4m3, false, NULL},
+                                moec_tensor_e8m0 = {1, 1, MOEC_DTYPE_COUNT, false, decode_e8m0, false, NULL},
+                                moec_tensor_e2m1 = {32, 16, MOEC_DTYPE_COUNT, false, decode_e2m1, true, NULL};
 
 /* ---- whole numbers ---- */
 
@@ -87,8 +87,32 @@ static void decode_i32(const uint8_t *bytes, size_t n, float *numbers)
         numbers[i] = (float)(int32_t)moec_get_u32(bytes + i * 4);
 }
 
-const struct moec_tensor_coding moec_tensor_i64 = {1, 8, MOEC_DTYPE_COUNT, true, decode_i64, false},
-                                moec_tensor_i32 = {1, 4, MOEC_DTYPE_COUNT, true, decode_i32, false};
+const struct moec_tensor_coding moec_tensor_i64 = {1, 8, MOEC_DTYPE_COUNT, true, decode_i64, false, NULL},
+                                moec_tensor_i32 = {1, 4, MOEC_DTYPE_COUNT, true, decode_i32, false, NULL};
+
+/* ---- finite numbers ---- */
+
+/* Whether no byte is `value` in the bits of `mask`. */
+static bool has_none(const uint8_t *bytes, size_t n, uint8_t mask, uint8_t value)
+{
+    uint8_t found = 0;
+    for (size_t i = 0; i < n; i++)
+        found |= (bytes[i] & mask) == value;
+    return found == 0;
+}
+
+bool moec_tensor_coding_is_finite(const struct moec_tensor_coding *coding, const uint8_t *blocks,
+                                  size_t n_block)
+{
+    if (coding->dtype != MOEC_DTYPE_COUNT)
+        return moec_codec_row_is_finite((struct moec_codec){.dtype = (uint8_t)coding->dtype}, blocks,
+                                        n_block);
+    if (coding->decode == decode_e4m3)
+        return has_none(blocks, n_block, 0x7f, 0x7f);
+    if (coding->decode == decode_e8m0)
+        return has_none(blocks, n_block, 0xff, 0xff);
+    return coding->ggml == NULL || moec_ggml_are_finite(coding->ggml, blocks, n_block);
+}
 
 const char *moec_tensor_shape_text(const uint64_t *shape, uint32_t n_dims,
                                    char text[static MOEC_TENSOR_SHAPE_BYTES])

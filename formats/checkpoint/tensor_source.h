@@ -10,6 +10,7 @@
 
 #include "formats/base/file.h"
 #include "formats/codec/codec.h"
+#include "formats/gguf/ggml_blocks.h"
 
 #define MOEC_TENSOR_MAX_DIMS    8
 #define MOEC_TENSOR_SHAPE_BYTES 192 /* of a shape as text */
@@ -24,7 +25,12 @@ struct moec_tensor_coding {
     /* Decodes n weights, whole blocks. */
     void (*decode)(const uint8_t *blocks, size_t n, float *weights);
     bool is_mxfp4; /* decoded and scaled, weights are those of MXFP4 (formats/codec/mxfp4.h) */
+    const struct moec_ggml_type *ggml; /* of GGUF; NULL for others */
 };
+
+/* Whether blocks hold finite numbers alone; of codes it is enough to look at their scales. */
+bool moec_tensor_coding_is_finite(const struct moec_tensor_coding *coding, const uint8_t *blocks,
+                                  size_t n_block);
 
 /* Weights of E4M3 (eight bits: sign, four of exponent with bias 7, three of mantissa; no infinity), factors
  * of E8M0 (powers of two: 2 ^ (byte - 127)), and pairs of E2M1 in a byte, the first in its low half; the last

@@ -268,17 +268,12 @@ static bool is_packed(const struct moec_tensor_view *view)
            (view->row_step == view->columns || view->rows == 1);
 }
 
-/* Weights from .. end - 1 of the tensor, whole blocks, that hold all of the matrix. */
-struct span {
-    uint64_t from, end;
-};
-
-static struct span span_of(const struct moec_tensor_view *view)
+struct moec_tensor_span moec_tensor_view_span(const struct moec_tensor_view *view)
 {
     const uint32_t block = view->coding->block_weights;
     const uint64_t last_row = view->block_rows > 0 ? stored_row(view, view->rows - 1) : view->rows - 1;
     const uint64_t last = view->first + last_row * view->row_step + (view->columns - 1) * view->column_step;
-    return (struct span){view->first - view->first % block, last - last % block + block};
+    return (struct moec_tensor_span){view->first - view->first % block, last - last % block + block};
 }
 
 /* Factors of the rows of the tensor that hold the matrix: first .. first + count - 1. */
@@ -289,7 +284,7 @@ struct factors {
 static struct factors factors_of(const struct moec_tensor_view *view)
 {
     const struct moec_tensor_scales *scales = &view->scales;
-    const struct span span = span_of(view);
+    const struct moec_tensor_span span = moec_tensor_view_span(view);
     if (scales->coding == NULL)
         return (struct factors){0, 0};
     const uint64_t first_row = span.from / view->line, last_row = (span.end - 1) / view->line;
@@ -298,6 +293,12 @@ static struct factors factors_of(const struct moec_tensor_view *view)
     const uint64_t last = last_row / scales->tensor_rows * scales->scale_rows +
                           last_row % scales->tensor_rows / scales->block_rows;
     return (struct factors){first * scales->scale_line, (last - first + 1) * scales->scale_line};
+}
+
+struct moec_tensor_span moec_tensor_view_factors(const struct moec_tensor_view *view)
+{
+    const struct factors factors = factors_of(view);
+    return (struct moec_tensor_span){factors.first, factors.first + factors.count};
 }
 
 /* Factors as F32, then their bytes; weights begin at a multiple of 16 behind them. */
@@ -320,7 +321,7 @@ uint64_t moec_tensor_scratch_bytes(const struct moec_tensor_view *view)
     const uint64_t factors = factor_bytes(view);
     if (moec_tensor_view_has_rows(view))
         return factors + MOEC_TENSOR_ROWS * stored_bytes(view->coding, view->columns);
-    const struct span span = span_of(view);
+    const struct moec_tensor_span span = moec_tensor_view_span(view);
     const uint64_t n = span.end - span.from;
     return factors + (is_float(view) ? 0 : n * sizeof(float)) + stored_bytes(view->coding, n);
 }
@@ -458,7 +459,7 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
                                     float *weights, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
-    const struct span span = span_of(view);
+    const struct moec_tensor_span span = moec_tensor_view_span(view);
     const size_t n = (size_t)(span.end - span.from), skipped = (size_t)(view->first - span.from);
     const enum moec_dtype dtype = stored_dtype(view);
     const size_t item = is_float(view) ? view->coding->block_bytes : sizeof(float);

@@ -52,6 +52,14 @@ struct moec_tensor_view moec_tensor_view_split_pairs(const struct moec_tensor_vi
 /* The stored bytes of the matrix's own weights, without those of other matrices in the tensor. */
 uint64_t moec_tensor_view_bytes(const struct moec_tensor_view *view);
 
+/* Weights from .. end - 1 of the tensor, whole blocks, that hold all of the matrix; and its factors among
+ * those of the tensor, none without. */
+struct moec_tensor_span {
+    uint64_t from, end;
+};
+struct moec_tensor_span moec_tensor_view_span(const struct moec_tensor_view *view);
+struct moec_tensor_span moec_tensor_view_factors(const struct moec_tensor_view *view);
+
 /* The dtype that holds the weights without loss: that of the stored floats, or F32. */
 enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view);
 

@@ -4,9 +4,11 @@
 #include "formats/base/half.h"
 #include "formats/gguf/ggml_grids.h"
 
+#include <math.h>
 #include <stdbool.h>
 
 enum { SMALL = 32, LARGE = 256 }; /* weights of a block */
+enum { IQ1_M = 29 };
 
 static float half_at(const uint8_t *at)
 {
@@ -316,13 +318,19 @@ static void decode_iq1_s(const uint8_t *block, size_t n, float *weights)
 }
 
 /* The scale of the block stands in the upper four bits of four numbers of 16. */
+/* IQ1_M keeps the bits of its scale in the upper four of four words. */
+static uint32_t scattered_scale(const uint8_t *block)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < 4; i++)
+        bits |= (uint32_t)moec_get_u16(block + 48 + 2 * (size_t)i) >> 12 << 4 * i;
+    return bits;
+}
+
 static void decode_iq1_m(const uint8_t *block, size_t n, float *weights)
 {
     for (const float *end = weights + n; weights < end; block += 56) {
-        uint32_t bits = 0;
-        for (uint32_t i = 0; i < 4; i++)
-            bits |= (uint32_t)moec_get_u16(block + 48 + 2 * (size_t)i) >> 12 << 4 * i;
-        const float d = moec_f16_to_f32((uint16_t)bits);
+        const float d = moec_f16_to_f32((uint16_t)scattered_scale(block));
         for (uint32_t k = 0; k < LARGE / 8; k++, weights += 8) {
             const uint32_t high = (uint32_t)block[32 + k / 2] >> k % 2 * 4 & 15u;
             const uint32_t three =
@@ -364,36 +372,36 @@ static void decode_tq2_0(const uint8_t *block, size_t n, float *weights)
 /* ---- the table ---- */
 
 static const struct moec_ggml_type types[] = {
-    {MOEC_GGML_F32, "F32", 1, 4, NULL},
-    {MOEC_GGML_F16, "F16", 1, 2, NULL},
-    {2, "Q4_0", SMALL, 18, decode_q4_0},
-    {3, "Q4_1", SMALL, 20, decode_q4_1},
-    {6, "Q5_0", SMALL, 22, decode_q5_0},
-    {7, "Q5_1", SMALL, 24, decode_q5_1},
-    {8, "Q8_0", SMALL, 34, decode_q8_0},
-    {10, "Q2_K", LARGE, 84, decode_q2_k},
-    {11, "Q3_K", LARGE, 110, decode_q3_k},
-    {12, "Q4_K", LARGE, 144, decode_q4_k},
-    {13, "Q5_K", LARGE, 176, decode_q5_k},
-    {14, "Q6_K", LARGE, 210, decode_q6_k},
-    {16, "IQ2_XXS", LARGE, 66, decode_iq2_xxs},
-    {17, "IQ2_XS", LARGE, 74, decode_iq2_xs},
-    {18, "IQ3_XXS", LARGE, 98, decode_iq3_xxs},
-    {19, "IQ1_S", LARGE, 50, decode_iq1_s},
-    {20, "IQ4_NL", SMALL, 18, decode_iq4_nl},
-    {21, "IQ3_S", LARGE, 110, decode_iq3_s},
-    {22, "IQ2_S", LARGE, 82, decode_iq2_s},
-    {23, "IQ4_XS", LARGE, 136, decode_iq4_xs},
-    {24, "I8", 1, 1, NULL},
-    {25, "I16", 1, 2, NULL},
-    {26, "I32", 1, 4, NULL},
-    {27, "I64", 1, 8, NULL},
-    {28, "F64", 1, 8, NULL},
-    {29, "IQ1_M", LARGE, 56, decode_iq1_m},
-    {MOEC_GGML_BF16, "BF16", 1, 2, NULL},
-    {34, "TQ1_0", LARGE, 54, decode_tq1_0},
-    {35, "TQ2_0", LARGE, 66, decode_tq2_0},
-    {MOEC_GGML_MXFP4, "MXFP4", SMALL, 17, decode_mxfp4},
+    {MOEC_GGML_F32, "F32", 1, 4, NULL, 0, {0}},
+    {MOEC_GGML_F16, "F16", 1, 2, NULL, 0, {0}},
+    {2, "Q4_0", SMALL, 18, decode_q4_0, 1, {0}},
+    {3, "Q4_1", SMALL, 20, decode_q4_1, 2, {0, 2}},
+    {6, "Q5_0", SMALL, 22, decode_q5_0, 1, {0}},
+    {7, "Q5_1", SMALL, 24, decode_q5_1, 2, {0, 2}},
+    {8, "Q8_0", SMALL, 34, decode_q8_0, 1, {0}},
+    {10, "Q2_K", LARGE, 84, decode_q2_k, 2, {80, 82}},
+    {11, "Q3_K", LARGE, 110, decode_q3_k, 1, {108}},
+    {12, "Q4_K", LARGE, 144, decode_q4_k, 2, {0, 2}},
+    {13, "Q5_K", LARGE, 176, decode_q5_k, 2, {0, 2}},
+    {14, "Q6_K", LARGE, 210, decode_q6_k, 1, {208}},
+    {16, "IQ2_XXS", LARGE, 66, decode_iq2_xxs, 1, {0}},
+    {17, "IQ2_XS", LARGE, 74, decode_iq2_xs, 1, {0}},
+    {18, "IQ3_XXS", LARGE, 98, decode_iq3_xxs, 1, {0}},
+    {19, "IQ1_S", LARGE, 50, decode_iq1_s, 1, {0}},
+    {20, "IQ4_NL", SMALL, 18, decode_iq4_nl, 1, {0}},
+    {21, "IQ3_S", LARGE, 110, decode_iq3_s, 1, {0}},
+    {22, "IQ2_S", LARGE, 82, decode_iq2_s, 1, {0}},
+    {23, "IQ4_XS", LARGE, 136, decode_iq4_xs, 1, {0}},
+    {24, "I8", 1, 1, NULL, 0, {0}},
+    {25, "I16", 1, 2, NULL, 0, {0}},
+    {26, "I32", 1, 4, NULL, 0, {0}},
+    {27, "I64", 1, 8, NULL, 0, {0}},
+    {28, "F64", 1, 8, NULL, 0, {0}},
+    {IQ1_M, "IQ1_M", LARGE, 56, decode_iq1_m, 0, {0}},
+    {MOEC_GGML_BF16, "BF16", 1, 2, NULL, 0, {0}},
+    {34, "TQ1_0", LARGE, 54, decode_tq1_0, 1, {52}},
+    {35, "TQ2_0", LARGE, 66, decode_tq2_0, 1, {64}},
+    {MOEC_GGML_MXFP4, "MXFP4", SMALL, 17, decode_mxfp4, 0, {0}},
 };
 
 const struct moec_ggml_type *moec_ggml_type_find(uint32_t type)
@@ -402,4 +410,37 @@ const struct moec_ggml_type *moec_ggml_type_find(uint32_t type)
         if (types[i].type == type)
             return &types[i];
     return NULL;
+}
+
+static bool half_is_finite(uint32_t bits)
+{
+    return (bits & 0x7c00u) != 0x7c00u;
+}
+
+/* Powers of two are finite; times a code, the largest are not. */
+static bool mxfp4_is_finite(const uint8_t *block)
+{
+    enum { ALWAYS_FINITE = 252 };
+    float weights[SMALL];
+    bool is_finite = true;
+    if (block[0] <= ALWAYS_FINITE)
+        return true;
+    decode_mxfp4(block, SMALL, weights);
+    for (size_t i = 0; i < SMALL; i++)
+        is_finite = is_finite && isfinite(weights[i]);
+    return is_finite;
+}
+
+bool moec_ggml_are_finite(const struct moec_ggml_type *type, const uint8_t *blocks, size_t n_block)
+{
+    bool are_finite = true;
+    for (size_t i = 0; i < n_block; i++, blocks += type->block_bytes) {
+        for (uint8_t h = 0; h < type->n_half; h++)
+            are_finite &= half_is_finite(moec_get_u16(blocks + type->halves[h]));
+        if (type->type == IQ1_M)
+            are_finite &= half_is_finite(scattered_scale(blocks));
+        if (type->type == MOEC_GGML_MXFP4)
+            are_finite &= mxfp4_is_finite(blocks);
+    }
+    return are_finite;
 }

@@ -7,6 +7,7 @@
 #ifndef MOEC_FORMATS_GGML_BLOCKS_H
 #define MOEC_FORMATS_GGML_BLOCKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,9 +20,14 @@ struct moec_ggml_type {
     uint32_t block_weights, block_bytes;
     /* Decodes n weights, whole blocks; NULL for floats, and for types that moec knows only by size. */
     void (*decode)(const uint8_t *blocks, size_t n, float *weights);
+    /* Bytes of a block at which its n_half scales of F16 stand. */
+    uint8_t n_half, halves[2];
 };
 
 /* NULL for a number that is not known. */
 const struct moec_ggml_type *moec_ggml_type_find(uint32_t type);
+
+/* Whether blocks of a type with a decoder decode to finite numbers, which is a matter of their scales. */
+bool moec_ggml_are_finite(const struct moec_ggml_type *type, const uint8_t *blocks, size_t n_block);
 
 #endif

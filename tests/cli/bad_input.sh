@@ -80,6 +80,9 @@ fresh
 poke "$work/model/model.safetensors" $((size - 300)) '\300\177\300\177\300\177\300\177'
 try 1 "NaN weights" "$moec" eval "$work/model" --data $data --samples 2 --quiet
 says stderr "nan|NaN|finite" "NaN weights: the message"
+refuses "NaN weights, before any work" "tensor '[^']*' in '.*/model.safetensors' has NaN at \\[[0-9]+, [0-9]+\\]"
+try 1 "NaN weights in a profile" "$moec" profile "$work/model" --data $data --seq-len 16 -o "$work/nan.h5" --quiet
+says stderr "has NaN at \\[[0-9]+, [0-9]+\\] \\(offset $((size - 300))\\), expected finite numbers" "the message has its place"
 fresh
 echo '{"version": "1.0"' >"$work/model/tokenizer.json"
 refuses "malformed tokenizer.json" "tokenizer.json"

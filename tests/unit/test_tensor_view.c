@@ -376,8 +376,8 @@ static void decode_blocks(const uint8_t *blocks, size_t n, float *weights)
     }
 }
 
-static const struct moec_tensor_coding block_coding = {BLOCK, BLOCK_BYTES,   MOEC_DTYPE_COUNT,
-                                                       false, decode_blocks, false};
+static const struct moec_tensor_coding block_coding = {
+    BLOCK, BLOCK_BYTES, MOEC_DTYPE_COUNT, false, decode_blocks, false, NULL};
 
 /* Two stacked tensors in memory, "up" (E, FF, EMBD) and "down_T" (E, FF, EMBD). */
 struct blocks {
