@@ -440,10 +440,13 @@ install: all
 	$(BUILD)/moec manual > $(ROOT)/share/man/man1/moec.1
 	for verb in $(VERBS); do $(BUILD)/moec manual $$verb > $(ROOT)/share/man/man1/moec-$$verb.1; done
 	$(BUILD)/moec completion bash > $(ROOT)/share/bash-completion/completions/moec
-	ln -sf moec $(ROOT)/share/bash-completion/completions/moec-run
 	$(BUILD)/moec completion zsh > $(ROOT)/share/zsh/site-functions/_moec
 	$(BUILD)/moec completion fish > $(ROOT)/share/fish/vendor_completions.d/moec.fish
-	ln -sf moec.fish $(ROOT)/share/fish/vendor_completions.d/moec-run.fish
+	@# moec-run may be installed without moec. Links of earlier versions would be written through.
+	rm -f $(addprefix $(ROOT)/share/,bash-completion/completions/moec-run fish/vendor_completions.d/moec-run.fish)
+	$(BUILD)/moec completion bash moec-run > $(ROOT)/share/bash-completion/completions/moec-run
+	$(BUILD)/moec completion zsh moec-run > $(ROOT)/share/zsh/site-functions/_moec-run
+	$(BUILD)/moec completion fish moec-run > $(ROOT)/share/fish/vendor_completions.d/moec-run.fish
 	for file in $(DOCUMENTS); do install -D -m 644 $$file $(ROOT)/share/doc/moec/$$file; done
 	@# The loader finds a new library in its cache. Into a DESTDIR nothing is to be loaded from here.
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || \
@@ -454,7 +457,7 @@ uninstall:
 	rm -f $(addprefix $(ROOT)/,bin/moec bin/moec-run lib/libmoert.a lib/libmoert.so lib/libmoert.so.0 lib/libmoert-cuda.so \
 	    include/moert.h lib/pkgconfig/moert.pc share/man/man1/moec.1 $(VERBS:%=share/man/man1/moec-%.1) \
 	    share/bash-completion/completions/moec share/bash-completion/completions/moec-run \
-	    share/zsh/site-functions/_moec share/fish/vendor_completions.d/moec.fish \
+	    share/zsh/site-functions/_moec share/zsh/site-functions/_moec-run share/fish/vendor_completions.d/moec.fish \
 	    share/fish/vendor_completions.d/moec-run.fish)
 
 # ---- packages ----

@@ -75,11 +75,13 @@ static void print_manual_overview(FILE *out)
                  "moec run model.moec \\-p \"Once upon a time\" \\-\\-memory 64MiB\n.Ed\n");
 }
 
-static int completion(const char *shell)
+static int completion(const char *shell, const char *program)
 {
-    if (shell != NULL && cli_print_completion(stdout, shell, commands, N_COMMANDS, extras, N_EXTRAS))
+    const struct cli_completion tables = {commands, N_COMMANDS, extras, N_EXTRAS};
+    if (shell != NULL && cli_print_completion(stdout, shell, program, &tables))
         return CLI_OK;
-    fprintf(stderr, "moec completion: name a shell: bash, zsh or fish\n");
+    fprintf(stderr,
+            "moec completion: name a shell: bash, zsh or fish; after it moec-run for that program alone\n");
     return CLI_USAGE;
 }
 
@@ -145,7 +147,7 @@ static int dispatch(int argc, char **argv, struct cli_outputs *outputs)
     if (strcmp(verb, "manual") == 0)
         return describe(argc, argv, print_manual_overview, cli_print_manual);
     if (strcmp(verb, "completion") == 0)
-        return completion(argc > 2 ? argv[2] : NULL);
+        return completion(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : "moec");
     const struct cli_command *command = find_command(verb);
     if (command == NULL)
         return unknown_verb("moec", verb);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the Debian packages of what is built: moec, libmoert0, libmoert-dev.
+# Writes the Debian packages of what is built: moec, moec-run, libmoert0, libmoert-dev.
 #     packaging/deb.sh VERSION FOLDER     (from the repository root, after make)
 set -eu
 version=$1 folder=$2
@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-make --no-print-directory CUDA=0 install DESTDIR="$work/all" PREFIX=/usr >/dev/null
+make --no-print-directory CUDA=0 STRIP=strip install DESTDIR="$work/all" PREFIX=/usr >/dev/null
 rm -f "$work/all/usr/lib/libmoert-cuda.so" # Debian has no package of what it is built with
 
 # move PACKAGE PATH...: takes files of the whole installation into one package.
@@ -20,12 +20,12 @@ move() {
         mv "$work/all/$path" "$work/$package/$path"
     done
 }
+move moec-run usr/bin/moec-run usr/share/man/man1/moec-run.1 usr/share/bash-completion/completions/moec-run \
+    usr/share/zsh/site-functions/_moec-run usr/share/fish/vendor_completions.d/moec-run.fish
 move libmoert0 usr/lib/libmoert.so.0
 move libmoert-dev usr/lib/libmoert.so usr/lib/libmoert.a usr/lib/pkgconfig usr/include
 mv "$work/all" "$work/moec"
-strip --strip-debug "$work/libmoert-dev/usr/lib/libmoert.a"
-strip --strip-unneeded "$work/moec/usr/bin/moec" "$work/moec/usr/bin/moec-run" "$work/libmoert0/usr/lib/libmoert.so.0"
-find "$work/moec/usr/share/man" -type f -exec gzip -9n {} +
+find "$work/moec/usr/share/man" "$work/moec-run/usr/share/man" -type f -exec gzip -9n {} +
 
 # Packages that a program or library needs, as dpkg-shlibdeps finds them.
 depends() {
@@ -45,6 +45,8 @@ build() {
             "$architecture" "$section"
         printf 'Maintainer: the moec authors\n'
         [ -z "$needed" ] || printf 'Depends: %s\n' "$needed"
+        # Its files were moec's once.
+        [ "$package" != moec-run ] || printf 'Replaces: moec\nBreaks: moec (<< %s)\n' "$version"
         printf 'Installed-Size: %s\n' "$(du -sk "$work/$package" | cut -f1)"
         printf 'Description: %s\n' "$summary"
         printf ' moec measures what every expert of a Mixture-of-Experts language model loses at each bitwidth, searches\n'
@@ -59,7 +61,9 @@ build() {
 }
 
 mkdir -p "$folder"
-build moec science "$(depends "$work/moec/usr/bin/moec" "$work/moec/usr/bin/moec-run")" \
+build moec-run science "$(depends "$work/moec-run/usr/bin/moec-run")" \
+    'runs Mixture-of-Experts language models in little memory'
+build moec science "$(depends "$work/moec/usr/bin/moec"), moec-run (= $version)" \
     'compiler and profiler for Mixture-of-Experts language models'
 build libmoert0 libs "$(depends "$work/libmoert0/usr/lib/libmoert.so.0")" \
     'runtime for Mixture-of-Experts language models in little memory'

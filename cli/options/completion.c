@@ -12,7 +12,16 @@ struct table {
     size_t n_command;
     const struct cli_extra *extras;
     size_t n_extra;
+    bool is_run_alone; /* of moec-run, which has two of the verbs */
 };
+
+static const char describe[] = "--describe-device";
+
+/* moec-run is the verb run, and the verb device after that option. */
+static bool is_offered(const struct table *table, const struct cli_command *command)
+{
+    return !table->is_run_alone || strcmp(command->name, "run") == 0 || strcmp(command->name, "device") == 0;
+}
 
 /* ---- what can follow an option ---- */
 
@@ -110,24 +119,42 @@ static void bash_command(const struct table *table, const struct cli_command *co
     fprintf(table->out, "            esac ;;\n");
 }
 
+/* moec-run's words as those of moec, which `function` completes. */
+static void bash_run(FILE *out, const char *function)
+{
+    fprintf(out,
+            "# moec-run is the verb run, or device\n_moec_run()\n{\n"
+            "    if [ \"$COMP_CWORD\" -gt 1 ] && [ \"${COMP_WORDS[1]}\" = %s ]; then\n"
+            "        COMP_WORDS=(moec device \"${COMP_WORDS[@]:2}\")\n        %s\n        return\n    fi\n"
+            "    COMP_WORDS=(moec run \"${COMP_WORDS[@]:1}\")\n    COMP_CWORD=$((COMP_CWORD + 1))\n    %s\n"
+            "    if [ \"$COMP_CWORD\" -eq 2 ] && [[ ${COMP_WORDS[2]} == -* ]]; then\n"
+            "        COMPREPLY+=($(compgen -W %s -- \"${COMP_WORDS[2]}\"))\n    fi\n}\n"
+            "complete -F _moec_run moec-run\n",
+            describe, function, function, describe);
+}
+
 static void print_bash(const struct table *table)
 {
+    const char *function = table->is_run_alone ? "_moec_run_verb" : "_moec";
     fprintf(table->out,
-            "# bash completion of moec: source <(moec completion bash)\n_moec()\n{\n"
+            "# bash completion of moec%s: source <(moec completion bash%s)\n%s()\n{\n"
             "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} words= files=0 "
             "list=0\n"
             "    local before=\n    COMPREPLY=()\n"
             "    # --option=value is three words\n"
             "    if [ \"$current\" = = ]; then\n        current=\n"
             "    elif [ \"$previous\" = = ]; then\n        previous=${COMP_WORDS[COMP_CWORD-2]}\n    fi\n"
-            "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
+            "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"",
+            table->is_run_alone ? "-run" : "", table->is_run_alone ? " moec-run" : "", function);
     for (size_t i = 0; i < table->n_command; i++)
-        fprintf(table->out, "%s ", table->commands[i]->name);
+        if (is_offered(table, table->commands[i]))
+            fprintf(table->out, "%s ", table->commands[i]->name);
     for (size_t i = 0; i < table->n_extra; i++)
         fprintf(table->out, "%s ", table->extras[i].name);
     fprintf(table->out, "--help --version\"\n    else\n        case \"${COMP_WORDS[1]}\" in\n");
     for (size_t i = 0; i < table->n_command; i++)
-        bash_command(table, table->commands[i]);
+        if (is_offered(table, table->commands[i]))
+            bash_command(table, table->commands[i]);
     for (size_t i = 0; i < table->n_extra; i++)
         bash_words_of_extra(table, &table->extras[i]);
     fprintf(table->out,
@@ -140,11 +167,10 @@ static void print_bash(const struct table *table)
             "    if [ \"$files\" -eq 1 ]; then\n"
             "        local IFS=$'\\n'\n"
             "        COMPREPLY+=($(compgen -f -- \"$current\"))\n"
-            "        compopt -o filenames 2>/dev/null\n    fi\n}\n"
-            "# moec-run is the verb alone\n"
-            "_moec_run()\n{\n    COMP_WORDS=(moec run \"${COMP_WORDS[@]:1}\")\n"
-            "    COMP_CWORD=$((COMP_CWORD + 1))\n    _moec\n}\n"
-            "complete -F _moec moec\ncomplete -F _moec_run moec-run\n");
+            "        compopt -o filenames 2>/dev/null\n    fi\n}\n");
+    if (!table->is_run_alone)
+        fprintf(table->out, "complete -F _moec moec\n");
+    bash_run(table->out, function);
 }
 
 /* ---- zsh ---- */
@@ -243,15 +269,24 @@ static void zsh_extra(const struct table *table, const struct cli_extra *extra)
 
 static void print_zsh(const struct table *table)
 {
+    const char *function = table->is_run_alone ? "_moec-run" : "_moec";
+    const char *programs = table->is_run_alone ? "moec-run" : "moec moec-run";
     fprintf(table->out,
-            "#compdef moec moec-run\n# zsh completion of moec: a file named _moec in a folder of $fpath, or\n"
-            "# source <(moec completion zsh)\n\n_moec()\n{\n"
-            "    # moec-run is the verb alone\n"
-            "    if [[ $service == moec-run ]]; then\n        words=(moec run \"${(@)words[2,-1]}\")\n"
-            "        (( CURRENT++ ))\n    fi\n"
-            "    local -a verbs\n    verbs=(\n");
+            "#compdef %s\n# zsh completion: a file named %s in a folder of $fpath, or\n"
+            "# source <(moec completion zsh%s)\n\n%s()\n{\n"
+            "    # moec-run is the verb run, or device\n"
+            "    if [[ $service == moec-run ]] && (( CURRENT > 2 )) && [[ $words[2] == %s ]]; then\n"
+            "        words=(moec device \"${(@)words[3,-1]}\")\n"
+            "    elif [[ $service == moec-run ]]; then\n"
+            "        words=(moec run \"${(@)words[2,-1]}\")\n        (( CURRENT++ ))\n"
+            "        if (( CURRENT == 3 )) && [[ $words[3] == -* ]]; then\n"
+            "            compadd -- %s\n        fi\n    fi\n"
+            "    local -a verbs\n    verbs=(\n",
+            programs, function, table->is_run_alone ? " moec-run" : "", function, describe, describe);
     for (size_t i = 0; i < table->n_command + table->n_extra; i++) {
         const bool is_extra = i >= table->n_command;
+        if (!is_extra && !is_offered(table, table->commands[i]))
+            continue;
         fprintf(table->out, "        '%s:",
                 is_extra ? table->extras[i - table->n_command].name : table->commands[i]->name);
         zsh_sentence(table->out,
@@ -263,12 +298,15 @@ static void print_zsh(const struct table *table)
             "    fi\n    local verb=$words[2]\n    shift words\n    (( CURRENT-- ))\n"
             "    case $verb in\n");
     for (size_t i = 0; i < table->n_command; i++)
-        zsh_command(table, table->commands[i]);
+        if (is_offered(table, table->commands[i]))
+            zsh_command(table, table->commands[i]);
     for (size_t i = 0; i < table->n_extra; i++)
         zsh_extra(table, &table->extras[i]);
     /* Autoloaded, the file is the function's body; sourced, it registers it. */
-    fprintf(table->out, "    esac\n}\n\nif [ \"$funcstack[1]\" = _moec ]; then\n    _moec \"$@\"\nelse\n"
-                        "    compdef _moec moec moec-run\nfi\n");
+    fprintf(table->out,
+            "    esac\n}\n\nif [ \"$funcstack[1]\" = %s ]; then\n    %s \"$@\"\nelse\n"
+            "    compdef %s %s\nfi\n",
+            function, function, function, programs);
 }
 
 /* ---- fish ---- */
@@ -285,11 +323,12 @@ static void fish_quoted(FILE *out, const char *text)
     fputc('\'', out);
 }
 
-static void fish_option(FILE *out, const struct cli_command *command, const struct cli_option *option)
+/* `condition` says where the option belongs: "complete -c PROGRAM -n 'CONDITION'". */
+static void fish_option(FILE *out, const char *condition, const struct cli_option *option)
 {
     char values[LONGEST_VALUES];
     values_of(option, values);
-    fprintf(out, "complete -c moec -n '__fish_seen_subcommand_from %s' -l %s", command->name, option->name);
+    fprintf(out, "%s -l %s", condition, option->name);
     if (option->letter != 0)
         fprintf(out, " -s %c", option->letter);
     if (option->argument != NULL && option->argument[0] != '[')
@@ -305,18 +344,25 @@ static void fish_option(FILE *out, const struct cli_command *command, const stru
     fputc('\n', out);
 }
 
-static void print_fish(const struct table *table)
+static void fish_options(FILE *out, const char *condition, const struct cli_command *command)
 {
-    fprintf(table->out, "# fish completion of moec: moec completion fish | source\n");
+    for (const struct cli_option *option = command->options; option->name != NULL; option++)
+        fish_option(out, condition, option);
+    if (cli_writes_files(command))
+        fish_option(out, condition, &cli_force_option);
+}
+
+static void fish_verbs(const struct table *table)
+{
     for (size_t i = 0; i < table->n_command; i++) {
         const struct cli_command *command = table->commands[i];
+        char condition[96];
         fprintf(table->out, "complete -c moec -n __fish_use_subcommand -a %s -d ", command->name);
         fish_quoted(table->out, command->summary);
         fputc('\n', table->out);
-        for (const struct cli_option *option = command->options; option->name != NULL; option++)
-            fish_option(table->out, command, option);
-        if (cli_writes_files(command))
-            fish_option(table->out, command, &cli_force_option);
+        (void)snprintf(condition, sizeof condition, "complete -c moec -n '__fish_seen_subcommand_from %s'",
+                       command->name);
+        fish_options(table->out, condition, command);
     }
     for (size_t i = 0; i < table->n_extra; i++) {
         const struct cli_extra *extra = &table->extras[i];
@@ -329,13 +375,38 @@ static void print_fish(const struct table *table)
             fprintf(table->out, "%s%s", v > 0 ? " " : "", table->commands[v]->name);
         fprintf(table->out, "'\n");
     }
-    fprintf(table->out, "complete -c moec-run -w 'moec run'\n");
 }
 
-bool cli_print_completion(FILE *out, const char *shell, const struct cli_command *const *commands,
-                          size_t n_command, const struct cli_extra *extras, size_t n_extra)
+static void print_fish(const struct table *table)
 {
-    const struct table table = {out, commands, n_command, extras, n_extra};
+    static const char is_run[] = "complete -c moec-run -n 'not __fish_contains_opt describe-device'",
+                      is_device[] = "complete -c moec-run -n '__fish_contains_opt describe-device'";
+    fprintf(table->out, "# fish completion: moec completion fish%s | source\n",
+            table->is_run_alone ? " moec-run" : "");
+    if (!table->is_run_alone)
+        fish_verbs(table);
+    fprintf(table->out, "%s -l %s -d 'Measure this machine, for moec simulate'\n", is_run, describe + 2);
+    for (size_t i = 0; i < table->n_command; i++) {
+        const struct cli_command *command = table->commands[i];
+        if (strcmp(command->name, "run") == 0)
+            fish_options(table->out, is_run, command);
+        else if (strcmp(command->name, "device") == 0)
+            fish_options(table->out, is_device, command);
+    }
+}
+
+bool cli_print_completion(FILE *out, const char *shell, const char *program,
+                          const struct cli_completion *completion)
+{
+    const bool is_run_alone = strcmp(program, "moec-run") == 0;
+    const struct table table = {out,
+                                completion->commands,
+                                completion->n_command,
+                                completion->extras,
+                                is_run_alone ? 0 : completion->n_extra,
+                                is_run_alone};
+    if (!is_run_alone && strcmp(program, "moec") != 0)
+        return false;
     if (strcmp(shell, "bash") == 0)
         print_bash(&table);
     else if (strcmp(shell, "zsh") == 0)

@@ -11,8 +11,16 @@ struct cli_extra {
     const char *words; /* what may follow, between bars; NULL: names of verbs */
 };
 
-/* Prints the script to `out`. False if the shell is not bash, zsh or fish. */
-bool cli_print_completion(FILE *out, const char *shell, const struct cli_command *const *commands,
-                          size_t n_command, const struct cli_extra *extras, size_t n_extra);
+struct cli_completion {
+    const struct cli_command *const *commands; /* (n_command), run and device among them */
+    size_t n_command;
+    const struct cli_extra *extras; /* (n_extra) */
+    size_t n_extra;
+};
+
+/* Prints the script to `out`: of "moec", which completes moec-run too, or of "moec-run" alone. False if the
+ * program is another, or the shell is not bash, zsh or fish. */
+bool cli_print_completion(FILE *out, const char *shell, const char *program,
+                          const struct cli_completion *completion);
 
 #endif

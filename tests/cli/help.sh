@@ -154,6 +154,30 @@ offers "cache-prior:" run --route ca
 try 0 "bash completes moec-run" bash -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _moec_run; printf "%s\\n" "${COMPREPLY[@]}"' - \
     "$work/completion.bash" moec-run m.moec --evict lr
 says stdout '^lru$' "as the verb"
+# moec-run alone, as its package has it; after --describe-device it is moec device.
+for program in "" moec-run; do
+    # shellcheck disable=SC2086 # none or one
+    try 0 "bash completion, $program" "$moec" completion bash $program
+    cp "$work/stdout" "$work/run.bash"
+    # run_offers WORD...: what bash completes moec-run with
+    run_offers() {
+        # shellcheck disable=SC2016
+        try 0 "bash completes moec-run $*" bash -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _moec_run; printf "%s\n" "${COMPREPLY[@]}"' - \
+            "$work/run.bash" moec-run "$@"
+    }
+    run_offers m.moec --evict lr
+    says stdout '^lru$' "as the verb run"
+    run_offers --desc
+    says stdout '^--describe-device$' "and with --describe-device"
+    run_offers --describe-device --read
+    says stdout '^--read-time$' "and as the verb device"
+done
+if grep -q 'moec compile\|complete -F _moec moec$' "$work/run.bash"; then
+    fail "the completion of moec-run alone has no other verb"
+else
+    pass "the completion of moec-run alone has no other verb"
+fi
+try 2 "completion of another program" "$moec" completion bash moec-walk
 try 0 "moec-run --help" "$(dirname "$moec")/moec-run" --help
 says stdout '^  moec-run model.moec -p' "examples name the program"
 # Options whose values are words have them: no word that the help of an option has in a table is left out.
@@ -191,11 +215,18 @@ if command -v fish >/dev/null; then
     says stdout '^zsh' "of completion"
     try 0 "fish completes moec-run" fish -N -c "$complete_fish" "$work/table" "moec-run m.moec --evict lr"
     says stdout '^lru' "as the verb"
+    "$moec" completion fish moec-run >"$work/run.fish"
+    try 0 "fish completes moec-run alone" fish -N -c "$complete_fish" "$work/run.fish" "moec-run --describe-device --read"
+    says stdout '^--read-time' "as the verb device"
+    try 0 "fish completes its options" fish -N -c "$complete_fish" "$work/run.fish" "moec-run --mem"
+    says stdout '^--memory' "as the verb run"
 else
     skip "fish completes tasks" "fish is not installed"
 fi
-for shell in zsh fish; do
-    try 0 "$shell completion" "$moec" completion "$shell"
+for words in zsh fish "zsh moec-run" "fish moec-run"; do
+    shell=${words% *}
+    # shellcheck disable=SC2086 # words
+    try 0 "completion $words" "$moec" completion $words
     if command -v "$shell" >/dev/null; then
         cp "$work/stdout" "$work/completion.$shell"
         try 0 "$shell can read it" "$shell" -n "$work/completion.$shell"
