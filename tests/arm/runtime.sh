@@ -53,7 +53,7 @@ for name in arm here; do
 done
 same "$work/arm.names" "$work/here.names" "has the names of this machine's"
 "$moec" run "$work/m.moec" -p "The old miller" -n 8 --trace "$work/trace.json" >"$work/stdout" 2>"$work/stderr"
-try 0 "moec simulate reads it" "$moec" simulate "$work/trace.json" --model "$work/m.moec" --device "$work/arm.json" --evict lru \
+try 0 "moec simulate reads it" "$moec" simulate "$work/trace.json" --model "$work/m.moec" --device-file "$work/arm.json" --evict lru \
     --predict none --memory 25% --quiet
 
 done_testing
