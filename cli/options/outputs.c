@@ -216,7 +216,7 @@ enum moec_status cli_check_overwriting(const struct cli_args *args, const struct
             continue;
         if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) {
             if (!asks_person(outputs->paths[i]))
-                return moec_fail(err, MOEC_ERR_USAGE, "'%s' stays as it is", outputs->paths[i]);
+                return moec_fail(err, MOEC_ERR_USAGE, "'%s' was not overwritten", outputs->paths[i]);
         } else {
             return moec_fail(err, MOEC_ERR_USAGE,
                              "'%s' exists: give --force to overwrite it, or another name", outputs->paths[i]);

@@ -108,8 +108,8 @@ void cli_print_parts(const struct moec_bundle *bundle, const struct moec_record_
               " neurons, whose pairs take %zu bytes each;\n"
               "             from storage, %s:\n",
               moec_parts_unit_neurons(parts, layout), layout->pair_stride_bytes,
-              parts->turnover.n_share > 0 ? "as active neurons stood together on the thresholds' text"
-                                          : "if neurons are active by lot");
+              parts->turnover.n_share > 0 ? "as neurons were active together on the text of the thresholds"
+                                          : "assuming that neurons are active at random");
     for (size_t i = 0; i < N_SHARE; i++) {
         const struct moec_parts_estimate made = estimate(bundle, parts, shares[i]);
         print_estimate(&made, shares[i]);

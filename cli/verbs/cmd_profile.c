@@ -64,7 +64,7 @@ static const struct cli_option options[] = {
      "quantizers\tquantisers and group sizes: 15 b\n"
      "ranks\texperts dropped or replaced by rank: 4 x top-k\n"
      "sparsity\tsmallest activations set to zero: 16\n"
-     "choices\tevery expert in the place of a token's last: half a pass x MoE layers x experts\n"
+     "choices\tevery expert instead of a token's last: half a pass x MoE layers x experts\n"
      "all, none\tall but choices; none (default)\n"
      "With --show: print these studies of the profile, by name (rank/loss), by group (rank) or all; list "
      "prints the names.",

@@ -40,16 +40,14 @@ static const struct cli_option options[] = {
      "Accuracy that may be lost in all, by bits, decisions and plan, such as 2% or 0.02.", 0},
     {"with", 0, CLI_LIST, "route|rank|skip|precision|prefill|sparsity",
      "What is searched (default: of a checkpoint route,sparsity where neurons can be left out; of a bundle "
-     "route,precision where moec compile --copies made low copies; else route):\nroute\tcache-prior: experts "
-     "in the cache are preferred\nrank\tmax-rank instead: "
-     "those of the router's best that are in the cache\nskip\tmisses of little weight are left out"
-     "\nprecision\thobbit: "
-     "those of little weight in a low copy; fate: unforeseen ones\nprefill\t"
-     "unpopular: so are a prompt's rarest experts\nsparsity\tneurons are left out; not with low copies",
+     "route,precision where moec compile --copies made low copies; else route):\nroute\tcache-prior: prefer "
+     "experts that are in the cache\nrank\tmax-rank instead: choose among the router's best experts those in "
+     "the cache\nskip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
+     "a low copy; fate: run experts in a low copy that the layer before did not predict\nprefill\tunpopular: "
+     "run a prompt's rarest experts in a low copy\nsparsity\tleave out neurons; not with low copies",
      0},
     {"policy", 0, "POLICY", NULL,
-     "A Lua file that searches in place of moec tune, or prior, which is built in: the strongest prior "
-     "within "
+     "A Lua file that searches instead of moec tune; or prior, which is built in: the strongest prior within "
      "the loss. --with says what it may use; what it returns is certified in the same way.",
      CLI_RARE},
     {"block-tokens", 0, "L", NULL,
@@ -73,9 +71,8 @@ static const struct cli_option options[] = {
      "With precision or prefill: bitwidth of the low copy (default: the smallest; of a checkpoint 2).",
      CLI_RARE},
     {"device-file", 0, "DEVICE.json", NULL,
-     "With precision: fate foresees no more experts than this device of moec device reads while it computes "
-     "a "
-     "layer (default: a quarter of a layer's).",
+     "With precision: fate predicts as many experts as this device can read while it computes one layer "
+     "(default: a quarter of a layer's). moec device writes the file.",
      CLI_INPUT | CLI_RARE},
     {"keep-top", 0, "J", NULL, "With route or rank: each token takes its J best in any case (default 0).",
      CLI_RARE},
@@ -244,11 +241,11 @@ static enum moec_status ask_low(struct tune_job *job, struct moec_error *err)
     const char *slots = cli_text(job->args, "low-slots");
     bool is_allowed = false;
     if (job->tune.with_precision && !has_precision(job->config))
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--with precision changes nothing where a token takes one expert, which no layer foresees, "
-            "as in '%s'",
-            job->args->positional[0]);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--with precision changes nothing in '%s': each token takes one expert, and no "
+                         "layer predicts it; "
+                         "leave precision out of --with",
+                         job->args->positional[0]);
     if (shared->low_bits == 0)
         shared->low_bits = 2;
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
@@ -550,7 +547,7 @@ static void print_result(const struct tune_job *job)
     if (has_decisions)
         cli_print_decisions(&report->decisions);
     if (report->plan.n_layer > 0)
-        cli_print(stdout, "  read       %.1f KiB of experts a token, of missed ones what stays\n",
+        cli_print(stdout, "  read       %.1f KiB of experts a token: what is left of those that miss\n",
                   moec_tune_token_bytes(&report->winner) / 1024);
     cli_print(stdout,
               "             setting %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
@@ -672,7 +669,7 @@ static int run_tune(const struct cli_args *args)
 const struct cli_command cli_command_tune = {
     .name = "tune",
     .model = CLI_BUNDLE_OR_CHECKPOINT,
-    .summary = "let a model decide about each token within a loss",
+    .summary = "find routing, precision and sparsity settings within a loss",
     .usage = "MODEL --data FILE",
     .about =
         "Searches for settings of --route, --precision and --prefill, and for plans of sparsity, with which "

@@ -19,16 +19,16 @@ enum moec_status moec_sparsity_check_config(const struct moec_config *config, st
     if (config->plain_mlp)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "the experts of '%s' have no gate: beside up . x there is only the down projection to "
-            "be left out, which is not what thresholds of |up . x| are for",
+            "the experts of '%s' have no gate projection: thresholds of |up . x| could leave out their down "
+            "projection alone, which is not supported",
             config->family);
     if (config->activation == MOEC_ACTIVATION_CLAMPED_GLU || config->expert_bias)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "a neuron of '%s' gives (up . x + 1) times its gate, which is not nothing where up . x "
-            "is: thresholds of |up . x| would leave out what counts; fewer bits (moec compile --max-loss) "
-            "and "
-            "decisions (moec tune --with route) are what makes it read less",
+            "neurons of '%s' contribute even where up . x is 0, since each gives (up . x + 1) times its "
+            "gate: "
+            "they cannot be left out by |up . x|. To read less, use fewer bits (moec compile --max-loss) or "
+            "decisions (moec tune --with route)",
             config->family);
     return MOEC_OK;
 }

@@ -160,7 +160,8 @@ enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, cons
                                    .size = scored[w]};
     }
     if (n == 0) {
-        status = moec_fail(err, MOEC_ERR_USAGE, "the part has no windows");
+        status =
+            moec_fail(err, MOEC_ERR_USAGE, "there are no windows in this part of the data: give more text");
         goto out;
     }
     const double n_token = (double)loss->n_token;

@@ -189,14 +189,15 @@ static enum moec_status check_foreseen(const struct moec_simulated_decisions_set
         if (a % replay->n_layer + 1 == replay->n_layer || (is_prompt && setup->route->decode_only))
             continue;
         if (replay->n_tok[step] > 1)
-            return moec_fail(
-                err, MOEC_ERR_USAGE,
-                "a trace tells what layers foresee for a prompt's tokens together, and precision "
-                "fate asks for each: decide about what is generated alone (--decide decode)");
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "precision fate needs a prediction for each token, and this trace has one for "
+                             "all tokens of a "
+                             "prompt together: give --decide decode");
         if (replay->answers[a].n_next_gate < width)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "the trace names %" PRIu32 " experts that a layer foresees, precision fate asks "
-                             "for %" PRIu32 ": take fate:%" PRIu32,
+                             "the trace has %" PRIu32
+                             " predicted experts a layer, and precision fate asks for %" PRIu32
+                             ": give fate:%" PRIu32,
                              replay->answers[a].n_next_gate, width, replay->answers[a].n_next_gate);
     }
     return MOEC_OK;

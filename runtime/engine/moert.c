@@ -281,12 +281,13 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     if (options->device == NULL && options->vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
     if (options->cooperates && (options->device == NULL || engine->n_sessions > 1))
-        return moec_fail(err, MOEC_ERR_USAGE, "the processor helps a device, and one session alone");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "cooperation of the processor needs a device and a single session");
     if (options->transfer.copies_whole && (options->device == NULL || engine->sparsity == NULL))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "experts are copied whole to a device without a sparsity, and without a device not at "
-            "all");
+            "copying whole experts needs a device and a sparsity; without a sparsity they are always "
+            "copied whole");
     if (options->device == NULL)
         return MOEC_OK;
     if (options->cooperates && engine->bundle->config.router_scales_input)

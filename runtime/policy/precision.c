@@ -118,14 +118,15 @@ static enum moec_status check_fate(const struct moec_precision *precision, const
     if (!foresees(config))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "precision fate is about layers that a MoE layer before them foresees, of which this "
-            "model has none: it changes nothing");
+            "precision fate changes nothing here: it needs a MoE layer whose experts the MoE layer before it "
+            "predicts, and this model has none");
     if (width < config->n_expert)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "precision fate:%u foresees all %u experts of a layer and changes nothing, expected a "
-                     "width of 1 to %u",
-                     width, config->n_expert, config->n_expert - 1);
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "precision fate:%u predicts all %u experts of a layer and so changes nothing: expected a width of "
+        "1 to %u",
+        width, config->n_expert, config->n_expert - 1);
 }
 
 enum moec_status moec_precision_check(const struct moec_precision *precision,

@@ -61,13 +61,13 @@ if cmp -s "$work/stdout" "$work/words"; then pass "the same words"; else fail "t
 
 # What reading in parts is expected to take goes by how active neurons stood together, where they were put so.
 try 0 "inspect" "$moec" inspect "$work/parts.moec"
-says stdout 'as active neurons stood together on the thresholds. text' "estimates from what was measured"
+says stdout 'as neurons were active together on the text of the thresholds' "estimates from what was measured"
 try 0 "inspect as JSON" "$moec" inspect "$work/parts.moec" --json
 says stdout '"turnover_measured": true' "says so too"
 try 0 "verify" "$moec" verify "$work/parts.moec"
 try 0 "parts of the checkpoint's order" "$moec" sparsify "$work/plain.moec" --data "$text" --samples 48 --seq-len 32 --parts -q -o "$work/plain-parts.moec"
 try 0 "inspect" "$moec" inspect "$work/plain-parts.moec"
-says stdout 'if neurons are active by lot' "estimates by lot"
+says stdout 'assuming that neurons are active at random' "estimates them at random"
 
 # What a compile had found is taken up, and another order's is not.
 try 0 "with a journal" compile --bits 4 --order-neurons --journal "$work/journal" -o "$work/kept.moec"

@@ -551,7 +551,7 @@ static void test_route__refuses_widths(void **state)
     one.n_layer = 1; /* with experts: before it is none */
     err = (struct moec_error){0};
     assert_status(moec_route_check(&route, &one, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "foresees");
+    assert_message(err, "predicts");
     fixture_close(&fixture);
 }
 

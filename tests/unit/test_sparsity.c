@@ -586,7 +586,7 @@ static void test_sparsity__refuses_other_neurons(void **state)
     (void)state;
     static const struct {
         const char *name, *why;
-    } cases[] = {{"gpt_oss", "not nothing where up . x is"}, {"switch", "have no gate"}};
+    } cases[] = {{"gpt_oss", "contribute even where up . x is 0"}, {"switch", "have no gate"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture fixture = fixture_open(cases[i].name);
         struct moec_error err = {0};
