@@ -168,11 +168,12 @@ static struct moec_sparsity_plan sample_plan(const struct moec_config *config, e
     plan.threshold = 0.5f;
     for (uint32_t i = 0; i < plan.n_layer * plan.n_expert * plan.n_scale; i++)
         plan.scales[i] = (uint16_t)(0x3e00 + i % 256); /* 0.125 to 0.5 */
-    plan.certificate = (struct moec_certificate){.present = true,
-                                                 .metric = "perplexity",
-                                                 .loss = 0.01,
-                                                 .n_sequence = 1,
-                                                 .sequence = {{.n_bytes = 7, .is_chosen = true}}};
+    plan.certificate = (struct moec_certificate){
+        .present = true,
+        .metric = "perplexity",
+        .loss = 0.01,
+        .n_sequence = 1,
+        .sequence = {{.n_bytes = 7, .result = MOEC_SEQUENCE_PASSED, .is_chosen = true}}};
     plan.plain_high = 0.25;
     plan.traffic =
         (struct moec_sparsity_traffic){.active_share = 0.3, .token_bytes = 5, .dense_token_bytes = 9};
