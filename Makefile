@@ -32,8 +32,8 @@ PACKAGES := gcc make pkg-config libhdf5-dev libzstd-dev liblua5.4-dev libjansson
             libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev
 PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd g++ clang libclang-rt-dev libomp-dev libsimde-dev mandoc chromium zsh fish
 PACKAGES_CHECK := clang-format shellcheck
-PACKAGES_ARM   := gcc-aarch64-linux-gnu qemu-user-static \
-                  $(addsuffix :arm64,libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
+PACKAGES_ARM   := gcc-aarch64-linux-gnu $(addsuffix :arm64,libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
+PACKAGES_TEST_ARM := qemu-user-static libcmocka-dev:arm64
 PACKAGES_CHECK_ALL := clang-tidy
 
 # Without the development packages (before the first `make deps`) pkg-config answers nothing; the compiler then
@@ -298,7 +298,7 @@ deps-arm: deps
 
 .PHONY: deps-arm test-arm dist-aarch64
 test-arm: deps
-	@if tests/install_packages.sh $(PACKAGES_ARM); then $(MAKE) --no-print-directory test-arm-built; \
+	@if tests/install_packages.sh $(PACKAGES_ARM) $(PACKAGES_TEST_ARM); then $(MAKE) --no-print-directory test-arm-built; \
 	elif [ $(ARM_MISSING) = skip ]; then echo 'skipped: the packages for 64-bit ARM cannot be installed here'; else exit 1; fi
 test-arm-built:
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec

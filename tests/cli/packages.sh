@@ -124,4 +124,13 @@ try 1 "it does not stay, so that apt works afterwards" [ -e "$work/foreign" ]
 touch "$work/foreign"
 try 1 "one that was there before" without_apt tests/install_packages.sh zstd:arm64
 try 0 "stays" [ -e "$work/foreign" ]
+
+# Another folder than build.
+try 0 "make help" make --no-print-directory help
+says stdout "BUILD=FOLDER" "names it"
+try 0 "what the demo would do elsewhere" make --no-print-directory -n CUDA=0 BUILD="$work/b" demo
+says stdout "MOEC=$work/b/moec datasets/demo.sh $work/b/demo" "is done there"
+if grep -Eq '[ =]build/' "$work/stdout"; then fail "and nowhere else"; else pass "and nowhere else"; fi
+try 0 "what make clean would do" make --no-print-directory -n CUDA=0 BUILD="$work/b" clean
+says stdout "^rm -rf $work/b$" "is that folder's"
 done_testing
