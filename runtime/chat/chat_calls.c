@@ -47,11 +47,13 @@ enum moec_status moec_chat_bind(struct moec_chat_run *run, const struct moec_cha
     for (size_t i = 0; i < call->n_item; i++) {
         const struct moec_chat_node *item = call->items[i];
         const bool is_keyword = item->kind == MOEC_CHAT_KEYWORD;
-        const size_t place = is_keyword ? place_of(signature->keywords, item->text) : i;
+        const bool has_own_name = is_keyword && signature->keywords == NULL;
+        const size_t place = is_keyword && !has_own_name ? place_of(signature->keywords, item->text) : i;
         if (place >= MOEC_CHAT_MAX_ARGUMENTS || arguments->given[place])
             return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT, "an argument is given twice");
         MOEC_TRY(moec_chat_eval(run, is_keyword ? item->a : item, &arguments->values[place]));
         arguments->given[place] = true;
+        arguments->names[place] = has_own_name ? item->text : NULL;
         arguments->n += !is_keyword;
     }
     return MOEC_OK;
@@ -165,17 +167,46 @@ static enum moec_status pass_arguments(struct moec_chat_run *run, const struct m
                (parameters->items[place]->text->n_bytes != item->text->n_bytes ||
                 memcmp(parameters->items[place]->text->bytes, item->text->bytes, item->text->n_bytes) != 0))
             place++;
-        if (place >= parameters->n_item)
+        const bool is_caller = is_keyword && moec_chat_string_is(item->text, "caller");
+        if (place >= parameters->n_item && (!is_caller || macro->node->op != 'c'))
             return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT, "the macro '%.*s' takes no such argument",
                                       (int)macro->node->text->n_bytes, macro->node->text->bytes);
         MOEC_TRY(moec_chat_eval(run, is_keyword ? item->a : item, &value));
-        MOEC_TRY(set_name(run, scope, parameters->items[place]->text, value));
+        MOEC_TRY(set_name(run, scope, is_keyword ? item->text : parameters->items[place]->text, value));
     }
     return MOEC_OK;
 }
 
+static bool has_parameter_caller(const struct moec_chat_node *macro)
+{
+    for (size_t i = 0; i < macro->b->n_item; i++)
+        if (moec_chat_string_is(macro->b->items[i]->text, "caller"))
+            return true;
+    return false;
+}
+
+/* Sets `caller` where the macro names it: to the block of a {% call %}, else to nothing. */
+static enum moec_status pass_caller(struct moec_chat_run *run, const struct moec_chat_node *call,
+                                    const struct moec_chat_macro *macro, const struct moec_chat_macro *block,
+                                    struct moec_chat_scope *scope)
+{
+    static const struct moec_chat_string name = {.bytes = "caller", .n_bytes = 6};
+    const struct moec_chat_value key = {.kind = MOEC_CHAT_STRING, .as.string = &name};
+    const bool is_given = moec_chat_dict_find(scope->names, &key) != NULL,
+               is_parameter = has_parameter_caller(macro->node);
+    if (block != NULL && (is_given || (macro->node->op != 'c' && !is_parameter)))
+        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT, "the macro '%.*s' takes no block to call",
+                                  (int)macro->node->text->n_bytes, macro->node->text->bytes);
+    if (is_given || (block == NULL && (is_parameter || macro->node->op != 'c')))
+        return MOEC_OK;
+    const struct moec_chat_value value = {.kind = MOEC_CHAT_MACRO, .as.macro = block};
+    return set_name(run, scope, &name, block != NULL ? value : moec_chat_undefined(&name));
+}
+
+/* `block`: of a {% call %}, NULL without. */
 static enum moec_status call_macro(struct moec_chat_run *run, const struct moec_chat_node *call,
-                                   const struct moec_chat_macro *macro, struct moec_chat_value *out)
+                                   const struct moec_chat_macro *macro, const struct moec_chat_macro *block,
+                                   struct moec_chat_value *out)
 {
     const struct moec_chat_scope *caller = run->scope;
     const struct moec_chat_node *parameters = macro->node->b;
@@ -185,6 +216,7 @@ static enum moec_status call_macro(struct moec_chat_run *run, const struct moec_
                                   MOEC_CHAT_MAX_CALLS);
     MOEC_TRY(moec_chat_scope_make(run, macro->scope, &scope));
     MOEC_TRY(pass_arguments(run, call, macro, scope));
+    MOEC_TRY(pass_caller(run, call, macro, block, scope));
     run->n_call++;
     run->scope = scope;
     for (size_t i = 0; i < parameters->n_item; i++) {
@@ -205,6 +237,34 @@ static enum moec_status call_macro(struct moec_chat_run *run, const struct moec_
 
 /* ---- calls ---- */
 
+static enum moec_status call_loop(struct moec_chat_run *run, const struct moec_chat_node *call,
+                                  const struct moec_chat_dict *loop, struct moec_chat_value *out)
+{
+    struct moec_chat_value iterated;
+    if (call->n_item != 1 || call->items[0]->kind == MOEC_CHAT_KEYWORD)
+        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT,
+                                  "a loop is called with the items to go through");
+    MOEC_TRY(moec_chat_eval(run, call->items[0], &iterated));
+    return moec_chat_loop_again(run, call, loop, &iterated, out);
+}
+
+enum moec_status moec_chat_call_block(struct moec_chat_run *run, const struct moec_chat_node *block,
+                                      struct moec_chat_value *out)
+{
+    const struct moec_chat_node *call = block->a;
+    struct moec_chat_value callee;
+    void *memory = NULL;
+    MOEC_TRY(moec_chat_alloc(run->arena, sizeof(struct moec_chat_macro), &memory, run->err));
+    struct moec_chat_macro *caller = memory;
+    *caller = (struct moec_chat_macro){.node = block, .scope = run->scope};
+    MOEC_TRY(moec_chat_eval(run, call->a, &callee));
+    MOEC_TRY(moec_chat_need(run, call->a, &callee));
+    if (callee.kind != MOEC_CHAT_MACRO)
+        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT, "only a macro takes a block to call, found %s",
+                                  moec_chat_kind_name(&callee));
+    return call_macro(run, call, callee.as.macro, caller, out);
+}
+
 enum moec_status moec_chat_call(struct moec_chat_run *run, const struct moec_chat_node *node,
                                 struct moec_chat_value *out)
 {
@@ -220,7 +280,9 @@ enum moec_status moec_chat_call(struct moec_chat_run *run, const struct moec_cha
     MOEC_TRY(moec_chat_eval(run, callee, &value));
     MOEC_TRY(moec_chat_need(run, callee, &value));
     if (value.kind == MOEC_CHAT_MACRO)
-        return call_macro(run, node, value.as.macro, out);
+        return call_macro(run, node, value.as.macro, NULL, out);
+    if (value.kind == MOEC_CHAT_LOOP)
+        return call_loop(run, node, value.as.dict, out);
     if (value.kind == MOEC_CHAT_METHOD && value.as.method->object.kind == MOEC_CHAT_NONE &&
         moec_chat_function_find(value.as.method->name) != NULL &&
         moec_chat_string_is(callee->text, moec_chat_function_find(value.as.method->name)->name))

@@ -374,6 +374,22 @@ static bool is_sequence(const struct moec_chat_value *value)
     return value->kind == MOEC_CHAT_STRING || value->kind == MOEC_CHAT_LIST;
 }
 
+/* "%s" % x: a tuple has a value for each place, a dict those of places with names. */
+static enum moec_status fill_places(struct moec_chat_run *run, const struct moec_chat_node *node,
+                                    const struct moec_chat_string *text, const struct moec_chat_value *given,
+                                    struct moec_chat_value *out)
+{
+    struct moec_chat_format_values values = {.items = given, .n = 1};
+    if (given->kind == MOEC_CHAT_LIST && given->as.list->is_tuple)
+        values = (struct moec_chat_format_values){.items = given->as.list->items, .n = given->as.list->n};
+    else /* Python takes what has items for names, whether it has names or not */
+        values.may_be_left = given->kind == MOEC_CHAT_LIST || given->kind == MOEC_CHAT_DICT ||
+                             given->kind == MOEC_CHAT_UNDEFINED;
+    if (given->kind == MOEC_CHAT_DICT)
+        values.names = given->as.dict;
+    return moec_chat_percent(run, node, text, &values, out);
+}
+
 static enum moec_status eval_binary(struct moec_chat_run *run, const struct moec_chat_node *node,
                                     struct moec_chat_value *out)
 {
@@ -381,6 +397,8 @@ static enum moec_status eval_binary(struct moec_chat_run *run, const struct moec
     MOEC_TRY(moec_chat_eval(run, node->a, &x));
     MOEC_TRY(moec_chat_eval(run, node->b, &y));
     MOEC_TRY(moec_chat_need(run, node, &x));
+    if (node->op == '%' && x.kind == MOEC_CHAT_STRING)
+        return fill_places(run, node, x.as.string, &y, out);
     MOEC_TRY(moec_chat_need(run, node, &y));
     if (moec_chat_is_number(&x) && moec_chat_is_number(&y)) {
         if (x.kind == MOEC_CHAT_FLOAT || y.kind == MOEC_CHAT_FLOAT)

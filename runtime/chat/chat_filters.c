@@ -119,6 +119,24 @@ static enum moec_status filter_indent(const struct filtering *f)
     return moec_chat_buffer_end(&buffer, f->out, f->run->err);
 }
 
+/* "%s, %s"|format(a, b), or with names. */
+static enum moec_status filter_format(const struct filtering *f)
+{
+    const struct moec_chat_string *text = NULL;
+    struct moec_chat_value names;
+    MOEC_TRY(text_of(f, f->input, &text));
+    MOEC_TRY(moec_chat_dict_make(f->run->arena, &names, f->run->err));
+    for (size_t i = 0; i < MOEC_CHAT_MAX_ARGUMENTS; i++)
+        if (f->arguments->names[i] != NULL)
+            MOEC_TRY(moec_chat_dict_set(f->run->arena, names.as.dict, string_value(f->arguments->names[i]),
+                                        f->arguments->values[i], f->run->err));
+    if (names.as.dict->n > 0 && f->arguments->n > 0)
+        return fail(f, "takes values with names or without, not both");
+    const struct moec_chat_format_values values = {
+        .items = f->arguments->values, .n = f->arguments->n, .names = names.as.dict};
+    return moec_chat_percent(f->run, f->node, text, &values, f->out);
+}
+
 static enum moec_status filter_tojson(const struct filtering *f)
 {
     static const struct moec_chat_string comma = {.bytes = ", ", .n_bytes = 2},
@@ -577,6 +595,7 @@ static const struct filter {
     {{"dictsort", 0, 3, " case_sensitive by reverse "}, filter_dictsort},
     {{"first", 0, 0, ""}, filter_ends},
     {{"float", 0, 1, " default "}, filter_float},
+    {{"format", 0, 8, NULL}, filter_format},
     {{"indent", 0, 3, " width first blank "}, filter_indent},
     {{"int", 0, 1, " default "}, filter_int},
     {{"items", 0, 0, ""}, filter_items},

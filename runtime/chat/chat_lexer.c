@@ -366,6 +366,46 @@ static size_t kept_before(const struct lexer *l, size_t tag)
     return start > 0 || l->line_starting ? start : n;
 }
 
+/* ---- raw ---- */
+
+/* Bytes of "{% word" at a place, with sign and whitespace, before the end of the tag; 0 where there is none.
+ */
+static size_t match_word_tag(const struct lexer *l, size_t at, const char *word, bool may_plus)
+{
+    struct lexer there = *l;
+    const size_t n_word = strlen(word);
+    there.at = at;
+    if (!looks_at(&there, "{%"))
+        return 0;
+    there.at += peek(&there, 2) == '-' || peek(&there, 2) == '+' ? 3 : 2;
+    there.at += moec_chat_space_before(l->text + there.at, l->n_bytes - there.at);
+    if (!looks_at(&there, word))
+        return 0;
+    there.at += n_word;
+    there.at += moec_chat_space_before(l->text + there.at, l->n_bytes - there.at);
+    return tag_end(&there, "%}", may_plus) > 0 ? there.at - at : 0;
+}
+
+/* Text between {% raw %} and {% endraw %}, whatever it looks like; stands at the end of the first tag. The
+ * newline after it stays, as in Jinja. */
+static enum moec_status lex_raw(struct lexer *l)
+{
+    step_over_end(l, tag_end(l, "%}", false), false);
+    size_t end = l->at, n_tag = 0;
+    while (end < l->n_bytes && n_tag == 0) {
+        n_tag = match_word_tag(l, end, "endraw", true);
+        end += n_tag == 0;
+    }
+    if (n_tag == 0)
+        return fail(l, MOEC_ERR_FORMAT, "a raw block does not end");
+    const size_t kept = kept_before(l, end);
+    if (kept > 0)
+        MOEC_TRY(add(l, MOEC_CHAT_TOKEN_TEXT, l->text + l->at, kept));
+    advance(l, end + n_tag - l->at);
+    step_over_end(l, tag_end(l, "%}", true), true);
+    return MOEC_OK;
+}
+
 static enum moec_status lex_all(struct lexer *l)
 {
     while (l->at < l->n_bytes) {
@@ -376,6 +416,12 @@ static enum moec_status lex_all(struct lexer *l)
         advance(l, tag - l->at);
         if (tag == l->n_bytes)
             break;
+        const size_t n_raw = match_word_tag(l, tag, "raw", false);
+        if (n_raw > 0) {
+            advance(l, n_raw);
+            MOEC_TRY(lex_raw(l));
+            continue;
+        }
         const char kind = l->text[tag + 1], sign = peek(l, 2);
         if (kind != '#')
             MOEC_TRY(add(l, kind == '%' ? MOEC_CHAT_TOKEN_BLOCK_BEGIN : MOEC_CHAT_TOKEN_VARIABLE_BEGIN,

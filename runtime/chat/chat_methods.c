@@ -37,7 +37,7 @@ static const struct method {
     {{"count", 1, 1, ""}, OF_STRING | OF_LIST},
     {{"index", 1, 1, ""}, OF_LIST},
     {{"join", 1, 1, ""}, OF_STRING},
-    {{"format", 0, 8, ""}, OF_STRING},
+    {{"format", 0, 8, NULL}, OF_STRING},
     {{"isdigit", 0, 0, ""}, OF_STRING},
     {{"append", 0, 8, ""}, OF_LIST | OF_CHANGING},
     {{"extend", 0, 8, ""}, OF_LIST | OF_CHANGING},
@@ -274,36 +274,6 @@ static enum moec_status split_lines(struct moec_chat_run *run, const struct moec
     return MOEC_OK;
 }
 
-/* "{}" and "{0}" alone. */
-static enum moec_status format(struct moec_chat_run *run, const struct moec_chat_node *node,
-                               const struct moec_chat_string *string,
-                               const struct moec_chat_arguments *arguments, struct moec_chat_value *out)
-{
-    struct moec_chat_buffer buffer = {.arena = run->arena};
-    size_t next = 0;
-    for (size_t at = 0; at < string->n_bytes; at++) {
-        const char c = string->bytes[at];
-        const char after = (char)(at + 1 < string->n_bytes ? string->bytes[at + 1] : 0);
-        const uint8_t mark = string->marks != NULL ? string->marks[at] : string->mark;
-        size_t place = next;
-        if ((c != '{' && c != '}') || c == after) {
-            MOEC_TRY(moec_chat_write(&buffer, &c, 1, mark, run->err));
-            at += c == after && (c == '{' || c == '}');
-            continue;
-        }
-        const bool has_number = after >= '0' && after <= '9';
-        if (has_number)
-            place = (size_t)(after - '0');
-        at += 1u + has_number;
-        if (c == '}' || at >= string->n_bytes || string->bytes[at] != '}' || place >= arguments->n)
-            return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED,
-                                      "format knows {} and {0} here, and needs an argument for each");
-        next += !has_number;
-        MOEC_TRY(moec_chat_print(run, node, &arguments->values[place], &buffer));
-    }
-    return moec_chat_buffer_end(&buffer, out, run->err);
-}
-
 static bool starts_with(const struct moec_chat_string *string, const struct moec_chat_string *part)
 {
     return part->n_bytes <= string->n_bytes && memcmp(string->bytes, part->bytes, part->n_bytes) == 0;
@@ -465,7 +435,7 @@ static enum moec_status call_of_string(struct moec_chat_run *run, const struct m
     if (moec_chat_string_is(name, "replace"))
         return replace_method(run, node, string, arguments, out);
     if (moec_chat_string_is(name, "format"))
-        return format(run, node, string, arguments, out);
+        return moec_chat_format(run, node, string, arguments, out);
     if (moec_chat_string_is(name, "isdigit")) {
         *out = moec_chat_bool(is_number_text(string));
         return MOEC_OK;

@@ -35,11 +35,13 @@ enum moec_chat_node_kind {
     MOEC_CHAT_BLOCK,        /* items */
     MOEC_CHAT_SCOPE,        /* items, with names of their own; pairs (targets, values) first set: b's items */
     MOEC_CHAT_IF,           /* a, items; c: what else, may be NULL */
-    MOEC_CHAT_FOR,          /* for a in b if c: items; d: block for none, may be NULL */
+    MOEC_CHAT_FOR,          /* for a in b if c: items; d: block for none, may be NULL; op r: recursive */
     MOEC_CHAT_SET,          /* a = b */
     MOEC_CHAT_SET_BLOCK,    /* a = what items write, through the filters b (may be NULL) */
     MOEC_CHAT_FILTER_BLOCK, /* what items write through the filters b */
-    MOEC_CHAT_MACRO_OF,     /* text, parameters: b's items, which are NAME or KEYWORD; items */
+    MOEC_CHAT_MACRO_OF,     /* text, parameters: b's items, which are NAME or KEYWORD; items; op c: these
+                             * name `caller` */
+    MOEC_CHAT_CALL_OF,      /* a: a CALL; the block that is its `caller`: as a macro */
     MOEC_CHAT_BREAK,
     MOEC_CHAT_CONTINUE
 };
@@ -64,7 +66,8 @@ struct moec_chat_template {
 struct moec_chat_signature {
     const char *name;
     uint8_t n_least, n_most; /* arguments, keywords included */
-    const char *keywords;    /* " name name " of the arguments in their order; "" = none may be named */
+    /* " name name " of the arguments in their order; "": none may be named; NULL: any names */
+    const char *keywords;
 };
 
 /* NULL for what there is not. */

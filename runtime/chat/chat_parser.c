@@ -123,6 +123,8 @@ static enum moec_status wrap(struct moec_chat_parser *p, enum moec_chat_node_kin
 static bool is_keyword_of(const struct moec_chat_signature *signature, const struct moec_chat_string *name)
 {
     char word[64];
+    if (signature->keywords == NULL)
+        return true;
     if (name->n_bytes + 3 > sizeof word)
         return false;
     (void)snprintf(word, sizeof word, " %.*s ", (int)name->n_bytes, name->bytes);
@@ -250,6 +252,7 @@ static enum moec_status parse_name(struct moec_chat_parser *p, struct moec_chat_
             p->at++;
             return MOEC_OK;
         }
+    p->n_caller += moec_chat_token_is(p->at, NAME, "caller");
     MOEC_TRY(moec_chat_node_make(p, MOEC_CHAT_NAME, out));
     return take_name(p, *out);
 }

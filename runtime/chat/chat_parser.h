@@ -11,7 +11,8 @@ struct moec_chat_parser {
     const struct moec_chat_token *at;
     struct moec_chat_arena *arena;
     uint32_t depth;
-    uint32_t n_loop; /* around the statement being parsed */
+    uint32_t n_loop;   /* around the statement being parsed */
+    uint32_t n_caller; /* names `caller` that were read */
     struct moec_error *err;
 };
 

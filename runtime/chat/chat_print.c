@@ -179,6 +179,12 @@ enum moec_status moec_chat_print(struct moec_chat_run *run, const struct moec_ch
     return print_within(run, node, value, false, out);
 }
 
+enum moec_status moec_chat_print_repr(struct moec_chat_run *run, const struct moec_chat_node *node,
+                                      const struct moec_chat_value *value, struct moec_chat_buffer *out)
+{
+    return print_within(run, node, value, true, out);
+}
+
 enum moec_status moec_chat_to_string(struct moec_chat_run *run, const struct moec_chat_node *node,
                                      const struct moec_chat_value *value, const struct moec_chat_string **out)
 {

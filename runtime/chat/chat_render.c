@@ -91,7 +91,8 @@ static enum moec_status make_loop(struct moec_chat_run *run, struct moec_chat_va
     return MOEC_OK;
 }
 
-static void set_loop(struct moec_chat_dict *loop, const struct moec_chat_list *items, size_t at)
+static void set_loop(struct moec_chat_dict *loop, const struct moec_chat_list *items, size_t at,
+                     uint32_t depth)
 {
     const int64_t i = (int64_t)at, n = (int64_t)items->n;
     const struct moec_chat_value nothing = moec_chat_undefined(NULL);
@@ -103,8 +104,8 @@ static void set_loop(struct moec_chat_dict *loop, const struct moec_chat_list *i
         moec_chat_bool(i == 0),
         moec_chat_bool(i + 1 == n),
         moec_chat_int(n),
-        moec_chat_int(1),
-        moec_chat_int(0),
+        moec_chat_int((int64_t)depth + 1),
+        moec_chat_int(depth),
         i > 0 ? items->items[at - 1] : nothing,
         i + 1 < n ? items->items[at + 1] : nothing,
     };
@@ -122,14 +123,13 @@ static enum moec_status enter_item(struct moec_chat_run *run, const struct moec_
     return assign(run, node->a, item);
 }
 
-/* The items that the loop's condition lets through. */
+/* The items of a value that the loop's condition lets through. */
 static enum moec_status choose_items(struct moec_chat_run *run, const struct moec_chat_node *node,
-                                     struct moec_chat_list **items)
+                                     const struct moec_chat_value *iterated, struct moec_chat_list **items)
 {
     const struct moec_chat_scope *outer = run->scope;
-    struct moec_chat_value iterated, chosen, holds;
-    MOEC_TRY(moec_chat_eval(run, node->b, &iterated));
-    MOEC_TRY(moec_chat_items(run, node, &iterated, items));
+    struct moec_chat_value chosen, holds;
+    MOEC_TRY(moec_chat_items(run, node, iterated, items));
     if (node->c == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_chat_list_make(run->arena, 0, &chosen, run->err));
@@ -144,27 +144,65 @@ static enum moec_status choose_items(struct moec_chat_run *run, const struct moe
     return MOEC_OK;
 }
 
-static enum moec_status run_for(struct moec_chat_run *run, const struct moec_chat_node *node)
+/* Goes through the items of a value; `depth` of recursive loops in each other. */
+static enum moec_status run_loop(struct moec_chat_run *run, const struct moec_chat_node *node,
+                                 const struct moec_chat_value *iterated, uint32_t depth)
 {
     static const struct moec_chat_string loop_name = {.bytes = "loop", .n_bytes = 4};
     const struct moec_chat_value loop_key = {.kind = MOEC_CHAT_STRING, .as.string = &loop_name};
     const struct moec_chat_scope *outer = run->scope;
+    const struct moec_chat_recursion *recursion = run->recursion;
     struct moec_chat_list *items = NULL;
     struct moec_chat_value loop;
     enum flow flow = FLOW_ON;
-    MOEC_TRY(choose_items(run, node, &items));
+    MOEC_TRY(choose_items(run, node, iterated, &items));
     if (items->n == 0 && node->d != NULL)
         return run_body(run, node->d, &flow);
     MOEC_TRY(make_loop(run, &loop));
+    const struct moec_chat_recursion own = {node, outer, loop.as.dict, depth, recursion};
+    run->recursion = node->op == 'r' ? &own : recursion;
     const size_t n = items->n;
     for (size_t i = 0; i < n && flow != FLOW_BREAK; i++) {
-        set_loop(loop.as.dict, items, i);
+        set_loop(loop.as.dict, items, i, depth);
         MOEC_TRY(enter_item(run, node, outer, &items->items[i]));
         MOEC_TRY(moec_chat_dict_set(run->arena, run->scope->names, loop_key, loop, run->err));
         MOEC_TRY(run_body(run, node, &flow));
     }
+    run->recursion = recursion;
     run->scope = outer;
     return MOEC_OK;
+}
+
+static enum moec_status run_for(struct moec_chat_run *run, const struct moec_chat_node *node)
+{
+    struct moec_chat_value iterated;
+    MOEC_TRY(moec_chat_eval(run, node->b, &iterated));
+    return run_loop(run, node, &iterated, 0);
+}
+
+enum moec_status moec_chat_loop_again(struct moec_chat_run *run, const struct moec_chat_node *call,
+                                      const struct moec_chat_dict *loop,
+                                      const struct moec_chat_value *iterated, struct moec_chat_value *out)
+{
+    struct moec_chat_buffer buffer = {.arena = run->arena}, *written = run->out;
+    const struct moec_chat_scope *scope = run->scope;
+    const struct moec_chat_recursion *again = run->recursion;
+    while (again != NULL && again->loop != loop)
+        again = again->outer;
+    if (again == NULL)
+        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT,
+                                  "a loop is called that is not recursive, or that has ended");
+    if (run->n_call >= MOEC_CHAT_MAX_CALLS)
+        return moec_chat_run_fail(run, call, MOEC_ERR_LIMIT, "loops call themselves deeper than %d",
+                                  MOEC_CHAT_MAX_CALLS);
+    run->n_call++;
+    run->out = &buffer;
+    run->scope = again->scope;
+    MOEC_TRY(run_loop(run, again->node, iterated, again->depth + 1));
+    run->scope = scope;
+    run->out = written;
+    run->n_call--;
+    return moec_chat_buffer_end(&buffer, out, run->err);
 }
 
 /* ---- other statements ---- */
@@ -268,6 +306,9 @@ static enum moec_status run_statement(struct moec_chat_run *run, const struct mo
         return assign(run, node->a, &value);
     case MOEC_CHAT_FILTER_BLOCK:
         MOEC_TRY(run_filtered(run, node, &value));
+        return write_value(run, node, &value);
+    case MOEC_CHAT_CALL_OF:
+        MOEC_TRY(moec_chat_call_block(run, node, &value));
         return write_value(run, node, &value);
     case MOEC_CHAT_SCOPE:
         return run_scope(run, node, flow);

@@ -19,13 +19,23 @@ struct moec_chat_macro {
     const struct moec_chat_scope *scope; /* that it was defined in */
 };
 
+/* A loop that its body may call: {% for x in y recursive %}. */
+struct moec_chat_recursion {
+    const struct moec_chat_node *node;
+    const struct moec_chat_scope *scope; /* that the loop stands in */
+    const struct moec_chat_dict *loop;   /* its variable `loop` */
+    uint32_t depth;
+    const struct moec_chat_recursion *outer;
+};
+
 struct moec_chat_run {
     struct moec_chat_arena *arena;
     const struct moec_chat_dict *variables;
     const struct tm *date;
     struct moec_chat_buffer *out;
     const struct moec_chat_scope *scope;
-    struct moec_chat_value captured; /* what a block wrote, for its filters */
+    struct moec_chat_value captured;             /* what a block wrote, for its filters */
+    const struct moec_chat_recursion *recursion; /* loops at work that may be called, the innermost first */
     uint64_t n_step;
     uint32_t depth, n_call;
     struct moec_error *err;
@@ -35,7 +45,8 @@ struct moec_chat_run {
 struct moec_chat_arguments {
     struct moec_chat_value values[MOEC_CHAT_MAX_ARGUMENTS];
     bool given[MOEC_CHAT_MAX_ARGUMENTS];
-    size_t n; /* without names */
+    const struct moec_chat_string *names[MOEC_CHAT_MAX_ARGUMENTS]; /* where any names may be given; or NULL */
+    size_t n;                                                      /* without names */
 };
 
 /* Fails with the place of a node. */
@@ -53,6 +64,13 @@ MOEC_WARN_UNUSED enum moec_status moec_chat_need(const struct moec_chat_run *run
 MOEC_WARN_UNUSED enum moec_status moec_chat_run_captured(struct moec_chat_run *run,
                                                          const struct moec_chat_node *body,
                                                          struct moec_chat_value *text);
+/* What a loop writes of other items when its body calls it. Errors: MOEC_ERR_FORMAT where `loop` is of no
+ * recursive loop at work. */
+MOEC_WARN_UNUSED enum moec_status moec_chat_loop_again(struct moec_chat_run *run,
+                                                       const struct moec_chat_node *call,
+                                                       const struct moec_chat_dict *loop,
+                                                       const struct moec_chat_value *iterated,
+                                                       struct moec_chat_value *out);
 MOEC_WARN_UNUSED enum moec_status moec_chat_scope_make(struct moec_chat_run *run,
                                                        const struct moec_chat_scope *parent,
                                                        struct moec_chat_scope **out);
@@ -87,6 +105,10 @@ MOEC_WARN_UNUSED enum moec_status moec_chat_bind(struct moec_chat_run *run, cons
 /* chat_calls.c, chat_methods.c */
 MOEC_WARN_UNUSED enum moec_status moec_chat_call(struct moec_chat_run *run, const struct moec_chat_node *node,
                                                  struct moec_chat_value *out);
+/* {% call %}: the call of a macro, which may call the block as `caller`. */
+MOEC_WARN_UNUSED enum moec_status moec_chat_call_block(struct moec_chat_run *run,
+                                                       const struct moec_chat_node *block,
+                                                       struct moec_chat_value *out);
 bool moec_chat_has_method(const struct moec_chat_value *value, const struct moec_chat_string *name);
 MOEC_WARN_UNUSED enum moec_status
 moec_chat_call_method(struct moec_chat_run *run, const struct moec_chat_node *node,
@@ -119,11 +141,33 @@ MOEC_WARN_UNUSED enum moec_status moec_chat_test(struct moec_chat_run *run, cons
                                                  const struct moec_chat_value *value,
                                                  const struct moec_chat_arguments *arguments, bool *out);
 
+/* chat_format.c */
+struct moec_chat_format_values {
+    const struct moec_chat_value *items; /* (n) for places without a name */
+    size_t n;
+    const struct moec_chat_dict *names; /* NULL without */
+    bool may_be_left;                   /* there may be fewer places than values */
+};
+MOEC_WARN_UNUSED enum moec_status moec_chat_percent(struct moec_chat_run *run,
+                                                    const struct moec_chat_node *node,
+                                                    const struct moec_chat_string *text,
+                                                    const struct moec_chat_format_values *values,
+                                                    struct moec_chat_value *out);
+MOEC_WARN_UNUSED enum moec_status moec_chat_format(struct moec_chat_run *run,
+                                                   const struct moec_chat_node *node,
+                                                   const struct moec_chat_string *text,
+                                                   const struct moec_chat_arguments *arguments,
+                                                   struct moec_chat_value *out);
+
 /* chat_print.c: Python's str and repr, and json.dumps with the options of transformers' tojson. */
 MOEC_WARN_UNUSED enum moec_status moec_chat_print(struct moec_chat_run *run,
                                                   const struct moec_chat_node *node,
                                                   const struct moec_chat_value *value,
                                                   struct moec_chat_buffer *out);
+MOEC_WARN_UNUSED enum moec_status moec_chat_print_repr(struct moec_chat_run *run,
+                                                       const struct moec_chat_node *node,
+                                                       const struct moec_chat_value *value,
+                                                       struct moec_chat_buffer *out);
 struct moec_chat_json {
     bool ensure_ascii, sort_keys;
     int indent; /* -1: one line */

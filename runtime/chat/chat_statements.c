@@ -99,8 +99,8 @@ static enum moec_status parse_for(struct moec_chat_parser *p, struct moec_chat_n
     MOEC_TRY(moec_chat_parse_tuple(p, false, &node->b));
     if (moec_chat_skip(p, NAME, "if"))
         MOEC_TRY(moec_chat_parse_expression(p, true, &node->c));
-    if (moec_chat_token_is(p->at, NAME, "recursive"))
-        return moec_chat_parser_fail(p, MOEC_ERR_UNSUPPORTED, "recursive loops are not supported");
+    if (moec_chat_skip(p, NAME, "recursive"))
+        node->op = 'r';
     MOEC_TRY(end_block(p));
     p->n_loop++;
     MOEC_TRY(moec_chat_parse_statements(p, " else endfor ", node));
@@ -126,14 +126,10 @@ static enum moec_status parse_set(struct moec_chat_parser *p, struct moec_chat_n
     return parse_body(p, "endset", node);
 }
 
-static enum moec_status parse_macro(struct moec_chat_parser *p, struct moec_chat_node *node)
+/* "(a, b=1)" into the items of node->b. */
+static enum moec_status parse_parameters(struct moec_chat_parser *p, struct moec_chat_node *node)
 {
-    const uint32_t n_loop = p->n_loop;
     bool had_default = false;
-    struct moec_chat_node *name = NULL;
-    MOEC_TRY(parse_target_name(p, false, &name));
-    node->text = name->text;
-    MOEC_TRY(moec_chat_node_make(p, MOEC_CHAT_LIST_OF, &node->b));
     MOEC_TRY(moec_chat_expect(p, OPERATOR, "("));
     while (!moec_chat_skip(p, OPERATOR, ")")) {
         struct moec_chat_node *parameter = NULL;
@@ -149,10 +145,50 @@ static enum moec_status parse_macro(struct moec_chat_parser *p, struct moec_chat
         }
         MOEC_TRY(moec_chat_node_add(p, node->b, parameter));
     }
-    p->n_loop = 0;
-    MOEC_TRY(parse_body(p, "endmacro", node));
-    p->n_loop = n_loop;
     return MOEC_OK;
+}
+
+/* The body of a macro or of a call's block, in which no loop around it goes on. */
+static enum moec_status parse_macro_body(struct moec_chat_parser *p, const char *end,
+                                         struct moec_chat_node *node)
+{
+    const uint32_t n_loop = p->n_loop, n_caller = p->n_caller;
+    p->n_loop = 0;
+    MOEC_TRY(parse_body(p, end, node));
+    p->n_loop = n_loop;
+    if (p->n_caller == n_caller)
+        return MOEC_OK;
+    node->op = 'c';
+    for (size_t i = 0; i < node->b->n_item; i++)
+        if (node->b->items[i]->kind == MOEC_CHAT_NAME &&
+            moec_chat_string_is(node->b->items[i]->text, "caller"))
+            return moec_chat_fail(p->err, MOEC_ERR_FORMAT, node->line, node->column,
+                                  "the parameter 'caller' needs a default where it is used");
+    return MOEC_OK;
+}
+
+static enum moec_status parse_macro(struct moec_chat_parser *p, struct moec_chat_node *node)
+{
+    struct moec_chat_node *name = NULL;
+    MOEC_TRY(parse_target_name(p, false, &name));
+    node->text = name->text;
+    MOEC_TRY(moec_chat_node_make(p, MOEC_CHAT_LIST_OF, &node->b));
+    MOEC_TRY(parse_parameters(p, node));
+    return parse_macro_body(p, "endmacro", node);
+}
+
+/* {% call(a) f(x) %}: the block is what f calls as caller(a). */
+static enum moec_status parse_call(struct moec_chat_parser *p, struct moec_chat_node *node)
+{
+    static const struct moec_chat_token caller = {.bytes = "caller", .n_bytes = 6};
+    MOEC_TRY(moec_chat_node_text(p, &caller, node));
+    MOEC_TRY(moec_chat_node_make(p, MOEC_CHAT_LIST_OF, &node->b));
+    if (moec_chat_token_is(p->at, OPERATOR, "("))
+        MOEC_TRY(parse_parameters(p, node));
+    MOEC_TRY(moec_chat_parse_expression(p, true, &node->a));
+    if (node->a->kind != MOEC_CHAT_CALL)
+        return moec_chat_parser_fail(p, MOEC_ERR_FORMAT, "the statement 'call' expects the call of a macro");
+    return parse_macro_body(p, "endcall", node);
 }
 
 static enum moec_status parse_with(struct moec_chat_parser *p, struct moec_chat_node *node)
@@ -201,6 +237,7 @@ static enum moec_status parse_block(struct moec_chat_parser *p, struct moec_chat
         {"for", MOEC_CHAT_FOR, parse_for},
         {"set", MOEC_CHAT_SET, parse_set},
         {"macro", MOEC_CHAT_MACRO_OF, parse_macro},
+        {"call", MOEC_CHAT_CALL_OF, parse_call},
         {"with", MOEC_CHAT_SCOPE, parse_with},
         {"filter", MOEC_CHAT_FILTER_BLOCK, parse_filter_block},
         {"generation", MOEC_CHAT_SCOPE, parse_generation},

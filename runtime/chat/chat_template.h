@@ -2,16 +2,16 @@
  * trim_blocks, lstrip_blocks, loop controls, {% generation %}), or rather the part of it that models'
  * templates use:
  *
- *     statements   for (unpacking, if, else, loop.*), if, set, set blocks, macro, filter, with, break,
- *                  continue, generation
+ *     statements   for (unpacking, if, else, recursive, loop.*), if, set, set blocks, macro, call, filter,
+ *                  with, raw, break, continue, generation
  *     expressions  Python's literals, operators, slices and comparisons; x if c else y; filters and tests
  *     names        namespace, dict, range, raise_exception, strftime_now
  *
- * Not there: inheritance, includes, imports, raw, call and do, recursive loops, autoescaping, and methods
- * that change a value, which the sandbox forbids anyway. A template that uses more is refused when it is
- * parsed, with the place. What is there gives the text that Jinja gives, but for str.upper and str.lower of
- * letters that change their length, and for text that Jinja would print of macros and namespaces, which is
- * refused.
+ * Not there: inheritance, includes, imports, do, varargs, autoescaping, the format specifications of
+ * str.format, and methods that change a value, which the sandbox forbids anyway. A template that uses more is
+ * refused when it is parsed, with the place. What is there gives the text that Jinja gives, but for str.upper
+ * and str.lower of letters that change their length, and for text that Jinja would print of macros and
+ * namespaces, which is refused.
  *
  * Templates come from strangers: steps, nesting, memory and output are bounded (below), and nothing of the
  * system can be reached, the date included, which the caller passes. Thread rule: a template is immutable

@@ -123,7 +123,11 @@ static void test_refused_when_parsed(void **state)
         {"{{ x.__class__() }}", MOEC_ERR_UNSUPPORTED, "no method '__class__'"},
         {"{{ x|trim(1, 2) }}", MOEC_ERR_UNSUPPORTED, "'trim' has 2 arguments"},
         {"{{ x|tojson(cls=1) }}", MOEC_ERR_UNSUPPORTED, "'tojson' takes no 'cls'"},
-        {"{% for a in b recursive %}{% endfor %}", MOEC_ERR_UNSUPPORTED, "recursive"},
+        {"{% raw %}{{ x }}", MOEC_ERR_FORMAT, "line 1, column 10: a raw block does not end"},
+        {"{% endraw %}", MOEC_ERR_UNSUPPORTED, "'endraw'"},
+        {"{% call x %}{% endcall %}", MOEC_ERR_FORMAT, "expects the call of a macro"},
+        {"{% macro f(caller) %}{{ caller() }}{% endmacro %}", MOEC_ERR_FORMAT, "'caller' needs a default"},
+        {"{% for a in b %}{% call f() %}{% break %}{% endcall %}{% endfor %}", MOEC_ERR_FORMAT, "loop"},
         {"{{ 0x10 }}", MOEC_ERR_UNSUPPORTED, "decimal"},
         {"{% if a %}", MOEC_ERR_FORMAT, "the template ends"},
         {"{% break %}", MOEC_ERR_FORMAT, "loop"},
@@ -189,6 +193,26 @@ static void test_refused_when_rendered(void **state)
          "== 1 }}",
          MOEC_ERR_LIMIT, "items"},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", MOEC_ERR_LIMIT, "deeper than 64"},
+        {"{% macro f() %}{% call f() %}{% endcall %}{{ caller }}{% endmacro %}{{ f() }}", MOEC_ERR_LIMIT,
+         "deeper than 64"},
+        {"{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}", MOEC_ERR_LIMIT, "deeper than 64"},
+        {"{% for x in [1] %}{{ loop([x]) }}{% endfor %}", MOEC_ERR_FORMAT,
+         "not recursive, or that has ended"},
+        {"{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor %}{% set l = "
+         "ns.l "
+         "%}{{ l([1]) }}",
+         MOEC_ERR_FORMAT, "has ended"},
+        {"{% macro f() %}x{% endmacro %}{% call f() %}y{% endcall %}", MOEC_ERR_FORMAT, "'f' takes no block"},
+        {"{% call range(3) %}y{% endcall %}", MOEC_ERR_FORMAT, "only a macro takes a block"},
+        {"{{ '%s'|format }}", MOEC_ERR_FORMAT, "fewer values than places"},
+        {"{{ '%s'|format(1, 2) }}", MOEC_ERR_FORMAT, "more values than places"},
+        {"{{ '%d'|format('1') }}", MOEC_ERR_FORMAT, "a number is expected"},
+        {"{{ '%(a)s'|format(b=1) }}", MOEC_ERR_FORMAT, "a name that no value has"},
+        {"{{ '%s'|format(1, a=2) }}", MOEC_ERR_FORMAT, "with names or without, not both"},
+        {"{{ '%999s' % 1 }}", MOEC_ERR_UNSUPPORTED, "at most 99"},
+        {"{{ '%d' % 1e300 }}", MOEC_ERR_FORMAT, "64 bits"},
+        {"{{ '%' % 1 }}", MOEC_ERR_FORMAT, "the text ends in a place"},
+        {"{{ '{} {0}'.format(1) }}", MOEC_ERR_UNSUPPORTED, "format knows {}, {0} and {name}"},
         {"{% for i in range(9000) %}{{ 'x' * 9000 }}{% endfor %}", MOEC_ERR_LIMIT, "chat template"},
     };
     (void)state;
@@ -270,6 +294,34 @@ static void test_indents(void **state)
     moec_json_free(none);
 }
 
+/* A text's own bytes stay the template's, and those of values the user's. */
+static void test_marks_of_places(void **state)
+{
+    static const char json[] = "{\"u\":\"<é>\",\"l\":[[\"a\"]]}";
+    static const char source[] =
+        "{{ '<%5s>%.1s'|format(u, u) }}{{ '%(a)s%%' % {'a': u} }}{{ '{x}'.format(x=u) }}"
+        "{% macro f() %}<{{ caller() }}{% endmacro %}{% call f() %}{{ u }}{% endcall %}"
+        "{% for i in l recursive %}{{ i if i is string else loop(i) }}{% endfor %}";
+    static const char want_text[] = "<  <é>><<é>%<é><<é>a";
+    static const char want_marks[] = "tttuuuutuuuuutuuuutuuuuu";
+    struct moec_chat_arena arena = {0};
+    struct moec_chat_value text;
+    struct moec_json *root = NULL;
+    struct moec_error err = {0};
+    (void)state;
+    assert_status(moec_json_parse(json, sizeof json - 1, sizeof json, "values", &root, &err), MOEC_OK, err);
+    assert_status(render(source, root, &arena, &text, &err), MOEC_OK, err);
+    moec_json_free(root);
+    const struct moec_chat_string *string = text.as.string;
+    assert_int_equal(string->n_bytes, sizeof want_text - 1);
+    assert_memory_equal(string->bytes, want_text, string->n_bytes);
+    assert_non_null(string->marks);
+    for (size_t i = 0; i < string->n_bytes; i++)
+        if (string->marks[i] != (want_marks[i] == 'u'))
+            fail_msg("byte %zu ('%c') has mark %u", i, string->bytes[i], string->marks[i]);
+    moec_chat_arena_release(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_refused_when_rendered),
         cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_marks_of_places),
         cmocka_unit_test(test_indents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
