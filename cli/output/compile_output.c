@@ -1,4 +1,5 @@
 #include "cli/output/compile_output.h"
+#include "cli/options/options.h"
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -103,7 +104,61 @@ static void print_sequence(const struct moec_certificate *certificate)
                   100 * failed->high);
 }
 
-void cli_print_compile(const struct cli_compile_result *result)
+/* "2 bits (int2 trellis channel)", or "gate int2 trellis channel, up ..." where projections differ. */
+static void spell_single(const struct cli_compile_result *result, char *text, size_t capacity)
+{
+    static const char *const names[MOEC_PROJECTION_COUNT] = {"gate", "up", "down"};
+    const struct moec_variant variant = result->report->mixing.single.alike;
+    const struct moec_codec *codecs = result->report->codecs;
+    char name[40];
+    size_t used = 0;
+    if (moec_variant_is_uniform(variant)) {
+        const struct moec_codec codec = codecs[variant.codecs[0]];
+        (void)snprintf(text, capacity, "%" PRIu32 " bits (%s)", moec_codec_code_bits(codec),
+                       moec_codec_name(codec, name));
+        return;
+    }
+    for (int p = result->config->plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+         p < MOEC_PROJECTION_COUNT && used < capacity; p++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s %s", used > 0 ? ", " : "", names[p],
+                                 moec_codec_name(codecs[variant.codecs[p]], name));
+}
+
+#define LITTLE 0.005 /* a gain under this is none */
+
+/* What mixing gains over one plan for all experts, and whether other targets would find anything smaller. */
+static void print_limits(const struct cli_compile_result *result)
+{
+    const struct moec_compile_report *report = result->report;
+    const struct moec_mixing_gain *mixing = &report->mixing;
+    char single[160], size[24], mixed[24];
+    if (mixing->is_known) {
+        spell_single(result, single, sizeof single);
+        cli_print(stdout, "mixing bitwidths by expert ");
+        if (mixing->saving < LITTLE)
+            cli_print(stdout, "gains nothing over one plan for all:\n");
+        else
+            cli_print(stdout, "gains %.1f%% over one plan for all:\n", 100 * mixing->saving);
+        cli_print(stdout, "        all alike %s at %.2f%% loss, mixed %s at %.2f%% (search part)\n",
+                  cli_size_text(size, mixing->single.n_bytes), 100 * mixing->single.loss,
+                  cli_size_text(mixed, mixing->mixed.n_bytes), 100 * mixing->mixed.loss);
+        cli_print(stdout, "        all alike: %s\n", single);
+    }
+    if (report->uses_smallest && !isnan(result->options->max_loss))
+        cli_print(stdout, "the smallest codes are used up at %.1f%%; a larger --max-loss gains nothing\n",
+                  100 * (report->certificate.present ? report->certificate.loss : report->trace.chosen.loss));
+}
+
+static void print_next(const struct cli_compile_result *result)
+{
+    if (!result->report->is_written || result->is_quiet)
+        return;
+    cli_print(stdout, "next: moec run ");
+    cli_print_word(stdout, result->output);
+    cli_print(stdout, " -p \"...\"\n");
+}
+
+static void print_result(const struct cli_compile_result *result)
 {
     const struct moec_compile_report *report = result->report;
     const struct moec_certificate *certificate = &report->certificate;
@@ -121,6 +176,7 @@ void cli_print_compile(const struct cli_compile_result *result)
                   "neurons: the %.0f%% of an expert that a token needs most lie in %.1f ranges on average, "
                   "%.1f in the checkpoint's order\n",
                   100 * MOEC_COACTIVATION_SHARE, report->runs_after, report->runs_before);
+    print_limits(result);
     cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", result->options->policy,
               report->n_evaluations, result->seconds);
     cli_print(stdout, "peak memory: %s\n", cli_memory_text(size, cli_peak_memory_bytes()));
@@ -160,6 +216,12 @@ void cli_print_compile(const struct cli_compile_result *result)
               "\n             %" PRIu32
               " windows of '%s' that the search never saw; mean KL %.5f nats a token\n",
               certificate->n_window, certificate->data_name, certificate->mean_kl);
+}
+
+void cli_print_compile(const struct cli_compile_result *result)
+{
+    print_result(result);
+    print_next(result);
 }
 
 /* Bits of each dense matrix, in the order of the table; the codec where it is one that has no bitwidth to
@@ -214,6 +276,36 @@ static struct moec_json_out *json_fit(const struct moec_compile_fit_counts *fit)
     return node;
 }
 
+/* Both plans: bytes and loss of the bundle on the search part, and what all experts of the single one have.
+ */
+static struct moec_json_out *json_mixing(const struct cli_compile_result *result)
+{
+    const struct moec_compile_report *report = result->report;
+    const struct moec_mixing_gain *mixing = &report->mixing;
+    const struct moec_trace_point *const points[] = {&mixing->single, &mixing->mixed};
+    static const char *const names[] = {"single", "mixed"};
+    struct moec_json_out *node = moec_json_out_object();
+    for (size_t i = 0; i < 2; i++) {
+        struct moec_json_out *plan = moec_json_out_object();
+        moec_json_out_u64(plan, "bundle_bytes", points[i]->n_bytes);
+        moec_json_out_double(plan, "search_loss", points[i]->loss);
+        moec_json_out_double(plan, "search_kl", points[i]->kl);
+        if (i == 0) {
+            struct moec_json_out *codecs = moec_json_out_array();
+            char text[40];
+            const int first = result->config->plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+            for (int p = first; p < MOEC_PROJECTION_COUNT; p++)
+                moec_json_out_string(codecs, NULL,
+                                     moec_codec_name(report->codecs[points[i]->alike.codecs[p]], text));
+            moec_json_out_u64(plan, "bits", moec_variant_bits(points[i]->alike, report->codecs));
+            moec_json_out_node(plan, "codes", codecs);
+        }
+        moec_json_out_node(node, names[i], plan);
+    }
+    moec_json_out_double(node, "saving", mixing->saving);
+    return node;
+}
+
 enum moec_status cli_print_compile_json(const struct cli_compile_result *result, struct moec_error *err)
 {
     const struct moec_compile_report *report = result->report;
@@ -235,6 +327,9 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
     moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
     cli_json_phases(root, result->phases);
     moec_json_out_double(root, "max_loss", result->options->max_loss);
+    moec_json_out_bool(root, "smallest_codes_used_up", report->uses_smallest);
+    if (report->mixing.is_known)
+        moec_json_out_node(root, "mixing", json_mixing(result));
     if (report->warning[0] != '\0')
         moec_json_out_string(root, "warning", report->warning);
     if (certificate->present) {

@@ -14,9 +14,10 @@ struct cli_compile_result {
     const char *output;              /* path of the bundle */
     const char *page;                /* path of --report, or NULL */
     double seconds;
+    bool is_quiet; /* what to do next is left out */
 };
 
-/* Bits, size, peak memory and certificate. */
+/* Bits, size, what mixing gains, peak memory and certificate, and what to do next. */
 void cli_print_compile(const struct cli_compile_result *result);
 
 MOEC_WARN_UNUSED enum moec_status cli_print_compile_json(const struct cli_compile_result *result,

@@ -525,20 +525,25 @@ static uint32_t measured_tokens(const struct compile_job *job)
     return job->rows.n_context > 0 ? job->rows.n_context : MOEC_CONTINUATION_CONTEXT;
 }
 
-/* Records of experts are not compressed, so the codes alone are a bound that is known before any work. */
+/* A size that no bundle has is refused before data is read. */
 static enum moec_status check_size(const struct compile_job *job, struct moec_error *err)
 {
-    const struct moec_config *config = moec_checkpoint_config(job->checkpoint);
-    const uint64_t bits = job->compile.bits > 0 ? job->compile.bits : 2;
-    const uint64_t n_weight = (uint64_t)moec_config_moe_count(config) * config->n_expert *
-                              (config->plain_mlp ? 2 : 3) * config->n_embd * config->n_ff_expert;
-    const uint64_t least = n_weight / 8 * bits;
-    if (job->compile.max_bytes == 0 || job->compile.max_bytes >= least)
+    struct moec_compile_least least;
+    char dense[96] = "the weights outside experts come on top";
+    if (job->compile.max_bytes == 0)
         return MOEC_OK;
+    MOEC_TRY(moec_compile_find_least(job->checkpoint, job->has_profile ? &job->profile : NULL, &job->compile,
+                                     &least, err));
+    if (job->compile.max_bytes >= least.least_bytes)
+        return MOEC_OK;
+    if (least.dense_bytes > 0)
+        (void)snprintf(dense, sizeof dense,
+                       "the weights outside experts add up to %" PRIu64 " bytes at their smallest",
+                       least.dense_bytes);
     return moec_fail(err, MOEC_ERR_TARGET,
-                     "--max-size is %.2f MB, but the experts alone take %.2f MB at %" PRIu64
-                     " bits: no bundle of this model is that small",
-                     (double)job->compile.max_bytes / 1e6, (double)least / 1e6, bits);
+                     "--max-size is %" PRIu64 " bytes, but every bundle of this model has more than %" PRIu64
+                     ": that many with each expert in %s codes; %s",
+                     job->compile.max_bytes, least.least_bytes, least.codes, dense);
 }
 
 /* Of --order-neurons, where it would change nothing. */
@@ -568,10 +573,13 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, measured_tokens(job));
     MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data != NULL, err));
-    MOEC_TRY(check_size(job, err));
     MOEC_TRY(check_order(job, err));
+    if (cli_has(job->args, "profile")) /* which may have measured smaller codes */
+        MOEC_TRY(get_profile(job, err));
+    MOEC_TRY(check_size(job, err));
     say_sampling(job);
-    MOEC_TRY(get_profile(job, err));
+    if (!job->has_profile)
+        MOEC_TRY(get_profile(job, err));
     if (job->has_profile) /* the bundle keeps the angles that it was measured with */
         moec_checkpoint_choose_rope(job->checkpoint, job->profile.seq_len_tokens);
     /* The digest is read at once and cannot be stopped: until it is there a signal ends the program as usual.
@@ -608,7 +616,8 @@ static enum moec_status print_result(const struct compile_job *job, struct moec_
                                               .phases = &job->phases,
                                               .output = cli_text(job->args, "output"),
                                               .page = cli_text(job->args, "report"),
-                                              .seconds = job->seconds};
+                                              .seconds = job->seconds,
+                                              .is_quiet = job->measure.is_quiet};
     if (cli_has(job->args, "json"))
         return cli_print_compile_json(&result, err);
     cli_print_compile(&result);

@@ -277,6 +277,7 @@ static enum moec_status note_choice(struct moec_compile_run *run, struct moec_er
     if (run->profile == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_compile_note_choice(run, err));
+    MOEC_TRY(moec_compile_measure_alike(run, err));
     return run->options->measure_uniform ? moec_compile_measure_uniform(run, err) : MOEC_OK;
 }
 
@@ -364,11 +365,15 @@ static enum moec_status choose_plan(struct moec_compile_run *run, struct moec_er
     MOEC_TRY(note_choice(run, err));
     if (is_certified)
         MOEC_TRY(moec_compile_sequence_make(run, err));
+    if (run->profile != NULL)
+        run->report->mixing = moec_search_trace_mixing(&run->report->trace, &run->report->trace.chosen);
     moec_compile_part_release(&run->search);
     moec_compile_begin(run, MOEC_STAGE_CERTIFY);
     enum moec_status status = is_certified ? moec_compile_certify(run, err) : MOEC_OK;
     if (status == MOEC_OK && run->profile != NULL) /* the certificate may have chosen another plan */
         status = moec_compile_note_choice(run, err);
+    if (status == MOEC_OK)
+        status = moec_compile_note_smallest(run, err);
     if (status == MOEC_OK || status == MOEC_ERR_TARGET) {
         const enum moec_status noted = make_shares(run, status == MOEC_OK ? err : NULL);
         status = status == MOEC_OK ? noted : status;

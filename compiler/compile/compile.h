@@ -111,7 +111,11 @@ struct moec_compile_report {
     uint32_t n_dense_trial;         /* with MOEC_DENSE_BITS_AUTO */
     struct moec_dense_trial dense_trials[MOEC_MAX_DENSE_TRIALS];
     struct moec_certificate certificate;
-    struct moec_search_trace trace;   /* everything measured, of all trials; owned */
+    struct moec_search_trace trace; /* everything measured, of all trials; owned */
+    struct moec_mixing_gain mixing; /* at the loss that the search ended with, of what it measured */
+    /* The plan has the smallest codes that this search may give anything: another target finds none smaller.
+     */
+    bool uses_smallest;
     struct moec_bundle_shares shares; /* of the plan's bundle; owned */
     char warning[MOEC_ERROR_BYTES];   /* of a loss that no target forbade and that is large; "" = none */
     /* Bundles beside this one that were certified on the same part with other options, and the name of one.
@@ -126,6 +130,24 @@ struct moec_compile_report {
  * channel). Errors: MOEC_ERR_UNSUPPORTED with the reason. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_order_check(const struct moec_config *config, uint32_t group,
                                                            struct moec_error *err);
+
+/* The smallest bundle of some options, before any work: from headers, and dense weights that no plan encodes.
+ */
+struct moec_compile_least {
+    /* No bundle is smaller: records of experts at the smallest codes that the policy may give them, and what
+     * stands beside the weights, exactly; of dense matrices nothing, since compressing tells their size. */
+    uint64_t least_bytes;
+    uint64_t
+        dense_bytes; /* dense matrices at their smallest codes, before compressing; 0: no plan has them */
+    char codes[40];  /* of the experts */
+};
+
+/* `profile` may be NULL. Errors: those of the checkpoint and of moec_bundle_plan_create. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_find_least(const struct moec_checkpoint *checkpoint,
+                                                          const struct moec_profile *profile,
+                                                          const struct moec_compile_options *options,
+                                                          struct moec_compile_least *out,
+                                                          struct moec_error *err);
 
 /* `profile` may be NULL for policies that need none; `profile_digest` is its file's. `path` NULL plans only
  * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:

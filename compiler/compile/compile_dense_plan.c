@@ -115,9 +115,8 @@ enum moec_status moec_compile_dense_take(struct moec_compile_run *run, const str
 
 /* ---- sizes ---- */
 
-/* Stored bytes of what no plan changes: the runs of `dense` that are no matrices. */
-static enum moec_status measure_rest(const struct moec_dense *dense, uint64_t *n_bytes,
-                                     struct moec_error *err)
+enum moec_status moec_compile_dense_rest_bytes(const struct moec_dense *dense, uint64_t *n_bytes,
+                                               struct moec_error *err)
 {
     *n_bytes = 0;
     for (uint32_t first = 0; first < dense->n_entries; first += moec_bundle_dense_run(dense, first)) {
@@ -137,7 +136,7 @@ static enum moec_status count_stored(struct moec_compile_run *run, const struct 
     struct moec_compile_dense *own = &run->own_dense;
     uint32_t i = 0;
     if (own->rest_bytes == 0)
-        MOEC_TRY(measure_rest(dense, &own->rest_bytes, err));
+        MOEC_TRY(moec_compile_dense_rest_bytes(dense, &own->rest_bytes, err));
     *n_bytes = own->rest_bytes;
     for (uint32_t e = 0; e < dense->n_entries; e++) {
         if (!moec_role_is_quantisable((enum moec_role)dense->entries[e].role))

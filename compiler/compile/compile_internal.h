@@ -11,6 +11,7 @@
  *   compile_variants.c     what moec.variants() offers a policy
  *   compile_sequence.c     the plans that the certificate tests, and their order
  *   compile_certificate.c  the tests, and the loss that is promised
+ *   compile_limits.c       the smallest bundle that there can be, and how near a plan is to it
  *   compile.c              drives these, and writes the bundle
  *   compile_drafts.c       bundles without a certificate, at several losses, from one run
  *
@@ -304,6 +305,9 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_bundle_of(struct moec_compile_run
                                                          struct moec_bundle_plan **bundle,
                                                          const struct moec_dense **dense,
                                                          struct moec_error *err);
+/* Stored bytes of the dense weights that no plan encodes: of the runs of `dense` that are no matrices. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_rest_bytes(const struct moec_dense *dense,
+                                                                uint64_t *n_bytes, struct moec_error *err);
 /* Stored bytes of each entry of a plan's dense weights as moec_compile_bundle_of gave them: of matrices that
  * are compressed alone, 0 of others; NULL for weights that are bound. The caller's. Errors: MOEC_ERR_MEMORY.
  */
@@ -331,6 +335,11 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_search(struct moec_compile_run *r
 MOEC_WARN_UNUSED enum moec_status moec_compile_measure_uniform(struct moec_compile_run *run,
                                                                struct moec_error *err);
 
+/* The plan that the search ended with where every expert has the codes that most have: measured on the search
+ * part for the trace, so that what mixing gains is known. Not of rows. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_measure_alike(struct moec_compile_run *run,
+                                                             struct moec_error *err);
+
 /* A loss as a policy is told it. */
 struct moec_evaluation moec_compile_evaluation(const struct moec_compile_run *run,
                                                const struct moec_loss *loss);
@@ -355,6 +364,12 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_decide(void *context, const struc
 MOEC_WARN_UNUSED enum moec_status
 moec_compile_variants(void *context, const struct moec_policy_variants **out, struct moec_error *err);
 void moec_compile_variants_release(struct moec_compile_run *run);
+/* The codecs that it offers, at their numbers; other entries stay. And whether experts may have a number. */
+MOEC_WARN_UNUSED enum moec_status
+moec_compile_further_codecs(struct moec_codec codecs[static MOEC_CODEC_TABLE], struct moec_error *err);
+bool moec_compile_is_for_experts(uint32_t number);
+/* The number with the fewest bits that dense matrices may have. */
+uint32_t moec_compile_smallest_dense(void);
 /* Who encodes the experts of plans: NULL = the checkpoint. */
 const struct moec_expert_encoder *moec_compile_encoder(const struct moec_compile_run *run);
 
@@ -375,6 +390,16 @@ void moec_compile_candidates_release(struct moec_compile_candidates *candidates)
 /* Makes the sequence that ends with report->plan. What it needs is measured on the search part, which it
  * opens; nothing of the certificate part is known yet. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_sequence_make(struct moec_compile_run *run,
+                                                             struct moec_error *err);
+
+/* ---- limits: compile_limits.c ---- */
+
+/* Errors: MOEC_ERR_TARGET where the smallest plan of the variants, which are fitted, is larger than the
+ * options allow. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_check_offer(struct moec_compile_run *run,
+                                                           struct moec_error *err);
+/* Fills report->uses_smallest for report->plan. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_note_smallest(struct moec_compile_run *run,
                                                              struct moec_error *err);
 
 /* ---- the certificate: compile_certificate.c ---- */

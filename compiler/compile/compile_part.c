@@ -220,6 +220,7 @@ static struct moec_trace_point point_of(const struct moec_compile_run *run, enum
     const struct moec_variant first = plan->experts[0];
     struct moec_trace_point point = {.part = part,
                                      .is_alike = true,
+                                     .alike = first,
                                      .dense_bits = run->report->plan.dense_bits,
                                      .loss = loss->loss,
                                      .low = loss->low,
@@ -227,6 +228,8 @@ static struct moec_trace_point point_of(const struct moec_compile_run *run, enum
                                      .kl = loss->mean_kl};
     for (size_t i = 1; i < moec_plan_count(plan); i++)
         point.is_alike = point.is_alike && moec_variant_equal(plan->experts[i], first);
+    if (!point.is_alike)
+        point.alike = (struct moec_variant){{0}};
     if (point.is_alike && moec_variant_is_uniform(first) && first.codecs[0] < MOEC_CODEC_FIRST_OTHER)
         point.uniform_bits = first.codecs[0];
     for (uint32_t i = 0; i < plan->n_dense; i++)

@@ -1,4 +1,5 @@
 #include "compiler/compile/compile_internal.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -217,6 +218,47 @@ enum moec_status moec_compile_measure_uniform(struct moec_compile_run *run, stru
     MOEC_TRY_OUT(moec_plan_create(&plan, moec_checkpoint_config(run->checkpoint), err));
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         MOEC_TRY_OUT(measure_at(run, widths[i], &plan, err));
+out:
+    moec_plan_release(&plan);
+    return status;
+}
+
+/* The codes that most experts have. */
+static enum moec_status find_most_frequent(const struct moec_plan *plan, struct moec_variant *most,
+                                           struct moec_error *err)
+{
+    uint32_t *counts = NULL, n_most = 0;
+    const uint64_t n = (uint64_t)MOEC_CODEC_TABLE * MOEC_CODEC_TABLE * MOEC_CODEC_TABLE;
+    MOEC_TRY(moec_alloc((void **)&counts, n, sizeof *counts, "counts of codes", err));
+    for (size_t i = 0; i < moec_plan_count(plan); i++) {
+        const uint8_t *codecs = plan->experts[i].codecs;
+        const size_t at = ((size_t)codecs[0] * MOEC_CODEC_TABLE + codecs[1]) * MOEC_CODEC_TABLE + codecs[2];
+        if (++counts[at] > n_most) {
+            n_most = counts[at];
+            *most = plan->experts[i];
+        }
+    }
+    free(counts);
+    return MOEC_OK;
+}
+
+enum moec_status moec_compile_measure_alike(struct moec_compile_run *run, struct moec_error *err)
+{
+    struct moec_plan plan = {0};
+    struct moec_loss loss;
+    struct moec_variant most;
+    enum moec_status status = MOEC_OK;
+    if (run->rows != NULL || run->report->trace.chosen.is_alike) /* generating text takes long */
+        return MOEC_OK;
+    MOEC_TRY(find_most_frequent(&run->report->plan, &most, err));
+    if (!run->search.is_open)
+        MOEC_TRY(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
+    MOEC_TRY(moec_plan_create(&plan, moec_checkpoint_config(run->checkpoint), err));
+    moec_plan_copy(&plan, &run->report->plan);
+    for (size_t i = 0; i < moec_plan_count(&plan); i++)
+        plan.experts[i] = most;
+    MOEC_TRY_OUT(moec_compile_part_measure(run, &run->search, &plan, &loss, err));
+    status = moec_compile_note(run, MOEC_TRACE_SEARCH, &plan, &loss, true, err);
 out:
     moec_plan_release(&plan);
     return status;

@@ -24,17 +24,38 @@ static const struct {
     {8, MOEC_SCHEME_ASYMMETRIC_NESTED, 64, MOEC_QUANTIZER_LINEAR, true, true},
 };
 
+enum moec_status moec_compile_further_codecs(struct moec_codec codecs[static MOEC_CODEC_TABLE],
+                                             struct moec_error *err)
+{
+    for (uint32_t i = 0; i < N_FURTHER; i++) {
+        struct moec_codec *codec = &codecs[FIRST + i];
+        MOEC_TRY(moec_codec_for_bits(further[i].bits, (enum moec_scheme)further[i].scheme, further[i].group,
+                                     MOEC_DTYPE_F32, codec, err));
+        codec->quantizer = further[i].quantizer;
+    }
+    return MOEC_OK;
+}
+
+bool moec_compile_is_for_experts(uint32_t number)
+{
+    return number < FIRST || (number < FIRST + N_FURTHER && further[number - FIRST].is_for_experts);
+}
+
+uint32_t moec_compile_smallest_dense(void)
+{
+    uint32_t at = 0;
+    while (!further[at].is_for_dense) /* bits rise */
+        at++;
+    return FIRST + at;
+}
+
 static enum moec_status number_codecs(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_offer *offer = &run->offer;
+    MOEC_TRY(moec_compile_further_codecs(run->codecs, err));
     for (uint32_t i = 0; i < N_FURTHER; i++) {
-        struct moec_codec codec;
         const uint8_t number = (uint8_t)(FIRST + i);
-        MOEC_TRY(moec_codec_for_bits(further[i].bits, (enum moec_scheme)further[i].scheme, further[i].group,
-                                     MOEC_DTYPE_F32, &codec, err));
-        codec.quantizer = further[i].quantizer;
-        run->codecs[number] = codec;
-        MOEC_TRY(moec_variants_set_codec(run->variants, number, codec, err));
+        MOEC_TRY(moec_variants_set_codec(run->variants, number, run->codecs[number], err));
         if (further[i].is_for_experts)
             offer->numbers[offer->n_number++] = number;
         if (further[i].is_for_dense)
@@ -240,6 +261,7 @@ enum moec_status moec_compile_variants(void *context, const struct moec_policy_v
     if (!offer->is_made) {
         MOEC_TRY(number_codecs(run, err));
         MOEC_TRY(fit(run, err));
+        MOEC_TRY(moec_compile_check_offer(run, err));
         moec_compile_begin(run, MOEC_STAGE_HARM);
         MOEC_TRY(measure_harm(run, err));
         offer->variants = (struct moec_policy_variants){.codecs = run->codecs,

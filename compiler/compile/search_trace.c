@@ -55,3 +55,28 @@ const struct moec_trace_point *moec_search_trace_smallest(const struct moec_sear
     }
     return best;
 }
+
+static bool loses_no_more(const struct moec_trace_point *point, const struct moec_trace_point *limit)
+{
+    if (limit->kl > 0)
+        return point->kl <= limit->kl * (1 + MOEC_MIXING_CLOSE);
+    return point->loss <= limit->loss;
+}
+
+struct moec_mixing_gain moec_search_trace_mixing(const struct moec_search_trace *trace,
+                                                 const struct moec_trace_point *limit)
+{
+    const struct moec_trace_point *best[2] = {NULL, NULL};
+    struct moec_mixing_gain gain = {.saving = 0};
+    for (size_t i = 0; i < trace->n; i++) {
+        const struct moec_trace_point *point = &trace->points[i], **own = &best[point->is_alike];
+        if (point->part == MOEC_TRACE_SEARCH && loses_no_more(point, limit) &&
+            (*own == NULL || point->n_bytes < (*own)->n_bytes))
+            *own = point;
+    }
+    if (best[0] == NULL || best[1] == NULL)
+        return gain;
+    gain = (struct moec_mixing_gain){.is_known = true, .single = *best[1], .mixed = *best[0]};
+    gain.saving = 1 - (double)gain.mixed.n_bytes / (double)gain.single.n_bytes;
+    return gain;
+}

@@ -6,6 +6,7 @@
 #define MOEC_COMPILER_SEARCH_TRACE_H
 
 #include "formats/bundle/bundle.h"
+#include "formats/model/record.h"
 
 #include <stddef.h>
 
@@ -14,11 +15,12 @@ enum moec_trace_part { MOEC_TRACE_SEARCH, MOEC_TRACE_SELECT, MOEC_TRACE_CERTIFIC
 
 struct moec_trace_point {
     enum moec_trace_part part;
-    bool is_alike;         /* all experts have the same variant; its projections may differ */
-    uint32_t uniform_bits; /* of all projections of all experts; 0: they differ, or have another codec */
-    uint32_t dense_bits;   /* of the weights outside experts; 0: matrices have codecs of their own, */
-    uint32_t dense_digest; /* whose numbers this is the CRC-32C of; 0 else */
-    bool is_extra;         /* measured for comparison, not by the search */
+    bool is_alike;             /* all experts have the same variant; its projections may differ */
+    struct moec_variant alike; /* which one, where is_alike */
+    uint32_t uniform_bits;     /* of all projections of all experts; 0: they differ, or have another codec */
+    uint32_t dense_bits;       /* of the weights outside experts; 0: matrices have codecs of their own, */
+    uint32_t dense_digest;     /* whose numbers this is the CRC-32C of; 0 else */
+    bool is_extra;             /* measured for comparison, not by the search */
     uint64_t n_bytes;
     double loss, low, high; /* and the ends of its interval at the options' confidence */
     double kl;              /* mean nats a token against the original; 0 of rows */
@@ -46,6 +48,22 @@ void moec_search_trace_release(struct moec_search_trace *trace);
  * there is none. */
 const struct moec_trace_point *moec_search_trace_uniform(const struct moec_search_trace *trace, uint32_t bits,
                                                          const struct moec_trace_point *dense);
+/* What giving experts codes of their own gains over one plan for all of them. */
+struct moec_mixing_gain {
+    bool is_known; /* there are both: */
+    struct moec_trace_point single, mixed;
+    double saving; /* 1 - bytes of mixed / bytes of single; less than 0 where mixing is larger */
+};
+
+/* Two plans lose alike where their KL differs by less than this share: policies compare as closely. */
+#define MOEC_MIXING_CLOSE 0.03
+
+/* The smallest plan whose experts are alike and the smallest whose experts differ, of those on the search
+ * part that lose no more than `limit`: by KL, which is less noisy than the loss, or by the loss where a
+ * metric has no KL. */
+struct moec_mixing_gain moec_search_trace_mixing(const struct moec_search_trace *trace,
+                                                 const struct moec_trace_point *limit);
+
 /* The smallest bundle of the search part whose upper end is at most `loss`; NULL when there is none. */
 const struct moec_trace_point *moec_search_trace_smallest(const struct moec_search_trace *trace, double loss);
 

@@ -88,7 +88,7 @@ static enum moec_status draw_curve(const struct curve *curve, bool has_interval,
                                    struct moec_error *err)
 {
     static const char *const names[CURVE_COUNT] = {"tried by the search",
-                                                   "one bitwidth for all experts",
+                                                   "one bitwidth for all, codes of the profile",
                                                    "one plan of projections for all",
                                                    "selection part",
                                                    "certificate part",
@@ -119,18 +119,21 @@ static void say_uniform(const struct moec_compile_page *page, struct moec_chart 
 {
     const struct moec_search_trace *trace = &page->report->trace;
     const struct moec_trace_point *best = NULL;
+    char codes[40] = "codes that differ by projection", name[40];
     for (size_t i = 0; i < trace->n; i++) {
         const struct moec_trace_point *point = &trace->points[i];
-        if (point->part == MOEC_TRACE_SEARCH && point->uniform_bits > 0 &&
-            point->high <= page->options->max_loss && (best == NULL || point->n_bytes < best->n_bytes))
+        if (point->part == MOEC_TRACE_SEARCH && point->is_alike && point->high <= page->options->max_loss &&
+            (best == NULL || point->n_bytes < best->n_bytes))
             best = point;
     }
+    if (best != NULL && moec_variant_is_uniform(best->alike))
+        (void)snprintf(codes, sizeof codes, "%s",
+                       moec_codec_name(page->report->codecs[best->alike.codecs[0]], name));
     if (best != NULL)
-        moec_figure_say(
-            chart,
-            "The smallest uniform setting within the target on the search part has all experts at %" PRIu32
-            " bits and takes %.3f MB.",
-            best->uniform_bits, (double)best->n_bytes / MEGABYTE);
+        moec_figure_say(chart,
+                        "The smallest plan for all experts alike within the target on the search part, of "
+                        "those measured, has %s and takes %.3f MB.",
+                        codes, (double)best->n_bytes / MEGABYTE);
     if (best != NULL && trace->has_chosen && trace->chosen.n_bytes == best->n_bytes)
         moec_figure_say(chart, "The plan chosen takes as much.");
     else if (best != NULL && trace->has_chosen)
@@ -139,7 +142,7 @@ static void say_uniform(const struct moec_compile_page *page, struct moec_chart 
                         100 * fabs(1 - (double)trace->chosen.n_bytes / (double)best->n_bytes),
                         trace->chosen.n_bytes < best->n_bytes ? "less" : "more");
     else if (!isnan(page->options->max_loss) && best == NULL)
-        moec_figure_say(chart, "No uniform setting that was measured is within the target.");
+        moec_figure_say(chart, "No plan for all experts alike that was measured is within the target.");
 }
 
 static void say_curve(const struct moec_compile_page *page, const struct curve *curve,

@@ -143,6 +143,24 @@ static void put_fit(FILE *stream, const struct moec_compile_fit_counts *fit)
                    fit->n_plain);
 }
 
+static void put_mixing(FILE *stream, const struct moec_compile_report *report)
+{
+    const struct moec_mixing_gain *mixing = &report->mixing;
+    char codes[64] = "with projections that differ", name[40];
+    if (mixing->is_known && moec_variant_is_uniform(mixing->single.alike))
+        (void)snprintf(codes, sizeof codes, "in %s",
+                       moec_codec_name(report->codecs[mixing->single.alike.codecs[0]], name));
+    if (mixing->is_known)
+        moec_html_fact(stream, "Mixing bitwidths by expert",
+                       "%.1f %% %s than the smallest plan measured whose experts are all alike (%s): %" PRIu64
+                       " bytes at a loss of %.3g %% on the search part, and %" PRIu64 " at %.3g %%",
+                       100 * fabs(mixing->saving), mixing->saving >= 0 ? "less" : "more", codes,
+                       mixing->mixed.n_bytes, 100 * mixing->mixed.loss, mixing->single.n_bytes,
+                       100 * mixing->single.loss);
+    if (report->uses_smallest)
+        moec_html_fact(stream, "Smallest codes", "used up: another target finds no smaller plan");
+}
+
 static void put_result(FILE *stream, const struct moec_compile_page *page)
 {
     const struct moec_compile_report *report = page->report;
@@ -166,6 +184,7 @@ static void put_result(FILE *stream, const struct moec_compile_page *page)
                        report->source_bytes);
         moec_html_fact(stream, "Written", "%s", report->is_written ? "yes" : "no");
     }
+    put_mixing(stream, page->report);
     put_fit(stream, &page->report->fit);
     moec_html_fact(stream, "Search", "policy %s, %" PRIu32 " measurements", clean(page->options->policy).text,
                    report->n_evaluations);
@@ -185,8 +204,20 @@ static enum moec_status put_chart(FILE *stream, struct moec_chart *chart, enum m
     return status;
 }
 
+/* What the experts of a measured plan have. */
+static void experts_cell(FILE *stream, const struct moec_trace_point *point, const struct moec_codec *codecs)
+{
+    char name[40];
+    if (!point->is_alike)
+        moec_html_cell(stream, "mixed");
+    else if (!moec_variant_is_uniform(point->alike))
+        moec_html_cell(stream, "all alike, projections differ");
+    else
+        cell(stream, "all in %s", moec_codec_name(codecs[point->alike.codecs[0]], name));
+}
+
 /* Every measurement in its order. */
-static void put_points(FILE *stream, const struct moec_search_trace *trace)
+static void put_points(FILE *stream, const struct moec_search_trace *trace, const struct moec_codec *codecs)
 {
     static const char *const columns[] = {"measurement", "part", "experts", "dense bits",      "bytes",
                                           "loss",        "from", "to",      "KL, nats a token"};
@@ -200,11 +231,7 @@ static void put_points(FILE *stream, const struct moec_search_trace *trace)
         (void)snprintf(text, sizeof text, "%zu", i + 1);
         moec_html_row_heading(stream, text);
         cell(stream, "%s%s", parts[point->part], point->is_extra ? ", for comparison" : "");
-        if (point->uniform_bits > 0)
-            cell(stream, "all at %" PRIu32 " bit%s", point->uniform_bits,
-                 point->uniform_bits == 1 ? "" : "s");
-        else
-            cell(stream, point->is_alike ? "all alike" : "mixed");
+        experts_cell(stream, point, codecs);
         if (point->dense_bits > 0)
             cell(stream, "%" PRIu32, point->dense_bits);
         else
@@ -234,7 +261,7 @@ static enum moec_status put_curve(FILE *stream, const struct moec_compile_page *
     }
     (void)fputs("</div>\n", stream);
     if (page->report->trace.n > 0)
-        put_points(stream, &page->report->trace);
+        put_points(stream, &page->report->trace, page->report->codecs);
     moec_html_section_close(stream);
     return MOEC_OK;
 }

@@ -302,7 +302,9 @@ end
 
 local function by_size(moec, steps, top)
   local k = target.first(#steps, function(k) return moec.size(prefix(steps, top, k)) <= moec.max_size end)
-  if not k then return nil, "even the smallest variants are larger than --max-size" end
+  if not k then
+    return nil, string.format("even the smallest variants have %d bytes, more than --max-size", moec.size(prefix(steps, top, #steps)))
+  end
   return prefix(steps, top, k)
 end
 

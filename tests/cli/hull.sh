@@ -31,6 +31,9 @@ says stdout '"dense_matrices_not_fitted": 0' "and matrices that GPTQ cannot fit"
 check "the promise is kept on the certificate part" "$(number "$work/a.json" loss_high) <= 0.05"
 check "the bundle is less than a fifth of the weights" \
     "5 * $(number "$work/a.json" bundle_bytes) < $(number "$work/a.json" source_bytes)"
+try 0 "what mixing gains over one plan for all experts is a number" grep -q '"saving": ' "$work/a.json"
+check "of plans that the search measured" "$(number "$work/a.json" saving) < 0.5 && $(number "$work/a.json" saving) > -0.5"
+try 0 "smaller codes are left" grep -q '"smallest_codes_used_up": false' "$work/a.json"
 try 0 "verify" "$moec" verify "$work/a.moec"
 try 0 "run" "$moec" run "$work/a.moec" --prompt "The" --tokens 4
 try 0 "inspect" "$moec" inspect "$work/a.moec"
@@ -57,18 +60,40 @@ try 0 "compile with nothing but a size" "$moec" compile $model --profile "$work/
 check "what was fitted for the loss serves the size" "$(number "$work/stdout" resumed_units) > 100"
 check "the size is kept" "$(number "$work/stdout" bundle_bytes) <= 1700000"
 check "and used" "$(number "$work/stdout" bundle_bytes) > 1600000"
-try 1 "an impossible size" "$moec" compile $model --profile "$work/p.h5" --max-size 950KB -o "$work/none.moec" --quiet \
-    --journal "$work/journal"
-says stderr "even the smallest variants are larger than --max-size" "the message says so"
-try 1 "one that the experts alone pass, before anything is measured" "$moec" compile $model --data datasets/sample/calibration.txt \
-    --max-size 300KB -o "$work/none.moec" --quiet
-says stderr "max-size is 0.30 MB, but the experts alone take 0.88 MB at 2 bits" "says so from the headers"
+try 1 "a size that only compressing shows to be impossible" "$moec" compile $model --profile "$work/p.h5" --max-size 1100KB \
+    -o "$work/none.moec" --quiet --journal "$work/journal"
+says stderr "even the smallest codes are larger than --max-size: with them the bundle has about [0-9]+ bytes, 1100000" "the message says so"
+least=$(sed -n 's/.*with them the bundle has about \([0-9]*\) bytes.*/\1/p' "$work/stderr")
+try 0 "the size that it names, or a little more" "$moec" compile $model --profile "$work/p.h5" --max-size "$((least + 2000))" \
+    --dry-run --quiet --json --journal "$work/journal"
+check "is met" "$(number "$work/stdout" bundle_bytes) - $least <= 2000"
+try 1 "one that no bundle has, before anything is measured" "$moec" compile $model --data datasets/sample/calibration.txt \
+    --max-size 950KB -o "$work/none.moec" --quiet
+says stderr "every bundle of this model has more than [0-9]+: that many with each expert in int2 trellis channel" "says so from the headers"
+bound=$(sed -n 's/.*has more than \([0-9]*\):.*/\1/p' "$work/stderr")
+dense=$(sed -n 's/.*add up to \([0-9]*\) bytes.*/\1/p' "$work/stderr")
+check "the smallest bundle is between its numbers" "$bound < $least && $least <= $bound + $dense + 20000"
 try 1 "and leaves no journal" test -e "$work/none.moec.profile.journal"
+
+# ---- a loss that buys nothing ----
+
+try 0 "more loss than the smallest codes take" "$moec" compile $model --profile "$work/p.h5" --max-loss 90% --dry-run \
+    --journal "$work/journal"
+says stdout '^mixing bitwidths by expert gains nothing over one plan for all:$' "where all experts have the smallest codes"
+says stdout '^        all alike: 2 bits \(int2 trellis channel\)$' "which are named"
+says stdout '^the smallest codes are used up at [0-9.]+%; a larger --max-loss gains nothing$' "is said"
+try 1 "a plan has no command that runs it" grep -q '^next:' "$work/stdout"
+try 0 "the same as JSON" "$moec" compile $model --profile "$work/p.h5" --max-loss 90% --dry-run --json --quiet \
+    --journal "$work/journal"
+says stdout '"smallest_codes_used_up": true' "is said"
 
 # ---- fixed dense weights ----
 
 try 0 "dense weights at 8 bits" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% --dense-bits 8 \
-    -o "$work/dense.moec" --quiet --journal "$work/journal"
+    -o "$work/dense.moec" --journal "$work/journal"
+says stdout "^next: moec run $work/dense.moec -p \"...\"\$" "the last line says how to run it"
+says stdout '^mixing bitwidths by expert gains (nothing|[0-9.]+%) over one plan for all:$' "what mixing gains is said"
+try 1 "in lines of at most 80 columns" grep -Eq '^(mixing|        |next|the smallest).{74}' "$work/stdout"
 try 0 "inspect them" "$moec" inspect "$work/dense.moec"
 says stdout "dense-bits=8 dense-quantizer=gptq" "they are what was asked for"
 

@@ -13,6 +13,7 @@ static void add_point(struct moec_search_trace *trace, enum moec_trace_part part
 {
     const struct moec_trace_point point = {.part = part,
                                            .is_alike = uniform_bits > 0,
+                                           .alike = moec_variant_uniform(uniform_bits),
                                            .uniform_bits = uniform_bits,
                                            .dense_bits = 16,
                                            .n_bytes = n_bytes,
@@ -45,6 +46,43 @@ static void test_trace__keeps_each_measurement_once(void **state)
     assert_null(moec_search_trace_smallest(&trace, 0.001));
     moec_search_trace_release(&trace);
     assert_int_equal(trace.n, 0);
+}
+
+/* A plan of its own, by KL: the loss of a few windows can say anything. */
+static void add_kl_point(struct moec_search_trace *trace, bool is_alike, uint64_t n_bytes, double loss,
+                         double kl)
+{
+    const struct moec_trace_point point = {.part = MOEC_TRACE_SEARCH,
+                                           .is_alike = is_alike,
+                                           .alike = moec_variant_uniform(is_alike ? 2 : 0),
+                                           .n_bytes = n_bytes,
+                                           .loss = loss,
+                                           .kl = kl};
+    assert_int_equal(moec_search_trace_add(trace, &point, NULL), MOEC_OK);
+}
+
+static void test_trace__mixing_is_compared_at_one_loss(void **state)
+{
+    (void)state;
+    struct moec_search_trace trace = {0};
+    const struct moec_trace_point limit = {.kl = 0.0100, .loss = 0.012}, by_loss = {.loss = 0.012};
+    add_kl_point(&trace, true, 900, 0.5, 0.5);      /* loses too much */
+    add_kl_point(&trace, true, 1100, 0.02, 0.0102); /* as much, within what policies tell apart */
+    add_kl_point(&trace, true, 1500, 0.001, 0.001);
+    assert_false(moec_search_trace_mixing(&trace, &limit).is_known);
+    add_kl_point(&trace, false, 1045, 0.011, 0.0104); /* a little more */
+    assert_false(moec_search_trace_mixing(&trace, &limit).is_known);
+    add_kl_point(&trace, false, 1067, 0.012, 0.0100);
+    struct moec_mixing_gain gain = moec_search_trace_mixing(&trace, &limit);
+    assert_true(gain.is_known && gain.single.n_bytes == 1100 && gain.mixed.n_bytes == 1067);
+    assert_true(fabs(gain.saving - 0.03) < 1e-12);
+    /* Without KL the loss counts, to the point. */
+    gain = moec_search_trace_mixing(&trace, &by_loss);
+    assert_true(gain.is_known && gain.single.n_bytes == 1500 && gain.mixed.n_bytes == 1045);
+    /* One plan for all may be the smaller one. */
+    add_kl_point(&trace, true, 970, 0.012, 0.0090);
+    assert_true(fabs(moec_search_trace_mixing(&trace, &limit).saving + 0.1) < 1e-12);
+    moec_search_trace_release(&trace);
 }
 
 static void test_shares__add_up_to_the_file(void **state)
@@ -240,9 +278,11 @@ static void test_page__of_a_search_without_result(void **state)
     assert_int_equal(count(text, "<figure"), 0);
     free(text);
     add_point(&report.trace, MOEC_TRACE_SEARCH, 4, 100, -0.5);
+    assert_status(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_F32, &report.codecs[4], &err),
+                  MOEC_OK, err);
     text = write_page(&page, folder);
     assert_int_equal(count(text, "<figure"), 1);
-    assert_int_equal(count(text, "all at 4 bits"), 1);
+    assert_int_equal(count(text, "all in int4 symmetric channel"), 1);
     free(text);
     moec_compile_report_release(&report);
     temporary_remove(folder);
@@ -253,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trace__keeps_each_measurement_once),
+        cmocka_unit_test(test_trace__mixing_is_compared_at_one_loss),
         cmocka_unit_test(test_shares__add_up_to_the_file),
         cmocka_unit_test(test_page__has_every_part),
         cmocka_unit_test(test_page__of_a_search_without_result),
