@@ -40,6 +40,15 @@ static const struct cli_extra extras[] = {
 };
 #define N_EXTRAS (sizeof extras / sizeof *extras)
 
+/* What to type first: to compile and to run; then, for who wants to look, what each expert loses. */
+static const char *const steps[] = {
+    "moec doctor MODEL",
+    "moec compile MODEL --data mytext.txt --max-loss 2% -o model.moec",
+    "moec run model.moec -p \"Once upon a time\" --memory 64MiB",
+    "moec profile MODEL --data mytext.txt -o profile.h5 --heatmap heatmap.png",
+};
+#define N_STEPS (sizeof steps / sizeof *steps)
+
 static void print_overview(FILE *out)
 {
     fprintf(out, "moec %s: %s\n\nUsage: moec VERB [arguments] [options]\n\nVerbs:\n", MOEC_VERSION, synopsis);
@@ -47,12 +56,10 @@ static void print_overview(FILE *out)
         fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     for (size_t i = 0; i < N_EXTRAS; i++)
         fprintf(out, "  %-11s %s\n", extras[i].name, extras[i].summary);
-    fprintf(out, "\nThe usual way:\n"
-                 "  moec doctor MODEL\n"
-                 "  moec profile MODEL --data text.txt -o profile.h5 --heatmap heatmap.png\n"
-                 "  moec compile MODEL --profile profile.h5 --max-loss 2%% -o model.moec\n"
-                 "  moec run model.moec -p \"Once upon a time\" --memory 64MiB\n"
-                 "\n'moec VERB --help' has the usual options, 'moec VERB --help-all' every option.\n"
+    fprintf(out, "\nFirst steps:\n");
+    for (size_t i = 0; i < N_STEPS; i++)
+        fprintf(out, "  %s\n", steps[i]);
+    fprintf(out, "\n'moec VERB --help' has the usual options, 'moec VERB --help-all' every option.\n"
                  "'moec --version' prints the versions of libraries and the instruction set.\n");
 }
 
@@ -69,10 +76,10 @@ static void print_manual_overview(FILE *out)
     for (size_t i = 0; i < N_EXTRAS; i++)
         fprintf(out, ".It %s\n%s\n", extras[i].name, extras[i].summary);
     fprintf(out, ".El\n.Sh EXIT STATUS\n0 on success, 1 when the work failed, 2 for wrong usage.\n"
-                 ".Sh EXAMPLES\n.Bd -literal -offset indent\n"
-                 "moec profile MODEL \\-\\-data text.txt \\-o profile.h5 \\-\\-heatmap heatmap.png\n"
-                 "moec compile MODEL \\-\\-profile profile.h5 \\-\\-max\\-loss 2%% \\-o model.moec\n"
-                 "moec run model.moec \\-p \"Once upon a time\" \\-\\-memory 64MiB\n.Ed\n");
+                 ".Sh EXAMPLES\n.Bd -literal -offset indent\n");
+    for (size_t i = 0; i < N_STEPS; i++)
+        cli_print_roff_lines(out, steps[i]);
+    fprintf(out, ".Ed\n");
 }
 
 static int completion(const char *shell, const char *program)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The main job on the embedded sample: profile, heatmap, compile, run. Usage: MOEC=build/moec datasets/demo.sh FOLDER
+# The main job on the embedded sample: compile, run, check, profile. Usage: MOEC=build/moec datasets/demo.sh FOLDER
 set -eu
 moec=${MOEC:-build/moec}
 out=${1:?name an output folder}
@@ -10,13 +10,8 @@ step() {
     printf '\n== %s\n' "$*"
 }
 
-step "Profile: what does every expert lose at every bitwidth?"
-"$moec" profile "$model" --data datasets/sample/calibration.txt -o "$out/profile.h5" --force \
-    --heatmap "$out/heatmap.png" --heatmap "$out/heatmap.svg" --report "$out/report.html"
-"$moec" profile --show "$out/profile.h5"
-
 step "Compile: spend at most 2% of accuracy where it buys the most bytes"
-"$moec" compile "$model" --profile "$out/profile.h5" --max-loss 2% -o "$out/model.moec" --force --json >"$out/compile.json"
+"$moec" compile "$model" --data datasets/sample/calibration.txt --max-loss 2% -o "$out/model.moec" --force --json >"$out/compile.json"
 
 step "Run: continue a text inside a memory budget"
 prompt="The old miller"
@@ -26,6 +21,11 @@ cat "$out/text.txt"
 
 step "Check on text that neither training nor search ever saw"
 "$moec" eval "$out/model.moec" --data datasets/sample/test.txt --reference "$model" --json >"$out/eval.json"
+
+step "Profile: what does every expert lose at every bitwidth?"
+"$moec" profile "$model" --data datasets/sample/calibration.txt -o "$out/profile.h5" --force \
+    --heatmap "$out/heatmap.png" --heatmap "$out/heatmap.svg" --report "$out/report.html"
+"$moec" profile --show "$out/profile.h5"
 
 # One number of a flat JSON file: no tool beyond sed is needed for these.
 number() {

@@ -61,7 +61,7 @@ static enum moec_status expect_bundle(const char *path, struct moec_error *err)
                          err, MOEC_ERR_USAGE,
                          "'%s' does not exist, expected a bundle (.moec); a model of the Hugging Face hub "
                          "is downloaded and compiled first: hf download %s --local-dir %s && moec compile "
-                         "%s --data text.txt --max-loss 2%% -o model.moec",
+                         "%s --data mytext.txt --max-loss 2%% -o model.moec",
                          path, path, hub_folder(path), hub_folder(path))
                    : MOEC_OK;
     const bool is_folder = S_ISDIR(info.st_mode);
@@ -69,7 +69,7 @@ static enum moec_status expect_bundle(const char *path, struct moec_error *err)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "'%s' is a %s, expected a bundle (.moec); a checkpoint is compiled first: "
-                     "moec compile '%s' --data text.txt --max-loss 2%% -o model.moec",
+                     "moec compile '%s' --data mytext.txt --max-loss 2%% -o model.moec",
                      path, is_folder ? "folder" : "GGUF file", path);
 }
 

@@ -777,8 +777,7 @@ static void print_roff_line(FILE *out, const char *text, const char *end)
     fputc('\n', out);
 }
 
-/* Lines as they are: of examples. */
-static void print_roff_lines(FILE *out, const char *text)
+void cli_print_roff_lines(FILE *out, const char *text)
 {
     for (const char *at = text; at != NULL && *at != '\0';) {
         const char *end = line_end(at);
@@ -854,7 +853,7 @@ void cli_print_manual(FILE *out, const char *program, const struct cli_command *
     print_manual_option(out, &help_all_option);
     fprintf(out, ".El\n.Sh EXIT STATUS\n0 on success, 1 when the work failed, 2 for wrong usage.\n"
                  ".Sh EXAMPLES\n.Bd -literal -offset indent\n");
-    print_roff_lines(out, command->examples);
-    print_roff_lines(out, command->more_examples);
+    cli_print_roff_lines(out, command->examples);
+    cli_print_roff_lines(out, command->more_examples);
     fprintf(out, ".Ed\n");
 }

@@ -162,5 +162,7 @@ int cli_fail(const struct cli_args *args, const struct moec_error *err);
 void cli_print_help(FILE *out, const char *program, const struct cli_command *command);
 void cli_print_help_all(FILE *out, const char *program, const struct cli_command *command);
 void cli_print_manual(FILE *out, const char *program, const struct cli_command *command);
+/* Lines of a man page as they are: of examples. */
+void cli_print_roff_lines(FILE *out, const char *text);
 
 #endif

@@ -680,7 +680,7 @@ const struct cli_command cli_command_compile = {
         "A policy may give each projection of an expert its own bitwidth; lua/README.md tells how.\n"
         "While a compile is at work, its lock .MODEL.moec.moec-lock beside the bundle keeps a second "
         "compile of the same name from starting.",
-    .examples = "moec compile MODEL --profile profile.h5 --max-loss 2% -o model.moec\n"
+    .examples = "moec compile MODEL --data mytext.txt --max-loss 2% -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
     .more_examples = "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run --report report.html\n"
                      "moec compile MODEL --profile profile.h5 --max-loss 2% --max-size 20MB --policy "

@@ -11,6 +11,15 @@ else
     fail "README.md has ${size% *} lines of ${size#* } columns, expected at most 130 of 110"
 fi
 
+# First steps need no profile: README.md, the help and the man page begin by compiling from a text.
+compile='moec compile MODEL --data mytext.txt --max-loss 2% -o model.moec'
+sed -n '/^## The three steps/,/^1\./p' README.md | sed -n '/^```sh/{n;p;}' >"$work/first"
+try 0 "README.md begins by compiling from a text" grep -qxF "$compile" "$work/first"
+"$moec" help | sed -n '/^First steps:/,/^$/p' >"$work/help"
+try 0 "so does the help" grep -qxF "  $compile" "$work/help"
+"$moec" manual | tr -d '\\' | sed -n '/^.Sh EXAMPLES/,$p' | grep -v '^\.' | sed -n 2p >"$work/page"
+try 0 "and the man page" grep -qxF "$compile" "$work/page"
+
 # Relative links of a Markdown file, without their anchors.
 links() {
     grep -oE '\]\([^)# ]+[^)]*\)' "$1" | sed -e 's/^](//' -e 's/)$//' -e 's/#.*//' | grep -vE '^[a-z]+:'

@@ -82,7 +82,7 @@ for verb in run chat eval bench inspect verify export strip; do
     esac
     try 2 "$verb of a model of the hub" "$@"
     says stderr 'hf download Owner/model-1B --local-dir model-1B' "says how to download it"
-    [ $verb = eval ] || says stderr '&& moec compile model-1B --data text.txt' "and that it is compiled first"
+    [ $verb = eval ] || says stderr '&& moec compile model-1B --data mytext.txt' "and that it is compiled first"
 done
 try 2 "moec-run of a model of the hub" "$build/moec-run" Owner/model-1B -p x
 try 1 "a bundle that is not there" "$moec" run folder/model.moec -p x
