@@ -1,5 +1,6 @@
 #include "cli/output/floor_advice.h"
 
+#include "cli/output/terminal.h"
 #include "cli/print/print.h"
 
 #include <inttypes.h>
@@ -31,7 +32,7 @@ void cli_advise_floor(const struct cli_args *args, const struct moert_options *o
         cli_print_changed(stderr, args, args->program, "ctx", value);
     } else {
         cli_print(stderr, "this much works%s:\n  ", has_smaller ? "; moec-run needs less" : "");
-        (void)snprintf(value, sizeof value, "%" PRIu64 "MiB", (works_bytes >> 20) + 1);
+        cli_budget_text(value, works_bytes);
         cli_print_changed(stderr, args, args->program, "memory", value);
     }
     fputc('\n', stderr);

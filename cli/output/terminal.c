@@ -76,6 +76,13 @@ const char *cli_memory_text(char text[static 24], uint64_t bytes)
     return scaled(text, bytes, 1024, units);
 }
 
+const char *cli_budget_text(char text[static 24], uint64_t bytes)
+{
+    const uint64_t mib = (uint64_t)1 << 20, n = (10 * bytes + mib - 1) / mib;
+    (void)snprintf(text, 24, "%" PRIu64 ".%" PRIu64 "MiB", n / 10, n % 10);
+    return text;
+}
+
 uint64_t cli_peak_memory_bytes(void)
 {
     uint64_t bytes = 0;

@@ -21,6 +21,8 @@ struct cli_terminal cli_terminal_detect(const char *colour);
 const char *cli_size_text(char text[static 24], uint64_t bytes);
 /* "12.3 MiB" (powers of 1024), as memory is counted. */
 const char *cli_memory_text(char text[static 24], uint64_t bytes);
+/* As --memory takes it, no less than bytes and less than a tenth of a mebibyte more: "11.4MiB". */
+const char *cli_budget_text(char text[static 24], uint64_t bytes);
 
 /* Peak resident size of this process (VmHWM), 0 where the system does not say. */
 uint64_t cli_peak_memory_bytes(void);

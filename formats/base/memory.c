@@ -2,6 +2,9 @@
 
 #include "formats/base/mapped_memory.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <inttypes.h>
 #include <string.h>
 
@@ -94,6 +97,13 @@ enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t
                            struct moec_error *err)
 {
     return moec_grow_within(array, capacity, needed, item_bytes, NULL, what, err);
+}
+
+void moec_give_back_free_memory(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }
 
 enum moec_status moec_strndup(char **out, const char *text, size_t length, struct moec_error *err)

@@ -39,6 +39,9 @@ MOEC_WARN_UNUSED enum moec_status moec_grow_within(void **array, size_t *capacit
                                                    size_t item_bytes, uint64_t *left_bytes, const char *what,
                                                    struct moec_error *err);
 
+/* Gives memory that was freed and that the allocator keeps back to the system, where it can. */
+void moec_give_back_free_memory(void);
+
 /* Duplicates `length` bytes of `text` and adds a NUL. */
 MOEC_WARN_UNUSED enum moec_status moec_strndup(char **out, const char *text, size_t length,
                                                struct moec_error *err);

@@ -9,6 +9,7 @@
 #include "runtime/engine/engine_gpu.h"
 #include "runtime/engine/kv_lending.h"
 #include "runtime/engine/memory_plan.h"
+#include "runtime/engine/memory_watch.h"
 #include "runtime/engine/mode.h"
 #include "runtime/experts/clocked_experts.h"
 #include "runtime/experts/expert_cache.h"
@@ -67,6 +68,7 @@ struct moert_engine {
     int n_threads;
     atomic_uint n_open; /* sessions that exist */
     struct moec_kv_lending lending;
+    struct moec_memory_watch watch;
 };
 
 /* Whichever of cache and stream serves the experts; borrowed. */

@@ -4,6 +4,7 @@
 #include "runtime/engine/engine_book.h"
 #include "runtime/forward/guesser.h"
 #include "runtime/forward/session.h"
+#include "runtime/generate/draft_pace.h"
 #include "runtime/generate/generate.h"
 
 #define TRACE_BYTES ((uint64_t)1 << 20) /* of events kept between steps */
@@ -27,6 +28,8 @@ struct moec_expert_cache_options moec_engine_cache_options(const struct moert_en
     return (struct moec_expert_cache_options){
         .buffer_bytes = engine->plan.expert_buffer_bytes + engine->lending.lent_bytes,
         .least_bytes = engine->plan.expert_buffer_bytes,
+        .most_bytes =
+            engine->plan.expert_buffer_bytes + engine->lending.lent_bytes + engine->watch.most_bytes,
         .low_pool_bytes = engine->low_pool_bytes,
         .copy = choice->copy,
         .parts = engine->parts.n_layer > 0 ? &engine->parts : NULL,
@@ -95,6 +98,16 @@ static uint64_t request_pools(const struct moert_engine *engine, struct moec_mem
     return least;
 }
 
+/* The most tokens that pass through the layers together, where what will be generated is known. */
+static uint32_t n_together(const struct moert_engine *engine)
+{
+    const uint32_t n_guess = engine->drafts ? MOEC_DRAFT_MOST + 1 : 1;
+    const uint32_t n_step = engine->n_beams * n_guess;
+    if (engine->n_prompt == 0)
+        return 0;
+    return engine->n_prompt > n_step ? engine->n_prompt : n_step;
+}
+
 struct moec_memory_request moec_engine_request(const struct moert_engine *engine,
                                                const struct moert_options *options)
 {
@@ -112,6 +125,7 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         .buffer_bytes = options->expert_buffer_bytes,
         .keeps_logits = engine->traces_scores,
         .keeps_all = engine->choice.mode->is_resident,
+        .n_together = n_together(engine),
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
     struct moec_expert_cache_options cache_options = moec_engine_cache_options(engine);
@@ -207,6 +221,9 @@ enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moer
                                 engine->low_pool_slots, engine->plan.expert_buffer_bytes);
     if (lends)
         moec_kv_lending_plan(&engine->lending, &engine->plan, &request, engine->n_prompt + 1);
+    MOEC_TRY(moec_memory_watch_plan(
+        &engine->watch, &engine->plan, request.budget_bytes,
+        lends && engine->n_sessions == 1 && engine->parts.n_layer == 0 && !engine->drafts, err));
     MOEC_TRY(moec_mode_check_plan(engine->choice.mode, &engine->plan, err));
     return engine->gpu != NULL ? make_vram_plan(engine, options, err) : MOEC_OK;
 }

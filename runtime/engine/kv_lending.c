@@ -24,6 +24,11 @@ void moec_kv_lending_plan(struct moec_kv_lending *lending, const struct moec_mem
     lending->free_bytes = all - lending->lent_bytes;
 }
 
+static void resize(struct moec_kv_lending *lending)
+{
+    moec_expert_cache_resize(lending->cache, lending->own_bytes + lending->lent_bytes + lending->spare_bytes);
+}
+
 static void take(void *context, uint64_t n_bytes)
 {
     struct moec_kv_lending *lending = context;
@@ -31,7 +36,7 @@ static void take(void *context, uint64_t n_bytes)
     if (n_bytes > lending->free_bytes) {
         lending->lent_bytes -= n_bytes - lending->free_bytes;
         lending->free_bytes = n_bytes;
-        moec_expert_cache_shrink(lending->cache, lending->own_bytes + lending->lent_bytes);
+        resize(lending);
     }
     lending->free_bytes -= n_bytes;
     (void)pthread_mutex_unlock(&lending->lock);
@@ -57,6 +62,18 @@ void moec_kv_lending_end(struct moec_kv_lending *lending)
     if (lending->cache != NULL)
         (void)pthread_mutex_destroy(&lending->lock);
     lending->cache = NULL;
+}
+
+void moec_kv_lending_spare(struct moec_kv_lending *lending, uint64_t n_bytes)
+{
+    if (lending->cache == NULL)
+        return;
+    (void)pthread_mutex_lock(&lending->lock);
+    if (n_bytes != lending->spare_bytes) {
+        lending->spare_bytes = n_bytes;
+        resize(lending);
+    }
+    (void)pthread_mutex_unlock(&lending->lock);
 }
 
 uint64_t moec_kv_lending_lent_bytes(struct moec_kv_lending *lending)

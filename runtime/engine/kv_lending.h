@@ -16,9 +16,10 @@ struct moec_kv_lending {
     struct moec_kv_lender lender;    /* of this, for sessions; without functions where nothing is lent */
     struct moec_expert_cache *cache; /* borrowed; NULL until the lending begins */
     pthread_mutex_t lock;
-    uint64_t own_bytes;  /* of the buffer, by the plan */
-    uint64_t lent_bytes; /* that it has beside */
-    uint64_t free_bytes; /* of KV caches, neither lent nor taken */
+    uint64_t own_bytes;   /* of the buffer, by the plan */
+    uint64_t lent_bytes;  /* that it has beside */
+    uint64_t free_bytes;  /* of KV caches, neither lent nor taken */
+    uint64_t spare_bytes; /* of what the plan counts for programs, that the buffer has beside */
 };
 
 /* What can be lent when sessions begin with n_first positions: set in *lending, nothing where all experts are
@@ -31,7 +32,11 @@ void moec_kv_lending_begin(struct moec_kv_lending *lending, struct moec_expert_c
 /* When no session is left; a lending that never began is allowed. */
 void moec_kv_lending_end(struct moec_kv_lending *lending);
 
-/* What the buffer has beside its own now. */
+/* Gives the buffer n_bytes beside that, in place of what it was given so before
+ * (runtime/engine/memory_watch.h). The caller holds no experts. */
+void moec_kv_lending_spare(struct moec_kv_lending *lending, uint64_t n_bytes);
+
+/* What of KV caches the buffer has beside its own now. */
 uint64_t moec_kv_lending_lent_bytes(struct moec_kv_lending *lending);
 
 #endif

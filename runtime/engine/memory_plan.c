@@ -190,6 +190,15 @@ static bool leaves_logical(const struct moec_memory_request *request, const stru
     return extra <= above_floor && above_floor - extra >= wanted - has;
 }
 
+/* Longer ones are of no use; they double, so that one may be longer. */
+static uint32_t longest_chunk(const struct moec_memory_request *request)
+{
+    uint32_t longest = request->n_context < MOEC_PLAN_MAX_TOKENS ? request->n_context : MOEC_PLAN_MAX_TOKENS;
+    if (request->n_together > 0 && request->n_together < longest)
+        longest = request->n_together;
+    return longest;
+}
+
 /* The longest chunk that takes at most a quarter of what is above the floor, or leaves room for the experts
  * that are wanted. */
 static uint32_t choose_chunk(const struct moec_memory_request *request, const struct moec_memory_plan *floor,
@@ -197,7 +206,8 @@ static uint32_t choose_chunk(const struct moec_memory_request *request, const st
 {
     uint32_t chunk = 1;
     uint64_t missing = wanted_buffer_bytes(request) - floor->expert_buffer_bytes;
-    while (chunk < MOEC_PLAN_MAX_TOKENS && chunk < request->n_context) {
+    const uint32_t longest = longest_chunk(request);
+    while (chunk < longest) {
         uint64_t extra = scratch_bytes(request, 2 * chunk) - floor->scratch_bytes;
         bool holds_wanted = extra <= above_floor && above_floor - extra >= missing;
         if (!holds_wanted && (request->keeps_all || extra > above_floor / 4 ||
@@ -208,16 +218,36 @@ static uint32_t choose_chunk(const struct moec_memory_request *request, const st
     return chunk;
 }
 
+uint64_t moec_memory_plan_whole_bytes(const struct moec_memory_request *request)
+{
+    struct moec_memory_plan floor;
+    plan_floor(request, &floor);
+    const uint64_t missing = wanted_buffer_bytes(request) - floor.expert_buffer_bytes;
+    const uint32_t longest = longest_chunk(request);
+    uint64_t chunk_bytes = 0;
+    /* A chunk is chosen before experts where a quarter of what is above the floor has room for it. */
+    for (uint32_t chunk = 2; !request->keeps_all && chunk < 2 * longest; chunk *= 2) {
+        const uint64_t extra = scratch_bytes(request, chunk) - floor.scratch_bytes;
+        chunk_bytes = 3 * extra <= missing ? extra : chunk_bytes;
+    }
+    return floor.floor_bytes + missing + chunk_bytes;
+}
+
+uint64_t moec_memory_start_bytes(uint64_t floor_bytes)
+{
+    return ((uint64_t)3 << 17) + floor_bytes / 40;
+}
+
 uint32_t moec_memory_plan_context(const struct moec_memory_request *request)
 {
     struct moec_memory_request tried = *request;
     struct moec_memory_plan plan;
-    tried.base_bytes += MOEC_PLAN_START_BYTES;
     uint32_t fits = 0, beyond = request->n_context + 1;
     while (beyond - fits > 1) {
         tried.n_context = fits + (beyond - fits) / 2;
         plan_floor(&tried, &plan);
-        if (request->budget_bytes == 0 || plan.floor_bytes <= request->budget_bytes)
+        const uint64_t any_start = plan.floor_bytes + moec_memory_start_bytes(plan.floor_bytes);
+        if (request->budget_bytes == 0 || any_start <= request->budget_bytes)
             fits = tried.n_context;
         else
             beyond = tried.n_context;
@@ -277,69 +307,4 @@ bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, s
                    "most of which are read again for every token; a budget of %.2f MiB would hold them",
                    MIB(plan->expert_buffer_bytes), MIB(plan->working_set_bytes), MIB(wanted));
     return true;
-}
-
-/* ---- the process ---- */
-
-static enum moec_status read_status(const char *key, uint64_t *bytes, struct moec_error *err)
-{
-    char line[256];
-    uint64_t kib = 0;
-    bool found = false;
-    FILE *status = fopen("/proc/self/status", "re");
-    while (status != NULL && !found && fgets(line, sizeof line, status) != NULL) {
-        found = strncmp(line, key, strlen(key)) == 0;
-        kib = found ? strtoull(line + strlen(key), NULL, 10) : 0;
-    }
-    if (status != NULL)
-        (void)fclose(status);
-    if (kib == 0)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "cannot read %s in '/proc/self/status': a memory budget needs it", key);
-    *bytes = kib * 1024;
-    return MOEC_OK;
-}
-
-enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err)
-{
-    return read_status("VmHWM:", bytes, err);
-}
-
-/* Finds the executable mapping that this code runs from, one line of smaps after the other, and what of it is
- * resident. */
-static bool read_own_code(FILE *smaps, uint64_t *mapped_bytes, uint64_t *resident_bytes)
-{
-    const uintptr_t here = (uintptr_t)&moec_memory_plan_make;
-    char line[512], mode[5] = "";
-    uint64_t first = 0, end = 0, kib = 0;
-    bool is_own = false;
-    while (fgets(line, sizeof line, smaps) != NULL) {
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &first, &end, mode) == 3)
-            is_own = here >= first && here < end && mode[2] == 'x';
-        else if (is_own && sscanf(line, "Rss: %" SCNu64 " kB", &kib) == 1) {
-            *mapped_bytes = end - first;
-            *resident_bytes = kib * 1024;
-            return *resident_bytes <= *mapped_bytes;
-        }
-    }
-    return false;
-}
-
-enum moec_status moec_memory_base_bytes(uint64_t *bytes, struct moec_error *err)
-{
-    uint64_t mapped = 0, resident = 0;
-    FILE *smaps = fopen("/proc/self/smaps", "re");
-    const bool is_known = smaps != NULL && read_own_code(smaps, &mapped, &resident);
-    if (smaps != NULL)
-        (void)fclose(smaps);
-    MOEC_TRY(moec_memory_peak_bytes(bytes, err));
-    const uint64_t counted = mapped / 8 * MOEC_PLAN_CODE_EIGHTHS;
-    if (is_known && counted > resident)
-        *bytes += counted - resident;
-    return MOEC_OK;
-}
-
-enum moec_status moec_memory_resident_bytes(uint64_t *bytes, struct moec_error *err)
-{
-    return read_status("VmRSS:", bytes, err);
 }

@@ -19,12 +19,12 @@
  *
  * One token's working set is the line under which an LRU buffer hits nothing while decoding, since each
  * record is evicted before its layer comes round again, and policies that count uses hit little. Thread rule:
- * pure functions; moec_memory_peak_bytes, moec_memory_base_bytes and moec_memory_resident_bytes read /proc.
- */
+ * pure functions. */
 #ifndef MOEC_RUNTIME_MEMORY_PLAN_H
 #define MOEC_RUNTIME_MEMORY_PLAN_H
 
 #include "formats/bundle/bundle.h"
+#include "runtime/engine/process_memory.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/policy/evict.h"
 #include "runtime/policy/logical_cache.h"
@@ -32,10 +32,8 @@
 
 #define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */
 #define MOEC_PLAN_SHORT_TOKENS 32  /* that logical caches do not displace */
-#define MOEC_PLAN_MARGIN_BYTES ((uint64_t)5 << 18)
-#define MOEC_PLAN_THREAD_BYTES ((uint64_t)128 << 10) /* margin for each thread */
-#define MOEC_PLAN_CODE_EIGHTHS 3                     /* of the program's code that count as resident */
-#define MOEC_PLAN_START_BYTES  ((uint64_t)1 << 20)   /* that a start may take beyond another's */
+#define MOEC_PLAN_MARGIN_BYTES ((uint64_t)7 << 16)
+#define MOEC_PLAN_THREAD_BYTES ((uint64_t)32 << 10) /* margin for each thread */
 
 struct moec_memory_request {
     const struct moec_config *config;
@@ -61,6 +59,7 @@ struct moec_memory_request {
     struct moec_logical_room logical; /* of their logical caches; all zero = there are none */
     bool keeps_logits;                /* of routers, for a trace (moec_forward_keep_logits) */
     bool keeps_all;                   /* chunks take nothing that would hold an expert */
+    uint32_t n_together; /* tokens that come together at most: no longer chunk is of use; 0 = not known */
 };
 
 /* Fills what a bundle knows: config, dense_bytes, table and record bytes of a copy level (policy NULL = LRU).
@@ -96,26 +95,18 @@ MOEC_WARN_UNUSED enum moec_status moec_memory_plan_make(const struct moec_memory
 /* Whether the expert buffer has room for what logical caches hold; true without them. */
 bool moec_memory_plan_holds_logical(const struct moec_memory_plan *plan);
 
+/* The smallest budget from which on every expert stays, whatever a larger one is spent on. */
+uint64_t moec_memory_plan_whole_bytes(const struct moec_memory_request *request);
+
+/* What another start of the program may take beyond a floor that was measured at this one: what is promised
+ * of any start leaves it. Less than half a mebibyte and a thirty-second. */
+uint64_t moec_memory_start_bytes(uint64_t floor_bytes);
+
 /* The most positions, at most the request's, whose floor is within the budget at any start of the program: it
- * leaves MOEC_PLAN_START_BYTES. 0 when not even one's is. Everything is within a budget of 0. */
+ * leaves moec_memory_start_bytes. 0 when not even one's is. Everything is within a budget of 0. */
 uint32_t moec_memory_plan_context(const struct moec_memory_request *request);
 
 /* Writes a warning about the plan for the user and returns true; returns false if there is none. */
 bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, size_t capacity);
-
-/* Peak resident size of this process so far: VmHWM of /proc/self/status.
- * Errors: MOEC_ERR_UNSUPPORTED without it. */
-MOEC_WARN_UNUSED enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err);
-
-/* What a plan takes the process for: its peak so far, with no less of its code resident than
- * MOEC_PLAN_CODE_EIGHTHS eighths. How much is mapped when the first pages are touched depends on where the
- * program was loaded and in what pieces the page cache holds its file: of one program between an eighth and
- * three, from start to start, while runs end with three to five. Libraries are mapped in pieces too, so that
- * starts differ all the same: 300 of moec by .55 MiB, of moec-run by .26. What is promised of another start
- * leaves MOEC_PLAN_START_BYTES to that. Errors as above. */
-MOEC_WARN_UNUSED enum moec_status moec_memory_base_bytes(uint64_t *bytes, struct moec_error *err);
-
-/* Its resident size now: VmRSS. Errors as above. */
-MOEC_WARN_UNUSED enum moec_status moec_memory_resident_bytes(uint64_t *bytes, struct moec_error *err);
 
 #endif

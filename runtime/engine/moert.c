@@ -361,7 +361,7 @@ static enum moec_status create_experts(struct moert_engine *engine, struct moec_
     if (engine->gpu != NULL)
         return moec_engine_gpu_load(engine->gpu, engine->model, engine->bundle, engine->sparsity, &options,
                                     engine->cache, err);
-    if (engine->lending.lent_bytes > 0)
+    if (engine->lending.lent_bytes > 0 || engine->watch.most_bytes > 0)
         moec_kv_lending_begin(&engine->lending, engine->cache);
     return MOEC_OK;
 }
@@ -447,6 +447,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     struct moec_config config = bundle->config;
     moec_config_choose_rope(&config, engine->rope_tokens);
     MOEC_TRY(moec_model_create(&config, &dense, &engine->model, err));
+    moec_give_back_free_memory(); /* of threads that unpacked dense weights: half a mebibyte */
     if (options->trace != NULL) {
         const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
         MOEC_TRY(moec_trace_open(&trace, &engine->trace, err));
@@ -487,7 +488,7 @@ static enum moec_status measure_floor(struct moert_engine *engine, const char *p
     request.budget_bytes = 0;
     MOEC_TRY(moec_memory_plan_make(&request, &plan, err));
     *out = (struct moert_floor){.memory_bytes = plan.floor_bytes,
-                                .start_bytes = MOEC_PLAN_START_BYTES,
+                                .start_bytes = moec_memory_start_bytes(plan.floor_bytes),
                                 .n_context = plan.n_context,
                                 .n_prompt = engine->n_prompt,
                                 .n_context_fits = n_fits};

@@ -17,12 +17,13 @@ struct moert_session {
     struct moec_gpu_backend *backend; /* where the engine has a device */
     struct moec_decider decider;      /* where the engine has a route */
     struct moec_session *session;
+    uint32_t n_before; /* positions when its step began */
 };
 
 struct moert_generator {
     struct moec_generator *generator;
-    const struct moert_engine *engine; /* borrowed: for its lengths */
-    uint32_t n_tokens;                 /* as asked for */
+    struct moert_engine *engine; /* borrowed */
+    uint32_t n_tokens;           /* as asked for */
 };
 
 /* ---- sessions ---- */
@@ -106,14 +107,24 @@ void moert_session_free(struct moert_session *session)
 static void begin_step(void *context)
 {
     struct moert_session *session = context;
+    session->n_before = moec_session_length(session->session);
     moec_clocked_experts_begin(&session->experts);
 }
 
 static void end_step(void *context)
 {
     struct moert_session *session = context;
+    struct moert_engine *engine = session->engine;
+    const uint32_t n_tokens = moec_session_length(session->session) - session->n_before;
     moec_clocked_experts_end(&session->experts);
-    moec_trace_flush(session->engine->trace);
+    moec_trace_flush(engine->trace);
+    moec_memory_watch_end(&engine->watch, &engine->lending, n_tokens);
+}
+
+/* Before a prompt. */
+static void begin_prompt(struct moert_engine *engine)
+{
+    moec_memory_watch_begin(&engine->watch, &engine->lending);
 }
 
 enum moert_status moert_session_encode(struct moert_session *session, const uint32_t *tokens, size_t n_tokens,
@@ -124,6 +135,7 @@ enum moert_status moert_session_encode(struct moert_session *session, const uint
         return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a source of %zu tokens, the limit is %u",
                                          n_tokens, MOEC_MAX_POSITIONS),
                                &ours, err);
+    begin_prompt(session->engine);
     begin_step(session);
     const enum moec_status status = moec_session_encode(session->session, tokens, (uint32_t)n_tokens, &ours);
     end_step(session);
@@ -133,6 +145,8 @@ enum moert_status moert_session_encode(struct moert_session *session, const uint
 static enum moec_status step(struct moert_session *session, const uint32_t *tokens, uint32_t n_tokens,
                              const uint32_t *at, uint32_t n_at, float *logits, struct moec_error *err)
 {
+    if (n_tokens > 1)
+        begin_prompt(session->engine);
     begin_step(session);
     const enum moec_status status =
         moec_session_step(session->session, tokens, n_tokens, at, n_at, logits, err);
@@ -212,7 +226,7 @@ struct moert_generation moert_generation_default(const struct moert_engine *engi
 static enum moec_status create_generator(struct moert_session *session, const struct moert_generation *asked,
                                          struct moert_generator *generator, struct moec_error *err)
 {
-    const struct moert_engine *engine = session->engine;
+    struct moert_engine *engine = session->engine;
     struct moec_generation generation = engine->bundle->generation;
     moec_generation_take_public(&generation, asked);
     if (generation.n_beam > engine->n_beams)
@@ -269,6 +283,7 @@ static enum moert_status start(struct moert_generator *generator, const uint32_t
                                &ours, err);
     const uint32_t n = (uint32_t)n_tokens;
     const uint32_t most = moert_engine_text_room(generator->engine, generator->n_tokens, n);
+    begin_prompt(generator->engine);
     const enum moec_status status =
         n_kept != NULL ? moec_generator_continue(generator->generator, tokens, n, most, n_kept, &ours)
                        : moec_generator_start(generator->generator, tokens, n, most, &ours);

@@ -313,3 +313,8 @@ bool moec_arena_shrink(struct moec_arena *arena, uint64_t n_bytes, uint64_t *mov
     arena->taken_bytes = n_bytes;
     return true;
 }
+
+void moec_arena_grow(struct moec_arena *arena, uint64_t n_bytes)
+{
+    arena->n_bytes = arena->taken_bytes = n_bytes;
+}

@@ -61,6 +61,10 @@ uint8_t *moec_arena_slot(const struct moec_arena *arena, uint32_t key);
  * true: pinned ones stay in the way, and what is there may take more than n_bytes. Moves as few slots as
  * equal sizes allow. */
 bool moec_arena_shrink(struct moec_arena *arena, uint64_t n_bytes, uint64_t *moved_bytes);
+/* After calls that shrank it: makes the arena end after n_bytes again, at most as many as it was created
+ * with.
+ */
+void moec_arena_grow(struct moec_arena *arena, uint64_t n_bytes);
 
 /* Pins count. */
 void moec_arena_pin(struct moec_arena *arena, uint32_t key);

@@ -317,9 +317,21 @@ static bool shrink_to(struct moec_expert_cache *cache, uint64_t buffer_bytes)
            moec_arena_shrink(cache->arenas[0], buffer_bytes, &cache->counters->moved_bytes);
 }
 
-void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_bytes)
+/* Whether it was made so large, and comes whole. */
+static bool may_grow_to(const struct moec_expert_cache *cache, uint64_t buffer_bytes)
+{
+    return buffer_bytes <= cache->most_bytes && moec_cache_frames(cache) == NULL;
+}
+
+void moec_expert_cache_resize(struct moec_expert_cache *cache, uint64_t buffer_bytes)
 {
     (void)pthread_mutex_lock(&cache->lock);
+    if (buffer_bytes > cache->buffer_bytes && may_grow_to(cache, buffer_bytes)) {
+        cache->buffer_bytes = buffer_bytes;
+        (void)moec_residency_limit(cache->residency, buffer_bytes);
+        moec_arena_grow(cache->arenas[0], buffer_bytes);
+        go_on(cache);
+    }
     if (buffer_bytes < cache->buffer_bytes) {
         cache->buffer_bytes = buffer_bytes;
         while (!shrink_to(cache, buffer_bytes)) {

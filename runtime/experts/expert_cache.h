@@ -57,6 +57,7 @@ struct moec_cache_form {
 struct moec_expert_cache_options {
     uint64_t buffer_bytes; /* of the arena; more than all records need is not allocated */
     uint64_t least_bytes;  /* that it may be shrunk to; 0 = it is not */
+    uint64_t most_bytes;   /* that it may grow to, of experts that come whole; 0 = it does not */
     /* Of it, for a pool of form 1's own, where there is one form beside: a low copy then makes room among
      * low ones alone and a high one among high ones. It is not shrunk. 0 = one buffer for all. */
     uint64_t low_pool_bytes;
@@ -140,8 +141,8 @@ uint8_t *moec_expert_cache_memory(const struct moec_expert_cache *cache);
 
 /* Makes the arena smaller, to no less than options.least_bytes, and gives its memory back to the system: what
  * the policy chooses is evicted. Returns when that is done; records that are held or being read then are
- * waited for, so the caller holds none. A larger size than the present one changes nothing. */
-void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_bytes);
+ * waited for, so the caller holds none. Makes it larger, up to options.most_bytes: new records fill it. */
+void moec_expert_cache_resize(struct moec_expert_cache *cache, uint64_t buffer_bytes);
 
 /* Returns when the records of the warm start have been read (or evicted, or failed); meanwhile they are read
  * many at a time. */

@@ -144,6 +144,17 @@ static uint64_t high_bytes_of(const struct moec_expert_cache *cache)
     return cache->buffer_bytes - cache->options.low_pool_bytes;
 }
 
+/* As large as it may grow to, and shrunk before anything is in it. */
+static enum moec_status create_growing(struct moec_expert_cache *cache, uint64_t *n_bytes,
+                                       struct moec_error *err)
+{
+    uint64_t moved_bytes = 0;
+    *n_bytes = cache->most_bytes;
+    MOEC_TRY(moec_arena_create(cache->slot_bytes, cache->n_key, *n_bytes, &cache->arenas[0], err));
+    (void)moec_arena_shrink(cache->arenas[0], cache->buffer_bytes, &moved_bytes);
+    return MOEC_OK;
+}
+
 /* Two pools stand in one piece of memory, each at a page's start. */
 static enum moec_status create_arenas(struct moec_expert_cache *cache, uint64_t *n_bytes,
                                       struct moec_error *err)
@@ -154,6 +165,8 @@ static enum moec_status create_arenas(struct moec_expert_cache *cache, uint64_t 
                    low = cache->options.low_pool_bytes, from = moec_align_up(high, MOEC_PAGE_BYTES);
     void *memory = NULL;
     *n_bytes = low > 0 ? from + low : high;
+    if (low == 0 && cache->most_bytes > high && frames == NULL)
+        return create_growing(cache, n_bytes, err);
     if (low == 0)
         return moec_arena_create(slot_bytes, cache->n_key, high, &cache->arenas[0], err);
     MOEC_TRY(moec_alloc_pages(&memory, *n_bytes, "expert buffer", err));
@@ -383,6 +396,7 @@ static enum moec_status create_parts(struct moec_expert_cache *cache, struct moe
     uint64_t arena_bytes = 0;
     MOEC_TRY(check_buffer(options, &sizes, err));
     cache->buffer_bytes = options->buffer_bytes < sizes.all_bytes ? options->buffer_bytes : sizes.all_bytes;
+    cache->most_bytes = options->most_bytes < sizes.all_bytes ? options->most_bytes : sizes.all_bytes;
     cache->keeps_expected = options->n_sessions <= 1;
     MOEC_TRY(check_pools(cache, err));
     if (options->parts != NULL)

@@ -48,6 +48,7 @@ struct moec_expert_cache {
     struct moec_expert_form forms[MOEC_CACHE_FORMS];
     struct moec_storage *storages[MOEC_CACHE_FORMS]; /* of each form */
     uint64_t buffer_bytes;
+    uint64_t most_bytes;                  /* of the arena's memory */
     bool keeps_expected;                  /* one session: what it expects is kept until it has had it */
     uint64_t *slot_bytes;                 /* (n_key), owned */
     struct moec_cache_counters *counters; /* (n_layer, n_form), owned */

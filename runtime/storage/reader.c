@@ -442,14 +442,12 @@ static uint32_t depth_of(uint32_t depth)
     return depth == 0 ? DEFAULT_DEPTH : depth < MAX_DEPTH ? depth : MAX_DEPTH;
 }
 
-/* Code and libraries that reading touches for the first time. */
-#define CODE_BYTES ((uint64_t)256 << 10)
-
 uint64_t moec_reader_bytes(uint32_t depth)
 {
     uint64_t uring = moec_reader_uring_bytes(depth_of(depth));
     uint64_t threads = moec_reader_threads_bytes(depth_of(depth));
-    return CODE_BYTES + (uring > threads ? uring : threads) + moec_reader_emulated_bytes(depth_of(depth));
+    return MOEC_READER_CODE_BYTES + (uring > threads ? uring : threads) +
+           moec_reader_emulated_bytes(depth_of(depth));
 }
 
 static enum moec_status create_auto(const struct moec_file *file, const struct moec_reader_options *options,

@@ -125,7 +125,12 @@ MOEC_WARN_UNUSED enum moec_status moec_reader_create(const struct moec_file *fil
                                                      const struct moec_reader_options *options,
                                                      struct moec_reader **out, struct moec_error *err);
 
-/* Bytes of memory that a reader of this depth takes at most, for a budget (rings, thread stacks touched). */
+/* Code and libraries that reading touches for the first time. */
+#define MOEC_READER_CODE_BYTES ((uint64_t)256 << 10)
+
+/* Bytes of memory that a reader of this depth takes at most, for a budget: rings, thread stacks touched,
+ * code.
+ */
 uint64_t moec_reader_bytes(uint32_t depth);
 
 /* "auto", "direct", "cached", "mapped", "auto+mapped". Errors: MOEC_ERR_USAGE. */

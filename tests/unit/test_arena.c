@@ -189,6 +189,21 @@ static void test_arena__moves_the_fewest_bytes(void **state)
     moec_arena_free(arena);
 }
 
+/* What is there stays, and what was not has room again. */
+static void grow_back(struct fixture *f, uint64_t n_bytes)
+{
+    uint64_t moved = 0, used = check(f);
+    const uint64_t small_bytes = f->n_bytes;
+    f->n_bytes = n_bytes;
+    moec_arena_grow(f->arena, n_bytes);
+    assert_int_equal(check(f), used);
+    for (uint32_t key = 0; key < N_KEY; key++)
+        if (!moec_arena_has(f->arena, key) && moec_arena_place(f->arena, key, &moved))
+            fill(f, key);
+    used = check(f);
+    assert_true(used > small_bytes && used <= n_bytes);
+}
+
 /* Fills an arena, then shrinks it step by step as a cache does: what is there has been made to fit before. */
 static void shrink(uint64_t seed, bool equal_sizes, bool with_pins)
 {
@@ -201,6 +216,7 @@ static void shrink(uint64_t seed, bool equal_sizes, bool with_pins)
         if (moec_arena_place(f.arena, key, &moved))
             fill(&f, key);
     moved = 0;
+    const uint64_t all_bytes = f.n_bytes;
     uint64_t n_given = 0;
     for (uint64_t n_bytes = f.n_bytes - 700; n_bytes > 2000; n_bytes -= 700) {
         for (uint32_t key = random_u32(&random) % N_KEY; check(&f) > n_bytes; key = (key + 7) % N_KEY)
@@ -227,6 +243,7 @@ static void shrink(uint64_t seed, bool equal_sizes, bool with_pins)
     }
     /* Each slot that stood in what is given up, once. */
     assert_true(!equal_sizes || with_pins || moved <= n_given + 30 * 5 * f.unit);
+    grow_back(&f, all_bytes);
     moec_arena_free(f.arena);
 }
 

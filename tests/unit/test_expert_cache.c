@@ -419,8 +419,8 @@ static void test_expert_cache__shrinks_between_uses(void **state)
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
     assert_int_equal(moec_expert_cache_experts(cache)->max_held, 1); /* as the least buffer allows */
     for (uint64_t bytes = sizes.all_bytes; bytes > sizes.largest_bytes; bytes -= bytes / 9) {
-        moec_expert_cache_shrink(cache, bytes);
-        moec_expert_cache_shrink(cache, bytes + 1);
+        moec_expert_cache_resize(cache, bytes);
+        moec_expert_cache_resize(cache, bytes + 1);
         assert_int_equal(moec_expert_cache_buffer_bytes(cache), bytes);
         for (uint32_t i = 0; i < 60; i++)
             use(f, cache, 0, random_u32(&random) % SAMPLE_MOE, random_u32(&random) % 16);
@@ -429,6 +429,36 @@ static void test_expert_cache__shrinks_between_uses(void **state)
     moec_expert_cache_free(cache);
     const struct moec_expert_cache_options none = {.buffer_bytes = sizes.all_bytes, .least_bytes = 1};
     assert_status(moec_expert_cache_create(f->bundle, &none, &cache, &err), MOEC_ERR_BUDGET, err);
+}
+
+/* Nothing is lost on the way, and what was missed before is found. */
+static void test_expert_cache__grows_between_uses(void **state)
+{
+    struct fixture *f = *state;
+    struct moec_error err = {0};
+    struct moec_expert_cache *cache = NULL;
+    struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
+    const struct moec_expert_cache_options options = {.buffer_bytes = 3 * sizes.largest_bytes,
+                                                      .least_bytes = sizes.largest_bytes,
+                                                      .most_bytes = sizes.all_bytes};
+    assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
+    for (uint32_t turn = 0; turn < 3; turn++) {
+        const uint64_t missed = moec_expert_cache_counters(cache).misses;
+        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer_bytes);
+        for (uint32_t e = 0; e < 32; e++) /* more than there is room for */
+            use(f, cache, 0, 0, e % 16);
+        assert_int_equal(moec_expert_cache_counters(cache).misses, missed + 32);
+        moec_expert_cache_resize(cache, sizes.all_bytes + 1); /* it was not made so large */
+        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.buffer_bytes);
+        moec_expert_cache_resize(cache, sizes.all_bytes);
+        assert_int_equal(moec_expert_cache_buffer_bytes(cache), sizes.all_bytes);
+        for (uint32_t e = 0; e < 32; e++)
+            use(f, cache, 0, 0, e % 16);
+        const uint64_t once = moec_expert_cache_counters(cache).misses - missed - 32;
+        assert_in_range(once, 1, 15); /* each that was not there, once */
+        moec_expert_cache_resize(cache, options.buffer_bytes);
+    }
+    moec_expert_cache_free(cache);
 }
 
 /* While others hold records and read them, down to room for one. */
@@ -452,8 +482,8 @@ static void test_expert_cache__shrinks_under_sessions(void **state)
             assert_int_equal(pthread_create(&threads[i], NULL, run_session, &sessions[i]), 0);
         }
         for (uint64_t bytes = sizes.all_bytes; bytes > options.least_bytes; bytes -= bytes / 20 + 1)
-            moec_expert_cache_shrink(cache, bytes > options.least_bytes ? bytes : options.least_bytes);
-        moec_expert_cache_shrink(cache, options.least_bytes);
+            moec_expert_cache_resize(cache, bytes > options.least_bytes ? bytes : options.least_bytes);
+        moec_expert_cache_resize(cache, options.least_bytes);
         for (uint32_t i = 0; i < 3; i++) {
             assert_int_equal(pthread_join(threads[i], NULL), 0);
             assert_int_equal(sessions[i].n_wrong, 0);
@@ -511,6 +541,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_expert_cache__several_sessions, set_up_inside, tear_down),
         MIXED(test_expert_cache__shrinks_between_uses),
         cmocka_unit_test_setup_teardown(test_expert_cache__shrinks_between_uses, set_up_inside, tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_cache__grows_between_uses, set_up_inside, tear_down),
         MIXED(test_expert_cache__shrinks_under_sessions),
         MIXED(test_storage__checks_records),
     };

@@ -214,7 +214,7 @@ static void run_frames(struct place *place, uint32_t least_records)
             assert_int_equal(pthread_mutex_unlock(&cache->lock), 0);
             most = n_there > most ? n_there : most;
             if (i == 300)
-                moec_expert_cache_shrink(cache, options.least_bytes);
+                moec_expert_cache_resize(cache, options.least_bytes);
         }
         assert_int_equal(n_wrong, 0);
         assert_true(most > n);

@@ -150,6 +150,12 @@ static void test_memory_plan__below_the_floor_is_itemised(void **state)
     assert_int_equal(plan.total_bytes, lowest);
 }
 
+static uint64_t any_start_of(const struct moec_memory_request *request)
+{
+    const uint64_t floor = floor_of(request);
+    return floor + moec_memory_start_bytes(floor);
+}
+
 /* The context that is promised fits at a start that takes more than this one, and one position more may not.
  */
 static void test_memory_plan__a_promised_context_fits_at_any_start(void **state)
@@ -158,15 +164,54 @@ static void test_memory_plan__a_promised_context_fits_at_any_start(void **state)
     struct moec_memory_request request = make_request(0);
     const uint64_t whole = floor_of(&request);
     assert_int_equal(moec_memory_plan_context(&request), request.n_context);
-    request.budget_bytes = whole + MOEC_PLAN_START_BYTES;
+    request.budget_bytes = whole + moec_memory_start_bytes(whole);
     assert_int_equal(moec_memory_plan_context(&request), request.n_context);
     request.budget_bytes = whole - 2 * MIB;
     const uint32_t n_fits = moec_memory_plan_context(&request);
     assert_in_range(n_fits, 1, request.n_context - 1);
     request.n_context = n_fits;
-    assert_true(floor_of(&request) + MOEC_PLAN_START_BYTES <= request.budget_bytes);
+    assert_true(any_start_of(&request) <= request.budget_bytes);
     request.n_context = n_fits + 1;
-    assert_true(floor_of(&request) + MOEC_PLAN_START_BYTES > request.budget_bytes);
+    assert_true(any_start_of(&request) > request.budget_bytes);
+}
+
+/* Small budgets are used up: what a plan keeps back, and what is promised of another start, is half a
+ * mebibyte and 4 %. */
+static void test_memory_plan__margins_are_small(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    const uint64_t floor = floor_of(&request);
+    for (request.budget_bytes = floor; request.budget_bytes < floor + 40 * MIB; request.budget_bytes += MIB) {
+        assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+        assert_true(plan.margin_bytes <= MIB / 2 + request.budget_bytes / 25);
+    }
+    for (uint64_t bytes = MIB; bytes < 4096 * MIB; bytes *= 2)
+        assert_in_range(moec_memory_start_bytes(bytes), 0, MIB / 2 + bytes / 25);
+    assert_true(moec_memory_start_bytes(8 * MIB) >= 11 * MIB / 20); /* which starts of moec differ by */
+}
+
+/* A budget that holds every expert is followed by none that does not, whatever the chunk. */
+static void test_memory_plan__whole_from_there_on(void **state)
+{
+    (void)state;
+    for (uint32_t n_together = 0; n_together < 600; n_together = 3 * n_together + 1) {
+        struct moec_memory_request request = make_request(0);
+        struct moec_memory_plan plan;
+        struct moec_error err = {0};
+        request.n_together = n_together;
+        const uint64_t whole = moec_memory_plan_whole_bytes(&request), last = whole + 40 * MIB;
+        for (request.budget_bytes = whole; request.budget_bytes < last; request.budget_bytes += 55555) {
+            assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+            assert_true(plan.holds_all);
+            assert_true(n_together == 0 || plan.max_tokens < 2 * n_together);
+        }
+        request.budget_bytes = whole - 1;
+        assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+        assert_false(plan.holds_all);
+    }
 }
 
 static void test_memory_plan__beams_have_keys_of_their_own(void **state)
@@ -362,6 +407,25 @@ static void test_memory_plan__asks_for_all_of_a_bundle(void **state)
     sample_close(&sample, folder, path, bundle);
 }
 
+/* Pages of code go, and come when they are run. */
+static void test_memory_plan__code_is_given_back(void **state)
+{
+    (void)state;
+    struct moec_memory_pages before, after;
+    struct moec_error err = {0};
+    struct moec_memory_request request = make_request(0);
+    uint64_t status_bytes = 0;
+    (void)floor_of(&request);
+    assert_status(moec_memory_pages_now(&before, &err), MOEC_OK, err);
+    assert_status(moec_memory_resident_bytes(&status_bytes, &err), MOEC_OK, err);
+    assert_in_range(before.resident_bytes, status_bytes - MIB / 2, status_bytes + MIB / 2);
+    assert_true(before.file_bytes > 0 && before.file_bytes < before.resident_bytes);
+    moec_memory_give_back_code();
+    assert_status(moec_memory_pages_now(&after, &err), MOEC_OK, err);
+    assert_true(after.file_bytes <= before.file_bytes);
+    (void)floor_of(&request);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +433,9 @@ int main(void)
         cmocka_unit_test(test_memory_plan__logical_caches_have_their_room),
         cmocka_unit_test(test_memory_plan__below_the_floor_is_itemised),
         cmocka_unit_test(test_memory_plan__a_promised_context_fits_at_any_start),
+        cmocka_unit_test(test_memory_plan__margins_are_small),
+        cmocka_unit_test(test_memory_plan__whole_from_there_on),
+        cmocka_unit_test(test_memory_plan__code_is_given_back),
         cmocka_unit_test(test_memory_plan__beams_have_keys_of_their_own),
         cmocka_unit_test(test_memory_plan__no_limit_holds_everything),
         cmocka_unit_test(test_memory_plan__warns_below_the_working_set),
