@@ -19,6 +19,9 @@
 
 static const struct cli_option options[] = {
     {"memory", 0, "SIZE", NULL, "Say what part of the experts stays in memory within this limit.", 0},
+    {"ctx", 0, "TOKENS", NULL,
+     "Count memory for a KV cache of that size (default 512, or the model's limit if that is less).", 0},
+    {"tokens", 'n', "N", NULL, "Count memory for a text of N tokens after a short prompt.", 0},
     {"threads", 't', "N", NULL, "Threads to plan and to measure with (default: all cores).", 0},
     {"cpu", 0, "SET", CLI_CPU_CHOICES, "Instruction set: auto (default), " CLI_CPU_SETS ".", 0},
     {"json", 0, NULL, NULL, "Print everything as JSON, also a refusal.", 0},
@@ -27,6 +30,9 @@ static const struct cli_option options[] = {
 
 /* Code and tables that opening a bundle touches, beside its tokenizer. */
 #define OPENING_BYTES ((uint64_t)1 << 20)
+
+#define PROMPT        "Once upon a time"
+#define PROMPT_TOKENS 20u /* that it takes at most */
 
 /* Defaults of moec profile. */
 #define PROFILE_SEQ_LEN_TOKENS 256u
@@ -64,6 +70,28 @@ static void examine_chat(struct examination *x, const struct moec_chat_source *s
         moec_chat_template_free(chat_template);
 }
 
+static enum moec_status check_context(const struct examination *x, struct moec_error *err)
+{
+    const uint32_t n_position = config_of(x)->n_position;
+    if (!cli_has(x->args, "ctx") || x->request.n_context <= n_position)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_LIMIT,
+                     "a context of %" PRIu32 " tokens, expected at most the %" PRIu32
+                     " positions that the model knows",
+                     x->request.n_context, n_position);
+}
+
+/* The KV cache that --ctx or -n ask for, as moec run makes it. */
+static enum moec_status read_context(struct examination *x, struct moec_error *err)
+{
+    uint32_t n_text = 0;
+    MOEC_TRY(cli_u32(x->args, "ctx", 1, 1u << 24, &x->request.n_context, err));
+    MOEC_TRY(cli_u32(x->args, "tokens", 1, 1u << 24, &n_text, err));
+    if (n_text > 0 && (x->request.n_context == 0 || n_text + PROMPT_TOKENS < x->request.n_context))
+        x->request.n_context = n_text + PROMPT_TOKENS;
+    return MOEC_OK;
+}
+
 static enum moec_status examine_bundle(struct examination *x, struct moec_error *err)
 {
     struct moec_tokenizer *tokenizer = NULL;
@@ -72,11 +100,18 @@ static enum moec_status examine_bundle(struct examination *x, struct moec_error 
     MOEC_TRY(moec_bundle_load_chat(x->bundle, &source, err));
     examine_chat(x, &source);
     moec_chat_source_release(&source);
+    MOEC_TRY(check_context(x, err));
     x->has_text = x->bundle->tokenizer != NULL;
+    uint64_t before = 0, after = 0;
+    MOEC_TRY(moec_memory_resident_bytes(&before, err));
     if (x->has_text)
         MOEC_TRY(moec_tokenizer_create(x->bundle->tokenizer, &tokenizer, err));
-    const enum moec_status status = moec_memory_base_bytes(&x->request.base_bytes, err);
+    enum moec_status status = moec_memory_resident_bytes(&after, err);
+    if (status == MOEC_OK)
+        status = moec_memory_base_bytes(&x->request.base_bytes[MOEC_DOCTOR_MOEC], err);
     moec_tokenizer_free(tokenizer);
+    x->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] =
+        MOEC_DOCTOR_RUN_BYTES + (after > before ? after - before : 0);
     return status != MOEC_OK ? status : moec_doctor_bundle(x->bundle, &x->request, &x->doctor, err);
 }
 
@@ -84,15 +119,17 @@ static enum moec_status examine_checkpoint(struct examination *x, struct moec_er
 {
     uint64_t tokenizer_bytes = 0;
     struct cli_progress progress;
-    MOEC_TRY(moec_memory_base_bytes(&x->request.base_bytes, err));
+    MOEC_TRY(moec_memory_base_bytes(&x->request.base_bytes[MOEC_DOCTOR_MOEC], err));
     MOEC_TRY(moec_checkpoint_open(x->path, &x->checkpoint, err));
     cli_progress_init(&progress, "doctor", NULL, false);
     cli_say_checkpoint(&progress, x->checkpoint);
     MOEC_TRY(moec_model_check(x->checkpoint, false, err));
+    MOEC_TRY(check_context(x, err));
     x->has_text = moec_checkpoint_tokenizer(x->checkpoint) != NULL;
     examine_chat(x, moec_checkpoint_chat(x->checkpoint));
     MOEC_TRY(moec_doctor_tokenizer_bytes(x->checkpoint, &tokenizer_bytes, err));
-    x->request.base_bytes += tokenizer_bytes + OPENING_BYTES;
+    x->request.base_bytes[MOEC_DOCTOR_MOEC] += tokenizer_bytes + OPENING_BYTES;
+    x->request.base_bytes[MOEC_DOCTOR_MOEC_RUN] = MOEC_DOCTOR_RUN_BYTES + tokenizer_bytes;
     MOEC_TRY(moec_doctor_checkpoint(x->checkpoint, &x->request, &x->doctor, err));
     const struct moec_forecast_request request = {.config = config_of(x),
                                                   .kernels = x->kernels,
@@ -108,6 +145,7 @@ static enum moec_status examine(struct examination *x, struct moec_error *err)
     MOEC_TRY(cli_bytes(x->args, "memory", &x->request.budget_bytes, err));
     MOEC_TRY(cli_u32(x->args, "threads", 1, 256, &n_threads, err));
     x->request.n_threads = (int)n_threads;
+    MOEC_TRY(read_context(x, err));
     MOEC_TRY(
         moec_kernels_find(cli_has(x->args, "cpu") ? cli_text(x->args, "cpu") : "auto", &x->kernels, err));
     if (cli_has(x->args, "memory") && x->request.budget_bytes == 0)
@@ -188,7 +226,7 @@ static void print_model(const struct examination *x)
                   "  no tokenizer: it can be compiled with --policy uniform, and libmoert runs it on ids\n");
 }
 
-/* "37%", or "-" below the floor. */
+/* "37%", or "-" where it does not run. */
 static void print_kept(double kept)
 {
     if (kept < 0)
@@ -197,44 +235,70 @@ static void print_kept(double kept)
         cli_print(stdout, "%5.0f%%", 100 * kept);
 }
 
+/* Of moec-run for each kind of dense weights, or of both programs for a bundle's. */
+static uint32_t n_needs(const struct examination *x)
+{
+    return x->bundle != NULL ? MOEC_DOCTOR_N_PROGRAM : x->doctor.n_dense;
+}
+
+static const struct moec_doctor_need *need_of(const struct examination *x,
+                                              const struct moec_doctor_size *size, uint32_t i)
+{
+    return x->bundle != NULL ? &size->plans[0].needs[i] : &size->plans[i].needs[MOEC_DOCTOR_MOEC_RUN];
+}
+
 static void print_row(const struct examination *x, const struct moec_doctor_size *size)
 {
     const struct moec_doctor *doctor = &x->doctor;
+    const uint32_t n = n_needs(x);
     char text[24];
     if (size->is_mxfp4)
-        cli_print(stdout, "%7s", "mxfp4");
+        cli_print(stdout, "%6s", "mxfp4");
     else if (size->bits > 0)
-        cli_print(stdout, "%7" PRIu32, size->bits);
+        cli_print(stdout, "%6" PRIu32, size->bits);
     else
-        cli_print(stdout, "%7s", "mixed");
+        cli_print(stdout, "%6s", "mixed");
     cli_print(stdout, "%9s", cli_size_text(text, size->expert_bytes));
-    cli_print(stdout, "%11s", cli_size_text(text, size->token_bytes));
+    cli_print(stdout, "%9s", cli_size_text(text, size->token_bytes));
     for (uint32_t d = 0; x->bundle == NULL && d < doctor->n_dense; d++)
         cli_print(stdout, "%9s", cli_size_text(text, size->plans[d].bundle_bytes));
-    for (uint32_t d = 0; d < doctor->n_dense; d++)
-        cli_print(stdout, "%10s", cli_memory_text(text, size->plans[d].floor_bytes));
-    for (uint32_t d = 0; x->request.budget_bytes > 0 && d < doctor->n_dense; d++)
-        print_kept(size->plans[d].kept);
+    for (uint32_t i = 0; i < n; i++)
+        cli_print(stdout, "%9s", cli_memory_text(text, need_of(x, size, i)->least_bytes));
+    for (uint32_t i = 0; i < n; i++)
+        if (x->request.budget_bytes > 0)
+            print_kept(need_of(x, size, i)->kept);
+        else
+            cli_print(stdout, "%9s", cli_memory_text(text, need_of(x, size, i)->whole_bytes));
     cli_print(stdout, "\n");
 }
 
 static void print_heads(const struct examination *x)
 {
     const bool has_budget = x->request.budget_bytes > 0;
-    cli_print(stdout, "\n%7s%9s%11s", "expert", "all", "a token's");
-    if (x->bundle != NULL)
-        cli_print(stdout, "%10s%s\n%7s%9s%11s%10s\n", "least", has_budget ? "  kept" : "", "bits", "experts",
-                  "experts", "--memory");
-    else
-        cli_print(stdout, "%18s%20s%s\n%7s%9s%11s%9s%9s%10s%10s%s\n", "bundle, at most", "least --memory",
-                  has_budget ? "        kept" : "", "bits", "experts", "experts", "dense 16", "dense 4",
-                  "dense 16", "dense 4", has_budget ? "    16     4" : "");
+    const char *const both = x->bundle != NULL ? " moec-run moec run" : " dense 16  dense 4";
+    cli_print(stdout, "\n%6s%9s%9s", "expert", "all", "token's");
+    if (x->bundle == NULL)
+        cli_print(stdout, "%18s", "bundle, at most");
+    cli_print(stdout, "%18s%*s\n%6s%9s%9s", "least --memory", has_budget ? 12 : 18,
+              has_budget ? "kept" : "for all experts", "bits", "experts", "experts");
+    if (x->bundle == NULL)
+        cli_print(stdout, " dense 16  dense 4");
+    cli_print(stdout, "%s%s\n", both,
+              !has_budget         ? both
+              : x->bundle != NULL ? "  -run   run"
+                                  : "    16     4");
+}
+
+static uint64_t between_programs(const struct moec_doctor_size *size)
+{
+    const struct moec_doctor_need *needs = size->plans[0].needs;
+    return needs[MOEC_DOCTOR_MOEC].least_bytes - needs[MOEC_DOCTOR_MOEC_RUN].least_bytes;
 }
 
 static void print_sizes(const struct examination *x)
 {
     const struct moec_doctor *doctor = &x->doctor;
-    char budget[24];
+    char text[24];
     print_heads(x);
     for (uint32_t i = 0; i < doctor->n_size; i++)
         print_row(x, &doctor->sizes[i]);
@@ -243,16 +307,21 @@ static void print_sizes(const struct examination *x)
         cli_print(stdout, "  dense 16, 4: weights other than experts at 16 and at 4 bits\n");
     if (x->bundle == NULL && config_of(x)->expert_dtype == MOEC_DTYPE_MXFP4)
         cli_print(stdout,
-                  "  mxfp4: experts as the checkpoint has them, which loses nothing; they stay so where a\n"
-                  "  plan gives them as much\n");
-    cli_print(stdout,
-              "  least --memory: of moec run, for a context of %" PRIu32 " tokens; a token's experts are\n"
-              "  read from storage again for each token unless as much is given in addition\n",
-              doctor->n_context);
+                  "  mxfp4: experts as the checkpoint has them, without loss; they stay so where a plan\n"
+                  "  gives them as much\n");
+    cli_print(stdout, "  least --memory: runs a context of %" PRIu32 " tokens%s", doctor->n_context,
+              x->bundle == NULL ? " in moec-run; " : "");
+    if (x->bundle == NULL)
+        cli_print(stdout, "moec run takes %s more\n", cli_memory_text(text, between_programs(doctor->sizes)));
+    else
+        cli_print(stdout, "\n");
     if (x->request.budget_bytes > 0)
+        cli_print(stdout, "  kept: part of the experts that stays in memory within %s; -: it does not run\n",
+                  cli_memory_text(text, x->request.budget_bytes));
+    else
         cli_print(stdout,
-                  "  kept: part of the experts that stays in memory within %s; -: not enough to run\n",
-                  cli_memory_text(budget, x->request.budget_bytes));
+                  "  for all experts: with less, some are read from storage again; with less than the\n"
+                  "  least and a token's experts, most are, for every token\n");
 }
 
 static void print_forecast(const struct examination *x)
@@ -278,54 +347,68 @@ static void print_forecast(const struct examination *x)
 }
 
 /* The budget that was asked about if it is enough; else one in which a token's experts fit. */
-static void budget_to_try(const struct examination *x, char text[static 32])
+static void budget_to_try(const struct examination *x, char text[static 24])
 {
     const struct moec_doctor_size *size = &x->doctor.sizes[0];
     for (uint32_t i = 1; i < x->doctor.n_size && size->bits != 4; i++)
         size = x->bundle == NULL ? &x->doctor.sizes[i] : size;
-    const uint64_t n_bytes = size->plans[0].floor_bytes + size->token_bytes;
-    if (x->request.budget_bytes > 0 && size->plans[0].kept >= 0)
-        (void)snprintf(text, 32, "%s", cli_text(x->args, "memory"));
+    const struct moec_doctor_need *need = &size->plans[0].needs[MOEC_DOCTOR_MOEC_RUN];
+    if (x->request.budget_bytes >= need->least_bytes)
+        (void)snprintf(text, 24, "%s", cli_text(x->args, "memory"));
     else
-        (void)snprintf(text, 32, "%" PRIu64 "MiB", (n_bytes >> 20) + 1);
+        cli_budget_text(text, need->least_bytes + size->token_bytes);
 }
 
-static void print_commands(const struct examination *x)
+static void print_compile(const struct examination *x)
 {
     const bool has_encoder = moec_config_is_encoder_decoder(config_of(x));
-    if (x->has_text) {
-        cli_print(stdout, "    moec profile ");
-        cli_print_word(stdout, x->path);
-        cli_print(stdout, " %s -o profile.h5\n",
-                  has_encoder ? "--task samsum --data train.csv" : "--data mytext.txt");
-    }
     cli_print(stdout, "    moec compile ");
     cli_print_word(stdout, x->path);
     cli_print(stdout, " %s -o model.moec\n",
-              x->has_text ? "--profile profile.h5 --max-loss 2%" : "--policy uniform --bits 4");
+              !x->has_text  ? "--policy uniform --bits 4"
+              : has_encoder ? "--task samsum --data train.csv --max-loss 2%"
+                            : "--data mytext.txt --max-loss 2%");
+}
+
+static void print_run(const struct examination *x)
+{
+    char memory[24];
+    budget_to_try(x, memory);
+    cli_print(stdout, "    moec-run ");
+    cli_print_word(stdout, x->bundle != NULL ? x->path : "model.moec");
+    cli_print(stdout, " -p \"" PROMPT "\"");
+    if (cli_has(x->args, "tokens"))
+        cli_print(stdout, " -n %s", cli_text(x->args, "tokens"));
+    if (cli_has(x->args, "ctx") || !cli_has(x->args, "tokens"))
+        cli_print(stdout, " --ctx %" PRIu32, x->doctor.n_context);
+    cli_print(stdout, " --memory %s\n", memory);
 }
 
 /* Without a tokenizer nothing is run from the command line. */
 static void print_next(const struct examination *x)
 {
-    char memory[32];
     if (x->bundle != NULL && !x->has_text)
         return;
     cli_print(stdout, "\n  Next:\n");
     if (x->bundle == NULL)
-        print_commands(x);
-    if (!x->has_text)
-        return;
-    budget_to_try(x, memory);
-    cli_print(stdout, "    moec run ");
-    if (x->bundle != NULL)
-        cli_print_word(stdout, x->path);
-    else
-        cli_print(stdout, "model.moec");
-    cli_print(stdout, " -p \"Once upon a time\" --memory %s\n", memory);
+        print_compile(x);
+    if (x->has_text)
+        print_run(x);
 }
 
 /* ---- for programs ---- */
+
+static struct moec_json_out *json_need(const struct examination *x, const struct moec_doctor_need *need)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "memory_least_bytes", need->least_bytes);
+    moec_json_out_u64(node, "memory_whole_bytes", need->whole_bytes);
+    if (x->request.budget_bytes > 0) {
+        moec_json_out_bool(node, "fits", need->kept >= 0);
+        moec_json_out_double(node, "experts_kept", need->kept < 0 ? 0 : need->kept);
+    }
+    return node;
+}
 
 static struct moec_json_out *json_plan(const struct examination *x, const struct moec_doctor_size *size,
                                        uint32_t d)
@@ -335,11 +418,9 @@ static struct moec_json_out *json_plan(const struct examination *x, const struct
     if (x->bundle == NULL)
         moec_json_out_u64(node, "dense_bits", x->doctor.dense_bits[d]);
     moec_json_out_u64(node, x->bundle == NULL ? "bundle_bytes_at_most" : "bundle_bytes", plan->bundle_bytes);
-    moec_json_out_u64(node, "memory_floor_bytes", plan->floor_bytes);
-    moec_json_out_u64(node, "memory_whole_bytes", plan->whole_bytes);
-    if (x->request.budget_bytes > 0) {
-        moec_json_out_bool(node, "fits", plan->kept >= 0);
-        moec_json_out_double(node, "experts_kept", plan->kept < 0 ? 0 : plan->kept);
+    for (int program = 0; program < MOEC_DOCTOR_N_PROGRAM; program++) {
+        const char *const names[] = {"moec-run", "moec"};
+        moec_json_out_node(node, names[program], json_need(x, &plan->needs[program]));
     }
     return node;
 }
@@ -468,8 +549,9 @@ const struct cli_command cli_command_doctor = {
     .about =
         "Reads the headers of MODEL, a Hugging Face folder, a GGUF file or a bundle, and says whether moec "
         "supports it, what it is, how large it would be with experts at each bitwidth, the smallest "
-        "--memory that runs it, what a profile would cost on this machine, and what to type next. It "
-        "takes some seconds. A model that is not supported is refused in the words of moec profile and "
+        "--memory that runs it, the --memory in which every expert stays, what a profile would cost on "
+        "this machine, and what to type next. It takes some seconds. A model that is not supported is "
+        "refused in the words of moec profile and "
         "moec compile, and the exit status is 1.",
     .details =
         "Of a checkpoint, the size of a bundle is at most what is shown, because dense weights are "
@@ -480,8 +562,10 @@ const struct cli_command cli_command_doctor = {
         "as the "
         "samples all else takes about twice as long again. It leaves out reading weights from storage, "
         "which happens about eight times where they do not fit into memory.\n"
+        "Memory is counted for moec-run, which has no code for profiling and compiling, and for moec run. "
+        "It holds for any start of the program: one takes up to half a mebibyte more than another.\n"
         "Of a bundle every precision copy has a row.",
-    .examples = "moec doctor MODEL --memory 4GiB\n"
+    .examples = "moec doctor MODEL --memory 4GiB --ctx 4096\n"
                 "moec doctor model.gguf\n"
                 "moec doctor --json MODEL | jq .dimensions.active_parameters",
     .n_positional_min = 1,

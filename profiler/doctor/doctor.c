@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-#define CONTEXT_TOKENS 2048u /* of moert_engine_open */
-
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -33,29 +31,41 @@ static void count_parameters(const struct moec_config *config, const struct moec
 
 /* ---- memory ---- */
 
-static uint32_t context_of(const struct moec_config *config)
+static uint32_t context_of(const struct moec_config *config, const struct moec_doctor_request *request)
 {
-    return (uint32_t)smaller(config->n_position, CONTEXT_TOKENS);
+    const uint32_t asked = request->n_context > 0 ? request->n_context : MOEC_DOCTOR_CONTEXT_TOKENS;
+    return (uint32_t)smaller(config->n_position, asked);
 }
 
-/* Fills a plan from what the runtime would plan at no budget, and at the one that is asked about. */
-static enum moec_status plan(struct moec_memory_request *memory, const struct moec_doctor_request *request,
-                             struct moec_doctor_plan *out, struct moec_error *err)
+/* What the runtime would plan at no budget, and at the one that is asked about. */
+static enum moec_status need(struct moec_memory_request *memory, uint64_t budget_bytes,
+                             struct moec_doctor_need *out, struct moec_error *err)
 {
     struct moec_memory_plan made;
     memory->budget_bytes = 0;
     MOEC_TRY(moec_memory_plan_make(memory, &made, err));
-    out->floor_bytes = made.floor_bytes;
-    out->whole_bytes = made.floor_bytes - memory->largest_record_bytes + memory->all_record_bytes;
+    const uint64_t whole_bytes = moec_memory_plan_whole_bytes(memory);
+    out->least_bytes = made.floor_bytes + moec_memory_start_bytes(made.floor_bytes);
+    out->whole_bytes = whole_bytes + moec_memory_start_bytes(whole_bytes);
     out->kept = 1;
-    if (request->budget_bytes == 0)
+    if (budget_bytes == 0)
         return MOEC_OK;
     out->kept = -1;
-    if (request->budget_bytes < made.floor_bytes)
+    if (budget_bytes < made.floor_bytes)
         return MOEC_OK;
-    memory->budget_bytes = request->budget_bytes;
+    memory->budget_bytes = budget_bytes;
     MOEC_TRY(moec_memory_plan_make(memory, &made, err));
     out->kept = (double)made.expert_buffer_bytes / (double)memory->all_record_bytes;
+    return MOEC_OK;
+}
+
+static enum moec_status plan(struct moec_memory_request *memory, const struct moec_doctor_request *request,
+                             struct moec_doctor_plan *out, struct moec_error *err)
+{
+    for (int program = 0; program < MOEC_DOCTOR_N_PROGRAM; program++) {
+        memory->base_bytes = request->base_bytes[program];
+        MOEC_TRY(need(memory, request->budget_bytes, &out->needs[program], err));
+    }
     return MOEC_OK;
 }
 
@@ -64,10 +74,9 @@ static struct moec_memory_request memory_of(const struct moec_config *config,
                                             const struct moec_generation *generation,
                                             const struct moec_doctor_request *request)
 {
-    const uint32_t n_context = context_of(config), n_beam = generation->n_beam;
+    const uint32_t n_context = context_of(config, request), n_beam = generation->n_beam;
     return (struct moec_memory_request){
         .config = config,
-        .base_bytes = request->base_bytes,
         .n_context = n_context,
         .n_sessions = 1,
         .n_beams = n_beam,
@@ -198,8 +207,9 @@ enum moec_status moec_doctor_checkpoint(const struct moec_checkpoint *checkpoint
                                         const struct moec_doctor_request *request, struct moec_doctor *doctor,
                                         struct moec_error *err)
 {
-    *doctor = (struct moec_doctor){
-        .n_context = context_of(moec_checkpoint_config(checkpoint)), .n_dense = 2, .dense_bits = {16, 4}};
+    *doctor = (struct moec_doctor){.n_context = context_of(moec_checkpoint_config(checkpoint), request),
+                                   .n_dense = 2,
+                                   .dense_bits = {16, 4}};
     for (uint32_t at = 0; at < doctor->n_dense; at++)
         MOEC_TRY(size_dense(checkpoint, request, at, doctor, err));
     return MOEC_OK;
@@ -227,7 +237,7 @@ enum moec_status moec_doctor_bundle(const struct moec_bundle *bundle,
 {
     struct moec_dense dense = {0};
     *doctor = (struct moec_doctor){
-        .n_context = context_of(&bundle->config), .n_dense = 1, .n_size = bundle->n_copy};
+        .n_context = context_of(&bundle->config, request), .n_dense = 1, .n_size = bundle->n_copy};
     MOEC_TRY(moec_bundle_load_dense_table(bundle, &dense, err));
     count_parameters(&bundle->config, &dense, doctor);
     moec_dense_release(&dense);

@@ -2,8 +2,9 @@
  * bitwidth and dense weights at 16 and at 4 bits; for a bundle as it is, each of its precision copies.
  *
  * From headers alone. Sizes of files are exact but for the dense weights, which are counted as they are in
- * memory and are compressed in the file. Floors are those of the runtime's own plan (memory_plan.h), for one
- * session with the default context. Thread rule: pure functions, which ask the system for its processors. */
+ * memory and are compressed in the file. Memory is that of the runtime's own plan (memory_plan.h) for one
+ * session, for moec-run and for moec run. Thread rule: pure functions, which ask the system for its
+ * processors. */
 #ifndef MOEC_PROFILER_DOCTOR_H
 #define MOEC_PROFILER_DOCTOR_H
 
@@ -13,13 +14,26 @@
 #define MOEC_DOCTOR_MAX_SIZES 8
 #define MOEC_DOCTOR_MAX_DENSE 2
 
+#define MOEC_DOCTOR_CONTEXT_TOKENS 512u
+
+/* What programs hold before a model's weights, without its tokenizer. */
+enum moec_doctor_program { MOEC_DOCTOR_MOEC_RUN, MOEC_DOCTOR_MOEC, MOEC_DOCTOR_N_PROGRAM };
+
+/* moec-run's, with a bundle open: 5.2 to 5.4 MiB on x86-64 with Debian 12. */
+#define MOEC_DOCTOR_RUN_BYTES ((uint64_t)43 << 17)
+
+/* At any start of a program (moec_memory_start_bytes). */
+struct moec_doctor_need {
+    uint64_t least_bytes; /* smallest --memory */
+    uint64_t whole_bytes; /* --memory from which on every expert stays */
+    double kept;          /* part of the experts' bytes that stays within the budget; -1: refused, 1 without
+                             a budget */
+};
+
 /* With dense weights at one bitwidth. */
 struct moec_doctor_plan {
     uint64_t bundle_bytes; /* at most */
-    uint64_t floor_bytes;  /* smallest --memory */
-    uint64_t whole_bytes;  /* --memory from which on every expert stays */
-    double kept;           /* part of the experts' bytes that stays within the budget; -1: below the floor,
-                              1 without a budget */
+    struct moec_doctor_need needs[MOEC_DOCTOR_N_PROGRAM];
 };
 
 /* Experts all at one bitwidth, or a copy of a bundle. */
@@ -34,7 +48,7 @@ struct moec_doctor_size {
 struct moec_doctor {
     uint64_t n_parameter;
     uint64_t n_active;  /* of one token: all but experts that it does not choose; embeddings count whole */
-    uint32_t n_context; /* tokens of the KV cache that floors count */
+    uint32_t n_context; /* tokens of the KV cache that is counted */
     uint32_t n_dense;
     uint32_t dense_bits[MOEC_DOCTOR_MAX_DENSE]; /* of a bundle: 0, as they are */
     uint32_t n_size;
@@ -42,8 +56,10 @@ struct moec_doctor {
 };
 
 struct moec_doctor_request {
-    uint64_t base_bytes;   /* of the process that runs the model, before any weights are loaded */
+    /* Of the process that runs the model, with its tokenizer and before any weights are loaded. */
+    uint64_t base_bytes[MOEC_DOCTOR_N_PROGRAM];
     uint64_t budget_bytes; /* 0 = none */
+    uint32_t n_context;    /* as many as the model knows where that is less; 0 = MOEC_DOCTOR_CONTEXT_TOKENS */
     int n_threads;         /* as moec_pool_make */
 };
 

@@ -2,13 +2,14 @@
  * says, and from its floors on a budget is enough. */
 #include "profiler/doctor/doctor.h"
 
+#include "runtime/engine/memory_plan.h"
 #include "tests/unit/fixture_bundle.h"
 #include "tests/unit/fixture_checkpoint.h"
 
 static const char *const families[] = {"olmoe", "qwen2_moe", "mixtral"};
 #define N_FAMILY (sizeof families / sizeof *families)
 
-static const struct moec_doctor_request unbounded = {.base_bytes = 4 << 20, .n_threads = 1};
+static const struct moec_doctor_request unbounded = {.base_bytes = {4 << 20, 13 << 20}, .n_threads = 1};
 
 static void test_doctor__counts_parameters(void **state)
 {
@@ -35,29 +36,41 @@ static void test_doctor__counts_parameters(void **state)
     }
 }
 
-/* One that is a byte short keeps less, or does not do. */
-static void check_budgets(const struct moec_bundle *bundle, const struct moec_doctor *told)
+/* Of a figure that holds at any start, that of a start as it was measured. */
+static uint64_t at_this_start(uint64_t any_start_bytes)
 {
-    for (uint32_t copy = 0; copy < told->n_size; copy++) {
-        const struct moec_doctor_plan *plan = &told->sizes[copy].plans[0];
-        const struct {
-            uint64_t budget_bytes;
-            bool runs, keeps_all;
-        } cases[] = {{plan->floor_bytes - 1, false, false},
-                     {plan->floor_bytes, true, false},
-                     {plan->whole_bytes - 1, true, false},
-                     {plan->whole_bytes, true, true}};
-        assert_true(plan->floor_bytes > unbounded.base_bytes && plan->whole_bytes > plan->floor_bytes);
-        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-            struct moec_error err = {0};
-            struct moec_doctor_request request = unbounded;
-            struct moec_doctor doctor;
-            request.budget_bytes = cases[c].budget_bytes;
-            assert_status(moec_doctor_bundle(bundle, &request, &doctor, &err), MOEC_OK, err);
-            const double kept = doctor.sizes[copy].plans[0].kept;
-            assert_int_equal(kept >= 0, cases[c].runs);
-            assert_int_equal(kept >= 1, cases[c].keeps_all);
-        }
+    uint64_t low = 0, high = any_start_bytes;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (middle + moec_memory_start_bytes(middle) < any_start_bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* One that is a byte short keeps less, or does not do. */
+static void check_budgets(const struct moec_bundle *bundle, const struct moec_doctor_size *told,
+                          uint32_t copy, enum moec_doctor_program program)
+{
+    const struct moec_doctor_need *need = &told->plans[0].needs[program];
+    const uint64_t least = at_this_start(need->least_bytes), whole = at_this_start(need->whole_bytes);
+    const struct {
+        uint64_t budget_bytes;
+        bool runs, keeps_all;
+    } cases[] = {
+        {least - 1, false, false}, {least, true, false}, {whole - 1, true, false}, {whole, true, true}};
+    assert_true(least > unbounded.base_bytes[program] && whole > least);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct moec_error err = {0};
+        struct moec_doctor_request request = unbounded;
+        struct moec_doctor doctor;
+        request.budget_bytes = cases[c].budget_bytes;
+        assert_status(moec_doctor_bundle(bundle, &request, &doctor, &err), MOEC_OK, err);
+        const double kept = doctor.sizes[copy].plans[0].needs[program].kept;
+        assert_int_equal(kept >= 0, cases[c].runs);
+        assert_int_equal(kept >= 1, cases[c].keeps_all);
     }
 }
 
@@ -77,7 +90,10 @@ static void test_doctor__from_its_floor_on_a_budget_is_enough(void **state)
         assert_int_equal(doctor.n_size, 2); /* as assigned, and the copy at 4 bits */
         assert_int_equal(doctor.sizes[0].bits, 0);
         assert_int_equal(doctor.sizes[1].bits, 4);
-        check_budgets(bundle, &doctor);
+        for (uint32_t copy = 0; copy < doctor.n_size; copy++) {
+            check_budgets(bundle, &doctor.sizes[copy], copy, MOEC_DOCTOR_MOEC_RUN);
+            check_budgets(bundle, &doctor.sizes[copy], copy, MOEC_DOCTOR_MOEC);
+        }
         moec_bundle_close(bundle);
         assert_int_equal(unlink(path), 0);
     }
