@@ -50,11 +50,13 @@ program() {
 }
 # build FOLDER TARGET...: of that tree. Warnings are no errors: a fault may leave a variable without use.
 build() {
-    make -C "$1" --no-print-directory -j"$JOBS" DEV=0 CUDA=0 "$2" >"$work/build" 2>&1
+    in=$1
+    shift
+    make -C "$in" --no-print-directory -j"$JOBS" DEV=0 CUDA=0 "$@" >"$work/build" 2>&1
 }
-# run FOLDER TEST LOG: status and output of a test of that tree.
+# run FOLDER TEST LOG: status and TAP of a test of that tree; what it says beside goes to LOG.err.
 run() {
-    (cd "$1" && MOEC_BUILD=build timeout "$TEST_TIMEOUT_SECONDS" "$(program "$2")") >"$3" 2>&1
+    (cd "$1" && MOEC_BUILD=build timeout "$TEST_TIMEOUT_SECONDS" "$(program "$2")") >"$3" 2>"$3.err"
 }
 # What makes a test's program; a script runs build/moec.
 target() {
@@ -100,10 +102,12 @@ for fault in "$@"; do
     [ -e "$fault" ] || fault=$folder/$fault.fault
     [ ! -e "$fault" ] || field "$fault" test
 done | sed 's/ .*//' | sort -u >"$work/tests"
+targets=$(while read -r test; do target "$test"; done <"$work/tests" | sort -u)
+# shellcheck disable=SC2086 # words
+[ -z "$targets" ] || build . $targets || { tail -n 20 "$work/build"; echo 'the tests cannot be built without any fault'; exit 1; }
 while read -r test; do
     without=$work/${test##*/}.without
-    build . "$(target "$test")" </dev/null || { cat "$work/build"; echo "$test cannot be built without any fault"; exit 1; }
-    run . "$test" "$without" </dev/null || { cat "$without"; echo "$test fails without any fault"; exit 1; }
+    run . "$test" "$without" </dev/null || { cat "$without" "$without.err"; echo "$test fails without any fault"; exit 1; }
 done <"$work/tests"
 
 # A copy of the tree with what is built, so that only what a fault changes is built again.

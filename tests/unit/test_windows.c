@@ -157,6 +157,30 @@ static void many_rows(char *text)
     *text = '\0';
 }
 
+/* A sample without parts, as eval draws it. */
+static void test_windows__the_seed_decides_the_draw(void **state)
+{
+    (void)state;
+    static char text[2048];
+    many_rows(text);
+    struct moec_error err = {0};
+    struct moec_windows windows[3];
+    struct moec_windows_options options = {.seq_len_tokens = 64, .n_sample = 12};
+    static const uint64_t seeds[] = {3, 3, 4};
+    for (size_t i = 0; i < 3; i++) {
+        options.seed = seeds[i];
+        assert_int_equal(make(text, "null", options, 1, &windows[i], &err), MOEC_OK);
+        assert_int_equal(windows[i].n_window, 12);
+        for (uint32_t w = 0; w < 12; w++)
+            for (uint32_t other = 0; other < w; other++)
+                assert_true(windows[i].index[w] != windows[i].index[other]);
+    }
+    assert_memory_equal(windows[0].index, windows[1].index, 12 * sizeof(uint64_t));
+    assert_memory_not_equal(windows[0].index, windows[2].index, 12 * sizeof(uint64_t));
+    for (size_t i = 0; i < 3; i++)
+        moec_windows_release(&windows[i]);
+}
+
 static void test_windows__draws_without_replacement(void **state)
 {
     (void)state;
@@ -408,6 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows__never_cross_rows),
         cmocka_unit_test(test_windows__bos_begins_every_window_once),
+        cmocka_unit_test(test_windows__the_seed_decides_the_draw),
         cmocka_unit_test(test_windows__draws_without_replacement),
         cmocka_unit_test(test_windows__fewer_than_asked_are_all_taken),
         cmocka_unit_test(test_windows__memory_is_bounded),
