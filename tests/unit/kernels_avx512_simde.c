@@ -12,6 +12,7 @@
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wshadow"
 #define SIMDE_ENABLE_NATIVE_ALIASES
+#define __mmask64 __mmask64 /* or SIMDe declares it again, of another type than clang */
 #include <simde/x86/avx512.h>
 #pragma GCC diagnostic pop
 

@@ -13,8 +13,8 @@
 enum { INPUTS = 150, OUTPUTS = 70, TOKENS = 400, STRIDE = 160, SWEEPS = 3 };
 
 #define SHARE                                                                                                \
-    (MOEC_GPTQ_FIT_DAMPING + (double)MOEC_GPTQ_FIT_TOKENS / TOKENS) /* of the mean, added to H_ii            \
-                                                                     */
+    (MOEC_GPTQ_FIT_DAMPING + (double)MOEC_GPTQ_FIT_TOKENS / (double)TOKENS) /* of the mean, added to H_ii    \
+                                                                             */
 
 struct bench {
     float x[TOKENS * STRIDE];        /* zero past the inputs */
@@ -50,7 +50,7 @@ static struct bench *bench_make(void)
                 b->h[i * INPUTS + j] += (double)b->factors[t] * (double)b->factors[t] *
                                         (double)b->x[t * STRIDE + i] * (double)b->x[t * STRIDE + j];
     for (uint32_t i = 0; i < INPUTS; i++)
-        mean += b->h[i * INPUTS + i] / INPUTS;
+        mean += b->h[i * INPUTS + i] / (double)INPUTS;
     for (uint32_t i = 0; i < INPUTS; i++)
         b->h[i * INPUTS + i] += SHARE * mean;
     return b;
@@ -138,7 +138,7 @@ static double sum_of(const struct bench *b, uint32_t first, uint32_t end)
 {
     double sum = 0, mean = 0;
     for (uint32_t i = 0; i < INPUTS; i++)
-        mean += b->h[i * INPUTS + i] / INPUTS;
+        mean += b->h[i * INPUTS + i] / (double)INPUTS;
     for (uint32_t i = first; i < end; i++)
         sum += b->h[i * INPUTS + i] - mean * SHARE / (1 + SHARE);
     return sum;

@@ -116,7 +116,7 @@ static void test_metrics__interval_is_that_of_t(void **state)
         sum += difference;
         squares += difference * difference;
     }
-    double mean = sum / MANY, deviation = sqrt((squares - sum * mean) / (MANY - 1));
+    double mean = sum / (double)MANY, deviation = sqrt((squares - sum * mean) / (MANY - 1));
     double error = deviation / sqrt(MANY) / 255;
     struct moec_loss loss =
         measure(reference, variant, scored, MANY, MOEC_PART_ALL, moec_loss_options_default());
@@ -176,7 +176,7 @@ static double coverage(uint32_t n_window, int shape, bool pairs, uint64_t seed)
         covered += loss.high >= expm1(0.02);
         assert_true((loss.high <= 0.03) == (moec_loss_p_value(&loss, 0.03) <= 0.05));
     }
-    return (double)covered / DRAWS;
+    return (double)covered / (double)DRAWS;
 }
 
 /* The true loss lies under the upper end about 95 times in 100, of skewed windows too. */
@@ -218,7 +218,7 @@ static void test_metrics__interval_of_scores_covers(void **state)
                 fail_msg("%s", err.message);
             covered += loss.high >= 0.1;
         }
-        print_message("%u rows: %.4f\n", (unsigned)n, (double)covered / DRAWS);
+        print_message("%u rows: %.4f\n", (unsigned)n, (double)covered / (double)DRAWS);
         assert_true(covered >= DRAWS * 92 / 100);
     }
 }

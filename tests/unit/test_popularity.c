@@ -66,13 +66,14 @@ static void test_popularity__popular_experts_are_the_others(void **state)
     uint64_t random = 19;
     for (uint32_t i = 0; i < 200; i++) {
         const uint32_t n_low = 1 + random_u32(&random) % N_EXPERT;
-        struct moec_prefill settings = {
-            .kind = MOEC_PREFILL_POPULAR, .share = (float)n_low / N_EXPERT, .block_tokens = UINT32_MAX};
+        struct moec_prefill settings = {.kind = MOEC_PREFILL_POPULAR,
+                                        .share = (float)n_low / (float)N_EXPERT,
+                                        .block_tokens = UINT32_MAX};
         struct moec_popularity popular, least;
         struct moec_error err = {0};
         assert_ok(moec_popularity_create(&settings, 1, N_EXPERT, &popular, &err), err);
         settings.kind = MOEC_PREFILL_WHOLE;
-        settings.share = (float)(N_EXPERT - n_low) / N_EXPERT;
+        settings.share = (float)(N_EXPERT - n_low) / (float)N_EXPERT;
         assert_ok(moec_popularity_create(&settings, 1, N_EXPERT, &least, &err), err);
         for (uint32_t t = 0; t < 1 + i % 9; t++) {
             const uint32_t expert = random_u32(&random) % N_EXPERT;

@@ -26,9 +26,9 @@ static void check_draws(struct moert_sampler sampler, const char *kept)
     for (uint32_t i = 0; i < N; i++) {
         const bool is_kept = strchr(kept, (int)('0' + i)) != NULL;
         const double p = is_kept ? exp((double)(logits[i] / sampler.temperature)) / mass : 0;
-        if (fabs(counts[i] / (double)DRAWS - p) > 5 * sqrt(p * (1 - p) / DRAWS))
+        if (fabs(counts[i] / (double)DRAWS - p) > 5 * sqrt(p * (1 - p) / (double)DRAWS))
             fail_msg("tokens %s: token %u was drawn %u times of %d, expected %.0f", kept, i, counts[i], DRAWS,
-                     p * DRAWS);
+                     p * (double)DRAWS);
     }
 }
 

@@ -313,7 +313,7 @@ static void check_quantiles(uint8_t activation)
         moec_kernels_scalar.dot_encoded(&mlp.up, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &up);
         sorted[i] = (float)fabs(down_input(activation, gate, up));
         scaled[i] = (float)fabs(down_input(activation, gate, 1)) * (float)(1 + i % n_ff % 5);
-        by_hand[i % n_ff] += fabs((double)up) / N_TOK;
+        by_hand[i % n_ff] += fabs((double)up) / (double)N_TOK;
         /* Of the first tokens, which are all with expert 1. */
         if (i < n_kept * n_ff && i % n_ff > 0 && fabsf(before) >= least) {
             active_by_hand++;
