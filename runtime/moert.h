@@ -188,8 +188,9 @@ struct moert_options {
     /* How the next layer's experts are predicted, so that they are read while this layer computes: "none",
      * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate", "learned"
      * (what moec predict taught the bundle; not with a device), "token" (what is known once the token is).
-     * Mode "cache" takes "gate" where this is NULL, "token" for models with layers that route by token, and
-     * "none" with a device. */
+     * Where this is NULL, mode "cache" takes "token" for models with layers that route by token, "none" with
+     * a device, "gate" where tokens decide by a logical cache, of which gates alone know, else "learned" for
+     * a bundle that was taught and "gate" for others. */
     const char *predict;
     uint32_t preload_count; /* experts preloaded for each layer; 0 = as many as time allows, while it pays */
     /* With "gate" and "path+gate": how many layers ahead gates are asked, 1 to 4, each while everything that

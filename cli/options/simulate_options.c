@@ -41,8 +41,8 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_si
     return MOEC_OK;
 }
 
-static const struct moec_evict_ops *const usual[] = {&moec_evict_lru, &moec_evict_lfu, &moec_evict_edgemoe,
-                                                     &moec_evict_hobbit};
+/* What everybody knows, and what moec run takes. */
+static const struct moec_evict_ops *const usual[] = {&moec_evict_lru, &moec_evict_hobbit};
 #define N_USUAL (sizeof usual / sizeof *usual)
 
 static bool is_named(const struct cli_simulate_options *options, const struct moec_evict_ops *policy)
@@ -190,7 +190,7 @@ void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_sha
 /* Few, and close where buffers are small: there a size matters most. */
 static uint32_t usual_budgets(uint64_t all, uint64_t *budgets)
 {
-    static const uint32_t percent[] = {5, 10, 25, 50, 75};
+    static const uint32_t percent[] = {10, 25, 50};
     uint32_t n = 0;
     for (; n < sizeof percent / sizeof *percent; n++)
         budgets[n] = all / 100 * percent[n];

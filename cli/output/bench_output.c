@@ -151,6 +151,20 @@ static void print_energy(const struct moec_bench *bench)
                       bench->rows[r].figures.joules_per_token);
 }
 
+/* What mode cache predicts by, where nobody said so: the bundle decides. */
+static void print_prediction(const struct moec_bench *bench)
+{
+    for (uint32_t r = 0; r < bench->n_row && bench->options.predict == NULL; r++) {
+        const struct moec_bench_row *row = &bench->rows[r];
+        if (row->mode == NULL || strcmp(row->mode, "cache") != 0 || row->is_variant ||
+            row->opened.n_threads == 0 || row->opened.predict[0] == '\0')
+            continue;
+        cli_print(stdout, "mode cache predicts by '%s'%s\n", row->opened.predict,
+                  strcmp(row->opened.predict, "learned") == 0 ? ", what moec predict taught the bundle" : "");
+        return;
+    }
+}
+
 void cli_print_bench(const struct moec_bench *bench)
 {
     const struct moec_bench_row *opened = NULL;
@@ -172,6 +186,7 @@ void cli_print_bench(const struct moec_bench *bench)
                   is_usual ? "" : " arithmetic", keeps_all ? "" : ", keys and values as ",
                   keeps_all ? "" : opened->opened.kv, opened->opened.n_threads);
     }
+    print_prediction(bench);
     if (bench->options.device != NULL)
         cli_print(stdout, "on %s, one row at a time\n",
                   opened != NULL ? opened->opened.device : bench->options.device);

@@ -59,7 +59,7 @@ void cli_print_predictor_verdict(const struct moec_predictor_study *study)
     if (!isnan(gain->low))
         cli_print(stdout, " (%.1f to %.1f)", 100 * gain->low, 100 * gain->high);
     cli_print(stdout, ": %s\n",
-              gain->low > 0     ? "use --predict learned"
+              gain->low > 0     ? "a proven gain"
               : gain->value > 0 ? "no proven gain"
                                 : "no gain");
 }

@@ -65,8 +65,8 @@ static const struct cli_option options[] = {
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
-     "How mode cache predicts the next layer's experts (default gate, none on a device):\n" CLI_PREDICT_VALUES
-         CLI_PREDICT_TOKEN,
+     "How mode cache predicts the next layer's experts (default gate, learned where the bundle was taught, "
+     "none on a device):\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
      CLI_RARE},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE},

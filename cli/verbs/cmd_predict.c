@@ -151,7 +151,7 @@ static enum moec_status print_result(const struct predict_job *job, bool is_writ
     if (is_written)
         cli_print(stdout,
                   "wrote '%s' with a predictor of %zu bytes, learned from %" PRIu64 " tokens\n"
-                  "to use it: moec run %s -p TEXT --memory SIZE --predict learned --stats\n",
+                  "moec run, chat and bench use it: moec run %s -p TEXT --memory SIZE --stats\n",
                   job->output, job->n_bytes, job->predictor.n_token, job->output);
     return MOEC_OK;
 }
@@ -271,8 +271,9 @@ const struct cli_command cli_command_predict = {
     .usage = "MODEL.moec --data FILE",
     .about =
         "Learns, for each layer with experts, to name those of the next one from what this layer's router "
-        "reads and chooses, and writes that into the bundle. moec run, chat and bench --predict learned "
-        "then read the named experts from storage early. The text stays the same.\n"
+        "reads and chooses, and writes that into the bundle. moec run, chat and bench "
+        "then read the named experts from storage early (--predict gate does as before). The text stays the "
+        "same.\n"
         "It also shows which share of the experts each predictor names, on text that none learned from. With "
         "--test alone nothing is learned or written: what the bundle has is judged.",
     .details =
@@ -283,7 +284,7 @@ const struct cli_command cli_command_predict = {
         "the next layer's router asked early (--predict gate), nothing is written and the exit status is 1. "
         "The result depends on --seed, not on --threads or --cpu.",
     .examples = "moec predict model.moec --data calibration.txt\n"
-                "moec run model.moec -p \"Once upon a time\" --memory 64MiB --predict learned --stats\n"
+                "moec run model.moec -p \"Once upon a time\" --memory 64MiB --stats\n"
                 "moec predict model.moec --test other.txt",
     .n_positional_min = 1,
     .n_positional_max = 1,

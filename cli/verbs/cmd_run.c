@@ -77,8 +77,8 @@ static const struct cli_option options[] = {
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,
-     "Which experts of the next layer are read while this one computes (default gate, none on a "
-     "device), predicted by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
+     "Which experts of the next layer are read while this one computes (default gate, learned where the "
+     "bundle was taught, none on a device), predicted by:\n" CLI_PREDICT_VALUES CLI_PREDICT_TOKEN,
      CLI_RARE},
     {"preload-count", 0, "N", NULL,
      "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",

@@ -15,6 +15,7 @@
 #include "profiler/routing/path_study.h"
 #include "profiler/simulate/simulate_figures.h"
 #include "profiler/simulate/simulate_text.h"
+#include "runtime/engine/mode.h"
 
 #include <string.h>
 
@@ -23,9 +24,9 @@ static const struct cli_option options[] = {
     {"device-file", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", CLI_INPUT},
     {"emulate-storage", 0, "STORAGE", NULL, "Another storage, such as 550MB/s,80us,10us.", 0},
     {"memory", 0, "LIST", NULL,
-     "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 5%,10%,25%,50%,75%), or all.", 0},
+     "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 10%,25%,50%), or all.", 0},
     {"evict", 0, "LIST", NULL,
-     "Eviction policies, with commas, or all (default lru,lfu,edgemoe,hobbit):\n" CLI_EVICT_VALUES, 0},
+     "Eviction policies, with commas, or all (default lru,hobbit):\n" CLI_EVICT_VALUES, 0},
     {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"shallow-layers", 0, "L", NULL, CLI_SHALLOW_LAYERS, CLI_RARE},
     {"tune-evict", 0, NULL, NULL,
@@ -37,7 +38,9 @@ static const struct cli_option options[] = {
      "--evict hobbit then takes.",
      CLI_RARE | CLI_OUTPUT},
     {"predict", 0, "LIST", NULL,
-     "Predictors, with commas, or all possible ones (default none,path):\n" CLI_PREDICT_VALUES, 0},
+     "Predictors, with commas, or all possible ones (default none, and that of moec "
+     "run):\n" CLI_PREDICT_VALUES,
+     0},
     {"vram", 0, "LIST", NULL,
      "With --device-file of a GPU: sizes of a pool of experts in its memory, in front of the buffer "
      "(--memory, "
@@ -321,6 +324,39 @@ static void say(struct job *job, const char *text)
     (void)snprintf(job->note + used, sizeof job->note - used, "%s%s", used > 0 ? "; " : "", text);
 }
 
+/* How moec run predicts what was recorded, where nobody says how. */
+static enum moec_status find_default(const struct job *job, const struct moec_predict_ops **out,
+                                     struct moec_error *err)
+{
+    struct moec_mode_facts facts = {.is_taught = job->recording.replay->has_next_learned};
+    if (job->bundle != NULL)
+        facts = moec_mode_facts_of(job->bundle, false);
+    facts.decides = job->decides || job->replay.precision[0] != '\0';
+    return moec_predict_find(moec_mode_predict(moec_modes, facts), out, err);
+}
+
+/* None, and beside it what moec run takes; where the recording has not what that needs, paths. */
+static enum moec_status choose_usual(struct job *job, struct moec_error *err)
+{
+    struct moec_simulate_sweep *sweep = &job->sweep;
+    const struct moec_predict_ops *own = NULL;
+    char text[224];
+    MOEC_TRY(find_default(job, &own, err));
+    sweep->predictors[sweep->n_predictor++] = &moec_predict_none;
+    if (moec_simulated_can_predict(&job->recording, &job->model, own)) {
+        sweep->predictors[sweep->n_predictor++] = own;
+        return MOEC_OK;
+    }
+    const bool has_paths = moec_simulated_can_predict(&job->recording, &job->model, &moec_predict_path);
+    if (has_paths)
+        sweep->predictors[sweep->n_predictor++] = &moec_predict_path;
+    (void)snprintf(text, sizeof text, "moec run predicts by '%s', which %s%s", own->name,
+                   own->knows_tokens ? "no recording has" : "only a trace of moec run --trace has",
+                   has_paths ? ": 'path' is shown in its place" : "");
+    say(job, text);
+    return MOEC_OK;
+}
+
 static enum moec_status choose_predictors(struct job *job, struct moec_error *err)
 {
     struct moec_simulate_sweep *sweep = &job->sweep;
@@ -335,11 +371,9 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
                              "which no recording has",
                              job->args->positional[0], job->options.predictors[i]->name);
     }
+    if (job->options.n_predictor == 0 && !job->options.is_every_predictor)
+        return choose_usual(job, err);
     for (uint32_t i = 0; job->options.n_predictor == 0 && moec_predictors[i] != NULL; i++) {
-        const bool is_usual =
-            moec_predictors[i] == &moec_predict_none || moec_predictors[i] == &moec_predict_path;
-        if (!is_usual && !job->options.is_every_predictor)
-            continue;
         if (moec_simulated_can_predict(&job->recording, &job->model, moec_predictors[i])) {
             sweep->predictors[sweep->n_predictor++] = moec_predictors[i];
             continue;

@@ -120,9 +120,10 @@ static enum moec_status add_with_twin(struct plan *plan, const struct moec_mode 
                                       struct moec_bench_row *row, struct moec_error *err)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    const char *predict = row->engine.predict != NULL
-                              ? row->engine.predict
-                              : moec_mode_predict(mode, plan->bundle, options->device != NULL);
+    const char *predict =
+        row->engine.predict != NULL
+            ? row->engine.predict
+            : moec_mode_predict(mode, moec_mode_facts_of(plan->bundle, options->device != NULL));
     const char *evict = row->engine.evict != NULL ? row->engine.evict : moec_mode_evict(mode, plan->bundle);
     const char *memory = options->memories[row->memory].name;
     MOEC_TRY(add_row(plan, row, err));

@@ -96,11 +96,22 @@ static enum moec_status choose_evict(const struct moec_bundle *bundle, const str
 }
 
 /* What a device's memory misses is copied there beside its own work, which guesses were not measured with. */
-const char *moec_mode_predict(const struct moec_mode *mode, const struct moec_bundle *bundle, bool has_device)
+const char *moec_mode_predict(const struct moec_mode *mode, struct moec_mode_facts facts)
 {
-    if (mode->takes_any && moec_config_routes_by_token(&bundle->config))
+    if (!mode->takes_any)
+        return mode->predict;
+    if (facts.routes_by_token)
         return moec_predict_token.name;
-    return mode->takes_any && has_device ? moec_predict_none.name : mode->predict;
+    if (facts.has_device)
+        return moec_predict_none.name;
+    return facts.is_taught && !facts.decides ? moec_predict_learned.name : mode->predict;
+}
+
+struct moec_mode_facts moec_mode_facts_of(const struct moec_bundle *bundle, bool has_device)
+{
+    return (struct moec_mode_facts){.routes_by_token = moec_config_routes_by_token(&bundle->config),
+                                    .is_taught = bundle->has_predictor,
+                                    .has_device = has_device};
 }
 
 static enum moec_status choose_predict(const struct moec_bundle *bundle,
@@ -109,7 +120,10 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
 {
     const struct moec_mode *mode = out->mode;
     const char *name = request->predict;
-    const char *chosen = name != NULL ? name : moec_mode_predict(mode, bundle, request->has_device);
+    struct moec_mode_facts facts = moec_mode_facts_of(bundle, request->has_device);
+    facts.decides = request->decides;
+    facts.is_taught = facts.is_taught && request->preload_ahead <= 1; /* walks ask gates */
+    const char *chosen = name != NULL ? name : moec_mode_predict(mode, facts);
     MOEC_TRY(moec_predict_find(chosen, &out->predict, err));
     if (name != NULL && !mode->takes_any && strcmp(name, mode->predict) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,

@@ -58,6 +58,8 @@ struct moec_mode_request {
     uint32_t preload_count;
     uint32_t preload_ahead;
     bool has_device; /* that holds experts */
+    bool
+        decides; /* tokens take experts by what a logical cache holds: gates foretell it, nothing else does */
 };
 
 struct moec_mode_choice {
@@ -80,9 +82,18 @@ MOEC_WARN_UNUSED enum moec_status moec_mode_choose(const struct moec_bundle *bun
 /* The policy by which the mode evicts where nobody names one; NULL where it evicts nothing. */
 const char *moec_mode_evict(const struct moec_mode *mode, const struct moec_bundle *bundle);
 
-/* How the mode predicts where nobody says how; has_device as in the request. */
-const char *moec_mode_predict(const struct moec_mode *mode, const struct moec_bundle *bundle,
-                              bool has_device);
+/* What a mode's own predictor goes by. */
+struct moec_mode_facts {
+    bool routes_by_token; /* some layers do */
+    bool is_taught;  /* the bundle has a predictor of moec predict, written because it was proven better */
+    bool has_device; /* as in the request */
+    bool decides;    /* likewise */
+};
+
+struct moec_mode_facts moec_mode_facts_of(const struct moec_bundle *bundle, bool has_device);
+
+/* How the mode predicts where nobody says how. */
+const char *moec_mode_predict(const struct moec_mode *mode, struct moec_mode_facts facts);
 
 /* Whether the plan suits the mode. Errors: MOEC_ERR_BUDGET with sizes,
  * where a resident mode's experts do not fit. */

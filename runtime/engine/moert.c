@@ -231,13 +231,13 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (engine->n_sessions > 1024)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions, the limit is 1024", engine->n_sessions);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
-    const struct moec_mode_request request = {.mode = options->mode,
-                                              .evict = options->evict,
-                                              .predict = options->predict,
-                                              .copy = options->copy,
-                                              .preload_count = options->preload_count,
-                                              .preload_ahead = options->preload_ahead,
-                                              .has_device = options->device != NULL};
+    struct moec_mode_request request = {.mode = options->mode,
+                                        .evict = options->evict,
+                                        .predict = options->predict,
+                                        .copy = options->copy,
+                                        .preload_count = options->preload_count,
+                                        .preload_ahead = options->preload_ahead,
+                                        .has_device = options->device != NULL};
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
     if (engine->choice.mode->streams_all && engine->n_sessions > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -250,6 +250,8 @@ static enum moec_status check_options(const struct moert_options *options, const
         return refuse_sparsity(options->decisions.sparsity, options->decisions.precision,
                                options->decisions.prefill, "", err);
     MOEC_TRY(moec_engine_decide(engine, options, config, err));
+    request.decides = moec_route_is_on(&engine->route);
+    MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err)); /* by what is known now */
     MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     MOEC_TRY(open_parts(engine, options, err));
     MOEC_TRY(open_predictor(engine, options, err));

@@ -20,7 +20,7 @@ teach() {
 try 0 "is taught" teach -o "$work/m.moec"
 says stdout '^  gate +[0-9.]+% \(' "its report has the gate"
 says stdout '^  learned +[0-9.]+% \(' "and what was learned"
-says stdout 'learned names [0-9.]+ points more of the experts than gate with 4 guesses \(.*\): use --predict learned' "which is better"
+says stdout 'learned names [0-9.]+ points more of the experts than gate with 4 guesses \(.*\): a proven gain' "which is better"
 says stdout "wrote '$work/m.moec' with a predictor of [0-9]+ bytes, learned from [0-9]+ tokens" "and written"
 bytes=$(sed -n 's/.*predictor of \([0-9]*\) bytes.*/\1/p' "$work/stdout")
 check "within its share" "$bytes <= 0.006 * $(stat -c %s "$work/plain.moec") && $bytes > 5000"
@@ -55,7 +55,7 @@ run() {
     "$moec" run "$work/m.moec" -p "The old miller" -n 40 --emulate-storage 50MB/s,80us --stats json "$@"
 }
 budget=$(small_budget run --predict learned --trace "$work/trace.json")
-try 0 "a run without predictions" run --memory "$budget"
+try 0 "a run without predictions" run --memory "$budget" --predict none
 cp "$work/stdout" "$work/words"
 try 0 "a run with what was learned" run --memory "$budget" --predict learned --preload-count 4 --trace "$work/trace.json"
 if cmp -s "$work/stdout" "$work/words"; then pass "has the same words"; else fail "has the same words"; fi
@@ -63,6 +63,17 @@ if grep -q '"useful_preloads": *[1-9]' "$work/stderr"; then pass "and useful pre
 if grep -q '"next_learned":\[' "$work/trace.json"; then pass "its trace has what was predicted"; else fail "its trace has what was predicted"; fi
 try 0 "a simulation of it" "$moec" simulate "$work/trace.json" --predict learned,gate --evict lru --memory 30% -q
 says stdout 'learned' "knows the predictor"
+
+try 0 "a run that names no predictor" run --memory "$budget"
+says stderr '"predict": *"learned"' "has what was learned"
+if cmp -s "$work/stdout" "$work/words"; then pass "has the same words"; else fail "has the same words"; fi
+try 0 "a run that decides" run --memory "$budget" --route cache-prior:0.3 --slots 50%
+says stderr '"predict": *"gate"' "asks gates, which know the logical cache"
+try 0 "a bench" "$moec" bench "$work/m.moec" --modes cache --memory 50% --samples 1 -n 4 -q
+says stdout "^mode cache predicts by 'learned', what moec predict taught the bundle" "says so"
+try 0 "a simulation of its trace" "$moec" simulate "$work/trace.json" --model "$work/m.moec" --evict lru --memory 30% -q --json
+says stdout '"predict": *"learned"' "has it beside none"
+if grep -Eq '"predict": *"(path|gate)"' "$work/stdout"; then fail "alone"; else pass "alone"; fi
 
 for ahead in 2 4; do
     try 0 "a walk of $ahead layers" run --memory "$budget" --predict gate --preload-ahead $ahead --preload-count 2

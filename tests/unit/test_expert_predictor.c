@@ -151,8 +151,25 @@ static void test_expert_predictor__a_bundle_takes_one(void **state)
     moec_expert_predictor_release(&read);
     assert_ok(moec_bundle_load_predictor(before, &read, &err), err);
     assert_int_equal(read.n_layer, 0);
-    const struct moec_mode_request request = {.predict = "learned"};
+    const struct moec_mode_request request = {.predict = "learned"}, plain = {0},
+                                   on_device = {.has_device = true}, named = {.predict = "gate"},
+                                   paths = {.mode = "moe-offloading"}, deciding = {.decides = true},
+                                   walk = {.preload_ahead = 2};
     struct moec_mode_choice choice;
+    assert_ok(moec_mode_choose(after, &plain, &choice, &err), err);
+    assert_ptr_equal(choice.predict, &moec_predict_learned); /* it was written because it is better */
+    assert_ok(moec_mode_choose(before, &plain, &choice, &err), err);
+    assert_ptr_equal(choice.predict, &moec_predict_gate);
+    assert_ok(moec_mode_choose(after, &on_device, &choice, &err), err);
+    assert_ptr_equal(choice.predict, &moec_predict_none);
+    assert_ok(moec_mode_choose(after, &named, &choice, &err), err);
+    assert_ptr_equal(choice.predict, &moec_predict_gate);
+    assert_ok(moec_mode_choose(after, &deciding, &choice, &err), err);
+    assert_ptr_equal(choice.predict, &moec_predict_gate); /* which knows the logical cache */
+    assert_ok(moec_mode_choose(after, &walk, &choice, &err), err);
+    assert_ptr_equal(choice.predict, &moec_predict_gate);
+    assert_ok(moec_mode_choose(after, &paths, &choice, &err), err);
+    assert_ptr_equal(choice.predict, &moec_predict_gate); /* a mode of a paper is the paper's */
     assert_ok(moec_mode_choose(after, &request, &choice, &err), err);
     assert_ptr_equal(choice.predict, &moec_predict_learned);
     assert_status(moec_mode_choose(before, &request, &choice, &err), MOEC_ERR_USAGE, err);
