@@ -81,7 +81,7 @@ levels() {
         --force -o "$here/signs.moec"
     # shellcheck disable=SC2086 # bitwidths
     for bundle in $(printf 'int%s ' ${BITS:-8 4 3 2}) mixed signs; do
-        calibrated "$bundle-thresholds" sparsify "$here/$bundle.moec"
+        calibrated "$bundle-thresholds" sparsify "$here/$bundle.moec" --force
         measured "$bundle-0" "$bundle"
         for level in ${LEVELS:-0.5 0.6 0.7 0.8 0.9}; do
             measured "$bundle-$level" "$bundle" --sparsity "$level"
@@ -92,7 +92,7 @@ levels() {
 # Bundles of one promise: bits alone, bits that leave room for a plan, and the paper's mixture.
 plans() {
     calibrated static-compile compile "$model" --max-loss "$target" --force -o "$here/static.moec"
-    calibrated static-thresholds sparsify "$here/static.moec"
+    calibrated static-thresholds sparsify "$here/static.moec" --force
     measured static static --sparsity 0.001
     calibrated half-compile compile "$model" --max-loss "$half_target" --force -o "$here/half.moec"
     for kind in ${KINDS:-neuron expert model}; do
@@ -153,7 +153,7 @@ predictors() {
     json "$here/taught-compile.json" "$moec" compile "$model" --policy uniform --bits 4 --force -o "$here/taught.moec"
     # What is learned may be no better than the router; the verb then says so, and its measurements count all the same.
     # shellcheck disable=SC2086 # an option and its number
-    json "$here/predictors.json" "$moec" predict "$here/taught.moec" --data "$calibration" --test "$test" --study neurons \
+    json "$here/predictors.json" "$moec" predict "$here/taught.moec" --data "$calibration" --test "$test" --study neurons --force \
         ${TAUGHT:+--samples $TAUGHT} $seq_len || {
         grep -q '"gain"' "$here/predictors.json.new"
         say "$name: no proven gain of the learned predictor"

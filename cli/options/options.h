@@ -22,10 +22,11 @@ enum {
     CLI_REPEATS = 1, /* may be given up to CLI_MAX_REPEATS times */
     CLI_RARE = 2,    /* left to --help-all, the man page and completion */
     /* What its value names (cli/options/outputs.h); arguments without an option are inputs. */
-    CLI_INPUT = 4,     /* a file or folder that is read */
-    CLI_OUTPUT = 8,    /* a file or folder that is written */
-    CLI_IN_PLACE = 16, /* an output that may be an input: the verb has read it whole before it is replaced */
-    CLI_BUILT_IN = 32  /* an input that may also be the name of something built in */
+    CLI_INPUT = 4,  /* a file or folder that is read */
+    CLI_OUTPUT = 8, /* a file or folder that is written */
+    CLI_IN_PLACE =
+        16, /* an output that may be an input, with --force: the new file takes its place when whole */
+    CLI_BUILT_IN = 32 /* an input that may also be the name of something built in */
 };
 
 /* Placeholder of an option that takes several words with commas between them. */

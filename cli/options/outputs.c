@@ -126,6 +126,28 @@ static enum moec_status check_folder(const char *option, const char *path, struc
     return MOEC_OK;
 }
 
+enum moec_status cli_check_folder(const char *option, const char *path, struct moec_error *err)
+{
+    char name[FOLDER_BYTES];
+    struct stat info;
+    size_t length = strlen(path);
+    if (length >= sizeof name)
+        return MOEC_OK; /* making it says so */
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+        return moec_fail(err, MOEC_ERR_IO, "--%s writes into a folder, but '%s' is none: name another", option,
+                         path);
+    if (stat(path, &info) == 0 && access(path, W_OK | X_OK) != 0)
+        return moec_fail(err, MOEC_ERR_IO, "cannot write into folder '%s' (--%s): %s", path, option,
+                         strerror(errno));
+    if (stat(path, &info) == 0)
+        return MOEC_OK;
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    memcpy(name, path, length);
+    name[length] = '\0';
+    return check_folder(option, name, err);
+}
+
 /* A profile named p.pdf is a mistake, and so is whatever else ends like another kind of file. The option's
  * placeholder has the ending of its own kind; without one any name will do, but for a folder that of a file.
  */
@@ -186,8 +208,6 @@ enum moec_status cli_check_outputs(const struct cli_args *args, struct cli_outpu
             MOEC_TRY(check_folder(options[o].name, path, err));
             if (outputs->n == CLI_MAX_OUTPUTS)
                 return moec_fail(err, MOEC_ERR_USAGE, "more than %d files to write", CLI_MAX_OUTPUTS);
-            for (uint32_t p = 0; p < args->n_positional && (options[o].flags & CLI_IN_PLACE) != 0; p++)
-                outputs->is_in_place[outputs->n] |= is_same_file(path, args->positional[p]);
             outputs->existed[outputs->n] = stat(path, &outputs->before[outputs->n]) == 0;
             outputs->paths[outputs->n++] = path;
         }
@@ -211,8 +231,7 @@ enum moec_status cli_check_overwriting(const struct cli_args *args, const struct
         return MOEC_OK;
     for (uint32_t i = 0; i < outputs->n; i++) {
         const struct stat *before = &outputs->before[i];
-        if (!outputs->existed[i] || outputs->is_in_place[i] || !S_ISREG(before->st_mode) ||
-            before->st_size == 0)
+        if (!outputs->existed[i] || !S_ISREG(before->st_mode) || before->st_size == 0)
             continue;
         if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) {
             if (!asks_person(outputs->paths[i]))
@@ -223,6 +242,17 @@ enum moec_status cli_check_overwriting(const struct cli_args *args, const struct
         }
     }
     return MOEC_OK;
+}
+
+enum moec_status cli_output_or_input(const struct cli_args *args, const char **path, struct moec_error *err)
+{
+    const char *input = args->positional[0];
+    *path = cli_has(args, "output") ? cli_text(args, "output") : input;
+    if (cli_has(args, "output") || args->is_forced)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "name the new bundle with -o OUT.moec, or give --force to write into '%s' itself",
+                     input);
 }
 
 /* Outputs are renamed into place, so what was written is another file than what stood there. */

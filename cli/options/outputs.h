@@ -18,7 +18,6 @@ struct cli_outputs {
     const char *paths[CLI_MAX_OUTPUTS]; /* borrowed from argv */
     struct stat before[CLI_MAX_OUTPUTS];
     bool existed[CLI_MAX_OUTPUTS];
-    bool is_in_place[CLI_MAX_OUTPUTS]; /* it is the input (CLI_IN_PLACE) */
 };
 
 /* Checks every output before any work, and fills `outputs`. Errors: MOEC_ERR_USAGE naming the option, the
@@ -30,6 +29,16 @@ MOEC_WARN_UNUSED enum moec_status cli_check_outputs(const struct cli_args *args,
  * person sits at a terminal, a yes. Devices, pipes and empty files lose nothing. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status
 cli_check_overwriting(const struct cli_args *args, const struct cli_outputs *outputs, struct moec_error *err);
+
+/* The file of --output of a verb that may write into its input: what the option names, else with --force the
+ * input itself. Errors: MOEC_ERR_USAGE without both. */
+MOEC_WARN_UNUSED enum moec_status cli_output_or_input(const struct cli_args *args, const char **path,
+                                                      struct moec_error *err);
+
+/* Whether files can be written into a folder that --`option` names, or that it makes: found out before the
+ * work. Errors: MOEC_ERR_IO naming both. */
+MOEC_WARN_UNUSED enum moec_status cli_check_folder(const char *option, const char *path,
+                                                   struct moec_error *err);
 
 /* cli_check_outputs for one more file that an option leads to: a journal, a figure or a trace in a folder. It
  * may not be what another option writes either. */

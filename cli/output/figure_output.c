@@ -62,6 +62,8 @@ enum moec_status cli_check_figures(const struct cli_args *args, struct moec_erro
     enum moec_plot_format formats[N_FORMAT];
     uint32_t n = 0;
     MOEC_TRY(check_folder(args, err));
+    if (cli_has(args, "plots"))
+        MOEC_TRY(cli_check_folder("plots", cli_text(args, "plots"), err));
     return read_formats(args, formats, &n, err);
 }
 

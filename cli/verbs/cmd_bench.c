@@ -160,6 +160,8 @@ static enum moec_status make_trace_folder(struct bench_job *job, struct moec_err
     if (folder != NULL && mkdir(folder, 0777) != 0 && !(errno == EEXIST && moec_path_is_folder(folder)))
         return moec_fail(err, MOEC_ERR_IO, "cannot make the folder '%s' for traces: %s", folder,
                          strerror(errno));
+    if (folder != NULL)
+        MOEC_TRY(cli_check_folder("traces", folder, err));
     job->options.bench.traces = folder;
     job->options.bench.check_trace = check_trace;
     job->options.bench.check_context = job;

@@ -279,7 +279,7 @@ static enum moec_status generate(struct chat *chat, struct answer *answer, struc
     enum moert_generated what = MOERT_GENERATED_TOKEN;
     const char *piece = "";
     size_t n = 0;
-    while (is_stopped == 0) {
+    while (is_stopped == 0 && ferror(stdout) == 0) {
         uint32_t token = 0;
         MOEC_TRY(
             cli_from_runtime(moert_generator_next(chat->generator, &token, &what, &theirs), &theirs, err));
@@ -382,7 +382,7 @@ static enum moec_status talk(struct chat *chat, struct moec_error *err)
     bool is_over = false;
     size_t n = 0;
     (void)sigaction(SIGINT, &action, NULL);
-    while (!is_over) {
+    while (!is_over && ferror(stdout) == 0) { /* cli_finish says why */
         const char *line = read_line(chat, &n);
         if (line == NULL)
             break;

@@ -1,3 +1,4 @@
+#include "cli/options/outputs.h"
 #include "cli/options/part_windows.h"
 #include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
@@ -28,7 +29,8 @@ static const struct cli_option options[] = {
     {"certificate-samples", 0, "N", NULL, "Windows to judge on, of --test too (at most 512 by default).",
      CLI_RARE},
     {"output", 'o', "OUT.moec", NULL,
-     "The bundle with its predictor; may be MODEL.moec itself, as by default.", CLI_OUTPUT | CLI_IN_PLACE},
+     "The bundle with its predictor; with --force it may be MODEL.moec itself, as without -o.",
+     CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print what was done as JSON, with figures of each layer.", 0},
     CLI_MACHINE_OPTIONS,
     {0},
@@ -82,9 +84,7 @@ static enum moec_status read_options(struct predict_job *job, struct moec_error 
         MOEC_TRY(cli_fraction(args, "max-share", &job->max_share, err));
     job->measure.parts.no_select = true;
     job->path = args->positional[0];
-    if (learns)
-        job->output = cli_has(args, "output") ? cli_text(args, "output") : job->path;
-    return MOEC_OK;
+    return learns ? cli_output_or_input(args, &job->output, err) : MOEC_OK;
 }
 
 static enum moec_status open_bundle(struct predict_job *job, struct moec_error *err)
@@ -283,9 +283,9 @@ const struct cli_command cli_command_predict = {
         "no better than "
         "the next layer's router asked early (--predict gate), nothing is written and the exit status is 1. "
         "The result depends on --seed, not on --threads or --cpu.",
-    .examples = "moec predict model.moec --data calibration.txt\n"
-                "moec run model.moec -p \"Once upon a time\" --memory 64MiB --stats\n"
-                "moec predict model.moec --test other.txt",
+    .examples = "moec predict model.moec --data calibration.txt -o taught.moec\n"
+                "moec run taught.moec -p \"Once upon a time\" --memory 64MiB --stats\n"
+                "moec predict taught.moec --test other.txt",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

@@ -268,6 +268,7 @@ static enum moec_status emit(struct run *run, const char *piece, size_t n, bool 
     if (!run->is_stopped)
         end -= held;
     write_text(run->pending, end);
+    run->is_stopped = run->is_stopped || ferror(stdout) != 0; /* cli_finish says why */
     memmove(run->pending, run->pending + end, run->n_pending - end);
     run->n_pending -= end;
     return MOEC_OK;

@@ -1,5 +1,6 @@
 #include "cli/options/device_options.h"
 #include "cli/options/original.h"
+#include "cli/options/outputs.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
 #include "cli/output/data_note.h"
@@ -39,7 +40,8 @@ static const struct cli_option options[] = {
      "With --max-loss: confidence of the interval whose upper end must meet it (default 0.95).", CLI_RARE},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
     CLI_SAMPLES_OPTIONS,
-    {"output", 'o', "OUT.moec", NULL, "The bundle with thresholds; may be MODEL.moec itself, as by default.",
+    {"output", 'o', "OUT.moec", NULL,
+     "The bundle with thresholds; with --force it may be MODEL.moec itself, as without -o.",
      CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print what was done as JSON.", 0},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
@@ -278,7 +280,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "no text to take thresholds from: give --data FILE");
     MOEC_TRY(read_target(job, err));
-    job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
+    MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
     cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
@@ -330,9 +332,10 @@ const struct cli_command cli_command_sparsify = {
         "that was compiled with --max-loss 2% has no loss left at 2%: compile with less.\n"
         "Models whose neurons are not nothing where up . x is (gpt-oss), or that have no gate, are "
         "refused. docs/sparsity.md has what it costs and gains.",
-    .examples = "moec sparsify model.moec --data calibration.txt\n"
-                "moec run model.moec -p \"Once upon a time\" --sparsity 0.6 --stats\n"
-                "moec sparsify model.moec --data calibration.txt --reference MODEL --max-loss 2%",
+    .examples =
+        "moec sparsify model.moec --data calibration.txt -o sparse.moec\n"
+        "moec run sparse.moec -p \"Once upon a time\" --sparsity 0.6 --stats\n"
+        "moec sparsify model.moec --data calibration.txt --reference MODEL --max-loss 2% -o sparse.moec",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

@@ -14,7 +14,8 @@ static const struct cli_option options[] = {
      "cache, "
      "where its pages are used as they are.",
      0},
-    {"output", 'o', "OUT.moec", NULL, "The new bundle; may be MODEL.moec itself.", CLI_OUTPUT | CLI_IN_PLACE},
+    {"output", 'o', "OUT.moec", NULL, "The new bundle; with --force it may be MODEL.moec itself.",
+     CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print what was dropped as JSON.", 0},
     {0},
 };
@@ -72,7 +73,7 @@ const struct cli_command cli_command_strip = {
              "that stays is checked and copied unchanged, and the provenance records what was dropped. "
              "With --unpack, with or without copies to drop, its dense weights are unpacked.",
     .examples = "moec strip model.moec --copies 2 -o smaller.moec\n"
-                "moec strip model.moec --copies 2,8 -o model.moec\n"
+                "moec strip model.moec --copies 2,8 -o model.moec --force\n"
                 "moec strip model.moec --unpack -o faster.moec",
     .n_positional_min = 1,
     .n_positional_max = 1,

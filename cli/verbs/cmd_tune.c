@@ -2,6 +2,7 @@
 #include "cli/options/inputs.h"
 #include "cli/options/lua_policy.h"
 #include "cli/options/original.h"
+#include "cli/options/outputs.h"
 #include "cli/options/part_windows.h"
 #include "cli/options/route_options.h"
 #include "cli/output/checkpoint_note.h"
@@ -26,6 +27,7 @@
 #include "runtime/policy/route_settings.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,8 +38,7 @@ static const struct cli_option options[] = {
      "With a checkpoint, in place of --data: measurements of it, from moec profile.", CLI_INPUT | CLI_RARE},
     {"reference", 0, "MODEL", NULL,
      "Of a bundle: the checkpoint that it was compiled from. Losses are against it.", CLI_INPUT},
-    {"max-loss", 0, "LOSS", NULL,
-     "Accuracy that may be lost in all, by bits, decisions and plan, such as 2% or 0.02.", 0},
+    {"max-loss", 0, "LOSS", NULL, "All accuracy that may be lost, such as 2% or 0.02.", 0},
     {"with", 0, CLI_LIST, "route|rank|skip|precision|prefill|sparsity",
      "What is searched (default: of a checkpoint route,sparsity where neurons can be left out; of a bundle "
      "route,precision where moec compile --copies made low copies; else route):\nroute\tcache-prior: prefer "
@@ -87,8 +88,10 @@ static const struct cli_option options[] = {
     {"trust-profile", 0, NULL, NULL,
      "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
     {"output", 'o', "OUT.moec", NULL,
-     "The bundle with settings; of a bundle it may be MODEL.moec itself, as by default.",
+     "The bundle with settings; with --force it may be MODEL.moec itself, as without -o.",
      CLI_OUTPUT | CLI_IN_PLACE},
+    {"accept-slower", 0, NULL, NULL, "Write a result that reads no less than what there is without it.",
+     CLI_RARE},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
     CLI_MACHINE_OPTIONS,
@@ -495,7 +498,7 @@ static struct moec_json_out *json_candidate(const struct moec_tune_candidate *ca
     cli_json_loss(node, &candidate->search);
     moec_json_out_double(node, "missed_share", moec_decision_missed_share(&candidate->traffic));
     moec_json_out_double(node, "missed_bytes_per_token", candidate->traffic.token_bytes);
-    moec_json_out_double(node, "read_bytes_per_token", moec_tune_token_bytes(candidate));
+    moec_json_out_double(node, "computed_share", candidate->kept_share);
     moec_json_out_bool(node, "on_front", candidate->is_on_front);
     return node;
 }
@@ -514,7 +517,9 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
         moec_json_out_node(root, "plan", cli_json_plan(&report->plan));
     else
         moec_json_out_null(root, "plan");
-    moec_json_out_double(root, "read_bytes_per_token", moec_tune_token_bytes(&report->winner));
+    moec_json_out_double(root, "read_bytes_per_token", report->after.read_bytes);
+    moec_json_out_double(root, "read_bytes_per_token_before", report->before.read_bytes);
+    moec_json_out_double(root, "computed_share", report->after.computed_share);
     moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
     moec_json_out_node(root, "without", json_candidate(&report->plain[report->winner.draft]));
     for (uint32_t i = 0; i < report->n_candidate; i++)
@@ -524,6 +529,21 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
         moec_json_out_u64(tests, NULL, report->sequence[i]);
     moec_json_out_node(root, "sequence", tests);
     return cli_print_json(root, err);
+}
+
+/* What a token takes, as the search part says of both. */
+static void print_costs(const struct tune_job *job)
+{
+    const struct moec_tune_cost before = job->report.before, after = job->report.after;
+    cli_print(stdout, "  read       %.1f KiB of experts a token", after.read_bytes / 1024);
+    if (isfinite(before.read_bytes))
+        cli_print(stdout, "; %.1f before", before.read_bytes / 1024);
+    if (after.computed_share < 1)
+        cli_print(stdout, "; %.0f%% of what is read is computed", 100 * after.computed_share);
+    cli_print(stdout, "\n");
+    if (after.computed_share < 1)
+        cli_print(stdout,
+                  "             (experts are read whole: moec sparsify --parts lets a run read parts)\n");
 }
 
 static void print_result(const struct tune_job *job)
@@ -546,9 +566,8 @@ static void print_result(const struct tune_job *job)
         cli_print_plan(&report->plan);
     if (has_decisions)
         cli_print_decisions(&report->decisions);
-    if (report->plan.n_layer > 0)
-        cli_print(stdout, "  read       %.1f KiB of experts a token: what is left of those that miss\n",
-                  moec_tune_token_bytes(&report->winner) / 1024);
+    if (report->plan.n_layer > 0 || job->is_checkpoint)
+        print_costs(job);
     cli_print(stdout,
               "             setting %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
               n_passed, certificate->n_sequence, 100 * certificate->confidence);
@@ -619,12 +638,30 @@ static enum moec_status tune_models(struct tune_job *job, struct moec_error *err
     return fill_table(job, &inputs, &progress, err);
 }
 
+/* A result that takes longer than what went in is no gain, whatever it was searched by. */
+static enum moec_status check_gain(const struct tune_job *job, struct moec_error *err)
+{
+    const struct moec_tune_cost before = job->report.before, after = job->report.after;
+    char name[MOEC_TUNE_NAME_BYTES];
+    if (moec_tune_is_better(after, before) || cli_has(job->args, "accept-slower"))
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_TARGET,
+        "%s reads %.1f KiB of experts a token, and %s %.1f: no gain, so nothing was written: %s, or "
+        "give --accept-slower",
+        moec_tune_name(&job->report.winner.settings, job->report.winner.share, name), after.read_bytes / 1024,
+        job->is_checkpoint ? "a bundle of the same loss without it" : "the bundle itself",
+        before.read_bytes / 1024,
+        job->report.winner.share > 0 ? "search without sparsity (--with route)"
+                                     : "ask for a larger --max-loss or other --with");
+}
+
 static enum moec_status tune(struct tune_job *job, struct moec_error *err)
 {
     const char *path = job->args->positional[0];
     job->is_checkpoint = cli_is_checkpoint(path);
     MOEC_TRY(read_options(job, err));
-    job->output = cli_has(job->args, "output") ? cli_text(job->args, "output") : path;
+    MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
     cli_progress_init(&job->progress, "tune", NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->measure.place, err));
@@ -635,6 +672,7 @@ static enum moec_status tune(struct tune_job *job, struct moec_error *err)
         job->drafts.windows.work = job->data.windows.work = &job->work;
     }
     MOEC_TRY(tune_models(job, err));
+    MOEC_TRY(check_gain(job, err));
     moec_source_close(&job->bundle);
     MOEC_TRY(write_winner(job, err));
     cli_progress_end(&job->progress);
@@ -689,8 +727,9 @@ const struct cli_command cli_command_tune = {
         "describes it.",
     .examples = "moec tune MODEL --data calibration.txt --max-loss 2% -o model.moec\n"
                 "moec run model.moec -p \"Once upon a time\" --memory 64MiB --stats",
-    .more_examples = "moec compile MODEL --data calibration.txt --max-loss 1% --copies 2 -o model.moec\n"
-                     "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2%",
+    .more_examples =
+        "moec compile MODEL --data calibration.txt --max-loss 1% --copies 2 -o model.moec\n"
+        "moec tune model.moec --data calibration.txt --reference MODEL --max-loss 2% -o tuned.moec",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

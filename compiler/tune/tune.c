@@ -162,6 +162,7 @@ static void keep_passed(void *context, uint32_t i)
     struct tune *tune = context;
     struct moec_tune_report *report = tune->report;
     report->winner = *candidate_of(tune, i);
+    report->after = moec_tune_cost_of(candidate_of(tune, i));
     fill_traffic(tune, &report->winner);
     if (tune->sparsity == NULL)
         return;
@@ -266,6 +267,19 @@ static enum moec_status fill_winner(struct tune *tune, struct moec_tune_candidat
     return MOEC_OK;
 }
 
+static struct moec_tune_cost find_before(const struct tune *tune)
+{
+    const struct moec_tune_report *report = tune->report;
+    struct moec_tune_cost least = {.read_bytes = INFINITY, .computed_share = 1};
+    if (tune->drafts == NULL)
+        return moec_tune_cost_of(&report->plain[0]);
+    for (uint32_t i = 0; i < tune->drafts->n; i++)
+        if (report->plain[i].search.high <= tune->options->trial.max_loss &&
+            report->plain[i].traffic.token_bytes < least.read_bytes)
+            least = moec_tune_cost_of(&report->plain[i]);
+    return least;
+}
+
 static enum moec_status certify(struct tune *tune, struct moec_error *err)
 {
     struct moec_tune_report *report = tune->report;
@@ -278,6 +292,7 @@ static enum moec_status certify(struct tune *tune, struct moec_error *err)
     MOEC_TRY(test_all(tune, &first, &n_passed, err));
     if (n_passed == 0)
         return refuse_test(tune, &without, &first, err);
+    report->before = find_before(tune);
     if (report->winner.draft != plain.draft) {
         plain = report->plain[report->winner.draft];
         MOEC_TRY(look(tune, &plain, &without, err));

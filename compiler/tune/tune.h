@@ -5,10 +5,12 @@
  *   selection part    of drafts: the same once more of these, since their bits were fitted to the search part
  *   certificate part  up to 8 of them, from the safest to the smallest, tested until one fails
  *
- * Bytes are those of records that the logical cache misses, and of these what a plan that is searched leaves:
- * a function of bundle, settings and tokens, so that the result is one at every thread count. Where a prefill
- * is searched, the experts that a prompt reads are counted once a block, in all candidates. A sparsity of the
- * trial's options stays on throughout, so that its loss counts too.
+ * The search goes by the bytes of records that the logical cache misses, and of these what a plan that is
+ * searched leaves, as a run reads them whose bundle has checksums of parts; moec_tune_cost says what the
+ * bundle that is written reads and computes: a function of bundle, settings and tokens, so that the result is
+ * one at every thread count. Where a prefill is searched, the experts that a prompt reads are counted once a
+ * block, in all candidates. A sparsity of the trial's options stays on throughout, so that its loss counts
+ * too.
  *
  * A policy in Lua may take the place of the search (compiler/policy/decision_policy.h); what it returns goes
  * through the same tests.
@@ -26,6 +28,7 @@
 
 #define MOEC_TUNE_MAX_CANDIDATES 256
 #define MOEC_TUNE_MAX_DRAFTS     8
+#define MOEC_TUNE_SAME           1.01 /* a plan changes what later routers choose by as little */
 
 struct moec_tune_options {
     /* A policy of decisions that searches in place of moec tune: built-in name or path. NULL = none. */
@@ -74,10 +77,29 @@ struct moec_tune_candidate {
     bool is_on_front;    /* within the target, and no other one loses less and reads no more */
 };
 
-/* Bytes of experts that a token reads: those of missed records that the plan leaves. */
+/* Bytes of missed records that the plan leaves: what candidates are compared by. */
 static inline double moec_tune_token_bytes(const struct moec_tune_candidate *candidate)
 {
     return candidate->traffic.token_bytes * candidate->kept_share;
+}
+
+/* What a bundle without checksums of parts takes for a token, both on the search part. */
+struct moec_tune_cost {
+    double read_bytes;     /* of missed records, which are read whole */
+    double computed_share; /* of the bytes of the experts taken */
+};
+
+static inline struct moec_tune_cost moec_tune_cost_of(const struct moec_tune_candidate *candidate)
+{
+    return (struct moec_tune_cost){.read_bytes = candidate->traffic.token_bytes,
+                                   .computed_share = candidate->kept_share};
+}
+
+/* Whether `after` reads less, or as much and computes less. */
+static inline bool moec_tune_is_better(struct moec_tune_cost after, struct moec_tune_cost before)
+{
+    return after.read_bytes < before.read_bytes || (after.read_bytes <= before.read_bytes * MOEC_TUNE_SAME &&
+                                                    after.computed_share < before.computed_share);
 }
 
 struct moec_tune_report {
@@ -89,6 +111,9 @@ struct moec_tune_report {
     /* The last that passed, and what the certificate part says of it. */
     struct moec_tune_candidate winner;
     struct moec_certificate certificate; /* of all of it, with the tests */
+    /* Of the winner, and of what there is without it: the bundle itself, or of drafts within the target the
+     * one that reads least; its read_bytes are infinite where no draft is. */
+    struct moec_tune_cost after, before;
     /* What is to be written of it. The certificate is that of the decisions where there are some, and the
      * plan's is then what was measured of it alone, which is no promise; else it is the plan's. */
     struct moec_bundle_decisions decisions; /* settings that are not on: none */

@@ -138,15 +138,17 @@ static void expect(const struct tune *tune, size_t n_left)
 static enum moec_status try_candidate(struct tune *tune, struct moec_tune_candidate *candidate,
                                       struct moec_error *err)
 {
-    char name[MOEC_TUNE_NAME_BYTES], draft[32] = "", line[256];
+    char name[MOEC_TUNE_NAME_BYTES], draft[32] = "", computed[40] = "", line[256];
     MOEC_TRY(moec_tune_set_up(tune, candidate, err));
     MOEC_TRY(moec_tune_measure(tune, candidate, &candidate->search, err));
     candidate->chosen = candidate->search;
     if (tune->drafts != NULL)
         (void)snprintf(draft, sizeof draft, "draft %" PRIu32 ", ", candidate->draft + 1);
-    (void)snprintf(line, sizeof line, "%s%s: loss %.3f%%, at most %.3f%%, %.1f KiB a token", draft,
+    if (candidate->share > 0)
+        (void)snprintf(computed, sizeof computed, ", %.0f%% of it computed", 100 * candidate->kept_share);
+    (void)snprintf(line, sizeof line, "%s%s: loss %.3f%%, at most %.3f%%, %.1f KiB a token%s", draft,
                    moec_tune_name(&candidate->settings, candidate->share, name), 100 * candidate->search.loss,
-                   100 * candidate->search.high, moec_tune_token_bytes(candidate) / 1024);
+                   100 * candidate->search.high, moec_tune_cost_of(candidate).read_bytes / 1024, computed);
     moec_trial_say(&tune->trial, line);
     return MOEC_OK;
 }

@@ -1,6 +1,6 @@
 -- prior: the strongest prior for experts in the cache that keeps the loss within the target, found by halving; where low
 -- copies may be searched, the same once more with HOBBIT's precision at a miss.
---   moec tune MODEL.moec --data FILE --reference MODEL --max-loss 2% --policy prior
+--   moec tune MODEL.moec --data FILE --reference MODEL --max-loss 2% --policy prior -o TUNED.moec
 local target = require "target"
 
 local STEPS = 32 -- of a prior of 0.01 each

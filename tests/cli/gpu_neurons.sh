@@ -10,7 +10,7 @@ ln -s "$(realpath "$build")/moec" "$work/bin/moec"
 ln -s "$(realpath "$build")/standin/libmoert-cuda.so" "$work/bin/"
 there=$work/bin/moec bundle=$work/sparse.moec
 try 0 "a bundle" "$moec" compile datasets/sample/model --policy uniform --bits 8 -o "$bundle" --quiet
-try 0 "with thresholds" "$moec" sparsify "$bundle" --data datasets/sample/test.txt --samples 32 --seq-len 32
+try 0 "with thresholds" "$moec" sparsify "$bundle" --data datasets/sample/test.txt --samples 32 --seq-len 32 --force
 
 # write FILE PROGRAM [option...]: the text, its stats, and what they say of neurons.
 # shellcheck disable=SC2317 # called by try

@@ -114,7 +114,7 @@ try 1 "no results" tests/gpu/collect.sh "$work/programs" "$steps"
 programs=$work/stubs results=$work/mixtral
 mkdir -p "$programs" "$results"
 try 0 "a bundle" "$moec" compile datasets/sample/model --policy uniform --bits 4 --copies 2 -o "$work/s.moec" --quiet
-try 0 "with thresholds" "$moec" sparsify "$work/s.moec" --data README.md --samples 32 --seq-len 32
+try 0 "with thresholds" "$moec" sparsify "$work/s.moec" --data README.md --samples 32 --seq-len 32 --force
 try 0 "a device file" "$moec" device "$work/s.moec" --emulate-storage 550MB/s,80us -o "$work/cpu.description" --quiet
 # A GPU's section, of which only costs are read.
 sed 's/^{/{"gpu": {"version": 1, "name": "a GPU", "memory_bytes": 1, "launch_ns": 1, "answer_ns": 1, "token_ns": 1,\

@@ -107,7 +107,7 @@ timed 0 "a result beside the traces" "$work/m.moec" -o "$work/traces/result.json
 timed 0 "over traces of another run" "$work/m.moec"
 try 0 "the trace" grep -q traceEvents "$trace"
 
-try 0 "strip onto the bundle itself" "$moec" strip "$work/m.moec" --copies 2 -o "$work/m.moec"
+try 0 "strip onto the bundle itself" "$moec" strip "$work/m.moec" --copies 2 -o "$work/m.moec" --force
 try 0 "a new file in the model's folder" "$moec" compile "$model" --policy uniform --bits 4 -o "$model/new.moec" --quiet
 try 2 "and again over it" "$moec" compile "$model" --policy uniform --bits 4 -o "$model/new.moec" --quiet
 says stderr "'.*new.moec' exists: give --force to overwrite it" "takes --force"

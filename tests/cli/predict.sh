@@ -94,6 +94,6 @@ try 2 "no text" "$moec" predict "$work/m.moec"
 says stderr 'give --data FILE to learn from, or --test FILE to judge on' "is refused"
 try 2 "a share without data" "$moec" predict "$work/m.moec" --test $text --max-share 1%
 says stderr '\-\-max-share does nothing without --data' "is refused too"
-try 2 "a checkpoint" "$moec" predict $sample --data $data -q
+try 2 "a checkpoint" "$moec" predict $sample --data $data -q -o "$work/none.moec"
 says stderr 'is a folder, expected a bundle' "is none to be taught"
 done_testing

@@ -17,7 +17,7 @@ says stdout "wrote '$work/m.moec' with thresholds of .up . x. from [0-9]+ tokens
 try 0 "which is a whole bundle" "$moec" verify "$work/m.moec"
 cp "$work/m.moec" "$work/again.moec"
 try 0 "in place, on other threads and instructions" \
-    "$moec" sparsify "$work/again.moec" --data datasets/sample/calibration.txt --samples 48 -q -t 1 --cpu avx2 --json
+    "$moec" sparsify "$work/again.moec" --force --data datasets/sample/calibration.txt --samples 48 -q -t 1 --cpu avx2 --json
 check "its shares end at 0.95" "$(grep -c '0.95' "$work/stdout") > 0"
 if cmp -s "$work/m.moec" "$work/again.moec"; then pass "the same bytes"; else fail "the same bytes"; fi
 
@@ -136,7 +136,7 @@ refused "sparsity" 2 "no share" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 
 refused "give --data FILE" 2 "no text" "$moec" sparsify "$work/m.moec"
 refused "is a folder, expected a bundle" 2 "no bundle" "$moec" sparsify $sample --data $text -q -o "$work/x.moec"
 try 0 "a bundle without gates" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 -q -o "$work/s.moec"
-refused "have no gate" 1 "which is refused" "$moec" sparsify "$work/s.moec" --data $text -q
+refused "have no gate" 1 "which is refused" "$moec" sparsify "$work/s.moec" --data $text -q -o "$work/none.moec"
 
 # ---- run ----
 

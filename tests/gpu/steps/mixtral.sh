@@ -33,7 +33,7 @@ esac
 [ -r "$bundle" ] || impossible "there is no bundle: mixtral-compile was not done"
 if [ "$1" = sparsify ]; then
     cat docs/*.md >"$work/calibration.txt"
-    "$moec" sparsify "$bundle" --data "$work/calibration.txt" --samples 64 --seq-len 64 || exit 1
+    "$moec" sparsify "$bundle" --data "$work/calibration.txt" --samples 64 --seq-len 64 --force || exit 1
     figure "bundle with thresholds" "$(stat -c %s "$bundle")" "bytes"
     exit 0
 fi
