@@ -39,14 +39,15 @@ struct loader {
 
 /* ---- pools ---- */
 
-/* Room for n more items; *first is the index of the first. */
+/* Room for n more items; *first is the index of the first. No items have a place too, to point to. */
 static enum moec_status pool_add(struct pool *pool, uint64_t n, size_t item_bytes, uint64_t *first,
                                  struct moec_error *err)
 {
     *first = pool->n;
     if (n > SIZE_MAX / 2 - pool->n)
         return moec_fail(err, MOEC_ERR_LIMIT, "a trace is too long to be replayed");
-    MOEC_TRY(moec_grow(&pool->items, &pool->capacity, pool->n + (size_t)n, item_bytes, "a replay", err));
+    const size_t needed = pool->n + (size_t)n;
+    MOEC_TRY(moec_grow(&pool->items, &pool->capacity, needed > 0 ? needed : 1, item_bytes, "a replay", err));
     pool->n += (size_t)n;
     return MOEC_OK;
 }

@@ -36,8 +36,8 @@ static bool at_line_end(const struct moec_csv *csv)
 static enum moec_status put(struct moec_csv *csv, const char *bytes, size_t n, struct moec_error *err)
 {
     void *memory = csv->text;
-    enum moec_status status =
-        moec_grow(&memory, &csv->text_capacity, csv->text_bytes + n, 1, "a CSV record", err);
+    enum moec_status status = /* of empty cells there is text too, to point into */
+        moec_grow(&memory, &csv->text_capacity, csv->text_bytes + n + 1, 1, "a CSV record", err);
     csv->text = memory;
     MOEC_TRY(status);
     if (n > 0)

@@ -130,8 +130,8 @@ static enum moec_status append(struct moec_row_text *text, const char *bytes, si
     if (n > limit - text->n_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT, "the rows' texts pass %" PRIu64 " bytes", limit);
     void *memory = text->bytes;
-    enum moec_status status =
-        moec_grow(&memory, &text->capacity, text->n_bytes + n, 1, "text of the rows", err);
+    enum moec_status status = /* of empty rows there is text too, to point into */
+        moec_grow(&memory, &text->capacity, text->n_bytes + n + 1, 1, "text of the rows", err);
     text->bytes = memory;
     MOEC_TRY(status);
     if (n > 0)

@@ -8,6 +8,8 @@ set -u
 : "${FUZZ_BUILD:=build/fuzz}"
 : "${JOBS:=$(nproc 2>/dev/null || echo 2)}"
 export FUZZ_RUNS FUZZ_SECONDS FUZZ_KEEP FUZZ_BUILD
+# UBSan prints what it finds and goes on unless it is told to stop: a target then passes with undefined behaviour.
+export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
 
 # run_one FOLDER SOURCE: one target, its answer in one piece.
 run_one() {
