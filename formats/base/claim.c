@@ -1,13 +1,13 @@
 #include "formats/base/claim.h"
 
 #include "formats/base/file.h"
+#include "formats/base/lock.h"
 #include "formats/base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,11 +42,12 @@ static enum moec_status take(struct moec_claim *claim, const char *path, struct 
         if (claim->fd < 0)
             return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': its lock '%s': %s", path, claim->path,
                              strerror(errno));
-        const bool is_locked = flock(claim->fd, LOCK_EX | LOCK_NB) == 0;
-        if (!is_locked && errno == EWOULDBLOCK)
+        enum moec_lock lock = MOEC_LOCK_NONE;
+        MOEC_TRY(moec_lock_try(claim->fd, claim->path, &lock, err));
+        if (lock == MOEC_LOCK_BUSY)
             return moec_fail(err, MOEC_ERR_IO,
                              "another run is writing '%s': wait until it ends, or name another file", path);
-        if (!is_locked) { /* there are no locks here */
+        if (lock == MOEC_LOCK_NONE) {
             (void)unlink(claim->path);
             return MOEC_OK;
         }

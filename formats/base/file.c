@@ -1,5 +1,6 @@
 #include "formats/base/file.h"
 
+#include "formats/base/lock.h"
 #include "formats/base/memory.h"
 #include "formats/base/work_tally.h"
 
@@ -10,7 +11,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -292,7 +292,8 @@ static void remove_abandoned(const char *folder, const char *prefix)
         int fd = openat(dirfd(entries), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
         if (fd < 0)
             continue;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        enum moec_lock lock = MOEC_LOCK_NONE;
+        if (moec_lock_try(fd, entry->d_name, &lock, NULL) == MOEC_OK && lock == MOEC_LOCK_TAKEN)
             remove_entry(dirfd(entries), entry->d_name, fd);
         (void)close(fd);
     }
@@ -304,8 +305,9 @@ static void remove_abandoned(const char *folder, const char *prefix)
 static bool lock_temporary(int fd)
 {
     struct stat info;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        return errno != EWOULDBLOCK;
+    enum moec_lock lock = MOEC_LOCK_NONE;
+    if (moec_lock_try(fd, "a temporary file", &lock, NULL) != MOEC_OK || lock != MOEC_LOCK_TAKEN)
+        return lock != MOEC_LOCK_BUSY;
     return fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 

@@ -2,13 +2,13 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
+#include "formats/base/lock.h"
 #include "formats/base/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,11 +99,14 @@ static enum moec_status cut(struct moec_journal *journal, uint64_t n_bytes, stru
     return MOEC_OK;
 }
 
-static enum moec_status lock(const struct moec_journal *journal, struct moec_error *err)
+static enum moec_status lock(struct moec_journal *journal, struct moec_error *err)
 {
     struct stat info;
-    if (flock(journal->file.fd, LOCK_EX | LOCK_NB) != 0)
+    enum moec_lock taken = MOEC_LOCK_NONE;
+    MOEC_TRY(moec_lock_try(journal->file.fd, journal->file.path, &taken, err));
+    if (taken == MOEC_LOCK_BUSY)
         return moec_fail(err, MOEC_ERR_IO, "'%s' is being written by another process", journal->file.path);
+    journal->is_unlocked = taken == MOEC_LOCK_NONE;
     /* The process that held it may have finished its job and removed it. */
     if (fstat(journal->file.fd, &info) != 0 || info.st_nlink == 0)
         return moec_fail(err, MOEC_ERR_NOT_FOUND, "'%s' was removed by another process", journal->file.path);

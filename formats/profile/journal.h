@@ -10,7 +10,8 @@
  * A record survives the death of the process once moec_journal_append has returned, because the kernel then
  * has it. For power cuts it is synced (fdatasync) at most every MOEC_JOURNAL_SYNC_SECONDS and when the
  * journal is closed: a cut loses at most that much work, and syncing costs a job of small units next to
- * nothing. The open journal is locked (flock): two jobs never write one. Thread rule: one thread at a time.
+ * nothing. The open journal is locked (formats/base/lock.h): two jobs never write one,
+ * but on file systems without locks. Thread rule: one thread at a time.
  */
 #ifndef MOEC_FORMATS_JOURNAL_H
 #define MOEC_FORMATS_JOURNAL_H
@@ -45,7 +46,8 @@ struct moec_journal {
     uint64_t n_dropped; /* bytes after them that are not a whole record */
     uint32_t crc;       /* of the last record: what the next one continues */
     bool is_writable;
-    bool is_dirty; /* appended since the last sync */
+    bool is_dirty;    /* appended since the last sync */
+    bool is_unlocked; /* the file system has no locks: nothing keeps another process from writing it too */
     int64_t synced_ns;
 };
 

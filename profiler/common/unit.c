@@ -330,6 +330,9 @@ enum moec_status moec_units_open(const char *path, enum moec_units_mode mode, co
     units->progress = (struct moec_progress){
         .report = note_place, .note = pass_note, .expect = pass_expectation, .context = units};
     const enum moec_status status = open_journal(units, path, job, &problem);
+    if (status == MOEC_OK && units->journal.is_unlocked)
+        moec_progress_note(
+            progress, "'%s' cannot be locked on this file system: no other run may write it meanwhile", path);
     if (status == MOEC_OK) {
         *out = units;
         return MOEC_OK;
