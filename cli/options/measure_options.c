@@ -150,6 +150,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, struct cl
     MOEC_TRY(read_quantiser(args, out, err));
     choose_spill_folder(args, out);
     out->n_threads = (int)n_threads;
+    out->goes_on_by_chance = has_option(args, "anyway");
     MOEC_TRY(moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &out->kernels, err));
     return moec_task_load(cli_has(args, "task") ? cli_text(args, "task") : "text", &out->task, err);
 }

@@ -109,6 +109,14 @@
         "time-limit", 0, "DURATION", NULL, "Longer measurements are estimated (default 30min).", use         \
     }
 
+#define CLI_ANYWAY_OPTION                                                                                    \
+    {                                                                                                        \
+        "anyway", 0, NULL, NULL,                                                                             \
+            "Go on where the original predicts the text no better than chance, and mark the result: its "    \
+            "losses promise nothing.",                                                                       \
+            CLI_RARE                                                                                         \
+    }
+
 #define CLI_MACHINE_OPTIONS                                                                                  \
     {"threads", 't', "N", NULL, "Threads (default: OMP_NUM_THREADS, else all cores).", 0},                   \
         {"cpu",                                                                                              \
@@ -155,7 +163,8 @@ struct cli_measure_options {
     uint64_t work_bytes;
     char spill_folder[4096]; /* for hidden states that do not fit into memory */
     bool is_quiet, is_verbose;
-    uint32_t studies; /* from moec_weight_studies_parse; profile only */
+    bool goes_on_by_chance; /* --anyway */
+    uint32_t studies;       /* from moec_weight_studies_parse; profile only */
     bool projections;
     const char *journal; /* of a profile run; NULL = none */
     enum moec_units_mode journal_mode;

@@ -4,6 +4,7 @@
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "compiler/fit/coactivation.h"
+#include "profiler/evaluate/chance.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -193,6 +194,8 @@ static void print_result(const struct cli_compile_result *result)
     if (!isnan(certificate->target))
         cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
                   certificate->missed ? ": MISSED" : "");
+    if (certificate->is_chance)
+        cli_print(stdout, "\n             it promises nothing: " MOEC_CHANCE_MARK);
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
         cli_print(stdout, "\n             in %s arithmetic, with which moec run%s computes this bundle",
                   moec_arithmetic_name(arithmetic),
@@ -343,6 +346,8 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
         moec_json_out_double(root, "loss_high", certificate->loss_high);
         moec_json_out_double(root, "mean_kl", certificate->mean_kl);
         moec_json_out_bool(root, "missed", certificate->missed);
+        if (certificate->is_chance)
+            moec_json_out_bool(root, "no_better_than_chance", true);
         moec_json_out_u64(root, "certified_before", report->n_reuse);
         moec_json_out_node(
             root, "sequence",

@@ -2,6 +2,7 @@
 
 #include "cli/output/json_output.h"
 #include "cli/print/print.h"
+#include "profiler/evaluate/chance.h"
 #include "runtime/kernels/arithmetic.h"
 
 #include <inttypes.h>
@@ -94,6 +95,8 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
               100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
               100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
               100 * decisions->plain_high, certificate->n_window, certificate->data_name);
+    if (certificate->is_chance)
+        cli_print(stdout, "             it promises nothing: " MOEC_CHANCE_MARK "\n");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
         cli_print(stdout, "             in %s arithmetic\n", moec_arithmetic_name(arithmetic));
 }

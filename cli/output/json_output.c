@@ -83,6 +83,8 @@ void cli_json_certificate(struct moec_json_out *node, const struct moec_certific
     moec_json_out_string(node, "data", certificate->data_name);
     moec_json_out_string(node, "data_sha256", digest);
     moec_json_out_string(node, "arithmetic", certificate->arithmetic);
+    if (certificate->is_chance)
+        moec_json_out_bool(node, "no_better_than_chance", true);
     if (certificate->n_sequence > 0)
         moec_json_out_node(node, "sequence",
                            cli_json_sequence(certificate->sequence, certificate->n_sequence, bytes_key));

@@ -2,6 +2,7 @@
 
 #include "cli/output/json_output.h"
 #include "cli/print/print.h"
+#include "profiler/evaluate/chance.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/kernels/arithmetic.h"
 
@@ -50,6 +51,8 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
               "             with all neurons %.3f%% (%.3f%% to %.3f%%); %" PRIu32 " windows of '%s'\n",
               100 * plan->plain_loss, 100 * plan->plain_low, 100 * plan->plain_high, certificate->n_window,
               certificate->data_name);
+    if (certificate->is_chance)
+        cli_print(stdout, "             it promises nothing: " MOEC_CHANCE_MARK "\n");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)
         cli_print(stdout, "             in %s arithmetic\n", moec_arithmetic_name(arithmetic));
 }

@@ -94,6 +94,7 @@ static const struct cli_option options[] = {
      "point\tthe measured loss itself is tested",
      CLI_RARE},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
+    CLI_ANYWAY_OPTION,
     {"accept-miss", 0, NULL, NULL,
      "Write the bundle even if its certificate misses the target, and mark it as such.", CLI_RARE},
     {"journal", 0, "FILE", NULL,
@@ -296,6 +297,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         .arithmetic = cli_arithmetic(args, NULL),
     };
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
+    compile->goes_on_by_chance = job->measure.goes_on_by_chance;
     MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
     MOEC_TRY(cli_bytes(args, "max-size", &compile->max_bytes, err));
     MOEC_TRY(cli_u32(args, "bits", 1, 16, &compile->bits, err));

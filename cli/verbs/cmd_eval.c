@@ -13,6 +13,7 @@
 #include "cli/verbs/eval_decisions.h"
 #include "cli/verbs/eval_rows.h"
 #include "formats/base/memory.h"
+#include "profiler/evaluate/chance.h"
 #include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/evaluate/score.h"
@@ -348,6 +349,20 @@ static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* What compile and profile would refuse is measured here, and said. */
+static enum moec_status note_chance(struct eval_job *job, double perplexity, struct moec_error *err)
+{
+    const struct moec_chance chance = {.original = perplexity,
+                                       .guessing = job->source.model->config.n_vocab,
+                                       .data_name = job->rows.name,
+                                       .subject = "the model"};
+    char note[MOEC_CHANCE_NOTE_BYTES];
+    MOEC_TRY(moec_chance_check(&chance, true, note, err));
+    if (note[0] != '\0')
+        cli_progress_note(&job->progress, note);
+    return MOEC_OK;
+}
+
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
 {
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
@@ -394,6 +409,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(measure_error(job, &windows, err));
     MOEC_TRY(moec_loss_measure(&windows, job->reference_nll, job->measured.nll, job->measured.kl,
                                &loss_options, &loss, err));
+    MOEC_TRY(note_chance(job, loss.compiled, err));
     if (cli_has(job->args, "json"))
         return print_json(job, &loss, err);
     print_result(job, &loss);

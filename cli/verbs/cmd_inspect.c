@@ -12,6 +12,7 @@
 #include "formats/bundle/record_parts.h"
 #include "formats/family/generation_json.h"
 #include "formats/model/score_shares.h"
+#include "profiler/evaluate/chance.h"
 #include "runtime/policy/precision.h"
 
 #include <inttypes.h>
@@ -214,6 +215,8 @@ static void print_certificate(const struct moec_certificate *certificate, bool i
     if (!isnan(certificate->target))
         cli_print(stdout, "  asked for                        at most %.3f%%%s\n", 100 * certificate->target,
                   certificate->missed ? "   MISSED (written under --accept-miss)" : "");
+    if (certificate->is_chance)
+        cli_print(stdout, "  promises nothing                 " MOEC_CHANCE_MARK " (--anyway)\n");
     print_tests(certificate);
     cli_print(stdout, "  search part                      %.3f%%, at most %.3f%%\n",
               100 * certificate->search_loss, 100 * certificate->search_loss_high);

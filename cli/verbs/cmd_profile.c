@@ -77,6 +77,7 @@ static const struct cli_option options[] = {
      "int8\twith activations rounded to INT8\nbf16\twith both rounded to BF16, on a GPU's tensor "
      "cores",
      CLI_RARE},
+    CLI_ANYWAY_OPTION,
     {"projections", 0, NULL, NULL,
      "Also measure each projection of every expert alone, at up to three times the cost of the experts.",
      CLI_RARE},
@@ -371,6 +372,8 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     struct moec_json_out *root = moec_json_out_object();
     moec_json_out_string(root, "metric", profile->metric);
     moec_json_out_double(root, "value", loss.reference);
+    if (moec_profile_is_chance(profile))
+        moec_json_out_bool(root, "no_better_than_chance", true);
     moec_json_out_u64(root, "tokens", loss.n_token);
     moec_json_out_u64(root, "samples", profile->n_window);
     moec_json_out_node(root, "parts", json_parts(profile));

@@ -45,6 +45,7 @@ static const struct cli_option options[] = {
      CLI_OUTPUT | CLI_IN_PLACE},
     {"json", 0, NULL, NULL, "Print what was done as JSON.", 0},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
+    CLI_ANYWAY_OPTION,
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -106,6 +107,7 @@ static enum moec_status read_target(struct sparsify_job *job, struct moec_error 
         if (cli_has(args, idle[i]))
             return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --max-loss", idle[i]);
     job->sparsify.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
+                                                      .goes_on_by_chance = job->measure.goes_on_by_chance,
                                                       .n_threads = job->measure.n_threads,
                                                       .reference_bytes = job->measure.work_bytes,
                                                       .confidence = 0.95};

@@ -94,6 +94,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_OFFLINE_DEVICE_OPTIONS(CLI_RARE),
+    CLI_ANYWAY_OPTION,
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -187,6 +188,7 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
     const struct cli_args *args = job->args;
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     job->tune.trial = (struct moec_trial_options){.kernels = job->measure.kernels,
+                                                  .goes_on_by_chance = job->measure.goes_on_by_chance,
                                                   .n_threads = job->measure.n_threads,
                                                   .reference_bytes = job->measure.work_bytes,
                                                   .confidence = 0.95};

@@ -96,6 +96,7 @@ static void fill_options(const struct cli_tune_drafts *drafts, const struct moec
                                              .scheme = measure->scheme,
                                              .group = profile->group,
                                              .confidence = drafts->confidence,
+                                             .goes_on_by_chance = measure->goes_on_by_chance,
                                              .seed = measure->seed,
                                              .n_threads = measure->n_threads,
                                              .kernels = measure->kernels,

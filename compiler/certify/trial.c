@@ -1,6 +1,7 @@
 #include "compiler/certify/trial.h"
 
 #include "formats/base/memory.h"
+#include "profiler/evaluate/chance.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,6 +55,24 @@ void moec_trial_close(struct moec_trial *trial)
     moec_trial_init(trial->inputs, trial->options, trial->progress, trial);
 }
 
+static struct moec_chance chance_of(const struct moec_trial *trial)
+{
+    return (struct moec_chance){.original = moec_profile_perplexity(
+                                    trial->reference_nll, trial->windows.scored, trial->windows.n_window),
+                                .guessing = trial->inputs->original->model->config.n_vocab,
+                                .data_name = trial->inputs->data_name};
+}
+
+static enum moec_status check_chance(const struct moec_trial *trial, struct moec_error *err)
+{
+    const struct moec_chance chance = chance_of(trial);
+    char note[MOEC_CHANCE_NOTE_BYTES];
+    MOEC_TRY(moec_chance_check(&chance, trial->options->goes_on_by_chance, note, err));
+    if (note[0] != '\0')
+        moec_trial_say(trial, note);
+    return MOEC_OK;
+}
+
 enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, struct moec_error *err)
 {
     const struct moec_source *bundle = trial->inputs->bundle, *original = trial->inputs->original;
@@ -78,6 +97,7 @@ enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part, 
         moec_scorer_create(bundle->model, bundle->experts, &trial->windows, &options, &trial->scorer, err));
     MOEC_TRY(moec_scorer_set_reference(trial->scorer, original->model, original->experts,
                                        trial->reference_nll, &progress, err));
+    MOEC_TRY(check_chance(trial, err));
     trial->phase = part == MOEC_PART_SEARCH   ? "search"
                    : part == MOEC_PART_SELECT ? "selection"
                                               : "certificate";
@@ -119,8 +139,10 @@ void moec_trial_digest_windows(const uint8_t data_digest[static MOEC_SHA256_BYTE
 void moec_trial_certify(const struct moec_trial *trial, const struct moec_loss *loss,
                         const struct moec_loss *search, struct moec_certificate *certificate)
 {
+    const struct moec_chance chance = chance_of(trial);
     *certificate = (struct moec_certificate){
         .present = true,
+        .is_chance = moec_chance_is(&chance),
         .metric = "perplexity",
         .reference = loss->reference,
         .compiled = loss->compiled,

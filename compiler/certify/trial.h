@@ -32,6 +32,7 @@ struct moec_trial_options {
     uint32_t n_prompt;               /* tokens of a window that are a prompt's, for decisions */
     double max_loss;                 /* 0.02 is 2 % */
     double confidence;               /* 0.5 < c < 1 */
+    bool goes_on_by_chance;          /* where the original predicts the text no better than chance */
     struct moec_sparsity *sparsity;  /* of every measurement, not of the original's; borrowed, NULL = none */
 };
 
@@ -53,7 +54,7 @@ void moec_trial_init(const struct moec_trial_inputs *inputs, const struct moec_t
                      const struct moec_progress *progress, struct moec_trial *trial);
 
 /* Closes the part that was open, and evaluates the original on this one. Errors: those of the scorer and of
- * `progress`. */
+ * `progress`, MOEC_ERR_MISMATCH (profiler/evaluate/chance.h). */
 MOEC_WARN_UNUSED enum moec_status moec_trial_open(struct moec_trial *trial, enum moec_part part,
                                                   struct moec_error *err);
 void moec_trial_close(struct moec_trial *trial);

@@ -47,6 +47,28 @@ static void note(void *context, const char *line)
 
 /* ---- before the search ---- */
 
+enum moec_status moec_compile_check_chance(struct moec_compile_run *run, const struct moec_chance *chance,
+                                           struct moec_error *err)
+{
+    char line[MOEC_CHANCE_NOTE_BYTES];
+    MOEC_TRY(moec_chance_check(chance, run->options->goes_on_by_chance, line, err));
+    if (line[0] == '\0')
+        return MOEC_OK;
+    run->is_chance = true;
+    note(run, line);
+    return MOEC_OK;
+}
+
+static enum moec_status check_profile_chance(struct moec_compile_run *run, struct moec_error *err)
+{
+    const struct moec_profile *profile = run->profile;
+    const struct moec_chance chance = {.original = moec_profile_perplexity(
+                                           profile->reference.nll, profile->window_scored, profile->n_window),
+                                       .guessing = profile->config.n_vocab,
+                                       .data_name = profile->data_name};
+    return moec_compile_check_chance(run, &chance, err);
+}
+
 static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
                                       const struct moec_profile *profile,
                                       const uint8_t digest[static MOEC_SHA256_BYTES], struct moec_error *err)
@@ -334,6 +356,8 @@ enum moec_status moec_compile_start(struct moec_compile_run *run, struct moec_er
     MOEC_TRY(moec_checkpoint_digest(run->checkpoint, NULL, NULL, run->model_digest, err));
     if (run->profile != NULL)
         MOEC_TRY(check_profile(run->checkpoint, run->profile, run->model_digest, err));
+    if (run->profile != NULL)
+        MOEC_TRY(check_profile_chance(run, err));
     MOEC_TRY(moec_plan_create(&run->report->plan, config, err));
     if (options->rows != NULL)
         MOEC_TRY(moec_row_metric_open(options->rows, run->checkpoint, run->profile, &run->rows, err));

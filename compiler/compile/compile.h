@@ -61,9 +61,11 @@ struct moec_compile_options {
     const struct moec_row_metric_options *rows;
     enum moec_arithmetic arithmetic; /* of plans' losses; the original's are canonical */
     double confidence;               /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
-    bool accept_miss;                /* write and mark a bundle that misses its target */
-    bool measure_uniform; /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
-    uint64_t seed;        /* of the policy's random numbers */
+    bool goes_on_by_chance; /* where the original predicts the data no better than chance; the bundle is
+                               marked */
+    bool accept_miss;       /* write and mark a bundle that misses its target */
+    bool measure_uniform;   /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
+    uint64_t seed;          /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
     struct moec_gpu_place *place; /* plans are measured there; borrowed, NULL = in the process's memory */
@@ -153,9 +155,10 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_find_least(const struct moec_chec
  * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:
  * MOEC_ERR_UNSUPPORTED (a tokenizer that cannot be used), MOEC_ERR_MISMATCH (profile of another model),
  * MOEC_ERR_TARGET (no assignment meets the targets, or the certificate missed: the message gives the loss and
- * how many samples would do), MOEC_ERR_SCRIPT, MOEC_ERR_BUDGET (work_bytes is too little, itemised),
- * MOEC_ERR_IO, MOEC_ERR_CANCELLED. After MOEC_ERR_TARGET from the certificate the report is filled; after
- * every failure its trace has what was measured before. */
+ * how many samples would do), MOEC_ERR_MISMATCH (profiler/evaluate/chance.h), MOEC_ERR_SCRIPT,
+ * MOEC_ERR_BUDGET (work_bytes is too little, itemised), MOEC_ERR_IO, MOEC_ERR_CANCELLED. After
+ * MOEC_ERR_TARGET from the certificate the report is filled; after every failure its trace has what was
+ * measured before. */
 MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoint,
                                                const struct moec_profile *profile,
                                                const uint8_t profile_digest[static MOEC_SHA256_BYTES],

@@ -19,6 +19,7 @@ static void fill_certificate(struct moec_compile_run *run, const struct moec_los
     memcpy(part_digest, certificate->part_digest, sizeof part_digest);
     *certificate = (struct moec_certificate){
         .present = true,
+        .is_chance = run->is_chance,
         .reference = loss->reference,
         .compiled = loss->compiled,
         .loss = loss->loss,

@@ -25,6 +25,7 @@
 #include "compiler/fit/expert_fit.h"
 #include "compiler/policy/harm.h"
 #include "formats/bundle/bundle_writer.h"
+#include "profiler/evaluate/chance.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/profile/work_plan.h"
@@ -143,6 +144,7 @@ struct moec_compile_run {
     const char *path;                          /* of the bundle; NULL: plans only */
     struct moec_units *units;                  /* finished work; NULL: none is kept */
     uint8_t model_digest[MOEC_SHA256_BYTES];
+    bool is_chance; /* the original was found to be no better than chance: the bundle is marked */
 };
 
 /* ---- a run: compile.c ---- */
@@ -157,6 +159,11 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_write(struct moec_compile_run *ru
                                                      const uint8_t profile_digest[static MOEC_SHA256_BYTES],
                                                      const char *path, struct moec_error *err);
 void moec_compile_finish(struct moec_compile_run *run);
+/* Refuses an original that is no better than chance, or notes and marks it where the options go on. Errors:
+ * those of moec_chance_check. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_check_chance(struct moec_compile_run *run,
+                                                            const struct moec_chance *chance,
+                                                            struct moec_error *err);
 
 /* ---- progress: compile.c, compile_stages.c ---- */
 

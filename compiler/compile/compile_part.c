@@ -87,6 +87,21 @@ static enum moec_status score_rows(struct moec_compile_run *run, const struct mo
                                    &means, &run->stopper, scores, err);
 }
 
+/* Generated answers have no chance to compare with: an original that never scores is refused by the loss. */
+static enum moec_status check_rows_chance(struct moec_compile_run *run, const struct moec_compile_part *part,
+                                          struct moec_error *err)
+{
+    const uint32_t n = moec_row_metric_count(run->rows, part->which);
+    struct moec_chance chance = {.is_accuracy = true,
+                                 .guessing = moec_row_metric_guessing(run->rows, part->which),
+                                 .data_name = moec_row_metric_rows(run->rows)->name};
+    if (chance.guessing == 0)
+        return MOEC_OK;
+    for (uint32_t i = 0; i < n; i++)
+        chance.original += part->reference_scores[i] / n;
+    return moec_compile_check_chance(run, &chance, err);
+}
+
 /* A part of rows, with what the original scores on them. */
 static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part which,
                                   struct moec_compile_part *part, struct moec_error *err)
@@ -102,7 +117,7 @@ static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part w
     (void)snprintf(key, sizeof key, "original/%d", (int)which);
     MOEC_TRY(moec_unit_find(run->units, key, &kept, 1, &cost, &found, err));
     if (found)
-        return MOEC_OK;
+        return check_rows_chance(run, part, err);
     MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
     moec_compile_order_leave(run);
     const enum moec_status status =
@@ -110,6 +125,7 @@ static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part w
     moec_compile_order_return(run);
     if (status != MOEC_OK)
         return status;
+    MOEC_TRY(check_rows_chance(run, part, err));
     return moec_unit_keep(run->units, key, &kept, 1, 0, err);
 }
 

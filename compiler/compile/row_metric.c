@@ -174,6 +174,16 @@ const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metri
     return &metric->rows;
 }
 
+double moec_row_metric_guessing(const struct moec_row_metric *metric, enum moec_part part)
+{
+    double sum = 0;
+    if (moec_task_metric_kind(metric->options->task.metric) != MOEC_TASK_KIND_CHOICE)
+        return 0;
+    for (uint32_t i = 0; i < metric->n_chosen[part]; i++)
+        sum += 1.0 / metric->rows.rows[metric->chosen[part][i]].n_choice;
+    return sum / metric->n_chosen[part];
+}
+
 /* ---- measuring ---- */
 
 static struct moec_continuation_options continuation_options(const struct moec_row_metric *metric,

@@ -1,4 +1,5 @@
 #include "compiler/page/compile_page.h"
+#include "profiler/evaluate/chance.h"
 #include "profiler/report/report_html.h"
 
 #include <inttypes.h>
@@ -100,6 +101,8 @@ static void put_promise(FILE *stream, const struct moec_compile_page *page)
         moec_html_format(stream, " The target of %.3g %% is %s%s.", 100 * certificate->target,
                          certificate->missed ? "missed" : "kept",
                          certificate->missed && page->report->is_written ? ", and the bundle is marked" : "");
+    if (certificate->is_chance)
+        moec_html_format(stream, " It promises nothing, as " MOEC_CHANCE_MARK ".");
     if (certificate->confidence > 0)
         moec_html_format(stream, " The interval's upper end holds with a confidence of %.3g %%.",
                          100 * certificate->confidence);

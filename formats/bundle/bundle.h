@@ -53,8 +53,9 @@ struct moec_sequence_step {
 /* The loss that the bundle promises, as measured (D6): reference and compiled are perplexities on the
  * certificate part, or mean scores of another metric on its rows. */
 struct moec_certificate {
-    bool present; /* false for bundles compiled without data (`--policy uniform --bits 4`) */
-    bool missed;  /* written under --accept-miss although the target was not met */
+    bool present;   /* false for bundles compiled without data (`--policy uniform --bits 4`) */
+    bool missed;    /* written under --accept-miss although the target was not met */
+    bool is_chance; /* the original predicts the data no better than chance: written under --anyway */
     char metric[32];
     double reference;
     double compiled;

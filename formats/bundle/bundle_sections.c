@@ -245,6 +245,7 @@ enum moec_status moec_certificate_encode(const struct moec_certificate *certific
         return MOEC_OK;
     bytes[0] = 1;
     bytes[1] = c->missed;
+    bytes[2] = c->is_chance;
     MOEC_TRY(put_text(bytes + 8, c->metric, sizeof c->metric, "metric of the certificate", err));
     const double numbers[CERTIFICATE_NUMBERS] = {
         c->reference,   c->compiled,         c->loss,   c->loss_low,   c->loss_high,
@@ -267,9 +268,9 @@ enum moec_status moec_certificate_decode(const uint8_t *bytes, size_t n_bytes,
 {
     struct moec_certificate c = {0};
     MOEC_TRY(check_size(n_bytes, MOEC_CERTIFICATE_BYTES, "certificate", err));
-    if (bytes[0] > 1 || bytes[1] > 1)
-        return moec_fail(err, MOEC_ERR_FORMAT, "certificate has flags %u and %u, expected 0 or 1", bytes[0],
-                         bytes[1]);
+    if (bytes[0] > 1 || bytes[1] > 1 || bytes[2] > 1)
+        return moec_fail(err, MOEC_ERR_FORMAT, "certificate has flags %u, %u and %u, expected 0 or 1",
+                         bytes[0], bytes[1], bytes[2]);
     if (bytes[0] == 0) {
         MOEC_TRY(check_zero(bytes, n_bytes, "absent certificate", err));
         *certificate = c;
@@ -277,7 +278,8 @@ enum moec_status moec_certificate_decode(const uint8_t *bytes, size_t n_bytes,
     }
     c.present = true;
     c.missed = bytes[1] != 0;
-    MOEC_TRY(check_zero(bytes + 2, 6, "certificate", err));
+    c.is_chance = bytes[2] != 0;
+    MOEC_TRY(check_zero(bytes + 3, 5, "certificate", err));
     MOEC_TRY(get_text(bytes + 8, c.metric, sizeof c.metric, "metric of the certificate", err));
     double *const numbers[CERTIFICATE_NUMBERS] = {
         &c.reference,   &c.compiled,         &c.loss,   &c.loss_low,   &c.loss_high,

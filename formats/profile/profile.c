@@ -448,6 +448,13 @@ double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32
     return exp(sum / (double)n_token);
 }
 
+bool moec_profile_is_chance(const struct moec_profile *profile)
+{
+    const double perplexity =
+        moec_profile_perplexity(profile->reference.nll, profile->window_scored, profile->n_window);
+    return !(perplexity < profile->config.n_vocab);
+}
+
 static double loss_of_first(const struct moec_profile *profile, const double *nll, uint32_t n_window)
 {
     double difference = 0;

@@ -207,6 +207,10 @@ MOEC_WARN_UNUSED enum moec_status moec_profile_codecs(const struct moec_profile 
  * token is scored (D5). */
 double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32_t n_window);
 
+/* Whether the original predicts the windows no better than guessing evenly among its tokens would: its
+ * perplexity is the size of the vocabulary or more. */
+bool moec_profile_is_chance(const struct moec_profile *profile);
+
 /* Loss of a variant on all windows, relative to the original weights (D5): (perplexity - reference) /
  * reference, computed as exp(mean paired difference of NLL) - 1, which keeps small losses exact. nll: (W).
  * 0.02 is 2 %. */

@@ -475,6 +475,8 @@ static enum moec_status write_notes(struct moec_h5 *h5, const struct moec_profil
     MOEC_TRY(moec_h5_write_f64(h5, "/reference", "perplexity",
                                moec_profile_perplexity(p->reference.nll, p->window_scored, p->n_window),
                                err));
+    if (moec_profile_is_chance(p))
+        MOEC_TRY(moec_h5_write_u64(h5, "/reference", "no_better_than_chance", 1, err));
     MOEC_TRY(moec_h5_write_f64(h5, "/baseline", "perplexity",
                                moec_profile_perplexity(p->baseline.nll, p->window_scored, p->n_window), err));
     return moec_h5_write_f64(h5, "/baseline", "loss", moec_profile_loss(p, p->baseline.nll), err);

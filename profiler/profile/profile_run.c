@@ -2,6 +2,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "profiler/evaluate/chance.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/load_model.h"
 #include "profiler/profile/mixed.h"
@@ -468,6 +469,21 @@ static bool needs_original(const struct moec_profile_job *job)
            job->options->studies != 0 || job->profile->quantizer == MOEC_QUANTIZER_AUTO;
 }
 
+/* Before its losses are kept, so that a journal which began with them is removed. */
+static enum moec_status check_chance(const struct moec_profile_job *job, struct moec_error *err)
+{
+    const struct moec_profile *profile = job->profile;
+    const struct moec_chance chance = {.original = moec_profile_perplexity(
+                                           profile->reference.nll, profile->window_scored, profile->n_window),
+                                       .guessing = profile->config.n_vocab,
+                                       .data_name = profile->data_name};
+    char note[MOEC_CHANCE_NOTE_BYTES];
+    MOEC_TRY(moec_chance_check(&chance, job->options->goes_on_by_chance, note, err));
+    if (note[0] != '\0')
+        moec_progress_note(job->options->progress, "%s", note);
+    return MOEC_OK;
+}
+
 static enum moec_status measure_original(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_unit_part losses = {job->profile->reference.nll,
@@ -475,14 +491,17 @@ static enum moec_status measure_original(struct moec_profile_job *job, struct mo
     bool found = false;
     if (!needs_original(job))
         MOEC_TRY(moec_unit_find(job->units, "original", &losses, 1, &job->multiply_adds, &found, err));
-    if (found)
+    if (found) {
+        MOEC_TRY(check_chance(job, err));
         return study_routing(job, err);
+    }
     const uint64_t start_ns = moec_now_ns();
     MOEC_TRY(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
     MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants),
                                        job->profile->reference.nll, job->options->progress, err));
     job->seconds_per_multiply_add =
         1e-9 * (double)(moec_now_ns() - start_ns) / (double)moec_scorer_multiply_adds(job->scorer);
+    MOEC_TRY(check_chance(job, err));
     MOEC_TRY(check_reference(job, err));
     return study_routing(job, err);
 }

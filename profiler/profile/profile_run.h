@@ -52,6 +52,7 @@ struct moec_profile_options {
     uint64_t work_bytes;      /* activations of the sweep; 0 = 1 GiB */
     uint64_t cache_bytes;     /* encoded experts; 0 = all of them */
     const char *spill_folder; /* for hidden states that do not fit into memory; NULL = they stay in memory */
+    bool goes_on_by_chance;   /* where the original predicts the text no better than chance */
     const struct moec_progress *progress; /* may be NULL; phases: original, routing, evaluation, quantizers,
                                            * sensitivity or local errors, names of studies */
     uint32_t studies; /* of weights and ranks: a set of 1 << enum moec_weight_study; 0 = none */
@@ -66,8 +67,9 @@ struct moec_profile_options {
  * its own: call moec_checkpoint_digest before to show it. On failure `profile` is empty. Errors:
  * MOEC_ERR_USAGE (options), MOEC_ERR_UNSUPPORTED (no tokenizer), MOEC_ERR_LIMIT (windows longer than the
  * model's context, too little data), MOEC_ERR_MISMATCH (the journal of another job), MOEC_ERR_BUDGET
- * (memory_bytes is too little, itemised), what `progress` answers when it stops the run, and those of every
- * part. After a failure the journal holds what was finished. */
+ * (memory_bytes is too little, itemised), MOEC_ERR_MISMATCH (profiler/evaluate/chance.h), what `progress`
+ * answers when it stops the run, and those of every part. After a failure the journal holds what was
+ * finished. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
                                                    const struct moec_profile_options *options,
                                                    struct moec_profile *profile, struct moec_error *err);

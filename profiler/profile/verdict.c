@@ -3,6 +3,7 @@
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
+#include "profiler/evaluate/chance.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/profile/mixed.h"
 
@@ -411,6 +412,9 @@ static void describe_additivity(const struct moec_verdict *verdict, struct moec_
 void moec_verdict_describe(const struct moec_profile *profile, const struct moec_verdict *verdict,
                            struct moec_paragraphs *paragraphs)
 {
+    if (moec_profile_is_chance(profile))
+        moec_paragraph_begin(paragraphs, "Nothing here says how well the model would do: " MOEC_CHANCE_MARK
+                                         " (--anyway).");
     if (profile->sensitivity == MOEC_SENSITIVITY_NONE) {
         moec_paragraph_begin(paragraphs,
                              "Verdict: single experts were not measured (--sensitivity none), so this "

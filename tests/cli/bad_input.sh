@@ -132,6 +132,35 @@ if [ "$(awk '/^perplexity/ { print $2, $4 }' "$work/stdout" "$work/of_crlf" | un
 else
     fail "give the same perplexity"
 fi
+# Text of which the model knows nothing: nothing is promised, unless that is asked for and marked.
+awk 'BEGIN { s = 1; for (i = 0; i < 2000; i++) { t = ""
+    for (k = 0; k < 12; k++) { s = (s * 1103515245 + 12345) % 2147483648; t = t sprintf("%c", 97 + int(s / 65536) % 26) }
+    print t } }' >"$work/noise.txt"
+noise="--data $work/noise.txt --seq-len 16 --samples 32"
+chance="no better than chance: perplexity [0-9.e+]+, and guessing evenly among its tokens has 2048"
+# shellcheck disable=SC2086 # options are words
+for verb in "profile $sample --bits 2 -o $work/chance.h5" "compile $sample --max-loss 50% -o $work/chance.moec" \
+    "sparsify $work/good.moec --reference $sample --max-loss 50% -o $work/chance.moec" \
+    "tune $work/good.moec --reference $sample --max-loss 50% -o $work/chance.moec"; do
+    try 1 "${verb%% *} of noise" "$moec" $verb $noise --quiet
+    says stderr "the original predicts 'noise.txt' $chance.*--anyway" "${verb%% *} of noise: the message"
+done
+if [ -z "$(find "$work" -name '*chance*')" ]; then pass "nothing is written"; else fail "nothing is written"; fi
+# shellcheck disable=SC2086
+try 0 "a profile of noise anyway" "$moec" profile $sample --bits 2 $noise --sensitivity none --anyway -o "$work/chance.h5"
+says stderr "$chance" "a note says so"
+try 0 "it is marked" h5dump -a /reference/no_better_than_chance "$work/chance.h5"
+try 0 "shown" "$moec" profile --show "$work/chance.h5"
+says stdout "no better than chance|Nothing here says how well" "and says so"
+set -- compile $sample --profile "$work/chance.h5" --policy uniform --bits 4 --max-loss 300% -o "$work/chance.moec"
+try 1 "a compile of that profile" "$moec" "$@" --quiet
+says stderr "$chance" "is refused too"
+try 0 "and anyway" "$moec" "$@" --anyway --quiet
+says stdout "it promises nothing: the original predicts this text no better than chance" "with words beside the certificate"
+try 0 "the bundle" "$moec" inspect "$work/chance.moec"
+says stdout "promises nothing .*no better than chance" "is marked"
+try 0 "in JSON" "$moec" inspect "$work/chance.moec" --json
+says stdout '"no_better_than_chance": true' "too"
 try 1 "no data file" "$moec" eval $sample --data "$work/nothing.txt" --quiet
 says stderr "nothing.txt" "no data file: the message"
 echo 'return {name = "x", metric = "bleu"}' >"$work/task.lua"

@@ -7,7 +7,7 @@ text=datasets/sample/calibration.txt
 
 compile() {
     # shellcheck disable=SC2317 # try calls it
-    "$moec" compile "$model" --data "$text" --samples 48 --seq-len 32 --policy uniform --group 64 -q "$@"
+    "$moec" compile "$model" --data "$text" --samples 48 --seq-len 32 --policy uniform --group 64 --anyway -q "$@"
 }
 number() {
     sed -n "s/^.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$work/stdout" | head -n 1

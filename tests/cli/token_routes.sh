@@ -9,9 +9,9 @@ letter_words 1600 "$work/text.txt"
 try 0 "a random model" "$build/tools/make_random_checkpoint" --tokenizer "$work/tokenizer.json" --hash-layers 4 --layers 5 \
     --hidden 128 --heads 4 --kv-heads 4 --experts 16 --top-k 2 --ff 128 --vocab 64 --positions 256 "$work/model"
 try 0 "profile" "$moec" profile "$work/model" --data "$work/text.txt" --seq-len 32 --samples 48 --bits 4,8 --sensitivity fast \
-    -q -o "$work/profile.h5"
+    --anyway -q -o "$work/profile.h5"
 bundle=$work/model.moec
-try 0 "compile" "$moec" compile "$work/model" --profile "$work/profile.h5" --policy uniform --bits 16 -q -o "$bundle"
+try 0 "compile" "$moec" compile "$work/model" --profile "$work/profile.h5" --policy uniform --bits 16 --anyway -q -o "$bundle"
 run() {
     "$build/moec-run" "$bundle" -p "some words" -n 48 --ignore-eos --ctx 64 --threads 1 "$@"
 }

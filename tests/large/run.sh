@@ -54,7 +54,7 @@ echo "folder $folder, $(nproc) cores, $(awk '/MemTotal/ { printf "%.1f", $2 / 10
 step generate "$build/tools/make_random_checkpoint" --preset olmoe-1b-7b --layers "$LARGE_LAYERS" \
     --tokenizer datasets/sample/model/tokenizer.json "$model"
 # shellcheck disable=SC2086 # options are words
-step profile "$moec" profile "$model" --data datasets/sample/calibration.txt $LARGE_PROFILE -o "$folder/profile.h5" --force --quiet
+step profile "$moec" profile "$model" --data datasets/sample/calibration.txt $LARGE_PROFILE -o "$folder/profile.h5" --anyway --force --quiet
 step compile "$moec" compile "$model" --policy uniform --bits 4 -o "$folder/int4.moec" --force --quiet
 step verify "$moec" verify "$folder/int4.moec"
 step run "$moec" run "$folder/int4.moec" --prompt "The" --tokens 32 --ignore-eos --ctx 128 --memory 3.4GB --stats

@@ -112,11 +112,12 @@ static void test_certificate__names_its_arithmetic(void **state)
     uint8_t bytes[MOEC_CERTIFICATE_BYTES];
     struct moec_error err = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct moec_certificate written = {.present = true}, read = {0};
+        struct moec_certificate written = {.present = true, .is_chance = i % 2 == 1}, read = {0};
         (void)snprintf(written.arithmetic, sizeof written.arithmetic, "%s", names[i].name);
         assert_status(moec_certificate_encode(&written, bytes, &err), MOEC_OK, err);
         assert_status(moec_certificate_decode(bytes, sizeof bytes, &read, &err), MOEC_OK, err);
         assert_string_equal(read.arithmetic, names[i].name);
+        assert_int_equal(read.is_chance, i % 2 == 1);
         assert_int_equal(moec_arithmetic_certified(&read), names[i].means);
         read.present = false;
         assert_int_equal(moec_arithmetic_certified(&read), MOEC_ARITHMETIC_CANONICAL);
@@ -741,7 +742,8 @@ static void test_bundle__wrong_statements_are_refused(void **state)
     } cases[] = {
         {MOEC_SECTION_CERTIFICATE, 0, 2, "flags 2"},
         {MOEC_SECTION_CERTIFICATE, 0, 0, "absent certificate"},
-        {MOEC_SECTION_CERTIFICATE, 2, 1, "reserved"},
+        {MOEC_SECTION_CERTIFICATE, 2, 2, "flags 1, 0 and 2"},
+        {MOEC_SECTION_CERTIFICATE, 3, 1, "reserved"},
         {MOEC_SECTION_CERTIFICATE, 8, 0x1b, "control character 0x1b"},
         {MOEC_SECTION_CERTIFICATE, 39, 'x', "bytes after its end"},
         {MOEC_SECTION_SEQUENCE, 0, 9, "sequence has 9 plans, expected at most 8"},

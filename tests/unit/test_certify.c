@@ -130,7 +130,8 @@ static struct moec_trial_options trial_options(double max_loss)
                                        .n_threads = 1,
                                        .reference_bytes = 1 << 24,
                                        .max_loss = max_loss,
-                                       .confidence = 0.95};
+                                       .confidence = 0.95,
+                                       .goes_on_by_chance = true}; /* weights are random */
 }
 
 /* On the certificate part, whole, and nothing else. */
@@ -183,6 +184,32 @@ static void test_certify__tune_certifies_on_the_certificate_part(void **state)
         assert_true(bytes > 0 && fabs(moec_tune_token_bytes(candidate) - bytes) < 1e-9 * bytes);
     }
     moec_tune_report_release(&report);
+    close_parts(&b);
+}
+
+/* A model that guesses has nothing to lose: no part of its text certifies, unless that is marked. */
+static void test_certify__chance_is_refused_or_marked(void **state)
+{
+    (void)state;
+    struct bench_of_parts b;
+    struct moec_trial trial;
+    struct moec_loss loss;
+    struct moec_certificate certificate = {0};
+    struct moec_error refused = {0};
+    struct moec_trial_options options = trial_options(5);
+    open_parts(&b, false);
+    options.goes_on_by_chance = false;
+    moec_trial_init(&b.inputs, &options, NULL, &trial);
+    assert_status(moec_trial_open(&trial, MOEC_PART_SEARCH, &refused), MOEC_ERR_MISMATCH, refused);
+    assert_message(refused, "no better than chance: perplexity");
+    moec_trial_close(&trial);
+    options.goes_on_by_chance = true;
+    MUST(moec_trial_open(&trial, MOEC_PART_CERTIFICATE, &err));
+    MUST(moec_trial_measure(&trial, &loss, &err));
+    moec_trial_certify(&trial, &loss, &loss, &certificate);
+    assert_true(certificate.is_chance);
+    assert_true(certificate.reference > 96);
+    moec_trial_close(&trial);
     close_parts(&b);
 }
 
@@ -252,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_certify__sequences_that_fail_at_once_or_never),
         cmocka_unit_test(test_certify__sparsify_certifies_on_the_certificate_part),
         cmocka_unit_test(test_certify__tune_certifies_on_the_certificate_part),
+        cmocka_unit_test(test_certify__chance_is_refused_or_marked),
         cmocka_unit_test(test_certify__a_trial_writes_the_last_that_passed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

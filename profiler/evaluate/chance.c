@@ -1,0 +1,36 @@
+#include "profiler/evaluate/chance.h"
+
+#include <stdio.h>
+
+bool moec_chance_is(const struct moec_chance *chance)
+{
+    return chance->is_accuracy ? !(chance->original > chance->guessing)
+                               : !(chance->original < chance->guessing);
+}
+
+enum moec_status moec_chance_check(const struct moec_chance *chance, bool goes_on,
+                                   char note[static MOEC_CHANCE_NOTE_BYTES], struct moec_error *err)
+{
+    char numbers[160];
+    note[0] = '\0';
+    if (!moec_chance_is(chance))
+        return MOEC_OK;
+    if (chance->is_accuracy)
+        (void)snprintf(numbers, sizeof numbers, "%.1f%% of the choices are right, by lot %.1f%% would be",
+                       100 * chance->original, 100 * chance->guessing);
+    else
+        (void)snprintf(numbers, sizeof numbers,
+                       "perplexity %.6g, and guessing evenly among its tokens has %.0f", chance->original,
+                       chance->guessing);
+    (void)snprintf(note, MOEC_CHANCE_NOTE_BYTES, "%s predicts '%.200s' no better than chance: %s",
+                   chance->subject != NULL ? chance->subject : "the original", chance->data_name, numbers);
+    if (goes_on)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_MISMATCH,
+        "%s; a loss against it would promise nothing. Likely causes: a tokenizer of another "
+        "model, weights that are wrong or in part another model's, or text in a language or of a "
+        "kind that the model does not know. Mend that, or go on with --anyway, which marks the "
+        "result",
+        note);
+}
