@@ -169,7 +169,7 @@ static int dispatch(int argc, char **argv, struct cli_outputs *outputs)
         cli_check_overwriting(&args, outputs, &err) != MOEC_OK)
         return cli_fail(&args, &err);
     if (command->is_offline)
-        moec_openmp_use();
+        moec_openmp_use(getenv("OMP_NUM_THREADS") != NULL);
     return command->run(&args);
 }
 

@@ -4,8 +4,9 @@
 
 #if MOEC_HAS_TSAN
 
-void moec_openmp_use(void)
+void moec_openmp_use(bool is_told)
 {
+    (void)is_told;
 }
 
 const char *moec_openmp_version(void)
@@ -17,9 +18,12 @@ const char *moec_openmp_version(void)
 
 #include <omp.h>
 
+static bool says_threads; /* OMP_NUM_THREADS or its like does */
+
 static int default_threads(void)
 {
-    return omp_get_max_threads();
+    const int n = omp_get_max_threads(), n_cpu = moec_cpu_count();
+    return says_threads || n < n_cpu ? n : n_cpu;
 }
 
 static void run(int n_threads, size_t n_items, size_t n_at_once, moec_parallel_body *body, void *context)
@@ -29,8 +33,9 @@ static void run(int n_threads, size_t n_items, size_t n_at_once, moec_parallel_b
         body(context, item, omp_get_thread_num());
 }
 
-void moec_openmp_use(void)
+void moec_openmp_use(bool is_told)
 {
+    says_threads = is_told;
     static const struct moec_parallel_runner runner = {.default_threads = default_threads, .run = run};
     moec_parallel_use(&runner);
 }

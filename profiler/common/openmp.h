@@ -10,8 +10,10 @@
 
 #include "runtime/threads/parallel.h"
 
-/* From now on moec_parallel_for runs on OpenMP. Call it before anything else uses threads. */
-void moec_openmp_use(void);
+/* From now on moec_parallel_for runs on OpenMP. Call it before anything else uses threads. By default there
+ * are as many threads as OpenMP says where the user told it (`is_told`: OMP_NUM_THREADS is set, which is the
+ * program's to know), else no more than moec_cpu_count. */
+void moec_openmp_use(bool is_told);
 
 /* Name and version of the specification, for --version: "OpenMP    201511"; "OpenMP    off" in a build for
  * ThreadSanitizer. */

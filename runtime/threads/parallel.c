@@ -1,6 +1,7 @@
 #include "runtime/threads/parallel.h"
 
 #include "formats/base/clock.h"
+#include "formats/base/control_group.h"
 #include "formats/base/pause.h"
 #include "formats/base/work_tally.h"
 
@@ -16,18 +17,34 @@
 /* Of the process; NULL: the team runs everything. */
 static const struct moec_parallel_runner *runner;
 
+/* The limit of a container does not change while a process runs, and is in files. */
+static int group_cpus;
+static pthread_once_t group_cpus_once = PTHREAD_ONCE_INIT;
+
+static void read_group_cpus(void)
+{
+    group_cpus = moec_control_group_cpus("/proc", "/sys/fs/cgroup");
+}
+
+int moec_cpu_count(void)
+{
+    cpu_set_t allowed;
+    int n = 0;
+    CPU_ZERO(&allowed);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        n = CPU_COUNT(&allowed);
+    else /* more CPUs than the set holds */
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    (void)pthread_once(&group_cpus_once, read_group_cpus);
+    return group_cpus > 0 && group_cpus < n ? group_cpus : n;
+}
+
 struct moec_pool moec_pool_make(int n_threads)
 {
     if (n_threads <= 0 && runner != NULL)
         n_threads = runner->default_threads();
-    if (n_threads <= 0) {
-        cpu_set_t allowed;
-        CPU_ZERO(&allowed);
-        if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
-            n_threads = CPU_COUNT(&allowed);
-        else /* more CPUs than the set holds */
-            n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    }
+    if (n_threads <= 0)
+        n_threads = moec_cpu_count();
     if (n_threads < 1)
         n_threads = 1;
     return (struct moec_pool){.n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS};

@@ -19,7 +19,11 @@ struct moec_pool {
     int n_threads; /* >= 1 */
 };
 
-/* n_threads 0 = the CPUs that this process may use, or what the runner says. At most 256. */
+/* CPUs that this process may use: those of its affinity, and no more than the time limits of its control
+ * groups come to (a container's), rounded up: more threads would only be stopped in turn. */
+int moec_cpu_count(void);
+
+/* n_threads 0 = moec_cpu_count, or what the runner says. At most 256. */
 struct moec_pool moec_pool_make(int n_threads);
 
 /* Calls body(context, item, thread) for each item in 0..n_items-1; thread is in 0..pool->n_threads-1 and no

@@ -21,9 +21,16 @@ static void run_nested(void *context, size_t item, int thread)
 static void test_openmp__runs_what_is_not_brief(void **state)
 {
     (void)state;
-    moec_openmp_use();
 #if !MOEC_HAS_TSAN
     extern void omp_set_num_threads(int n_threads); /* as OMP_NUM_THREADS does */
+    moec_openmp_use(false);
+    omp_set_num_threads(200);
+    assert_int_equal(moec_pool_make(0).n_threads, moec_cpu_count());
+    omp_set_num_threads(1);
+    assert_int_equal(moec_pool_make(0).n_threads, 1);
+#endif
+    moec_openmp_use(true);
+#if !MOEC_HAS_TSAN
     omp_set_num_threads(3);
     assert_int_equal(moec_pool_make(0).n_threads, 3);
 #endif
