@@ -4,6 +4,7 @@
 #include "cli/options/inputs.h"
 #include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
+#include "cli/options/process.h"
 #include "cli/output/terminal.h"
 #include "cli/output/versions.h"
 #include "cli/print/print.h"
@@ -177,6 +178,6 @@ int main(int argc, char **argv)
 {
     struct cli_outputs outputs = {0};
     cli_device_file = cli_read_device_file;
-    cli_open_standard_files();
-    return cli_finish("moec", &outputs, dispatch(argc, argv, &outputs));
+    const bool is_ready = cli_prepare_process("moec", CLI_STACK_LEAST_BYTES);
+    return cli_finish("moec", &outputs, is_ready ? dispatch(argc, argv, &outputs) : CLI_FAILED);
 }

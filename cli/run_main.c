@@ -2,6 +2,7 @@
  * libmoert and what measures, and without any library of moec's own. */
 #include "cli/options/inputs.h"
 #include "cli/options/outputs.h"
+#include "cli/options/process.h"
 #include "cli/verbs/commands.h"
 #include "runtime/moert.h"
 
@@ -50,6 +51,6 @@ static int run(int argc, char **argv, struct cli_outputs *outputs)
 int main(int argc, char **argv)
 {
     struct cli_outputs outputs = {0};
-    cli_open_standard_files();
-    return cli_finish("moec-run", &outputs, run(argc, argv, &outputs));
+    const bool is_ready = cli_prepare_process("moec-run", CLI_RUN_STACK_LEAST_BYTES);
+    return cli_finish("moec-run", &outputs, is_ready ? run(argc, argv, &outputs) : CLI_FAILED);
 }

@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -263,13 +262,6 @@ static void tell_written(const struct cli_outputs *outputs)
         if (stat(outputs->paths[i], &now) == 0 && (S_ISREG(now.st_mode) || S_ISDIR(now.st_mode)) &&
             !(outputs->existed[i] && is_same_entry(&now, &outputs->before[i])))
             cli_print(stderr, "'%s' was written, and is complete and in place\n", outputs->paths[i]);
-}
-
-void cli_open_standard_files(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
-            break; /* nothing can be opened here: neither can outputs */
 }
 
 int cli_finish(const char *program, const struct cli_outputs *outputs, int status)

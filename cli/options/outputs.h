@@ -45,11 +45,6 @@ MOEC_WARN_UNUSED enum moec_status cli_check_folder(const char *option, const cha
 MOEC_WARN_UNUSED enum moec_status cli_check_output(const struct cli_args *args, const char *option,
                                                    const char *path, struct moec_error *err);
 
-/* For the start of a program: where stdin, stdout or stderr is closed, the next file to be opened would take
- * its place, and messages would be written into that file. Puts /dev/null there instead, opened for reading:
- * reading gives nothing, and writing fails. */
-void cli_open_standard_files(void);
-
 /* For the end of a program: a full disk or a closed pipe behind stdout must not look like success, and an
  * output that is in place must not look like failure. Flushes stdout, and after a failure says on stderr what
  * was written all the same. `status` of the verb; returns the program's. */
