@@ -66,15 +66,17 @@ void moec_h5_close(struct moec_h5 *h5)
 
 size_t moec_h5_type_bytes(enum moec_h5_type type)
 {
-    static const uint8_t bytes[] = {[MOEC_H5_U8] = 1,  [MOEC_H5_U16] = 2, [MOEC_H5_F16] = 2,
-                                    [MOEC_H5_U32] = 4, [MOEC_H5_U64] = 8, [MOEC_H5_F64] = 8};
+    static const uint8_t bytes[] = {
+        [MOEC_H5_U8] = 1,  [MOEC_H5_U16] = 2, [MOEC_H5_F16] = 2, [MOEC_H5_HALF] = 4,
+        [MOEC_H5_U32] = 4, [MOEC_H5_U64] = 8, [MOEC_H5_F64] = 8};
     return bytes[type];
 }
 
 static const char *type_name(enum moec_h5_type type)
 {
-    static const char *const names[] = {[MOEC_H5_U8] = "u8",   [MOEC_H5_U16] = "u16", [MOEC_H5_F16] = "f16",
-                                        [MOEC_H5_U32] = "u32", [MOEC_H5_U64] = "u64", [MOEC_H5_F64] = "f64"};
+    static const char *const names[] = {
+        [MOEC_H5_U8] = "u8",   [MOEC_H5_U16] = "u16", [MOEC_H5_F16] = "f16", [MOEC_H5_HALF] = "f32",
+        [MOEC_H5_U32] = "u32", [MOEC_H5_U64] = "u64", [MOEC_H5_F64] = "f64"};
     return names[type];
 }
 
@@ -100,6 +102,8 @@ static hid_t file_type(enum moec_h5_type type)
         return H5Tcopy(H5T_STD_U16LE);
     case MOEC_H5_F16:
         return half_type(H5T_ORDER_LE);
+    case MOEC_H5_HALF:
+        return H5Tcopy(H5T_IEEE_F32LE);
     case MOEC_H5_U32:
         return H5Tcopy(H5T_STD_U32LE);
     case MOEC_H5_U64:
@@ -119,6 +123,7 @@ static hid_t memory_type(enum moec_h5_type type)
     case MOEC_H5_U16:
         return H5Tcopy(H5T_NATIVE_UINT16);
     case MOEC_H5_F16:
+    case MOEC_H5_HALF:
         return half_type(H5Tget_order(H5T_NATIVE_UINT16));
     case MOEC_H5_U32:
         return H5Tcopy(H5T_NATIVE_UINT32);

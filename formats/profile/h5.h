@@ -19,7 +19,15 @@
 
 #define MOEC_H5_MAX_RANK 4
 
-enum moec_h5_type { MOEC_H5_U8, MOEC_H5_U16, MOEC_H5_F16, MOEC_H5_U32, MOEC_H5_U64, MOEC_H5_F64 };
+enum moec_h5_type {
+    MOEC_H5_U8,
+    MOEC_H5_U16,
+    MOEC_H5_F16,
+    MOEC_H5_U32,
+    MOEC_H5_U64,
+    MOEC_H5_F64,
+    MOEC_H5_HALF, /* F16 in memory and F32 in the file, which every reader of netCDF knows; HDF5 converts */
+};
 
 /* What a dataset is. Strings are borrowed for the call. */
 struct moec_h5_dataset {

@@ -12,11 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMAT_VERSION 3
-/* Read as well: 2 has texts of fixed length, 1 moreover ranks from 0 and scales in /axes alone. */
-#define OLDEST_VERSION   1
-#define CONFIG_MAX_BYTES ((uint64_t)1 << 20)
-#define N_RECALL         3 /* among the top k, k + 1, 2k predicted */
+#define FORMAT_VERSION 4
+/* Read as well: 3 has the trace's weights in F16, 2 texts of fixed length, 1 moreover ranks from 0 and scales
+ * in /axes alone. */
+#define OLDEST_VERSION      1
+#define WEIGHTS_F32_VERSION 4
+#define CONFIG_MAX_BYTES    ((uint64_t)1 << 20)
+#define N_RECALL            3 /* among the top k, k + 1, 2k predicted */
 
 /* --- the schema -------------------------------------------------------------------------------------------
  * * Axes by letter: S MoE layer, E expert, B profiled bitwidth, U whole-model bitwidth, W window, P position,
@@ -66,6 +68,7 @@ static const char *const groups[] = {"/axes",    "/model",       "/windows", "/r
 
 /* Arrays that a profile holds in another form than the file, and those that are computed from it. */
 struct scratch {
+    uint64_t version; /* of the file that is read; 0: one is written */
     uint64_t dims[N_AXIS];
     uint64_t *index;                               /* 0, 1, 2, ... to the length of the longest axis */
     uint32_t cuts[N_RECALL];                       /* k, k + 1, 2k */
@@ -151,8 +154,9 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
          "mean gate weight over those tokens, 0 when none", NULL, p->mean_gate_weight},
         {"/routing/trace", MOEC_H5_U16, false, "TSR", "expert", "experts that each token chose", PATHS,
          p->trace_experts},
-        {"/routing/trace_weights", MOEC_H5_F16, false, "TSR", "1", "gate weights of those choices", NULL,
-         p->trace_weights},
+        {"/routing/trace_weights",
+         s->version == 0 || s->version >= WEIGHTS_F32_VERSION ? MOEC_H5_HALF : MOEC_H5_F16, false, "TSR", "1",
+         "gate weights of those choices", NULL, p->trace_weights},
         {"/paths/key_layer", MOEC_H5_U16, false, "K", "MoE layer",
          "ordinal of the MoE layer that the key predicts", PATHS, s->key_layer},
         {"/paths/key_first", MOEC_H5_U16, false, "K", "expert", "expert two MoE layers before; 65535: any",
@@ -506,6 +510,7 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
                          "%s has format version %" PRIu64
                          ", expected %d to %d: read it with the moec that wrote it",
                          subject, version, OLDEST_VERSION, FORMAT_VERSION);
+    s->version = version;
     const struct {
         const char *name;
         uint32_t *value;

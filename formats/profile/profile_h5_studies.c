@@ -23,6 +23,12 @@ static void own_scale_path(const char *study, const char *axis, char path[static
     (void)snprintf(path, PATH_BYTES, ROOT "/%s.%s", study, axis);
 }
 
+/* One that all studies of a group share. */
+static void group_scale_path(const char *study, const char *axis, char path[static PATH_BYTES])
+{
+    (void)snprintf(path, PATH_BYTES, ROOT "/%.*s/%s", (int)strcspn(study, "/"), study, axis);
+}
+
 static void known_scale_path(const char *axis, char path[static PATH_BYTES])
 {
     (void)snprintf(path, PATH_BYTES, "/axes/%s", axis);
@@ -50,13 +56,55 @@ static bool axis_is_known(const struct moec_profile *profile, const struct moec_
     return true;
 }
 
-static enum moec_status write_scale(struct moec_h5 *h5, const struct moec_study *study,
-                                    const struct moec_study_axis *axis, const char *path,
-                                    struct moec_error *err)
+static bool axes_are_equal(const struct moec_study_axis *a, const struct moec_study_axis *b)
+{
+    if (a->n != b->n || strcmp(a->units, b->units) != 0 || (a->labels != NULL) != (b->labels != NULL))
+        return false;
+    for (uint64_t i = 0; i < a->n; i++)
+        if (moec_study_axis_value(a, i) != moec_study_axis_value(b, i) ||
+            (a->labels != NULL && strcmp(a->labels[i], b->labels[i]) != 0))
+            return false;
+    return true;
+}
+
+/* Where an axis's scale stands. */
+enum scale_place {
+    SCALE_KNOWN, /* in /axes */
+    SCALE_GROUP, /* in the group: all axes of this name there are the same, and no study has the name */
+    SCALE_OWN,   /* beside its study */
+};
+
+/* `*is_first`: no study before this one has the group's scale. */
+static enum scale_place place_of(const struct moec_profile *profile, const struct moec_study *study,
+                                 const struct moec_study_axis *axis, bool *is_first)
+{
+    const size_t n_group = strcspn(study->name, "/") + 1;
+    *is_first = true;
+    if (axis_is_known(profile, axis))
+        return SCALE_KNOWN;
+    for (uint32_t s = 0; s < profile->studies.n; s++) {
+        const struct moec_study *other = &profile->studies.items[s];
+        if (strncmp(other->name, study->name, n_group) != 0)
+            continue;
+        if (strcmp(other->name + n_group, axis->name) == 0)
+            return SCALE_OWN;
+        for (uint32_t i = 0; i < other->n_axis; i++) {
+            if (&other->axes[i] == axis || strcmp(other->axes[i].name, axis->name) != 0)
+                continue;
+            if (other == study || !axes_are_equal(&other->axes[i], axis))
+                return SCALE_OWN;
+            *is_first = *is_first && other > study;
+        }
+    }
+    return SCALE_GROUP;
+}
+
+static enum moec_status write_scale(struct moec_h5 *h5, const char *owner, const struct moec_study_axis *axis,
+                                    const char *path, struct moec_error *err)
 {
     char description[PATH_BYTES];
     double *values = NULL;
-    (void)snprintf(description, sizeof description, "axis of %s", study->name);
+    (void)snprintf(description, sizeof description, "axis of %s", owner);
     MOEC_TRY(moec_alloc((void **)&values, axis->n, sizeof *values, "an axis of a study", err));
     for (uint64_t i = 0; i < axis->n; i++)
         values[i] = moec_study_axis_value(axis, i);
@@ -74,6 +122,27 @@ static enum moec_status write_scale(struct moec_h5 *h5, const struct moec_study 
     return status;
 }
 
+/* The path of the axis's scale, which is written where it is not there yet. */
+static enum moec_status write_axis(struct moec_h5 *h5, const struct moec_profile *profile,
+                                   const struct moec_study *study, const struct moec_study_axis *axis,
+                                   char path[static PATH_BYTES], struct moec_error *err)
+{
+    bool is_first = true;
+    char group[PATH_BYTES];
+    switch (place_of(profile, study, axis, &is_first)) {
+    case SCALE_KNOWN:
+        known_scale_path(axis->name, path);
+        return MOEC_OK;
+    case SCALE_GROUP:
+        group_scale_path(study->name, axis->name, path);
+        (void)snprintf(group, sizeof group, "%.*s", (int)strcspn(study->name, "/"), study->name);
+        return is_first ? write_scale(h5, group, axis, path, err) : MOEC_OK;
+    default:
+        own_scale_path(study->name, axis->name, path);
+        return write_scale(h5, study->name, axis, path, err);
+    }
+}
+
 static enum moec_status write_study(struct moec_h5 *h5, const struct moec_profile *profile,
                                     const struct moec_study *study, struct moec_error *err)
 {
@@ -89,12 +158,7 @@ static enum moec_status write_study(struct moec_h5 *h5, const struct moec_profil
     for (uint32_t i = 0; i < study->n_axis; i++) {
         const struct moec_study_axis *axis = &study->axes[i];
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i > 0 ? "," : "", axis->name);
-        if (axis_is_known(profile, axis)) {
-            known_scale_path(axis->name, scales[i]);
-        } else {
-            own_scale_path(study->name, axis->name, scales[i]);
-            MOEC_TRY(write_scale(h5, study, axis, scales[i], err));
-        }
+        MOEC_TRY(write_axis(h5, profile, study, axis, scales[i], err));
         dataset.dims[i] = axis->n;
         dataset.axes[i] = scales[i];
     }
@@ -187,11 +251,15 @@ static enum moec_status use_known_scale(const struct reader *reader, struct moec
 static enum moec_status read_scale(const struct reader *reader, struct moec_study_axis *axis,
                                    struct moec_error *err)
 {
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], known[PATH_BYTES];
     bool has_labels = false;
     own_scale_path(reader->study.name, axis->name, path);
-    if (!moec_h5_has(reader->h5, path))
-        return use_known_scale(reader, axis, err);
+    if (!moec_h5_has(reader->h5, path)) {
+        known_scale_path(axis->name, known);
+        group_scale_path(reader->study.name, axis->name, path);
+        if (!moec_h5_has(reader->h5, path) || moec_h5_is_same(reader->h5, path, known))
+            return use_known_scale(reader, axis, err);
+    }
     const struct moec_h5_dataset scale = {
         .path = path, .type = MOEC_H5_F64, .rank = 1, .dims = {axis->n}, .axes = {path}};
     MOEC_TRY(moec_h5_check(reader->h5, &scale, err));
@@ -251,8 +319,12 @@ static enum moec_status visit_study(void *context, const char *name, struct moec
     /* A scale is read with its study, or stands here as a link to the one of the whole file. */
     if (strchr(name, '.') != NULL)
         return MOEC_OK;
+    (void)snprintf(path, sizeof path, ROOT "/%s/%s", reader->group, name);
+    bool is_scale = false;
+    MOEC_TRY(moec_h5_has_attribute(reader->h5, path, "CLASS", &is_scale, err));
+    if (is_scale)
+        return MOEC_OK;
     if (moec_profile_find_axis(reader->profile, name, cuts, &known)) {
-        (void)snprintf(path, sizeof path, ROOT "/%s/%s", reader->group, name);
         known_scale_path(name, scale);
         if (moec_h5_has(reader->h5, "/axes") && moec_h5_is_same(reader->h5, path, scale))
             return MOEC_OK;

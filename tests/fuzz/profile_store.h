@@ -110,7 +110,7 @@ static enum moec_status refuse(const char *path, const char *name, struct moec_e
 
 size_t moec_h5_type_bytes(enum moec_h5_type type)
 {
-    static const uint8_t bytes[] = {1, 2, 2, 4, 8, 8};
+    static const uint8_t bytes[] = {1, 2, 2, 4, 8, 8, 2};
     return bytes[type];
 }
 
@@ -184,6 +184,8 @@ enum moec_status moec_h5_write(struct moec_h5 *h5, const struct moec_h5_dataset 
     MOEC_TRY(add(item, dataset->path, "", data, n_bytes));
     MOEC_TRY(moec_h5_write_text(h5, dataset->path, "units", dataset->units, err));
     MOEC_TRY(moec_h5_write_text(h5, dataset->path, "description", dataset->description, err));
+    if (dataset->rank == 1 && dataset->axes[0] != NULL && strcmp(dataset->axes[0], dataset->path) == 0)
+        return moec_h5_write_text(h5, dataset->path, "CLASS", "DIMENSION_SCALE", err);
     for (uint32_t i = 0; i < dataset->rank; i++)
         if (dataset->axes[i] != NULL)
             link_scale(dataset->path, dataset->axes[i]);

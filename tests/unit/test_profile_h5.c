@@ -3,6 +3,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/compress.h"
 #include "formats/base/file.h"
+#include "formats/profile/h5.h"
 #include "formats/profile/profile_h5.h"
 #include "tests/unit/synthetic_profile.h"
 #include "tests/unit/temporary.h"
@@ -369,6 +370,82 @@ static void test_profile_h5__reads_version_2(void **state)
     moec_profile_release(&expected);
 }
 
+/* Two studies with one axis, and two whose axes share a name alone. */
+static void add_axes(struct moec_profile *profile)
+{
+    static double targets[] = {0.01, 0.02, 0.05}, values[] = {1, 2, 3};
+    static const struct {
+        const char *name, *axis;
+        uint64_t n;
+    } studies[] = {{"mixed/bytes", "target", 3},
+                   {"mixed/loss", "target", 3},
+                   {"other/a", "width", 2},
+                   {"other/b", "width", 3}};
+    struct moec_error err = {0};
+    for (size_t i = 0; i < sizeof studies / sizeof *studies; i++) {
+        struct moec_study study = {.description = "by target", .n_axis = 1, .values = values};
+        (void)snprintf(study.name, sizeof study.name, "%s", studies[i].name);
+        study.axes[0] = (struct moec_study_axis){.n = studies[i].n, .values = i < 2 ? targets : NULL};
+        (void)snprintf(study.axes[0].name, sizeof study.axes[0].name, "%s", studies[i].axis);
+        assert_status(moec_profile_add_study(profile, &study, NULL, &err), MOEC_OK, err);
+    }
+}
+
+/* With weights of the trace in F16, and an axis for each study. */
+static void test_profile_h5__reads_version_3(void **state)
+{
+    (void)state;
+    struct moec_profile expected, profile;
+    assert_int_equal(synthetic_profile(&older, &expected), MOEC_OK);
+    add_axes(&expected);
+    read_fixture("tests/fixtures/profile-version-3.h5.zst", &profile);
+    assert_profiles_equal(&expected, &profile);
+    assert_memory_equal(profile.trace_weights, expected.trace_weights,
+                        (size_t)profile.n_trace_token * profile.n_moe_layer * profile.top_k * 2);
+    moec_profile_release(&profile);
+    moec_profile_release(&expected);
+}
+
+/* One name for one axis of a group, and no type that readers of netCDF lack. */
+static void test_profile_h5__axes_of_a_group_are_one(void **state)
+{
+    (void)state;
+    struct moec_profile expected, profile;
+    struct moec_error err = {0};
+    struct moec_h5 *h5 = NULL;
+    uint8_t *bytes = NULL, digest[MOEC_SHA256_BYTES];
+    size_t n_bytes = 0;
+    assert_int_equal(synthetic_profile(&older, &expected), MOEC_OK);
+    add_axes(&expected);
+    assert_status(moec_profile_encode(&expected, &bytes, &n_bytes, &err), MOEC_OK, err);
+    assert_status(moec_profile_decode(bytes, n_bytes, "p", false, &profile, digest, &err), MOEC_OK, err);
+    assert_profiles_equal(&expected, &profile);
+    assert_memory_equal(profile.trace_weights, expected.trace_weights,
+                        (size_t)profile.n_trace_token * profile.n_moe_layer * profile.top_k * 2);
+    const struct moec_study *loss = moec_studies_find(&profile.studies, "mixed/loss");
+    assert_non_null(loss);
+    assert_string_equal(loss->axes[0].name, "target");
+    assert_true(moec_study_axis_value(&loss->axes[0], 2) == 0.05);
+    assert_status(moec_h5_open(bytes, n_bytes, "p", &h5, &err), MOEC_OK, err);
+    assert_true(moec_h5_has(h5, "/studies/mixed/target"));
+    assert_false(moec_h5_has(h5, "/studies/mixed/bytes.target"));
+    assert_false(moec_h5_has(h5, "/studies/mixed/loss.target"));
+    assert_false(moec_h5_has(h5, "/studies/other/width"));
+    assert_true(moec_h5_has(h5, "/studies/other/a.width"));
+    assert_true(moec_h5_has(h5, "/studies/other/b.width"));
+    struct moec_h5_dataset weights = {.path = "/routing/trace_weights",
+                                      .type = MOEC_H5_HALF,
+                                      .rank = 3,
+                                      .dims = {profile.n_trace_token, profile.n_moe_layer, profile.top_k}};
+    assert_status(moec_h5_check(h5, &weights, &err), MOEC_OK, err);
+    weights.type = MOEC_H5_F16;
+    assert_status(moec_h5_check(h5, &weights, &err), MOEC_ERR_FORMAT, err);
+    moec_h5_close(h5);
+    free(bytes);
+    moec_profile_release(&profile);
+    moec_profile_release(&expected);
+}
+
 static void test_profile_h5__trust_skips_the_checksum(void **state)
 {
     (void)state;
@@ -706,6 +783,8 @@ int main(void)
         cmocka_unit_test(test_profile_h5__truncation_is_found),
         cmocka_unit_test(test_profile_h5__reads_version_1),
         cmocka_unit_test(test_profile_h5__reads_version_2),
+        cmocka_unit_test(test_profile_h5__reads_version_3),
+        cmocka_unit_test(test_profile_h5__axes_of_a_group_are_one),
         cmocka_unit_test(test_profile_h5__long_texts_of_others_are_refused),
         cmocka_unit_test(test_profile_h5__trust_skips_the_checksum),
         cmocka_unit_test(test_profile_h5__other_files_are_named),
