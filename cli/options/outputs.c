@@ -133,8 +133,8 @@ enum moec_status cli_check_folder(const char *option, const char *path, struct m
     if (length >= sizeof name)
         return MOEC_OK; /* making it says so */
     if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
-        return moec_fail(err, MOEC_ERR_IO, "--%s writes into a folder, but '%s' is none: name another", option,
-                         path);
+        return moec_fail(err, MOEC_ERR_IO, "--%s writes into a folder, but '%s' is none: name another",
+                         option, path);
     if (stat(path, &info) == 0 && access(path, W_OK | X_OK) != 0)
         return moec_fail(err, MOEC_ERR_IO, "cannot write into folder '%s' (--%s): %s", path, option,
                          strerror(errno));

@@ -1,8 +1,9 @@
 /* A claim on an output: a long job announces which file it is going to write, so that a second job that was
  * started by mistake ends at once, instead of after hours or while both write the same journal.
  *
- * A claim is a lock (lock.h) on the file `.NAME.moec-lock` beside the output, which is removed with the claim.
- * A file that a killed process left behind is not locked, and is taken over. Thread rule: one thread. */
+ * A claim is a lock (lock.h) on the file `.NAME.moec-lock` beside the output, which is removed with the
+ * claim. A file that a killed process left behind is not locked, and is taken over. Thread rule: one thread.
+ */
 #ifndef MOEC_FORMATS_CLAIM_H
 #define MOEC_FORMATS_CLAIM_H
 

@@ -388,10 +388,10 @@ const char *moec_family_pattern(const struct moec_family *family, const struct m
     if (layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer)) &&
         family->running_names[role] != NULL)
         return family->running_names[role];
-    if (role == MOEC_ROLE_POSITIONS && family->dense_positions_name != NULL &&
+    if (role == MOEC_ROLE_POSITIONS && family->dense_positions_name != NULL && layer != MOEC_LAYER_NONE &&
         !moec_config_is_moe(config, layer))
         return family->dense_positions_name;
-    if (role == MOEC_ROLE_Q && family->direct_q_name != NULL &&
+    if (role == MOEC_ROLE_Q && family->direct_q_name != NULL && layer != MOEC_LAYER_NONE &&
         moec_config_layer(config, layer)->q_latent_dim == 0)
         return family->direct_q_name;
     return in_encoder ? family->encoder_names[role] : family->names[role];

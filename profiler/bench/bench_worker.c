@@ -165,7 +165,9 @@ static struct moec_bench_counters subtract(struct moec_bench_counters end, struc
         .late = end.late - begin.late,
         .misses = end.misses - begin.misses,
         .useful_preloads = end.useful_preloads - begin.useful_preloads,
-        .wasted_preloads = end.wasted_preloads - begin.wasted_preloads,
+        /* One that is present counts as wasted until it is asked for: then the count falls. */
+        .wasted_preloads =
+            end.wasted_preloads > begin.wasted_preloads ? end.wasted_preloads - begin.wasted_preloads : 0,
         .read_bytes = end.read_bytes - begin.read_bytes,
         .stall_ns = end.stall_ns - begin.stall_ns,
         .compute_ns = end.compute_ns - begin.compute_ns,

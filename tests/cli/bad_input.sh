@@ -152,7 +152,7 @@ says stderr "$chance" "a note says so"
 try 0 "it is marked" h5dump -a /reference/no_better_than_chance "$work/chance.h5"
 try 0 "shown" "$moec" profile --show "$work/chance.h5"
 says stdout "no better than chance|Nothing here says how well" "and says so"
-set -- compile $sample --profile "$work/chance.h5" --policy uniform --bits 4 --max-loss 300% -o "$work/chance.moec"
+set -- compile $sample --profile "$work/chance.h5" --policy uniform --max-loss 300% -o "$work/chance.moec"
 try 1 "a compile of that profile" "$moec" "$@" --quiet
 says stderr "$chance" "is refused too"
 try 0 "and anyway" "$moec" "$@" --anyway --quiet

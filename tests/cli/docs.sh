@@ -17,7 +17,7 @@ sed -n '/^## The three steps/,/^1\./p' README.md | sed -n '/^```sh/{n;p;}' >"$wo
 try 0 "README.md begins by compiling from a text" grep -qxF "$compile" "$work/first"
 "$moec" help | sed -n '/^First steps:/,/^$/p' >"$work/help"
 try 0 "so does the help" grep -qxF "  $compile" "$work/help"
-"$moec" manual | tr -d '\\' | sed -n '/^.Sh EXAMPLES/,$p' | grep -v '^\.' | sed -n 2p >"$work/page"
+"$moec" manual | tr -d '\134' | sed -n '/^.Sh EXAMPLES/,$p' | grep -v '^\.' | sed -n 2p >"$work/page"
 try 0 "and the man page" grep -qxF "$compile" "$work/page"
 
 # Relative links of a Markdown file, without their anchors.

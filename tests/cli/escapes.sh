@@ -35,7 +35,7 @@ compiles() {
     shows "$2"
 }
 fresh
-LC_ALL=C sed 's/"model\.norm\.weight":{"dtype":"BF16"/"\\u001b[31mxxxxxxx":{"dtype":"XF16"/' $sample/model.safetensors \
+LC_ALL=C sed 's/"model\.norm\.weight":{"dtype":"BF16"/"\\u001b[31mxxxxxxx":{"dtype":"F32" /' $sample/model.safetensors \
     >"$work/model/model.safetensors"
 compiles 1 "a tensor's name"
 fresh

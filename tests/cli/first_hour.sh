@@ -49,7 +49,7 @@ for options in "--sensitivity fast --work-memory 96MiB" "--sensitivity exact --s
 done
 cp "$work/verbose" "$work/stderr"
 says stderr '^original: [0-9]+ s$' "--verbose says how long each phase took"
-says stderr '^local errors +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+( +[0-9]+%){7}  [a-z]' "and in a table what was computed in it"
+says stderr '^local errors +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+  [0-9]+% [a-z0-9. ]+, [0-9]+% [a-z]' "and in a table what was computed in it"
 says stderr '^all +[0-9.]+ +[0-9.]+ +[0-9.]*[1-9][0-9.]* ' "and in all"
 cp "$work/measured" "$work/stdout"
 says stdout '"peak_multiply_adds_per_second": [0-9.]*[1-9]' "--json has it too"

@@ -34,7 +34,7 @@ if [ -s "$work/cpu.neurons" ]; then pass "neurons are counted"; else fail "neuro
 same "and as many are active" cpu.neurons alone.neurons
 same "with whole records too" cpu.neurons whole.neurons
 alone='of neurons alone, gathered .* at a time; whole records of these experts: '
-if grep -q "$alone" "$work/alone.stats" && ! grep -q "$alone" "$work/whole.stats"; then
+if joined "$work/alone.stats" | grep -q "$alone" && ! joined "$work/whole.stats" | grep -q "$alone"; then
     pass "stats say what whole records would take"
 else
     fail "stats say what whole records would take"

@@ -59,7 +59,7 @@ fi
 # ---- open files ----
 
 try 0 "a checkpoint of many shards" "$build/tools/make_random_checkpoint" --preset small --layers 4 --hidden 256 --experts 8 \
-    --ff 512 --vocab 512 --shard 1 --tokenizer $sample/tokenizer.json "$work/model"
+    --ff 512 --vocab 2048 --shard 1 --tokenizer $sample/tokenizer.json "$work/model"
 n=$(find "$work/model" -name '*.safetensors' | wc -l)
 if [ "$n" -ge 24 ]; then pass "it has $n shards"; else fail "it has $n shards, expected 24"; fi
 try 0 "a soft limit of open files is raised" limited "-S -n 16" "$moec" compile "$work/model" --policy uniform --bits 4 \

@@ -195,7 +195,7 @@ says stderr 'precision fate:1, [0-9.]+% of the experts high, [0-9.]+% low, 0.0% 
 try 0 "a bundle with calibration" "$moec" compile $sample --data datasets/sample/calibration.txt --samples 32 --seq-len 48 \
     --policy uniform --bits 4 --copies 2 -q -o "$work/d.moec"
 try 0 "inspect" "$moec" inspect "$work/d.moec"
-named=$(sed -n 's/.*--precision hobbit takes \(hobbit:[0-9.]*:[0-9.]*\).*/\1/p' "$work/stdout")
+named=$(sed -n 's/.*--precision hobbit means \(hobbit:[0-9.]*:[0-9.]*\).*/\1/p' "$work/stdout")
 check "names thresholds" "length(\"$named\") >= 10 && \"$named\" != \"hobbit:0.6:0.9\""
 try 0 "inspect --json" "$moec" inspect "$work/d.moec" --json
 says stdout '"expert_scores": \[' "has the spread"

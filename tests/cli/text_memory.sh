@@ -6,7 +6,7 @@ sample=datasets/sample/model
 
 # One line of 64 MiB, and a file of a few kilobytes that unpacks to half a GiB.
 head -c 67108864 /dev/zero | tr '\0' a >"$work/line.txt"
-head -c 536870912 /dev/zero | zstd -q -1 -o "$work/bomb.txt.zst"
+head -c 536870912 /dev/zero | tr '\0' a | zstd -q -1 -o "$work/bomb.txt.zst"
 try 1 "a line as large as the work memory" "$moec" eval $sample --data "$work/line.txt" --work-memory 64MiB --quiet
 says stderr "the text of 'line.txt' and its tokens take more than the 64.0 MiB that text may take; raise --work-memory" "says what it is"
 try 1 "a larger one" "$moec" eval $sample --data "$work/line.txt" --work-memory 100MiB --quiet

@@ -362,11 +362,12 @@ static void put_thresholds(const struct fixture *f, const char *path, float thre
         plan.threshold = threshold / 4;
         for (uint32_t i = 0; i < plan.n_layer * plan.n_expert * plan.n_scale; i++)
             plan.scales[i] = (uint16_t)(0x3e00 + i % 256); /* 0.125 to 0.5 */
-        plan.certificate = (struct moec_certificate){.present = true,
-                                                     .metric = "perplexity",
-                                                     .loss = 0.01,
-                                                     .n_sequence = 1,
-                                                     .sequence = {{.n_bytes = 7, .is_chosen = true}}};
+        plan.certificate = (struct moec_certificate){
+            .present = true,
+            .metric = "perplexity",
+            .loss = 0.01,
+            .n_sequence = 1,
+            .sequence = {{.n_bytes = 7, .result = MOEC_SEQUENCE_PASSED, .is_chosen = true}}};
         plan.traffic =
             (struct moec_sparsity_traffic){.active_share = 0.3, .token_bytes = 5, .dense_token_bytes = 9};
     }
@@ -590,7 +591,7 @@ static void what_cannot_be_is_refused_in_words(void **state)
     assert_refused(f, &options, MOERT_ERR_USAGE, "no device");
     options = options_of("cuda", 0);
     options.cooperates = true;
-    assert_refused(f, &options, MOERT_ERR_USAGE, "one session alone");
+    assert_refused(f, &options, MOERT_ERR_USAGE, "needs a device and a single session");
     options = options_of("cuda", 0);
     options.arithmetic = "int8";
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "int8");

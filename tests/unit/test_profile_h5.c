@@ -755,8 +755,7 @@ static void test_profile_h5__hdf5_tools_read_it(void **state)
     assert_non_null(strstr(output, "\"moe_layer,predictor,cut\""));
     assert_non_null(strstr(output, "\"moe_layer\", \"predictor\", \"cut\""));
 
-    (void)snprintf(command, sizeof command, "h5dump -w 0 -d /studies/predict/recall.predictor '%s'",
-                   place->file);
+    (void)snprintf(command, sizeof command, "h5dump -w 0 -d /studies/predict/predictor '%s'", place->file);
     assert_true(run(command, output, sizeof output));
     assert_non_null(strstr(output, "\"path table\", \"frequency\", \"next-layer gate\""));
 
