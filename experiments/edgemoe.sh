@@ -114,7 +114,7 @@ measure() {
         timed "bench-$target" "ours-$target" --modes edgemoe --memory "$(experts $buffer)"
     done
     buffers="$(experts 5),$(experts 10),$(experts 15),$(experts 20),$(experts 30),$(experts 40)"
-    json "$here/evictions.json" "$moec" simulate "$here/profile.h5" --model "$here/ours-2.moec" --predict none \
+    json "$here/evictions.json" "$moec" simulate "$here/profile.h5" --model "$here/ours-2.moec" --predict none --evict random,fifo,lru,lfu,arc,edgemoe,hobbit \
         --memory "$buffers"
 }
 
