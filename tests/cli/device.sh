@@ -52,7 +52,7 @@ done
 same "$work/f.rest" "$work/e.rest" "is described as by moec"
 try 0 "a trace to simulate" "$moec" run "$work/m.moec" -p "The old miller" -n 8 --trace "$work/t.json"
 try 0 "moec simulate reads moec-run's description" "$moec" simulate "$work/t.json" --model "$work/m.moec" \
-    --device "$work/r.json" --evict lru --predict none --memory 25% --quiet
+    --device-file "$work/r.json" --evict lru --predict none --memory 25% --quiet
 says stdout "us|ms" "and predicts times from it"
 try 2 "moec-run without a bundle" "$build/moec-run" "$work/m.moec" --file "$work/m.moec" --describe-device -o "$work/x.json"
 says stderr "^moec-run --describe-device: name one bundle" "names itself"
