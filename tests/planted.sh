@@ -14,28 +14,11 @@
 set -u
 : "${JOBS:=$(nproc 2>/dev/null || echo 2)}"
 : "${TEST_TIMEOUT_SECONDS:=300}"
-# Both trees have a make of their own, without the one that may have started this.
+# Trees have a make of their own, without the one that may have started this.
 unset MAKEFLAGS MAKELEVEL MFLAGS
+export JOBS TEST_TIMEOUT_SECONDS CMOCKA_MESSAGE_OUTPUT=TAP OMP_WAIT_POLICY=passive
 folder=tests/planted
-
-[ $# -gt 0 ] || set -- "$folder"/*.fault
-mkdir -p build
-work=$(mktemp -d build/planted.XXXXXX) || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-tree=$work/tree
-passed=0 failed=0 skipped=0
-export CMOCKA_MESSAGE_OUTPUT=TAP OMP_WAIT_POLICY=passive
-
-caught() {
-    passed=$((passed + 1))
-    echo "ok - $1: $2"
-}
-fail() {
-    failed=$((failed + 1))
-    echo "not ok - $1: $2"
-    [ $# -lt 3 ] || tail -n 20 "$3" | sed 's/^/    /'
-}
+MOST_LANES=4 # trees that faults are planted into side by side, of a few hundred megabytes each
 
 # field FAULT KEY: the rest of its line.
 field() {
@@ -48,22 +31,22 @@ program() {
     *) echo "build/tests/$1" ;;
     esac
 }
-# build FOLDER TARGET...: of that tree. Warnings are no errors: a fault may leave a variable without use.
-build() {
-    in=$1
-    shift
-    make -C "$in" --no-print-directory -j"$JOBS" DEV=0 CUDA=0 "$@" >"$work/build" 2>&1
-}
-# run FOLDER TEST LOG: status and TAP of a test of that tree; what it says beside goes to LOG.err.
-run() {
-    (cd "$1" && MOEC_BUILD=build timeout "$TEST_TIMEOUT_SECONDS" "$(program "$2")") >"$3" 2>"$3.err"
-}
 # What makes a test's program; a script runs build/moec.
 target() {
     case $1 in
     tests/*) echo all ;;
     *) echo "build/tests/$1" ;;
     esac
+}
+# build FOLDER LOG JOBS TARGET...: of that tree. Warnings are no errors: a fault may leave a variable without use.
+build() {
+    in=$1 build_log=$2 jobs=$3
+    shift 3
+    make -C "$in" --no-print-directory -j"$jobs" DEV=0 CUDA=0 "$@" >"$build_log" 2>&1
+}
+# run FOLDER TEST LOG: status and TAP of a test of that tree; what it says beside goes to LOG.err.
+run() {
+    (cd "$1" && MOEC_BUILD=build timeout "$TEST_TIMEOUT_SECONDS" "$(program "$2")") >"$3" 2>"$3.err"
 }
 # says LOG WORD CASE: whether a line of TAP of this word, "ok" or "not ok", is of the case.
 says() {
@@ -73,9 +56,9 @@ says() {
         if (line == name) found = 1
     } END { exit !found }' "$1"
 }
-# plant FAULT FROM: FROM with the fault. Status 1: the lines are not there exactly once, and `$work/places` says how often.
+# plant FAULT FROM PLACES: FROM with the fault. Status 1: the lines are not there exactly once, and PLACES says how often.
 plant() {
-    awk -v places="$work/places" '
+    awk -v places="$3" '
         function bare(line) { gsub(/^[ \t]+|[ \t]+$/, "", line); return line }
         FNR == NR {
             sign = substr($0, 1, 1); rest = substr($0, 2)
@@ -97,57 +80,114 @@ plant() {
         }' "$1" "$2"
 }
 
-# Every test that is named must pass as the tree is.
-for fault in "$@"; do
-    [ -e "$fault" ] || fault=$folder/$fault.fault
-    [ ! -e "$fault" ] || field "$fault" test
-done | sed 's/ .*//' | sort -u >"$work/tests"
-targets=$(while read -r test; do target "$test"; done <"$work/tests" | sort -u)
-# shellcheck disable=SC2086 # words
-[ -z "$targets" ] || build . $targets || { tail -n 20 "$work/build"; echo 'the tests cannot be built without any fault'; exit 1; }
-while read -r test; do
-    without=$work/${test##*/}.without
-    run . "$test" "$without" </dev/null || { cat "$without" "$without.err"; echo "$test fails without any fault"; exit 1; }
-done <"$work/tests"
+# ---- one fault in the tree of a lane, $lane ----
 
-# A copy of the tree with what is built, so that only what a fault changes is built again.
-mkdir "$tree" && tar -cf - --exclude=./build --exclude=./.git . | tar -xf - -C "$tree" && mkdir "$tree/build" || exit 1
-for built in obj tests tools libcli.a libmoec.a libmoert.a libtests.a moec moec-run; do
-    [ ! -e "build/$built" ] || cp -a "build/$built" "$tree/build/" || exit 1
-done
+passed() {
+    echo "$1" >>"$lane/passed"
+    echo "ok - $1: $2"
+}
+failed() {
+    echo "$1" >>"$lane/failed"
+    echo "not ok - $1: $2"
+    [ $# -lt 3 ] || tail -n 20 "$3" | sed 's/^/    /'
+}
 
-for fault in "$@"; do
-    [ -e "$fault" ] || fault=$folder/$fault.fault
-    name=$(basename "$fault" .fault)
-    [ -e "$fault" ] || { fail "$name" "there is no $fault"; continue; }
+try_fault() {
+    fault=$1 name=$(basename "$1" .fault)
+    [ -e "$fault" ] || { failed "$name" "there is no $fault"; return; }
     what=$(head -n 1 "$fault")
     file=$(field "$fault" file) test=$(field "$fault" test)
     case=${test#* } test=${test%% *}
     without=$work/${test##*/}.without
-    log=$work/log
-    [ -f "$file" ] || { fail "$name" "its file '$file' is gone"; continue; }
+    [ -f "$file" ] || { failed "$name" "its file '$file' is gone"; return; }
     if says "$without" ok "$case # SKIP"; then
-        skipped=$((skipped + 1))
+        echo "$name" >>"$lane/skipped"
         echo "ok - $name # SKIP $test skips it here"
-        continue
+        return
     fi
-    says "$without" ok "$case" || { fail "$name" "$test has no case '$case'"; continue; }
-    if ! plant "$fault" "$file" >"$work/planted"; then
-        fail "$name" "its lines are in '$file' $(cat "$work/places") times, expected once: name them anew in $fault"
-        continue
+    says "$without" ok "$case" || { failed "$name" "$test has no case '$case'"; return; }
+    if ! plant "$fault" "$file" "$lane/places" >"$lane/planted"; then
+        failed "$name" "its lines are in '$file' $(cat "$lane/places") times, expected once: name them anew in $fault"
+        return
     fi
-    cat "$work/planted" >"$tree/$file"
-    if ! build "$tree" "$(target "$test")"; then
-        fail "$name" "does not compile" "$work/build"
-    elif run "$tree" "$test" "$log"; then
-        fail "$name" "SURVIVES $test: $what"
-    elif says "$log" 'not ok' "$case"; then
-        caught "$name" "$what Caught by $case"
+    cat "$lane/planted" >"$lane/tree/$file"
+    if ! build "$lane/tree" "$lane/build" 1 "$(target "$test")"; then
+        failed "$name" "does not compile" "$lane/build"
+    elif run "$lane/tree" "$test" "$lane/log"; then
+        failed "$name" "SURVIVES $test: $what"
+    elif says "$lane/log" 'not ok' "$case"; then
+        passed "$name" "$what Caught by $case"
     else
-        fail "$name" "$test fails, but not in '$case'" "$log"
+        failed "$name" "$test fails, but not in '$case'" "$lane/log"
     fi
     # Newer than what was built from the fault.
-    cat "$file" >"$tree/$file"
+    cat "$file" >"$lane/tree/$file"
+}
+
+# Parts of this script that it runs side by side.
+case ${1:-} in
+--without) # WORK TEST
+    run . "$3" "$2/${3##*/}.without" || echo "$3" >>"$2/broken"
+    exit 0
+    ;;
+--lane) # WORK NUMBER OF FAULT...: every OFth of the faults, from this number on
+    work=$2 lane=$2/lane$3 i=0 number=$3 n_lane=$4
+    shift 4
+    # A copy of the tree with what is built, so that only what a fault changes is built again.
+    mkdir "$lane" "$lane/tree" && tar -cf - --exclude=./build --exclude=./.git . | tar -xf - -C "$lane/tree" &&
+        mkdir "$lane/tree/build" || exit 1
+    for built in obj tests tools libcli.a libmoec.a libmoert.a libtests.a moec moec-run; do
+        [ ! -e "build/$built" ] || cp -a "build/$built" "$lane/tree/build/" || exit 1
+    done
+    for fault in "$@"; do
+        [ $((i % n_lane)) -ne "$number" ] || try_fault "$fault"
+        i=$((i + 1))
+    done
+    exit 0
+    ;;
+esac
+
+# ---- all of it ----
+
+for fault in "$@"; do
+    shift
+    [ -e "$fault" ] || fault=$folder/$fault.fault
+    set -- "$@" "$fault"
 done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ]
+[ $# -gt 0 ] || set -- "$folder"/*.fault
+mkdir -p build
+work=$(mktemp -d build/planted.XXXXXX) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# Every test that is named must pass as the tree is.
+for fault in "$@"; do
+    [ ! -e "$fault" ] || field "$fault" test
+done | sed 's/ .*//' | sort -u >"$work/tests"
+targets=$(while read -r test; do target "$test"; done <"$work/tests" | sort -u)
+# shellcheck disable=SC2086 # words
+[ -z "$targets" ] || build . "$work/build" "$JOBS" $targets || {
+    tail -n 20 "$work/build"
+    echo 'the tests cannot be built as the tree is'
+    exit 1
+}
+xargs -P "$JOBS" -n 1 "$0" --without "$work" <"$work/tests"
+if [ -e "$work/broken" ]; then
+    while read -r test; do
+        cat "$work/${test##*/}.without" "$work/${test##*/}.without.err"
+        echo "$test fails as the tree is"
+    done <"$work/broken"
+    exit 1
+fi
+
+n_lane=$((JOBS < MOST_LANES ? JOBS : MOST_LANES))
+n_lane=$((n_lane < $# ? n_lane : $#))
+seq 0 $((n_lane - 1)) | xargs -P "$n_lane" -I{} "$0" --lane "$work" {} "$n_lane" "$@"
+count() {
+    cat "$work"/lane*/"$1" 2>/dev/null | wc -l
+}
+n_passed=$(count passed) n_skipped=$(count skipped)
+# A lane that ended early leaves faults of which nothing is said: they count as failed.
+n_failed=$(($# - n_passed - n_skipped))
+echo "$n_passed passed, $n_failed failed, $n_skipped skipped"
+[ "$n_failed" -eq 0 ]

@@ -114,15 +114,18 @@ static enum moec_status check_inputs(const struct cli_args *args, const struct c
 static enum moec_status check_folder(const char *option, const char *path, struct moec_error *err)
 {
     char folder[FOLDER_BYTES];
+    struct stat info;
     const size_t length = strlen(path);
     if (length > 0 && path[length - 1] == '/')
         return MOEC_OK; /* a folder, which its verb judges */
     if (!folder_of(path, folder))
-        return MOEC_OK; /* so long that opening it says so */
-    if (access(folder, W_OK) != 0)
-        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' (--%s): folder '%s': %s", path, option, folder,
-                         strerror(errno));
-    return MOEC_OK;
+        return MOEC_OK;                                     /* so long that opening it says so */
+    if (stat(folder, &info) == 0 && !S_ISDIR(info.st_mode)) /* in which access finds nothing wrong */
+        errno = ENOTDIR;
+    else if (access(folder, W_OK | X_OK) == 0)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' (--%s): folder '%s': %s", path, option, folder,
+                     strerror(errno));
 }
 
 enum moec_status cli_check_folder(const char *option, const char *path, struct moec_error *err)

@@ -57,6 +57,28 @@ refused "the reference as answers" "is part of --reference" \
     eval "$work/m.moec" --data "$work/data.txt" --reference "$model" --answers "$model/config.json"
 refused "the bundle as description" "the same file as the input" device "$work/m.moec" -o "$work/m.moec"
 refused "the bundle as result" "the same file as the input" bench "$work/m.moec" -o "$work/m.moec"
+ln "$work/m.moec" "$work/hard.moec"
+ln -s "$work/m.moec" "$work/soft.moec"
+for verb in "strip --copies 2" "predict --data $work/data.txt" "sparsify --data $work/data.txt" \
+    "tune --data $work/data.txt --reference $model --max-loss 5%"; do
+    for name in m hard soft; do
+        # shellcheck disable=SC2086 # a verb and its options
+        refused "${verb%% *} onto its input ($name)" "'.*$name.moec' exists: give --force" \
+            ${verb%% *} "$work/m.moec" ${verb#* } -o "$work/$name.moec"
+    done
+    [ "${verb%% *}" != strip ] || continue
+    # shellcheck disable=SC2086 # likewise
+    refused "${verb%% *} without an output" "name the new bundle with -o OUT.moec, or give --force to write into" \
+        ${verb%% *} "$work/m.moec" ${verb#* }
+done
+(
+    trap '' XFSZ
+    ulimit -f 2
+    exec "$moec" strip "$work/m.moec" --copies 2 -o "$work/m.moec" --force 2>"$work/stderr"
+)
+try 0 "a full disk fails in place too" test $? -eq 1
+sums >"$work/after"
+same "$work/before" "$work/after" "and the input is as it was"
 refused "one file twice" "which is already an output" \
     profile "$model" --data "$work/data.txt" "$@" -o "$work/new.h5" --report "$work/../$(basename "$work")/new.h5"
 refused "the journal as heatmap" "output would overwrite '.*new.h5.journal', which --heatmap writes too" \

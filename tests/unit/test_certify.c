@@ -213,6 +213,18 @@ static void test_certify__chance_is_refused_or_marked(void **state)
     close_parts(&b);
 }
 
+static void test_certify__tune_knows_what_is_better(void **state)
+{
+    (void)state;
+    const struct moec_tune_cost before = {.read_bytes = 1000, .computed_share = 1}, none = {INFINITY, 1};
+    assert_true(moec_tune_is_better((struct moec_tune_cost){999, 1}, before));
+    assert_true(moec_tune_is_better((struct moec_tune_cost){1005, 0.6}, before)); /* a plan, read whole */
+    assert_true(moec_tune_is_better((struct moec_tune_cost){5000, 1}, none));
+    assert_false(moec_tune_is_better(before, before));
+    assert_false(moec_tune_is_better((struct moec_tune_cost){1001, 1}, before));
+    assert_false(moec_tune_is_better((struct moec_tune_cost){1600, 0.6}, before)); /* 960 by what stays */
+}
+
 /* ---- tests of a trial ---- */
 
 static const char *name_nothing(void *context, uint32_t i)
@@ -279,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_certify__sequences_that_fail_at_once_or_never),
         cmocka_unit_test(test_certify__sparsify_certifies_on_the_certificate_part),
         cmocka_unit_test(test_certify__tune_certifies_on_the_certificate_part),
+        cmocka_unit_test(test_certify__tune_knows_what_is_better),
         cmocka_unit_test(test_certify__chance_is_refused_or_marked),
         cmocka_unit_test(test_certify__a_trial_writes_the_last_that_passed),
     };

@@ -290,24 +290,30 @@ static void cut_make(const struct fixture *fixture, struct cut *cut)
                                          .scored = cut->scored};
 }
 
-static struct moec_sparsity *sparsity_of(const struct fixture *fixture, uint32_t share)
+static struct moec_sparsity *sparsity_of_windows(const struct fixture *fixture,
+                                                 const struct moec_windows *windows, uint32_t share)
 {
     struct moec_error err = {0};
     struct moec_sparsity_table table;
     struct moec_sparsity *sparsity = NULL;
-    struct cut cut;
     const struct moec_config *config = &fixture->model->config;
-    cut_make(fixture, &cut);
     const struct moec_thresholds_job job = {.model = fixture->model,
                                             .experts = moec_variants_experts(fixture->variants),
                                             .kernels = moec_kernels_best(),
                                             .n_threads = 2,
-                                            .windows = &cut.windows};
+                                            .windows = windows};
     assert_ok(moec_sparsity_table_create(config, shares, N_SHARE, &table, &err), err);
     assert_ok(moec_thresholds_fill(&job, NULL, &table, &err), err);
     assert_ok(moec_sparsity_create(&table, config, share, &sparsity, &err), err);
     moec_sparsity_table_release(&table);
     return sparsity;
+}
+
+static struct moec_sparsity *sparsity_of(const struct fixture *fixture, uint32_t share)
+{
+    struct cut cut;
+    cut_make(fixture, &cut);
+    return sparsity_of_windows(fixture, &cut.windows, share);
 }
 
 /* By a plan, found on all tokens, that leaves out `share` of the bytes. */
@@ -433,6 +439,46 @@ static void test_sparsity__one_result_however_it_is_run(void **state)
     (void)state;
     for (size_t f = 0; f < N_FAMILY; f++)
         run_in_all_ways(families[f], 500);
+}
+
+/* Of an expert that enough tokens reach, its own thresholds leave out the share that they are named by. */
+static void test_sparsity__thresholds_leave_out_their_share(void **state)
+{
+    (void)state;
+    enum { N_REPEAT = 40 };
+    struct fixture fixture = fixture_open("olmoe");
+    struct moec_error err = {0};
+    struct moec_experts *experts = moec_variants_experts(fixture.variants);
+    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 2};
+    uint32_t length[N_REPEAT], scored[N_REPEAT];
+    uint32_t *tokens = calloc((size_t)N_REPEAT * fixture.n_tok, sizeof *tokens);
+    double nll[N_REPEAT];
+    const struct moec_measure measure = {.nll = nll};
+    assert_non_null(tokens);
+    for (uint32_t w = 0; w < N_REPEAT; w++) {
+        memcpy(tokens + (size_t)w * fixture.n_tok, fixture.tokens, fixture.n_tok * sizeof *tokens);
+        length[w] = fixture.n_tok;
+        scored[w] = fixture.n_tok - 1;
+    }
+    const struct moec_windows windows = {.n_window = N_REPEAT,
+                                         .seq_len_tokens = fixture.n_tok,
+                                         .tokens = tokens,
+                                         .length = length,
+                                         .scored = scored};
+    for (size_t s = 0; s < N_SHARE; s++) {
+        struct moec_scorer *scorer = NULL;
+        struct moec_sparsity *sparsity = sparsity_of_windows(&fixture, &windows, shares[s]);
+        assert_ok(moec_scorer_create(fixture.model, experts, &windows, &options, &scorer, &err), err);
+        assert_ok(moec_scorer_set_sparsity(scorer, sparsity, &err), err);
+        assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
+        const struct moec_sparsity_counts counts = moec_sparsity_counts(sparsity);
+        const double left_out = 1 - (double)counts.n_active / (double)counts.n_neuron;
+        assert_true(fabs(left_out - shares[s] * 1e-3) < 0.02);
+        moec_scorer_free(scorer);
+        moec_sparsity_free(sparsity);
+    }
+    free(tokens);
+    fixture_close(&fixture);
 }
 
 static void test_sparsity__one_result_of_a_plan_however_it_is_run(void **state)
@@ -606,6 +652,7 @@ int main(void)
         cmocka_unit_test(test_sparsity__the_section_holds_a_plan),
         cmocka_unit_test(test_sparsity__a_bundle_takes_a_plan),
         cmocka_unit_test(test_sparsity__one_result_however_it_is_run),
+        cmocka_unit_test(test_sparsity__thresholds_leave_out_their_share),
         cmocka_unit_test(test_sparsity__one_result_of_a_plan_however_it_is_run),
         cmocka_unit_test(test_sparsity__plans_do_not_depend_on_threads),
         cmocka_unit_test(test_sparsity__plans_by_harm_harm_less),
