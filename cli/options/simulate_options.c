@@ -193,7 +193,7 @@ static uint32_t usual_budgets(uint64_t all, uint64_t *budgets)
     static const uint32_t percent[] = {10, 25, 50};
     uint32_t n = 0;
     for (; n < sizeof percent / sizeof *percent; n++)
-        budgets[n] = all / 100 * percent[n];
+        budgets[n] = (uint64_t)((double)all * (percent[n] / 100.0)); /* as where they are asked for */
     return n;
 }
 
@@ -225,7 +225,7 @@ void cli_set_budgets(const struct cli_simulate_options *options, struct moec_sim
     if (n == 0 && !options->is_every_budget)
         n = usual_budgets(all, sweep->budgets);
     for (; options->is_every_budget && n < 20; n++)
-        sweep->budgets[n] = all / 20 * (n + 1) + (n == 19 ? all % 20 : 0);
+        sweep->budgets[n] = (uint64_t)((double)all * ((n + 1) / 20.0));
     sweep->n_budget = tidy(sweep->model, sweep->budgets, n);
 }
 

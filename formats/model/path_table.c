@@ -32,24 +32,48 @@ static uint64_t key_order(uint32_t layer, uint32_t first, uint32_t second)
     return (uint64_t)layer << 32 | (uint64_t)first << 16 | second;
 }
 
-/* Values of a key, NULL when calibration did not see it. */
-static const struct moec_path_value *find_values(const struct moec_path_table *table, uint32_t layer,
-                                                 uint32_t first, uint32_t second)
+static uint64_t order_at(const struct moec_path_table *table, uint32_t i)
 {
-    uint64_t wanted = key_order(layer, first, second);
-    uint32_t low = 0, high = table->n_key;
+    return key_order(table->keys[i].layer, table->keys[i].first, table->keys[i].second);
+}
+
+/* Of the keys from low on and before high, the first that is not before the wanted one. */
+static uint32_t lower_bound(const struct moec_path_table *table, uint64_t wanted, uint32_t low, uint32_t high)
+{
     while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        const struct moec_path_key *key = &table->keys[middle];
-        uint64_t order = key_order(key->layer, key->first, key->second);
-        if (order == wanted)
-            return &table->values[(size_t)middle * table->n_value];
-        if (order < wanted)
+        const uint32_t middle = low + (high - low) / 2;
+        if (order_at(table, middle) < wanted)
             low = middle + 1;
         else
             high = middle;
     }
-    return NULL;
+    return low;
+}
+
+/* Keys that share their layer and first expert. Each second expert has one, so that the key of `second` is at
+ * most `second` keys behind the first of them: there it is where calibration saw all pairs. */
+struct row {
+    uint32_t layer, first;
+    uint32_t begin; /* the first of them */
+};
+
+static struct row row_of(const struct moec_path_table *table, uint32_t layer, uint32_t first)
+{
+    return (struct row){layer, first, lower_bound(table, key_order(layer, first, 0), 0, table->n_key)};
+}
+
+/* Values of a key, NULL when calibration did not see it. */
+static const struct moec_path_value *find_values(const struct moec_path_table *table, const struct row *row,
+                                                 uint32_t second)
+{
+    const uint64_t wanted = key_order(row->layer, row->first, second);
+    const uint32_t left = table->n_key - row->begin;
+    if (left == 0)
+        return NULL;
+    uint32_t at = row->begin + (second < left ? second : left - 1);
+    if (order_at(table, at) != wanted)
+        at = lower_bound(table, wanted, row->begin, at);
+    return order_at(table, at) == wanted ? &table->values[(size_t)at * table->n_value] : NULL;
 }
 
 static void add_values(const struct moec_path_value *values, uint32_t n, float weight, float *out)
@@ -58,19 +82,20 @@ static void add_values(const struct moec_path_value *values, uint32_t n, float w
         out[values[i].expert] += weight * ((float)values[i].probability / PROBABILITY_ONE);
 }
 
-/* Falls back from the pair to its last expert, and from that to the layer's frequency. */
-static void add_prediction(const struct moec_path_table *table, uint32_t layer, uint32_t first,
-                           uint32_t second, float weight, float *out)
+/* Falls back from the pair to its last expert, and from that to the layer's frequency. `pairs` is NULL where
+ * there is no pair. */
+static void add_prediction(const struct moec_path_table *table, const struct row *pairs,
+                           const struct row *singles, uint32_t second, float weight, float *out)
 {
     const struct moec_path_value *values = NULL;
-    if (first != MOEC_PATH_NONE)
-        values = find_values(table, layer, first, second);
+    if (pairs != NULL)
+        values = find_values(table, pairs, second);
     if (values == NULL)
-        values = find_values(table, layer, MOEC_PATH_NONE, second);
+        values = find_values(table, singles, second);
     if (values != NULL)
         add_values(values, table->n_value, weight, out);
     else
-        add_values(table->frequency + (size_t)layer * table->n_expert, table->n_expert, weight, out);
+        add_values(table->frequency + (size_t)singles->layer * table->n_expert, table->n_expert, weight, out);
 }
 
 static float weight_sum(const float *weights, uint32_t n)
@@ -99,12 +124,15 @@ void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer
     float total = weight_sum(last_weights, k) * (before != NULL ? weight_sum(before_weights, k) : 1.0f);
     /* Gate weights that underflowed to 0 say nothing about the order: all pairs count alike then. */
     bool even = !(total > 0);
-    for (uint32_t i = 0; i < n_before; i++)
+    const struct row singles = row_of(table, layer, MOEC_PATH_NONE);
+    for (uint32_t i = 0; i < n_before; i++) {
+        const struct row pairs = before != NULL ? row_of(table, layer, before[i]) : singles;
         for (uint32_t j = 0; j < k; j++) {
             float product = (before != NULL ? before_weights[i] : 1.0f) * last_weights[j];
             float weight = even ? 1.0f / (float)(n_before * k) : product / total;
-            add_prediction(table, layer, before != NULL ? before[i] : MOEC_PATH_NONE, last[j], weight, out);
+            add_prediction(table, before != NULL ? &pairs : NULL, &singles, last[j], weight, out);
         }
+    }
 }
 
 /* ---- binary section ---- */

@@ -63,16 +63,53 @@ static enum moec_status run_lru(const struct work *work, uint32_t point, struct 
     return MOEC_OK;
 }
 
-/* Items: the bounds of all budgets, the curve of lru, then all runs in the order of the results. */
+static size_t count_items(const struct moec_simulation *simulation)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    return sweep->n_budget * ((size_t)sweep->n_policy * sweep->n_predictor + 1) + simulation->lru.n;
+}
+
+/* The run of the sweep that a point of the curve is too, NULL where there is none. */
+static const struct moec_simulated_result *result_at(const struct moec_simulation *simulation, uint64_t bytes)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    if (sweep->precision.kind != MOEC_PRECISION_ONE) /* the curve's is */
+        return NULL;
+    for (uint32_t p = 0; p < sweep->n_predictor; p++)
+        for (uint32_t e = 0; sweep->predictors[p] == &moec_predict_none && e < sweep->n_policy; e++)
+            for (uint32_t b = 0; sweep->policies[e] == &moec_evict_lru && b < sweep->n_budget; b++)
+                if (sweep->budgets[b] == bytes)
+                    return &simulation->results[(p * sweep->n_policy + e) * sweep->n_budget + b];
+    return NULL;
+}
+
+/* Points of the curve that were not run by themselves. */
+static void take_points(struct moec_simulation *simulation)
+{
+    struct moec_simulate_lru *lru = &simulation->lru;
+    for (uint32_t point = 0; point < lru->n; point++) {
+        const struct moec_simulated_result *result = result_at(simulation, lru->budgets[point]);
+        if (result != NULL)
+            lru->rates[point] = moec_simulated_hit_rate(&result->decode, false);
+    }
+}
+
+/* Items, the last first: the bounds of all budgets, the curve of lru, then all runs in the order of the
+ * results. Those with predictions take longest, and no thread waits for one at the end. */
 static void run_item(void *context, size_t item, int thread)
 {
     const struct work *work = context;
     struct moec_simulation *simulation = work->simulation;
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    const size_t i = work->first + item;
+    const size_t i = count_items(simulation) - 1 - (work->first + item);
     (void)thread;
     if (i < sweep->n_budget) {
         work->status[item] = run_bound(work, (uint32_t)i, &work->errors[item]);
+        return;
+    }
+    if (i < sweep->n_budget + simulation->lru.n &&
+        result_at(simulation, simulation->lru.budgets[i - sweep->n_budget]) != NULL) {
+        work->status[item] = MOEC_OK;
         return;
     }
     if (i < sweep->n_budget + simulation->lru.n) {
@@ -101,9 +138,8 @@ static enum moec_status run_all(struct moec_simulation *simulation, const struct
                                 int n_threads, moec_simulate_progress_fn *progress, void *context,
                                 struct moec_error *err)
 {
-    const struct moec_simulate_sweep *sweep = &simulation->sweep;
     const struct moec_pool pool = moec_pool_make(n_threads);
-    const size_t n = sweep->n_budget * ((size_t)sweep->n_policy * sweep->n_predictor + 1) + simulation->lru.n;
+    const size_t n = count_items(simulation);
     const size_t batch = 4 * (size_t)pool.n_threads;
     enum moec_status status = MOEC_OK;
     struct work work = {.simulation = simulation, .future = future};
@@ -135,7 +171,7 @@ out:
 /* Around the working set, as far as buffers of these sizes make sense. */
 static void plan_lru(const struct moec_simulated_model *model, struct moec_simulate_lru *lru)
 {
-    static const double parts[MOEC_SIMULATE_CURVE] = {0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3};
+    static const double parts[MOEC_SIMULATE_CURVE] = {0.5, 0.9, 1, 1.1, 1.25, 1.5, 2, 3};
     for (size_t i = 0; i < MOEC_SIMULATE_CURVE; i++) {
         const double bytes = parts[i] * (double)model->token_bytes;
         if (bytes >= (double)model->largest_bytes && bytes <= (double)model->all_bytes)
@@ -221,6 +257,7 @@ enum moec_status moec_simulate(const struct moec_simulate_sweep *sweep, int n_th
     plan_lru(sweep->model, &simulation->lru);
     MOEC_TRY_OUT(moec_belady_look_ahead(sweep->recording, sweep->model, &future, err));
     MOEC_TRY_OUT(run_all(simulation, &future, n_threads, progress, context, err));
+    take_points(simulation);
     MOEC_TRY_OUT(measure_reuse(&future, &simulation->reuse, err));
     find_cliff(&simulation->lru);
     MOEC_TRY_OUT(tune(simulation, n_threads, err));

@@ -30,7 +30,7 @@ struct moec_simulate_sweep {
     struct moec_precision precision;             /* of struct moec_simulated_setup */
 };
 
-#define MOEC_SIMULATE_CURVE 9
+#define MOEC_SIMULATE_CURVE 8
 
 /* Hit rate of lru without predictions in buffers around one token's working set, increasing, and where it
  * rises fastest: from point `cliff` to the next. */

@@ -26,6 +26,7 @@ struct moec_arena {
     uint64_t taken_bytes; /* from the system: n_bytes, or more while the arena is being shrunk */
     uint64_t used_bytes;
     uint32_t first; /* slot with the lowest offset */
+    uint32_t freed; /* slot before the one that went last (NONE = the start of the arena) */
     struct slot slots[];
 };
 
@@ -42,7 +43,7 @@ enum moec_status moec_arena_create_empty(const uint64_t *slot_bytes, uint32_t n_
     struct moec_arena *arena = memory;
     arena->slot_bytes = slot_bytes;
     arena->n_bytes = arena->taken_bytes = n_bytes;
-    arena->first = NONE;
+    arena->first = arena->freed = NONE;
     *out = arena;
     return MOEC_OK;
 }
@@ -157,16 +158,22 @@ void moec_arena_remove(struct moec_arena *arena, uint32_t key)
     if (slot->next != NONE)
         arena->slots[slot->next].previous = slot->previous;
     slot->is_there = false;
+    arena->freed = slot->previous;
     arena->used_bytes -= arena->slot_bytes[key];
 }
 
 /* ---- making place ---- */
 
-/* Smallest hole of at least n bytes: the slot before it in *previous (NONE = start of the arena). */
+/* Smallest hole of at least n bytes: the slot before it in *previous (NONE = start of the arena). Where the
+ * slot that went last left just enough, as it does among records of one size, no other is looked at. */
 static bool find_hole(const struct moec_arena *arena, uint64_t n, uint32_t *previous)
 {
     uint64_t best = UINT64_MAX;
     uint32_t at = NONE;
+    if (hole_after(arena, arena->freed) == n) {
+        *previous = arena->freed;
+        return true;
+    }
     do {
         const uint64_t hole = hole_after(arena, at);
         if (hole >= n && hole < best) {
@@ -174,7 +181,7 @@ static bool find_hole(const struct moec_arena *arena, uint64_t n, uint32_t *prev
             *previous = at;
         }
         at = next_of(arena, at);
-    } while (at != NONE);
+    } while (at != NONE && best != n);
     return best != UINT64_MAX;
 }
 

@@ -56,6 +56,16 @@ try 0 "as JSON, at one thread" "$moec" simulate "$work/profile.h5" --model "$wor
 cp "$work/stdout" "$work/one.json"
 says stdout '"cliff_from_bytes"' "JSON has the cliff"
 says stdout '"hit_rate_bound": [0-9.]+' "and the bound"
+for memory in 10%,25%,50% all; do
+    "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --prefill 4 --memory $memory >"$work/$memory.json" 2>"$work/stderr"
+done
+same "$work/10%,25%,50%.json" "$work/one.json" "by default the same sizes as where they are asked for"
+# The table of all sizes has runs that the curve of lru shares, which are not made again.
+for memory in 10%,25%,50% all; do
+    sed -n '/"curve"/,/]/p' "$work/$memory.json" >"$work/$memory.curve"
+done
+same "$work/all.curve" "$work/10%,25%,50%.curve" "lru's curve is the same beside every table"
+try 0 "it has points" grep -q hit_rate "$work/all.curve"
 try 0 "as JSON, at three" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --threads 3 --prefill 4
 cp "$work/stdout" "$work/three.json"
 try 0 "the same" cmp "$work/one.json" "$work/three.json"

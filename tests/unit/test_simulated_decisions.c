@@ -360,7 +360,7 @@ static void test_simulated_decisions__refuse_what_cannot_decide(void **state)
     fate.decode_only = true;
     err = (struct moec_error){0};
     assert_int_equal(decide(&d, &fate, &err), MOEC_ERR_USAGE);
-    assert_non_null(strstr(err.message, "take fate:3"));
+    assert_non_null(strstr(err.message, "give fate:3"));
     close_trace(&d);
 }
 
