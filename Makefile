@@ -385,6 +385,7 @@ check: deps-test
 check-sources:
 	@echo 'format' && tests/format.sh $(SOURCES)
 	@echo 'rooms' && tests/check_rooms.sh
+	@echo 'commits' && tests/check_commits.sh
 	@echo 'scripts' && shellcheck -x $(SCRIPTS) && for script in $(CLI_TESTS); do \
 	    [ -x $$script ] || { echo "$$script cannot be run: chmod +x"; exit 1; }; done
 	@echo 'clang' && printf '%s\n' $(filter-out docs/%,$(filter %.c,$(SOURCES))) | xargs -P$(JOBS) -n8 \
