@@ -324,6 +324,11 @@ $(FUZZ_BUILD)/fuzz_%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_BUILD)/libmoe
 planted: deps-test
 	@JOBS=$(JOBS) tests/planted.sh
 
+# In a bare root of each system that README.md names, by its compilers: half an hour, and 3 GB of disk while it runs.
+.PHONY: test-distributions
+test-distributions:
+	@JOBS=$(JOBS) tests/distributions.sh
+
 # Long runs by hand, which keep what they find in tests/fuzz/found/: make fuzz FUZZ_RUNS=10000000
 fuzz: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) fuzz-programs
@@ -403,6 +408,7 @@ check-all: check
 	@for sanitizer in address,undefined thread; do \
 	    $(MAKE) --no-print-directory SANITIZE=$$sanitizer DEV=1 test || exit 1; done
 	@$(MAKE) --no-print-directory planted
+	@$(MAKE) --no-print-directory test-distributions
 
 format:
 	@tests/format.sh -i $(SOURCES)
@@ -487,7 +493,8 @@ help:
 	@echo 'make SANITIZE=address|undefined|thread test   the same under a sanitizer'
 	@echo 'make test-arm        the runtime built for 64-bit ARM, under qemu: its tests, and its words beside those of here'
 	@echo 'make check           format, rooms, shellcheck, what clang says: two minutes'
-	@echo 'make check-all       that, clang-tidy, every test built by clang and under each sanitizer, make planted: hours'
+	@echo 'make check-all       that, clang-tidy, every test built by clang and under each sanitizer, make planted, test-distributions: hours'
+	@echo 'make test-distributions   as root: builds, demo and a short suite in bare roots of Debian 12, 13 and Ubuntu 24.04'
 	@echo 'make planted         faults planted into a copy of the tree, one at a time: does the test for it fail?'
 	@echo 'make format          rewrite sources with clang-format'
 	@echo 'make live            compare with transformers, tokenizers, rouge-score; PYTHON=python3 that has them'

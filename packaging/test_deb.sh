@@ -5,33 +5,19 @@
 set -eu
 folder=$1
 moec=${MOEC:-$(dirname "$folder")/moec}
-[ "$(id -u)" -eq 0 ] || { echo "installing packages into a root folder needs root" >&2; exit 1; }
-command -v debootstrap >/dev/null || { echo "debootstrap is not installed: apt-get install debootstrap" >&2; exit 1; }
+# shellcheck source=packaging/bare_root.inc
+. packaging/bare_root.inc
+why=$(why_no_root)
+[ -z "$why" ] || { echo "$why" >&2; exit 1; }
 root=$(mktemp -d)
-trap 'umount "$root/proc" 2>/dev/null || true; rm -rf "$root"' EXIT
+trap remove_root EXIT
 trap 'exit 130' INT TERM
 
-# The release and mirror that this machine's apt uses.
-# shellcheck source=/dev/null
-. /etc/os-release
-# shellcheck disable=SC2016 # apt expands it
-mirror=$(apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Codename: $VERSION_CODENAME" | head -n 1)
-echo "making a bare $VERSION_CODENAME"
-debootstrap --variant=minbase "$VERSION_CODENAME" "$root" "$mirror" >"$root.log" 2>&1 || {
-    tail "$root.log" >&2
-    exit 1
-}
-rm -f "$root.log"
-for file in /etc/apt/apt.conf.d/*; do
-    cp "$file" "$root/etc/apt/apt.conf.d/"
-done
-mount -t proc proc "$root/proc"
+echo "making a bare $host_release"
+make_root "$host_release" "$(mirror_of "$host_distribution")" || { tail "$root.log" >&2; exit 1; }
 cp "$folder"/*.deb "$root/tmp/"
 cp -r datasets/sample "$root/tmp/sample"
 cp docs/embed.c "$root/tmp/"
-in_root() {
-    chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 HOME=/root sh -euc "$1"
-}
 echo 'APT::Sandbox::User "root";' >"$root/etc/apt/apt.conf.d/99root" # packages lie in a folder that _apt may not read
 # install_in_root PACKAGES: names and patterns, as one text.
 install_in_root() {
@@ -64,4 +50,4 @@ in_root 'cd /tmp &&
 echo "a program against libmoert"
 # shellcheck disable=SC2016 # expanded in the root
 in_root 'cd /tmp && gcc embed.c $(pkg-config --cflags --libs moert) -o embed && ./embed m.moec "Once upon a time"'
-echo "the packages work in a bare $VERSION_CODENAME"
+echo "the packages work in a bare $host_release"
