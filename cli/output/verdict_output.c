@@ -1,7 +1,12 @@
 #include "cli/output/verdict_output.h"
+#include "cli/output/terminal.h"
 #include "cli/print/print.h"
+#include "profiler/profile/codes_words.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/routing/coverage.h"
+
+#include <inttypes.h>
+#include <math.h>
 
 void cli_print_paragraphs(const struct moec_paragraphs *paragraphs)
 {
@@ -20,6 +25,36 @@ struct moec_json_out *cli_json_paragraphs(const struct moec_paragraphs *paragrap
     return list;
 }
 
+/* "2 bits  0.93 MB   -6.1%": a plan for all experts, and what mixing changes. */
+static void print_plan(uint32_t bits, uint64_t n_bytes, double saving, const char *end)
+{
+    char size[24];
+    if (bits == 0)
+        cli_print(stdout, "%-28s%s", "none measured", end);
+    else if (isnan(saving))
+        cli_print(stdout, "%" PRIu32 " bits  %9s         %s", bits, cli_size_text(size, n_bytes), end);
+    else
+        cli_print(stdout, "%" PRIu32 " bits  %9s  %+6.1f%%%s", bits, cli_size_text(size, n_bytes),
+                  -100 * saving, end);
+}
+
+/* Compile's codes beside the profile's. */
+static void print_columns(const struct moec_profile *profile, const struct moec_verdict *verdict)
+{
+    char own[MOEC_CODES_WORDS];
+    if (!verdict->has_codes || !verdict->has_mixed)
+        return;
+    cli_print(stdout, "\n        codes that compile takes       %s\n", moec_codes_words(profile, 0, own));
+    cli_print(stdout, "loss    all alike         mixing       all alike         mixing\n");
+    for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
+        const struct moec_verdict_single *single = &verdict->singles[t];
+        const struct moec_verdict_target *target = &verdict->targets[t];
+        cli_print(stdout, "%3.0f%%    ", 100 * target->target);
+        print_plan(single->bits, single->n_bytes, single->saving, "       ");
+        print_plan(target->uniform_bits, target->uniform_bytes, target->saving, "\n");
+    }
+}
+
 enum moec_status cli_print_verdict(const struct moec_profile *profile, struct moec_error *err)
 {
     struct moec_verdict verdict;
@@ -29,6 +64,7 @@ enum moec_status cli_print_verdict(const struct moec_profile *profile, struct mo
     MOEC_TRY(moec_coverage_make(profile, &coverage, err));
     moec_verdict_describe(profile, &verdict, &text);
     moec_coverage_describe(profile, &coverage, &text);
+    print_columns(profile, &verdict);
     cli_print_paragraphs(&text);
     return MOEC_OK;
 }
@@ -75,6 +111,21 @@ static struct moec_json_out *json_target(const struct moec_verdict_target *targe
     return node;
 }
 
+static struct moec_json_out *json_single(const struct moec_verdict *verdict, uint32_t at)
+{
+    const struct moec_verdict_single *single = &verdict->singles[at];
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_double(node, "target", verdict->targets[at].target);
+    moec_json_out_u64(node, "bits", single->bits);
+    moec_json_out_string(node, "codes", single->codes);
+    moec_json_out_u64(node, "bytes", single->n_bytes);
+    moec_json_out_double(node, "loss", single->loss);
+    moec_json_out_double(node, "loss_high", single->loss_high);
+    moec_json_out_u64(node, "predicted_mixed_bytes", single->mixed_bytes);
+    moec_json_out_double(node, "predicted_saving", single->saving);
+    return node;
+}
+
 static struct moec_json_out *json_verdict(const struct moec_profile *profile,
                                           const struct moec_verdict *verdict)
 {
@@ -90,6 +141,12 @@ static struct moec_json_out *json_verdict(const struct moec_profile *profile,
     for (uint32_t t = 0; verdict->has_mixed && t < MOEC_VERDICT_TARGETS; t++)
         moec_json_out_node(list, NULL, json_target(&verdict->targets[t]));
     moec_json_out_node(node, "mixed", list);
+    char own[MOEC_CODES_WORDS];
+    moec_json_out_string(node, "mixed_codes", moec_codes_words(profile, 0, own));
+    list = moec_json_out_array();
+    for (uint32_t t = 0; verdict->has_codes && t < MOEC_VERDICT_TARGETS; t++)
+        moec_json_out_node(list, NULL, json_single(verdict, t));
+    moec_json_out_node(node, "compile_codes", list);
     moec_json_out_double(node, "mixed_passes", verdict->mixed_passes);
     moec_verdict_describe(profile, verdict, &text);
     moec_json_out_node(node, "text", cli_json_paragraphs(&text));

@@ -6,6 +6,7 @@
 #include "profiler/evaluate/sweep.h"
 #include "profiler/profile/profile_run.h"
 
+#define CODES_PASSES 2.0 /* of at most 4 for the codes that compile takes */
 #define MIXED_PASSES 6.0 /* of at most 12 for assignments at three targets: the usual number */
 /* How often a layer goes through a token's hidden state, each of its experts through that and through its own
  * neurons, and the end of the model through logits: what the sample and a model of twice its width take. */
@@ -109,8 +110,9 @@ enum moec_status moec_forecast_make(const struct moec_forecast_request *request,
     for (uint32_t s = 0; s < n_moe; s++)
         variants += n_other * layer_cost(config, moec_config_moe_layer(config, s), window);
     /* The original, its routing and whole models at each bitwidth; then the sweep's baseline and variants. */
-    forecast->exact_passes = 2 + request->n_bits + MIXED_PASSES + share * (2 + variants / pass);
-    forecast->fast_passes = has_encoder ? 0 : 4.0 + config->n_layer;
+    forecast->exact_passes =
+        2 + request->n_bits + MIXED_PASSES + CODES_PASSES + share * (2 + variants / pass);
+    forecast->fast_passes = has_encoder ? 0 : 4 + CODES_PASSES + config->n_layer;
     forecast->n_sweep = 2 * request->n_bits;
     forecast->pass_multiply_adds = pass * forecast->n_window;
     MOEC_TRY(pass_seconds(request, window, forecast->n_window, &seconds, err));

@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
+#include "profiler/profile/codes_study.h"
 #include "profiler/profile/mixed.h"
 #include "profiler/profile/quantizer_choice.h"
 #include "profiler/profile/weight_studies.h"
@@ -148,8 +149,9 @@ void moec_profile_cost_estimate(const struct moec_profile_job *job, struct moec_
         return;
     const bool is_fast = mode == MOEC_SENSITIVITY_FAST;
     cost->passes[MOEC_PHASE_SENSITIVITY] = is_fast ? cost->fast_passes : cost->exact_passes;
-    /* A fast profile's come out of the same allowance. */
-    cost->passes[MOEC_PHASE_MIXED] = is_fast ? 0 : MOEC_MIXED_TARGETS * MOEC_MIXED_ATTEMPTS / 2.0;
+    /* Mixed plans of a fast profile come out of the same allowance; the codes of compile do not. */
+    cost->passes[MOEC_PHASE_MIXED] =
+        (is_fast ? 0 : MOEC_MIXED_TARGETS * MOEC_MIXED_ATTEMPTS / 2.0) + MOEC_CODES_COUNT / 2.0;
 }
 
 double moec_profile_cost_from(const struct moec_profile_cost *cost, enum moec_profile_phase first)

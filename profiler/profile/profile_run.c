@@ -5,6 +5,7 @@
 #include "profiler/evaluate/chance.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/load_model.h"
+#include "profiler/profile/codes_study.h"
 #include "profiler/profile/mixed.h"
 #include "profiler/profile/model_check.h"
 #include "profiler/profile/profile_cost.h"
@@ -623,8 +624,10 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     expect_from(job, MOEC_PHASE_SENSITIVITY);
     MOEC_TRY(measure_sensitivity(job, err));
     expect_from(job, MOEC_PHASE_MIXED);
-    if (job->profile->sensitivity != MOEC_SENSITIVITY_NONE)
+    if (job->profile->sensitivity != MOEC_SENSITIVITY_NONE) {
         MOEC_TRY(moec_job_studies(job, "mixed", moec_mixed_measure, err));
+        MOEC_TRY(moec_job_studies(job, "codes", moec_codes_measure, err));
+    }
     expect_from(job, MOEC_PHASE_STUDIES);
     MOEC_TRY(moec_weight_studies_run(job, err));
     count_cost(job);

@@ -5,6 +5,7 @@
 #include "profiler/common/random.h"
 #include "profiler/evaluate/chance.h"
 #include "profiler/evaluate/metrics.h"
+#include "profiler/profile/codes_words.h"
 #include "profiler/profile/mixed.h"
 
 #include <inttypes.h>
@@ -244,6 +245,7 @@ enum moec_status moec_verdict_make(const struct moec_profile *profile, struct mo
             MOEC_TRY_OUT(measure_noise(profile, &effects, b, bits, err));
     }
     read_mixed(profile, verdict);
+    status = moec_verdict_read_codes(profile, verdict, err);
 out:
     effects_release(&effects);
     return status;
@@ -262,7 +264,15 @@ static void add_range(struct moec_paragraphs *paragraphs, double low, double hig
         moec_paragraph_add(paragraphs, "%.0f to %.0f%%", 100 * low, 100 * high);
 }
 
-static void describe_conclusion(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)
+/* EdgeMoE's: linear, symmetric, a scale for each channel. */
+static bool is_of_paper(const struct moec_profile *profile)
+{
+    return profile->quantizer == MOEC_QUANTIZER_LINEAR && profile->scheme == MOEC_SCHEME_SYMMETRIC &&
+           profile->group == 0;
+}
+
+/* What mixing saves in the profile's own codes, as a clause. */
+static void describe_own(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)
 {
     double least = INFINITY, most = -INFINITY, blind = -INFINITY;
     uint32_t n = 0, n_predicted = 0;
@@ -276,7 +286,6 @@ static void describe_conclusion(const struct moec_verdict *verdict, struct moec_
         n_predicted += !target->is_measured;
         n++;
     }
-    moec_paragraph_begin(paragraphs, "Verdict: ");
     if (!verdict->has_mixed)
         moec_paragraph_add(paragraphs,
                            "this profile holds no mixed assignment, so it does not say what mixing "
@@ -287,8 +296,7 @@ static void describe_conclusion(const struct moec_verdict *verdict, struct moec_
                            "1, 2 or 5%% loss, so there is nothing to compare");
     else if (most < WORTH)
         moec_paragraph_add(paragraphs,
-                           "giving experts different bitwidths saves nothing on this model and data: "
-                           "use the uniform bitwidth");
+                           "giving experts different bitwidths saves nothing on this model and data");
     else {
         moec_paragraph_add(paragraphs, "giving experts different bitwidths %s ",
                            n_predicted == n ? "is predicted to save" : "saves");
@@ -300,14 +308,84 @@ static void describe_conclusion(const struct moec_verdict *verdict, struct moec_
                 ", but bitwidths assigned regardless of sensitivity would save as much: the saving comes "
                 "from sizes between uniform bitwidths, not from sparing sensitive experts");
     }
+}
+
+/* In compile's codes: which single plan each loss needs, and what mixing is predicted to save. */
+static void describe_codes(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)
+{
+    double most = NAN;
+    const char *joint = "";
+    moec_paragraph_add(paragraphs, "in the codes that compile takes by default, all experts alike need ");
+    for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
+        const struct moec_verdict_single *single = &verdict->singles[t];
+        if (single->bits > 0)
+            moec_paragraph_add(paragraphs, "%s%" PRIu32 " bits for %.0f%% loss", joint, single->bits,
+                               100 * verdict->targets[t].target);
+        else
+            moec_paragraph_add(paragraphs, "%smore than was measured for %.0f%% loss", joint,
+                               100 * verdict->targets[t].target);
+        joint = t + 2 < MOEC_VERDICT_TARGETS ? ", " : " and ";
+        most = fmax(most, single->saving);
+    }
+    if (isnan(most))
+        return;
+    if (most < WORTH)
+        moec_paragraph_add(paragraphs, "; mixing bitwidths by expert is predicted to save nothing");
+    else
+        moec_paragraph_add(paragraphs, "; mixing bitwidths by expert is predicted to save at most %.0f%%",
+                           100 * most);
+}
+
+static void describe_conclusion(const struct moec_profile *profile, const struct moec_verdict *verdict,
+                                struct moec_paragraphs *paragraphs)
+{
+    char own[MOEC_CODES_WORDS];
+    moec_paragraph_begin(paragraphs, "Verdict: ");
+    if (verdict->has_codes) {
+        describe_codes(verdict, paragraphs);
+        moec_paragraph_add(paragraphs, ". In ");
+    } else {
+        moec_paragraph_add(paragraphs, "in ");
+    }
+    moec_paragraph_add(paragraphs, "%s%s, ", moec_codes_words(profile, 0, own),
+                       is_of_paper(profile) ? ", the paper's" : "");
+    describe_own(verdict, paragraphs);
     moec_paragraph_add(paragraphs, ".");
+    if (!verdict->has_codes)
+        moec_paragraph_add(paragraphs, " Compile takes other codes by default, which this profile has not "
+                                       "measured; profile again to compare.");
     if (verdict->is_estimated)
         moec_paragraph_add(paragraphs, " Sensitivities are estimates (fast mode).");
 }
 
-static void describe_target(const struct moec_verdict_target *target, struct moec_paragraphs *paragraphs)
+static void describe_single(const struct moec_verdict_single *single, struct moec_paragraphs *paragraphs)
 {
+    if (single->bits == 0) {
+        moec_paragraph_add(paragraphs, "no codes of compile that were measured stay within it");
+        return;
+    }
+    moec_paragraph_add(paragraphs, "all experts in %s take %.4g MB, measured to lose %.2f%% (at most %.2f%%)",
+                       single->codes, (double)single->n_bytes / 1e6, 100 * single->loss,
+                       100 * single->loss_high);
+    if (isnan(single->saving))
+        return;
+    if (single->saving < WORTH / 10)
+        moec_paragraph_add(paragraphs, "; mixing is predicted to save nothing");
+    else
+        moec_paragraph_add(paragraphs, "; mixed ones are predicted to take %.4g MB (-%.1f%%)",
+                           (double)single->mixed_bytes / 1e6, 100 * single->saving);
+}
+
+static void describe_target(const struct moec_profile *profile, const struct moec_verdict *verdict,
+                            uint32_t at, struct moec_paragraphs *paragraphs)
+{
+    const struct moec_verdict_target *target = &verdict->targets[at];
+    char own[MOEC_CODES_WORDS];
     moec_paragraph_begin(paragraphs, "At %.0f%% loss: ", 100 * target->target);
+    if (verdict->has_codes) {
+        describe_single(&verdict->singles[at], paragraphs);
+        moec_paragraph_add(paragraphs, ". In %s, ", moec_codes_words(profile, 0, own));
+    }
     if (target->uniform_bits == 0)
         moec_paragraph_add(paragraphs,
                            "no uniform bitwidth measured stays within it; a mixed assignment takes "
@@ -421,11 +499,20 @@ void moec_verdict_describe(const struct moec_profile *profile, const struct moec
                              "profile does not say what mixing bitwidths would save.");
         return;
     }
-    describe_conclusion(verdict, paragraphs);
+    char own[MOEC_CODES_WORDS];
+    describe_conclusion(profile, verdict, paragraphs);
     for (uint32_t t = 0; verdict->has_mixed && t < MOEC_VERDICT_TARGETS; t++)
-        describe_target(&verdict->targets[t], paragraphs);
+        describe_target(profile, verdict, t, paragraphs);
     if (verdict->has_mixed && verdict->mixed_passes > 0)
-        moec_paragraph_add(paragraphs, " Measuring these took %.0f whole passes.", verdict->mixed_passes);
+        moec_paragraph_add(paragraphs, " Measuring mixed bits took %.0f whole passes.",
+                           verdict->mixed_passes);
+    if (verdict->has_codes)
+        moec_paragraph_begin(
+            paragraphs,
+            "Codes: compile fits its codes to data by GPTQ, which loses less than here, "
+            "where rows alone choose them. What follows is about %s, of which single experts "
+            "were measured.",
+            moec_codes_words(profile, 0, own));
     if (verdict->n_bits == 0) {
         moec_paragraph_begin(paragraphs,
                              "The data reached no expert, so nothing is known about their sensitivity.");

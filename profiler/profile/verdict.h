@@ -1,6 +1,6 @@
 /* The verdict on a profile: does it pay to give experts different bitwidths, and how certain is that? Numbers
- * from what the profile holds (single-expert sensitivities, whole-model losses, the study `mixed`), and the
- * same in words.
+ * from what the profile holds (single-expert sensitivities, whole-model losses, the studies `codes` and
+ * `mixed`), and the same in words.
  *
  * The *effect* of an expert at b bits is what changes when it alone goes from the baseline to b bits: the
  * mean difference of KL against the original (nats a token), which is smooth, and of NLL, which becomes loss
@@ -53,7 +53,21 @@ struct moec_verdict_target {
     double blind_saving;    /* what mixing bitwidths regardless of sensitivity is predicted to save; NaN */
 };
 
+/* All experts alike in the codes that compile takes by default, within a loss (study `codes`). */
+struct moec_verdict_single {
+    uint32_t bits;                /* the fewest that stay within it; 0 = none that was measured */
+    char codes[MOEC_STUDY_LABEL]; /* "int2 trellis channel" */
+    uint64_t n_bytes;             /* of all expert records */
+    double loss, loss_high;
+    /* What mixing these codes is predicted to take: the profile's sensitivities say how the loss of each
+     * bitwidth is shared out among experts. 0 without sensitivities. */
+    uint64_t mixed_bytes;
+    double saving; /* 1 - mixed / n_bytes; NaN without */
+};
+
 struct moec_verdict {
+    bool has_codes; /* the study is there */
+    struct moec_verdict_single singles[MOEC_VERDICT_TARGETS];
     bool is_estimated; /* fast sensitivities: no noise floor, spread of estimates */
     uint32_t n_expert, n_reached;
     uint32_t n_bits;
@@ -66,6 +80,11 @@ struct moec_verdict {
 /* Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_verdict_make(const struct moec_profile *profile,
                                                     struct moec_verdict *verdict, struct moec_error *err);
+
+/* Fills has_codes and singles; called by moec_verdict_make. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_verdict_read_codes(const struct moec_profile *profile,
+                                                          struct moec_verdict *verdict,
+                                                          struct moec_error *err);
 
 /* In words, the conclusion first. */
 void moec_verdict_describe(const struct moec_profile *profile, const struct moec_verdict *verdict,

@@ -2,6 +2,7 @@
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/evaluate/metrics.h"
+#include "profiler/profile/codes_words.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/report/figure_parts.h"
 #include "profiler/report/heatmap.h"
@@ -59,11 +60,12 @@ enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, ui
                                           struct moec_chart *chart, struct moec_error *err)
 {
     struct moec_chart_series *series = NULL;
-    char bits[16];
+    char bits[16], codes[MOEC_CODES_WORDS];
     if (index > 0 || profile->n_uniform == 0)
         return MOEC_OK;
     moec_figure_name(chart, "loss_by_bits");
-    moec_figure_title(chart, "Loss of the model when all experts have one bitwidth");
+    moec_figure_title(chart, "Loss of the model when all experts have one bitwidth, %s",
+                      moec_codes_words(profile, 0, codes));
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 6");
     chart->kind = MOEC_CHART_BARS;
     chart->has_value_labels = true;
@@ -87,6 +89,7 @@ enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, ui
         series->high[u] = 100 * loss.high;
     }
     say_targets(chart, profile);
+    moec_figure_say(chart, "Compile takes other codes by default: the verdict has both.");
     moec_figure_spread_out(chart);
     return MOEC_OK;
 }
@@ -165,13 +168,13 @@ static enum moec_status fill_sorted(const struct moec_profile *profile, uint32_t
     uint64_t n = 0;
     struct moec_chart_series *series = NULL;
     bool is_estimated = profile->sensitivity == MOEC_SENSITIVITY_FAST;
-    char one[16], others[16];
+    char one[16], others[16], codes[MOEC_CODES_WORDS];
     moec_heatmap_bits_name(profile->bits[b], one);
     moec_heatmap_bits_name(profile->baseline_bits, others);
     MOEC_TRY(measure_extras(profile, b, extras, &n, err));
     moec_figure_name(chart, "sorted_int%" PRIu32, profile->bits[b]);
-    moec_figure_title(chart, "What an expert at %s adds to the loss of the %s baseline, in order", one,
-                      others);
+    moec_figure_title(chart, "What an expert at %s adds to the loss of the %s baseline, in order, %s", one,
+                      others, moec_codes_words(profile, profile->bits[b], codes));
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE III-B");
     chart->kind = MOEC_CHART_LINES;
     (void)snprintf(chart->x.name, sizeof chart->x.name, "place");
@@ -289,9 +292,10 @@ enum moec_status moec_figure_layer_loss(const struct moec_profile *profile, uint
     if (index > 0 || !moec_figure_find_losses(profile, "layer/loss", 2, axes, &losses))
         return MOEC_OK;
     const struct moec_study_axis *layers = &losses.loss->axes[0], *bits = &losses.loss->axes[1];
-    char name[MOEC_CHART_LABEL], worst[MOEC_CHART_LABEL];
+    char name[MOEC_CHART_LABEL], worst[MOEC_CHART_LABEL], codes[MOEC_CODES_WORDS];
     moec_figure_name(chart, "layer_loss");
-    moec_figure_title(chart, "Loss when the experts of one layer alone are quantised");
+    moec_figure_title(chart, "Loss when the experts of one layer alone are quantised, %s",
+                      moec_codes_words(profile, 0, codes));
     chart->kind = MOEC_CHART_LINES;
     moec_figure_layer_axis(profile, &chart->x);
     moec_figure_loss_axis(&chart->y);
@@ -378,14 +382,16 @@ enum moec_status moec_figure_mixed(const struct moec_profile *profile, uint32_t 
                                    struct moec_chart *chart, struct moec_error *err)
 {
     struct moec_verdict verdict;
-    struct moec_chart_series *mixed = NULL, *uniform = NULL;
+    struct moec_chart_series *mixed = NULL, *uniform = NULL, *single = NULL;
+    char codes[MOEC_CODES_WORDS];
     if (index > 0)
         return MOEC_OK;
     MOEC_TRY(moec_verdict_make(profile, &verdict, err));
     if (!verdict.has_mixed)
         return MOEC_OK;
     moec_figure_name(chart, "mixed");
-    moec_figure_title(chart, "Size of all experts: mixed bitwidths against the best uniform one");
+    moec_figure_title(chart, "Size of all experts: mixed bitwidths against the best uniform one, %s",
+                      moec_codes_words(profile, 0, codes));
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 17");
     chart->kind = MOEC_CHART_BARS;
     chart->has_value_labels = true;
@@ -397,8 +403,16 @@ enum moec_status moec_figure_mixed(const struct moec_profile *profile, uint32_t 
     MOEC_TRY(moec_chart_number_categories(&chart->x, err));
     MOEC_TRY(moec_chart_add_series(chart, "mixed", MOEC_VERDICT_TARGETS, &mixed, err));
     MOEC_TRY(moec_chart_add_series(chart, "best uniform", MOEC_VERDICT_TARGETS, &uniform, err));
+    if (verdict.has_codes)
+        MOEC_TRY(
+            moec_chart_add_series(chart, "uniform, codes of compile", MOEC_VERDICT_TARGETS, &single, err));
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_target *target = &verdict.targets[t];
+        if (single != NULL) {
+            single->x[t] = t;
+            single->y[t] =
+                verdict.singles[t].bits > 0 ? (double)verdict.singles[t].n_bytes / 1e6 : (double)NAN;
+        }
         (void)snprintf(chart->x.categories[t], MOEC_CHART_LABEL, "%.3g\xc2\xa0%%", 100 * target->target);
         chart->x.numbers[t] = 100 * target->target;
         mixed->x[t] = uniform->x[t] = t;
@@ -407,7 +421,7 @@ enum moec_status moec_figure_mixed(const struct moec_profile *profile, uint32_t 
         say_saving(chart, target);
     }
     moec_figure_say(chart,
-                    "Mixing pays where its bar is clearly lower; compile searches further and promises a "
-                    "loss, this is a plan from the profile alone.");
+                    "Mixing pays where its bar is clearly lower, in these codes; compile takes others by "
+                    "default, searches further and promises a loss.");
     return MOEC_OK;
 }

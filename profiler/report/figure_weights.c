@@ -1,6 +1,7 @@
 /* Figures of parts of weights and of activations: projections, quantizers, ranks, sparsity. */
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
+#include "profiler/profile/codes_words.h"
 #include "profiler/report/figure_parts.h"
 
 #include <assert.h>
@@ -58,7 +59,9 @@ enum moec_status moec_figure_dense_loss(const struct moec_profile *profile, uint
     if (index > 0 || !moec_figure_find_losses(profile, "dense/loss", 2, axes, &losses))
         return MOEC_OK;
     moec_figure_name(chart, "dense_loss");
-    moec_figure_title(chart, "Loss with experts quantised alone, and with all weights");
+    char codes[MOEC_CODES_WORDS];
+    moec_figure_title(chart, "Loss with experts quantised alone, and with all weights, %s",
+                      moec_codes_words(profile, 0, codes));
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 6");
     MOEC_TRY(draw_grouped(&losses, "bitwidth", chart, err));
     uint64_t at = first_common(chart);
@@ -88,7 +91,9 @@ enum moec_status moec_figure_projection_loss(const struct moec_profile *profile,
     if (index > 0 || !moec_figure_find_losses(profile, "projection/loss", 2, axes, &losses))
         return MOEC_OK;
     moec_figure_name(chart, "projection_loss");
-    moec_figure_title(chart, "Loss when one projection of all experts is quantised");
+    char codes[MOEC_CODES_WORDS];
+    moec_figure_title(chart, "Loss when one projection of all experts is quantised, %s",
+                      moec_codes_words(profile, 0, codes));
     (void)snprintf(chart->source, sizeof chart->source, "FloE, Fig. 3(b)");
     MOEC_TRY(draw_grouped(&losses, "bitwidth", chart, err));
     uint64_t at = first_common(chart);

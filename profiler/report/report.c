@@ -1,6 +1,7 @@
 #include "profiler/report/report.h"
 
 #include "profiler/evaluate/metrics.h"
+#include "profiler/profile/codes_words.h"
 #include "profiler/profile/study_table.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/report/heatmap.h"
@@ -202,11 +203,34 @@ static void put_number(const struct page *page, const char *format, double value
     moec_html_cell(page->stream, text);
 }
 
+/* What compile's codes need, and what mixing them is predicted to save. */
+static void put_singles(const struct page *page, const struct moec_verdict *verdict)
+{
+    static const char *const heads[] = {"allowed loss", "all experts in", "their size",
+                                        "lose",         "at most",        "mixing saves, predicted"};
+    char text[32];
+    open_table(page, "Codes that compile takes", heads, sizeof heads / sizeof *heads);
+    for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
+        const struct moec_verdict_single *single = &verdict->singles[t];
+        (void)snprintf(text, sizeof text, "%.0f %%", 100 * verdict->targets[t].target);
+        put(page, "<tr>");
+        moec_html_row_heading(page->stream, text);
+        moec_html_cell(page->stream, single->bits > 0 ? single->codes : "\xe2\x80\x93");
+        put_number(page, "%.4g MB", single->bits > 0 ? (double)single->n_bytes / 1e6 : (double)NAN);
+        put_number(page, "%.2f %%", 100 * single->loss);
+        put_number(page, "%.2f %%", 100 * single->loss_high);
+        put_number(page, "%.1f %%", 100 * single->saving);
+        put(page, "</tr>\n");
+    }
+    put(page, "</tbody></table></div>\n<p>Codes that compile takes by default, by rows alone: compile fits "
+              "them to data, which loses less.</p>\n");
+}
+
 static void put_targets(const struct page *page, const struct moec_verdict *verdict)
 {
     static const char *const heads[] = {"allowed loss", "best uniform", "its size", "mixed",
                                         "saves",        "loses",        "at most",  "regardless"};
-    char text[32];
+    char text[32], codes[MOEC_CODES_WORDS];
     open_table(page, "Sizes of all experts", heads, sizeof heads / sizeof *heads);
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_target *target = &verdict->targets[t];
@@ -223,9 +247,10 @@ static void put_targets(const struct page *page, const struct moec_verdict *verd
         put_number(page, "%.1f %%", 100 * target->blind_saving);
         put(page, "</tr>\n");
     }
-    put(page,
-        "</tbody></table></div>\n<p>Mixed: the smallest assignment found whose loss stays within the allowed "
-        "one. Regardless: what bitwidths mixed without a look at sensitivity would save.</p>\n");
+    put(page, "</tbody></table></div>\n<p>In ");
+    moec_html_text(page->stream, moec_codes_words(page->profile, 0, codes));
+    put(page, ". Mixed: the smallest assignment found whose loss stays within the allowed "
+              "one. Regardless: what bitwidths mixed without a look at sensitivity would save.</p>\n");
 }
 
 static void put_bits(const struct page *page, const struct moec_verdict *verdict)
@@ -291,6 +316,8 @@ static enum moec_status put_verdict(const struct page *page, struct moec_error *
     struct moec_verdict verdict;
     MOEC_TRY(moec_verdict_make(page->profile, &verdict, err));
     moec_html_section_open(page->stream, "verdict", "Verdict");
+    if (verdict.has_codes)
+        put_singles(page, &verdict);
     if (verdict.has_mixed)
         put_targets(page, &verdict);
     if (verdict.n_bits > 0)

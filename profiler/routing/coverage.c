@@ -281,8 +281,8 @@ static void describe_targets(const struct moec_coverage *coverage, struct moec_p
                                coverage->target_bits[t] == 1 ? "" : "s");
     }
     if (begun)
-        moec_paragraph_add(paragraphs,
-                           " (uniform, upper end of the one-sided 95%% interval on all windows).");
+        moec_paragraph_add(paragraphs, " (uniform, in the profile's own codes, upper end of the one-sided "
+                                       "95%% interval on all windows).");
 }
 
 void moec_coverage_describe(const struct moec_profile *profile, const struct moec_coverage *coverage,

@@ -5,8 +5,10 @@
 . tests/cli/tap.inc
 
 model=datasets/sample/model
-try 0 "profile without sensitivities" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 64 \
-    --samples 96 --sensitivity none -o "$work/p.h5" --quiet
+try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 64 --samples 96 --bits 2 \
+    --sensitivity fast -o "$work/p.h5" --quiet --json
+# Of the plan that the profile says is needed for 5 % in compile's codes.
+sed -n '/"compile_codes"/,/]/p' "$work/stdout" | sed -n '/"target": 0.050/,/}/p' >"$work/verdict"
 
 # number FILE KEY: the first number of this key in pretty JSON.
 number() {
@@ -33,6 +35,12 @@ check "the bundle is less than a fifth of the weights" \
     "5 * $(number "$work/a.json" bundle_bytes) < $(number "$work/a.json" source_bytes)"
 try 0 "what mixing gains over one plan for all experts is a number" grep -q '"saving": ' "$work/a.json"
 check "of plans that the search measured" "$(number "$work/a.json" saving) < 0.5 && $(number "$work/a.json" saving) > -0.5"
+# The profile's verdict is about the same codes.
+single=$(sed -n '/"single"/,/}/p' "$work/a.json" | sed -n 's/^ *"bits": \([0-9]*\),*/\1/p')
+check "one plan for all experts has the bits that the profile named" "${single:-0} == $(number "$work/verdict" bits)"
+n_of_single=$(sed -n '/"assignment"/,/^  ]/p' "$work/a.json" | grep -cE "^ *$single,?\$")
+check "and so have nine in ten experts, where it saw no gain of mixing" \
+    "$(number "$work/verdict" predicted_saving) < 0.01 && 10 * $n_of_single >= 9 * 96"
 try 0 "smaller codes are left" grep -q '"smallest_codes_used_up": false' "$work/a.json"
 try 0 "verify" "$moec" verify "$work/a.moec"
 try 0 "run" "$moec" run "$work/a.moec" --prompt "The" --tokens 4

@@ -1,7 +1,9 @@
 /* The report of a compile: the trace keeps each measurement once, shares add up to the file, and the page has
  * every part whatever was measured. */
+#include "compiler/compile/compile_internal.h"
 #include "compiler/page/compile_page.h"
 #include "formats/checkpoint/checkpoint.h"
+#include "profiler/profile/codes_study.h"
 #include "tests/unit/temporary.h"
 
 #include <math.h>
@@ -83,6 +85,24 @@ static void test_trace__mixing_is_compared_at_one_loss(void **state)
     add_kl_point(&trace, true, 970, 0.012, 0.0090);
     assert_true(fabs(moec_search_trace_mixing(&trace, &limit).saving + 0.1) < 1e-12);
     moec_search_trace_release(&trace);
+}
+
+/* A profile's verdict is about the codes that compile offers, but for who chooses them. */
+static void test_codes__of_profiles_are_those_of_compiles(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_codec offered[MOEC_CODEC_TABLE] = {0};
+    assert_status(moec_compile_further_codecs(offered, &err), MOEC_OK, err);
+    for (uint32_t i = 0; i < MOEC_CODES_COUNT; i++) {
+        struct moec_codec codec;
+        uint32_t number = MOEC_CODEC_FIRST_OTHER;
+        assert_status(moec_codes_codec(i, &codec, &err), MOEC_OK, err);
+        while (number < MOEC_CODEC_TABLE &&
+               !(moec_codec_equal(offered[number], codec) && moec_compile_is_for_experts(number)))
+            number++;
+        assert_int_not_equal(number, MOEC_CODEC_TABLE);
+    }
 }
 
 static void test_shares__add_up_to_the_file(void **state)
@@ -294,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trace__keeps_each_measurement_once),
         cmocka_unit_test(test_trace__mixing_is_compared_at_one_loss),
+        cmocka_unit_test(test_codes__of_profiles_are_those_of_compiles),
         cmocka_unit_test(test_shares__add_up_to_the_file),
         cmocka_unit_test(test_page__has_every_part),
         cmocka_unit_test(test_page__of_a_search_without_result),
