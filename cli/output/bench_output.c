@@ -28,18 +28,17 @@ static int name_width(const struct moec_bench *bench)
     return (int)width;
 }
 
-static void print_rows(const struct moec_bench *bench)
+static void print_times(const struct moec_bench *bench)
 {
     const int width = name_width(bench);
-    cli_print(stdout, "%-*s %9s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "row", "TTFT", "floor", "TPOT",
-              "p95", "floor", "hits", "late", "read", "stall", "peak");
-    cli_print(stdout, "%-*s %9s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "", "ms", "ms", "ms", "ms",
-              "ms", "%", "%", "KB/token", "ms/token", "MiB");
+    cli_print(stdout, "%-*s %9s %9s %9s %9s %9s %9s\n", width, "row", "TTFT", "floor", "TPOT", "p95", "floor",
+              "stall");
+    cli_print(stdout, "%-*s %9s %9s %9s %9s %9s %9s\n", width, "", "ms", "ms", "ms", "ms", "ms", "ms/token");
     for (uint32_t r = 0; r < bench->n_row; r++) {
         const struct moec_bench_row *row = &bench->rows[r];
         const struct moec_bench_figures *f = &row->figures;
         if (row->error.status != MOEC_OK) {
-            cli_print(stdout, "%-*s failed: %s\n", width, row->name, row->error.message);
+            cli_print_wrapped(stdout, 4, "%-*s failed: %s\n", width, row->name, row->error.message);
             continue;
         }
         cli_print(stdout, "%-*s", width, row->name);
@@ -48,10 +47,26 @@ static void print_rows(const struct moec_bench *bench)
         print_number(9, 3, f->tpot_ms_median);
         print_number(9, 3, f->tpot_ms_p95);
         print_number(9, 3, f->floor_ms);
-        print_number(6, 1, 100 * f->hit_rate);
-        print_number(6, 1, 100 * f->late_rate);
-        print_number(9, 1, f->bytes_per_token / 1000);
         print_number(9, 3, f->stall_ms);
+        cli_print(stdout, "\n");
+    }
+}
+
+static void print_reads(const struct moec_bench *bench)
+{
+    const int width = name_width(bench);
+    if (bench->n_failed == bench->n_row)
+        return;
+    cli_print(stdout, "\n%-*s %9s %9s %9s %9s\n", width, "row", "hits", "late", "read", "peak");
+    cli_print(stdout, "%-*s %9s %9s %9s %9s\n", width, "", "%", "%", "KB/token", "MiB");
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        const struct moec_bench_row *row = &bench->rows[r];
+        if (row->error.status != MOEC_OK)
+            continue;
+        cli_print(stdout, "%-*s", width, row->name);
+        print_number(9, 1, 100 * row->figures.hit_rate);
+        print_number(9, 1, 100 * row->figures.late_rate);
+        print_number(9, 1, row->figures.bytes_per_token / 1000);
         print_number(9, 1, (double)row->peak_bytes / (1u << 20));
         cli_print(stdout, "\n");
     }
@@ -87,13 +102,14 @@ static void print_ratios(const struct moec_bench *bench)
 {
     struct moec_bench_ratio ratios[MAX_RATIOS];
     const uint32_t n = moec_bench_ratios(bench, ratios, MAX_RATIOS);
-    const struct moec_bench_row *last = NULL;
-    for (uint32_t i = 0; i < n; i++) {
-        if (ratios[i].row != last)
-            cli_print(stdout, "\n%s is faster per token than", ratios[i].row->name);
-        cli_print(stdout, "%s %s %.2f times", ratios[i].row != last ? "" : ",", ratios[i].against->label,
-                  ratios[i].speedup);
-        last = ratios[i].row;
+    char text[1024];
+    for (uint32_t i = 0, end = 0; i < n; i = end) {
+        size_t length =
+            (size_t)snprintf(text, sizeof text, "%s is faster per token than", ratios[i].row->name);
+        for (end = i; end < n && ratios[end].row == ratios[i].row && length < sizeof text; end++)
+            length += (size_t)snprintf(text + length, sizeof text - length, "%s %s %.2f times",
+                                       end > i ? "," : "", ratios[end].against->label, ratios[end].speedup);
+        cli_print_wrapped(stdout, 2, "\n%s", text);
     }
     if (n > 0)
         cli_print(stdout, "\n");
@@ -105,14 +121,16 @@ static void print_pairs(const struct moec_bench *bench)
     for (uint32_t r = 0; r < bench->n_row; r++) {
         const struct moec_bench_row *row = &bench->rows[r], *without = &bench->rows[row->pair];
         const double hidden = moec_bench_hidden_share(bench, row);
+        char hides[64] = "";
         if (without == row || row->error.status != MOEC_OK || without->error.status != MOEC_OK)
             continue;
-        cli_print(stdout, "%s%s takes %.3f times as long as without preloads", is_first ? "\n" : "",
-                  row->name, 1 / moec_bench_speedup(row, without));
         if (!isnan(hidden))
-            cli_print(stdout, "; they hide %.0f %% of what they could", 100 * hidden);
-        cli_print(stdout, "; %" PRIu64 " were useful, %" PRIu64 " wasted\n", row->figures.useful_preloads,
-                  row->figures.wasted_preloads);
+            (void)snprintf(hides, sizeof hides, "; they hide %.0f %% of what they could", 100 * hidden);
+        cli_print_wrapped(stdout, 2,
+                          "%s%s takes %.3f times as long as without preloads%s; %" PRIu64
+                          " were useful, %" PRIu64 " wasted\n",
+                          is_first ? "\n" : "", row->name, 1 / moec_bench_speedup(row, without), hides,
+                          row->figures.useful_preloads, row->figures.wasted_preloads);
         is_first = false;
     }
 }
@@ -126,9 +144,11 @@ static void print_logical(const struct moec_bench *bench)
         const struct moec_bench_opened *opened = &bench->rows[r].opened;
         if (opened->logical_cache_bytes == 0 || opened->keeps_logical_cache)
             continue;
-        cli_print(stdout, "%s%s has no room for what the logical cache holds, %s: time, not words\n",
-                  is_first ? "\n" : "", bench->rows[r].name,
-                  cli_size_text(size, opened->logical_cache_bytes));
+        cli_print_wrapped(stdout, 2,
+                          "%s%s has no room for all that the logical cache holds (%s): this costs time and "
+                          "changes no words\n",
+                          is_first ? "\n" : "", bench->rows[r].name,
+                          cli_size_text(size, opened->logical_cache_bytes));
         is_first = false;
     }
 }
@@ -172,19 +192,20 @@ void cli_print_bench(const struct moec_bench *bench)
     for (uint32_t r = 0; r < bench->n_row && opened == NULL; r++)
         if (bench->rows[r].opened.n_threads > 0)
             opened = &bench->rows[r];
-    cli_print(stdout,
-              "%s: all experts %s; %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens from '%s'\n",
-              bench->options.path, cli_size_text(total, bench->expert_total_bytes), bench->tokens.n_sample,
-              bench->tokens.prompt_tokens, bench->tokens.n_tokens, bench->tokens.name);
+    cli_print_wrapped(
+        stdout, 2, "%s: all experts %s; %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens from '%s'\n",
+        bench->options.path, cli_size_text(total, bench->expert_total_bytes), bench->tokens.n_sample,
+        bench->tokens.prompt_tokens, bench->tokens.n_tokens, bench->tokens.name);
     if (opened != NULL) {
         const char *arithmetic = opened->opened.arithmetic;
         const bool is_usual = strcmp(arithmetic, "canonical") == 0;
         const bool keeps_all = strcmp(opened->opened.kv, "f32") == 0;
-        cli_print(stdout,
-                  "kernels %s%s%s%s%s%s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
-                  opened->opened.cpu, is_usual ? "" : ", ", is_usual ? "" : arithmetic,
-                  is_usual ? "" : " arithmetic", keeps_all ? "" : ", keys and values as ",
-                  keeps_all ? "" : opened->opened.kv, opened->opened.n_threads);
+        cli_print_wrapped(stdout, 2,
+                          "kernels %s%s%s%s%s%s, %" PRIu32
+                          " threads; decoding is teacher-forced, rows interleaved\n",
+                          opened->opened.cpu, is_usual ? "" : ", ", is_usual ? "" : arithmetic,
+                          is_usual ? "" : " arithmetic", keeps_all ? "" : ", keys and values as ",
+                          keeps_all ? "" : opened->opened.kv, opened->opened.n_threads);
     }
     print_prediction(bench);
     if (bench->options.device != NULL)
@@ -194,10 +215,11 @@ void cli_print_bench(const struct moec_bench *bench)
         cli_print(stdout, "memory is not enough for all rows at once: they ran in %" PRIu32 " groups\n",
                   bench->n_group);
     if (bench->left_out[0] != '\0')
-        cli_print(stdout,
-                  "left out, because the bundle has no copies at their bitwidths (compile with --copies "
-                  "4,8,16): %s\n",
-                  bench->left_out);
+        cli_print_wrapped(
+            stdout, 2,
+            "left out, because the bundle has no copies at their bitwidths (compile with --copies "
+            "4,8,16): %s\n",
+            bench->left_out);
     for (uint32_t r = 0; r < bench->n_row; r++)
         if (bench->rows[r].opened.tuned[0] != '\0') {
             cli_print(stdout,
@@ -207,7 +229,8 @@ void cli_print_bench(const struct moec_bench *bench)
             break;
         }
     cli_print(stdout, "\n");
-    print_rows(bench);
+    print_times(bench);
+    print_reads(bench);
     print_pools(bench);
     print_ratios(bench);
     print_pairs(bench);

@@ -70,31 +70,33 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
         cli_print(stdout, "  prefill    %s, certified for prompts of %" PRIu32 " tokens\n", settings->prefill,
                   decisions->prompt_tokens);
     if (moec_decision_settings_take_low(settings))
-        cli_print(stdout,
-                  "  precision  %s, low copies of %" PRIu32 " bits, of which the logical cache holds %" PRIu32
-                  " a layer\n",
-                  settings->precision[0] != '\0' ? settings->precision : "one for what is generated",
-                  settings->low_bits, settings->n_low_slots);
+        cli_print_wrapped(stdout, 13,
+                          "  precision  %s, low copies of %" PRIu32
+                          " bits, of which the logical cache holds %" PRIu32 " a layer\n",
+                          settings->precision[0] != '\0' ? settings->precision : "one for what is generated",
+                          settings->low_bits, settings->n_low_slots);
     if (settings->decode_only)
-        cli_print(stdout,
-                  "  prompts    are left out; certified for windows of which the first %" PRIu32
-                  " tokens are one\n",
-                  decisions->prompt_tokens);
+        cli_print_wrapped(stdout, 13,
+                          "  prompts    are left out; certified for windows of which the first %" PRIu32
+                          " tokens are one\n",
+                          decisions->prompt_tokens);
     cli_print(stdout, "  cache      %" PRIu32 " experts a layer, %s\n", settings->n_slots,
               settings->starts_frequent ? "those of calibration at first" : "empty at first");
-    cli_print(stdout,
-              "  missed     %.1f KiB of experts a token, without decisions %.1f KiB (%.1f%% instead of "
-              "%.1f%% of them)\n",
-              decisions->traffic.token_bytes / 1024, decisions->plain_traffic.token_bytes / 1024,
-              100 * moec_decision_missed_share(&decisions->traffic),
-              100 * moec_decision_missed_share(&decisions->plain_traffic));
-    cli_print(stdout,
-              "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, asked for at most "
-              "%.3f%%\n"
-              "             without decisions %.3f%% (%.3f%% to %.3f%%); %" PRIu32 " windows of '%s'\n",
-              100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
-              100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
-              100 * decisions->plain_high, certificate->n_window, certificate->data_name);
+    cli_print_wrapped(
+        stdout, 13,
+        "  missed     %.1f KiB of experts a token, without decisions %.1f KiB (%.1f%% instead of "
+        "%.1f%% of them)\n",
+        decisions->traffic.token_bytes / 1024, decisions->plain_traffic.token_bytes / 1024,
+        100 * moec_decision_missed_share(&decisions->traffic),
+        100 * moec_decision_missed_share(&decisions->plain_traffic));
+    cli_print_wrapped(
+        stdout, 13,
+        "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, asked for at most "
+        "%.3f%%\n"
+        "             without decisions %.3f%% (%.3f%% to %.3f%%); %" PRIu32 " windows of '%s'\n",
+        100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
+        100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
+        100 * decisions->plain_high, certificate->n_window, certificate->data_name);
     if (certificate->is_chance)
         cli_print(stdout, "             it promises nothing: " MOEC_CHANCE_MARK "\n");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)

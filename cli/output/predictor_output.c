@@ -4,13 +4,14 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 static void print_share(const struct moec_study_share *share)
 {
     if (isnan(share->low))
-        cli_print(stdout, "  %5.1f%%               ", 100 * share->value);
+        cli_print(stdout, " %5.1f%%              ", 100 * share->value);
     else
-        cli_print(stdout, "  %5.1f%% (%4.1f to %5.1f)", 100 * share->value, 100 * share->low,
+        cli_print(stdout, " %5.1f%% (%4.1f to %4.1f)", 100 * share->value, 100 * share->low,
                   100 * share->high);
 }
 
@@ -18,7 +19,7 @@ static void print_shares(const struct moec_predictor_study *study, bool is_preci
 {
     cli_print(stdout, "  %-10s", is_precision ? "precision" : "recall");
     for (uint32_t c = 0; c < MOEC_STUDY_WIDTHS; c++)
-        cli_print(stdout, "  %2" PRIu32 " guesses            ", study->widths[c]);
+        cli_print(stdout, "%*" PRIu32 " guesses", c == 0 ? 4 : 13, study->widths[c]);
     cli_print(stdout, "\n");
     for (uint32_t p = 0; p < MOEC_STUDY_PREDICTORS; p++) {
         const struct moec_studied_predictor *predictor = &study->predictors[p];
@@ -40,10 +41,10 @@ void cli_print_predictors(const struct moec_predictor_study *study)
             cosine += study->cosine[s];
             n++;
         }
-    cli_print(stdout,
-              "experts of the next layer, of %" PRIu32 " that a token takes, on %" PRIu64
-              " tokens of %" PRIu32 " windows (90%% intervals):\n",
-              study->top_k, study->n_token, study->n_window);
+    cli_print_wrapped(stdout, 2,
+                      "experts of the next layer, of %" PRIu32 " that a token takes, on %" PRIu64
+                      " tokens of %" PRIu32 " windows (90%% intervals):\n",
+                      study->top_k, study->n_token, study->n_window);
     print_shares(study, false);
     print_shares(study, true);
     cli_print(stdout, "  inputs of neighbouring routers have a mean cosine similarity of %.3f\n", cosine / n);
@@ -54,14 +55,15 @@ void cli_print_predictor_verdict(const struct moec_predictor_study *study)
     const struct moec_study_share *gain = &study->gain[0];
     if (isnan(gain->value))
         return;
-    cli_print(stdout, "learned names %.1f points %s of the experts than gate with %" PRIu32 " guesses",
-              100 * fabs(gain->value), gain->value < 0 ? "less" : "more", study->widths[0]);
+    char interval[48] = "";
     if (!isnan(gain->low))
-        cli_print(stdout, " (%.1f to %.1f)", 100 * gain->low, 100 * gain->high);
-    cli_print(stdout, ": %s\n",
-              gain->low > 0     ? "a proven gain"
-              : gain->value > 0 ? "no proven gain"
-                                : "no gain");
+        (void)snprintf(interval, sizeof interval, " (%.1f to %.1f)", 100 * gain->low, 100 * gain->high);
+    cli_print_wrapped(
+        stdout, 2, "learned names %.1f points %s of the experts than gate with %" PRIu32 " guesses%s: %s\n",
+        100 * fabs(gain->value), gain->value < 0 ? "less" : "more", study->widths[0], interval,
+        gain->low > 0     ? "a proven gain"
+        : gain->value > 0 ? "no proven gain"
+                          : "no gain");
 }
 
 /* ---- JSON ---- */

@@ -26,14 +26,15 @@ static void print_head(const struct moec_simulation *simulation, const char *sou
     const struct moec_recording *recording = simulation->sweep.recording;
     const struct moec_simulated_model *model = simulation->sweep.model;
     char size[24];
-    cli_print(stdout,
-              "%s: %" PRIu64 " tokens, %" PRIu64 " of them decoded one by one; %" PRIu32
-              " MoE layers, %" PRIu32 " experts, top-%" PRIu32 "\n",
-              source, recording->n_token, recording->n_decoded, model->n_layer, model->n_expert,
-              model->top_k);
-    cli_print(stdout, "Records: %s; all experts %s\n", model->sizes, cli_memory_text(size, model->all_bytes));
+    cli_print_wrapped(stdout, 2,
+                      "%s: %" PRIu64 " tokens, %" PRIu64 " of them decoded one by one; %" PRIu32
+                      " MoE layers, %" PRIu32 " experts, top-%" PRIu32 "\n",
+                      source, recording->n_token, recording->n_decoded, model->n_layer, model->n_expert,
+                      model->top_k);
+    cli_print_wrapped(stdout, 2, "Records: %s; all experts %s\n", model->sizes,
+                      cli_memory_text(size, model->all_bytes));
     if (note[0] != '\0')
-        cli_print(stdout, "%s\n", note);
+        cli_print_wrapped(stdout, 2, "%s\n", note);
 }
 
 static void print_buffer(const struct moec_simulation *simulation, uint32_t budget)
@@ -60,62 +61,101 @@ static void print_bounds(const struct moec_simulation *simulation, uint32_t budg
         cli_print(stdout, "%9.1f", 100 * belady->most_hits / (double)belady->asked);
 }
 
-static void print_matrix(const struct moec_simulation *simulation, uint32_t predictor, bool of_times)
+#define BUFFER_COLUMNS 20
+#define BOUND_COLUMNS  18 /* of both */
+
+/* The policies from `first` on that one table has room for: the first after them. */
+static uint32_t end_of_table(const struct moec_simulate_sweep *sweep, uint32_t first)
+{
+    uint32_t p = first;
+    int n = BUFFER_COLUMNS + BOUND_COLUMNS;
+    while (p < sweep->n_policy && (p == first || n + column(sweep->policies[p]->name) <= CLI_COLUMNS))
+        n += column(sweep->policies[p++]->name);
+    return p;
+}
+
+static void print_table(const struct moec_simulation *simulation, uint32_t predictor, bool of_times,
+                        uint32_t first, uint32_t end)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    cli_print(stdout, "\n%s, predictor '%s'\n  %-18s",
-              of_times ? "Median ms a decoded token" : "Hits of 100 experts",
-              sweep->predictors[predictor]->name, "buffer");
-    for (uint32_t p = 0; p < sweep->n_policy; p++)
+    const bool has_bounds = !of_times && end == sweep->n_policy;
+    cli_print(stdout, "  %-18s", "buffer");
+    for (uint32_t p = first; p < end; p++)
         cli_print(stdout, "%*s", column(sweep->policies[p]->name), sweep->policies[p]->name);
-    if (!of_times)
+    if (has_bounds)
         cli_print(stdout, "%9s%s", sweep->model->is_equal ? "Belady" : "farthest",
                   sweep->model->is_equal ? "" : "    bound");
     putchar('\n');
     for (uint32_t b = 0; b < sweep->n_budget; b++) {
         print_buffer(simulation, b);
-        for (uint32_t p = 0; p < sweep->n_policy; p++) {
+        for (uint32_t p = first; p < end; p++) {
             const struct moec_simulated_result *result = moec_simulation_at(simulation, predictor, p, b);
             const double value = of_times ? result->tpot_ns_median / 1e6
                                           : 100 * moec_simulated_hit_rate(&result->decode, false);
             cli_print(stdout, "%*.*f", column(sweep->policies[p]->name), of_times ? 3 : 1, value);
         }
-        if (!of_times)
+        if (has_bounds)
             print_bounds(simulation, b);
+        putchar('\n');
+    }
+}
+
+static void print_matrix(const struct moec_simulation *simulation, uint32_t predictor, bool of_times)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    cli_print(stdout, "\n%s, predictor '%s'\n",
+              of_times ? "Median ms a decoded token" : "Hits of 100 experts",
+              sweep->predictors[predictor]->name);
+    for (uint32_t first = 0, end = 0; first < sweep->n_policy; first = end) {
+        end = end_of_table(sweep, first);
+        print_table(simulation, predictor, of_times, first, end);
+    }
+}
+
+static void print_pair_hits(const struct moec_simulation *simulation)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    cli_print(stdout,
+              "\nPolicy '%s', predictor '%s': of 100 experts asked for while decoding\n"
+              "  %-18s%8s%8s%8s%8s%9s%9s\n",
+              sweep->policies[0]->name, sweep->predictors[0]->name, "buffer", "hits", "late", "misses",
+              sweep->model->is_equal ? "Belady" : "bound", "useful", "wasted");
+    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+        const struct moec_simulated_counts *counts = &moec_simulation_at(simulation, 0, 0, b)->decode;
+        const double asked = (double)counts->asked / 100;
+        print_buffer(simulation, b);
+        cli_print(stdout, "%8.1f%8.1f%8.1f%8.1f%9.1f%9.1f\n", (double)counts->hits / asked,
+                  (double)counts->late / asked, (double)counts->misses / asked,
+                  100 * simulation->belady[b].most_hits / (double)simulation->belady[b].asked,
+                  (double)counts->useful / asked, (double)counts->wasted / asked);
+    }
+}
+
+static void print_pair_costs(const struct moec_simulation *simulation)
+{
+    const bool has_times = simulation->sweep.has_times;
+    cli_print(stdout, "  %-18s%17s%14s%s\n", "buffer", "an expert stays", "read a token",
+              has_times ? "   median ms   95 % ms" : "");
+    for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
+        const struct moec_simulated_result *result = moec_simulation_at(simulation, 0, 0, b);
+        char size[24];
+        print_buffer(simulation, b);
+        if (isnan(result->lifetime_tokens))
+            cli_print(stdout, "%10s tokens", "-");
+        else
+            cli_print(stdout, "%10.1f tokens", result->lifetime_tokens);
+        cli_print(stdout, "%14s",
+                  cli_memory_text(size, (uint64_t)per_token(simulation, (double)result->decode.read_bytes)));
+        if (has_times)
+            cli_print(stdout, "%12.3f%10.3f", result->tpot_ns_median / 1e6, result->tpot_ns_p95 / 1e6);
         putchar('\n');
     }
 }
 
 static void print_pair(const struct moec_simulation *simulation)
 {
-    const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    cli_print(
-        stdout,
-        "\nPolicy '%s', predictor '%s': of 100 experts asked for while decoding\n  %-18s%8s%8s%8s%8s%9s%9s"
-        "%10s%9s%12s",
-        sweep->policies[0]->name, sweep->predictors[0]->name, "buffer", "hits", "late", "misses",
-        sweep->model->is_equal ? "Belady" : "bound", "useful", "wasted", "lifetime", "", "read");
-    cli_print(stdout, "%s\n", sweep->has_times ? "   median ms   95 % ms" : "");
-    for (uint32_t b = 0; b < sweep->n_budget; b++) {
-        const struct moec_simulated_result *result = moec_simulation_at(simulation, 0, 0, b);
-        const struct moec_simulated_counts *counts = &result->decode;
-        const double asked = (double)counts->asked / 100;
-        char size[24];
-        print_buffer(simulation, b);
-        cli_print(stdout, "%8.1f%8.1f%8.1f%8.1f%9.1f%9.1f", (double)counts->hits / asked,
-                  (double)counts->late / asked, (double)counts->misses / asked,
-                  100 * simulation->belady[b].most_hits / (double)simulation->belady[b].asked,
-                  (double)counts->useful / asked, (double)counts->wasted / asked);
-        if (isnan(result->lifetime_tokens))
-            cli_print(stdout, "%10s tokens", "-");
-        else
-            cli_print(stdout, "%10.1f tokens", result->lifetime_tokens);
-        cli_print(stdout, "%12s",
-                  cli_memory_text(size, (uint64_t)per_token(simulation, (double)counts->read_bytes)));
-        if (sweep->has_times)
-            cli_print(stdout, "%12.3f%10.3f", result->tpot_ns_median / 1e6, result->tpot_ns_p95 / 1e6);
-        putchar('\n');
-    }
+    print_pair_hits(simulation);
+    print_pair_costs(simulation);
 }
 
 #define WEIGHTS_TEXT 64
@@ -153,12 +193,13 @@ static void print_phase(const char *phase, const struct moec_route_counts *count
     const double n_taken = (double)counts->n_taken / 100, n = n_taken + (double)counts->n_skipped / 100;
     char size[24];
     if (counts->n_taken > 0)
-        cli_print(stdout,
-                  "  %-10s%8.1f %% of the experts taken miss the logical cache, %s a token; of those chosen "
-                  "%.1f %% are low, %.1f %% skipped\n",
-                  phase, (double)counts->n_missed / n_taken,
-                  cli_memory_text(size, (uint64_t)moec_route_token_bytes(counts, n_layer)),
-                  (double)counts->n_low / n, (double)counts->n_skipped / n);
+        cli_print_wrapped(
+            stdout, 12,
+            "  %-10s%8.1f %% of the experts taken miss the logical cache, %s a token; of those chosen "
+            "%.1f %% are low, %.1f %% skipped\n",
+            phase, (double)counts->n_missed / n_taken,
+            cli_memory_text(size, (uint64_t)moec_route_token_bytes(counts, n_layer)),
+            (double)counts->n_low / n, (double)counts->n_skipped / n);
 }
 
 static void print_decided(const struct moec_simulated_decisions *decided)
@@ -167,17 +208,16 @@ static void print_decided(const struct moec_simulated_decisions *decided)
     print_phase("prompts", &decided->prompt, decided->replay.n_layer);
     print_phase("decoding", &decided->decode, decided->replay.n_layer);
     if (decided->n_changed == 0) {
-        cli_print(
-            stdout,
-            "All recorded choices are taken as they were: the run that was recorded decided the same.\n\n");
+        cli_print(stdout,
+                  "All recorded choices are taken as they were: the recorded run decided the same.\n\n");
         return;
     }
-    cli_print(
-        stdout,
-        "%.1f %% of the recorded choices are not taken, or in another copy. A run that decides has other "
-        "hidden states behind "
-        "its first MoE layer, and\nanother text: this is a first guess of it (--against shows how good a "
-        "one).\n\n",
+    cli_print_wrapped(
+        stdout, 2,
+        "%.1f %% of the recorded choices are not taken, or are taken in another copy. A run with these "
+        "settings "
+        "has other hidden states after its first MoE layer, and another text. So this is a first guess; "
+        "--against shows how good it is.\n\n",
         100 * (double)decided->n_changed / (double)decided->n_choice);
 }
 
@@ -189,12 +229,11 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
     struct moec_paragraphs answer = {0};
     moec_simulation_answer(simulation, &answer);
     for (uint32_t i = 0; i < answer.n; i++)
-        cli_print(stdout, "%s\n", answer.items[i]);
+        cli_print_wrapped(stdout, 2, "%s\n", answer.items[i]);
     putchar('\n');
     if (decided != NULL)
         print_decided(decided);
     print_head(simulation, source, note);
-    putchar('\n');
     cli_print_paragraphs(text);
     const bool is_pair = sweep->n_policy == 1 && sweep->n_predictor == 1;
     if (is_pair)
@@ -207,11 +246,11 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
             print_matrix(simulation, p, true);
     }
     if (!sweep->model->is_equal && !is_pair)
-        cli_print(
-            stdout,
-            "\nfarthest: evicts what is needed farthest in the future; a good schedule, but not a bound "
-            "for records of\ndifferent sizes. bound: no schedule has more hits than this, counted by "
-            "space times time\n");
+        cli_print_wrapped(
+            stdout, 2,
+            "\nfarthest: evicts what is needed farthest in the future, a good schedule but not a bound where "
+            "records differ in size\nbound: no schedule has more hits than this, counted by space times "
+            "time\n");
 }
 
 /* ---- for programs ---- */

@@ -27,7 +27,7 @@ void cli_print_left_out(const struct moec_sparsity_plan *plan)
 {
     static const char *const words[MOEC_SPARSITY_BY_COUNT] = {
         "by |up . x|, one share for all experts", "by |up . x|, a threshold for each expert",
-        "by |up . x|, weighed by each neuron's harm and the token's gate weight"};
+        "by |up . x| times each neuron's harm and the token's gate weight"};
     cli_print(stdout,
               "  left out   %s\n"
               "  active     %.1f%% of neurons\n"
@@ -41,16 +41,16 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
     const struct moec_certificate *certificate = &plan->certificate;
     const enum moec_arithmetic arithmetic = moec_arithmetic_certified(certificate);
     cli_print_left_out(plan);
-    cli_print(stdout, "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, ",
+    cli_print(stdout, "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original",
               100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
     if (certificate->n_sequence > 0)
-        cli_print(stdout, "asked for at most %.3f%%\n", 100 * certificate->target);
+        cli_print(stdout, ",\n             asked for at most %.3f%%\n", 100 * certificate->target);
     else
-        cli_print(stdout, "measured: promised is the loss with decisions\n");
-    cli_print(stdout,
-              "             with all neurons %.3f%% (%.3f%% to %.3f%%); %" PRIu32 " windows of '%s'\n",
-              100 * plan->plain_loss, 100 * plan->plain_low, 100 * plan->plain_high, certificate->n_window,
-              certificate->data_name);
+        cli_print(stdout, ";\n             the promise is about the loss with decisions\n");
+    cli_print_wrapped(
+        stdout, 13, "             with all neurons %.3f%% (%.3f%% to %.3f%%); %" PRIu32 " windows of '%s'\n",
+        100 * plan->plain_loss, 100 * plan->plain_low, 100 * plan->plain_high, certificate->n_window,
+        certificate->data_name);
     if (certificate->is_chance)
         cli_print(stdout, "             it promises nothing: " MOEC_CHANCE_MARK "\n");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)

@@ -135,18 +135,15 @@ static void print_compute(const struct moec_device *device)
               microseconds(device->embed_ns + device->head_ns));
     double sum = attention + slope * device->token_position + router + experts + dense +
                  microseconds(device->embed_ns + device->head_ns);
-    cli_print(stdout,
-              "  together                     %10.1f   a whole token measured: %.1f at position %" PRIu32
-              "\n",
-              sum, microseconds(device->token_ns), device->token_position);
+    cli_print(stdout, "  all of these                 %10.1f   at once: %.1f (position %" PRIu32 ")\n", sum,
+              microseconds(device->token_ns), device->token_position);
     const double products = microseconds(device->products_ns), token = microseconds(device->token_ns);
     if (products > 0)
-        cli_print(
-            stdout,
-            "  its products alone           %10.1f   the token takes %.0f%% longer, %.0f%% without attention "
-            "to tokens before it\n",
-            products, 100 * (token / products - 1),
-            100 * ((token - slope * device->token_position) / products - 1));
+        cli_print(stdout,
+                  "  matrix products alone        %10.1f   a token takes %.0f%% longer;\n"
+                  "                                          %.0f%% without attention to earlier ones\n",
+                  products, 100 * (token / products - 1),
+                  100 * ((token - slope * device->token_position) / products - 1));
     cli_print(stdout, "\nOne expert by itself\n  bits        record   compute us     check us\n");
     for (uint32_t i = 0; i < device->n_expert_widths; i++) {
         char size[24];
@@ -157,9 +154,9 @@ static void print_compute(const struct moec_device *device)
     cli_print(stdout, "  a check takes %.3f ns a byte, a move in the buffer %.3f\n",
               device->check_ns_per_byte, device->move_ns_per_byte);
     if (device->n_waits > 0)
-        cli_print(stdout,
-                  "\nWhat a wait for a record costs beside itself, us\n      wait  first of a layer  each "
-                  "further\n");
+        cli_print(
+            stdout,
+            "\nExtra time that a wait for a record costs, us\n      wait  first of a layer  each further\n");
     for (uint32_t i = 0; i < device->n_waits; i++)
         cli_print(stdout, "  %8.1f %17.1f %13.1f\n", microseconds(device->waits[i].stall_ns),
                   microseconds(device->waits[i].first_ns), microseconds(device->waits[i].next_ns));

@@ -306,22 +306,27 @@ static void print_sizes(const struct examination *x)
     if (x->bundle == NULL)
         cli_print(stdout, "  dense 16, 4: weights other than experts at 16 and at 4 bits\n");
     if (x->bundle == NULL && config_of(x)->expert_dtype == MOEC_DTYPE_MXFP4)
-        cli_print(stdout,
-                  "  mxfp4: experts as the checkpoint has them, without loss; they stay so where a plan\n"
-                  "  gives them as much\n");
-    cli_print(stdout, "  least --memory: runs a context of %" PRIu32 " tokens%s", doctor->n_context,
-              x->bundle == NULL ? " in moec-run; " : "");
+        cli_print_wrapped(
+            stdout, 4,
+            "  mxfp4: experts as the checkpoint has them, without loss; they stay so where a plan "
+            "gives them as many bytes\n");
+    char more[64] = "";
     if (x->bundle == NULL)
-        cli_print(stdout, "moec run takes %s more\n", cli_memory_text(text, between_programs(doctor->sizes)));
-    else
-        cli_print(stdout, "\n");
+        (void)snprintf(more, sizeof more, "; moec run needs %s more",
+                       cli_memory_text(text, between_programs(doctor->sizes)));
+    cli_print_wrapped(stdout, 4,
+                      "  least --memory: what moec-run needs for a context of %" PRIu32 " tokens%s\n",
+                      doctor->n_context, more);
     if (x->request.budget_bytes > 0)
-        cli_print(stdout, "  kept: part of the experts that stays in memory within %s; -: it does not run\n",
-                  cli_memory_text(text, x->request.budget_bytes));
+        cli_print_wrapped(
+            stdout, 4,
+            "  kept: share of the experts that stays in memory within %s; -: the model does not run\n",
+            cli_memory_text(text, x->request.budget_bytes));
     else
-        cli_print(stdout,
-                  "  for all experts: with less, some are read from storage again; with less than the\n"
-                  "  least and a token's experts, most are, for every token\n");
+        cli_print_wrapped(
+            stdout, 4,
+            "  for all experts: with less memory, some experts are read from storage more than once. "
+            "With less than the least and a token's experts, most are read for every token.\n");
 }
 
 static void print_forecast(const struct examination *x)
@@ -342,8 +347,10 @@ static void print_forecast(const struct examination *x)
                   time_text(text, f->fast_seconds));
     cli_print(stdout, "    one expert at a time    %7.0f passes\n", f->naive_passes);
     if (f->fast_passes > 0)
-        cli_print(stdout, "  By default it measures if that takes less than 30 minutes: here it would %s.\n",
-                  f->exact_seconds <= PROFILE_LIMIT_SECONDS ? "measure" : "estimate");
+        cli_print_wrapped(stdout, 2,
+                          "  moec profile measures every expert if that takes less than 30 minutes, else it "
+                          "estimates: here it would %s.\n",
+                          f->exact_seconds <= PROFILE_LIMIT_SECONDS ? "measure" : "estimate");
 }
 
 /* The budget that was asked about if it is enough; else one in which a token's experts fit. */
@@ -364,7 +371,8 @@ static void print_compile(const struct examination *x)
     const bool has_encoder = moec_config_is_encoder_decoder(config_of(x));
     cli_print(stdout, "    moec compile ");
     cli_print_word(stdout, x->path);
-    cli_print(stdout, " %s -o model.moec\n",
+    /* A command that is copied goes on with a backslash. */
+    cli_print(stdout, "%s %s -o model.moec\n", strlen(x->path) > 17 ? " \\\n       " : "",
               !x->has_text  ? "--policy uniform --bits 4"
               : has_encoder ? "--task samsum --data train.csv --max-loss 2%"
                             : "--data mytext.txt --max-loss 2%");

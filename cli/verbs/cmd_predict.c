@@ -149,10 +149,10 @@ static enum moec_status print_result(const struct predict_job *job, bool is_writ
     cli_print_predictor_verdict(&job->study);
     cli_print_neurons(&job->neurons);
     if (is_written)
-        cli_print(stdout,
-                  "wrote '%s' with a predictor of %zu bytes, learned from %" PRIu64 " tokens\n"
-                  "moec run, chat and bench use it: moec run %s -p TEXT --memory SIZE --stats\n",
-                  job->output, job->n_bytes, job->predictor.n_token, job->output);
+        cli_print_wrapped(stdout, 2,
+                          "wrote '%s' with a predictor of %zu bytes, learned from %" PRIu64 " tokens\n"
+                          "moec run, chat and bench use it: moec run %s -p TEXT --memory SIZE --stats\n",
+                          job->output, job->n_bytes, job->predictor.n_token, job->output);
     return MOEC_OK;
 }
 

@@ -210,18 +210,22 @@ static void print_plan(const struct sparsify_job *job)
     while (n_passed < certificate->n_sequence &&
            certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
         n_passed++;
-    cli_print(stdout, "wrote '%s', which leaves out neurons; %" PRIu32 " measurements\n", job->output,
-              report->n_candidate + 1);
+    cli_print_wrapped(stdout, 4, "wrote '%s', which leaves out neurons; %" PRIu32 " measurements\n",
+                      job->output, report->n_candidate + 1);
     cli_print_plan(&report->plan);
-    cli_print(stdout, "             plan %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
-              n_passed, certificate->n_sequence, 100 * certificate->confidence);
+    char next[48] = "";
     if (n_passed < certificate->n_sequence)
-        cli_print(stdout, "; the next may lose %.3f%%", 100 * certificate->sequence[n_passed].high);
-    cli_print(stdout, "\n");
+        (void)snprintf(next, sizeof next, "; the next may lose %.3f%%",
+                       100 * certificate->sequence[n_passed].high);
+    cli_print_wrapped(stdout, 13,
+                      "             plan %" PRIu32 " of %" PRIu32
+                      " is the last proven with %g%% confidence%s\n",
+                      n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
     if (report->is_reused)
-        cli_print(stdout,
-                  "             the bundle itself was certified on the same windows: each promise holds "
-                  "by itself\n             (--seed draws other windows)\n");
+        cli_print_wrapped(
+            stdout, 13,
+            "             the bundle itself was certified on the same windows: each promise holds "
+            "by itself (--seed draws other windows)\n");
 }
 
 /* What reading from storage will save with the parts that were written. */

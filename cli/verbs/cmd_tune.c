@@ -537,15 +537,18 @@ static enum moec_status print_json(const struct tune_job *job, struct moec_error
 static void print_costs(const struct tune_job *job)
 {
     const struct moec_tune_cost before = job->report.before, after = job->report.after;
-    cli_print(stdout, "  read       %.1f KiB of experts a token", after.read_bytes / 1024);
+    char earlier[32] = "", computed[64] = "";
     if (isfinite(before.read_bytes))
-        cli_print(stdout, "; %.1f before", before.read_bytes / 1024);
+        (void)snprintf(earlier, sizeof earlier, "; %.1f before", before.read_bytes / 1024);
     if (after.computed_share < 1)
-        cli_print(stdout, "; %.0f%% of what is read is computed", 100 * after.computed_share);
-    cli_print(stdout, "\n");
+        (void)snprintf(computed, sizeof computed, "; %.0f%% of what is read is computed",
+                       100 * after.computed_share);
+    cli_print_wrapped(stdout, 13, "  read       %.1f KiB of experts a token%s%s\n", after.read_bytes / 1024,
+                      earlier, computed);
     if (after.computed_share < 1)
-        cli_print(stdout,
-                  "             (experts are read whole: moec sparsify --parts lets a run read parts)\n");
+        cli_print_wrapped(
+            stdout, 13,
+            "             (experts are read whole: moec sparsify --parts lets a run read parts)\n");
 }
 
 static void print_result(const struct tune_job *job)
@@ -558,10 +561,10 @@ static void print_result(const struct tune_job *job)
     while (n_passed < certificate->n_sequence &&
            certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
         n_passed++;
-    cli_print(stdout, "wrote '%s', %s %s; %" PRIu32 " measurements\n", job->output,
-              has_decisions ? "which decides by" : "whose plan has",
-              moec_tune_name(&report->winner.settings, report->winner.share, name),
-              report->n_candidate + (job->is_checkpoint ? job->drafts.n : 1));
+    cli_print_wrapped(stdout, 4, "wrote '%s', %s %s; %" PRIu32 " measurements\n", job->output,
+                      has_decisions ? "which decides by" : "whose plan has",
+                      moec_tune_name(&report->winner.settings, report->winner.share, name),
+                      report->n_candidate + (job->is_checkpoint ? job->drafts.n : 1));
     if (report->plan.n_layer > 0 && has_decisions)
         cli_print_left_out(&report->plan);
     else if (report->plan.n_layer > 0)
@@ -570,16 +573,19 @@ static void print_result(const struct tune_job *job)
         cli_print_decisions(&report->decisions);
     if (report->plan.n_layer > 0 || job->is_checkpoint)
         print_costs(job);
-    cli_print(stdout,
-              "             setting %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
-              n_passed, certificate->n_sequence, 100 * certificate->confidence);
+    char next[48] = "";
     if (n_passed < certificate->n_sequence)
-        cli_print(stdout, "; the next may lose %.3f%%", 100 * certificate->sequence[n_passed].high);
-    cli_print(stdout, "\n");
+        (void)snprintf(next, sizeof next, "; the next may lose %.3f%%",
+                       100 * certificate->sequence[n_passed].high);
+    cli_print_wrapped(stdout, 13,
+                      "             setting %" PRIu32 " of %" PRIu32
+                      " is the last proven with %g%% confidence%s\n",
+                      n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
     if (report->is_reused)
-        cli_print(stdout,
-                  "             the bundle itself was certified on the same windows: each promise holds "
-                  "by itself\n             (--seed draws other windows)\n");
+        cli_print_wrapped(
+            stdout, 13,
+            "             the bundle itself was certified on the same windows: each promise holds "
+            "by itself (--seed draws other windows)\n");
 }
 
 /* ---- work ---- */

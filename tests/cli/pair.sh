@@ -16,7 +16,7 @@ done
 try 0 "inspect for programs" "$moec" inspect "$work/switch.moec" --json
 says stdout '"encoder_layers": 4' "names the encoder's layers"
 try 0 "device" "$moec" device "$work/switch-full.moec" -o "$work/d.json" --read-time 0.002 --compute-time 0.05 --quiet
-says stdout "a whole token measured: [0-9.]+ at" "measures tokens of a target"
+says stdout "at once: [0-9.]+ .position [0-9]+.$" "measures tokens of a target"
 try 0 "bench" "$moec" bench "$work/switch-full.moec" --memory 50% --samples 2 --prompt-tokens 20 -n 4 --quiet
 for row in io-free io-exp edgemoe sti; do
     says stdout "^$row " "with a row of $row"

@@ -65,7 +65,7 @@ if cmp -s "$work/p.moec" "$work/p1.moec"; then pass "a plan has the same bytes";
 try 0 "a plan by model" plan 6% --by model -q --json -o "$work/pm.moec"
 check "one share for all reads more at the same promise" "$(number expert_bytes_per_token) > $bytes"
 try 0 "inspect" "$moec" inspect "$work/p.moec"
-says stdout "^  left out   by .up . x., weighed by each neuron's harm" "shows the plan"
+says stdout "^  left out   by .up . x. times each neuron's harm" "shows the plan"
 try 0 "inspect --json" "$moec" inspect "$work/p.moec" --json
 check "has the same loss" "$(sed -n '/"sparsity": {/,$s/.*"loss": *\([-0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1) == $loss"
 try 0 "eval follows it" "$moec" eval "$work/p.moec" --data $text --samples 4 --seq-len 96 --json -q
