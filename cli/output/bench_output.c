@@ -144,11 +144,11 @@ static void print_logical(const struct moec_bench *bench)
         const struct moec_bench_opened *opened = &bench->rows[r].opened;
         if (opened->logical_cache_bytes == 0 || opened->keeps_logical_cache)
             continue;
-        cli_print_wrapped(stdout, 2,
-                          "%s%s has no room for all that the logical cache holds (%s): this costs time and "
-                          "changes no words\n",
-                          is_first ? "\n" : "", bench->rows[r].name,
-                          cli_size_text(size, opened->logical_cache_bytes));
+        cli_print_wrapped(
+            stdout, 2,
+            "%s%s has no room for all experts of the logical cache (%s): it is slower, and its output is "
+            "the same\n",
+            is_first ? "\n" : "", bench->rows[r].name, cli_size_text(size, opened->logical_cache_bytes));
         is_first = false;
     }
 }

@@ -98,10 +98,12 @@ static void print_sequence(const struct moec_certificate *certificate)
                   certificate->n_sequence, 100 * certificate->confidence);
     else
         cli_print(stdout,
-                  "\n             plan %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
+                  "\n             plan %" PRIu32 " of %" PRIu32
+                  " (from the safest on) is the last proven to keep the loss, with %g%% "
+                  "confidence",
                   n_passed, certificate->n_sequence, 100 * certificate->confidence);
     if (n_passed > 0 && n_passed < certificate->n_sequence)
-        cli_print(stdout, "; the next, %s, may lose %.3f%%", cli_size_text(size, failed->n_bytes),
+        cli_print(stdout, "; the next, %s, could lose up to %.3f%%", cli_size_text(size, failed->n_bytes),
                   100 * failed->high);
 }
 

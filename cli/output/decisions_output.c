@@ -84,19 +84,19 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
               settings->starts_frequent ? "those of calibration at first" : "empty at first");
     cli_print_wrapped(
         stdout, 13,
-        "  missed     %.1f KiB of experts a token, without decisions %.1f KiB (%.1f%% instead of "
-        "%.1f%% of them)\n",
-        decisions->traffic.token_bytes / 1024, decisions->plain_traffic.token_bytes / 1024,
-        100 * moec_decision_missed_share(&decisions->traffic),
+        "  missed     %.1f KiB of experts a token (%.1f%% of those chosen); without these settings "
+        "%.1f KiB (%.1f%%)\n",
+        decisions->traffic.token_bytes / 1024, 100 * moec_decision_missed_share(&decisions->traffic),
+        decisions->plain_traffic.token_bytes / 1024,
         100 * moec_decision_missed_share(&decisions->plain_traffic));
-    cli_print_wrapped(
-        stdout, 13,
-        "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, asked for at most "
-        "%.3f%%\n"
-        "             without decisions %.3f%% (%.3f%% to %.3f%%); %" PRIu32 " windows of '%s'\n",
-        100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
-        100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
-        100 * decisions->plain_high, certificate->n_window, certificate->data_name);
+    cli_print_wrapped(stdout, 13,
+                      "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, limit "
+                      "%.3f%%\n"
+                      "             without these settings %.3f%% (%.3f%% to %.3f%%); %" PRIu32
+                      " windows of '%s'\n",
+                      100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,
+                      100 * certificate->target, 100 * decisions->plain_loss, 100 * decisions->plain_low,
+                      100 * decisions->plain_high, certificate->n_window, certificate->data_name);
     if (certificate->is_chance)
         cli_print(stdout, "             it promises nothing: " MOEC_CHANCE_MARK "\n");
     if (arithmetic != MOEC_ARITHMETIC_CANONICAL)

@@ -35,9 +35,9 @@ void cli_print_forecast(const struct moec_profile_forecast *forecast)
     if (forecast->exact_passes > 0) {
         cli_duration_text(other,
                           (forecast->is_exact ? forecast->fast_passes : forecast->exact_passes) * pace);
-        cli_print_wrapped(stdout, 2, "single experts are %s; %s would take %s (--sensitivity %s)\n",
-                          forecast->is_exact ? "measured exactly" : "estimated",
-                          forecast->is_exact ? "estimating them" : "measuring them exactly", other,
+        cli_print_wrapped(stdout, 2, "each expert's sensitivity is %s; %s would take %s (--sensitivity %s)\n",
+                          forecast->is_exact ? "measured" : "estimated",
+                          forecast->is_exact ? "estimating it" : "measuring it", other,
                           forecast->is_exact ? "fast" : "exact");
     }
     cli_print(stdout, "windows: %" PRIu32 " search, %" PRIu32 " select, %" PRIu32 " certify\n",

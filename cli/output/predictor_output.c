@@ -58,12 +58,13 @@ void cli_print_predictor_verdict(const struct moec_predictor_study *study)
     char interval[48] = "";
     if (!isnan(gain->low))
         (void)snprintf(interval, sizeof interval, " (%.1f to %.1f)", 100 * gain->low, 100 * gain->high);
-    cli_print_wrapped(
-        stdout, 2, "learned names %.1f points %s of the experts than gate with %" PRIu32 " guesses%s: %s\n",
-        100 * fabs(gain->value), gain->value < 0 ? "less" : "more", study->widths[0], interval,
-        gain->low > 0     ? "a proven gain"
-        : gain->value > 0 ? "no proven gain"
-                          : "no gain");
+    cli_print_wrapped(stdout, 2,
+                      "with %" PRIu32
+                      " guesses, 'learned' finds %.1f points %s of the experts than 'gate'%s: %s\n",
+                      study->widths[0], 100 * fabs(gain->value), gain->value < 0 ? "less" : "more", interval,
+                      gain->low > 0     ? "a significant gain"
+                      : gain->value > 0 ? "no significant gain"
+                                        : "no gain");
 }
 
 /* ---- JSON ---- */

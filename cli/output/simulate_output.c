@@ -214,10 +214,9 @@ static void print_decided(const struct moec_simulated_decisions *decided)
     }
     cli_print_wrapped(
         stdout, 2,
-        "%.1f %% of the recorded choices are not taken, or are taken in another copy. A run with these "
-        "settings "
-        "has other hidden states after its first MoE layer, and another text. So this is a first guess; "
-        "--against shows how good it is.\n\n",
+        "%.1f %% of the recorded choices are dropped, or run in a copy of another precision. A real run with "
+        "these settings would have other hidden states after its first MoE layer, and write another text. So "
+        "this is an estimate; --against shows how accurate it is.\n\n",
         100 * (double)decided->n_changed / (double)decided->n_choice);
 }
 
@@ -248,8 +247,9 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
     if (!sweep->model->is_equal && !is_pair)
         cli_print_wrapped(
             stdout, 2,
-            "\nfarthest: evicts what is needed farthest in the future, a good schedule but not a bound where "
-            "records differ in size\nbound: no schedule has more hits than this, counted by space times "
+            "\nfarthest: evicts the expert whose next use is farthest away; a good policy, but no bound "
+            "where "
+            "experts differ in size\nbound: no schedule has more hits than this, counted by space times "
             "time\n");
 }
 

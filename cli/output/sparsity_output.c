@@ -44,7 +44,7 @@ void cli_print_plan(const struct moec_sparsity_plan *plan)
     cli_print(stdout, "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original",
               100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
     if (certificate->n_sequence > 0)
-        cli_print(stdout, ",\n             asked for at most %.3f%%\n", 100 * certificate->target);
+        cli_print(stdout, ",\n             limit %.3f%%\n", 100 * certificate->target);
     else
         cli_print(stdout, ";\n             the promise is about the loss with decisions\n");
     cli_print_wrapped(

@@ -44,7 +44,7 @@ static void print_columns(const struct moec_profile *profile, const struct moec_
     char own[MOEC_CODES_WORDS];
     if (!verdict->has_codes || !verdict->has_mixed)
         return;
-    cli_print(stdout, "\n        codes that compile takes       %s\n", moec_codes_words(profile, 0, own));
+    cli_print(stdout, "\n        compile's quantization         %s\n", moec_codes_words(profile, 0, own));
     cli_print(stdout, "loss    all alike         mixing       all alike         mixing\n");
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_single *single = &verdict->singles[t];

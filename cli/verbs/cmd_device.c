@@ -140,8 +140,8 @@ static void print_compute(const struct moec_device *device)
     const double products = microseconds(device->products_ns), token = microseconds(device->token_ns);
     if (products > 0)
         cli_print(stdout,
-                  "  matrix products alone        %10.1f   a token takes %.0f%% longer;\n"
-                  "                                          %.0f%% without attention to earlier ones\n",
+                  "  matrix products alone        %10.1f   a token takes %.0f%% longer, or\n"
+                  "                                          %.0f%% without attention to earlier tokens\n",
                   products, 100 * (token / products - 1),
                   100 * ((token - slope * device->token_position) / products - 1));
     cli_print(stdout, "\nOne expert by itself\n  bits        record   compute us     check us\n");
@@ -154,9 +154,8 @@ static void print_compute(const struct moec_device *device)
     cli_print(stdout, "  a check takes %.3f ns a byte, a move in the buffer %.3f\n",
               device->check_ns_per_byte, device->move_ns_per_byte);
     if (device->n_waits > 0)
-        cli_print(
-            stdout,
-            "\nExtra time that a wait for a record costs, us\n      wait  first of a layer  each further\n");
+        cli_print(stdout, "\nExtra time for each expert that is waited for, us\n      wait  first of a layer "
+                          " each further\n");
     for (uint32_t i = 0; i < device->n_waits; i++)
         cli_print(stdout, "  %8.1f %17.1f %13.1f\n", microseconds(device->waits[i].stall_ns),
                   microseconds(device->waits[i].first_ns), microseconds(device->waits[i].next_ns));

@@ -279,7 +279,7 @@ static void print_heads(const struct examination *x)
     cli_print(stdout, "\n%6s%9s%9s", "expert", "all", "token's");
     if (x->bundle == NULL)
         cli_print(stdout, "%18s", "bundle, at most");
-    cli_print(stdout, "%18s%*s\n%6s%9s%9s", "least --memory", has_budget ? 12 : 18,
+    cli_print(stdout, "%18s%*s\n%6s%9s%9s", "minimum --memory", has_budget ? 12 : 18,
               has_budget ? "kept" : "for all experts", "bits", "experts", "experts");
     if (x->bundle == NULL)
         cli_print(stdout, " dense 16  dense 4");
@@ -310,23 +310,25 @@ static void print_sizes(const struct examination *x)
             stdout, 4,
             "  mxfp4: experts as the checkpoint has them, without loss; they stay so where a plan "
             "gives them as many bytes\n");
-    char more[64] = "";
+    char more[80] = "";
     if (x->bundle == NULL)
-        (void)snprintf(more, sizeof more, "; moec run needs %s more",
+        (void)snprintf(more, sizeof more, "; the command 'moec run' needs %s more",
                        cli_memory_text(text, between_programs(doctor->sizes)));
     cli_print_wrapped(stdout, 4,
-                      "  least --memory: what moec-run needs for a context of %" PRIu32 " tokens%s\n",
+                      "  minimum --memory: what the program moec-run needs for a context of %" PRIu32
+                      " tokens%s\n",
                       doctor->n_context, more);
     if (x->request.budget_bytes > 0)
-        cli_print_wrapped(
-            stdout, 4,
-            "  kept: share of the experts that stays in memory within %s; -: the model does not run\n",
-            cli_memory_text(text, x->request.budget_bytes));
+        cli_print_wrapped(stdout, 4,
+                          "  kept: share of the experts that stays in memory at --memory %s; '-' means that "
+                          "the model does not "
+                          "fit\n",
+                          cli_memory_text(text, x->request.budget_bytes));
     else
         cli_print_wrapped(
             stdout, 4,
-            "  for all experts: with less memory, some experts are read from storage more than once. "
-            "With less than the least and a token's experts, most are read for every token.\n");
+            "  for all experts: what holds every expert. With less, some are read from storage more than "
+            "once. Below the minimum plus one token's experts, most are read again for every token.\n");
 }
 
 static void print_forecast(const struct examination *x)
@@ -347,10 +349,11 @@ static void print_forecast(const struct examination *x)
                   time_text(text, f->fast_seconds));
     cli_print(stdout, "    one expert at a time    %7.0f passes\n", f->naive_passes);
     if (f->fast_passes > 0)
-        cli_print_wrapped(stdout, 2,
-                          "  moec profile measures every expert if that takes less than 30 minutes, else it "
-                          "estimates: here it would %s.\n",
-                          f->exact_seconds <= PROFILE_LIMIT_SECONDS ? "measure" : "estimate");
+        cli_print_wrapped(
+            stdout, 2,
+            "  moec profile measures every expert if that takes less than 30 minutes, and otherwise "
+            "estimates. For this model it would %s.\n",
+            f->exact_seconds <= PROFILE_LIMIT_SECONDS ? "measure" : "estimate");
 }
 
 /* The budget that was asked about if it is enough; else one in which a token's experts fit. */

@@ -207,12 +207,13 @@ static enum moec_status keep(struct predict_job *job, struct moec_error *err)
 {
     const struct moec_study_share *gain = &job->study.gain[0];
     if (!(gain->low > 0))
-        return moec_fail(
-            err, MOEC_ERR_TARGET,
-            "what was learned names %.2f points more of the next layer's experts than its router "
-            "does (%.2f to %.2f), which is no proven gain; nothing was written: use --predict "
-            "gate, or give more text",
-            100 * gain->value, 100 * gain->low, 100 * gain->high);
+        return moec_fail(err, MOEC_ERR_TARGET,
+                         "the learned predictor finds %.2f points more of the next layer's experts than that "
+                         "layer's router "
+                         "(90%% interval %.2f to %.2f). This gain is not significant, so nothing was "
+                         "written: use --predict "
+                         "gate, or give more text",
+                         100 * gain->value, 100 * gain->low, 100 * gain->high);
     job->predictor.recall = job->study.predictors[MOEC_STUDIED_LEARNED].recall[0].value;
     job->predictor.gate_recall = job->study.predictors[MOEC_STUDIED_GATE].recall[0].value;
     return moec_bundle_put_predictor(job->path, &job->predictor, job->output, &job->n_bytes, err);

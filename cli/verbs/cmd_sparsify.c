@@ -215,17 +215,17 @@ static void print_plan(const struct sparsify_job *job)
     cli_print_plan(&report->plan);
     char next[48] = "";
     if (n_passed < certificate->n_sequence)
-        (void)snprintf(next, sizeof next, "; the next may lose %.3f%%",
+        (void)snprintf(next, sizeof next, "; the next could lose up to %.3f%%",
                        100 * certificate->sequence[n_passed].high);
     cli_print_wrapped(stdout, 13,
                       "             plan %" PRIu32 " of %" PRIu32
-                      " is the last proven with %g%% confidence%s\n",
+                      " (from the safest on) is the last proven to keep the loss, with %g%% confidence%s\n",
                       n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
     if (report->is_reused)
         cli_print_wrapped(
             stdout, 13,
-            "             the bundle itself was certified on the same windows: each promise holds "
-            "by itself (--seed draws other windows)\n");
+            "             the bundle was certified on the same windows: each promise holds by itself, "
+            "not both together (--seed draws other windows)\n");
 }
 
 /* What reading from storage will save with the parts that were written. */

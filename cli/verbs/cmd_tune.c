@@ -539,9 +539,9 @@ static void print_costs(const struct tune_job *job)
     const struct moec_tune_cost before = job->report.before, after = job->report.after;
     char earlier[32] = "", computed[64] = "";
     if (isfinite(before.read_bytes))
-        (void)snprintf(earlier, sizeof earlier, "; %.1f before", before.read_bytes / 1024);
+        (void)snprintf(earlier, sizeof earlier, ", %.1f before", before.read_bytes / 1024);
     if (after.computed_share < 1)
-        (void)snprintf(computed, sizeof computed, "; %.0f%% of what is read is computed",
+        (void)snprintf(computed, sizeof computed, "; %.0f%% of these bytes are used",
                        100 * after.computed_share);
     cli_print_wrapped(stdout, 13, "  read       %.1f KiB of experts a token%s%s\n", after.read_bytes / 1024,
                       earlier, computed);
@@ -575,17 +575,17 @@ static void print_result(const struct tune_job *job)
         print_costs(job);
     char next[48] = "";
     if (n_passed < certificate->n_sequence)
-        (void)snprintf(next, sizeof next, "; the next may lose %.3f%%",
+        (void)snprintf(next, sizeof next, "; the next could lose up to %.3f%%",
                        100 * certificate->sequence[n_passed].high);
     cli_print_wrapped(stdout, 13,
                       "             setting %" PRIu32 " of %" PRIu32
-                      " is the last proven with %g%% confidence%s\n",
+                      " (from the safest on) is the last proven to keep the loss, with %g%% confidence%s\n",
                       n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
     if (report->is_reused)
         cli_print_wrapped(
             stdout, 13,
-            "             the bundle itself was certified on the same windows: each promise holds "
-            "by itself (--seed draws other windows)\n");
+            "             the bundle was certified on the same windows: each promise holds by itself, "
+            "not both together (--seed draws other windows)\n");
 }
 
 /* ---- work ---- */
@@ -655,10 +655,11 @@ static enum moec_status check_gain(const struct tune_job *job, struct moec_error
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_TARGET,
-        "%s reads %.1f KiB of experts a token, and %s %.1f: no gain, so nothing was written: %s, or "
+        "the settings %s read %.1f KiB of experts a token, and %s %.1f: no gain, so nothing was written: %s, "
+        "or "
         "give --accept-slower",
         moec_tune_name(&job->report.winner.settings, job->report.winner.share, name), after.read_bytes / 1024,
-        job->is_checkpoint ? "a bundle of the same loss without it" : "the bundle itself",
+        job->is_checkpoint ? "a bundle of the same loss without them reads" : "the bundle without them reads",
         before.read_bytes / 1024,
         job->report.winner.share > 0 ? "search without sparsity (--with route)"
                                      : "ask for a larger --max-loss or other --with");

@@ -11,7 +11,7 @@ bool moec_chance_is(const struct moec_chance *chance)
 enum moec_status moec_chance_check(const struct moec_chance *chance, bool goes_on,
                                    char note[static MOEC_CHANCE_NOTE_BYTES], struct moec_error *err)
 {
-    char numbers[160];
+    char numbers[192];
     note[0] = '\0';
     if (!moec_chance_is(chance))
         return MOEC_OK;
@@ -19,18 +19,19 @@ enum moec_status moec_chance_check(const struct moec_chance *chance, bool goes_o
         (void)snprintf(numbers, sizeof numbers, "%.1f%% of the choices are right, by lot %.1f%% would be",
                        100 * chance->original, 100 * chance->guessing);
     else
-        (void)snprintf(numbers, sizeof numbers,
-                       "perplexity %.6g, and guessing evenly among its tokens has %.0f", chance->original,
-                       chance->guessing);
+        (void)snprintf(
+            numbers, sizeof numbers,
+            "its perplexity is %.6g, and guessing evenly among all tokens of its vocabulary gives %.0f",
+            chance->original, chance->guessing);
     (void)snprintf(note, MOEC_CHANCE_NOTE_BYTES, "%s predicts '%.200s' no better than chance: %s",
                    chance->subject != NULL ? chance->subject : "the original", chance->data_name, numbers);
     if (goes_on)
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_MISMATCH,
-        "%s; a loss against it would promise nothing. Likely causes: a tokenizer of another "
-        "model, weights that are wrong or in part another model's, or text in a language or of a "
-        "kind that the model does not know. Mend that, or go on with --anyway, which marks the "
-        "result",
+        "%s; a loss against it would mean nothing. Likely causes: a tokenizer from another "
+        "model, weights that are wrong or partly from another model, or text in a language or of a "
+        "kind that the model does not know. Correct this, or give --anyway to go on; the result is then "
+        "marked",
         note);
 }

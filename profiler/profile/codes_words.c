@@ -20,10 +20,10 @@ const char *moec_codes_words(const struct moec_profile *profile, uint32_t bits,
         space = " ";
     }
     if (is_auto)
-        (void)snprintf(text, MOEC_CODES_WORDS, "linear or hqq codes%s", group);
+        (void)snprintf(text, MOEC_CODES_WORDS, "linear or hqq quantization%s", group);
     else if (is_trellis)
-        (void)snprintf(text, MOEC_CODES_WORDS, "trellis and hqq codes%s", group);
+        (void)snprintf(text, MOEC_CODES_WORDS, "trellis and hqq quantization%s", group);
     else
-        (void)snprintf(text, MOEC_CODES_WORDS, "%s%s%s codes%s", name, space, scheme, group);
+        (void)snprintf(text, MOEC_CODES_WORDS, "%s%s%s quantization%s", name, space, scheme, group);
     return text;
 }

@@ -315,7 +315,9 @@ static void describe_codes(const struct moec_verdict *verdict, struct moec_parag
 {
     double most = NAN;
     const char *joint = "";
-    moec_paragraph_add(paragraphs, "in the codes that compile takes by default, all experts alike need ");
+    moec_paragraph_add(
+        paragraphs,
+        "with the quantization that compile uses by default, one bitwidth for all experts must be ");
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_single *single = &verdict->singles[t];
         if (single->bits > 0)
@@ -330,9 +332,9 @@ static void describe_codes(const struct moec_verdict *verdict, struct moec_parag
     if (isnan(most))
         return;
     if (most < WORTH)
-        moec_paragraph_add(paragraphs, "; mixing bitwidths by expert is predicted to save nothing");
+        moec_paragraph_add(paragraphs, "; different bitwidths by expert are predicted to save nothing");
     else
-        moec_paragraph_add(paragraphs, "; mixing bitwidths by expert is predicted to save at most %.0f%%",
+        moec_paragraph_add(paragraphs, "; different bitwidths by expert are predicted to save up to %.0f%%",
                            100 * most);
 }
 
@@ -343,17 +345,18 @@ static void describe_conclusion(const struct moec_profile *profile, const struct
     moec_paragraph_begin(paragraphs, "Verdict: ");
     if (verdict->has_codes) {
         describe_codes(verdict, paragraphs);
-        moec_paragraph_add(paragraphs, ". In ");
+        moec_paragraph_add(paragraphs, ". With ");
     } else {
-        moec_paragraph_add(paragraphs, "in ");
+        moec_paragraph_add(paragraphs, "with ");
     }
     moec_paragraph_add(paragraphs, "%s%s, ", moec_codes_words(profile, 0, own),
-                       is_of_paper(profile) ? ", the paper's" : "");
+                       is_of_paper(profile) ? ", which EdgeMoE uses" : "");
     describe_own(verdict, paragraphs);
     moec_paragraph_add(paragraphs, ".");
     if (!verdict->has_codes)
-        moec_paragraph_add(paragraphs, " Compile takes other codes by default, which this profile has not "
-                                       "measured; profile again to compare.");
+        moec_paragraph_add(paragraphs,
+                           " Compile uses another quantization by default, which this profile has "
+                           "not measured; profile again to compare.");
     if (verdict->is_estimated)
         moec_paragraph_add(paragraphs, " Sensitivities are estimates (fast mode).");
 }
@@ -361,18 +364,19 @@ static void describe_conclusion(const struct moec_profile *profile, const struct
 static void describe_single(const struct moec_verdict_single *single, struct moec_paragraphs *paragraphs)
 {
     if (single->bits == 0) {
-        moec_paragraph_add(paragraphs, "no codes of compile that were measured stay within it");
+        moec_paragraph_add(paragraphs,
+                           "no bitwidth that was measured with compile's quantization stays within it");
         return;
     }
-    moec_paragraph_add(paragraphs, "all experts in %s take %.4g MB, measured to lose %.2f%% (at most %.2f%%)",
+    moec_paragraph_add(paragraphs, "all experts at %s take %.4g MB and lose %.2f%% (upper end %.2f%%)",
                        single->codes, (double)single->n_bytes / 1e6, 100 * single->loss,
                        100 * single->loss_high);
     if (isnan(single->saving))
         return;
     if (single->saving < WORTH / 10)
-        moec_paragraph_add(paragraphs, "; mixing is predicted to save nothing");
+        moec_paragraph_add(paragraphs, "; different bitwidths are predicted to save nothing");
     else
-        moec_paragraph_add(paragraphs, "; mixed ones are predicted to take %.4g MB (-%.1f%%)",
+        moec_paragraph_add(paragraphs, "; different bitwidths are predicted to take %.4g MB (-%.1f%%)",
                            (double)single->mixed_bytes / 1e6, 100 * single->saving);
 }
 
@@ -384,7 +388,7 @@ static void describe_target(const struct moec_profile *profile, const struct moe
     moec_paragraph_begin(paragraphs, "At %.0f%% loss: ", 100 * target->target);
     if (verdict->has_codes) {
         describe_single(&verdict->singles[at], paragraphs);
-        moec_paragraph_add(paragraphs, ". In %s, ", moec_codes_words(profile, 0, own));
+        moec_paragraph_add(paragraphs, ". With %s, ", moec_codes_words(profile, 0, own));
     }
     if (target->uniform_bits == 0)
         moec_paragraph_add(paragraphs,
@@ -398,7 +402,7 @@ static void describe_target(const struct moec_profile *profile, const struct moe
             (double)target->uniform_bytes / 1e6, target->uniform_bits, target->uniform_bits == 1 ? "" : "s",
             (double)target->mixed_bytes / 1e6, target->saving >= 0 ? "-" : "+", 100 * fabs(target->saving));
     if (target->is_measured)
-        moec_paragraph_add(paragraphs, ", measured to lose %.2f%% (at most %.2f%%)", 100 * target->loss,
+        moec_paragraph_add(paragraphs, ", measured to lose %.2f%% (upper end %.2f%%)", 100 * target->loss,
                            100 * target->loss_high);
     else
         moec_paragraph_add(paragraphs, ", predicted to lose %.2f%%", 100 * target->loss);
@@ -509,9 +513,10 @@ void moec_verdict_describe(const struct moec_profile *profile, const struct moec
     if (verdict->has_codes)
         moec_paragraph_begin(
             paragraphs,
-            "Codes: compile fits its codes to data by GPTQ, which loses less than here, "
-            "where rows alone choose them. What follows is about %s, of which single experts "
-            "were measured.",
+            "Quantization: compile fits weights to your data by GPTQ and then loses less than this: here "
+            "each "
+            "row was quantized without data. What follows is about %s, with which experts were measured one "
+            "at a time.",
             moec_codes_words(profile, 0, own));
     if (verdict->n_bits == 0) {
         moec_paragraph_begin(paragraphs,

@@ -89,7 +89,7 @@ enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, ui
         series->high[u] = 100 * loss.high;
     }
     say_targets(chart, profile);
-    moec_figure_say(chart, "Compile takes other codes by default: the verdict has both.");
+    moec_figure_say(chart, "Compile uses another quantization by default: the verdict has both.");
     moec_figure_spread_out(chart);
     return MOEC_OK;
 }
@@ -404,8 +404,8 @@ enum moec_status moec_figure_mixed(const struct moec_profile *profile, uint32_t 
     MOEC_TRY(moec_chart_add_series(chart, "mixed", MOEC_VERDICT_TARGETS, &mixed, err));
     MOEC_TRY(moec_chart_add_series(chart, "best uniform", MOEC_VERDICT_TARGETS, &uniform, err));
     if (verdict.has_codes)
-        MOEC_TRY(
-            moec_chart_add_series(chart, "uniform, codes of compile", MOEC_VERDICT_TARGETS, &single, err));
+        MOEC_TRY(moec_chart_add_series(chart, "uniform, compile's quantization", MOEC_VERDICT_TARGETS,
+                                       &single, err));
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_target *target = &verdict.targets[t];
         if (single != NULL) {
@@ -420,8 +420,8 @@ enum moec_status moec_figure_mixed(const struct moec_profile *profile, uint32_t 
         uniform->y[t] = target->uniform_bytes > 0 ? (double)target->uniform_bytes / 1e6 : (double)NAN;
         say_saving(chart, target);
     }
-    moec_figure_say(chart,
-                    "Mixing pays where its bar is clearly lower, in these codes; compile takes others by "
-                    "default, searches further and promises a loss.");
+    moec_figure_say(
+        chart, "Mixing pays where its bar is clearly lower, with this quantization. Compile uses another by "
+               "default, searches further and promises a loss.");
     return MOEC_OK;
 }

@@ -195,9 +195,8 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
     const struct moec_quantizer_choice choice = moec_profile_quantizer(profile, heatmap->bits);
     moec_heatmap_bits_name(heatmap->bits, one);
     moec_heatmap_bits_name(profile->baseline_bits, others);
-    (void)snprintf(words->title, sizeof words->title,
-                   "Loss of the model when one expert is %s and the others %s, %s%s", one, others,
-                   moec_codes_words(profile, heatmap->bits, codes),
+    (void)snprintf(words->title, sizeof words->title, "Loss when one expert is %s and the others %s, %s%s",
+                   one, others, moec_codes_words(profile, heatmap->bits, codes),
                    profile->sensitivity == MOEC_SENSITIVITY_FAST ? " (estimated)" : "");
     (void)snprintf(words->model, sizeof words->model,
                    "%s, %" PRIu32 " MoE layers x %" PRIu32 " experts, top-%" PRIu32 ", SHA-256 %.12s", family,

@@ -222,14 +222,14 @@ static void describe_experts(const struct moec_coverage *coverage, struct moec_p
 {
     moec_paragraph_begin(paragraphs,
                          "Coverage: %" PRIu32 " windows with %" PRIu64
-                         " tokens. An expert was chosen by %" PRIu64 " to %" PRIu64 " tokens (median %" PRIu64
-                         "; even load would be %.0f).",
+                         " tokens. Each expert was chosen for %" PRIu64 " to %" PRIu64
+                         " tokens (median %" PRIu64 "; balanced routing would give %.0f).",
                          coverage->n_window, coverage->n_token, coverage->min_tokens, coverage->max_tokens,
                          coverage->median_tokens, coverage->even_tokens);
     if (coverage->n_unreached + coverage->n_rare == 0) {
         moec_paragraph_add(paragraphs,
-                           " Every expert was seen in at least %d windows and by %d tokens: the "
-                           "intervals of all of them are meaningful.",
+                           " Every expert has the %d windows and %d tokens that a meaningful "
+                           "interval needs.",
                            MOEC_COVERAGE_WINDOWS, MOEC_COVERAGE_TOKENS);
         return;
     }
@@ -265,24 +265,25 @@ static void describe_targets(const struct moec_coverage *coverage, struct moec_p
         if (coverage->target_bits[t] == 0)
             continue;
         if (!begun)
-            moec_paragraph_begin(paragraphs, "Windows needed for a promise:");
-        moec_paragraph_add(paragraphs, "%s under %.0f%% ", begun ? ";" : "", 100 * coverage->targets[t]);
+            moec_paragraph_begin(paragraphs,
+                                 "Windows needed to prove a loss when all experts have one bitwidth:");
+        moec_paragraph_add(paragraphs, "%s for under %.0f%%, ", begun ? ";" : "", 100 * coverage->targets[t]);
         begun = true;
         if (coverage->target_windows[t] == 0)
-            moec_paragraph_add(paragraphs, "no number of windows would suffice for %" PRIu32 " bit%s",
+            moec_paragraph_add(paragraphs, "no number would be enough at %" PRIu32 " bit%s",
                                coverage->target_bits[t], coverage->target_bits[t] == 1 ? "" : "s");
         else if (coverage->target_windows[t] <= coverage->n_window)
-            moec_paragraph_add(paragraphs, "the %" PRIu32 " at hand suffice for %" PRIu32 " bit%s",
+            moec_paragraph_add(paragraphs, "the %" PRIu32 " of this profile are enough at %" PRIu32 " bit%s",
                                coverage->n_window, coverage->target_bits[t],
                                coverage->target_bits[t] == 1 ? "" : "s");
         else
-            moec_paragraph_add(paragraphs, "%" PRIu64 " would suffice for %" PRIu32 " bit%s",
-                               coverage->target_windows[t], coverage->target_bits[t],
-                               coverage->target_bits[t] == 1 ? "" : "s");
+            moec_paragraph_add(paragraphs, "%" PRIu64 " at %" PRIu32 " bit%s", coverage->target_windows[t],
+                               coverage->target_bits[t], coverage->target_bits[t] == 1 ? "" : "s");
     }
     if (begun)
-        moec_paragraph_add(paragraphs, " (uniform, in the profile's own codes, upper end of the one-sided "
-                                       "95%% interval on all windows).");
+        moec_paragraph_add(paragraphs,
+                           " (with the profile's own quantization, by the upper end of a one-sided "
+                           "95%% interval).");
 }
 
 void moec_coverage_describe(const struct moec_profile *profile, const struct moec_coverage *coverage,

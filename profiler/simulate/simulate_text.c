@@ -58,8 +58,8 @@ static void describe_cliff(const struct moec_simulation *simulation, struct moec
     moec_paragraph_begin(
         out,
         "One token's working set is %s: %" PRIu32 " MoE layers x %" PRIu32
-        " experts x %s, %.1f %% of all experts. In a smaller buffer least-recently-used (lru) "
-        "evicts every record before its layer comes round again.",
+        " experts x %s, %.1f %% of all experts. In a smaller buffer, lru (least recently used) "
+        "evicts every expert before its layer runs again.",
         size_text(set, model->token_bytes), model->n_layer, model->top_k,
         size_text(mean, model->token_bytes / ((uint64_t)model->n_layer * model->top_k)),
         share(simulation, model->token_bytes));
@@ -141,8 +141,8 @@ static void describe_predictors(const struct moec_simulation *simulation, struct
         is_first = false;
     }
     if (!is_first)
-        moec_paragraph_add(out, ". A preload turns a miss into a hit but is still a read, so with "
-                                "predictions Belady's bound holds for reads, not for hits.");
+        moec_paragraph_add(out, ". A preload turns a miss into a hit but still costs a read. So with "
+                                "predictions, Belady's bound limits the reads and not the hits.");
 }
 
 static void describe_times(const struct moec_simulation *simulation, struct moec_paragraphs *out)
@@ -202,14 +202,15 @@ void moec_simulation_answer(const struct moec_simulation *simulation, struct moe
     }
     moec_paragraph_begin(
         paragraphs,
-        "A buffer of %s (%.3g %% of the experts) answers %.0f of 100 requests with --evict %s "
-        "--predict %s; without predictions no policy could answer more than %.0f.",
+        "An expert buffer of %s (%.3g %% of all experts) has a hit rate of %.0f %% with --evict %s "
+        "--predict %s. Without predictions, no eviction policy could exceed %.0f %%.",
         size_text(size, sweep->budgets[b]), share(simulation, sweep->budgets[b]), 100 * most,
         sweep->policies[best % sweep->n_policy]->name, sweep->predictors[best / sweep->n_policy]->name,
         100 * belady->most_hits / (double)belady->asked);
-    moec_paragraph_begin(paragraphs,
-                         "Give it at least %s, what one token needs: below that lru finds nothing.",
-                         size_text(set, sweep->model->token_bytes));
+    moec_paragraph_begin(
+        paragraphs,
+        "Make the buffer at least %s, which holds one token's experts: with less, lru never hits.",
+        size_text(set, sweep->model->token_bytes));
 }
 
 void moec_simulation_describe(const struct moec_simulation *simulation, struct moec_paragraphs *paragraphs)

@@ -190,7 +190,7 @@ static enum moec_status check_foreseen(const struct moec_simulated_decisions_set
             continue;
         if (replay->n_tok[step] > 1)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "precision fate needs a prediction for each token, and this trace has one for "
+                             "--precision fate needs a prediction for each token, but this trace has one for "
                              "all tokens of a "
                              "prompt together: give --decide decode");
         if (replay->answers[a].n_next_gate < width)

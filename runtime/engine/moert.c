@@ -283,8 +283,9 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     if (options->device == NULL && options->vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
     if (options->cooperates && (options->device == NULL || engine->n_sessions > 1))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "cooperation of the processor needs a device and a single session");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "computing experts on the processor beside a device needs a device and a single session");
     if (options->transfer.copies_whole && (options->device == NULL || engine->sparsity == NULL))
         return moec_fail(
             err, MOEC_ERR_USAGE,

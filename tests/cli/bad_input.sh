@@ -137,7 +137,7 @@ awk 'BEGIN { s = 1; for (i = 0; i < 2000; i++) { t = ""
     for (k = 0; k < 12; k++) { s = (s * 1103515245 + 12345) % 2147483648; t = t sprintf("%c", 97 + int(s / 65536) % 26) }
     print t } }' >"$work/noise.txt"
 noise="--data $work/noise.txt --seq-len 16 --samples 32"
-chance="no better than chance: perplexity [0-9.e+]+, and guessing evenly among its tokens has 2048"
+chance="no better than chance: its perplexity is [0-9.e+]+, and guessing evenly among all tokens of its vocabulary gives 2048"
 # shellcheck disable=SC2086 # options are words
 for verb in "profile $sample --bits 2 -o $work/chance.h5" "compile $sample --max-loss 50% -o $work/chance.moec" \
     "sparsify $work/good.moec --reference $sample --max-loss 50% -o $work/chance.moec" \

@@ -137,7 +137,7 @@ says stderr "no room: some are read again; --memory [0-9.]+ MiB would hold them"
 try 0 "with room" "$moec" run "$work/m.moec" -p x -n 4 --ctx 64 --route top-k --stats
 says stderr "it may hold [0-9.]+ [KM]iB, which stay in memory" "it says that"
 try 0 "a bench with little memory" "$moec" bench "$work/m.moec" --samples 1 --data $text --memory 25% --route top-k -q
-says stdout "has no room for all that the logical cache holds .[0-9.]+ [kKM]i?B.: this costs time and changes no words" "names the rows"
+says stdout "has no room for all experts of the logical cache .[0-9.]+ [kKM]i?B.: it is slower, and its output is the same" "names the rows"
 
 try 0 "a bench" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --route cache-prior:0.3 --json -q
 missed_prior=$(number miss_rate)

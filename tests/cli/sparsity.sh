@@ -58,7 +58,7 @@ check "it leaves out most neurons" "$active > 0.02 && $active < 0.4"
 try 0 "a plan is a whole bundle" "$moec" verify "$work/p.moec"
 try 0 "on one thread, in words" plan 6% -v -t 1 --cpu avx2 -o "$work/p1.moec"
 says stdout "wrote '$work/p1.moec', which leaves out neurons; [0-9]+ measurements" "says so"
-says stdout 'loss .* against the original, asked for at most 6.000%' "and what is promised"
+says stdout 'loss .* against the original, limit 6.000%' "and what is promised"
 says stderr '[0-9.]+% left out: loss .*KiB a token' "verbose: each measurement"
 says stderr 'test 1 of [0-9].* proven' "and each test"
 if cmp -s "$work/p.moec" "$work/p1.moec"; then pass "a plan has the same bytes"; else fail "a plan has the same bytes"; fi

@@ -50,7 +50,7 @@ alone "one file is left" "$work/a.moec"
 try 0 "it is whole" "$moec" verify "$work/a.moec"
 try 0 "inspect" "$moec" inspect "$work/a.moec"
 says stdout 'none of the bits alone' "has no certificate of the bits"
-says stdout 'asked for at most 10.000%' "but one of all"
+says stdout 'limit 10.000%' "but one of all"
 says stdout 'up (2|int2 [a-z0-9 ]+), down (int)?[3-8]' "up has fewer bits than its pairs"
 try 0 "it runs" "$moec" run "$work/a.moec" -p "Once upon a time" -n 8 --stats
 

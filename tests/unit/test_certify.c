@@ -201,7 +201,7 @@ static void test_certify__chance_is_refused_or_marked(void **state)
     options.goes_on_by_chance = false;
     moec_trial_init(&b.inputs, &options, NULL, &trial);
     assert_status(moec_trial_open(&trial, MOEC_PART_SEARCH, &refused), MOEC_ERR_MISMATCH, refused);
-    assert_message(refused, "no better than chance: perplexity");
+    assert_message(refused, "no better than chance: its perplexity");
     moec_trial_close(&trial);
     options.goes_on_by_chance = true;
     MUST(moec_trial_open(&trial, MOEC_PART_CERTIFICATE, &err));

@@ -38,12 +38,12 @@ static void test_chance__is_refused_with_both_numbers(void **state)
     assert_status(moec_chance_check(&good, false, note, &err), MOEC_OK, err);
     assert_string_equal(note, "");
     assert_status(moec_chance_check(&bad, true, note, &err), MOEC_OK, err);
-    assert_string_equal(note,
-                        "the original predicts 'text.txt' no better than chance: perplexity 2051.25, and "
-                        "guessing evenly among its tokens has 2048");
+    assert_string_equal(note, "the original predicts 'text.txt' no better than chance: its perplexity is "
+                              "2051.25, and guessing evenly among all tokens of its vocabulary gives 2048");
     assert_status(moec_chance_check(&bad, false, note, &err), MOEC_ERR_MISMATCH, err);
-    assert_message(err, "perplexity 2051.25, and guessing evenly among its tokens has 2048");
-    assert_message(err, "tokenizer of another model");
+    assert_message(
+        err, "perplexity is 2051.25, and guessing evenly among all tokens of its vocabulary gives 2048");
+    assert_message(err, "tokenizer from another model");
     assert_message(err, "--anyway");
     err = (struct moec_error){0};
     assert_status(moec_chance_check(&lot, false, note, &err), MOEC_ERR_MISMATCH, err);

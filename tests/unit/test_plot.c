@@ -494,8 +494,7 @@ static void test_plot__terminal_text(void **state)
     make_round(&profile);
     (void)snprintf(profile.data_name, sizeof profile.data_name, "caf\xc3\xa9\033[31m\xc2\x9b\xff.txt");
     char *text = render(&profile, 80, MOEC_TERMINAL_PLAIN, false);
-    assert_non_null(
-        strstr(text, "Loss of the model when one expert is INT2 and the others INT4, linear codes\n"));
+    assert_non_null(strstr(text, "Loss when one expert is INT2 and the others INT4, linear quantization\n"));
     assert_non_null(strstr(text, "data   caf??[31m??.txt, task language-modelling, 6 of 18 windows"));
     assert_non_null(strstr(text, "\n           0      1      2\n    1   2.00  -0.50      ?\n"));
     assert_non_null(strstr(text, "never reached by the data, loss unknown: 1\n"));

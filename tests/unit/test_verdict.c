@@ -211,7 +211,8 @@ static void test_verdict__codes_of_compile(void **state)
     assert_false(v.has_codes);
     moec_verdict_describe(&p, &v, &text);
     assert_says(&text,
-                "Verdict: in linear codes, the paper's, giving experts different bitwidths saves 10 to 25%");
+                "Verdict: with linear quantization, which EdgeMoE uses, giving experts different bitwidths "
+                "saves 10 to 25%");
     assert_says(&text, "has not measured; profile again");
     add_codes(&p, "bits", 2, 3);
     add_codes(&p, "bytes", 800, 1200);
@@ -226,14 +227,16 @@ static void test_verdict__codes_of_compile(void **state)
     assert_int_equal(v.singles[0].mixed_bytes, 850);
     assert_true(near(v.singles[0].saving, 1 - 850.0 / 1200) && v.singles[1].saving == 0);
     moec_verdict_describe(&p, &v, &text);
+    assert_says(
+        &text,
+        "with the quantization that compile uses by default, one bitwidth for all experts must be 3 bits "
+        "for 1% loss, 2 bits for 2% loss and 2 bits for 5% loss; different bitwidths by expert are "
+        "predicted to save up to 29%. With linear quantization, which EdgeMoE uses, ");
     assert_says(&text,
-                "in the codes that compile takes by default, all experts alike need 3 bits for 1% loss, 2 "
-                "bits for 2% loss and 2 bits for 5% loss; mixing bitwidths by expert is predicted to "
-                "save at most 29%. In linear codes, the paper's, ");
-    assert_says(&text,
-                "At 2% loss: all experts in int2 trellis channel take 0.0008 MB, measured to lose 1.69% "
-                "(at most 1.80%); mixing is predicted to save nothing. In linear codes, experts take");
-    assert_says(&text, "What follows is about linear codes");
+                "At 2% loss: all experts at int2 trellis channel take 0.0008 MB and lose 1.69% (upper end "
+                "1.80%); different bitwidths are predicted to save nothing. With linear quantization, "
+                "experts take");
+    assert_says(&text, "What follows is about linear quantization");
     /* What no profile has is not used. */
     add_codes(&p, "bits", 3, 2);
     assert_status(moec_verdict_make(&p, &v, &err), MOEC_OK, err);
