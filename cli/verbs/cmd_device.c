@@ -141,7 +141,7 @@ static void print_compute(const struct moec_device *device)
     if (products > 0)
         cli_print(stdout,
                   "  matrix products alone        %10.1f   a token takes %.0f%% longer, or\n"
-                  "                                          %.0f%% without attention to earlier tokens\n",
+                  "                                     %.0f%% without attention to earlier tokens\n",
                   products, 100 * (token / products - 1),
                   100 * ((token - slope * device->token_position) / products - 1));
     cli_print(stdout, "\nOne expert by itself\n  bits        record   compute us     check us\n");

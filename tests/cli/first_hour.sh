@@ -66,8 +66,9 @@ try 1 "data that is too little is found by a dry run too" "$moec" profile $model
 
 try 0 "a simulation" "$moec" simulate "$work/p.h5" --quiet -t 1
 says stdout '^An expert buffer of .* has a hit rate of [0-9]+ % with' "what to expect of a buffer"
-head -n 4 "$work/stdout" >"$work/answer"
-try 0 "is its answer in few lines" grep -q '^Make the buffer at least .* lru never hits' "$work/answer"
+head -n 5 "$work/stdout" >"$work/answer"
+cp "$work/answer" "$work/stdout"
+says stdout '^Make the buffer at least .* lru never hits' "is its answer in few lines"
 try 0 "another profile" "$moec" profile $model --data $data --samples 40 --seed 7 --sensitivity fast -o "$work/q.h5" --quiet
 try 0 "a comparison" "$moec" profile --compare "$work/p.h5" "$work/q.h5"
 head -n 3 "$work/stdout" | tr '\n' ' ' >"$work/answer"
