@@ -99,7 +99,7 @@ static void print_sequence(const struct moec_certificate *certificate)
     else
         cli_print(stdout,
                   "\n             plan %" PRIu32 " of %" PRIu32
-                  " (from the safest on) is the last proven to keep the loss, with %g%% "
+                  " (counted from the safest) is the last proven to stay within the limit, with %g%% "
                   "confidence",
                   n_passed, certificate->n_sequence, 100 * certificate->confidence);
     if (n_passed > 0 && n_passed < certificate->n_sequence)

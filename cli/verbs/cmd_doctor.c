@@ -325,10 +325,12 @@ static void print_sizes(const struct examination *x)
                           "fit\n",
                           cli_memory_text(text, x->request.budget_bytes));
     else
-        cli_print_wrapped(
-            stdout, 4,
-            "  for all experts: what holds every expert. With less, some are read from storage more than "
-            "once. Below the minimum plus one token's experts, most are read again for every token.\n");
+        cli_print_wrapped(stdout, 4,
+                          "  for all experts: the --memory at which every expert stays in memory. With less, "
+                          "some are read from "
+                          "storage more than once. With less than the minimum plus one token's experts, most "
+                          "are read again "
+                          "for every token.\n");
 }
 
 static void print_forecast(const struct examination *x)

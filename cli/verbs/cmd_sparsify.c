@@ -217,15 +217,16 @@ static void print_plan(const struct sparsify_job *job)
     if (n_passed < certificate->n_sequence)
         (void)snprintf(next, sizeof next, "; the next could lose up to %.3f%%",
                        100 * certificate->sequence[n_passed].high);
-    cli_print_wrapped(stdout, 13,
-                      "             plan %" PRIu32 " of %" PRIu32
-                      " (from the safest on) is the last proven to keep the loss, with %g%% confidence%s\n",
-                      n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
+    cli_print_wrapped(
+        stdout, 13,
+        "             plan %" PRIu32 " of %" PRIu32
+        " (counted from the safest) is the last proven to stay within the limit, with %g%% confidence%s\n",
+        n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
     if (report->is_reused)
         cli_print_wrapped(
             stdout, 13,
-            "             the bundle was certified on the same windows: each promise holds by itself, "
-            "not both together (--seed draws other windows)\n");
+            "             the bundle's own loss limit was certified on the same windows: each of the two "
+            "promises holds with its confidence, but not both at once (--seed draws other windows)\n");
 }
 
 /* What reading from storage will save with the parts that were written. */

@@ -539,9 +539,9 @@ static void print_costs(const struct tune_job *job)
     const struct moec_tune_cost before = job->report.before, after = job->report.after;
     char earlier[32] = "", computed[64] = "";
     if (isfinite(before.read_bytes))
-        (void)snprintf(earlier, sizeof earlier, ", %.1f before", before.read_bytes / 1024);
+        (void)snprintf(earlier, sizeof earlier, " (%.1f without the settings)", before.read_bytes / 1024);
     if (after.computed_share < 1)
-        (void)snprintf(computed, sizeof computed, "; %.0f%% of these bytes are used",
+        (void)snprintf(computed, sizeof computed, "; the model uses %.0f%% of what is read",
                        100 * after.computed_share);
     cli_print_wrapped(stdout, 13, "  read       %.1f KiB of experts a token%s%s\n", after.read_bytes / 1024,
                       earlier, computed);
@@ -577,15 +577,16 @@ static void print_result(const struct tune_job *job)
     if (n_passed < certificate->n_sequence)
         (void)snprintf(next, sizeof next, "; the next could lose up to %.3f%%",
                        100 * certificate->sequence[n_passed].high);
-    cli_print_wrapped(stdout, 13,
-                      "             setting %" PRIu32 " of %" PRIu32
-                      " (from the safest on) is the last proven to keep the loss, with %g%% confidence%s\n",
-                      n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
+    cli_print_wrapped(
+        stdout, 13,
+        "             setting %" PRIu32 " of %" PRIu32
+        " (counted from the safest) is the last proven to stay within the limit, with %g%% confidence%s\n",
+        n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
     if (report->is_reused)
         cli_print_wrapped(
             stdout, 13,
-            "             the bundle was certified on the same windows: each promise holds by itself, "
-            "not both together (--seed draws other windows)\n");
+            "             the bundle's own loss limit was certified on the same windows: each of the two "
+            "promises holds with its confidence, but not both at once (--seed draws other windows)\n");
 }
 
 /* ---- work ---- */

@@ -315,16 +315,14 @@ static void describe_codes(const struct moec_verdict *verdict, struct moec_parag
 {
     double most = NAN;
     const char *joint = "";
-    moec_paragraph_add(
-        paragraphs,
-        "with the quantization that compile uses by default, one bitwidth for all experts must be ");
+    moec_paragraph_add(paragraphs, "with compile's default quantization, all experts at one bitwidth need ");
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_single *single = &verdict->singles[t];
         if (single->bits > 0)
-            moec_paragraph_add(paragraphs, "%s%" PRIu32 " bits for %.0f%% loss", joint, single->bits,
-                               100 * verdict->targets[t].target);
+            moec_paragraph_add(paragraphs, "%s%" PRIu32 " bits to stay within %.0f%% loss", joint,
+                               single->bits, 100 * verdict->targets[t].target);
         else
-            moec_paragraph_add(paragraphs, "%smore than was measured for %.0f%% loss", joint,
+            moec_paragraph_add(paragraphs, "%smore bits than were measured to stay within %.0f%% loss", joint,
                                100 * verdict->targets[t].target);
         joint = t + 2 < MOEC_VERDICT_TARGETS ? ", " : " and ";
         most = fmax(most, single->saving);
@@ -332,10 +330,11 @@ static void describe_codes(const struct moec_verdict *verdict, struct moec_parag
     if (isnan(most))
         return;
     if (most < WORTH)
-        moec_paragraph_add(paragraphs, "; different bitwidths by expert are predicted to save nothing");
+        moec_paragraph_add(paragraphs, ". Choosing the bitwidth by expert is predicted to save nothing");
     else
-        moec_paragraph_add(paragraphs, "; different bitwidths by expert are predicted to save up to %.0f%%",
-                           100 * most);
+        moec_paragraph_add(
+            paragraphs, ". Choosing the bitwidth by expert is predicted to save up to %.0f%% of these bytes",
+            100 * most);
 }
 
 static void describe_conclusion(const struct moec_profile *profile, const struct moec_verdict *verdict,
@@ -385,7 +384,7 @@ static void describe_target(const struct moec_profile *profile, const struct moe
 {
     const struct moec_verdict_target *target = &verdict->targets[at];
     char own[MOEC_CODES_WORDS];
-    moec_paragraph_begin(paragraphs, "At %.0f%% loss: ", 100 * target->target);
+    moec_paragraph_begin(paragraphs, "For a loss limit of %.0f%%: ", 100 * target->target);
     if (verdict->has_codes) {
         describe_single(&verdict->singles[at], paragraphs);
         moec_paragraph_add(paragraphs, ". With %s, ", moec_codes_words(profile, 0, own));
@@ -513,10 +512,9 @@ void moec_verdict_describe(const struct moec_profile *profile, const struct moec
     if (verdict->has_codes)
         moec_paragraph_begin(
             paragraphs,
-            "Quantization: compile fits weights to your data by GPTQ and then loses less than this: here "
-            "each "
-            "row was quantized without data. What follows is about %s, with which experts were measured one "
-            "at a time.",
+            "Quantization: the losses above are for quantization without calibration data; compile uses GPTQ "
+            "with "
+            "your data and loses less. The results below are for %s; each expert was measured on its own.",
             moec_codes_words(profile, 0, own));
     if (verdict->n_bits == 0) {
         moec_paragraph_begin(paragraphs,

@@ -266,24 +266,24 @@ static void describe_targets(const struct moec_coverage *coverage, struct moec_p
             continue;
         if (!begun)
             moec_paragraph_begin(paragraphs,
-                                 "Windows needed to prove a loss when all experts have one bitwidth:");
-        moec_paragraph_add(paragraphs, "%s for under %.0f%%, ", begun ? ";" : "", 100 * coverage->targets[t]);
+                                 "Windows needed to prove a loss limit with all experts at one bitwidth:");
+        moec_paragraph_add(paragraphs, "%s for %.0f%%, ", begun ? ";" : "", 100 * coverage->targets[t]);
         begun = true;
         if (coverage->target_windows[t] == 0)
-            moec_paragraph_add(paragraphs, "no number would be enough at %" PRIu32 " bit%s",
+            moec_paragraph_add(paragraphs, "no number is enough with %" PRIu32 " bit%s",
                                coverage->target_bits[t], coverage->target_bits[t] == 1 ? "" : "s");
         else if (coverage->target_windows[t] <= coverage->n_window)
-            moec_paragraph_add(paragraphs, "the %" PRIu32 " of this profile are enough at %" PRIu32 " bit%s",
-                               coverage->n_window, coverage->target_bits[t],
-                               coverage->target_bits[t] == 1 ? "" : "s");
+            moec_paragraph_add(
+                paragraphs, "the %" PRIu32 " of this profile are enough with %" PRIu32 " bit%s",
+                coverage->n_window, coverage->target_bits[t], coverage->target_bits[t] == 1 ? "" : "s");
         else
-            moec_paragraph_add(paragraphs, "%" PRIu64 " at %" PRIu32 " bit%s", coverage->target_windows[t],
+            moec_paragraph_add(paragraphs, "%" PRIu64 " with %" PRIu32 " bit%s", coverage->target_windows[t],
                                coverage->target_bits[t], coverage->target_bits[t] == 1 ? "" : "s");
     }
     if (begun)
-        moec_paragraph_add(paragraphs,
-                           " (with the profile's own quantization, by the upper end of a one-sided "
-                           "95%% interval).");
+        moec_paragraph_add(paragraphs, ". A limit is proven when the upper end of a one-sided 95%% interval "
+                                       "is below it; this is for the "
+                                       "profile's own quantization.");
 }
 
 void moec_coverage_describe(const struct moec_profile *profile, const struct moec_coverage *coverage,

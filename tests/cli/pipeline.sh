@@ -33,7 +33,7 @@ holds "the load's entropy is a share" "0 < $(number "$work/profile.json" entropy
 holds "gate inputs of neighbouring layers are alike" "0 < $(number "$work/profile.json" cosine) && $(number "$work/profile.json" cosine) < 1"
 holds "2k guesses find more than k" "$(number "$work/profile.json" 2k) > $(number "$work/profile.json" k)"
 cp "$work/profile.json" "$work/stdout"
-says stdout '"Verdict: with the quantization that compile uses by default, one bitwidth for all experts must be' "JSON has the verdict in words"
+says stdout '"Verdict: with compile.s default quantization, all experts at one bitwidth need' "JSON has the verdict in words"
 says stdout '"saving": -?0\.[0-9]' "and in numbers"
 says stdout '"additivity": [0-9]' "and whether single losses add up"
 says stdout '"median_tokens": [1-9]' "and the coverage"
