@@ -109,7 +109,8 @@ $(BUILD)/obj/runtime/%_neon_i8mm.o: ALL_CFLAGS += -O3 $(if $(filter aarch64,$(AR
 
 # A simulation asks them millions of times: a tenth of its time.
 $(BUILD)/obj/profiler/simulate/%.o $(BUILD)/obj/runtime/policy/%.o $(BUILD)/obj/runtime/experts/%.o: \
-    ALL_CFLAGS += $(if $(SANITIZE),,$(patsubst -O2,-O3,$(filter -O2,$(CFLAGS))))
+    ALL_CFLAGS += $(if $(SANITIZE),,$(if $(filter -O2,$(CFLAGS)),-O3))
+
 $(BUILD)/obj/profiler/common/openmp.o: ALL_CFLAGS += $(OPENMP)
 
 $(BUILD)/obj/%.o: %.c

@@ -187,13 +187,19 @@ void cli_set_policies(const struct cli_simulate_options *options, uint32_t n_sha
                 sweep->policies[sweep->n_policy++] = moec_evict_policies[i];
 }
 
+/* All sizes that are shares are computed here: a byte less could lose a record. */
+static uint64_t part_of(uint64_t all, double share)
+{
+    return (uint64_t)(share * (double)all);
+}
+
 /* Few, and close where buffers are small: there a size matters most. */
 static uint32_t usual_budgets(uint64_t all, uint64_t *budgets)
 {
     static const uint32_t percent[] = {10, 25, 50};
     uint32_t n = 0;
     for (; n < sizeof percent / sizeof *percent; n++)
-        budgets[n] = (uint64_t)((double)all * (percent[n] / 100.0)); /* as where they are asked for */
+        budgets[n] = part_of(all, percent[n] / 100.0);
     return n;
 }
 
@@ -214,7 +220,7 @@ static uint32_t tidy(const struct moec_simulated_model *model, uint64_t *sizes, 
 static void fill_sizes(const struct cli_simulate_budget *budgets, uint32_t n, uint64_t all, uint64_t *sizes)
 {
     for (uint32_t i = 0; i < n; i++)
-        sizes[i] = budgets[i].share > 0 ? (uint64_t)(budgets[i].share * (double)all) : budgets[i].bytes;
+        sizes[i] = budgets[i].share > 0 ? part_of(all, budgets[i].share) : budgets[i].bytes;
 }
 
 void cli_set_budgets(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep)
@@ -225,7 +231,7 @@ void cli_set_budgets(const struct cli_simulate_options *options, struct moec_sim
     if (n == 0 && !options->is_every_budget)
         n = usual_budgets(all, sweep->budgets);
     for (; options->is_every_budget && n < 20; n++)
-        sweep->budgets[n] = (uint64_t)((double)all * ((n + 1) / 20.0));
+        sweep->budgets[n] = part_of(all, (n + 1) / 20.0);
     sweep->n_budget = tidy(sweep->model, sweep->budgets, n);
 }
 

@@ -314,23 +314,18 @@ static void print_sizes(const struct examination *x)
     if (x->bundle == NULL)
         (void)snprintf(more, sizeof more, "; the command 'moec run' needs %s more",
                        cli_memory_text(text, between_programs(doctor->sizes)));
-    cli_print_wrapped(stdout, 4,
-                      "  minimum --memory: what the program moec-run needs for a context of %" PRIu32
-                      " tokens%s\n",
-                      doctor->n_context, more);
+    cli_print_wrapped(stdout, 4, "  minimum --memory: what %s needs for a context of %" PRIu32 " tokens%s\n",
+                      x->bundle == NULL ? "the program moec-run" : "each program", doctor->n_context, more);
     if (x->request.budget_bytes > 0)
         cli_print_wrapped(stdout, 4,
                           "  kept: share of the experts that stays in memory at --memory %s; '-' means that "
-                          "the model does not "
-                          "fit\n",
+                          "the model does not fit\n",
                           cli_memory_text(text, x->request.budget_bytes));
     else
         cli_print_wrapped(stdout, 4,
                           "  for all experts: the --memory at which every expert stays in memory. With less, "
-                          "some are read from "
-                          "storage more than once. With less than the minimum plus one token's experts, most "
-                          "are read again "
-                          "for every token.\n");
+                          "some are read from storage more than once. With less than the minimum plus one "
+                          "token's experts, most are read again for every token.\n");
 }
 
 static void print_forecast(const struct examination *x)

@@ -6,6 +6,7 @@
 #include "cli/output/data_note.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
+#include "cli/output/sequence_output.h"
 #include "cli/output/sparsity_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -205,28 +206,10 @@ static enum moec_status print_json(const struct sparsify_job *job, struct moec_e
 static void print_plan(const struct sparsify_job *job)
 {
     const struct moec_sparsify_report *report = &job->report;
-    const struct moec_certificate *certificate = &report->plan.certificate;
-    uint32_t n_passed = 0;
-    while (n_passed < certificate->n_sequence &&
-           certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
-        n_passed++;
     cli_print_wrapped(stdout, 4, "wrote '%s', which leaves out neurons; %" PRIu32 " measurements\n",
                       job->output, report->n_candidate + 1);
     cli_print_plan(&report->plan);
-    char next[48] = "";
-    if (n_passed < certificate->n_sequence)
-        (void)snprintf(next, sizeof next, "; the next could lose up to %.3f%%",
-                       100 * certificate->sequence[n_passed].high);
-    cli_print_wrapped(
-        stdout, 13,
-        "             plan %" PRIu32 " of %" PRIu32
-        " (counted from the safest) is the last proven to stay within the limit, with %g%% confidence%s\n",
-        n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
-    if (report->is_reused)
-        cli_print_wrapped(
-            stdout, 13,
-            "             the bundle's own loss limit was certified on the same windows: each of the two "
-            "promises holds with its confidence, but not both at once (--seed draws other windows)\n");
+    cli_print_sequence(&report->plan.certificate, "plan", report->is_reused);
 }
 
 /* What reading from storage will save with the parts that were written. */

@@ -11,6 +11,7 @@
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
+#include "cli/output/sequence_output.h"
 #include "cli/output/sparsity_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -554,13 +555,8 @@ static void print_costs(const struct tune_job *job)
 static void print_result(const struct tune_job *job)
 {
     const struct moec_tune_report *report = &job->report;
-    const struct moec_certificate *certificate = &report->certificate;
     const bool has_decisions = moec_decision_settings_are_on(&report->decisions.settings);
     char name[MOEC_TUNE_NAME_BYTES];
-    uint32_t n_passed = 0;
-    while (n_passed < certificate->n_sequence &&
-           certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
-        n_passed++;
     cli_print_wrapped(stdout, 4, "wrote '%s', %s %s; %" PRIu32 " measurements\n", job->output,
                       has_decisions ? "which decides by" : "whose plan has",
                       moec_tune_name(&report->winner.settings, report->winner.share, name),
@@ -573,20 +569,7 @@ static void print_result(const struct tune_job *job)
         cli_print_decisions(&report->decisions);
     if (report->plan.n_layer > 0 || job->is_checkpoint)
         print_costs(job);
-    char next[48] = "";
-    if (n_passed < certificate->n_sequence)
-        (void)snprintf(next, sizeof next, "; the next could lose up to %.3f%%",
-                       100 * certificate->sequence[n_passed].high);
-    cli_print_wrapped(
-        stdout, 13,
-        "             setting %" PRIu32 " of %" PRIu32
-        " (counted from the safest) is the last proven to stay within the limit, with %g%% confidence%s\n",
-        n_passed, certificate->n_sequence, 100 * certificate->confidence, next);
-    if (report->is_reused)
-        cli_print_wrapped(
-            stdout, 13,
-            "             the bundle's own loss limit was certified on the same windows: each of the two "
-            "promises holds with its confidence, but not both at once (--seed draws other windows)\n");
+    cli_print_sequence(&report->certificate, "setting", report->is_reused);
 }
 
 /* ---- work ---- */

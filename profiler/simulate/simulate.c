@@ -46,29 +46,6 @@ out:
     return status;
 }
 
-static enum moec_status run_lru(const struct work *work, uint32_t point, struct moec_error *err)
-{
-    struct moec_simulate_lru *lru = &work->simulation->lru;
-    const struct moec_simulate_sweep *sweep = &work->simulation->sweep;
-    struct moec_simulated_result result;
-    const struct moec_simulated_setup setup = {.recording = sweep->recording,
-                                               .model = sweep->model,
-                                               .device = sweep->device,
-                                               .capacity_bytes = lru->budgets[point],
-                                               .policy = &moec_evict_lru,
-                                               .predictor = &moec_predict_none,
-                                               .reads_on = true};
-    MOEC_TRY(moec_simulated_run(&setup, &result, NULL, err));
-    lru->rates[point] = moec_simulated_hit_rate(&result.decode, false);
-    return MOEC_OK;
-}
-
-static size_t count_items(const struct moec_simulation *simulation)
-{
-    const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    return sweep->n_budget * ((size_t)sweep->n_policy * sweep->n_predictor + 1) + simulation->lru.n;
-}
-
 /* The run of the sweep that a point of the curve is too, NULL where there is none. */
 static const struct moec_simulated_result *result_at(const struct moec_simulation *simulation, uint64_t bytes)
 {
@@ -81,6 +58,31 @@ static const struct moec_simulated_result *result_at(const struct moec_simulatio
                 if (sweep->budgets[b] == bytes)
                     return &simulation->results[(p * sweep->n_policy + e) * sweep->n_budget + b];
     return NULL;
+}
+
+static enum moec_status run_lru(const struct work *work, uint32_t point, struct moec_error *err)
+{
+    struct moec_simulate_lru *lru = &work->simulation->lru;
+    const struct moec_simulate_sweep *sweep = &work->simulation->sweep;
+    struct moec_simulated_result result;
+    const struct moec_simulated_setup setup = {.recording = sweep->recording,
+                                               .model = sweep->model,
+                                               .device = sweep->device,
+                                               .capacity_bytes = lru->budgets[point],
+                                               .policy = &moec_evict_lru,
+                                               .predictor = &moec_predict_none,
+                                               .reads_on = true};
+    if (result_at(work->simulation, lru->budgets[point]) != NULL)
+        return MOEC_OK; /* take_points has it */
+    MOEC_TRY(moec_simulated_run(&setup, &result, NULL, err));
+    lru->rates[point] = moec_simulated_hit_rate(&result.decode, false);
+    return MOEC_OK;
+}
+
+static size_t count_items(const struct moec_simulation *simulation)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    return sweep->n_budget * ((size_t)sweep->n_policy * sweep->n_predictor + 1) + simulation->lru.n;
 }
 
 /* Points of the curve that were not run by themselves. */
@@ -105,11 +107,6 @@ static void run_item(void *context, size_t item, int thread)
     (void)thread;
     if (i < sweep->n_budget) {
         work->status[item] = run_bound(work, (uint32_t)i, &work->errors[item]);
-        return;
-    }
-    if (i < sweep->n_budget + simulation->lru.n &&
-        result_at(simulation, simulation->lru.budgets[i - sweep->n_budget]) != NULL) {
-        work->status[item] = MOEC_OK;
         return;
     }
     if (i < sweep->n_budget + simulation->lru.n) {
