@@ -122,6 +122,17 @@ struct moert_transfer {
     double gpu_byte_ns;  /* computed with there; not measured, and small */
 };
 
+/* The smallest budget of a set of options: what this process opens, with what it has mapped by then. Another
+ * start of the program may map more. */
+struct moert_floor {
+    uint64_t memory_bytes;
+    uint64_t start_bytes; /* that another start may take on top */
+    uint32_t n_context;   /* positions of the KV caches that it holds */
+    uint32_t n_prompt;    /* of these, the prompt's; 0 without one */
+    uint32_t
+        n_context_fits; /* the most that options.memory_bytes holds at any start; 0 = none, or no limit */
+};
+
 struct moert_options {
     uint64_t memory_bytes; /* limit on the peak resident size of the whole process; 0 = no limit, experts
                               stay resident */
@@ -226,17 +237,9 @@ struct moert_options {
     const char *prompt;
     size_t n_prompt_bytes;
     uint32_t text_tokens;
-};
 
-/* The smallest budget of a set of options, without opening an engine: what this process would open, with what
- * it has mapped by now. Another start of the program may map more. */
-struct moert_floor {
-    uint64_t memory_bytes;
-    uint64_t start_bytes; /* that another start may take on top */
-    uint32_t n_context;   /* positions of the KV caches that it holds */
-    uint32_t n_prompt;    /* of these, the prompt's; 0 without one */
-    uint32_t
-        n_context_fits; /* the most that options.memory_bytes holds at any start; 0 = none, or no limit */
+    /* Borrowed for the call: where the budget is refused as below its floor, that floor. NULL = not asked. */
+    struct moert_floor *refused_floor;
 };
 
 /* What the engine holds and how the budget is spent. */

@@ -12,23 +12,22 @@
 #define MOEC_BESIDE_RUN_BYTES ((uint64_t)7 << 20)
 #define LEAST_TEXT_TOKENS     16 /* a context with room for less is no way out */
 
-void cli_advise_floor(const struct cli_args *args, const struct moert_options *options)
+void cli_advise_floor(const struct cli_args *args, uint64_t budget_bytes, const struct moert_floor *floor)
 {
-    struct moert_floor floor;
     char value[24];
-    if (moert_engine_floor(args->positional[0], options, &floor, NULL) != MOERT_OK)
+    if (floor->memory_bytes == 0)
         return;
-    const uint64_t works_bytes = floor.memory_bytes + floor.start_bytes;
+    const uint64_t works_bytes = floor->memory_bytes + floor->start_bytes;
     const bool has_smaller =
         strcmp(args->program, "moec-run") != 0 && strcmp(args->command->name, "run") == 0;
-    if (has_smaller && works_bytes <= options->memory_bytes + MOEC_BESIDE_RUN_BYTES) {
+    if (has_smaller && works_bytes <= budget_bytes + MOEC_BESIDE_RUN_BYTES) {
         cli_print(stderr,
                   "moec-run, which is the same program without what measures and compiles, fits:\n  ");
         cli_print_changed(stderr, args, "moec-run", "", "");
-    } else if (floor.n_context_fits >= floor.n_prompt + LEAST_TEXT_TOKENS) {
+    } else if (floor->n_context_fits >= floor->n_prompt + LEAST_TEXT_TOKENS) {
         cli_print(stderr, "the longest context that fits has %" PRIu32 " positions:\n  ",
-                  floor.n_context_fits);
-        (void)snprintf(value, sizeof value, "%" PRIu32, floor.n_context_fits);
+                  floor->n_context_fits);
+        (void)snprintf(value, sizeof value, "%" PRIu32, floor->n_context_fits);
         cli_print_changed(stderr, args, args->program, "ctx", value);
     } else {
         cli_print(stderr, "this much works%s:\n  ", has_smaller ? "; moec-run needs less" : "");

@@ -6,9 +6,9 @@
 #include "cli/options/options.h"
 #include "runtime/moert.h"
 
-/* After MOEC_ERR_BUDGET of opening args->positional[0] with these options: prints to stderr one line of what
+/* After MOEC_ERR_BUDGET with a budget that was refused as below this floor: prints to stderr one line of what
  * would fit and one that can be typed. Of a smaller program, a shorter context and more memory it is the
- * first that works. Nothing where the floor cannot be told. */
-void cli_advise_floor(const struct cli_args *args, const struct moert_options *options);
+ * first that works. Nothing where another budget was refused (the floor's memory_bytes is 0). */
+void cli_advise_floor(const struct cli_args *args, uint64_t budget_bytes, const struct moert_floor *floor);
 
 #endif

@@ -59,6 +59,7 @@ static const struct cli_option options[] = {
 struct chat {
     const struct cli_args *args;
     struct moert_options engine_options;
+    struct moert_floor floor; /* of a budget that was refused */
     struct moert_sampler sampler;
     uint32_t n_answer;
     struct moert_engine *engine;
@@ -145,6 +146,7 @@ static enum moec_status open_engine(struct chat *chat, struct moec_error *err)
     struct moert_error theirs = {0};
     char note[1024];
     cli_guard_mapped(chat->args);
+    chat->engine_options.refused_floor = &chat->floor;
     MOEC_TRY(cli_from_runtime(
         moert_engine_open(chat->args->positional[0], &chat->engine_options, &chat->engine, &theirs), &theirs,
         err));
@@ -456,7 +458,7 @@ static int run_chat(const struct cli_args *args)
     release(&chat);
     const int result = status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
     if (status == MOEC_ERR_BUDGET && !is_open)
-        cli_advise_floor(args, &chat.engine_options);
+        cli_advise_floor(args, chat.engine_options.memory_bytes, &chat.floor);
     return result;
 }
 

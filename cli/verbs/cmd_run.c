@@ -122,6 +122,7 @@ struct run_options {
 struct run {
     const struct cli_args *args;
     struct run_options options;
+    struct moert_floor floor; /* of a budget that was refused */
     struct moert_engine *engine;
     struct moert_session *session;
     struct moert_generator *generator;
@@ -306,6 +307,7 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
         run->options.engine.n_prompt_bytes = run->n_prompt_bytes;
     }
     run->options.engine.text_tokens = run->options.n_generate;
+    run->options.engine.refused_floor = &run->floor;
     cli_guard_mapped(run->args);
     MOEC_TRY(cli_from_runtime(
         moert_engine_open(run->args->positional[0], &run->options.engine, &run->engine, &theirs), &theirs,
@@ -431,7 +433,7 @@ static int run_run(const struct cli_args *args)
     status = end(&run, status, &err);
     const int result = status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
     if (status == MOEC_ERR_BUDGET)
-        cli_advise_floor(args, &run.options.engine);
+        cli_advise_floor(args, run.options.engine.memory_bytes, &run.floor);
     free(run.prompt);
     return result;
 }

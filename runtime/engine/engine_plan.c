@@ -205,6 +205,21 @@ static enum moec_status make_vram_plan(struct moert_engine *engine, const struct
     return MOEC_OK;
 }
 
+enum moec_status moec_engine_floor(const struct moert_engine *engine, struct moec_memory_request request,
+                                   struct moert_floor *floor, struct moec_error *err)
+{
+    struct moec_memory_plan plan;
+    const uint32_t n_fits = request.budget_bytes > 0 ? moec_memory_plan_context(&request) : 0;
+    request.budget_bytes = 0;
+    MOEC_TRY(moec_memory_plan_make(&request, &plan, err));
+    *floor = (struct moert_floor){.memory_bytes = plan.floor_bytes,
+                                  .start_bytes = moec_memory_start_bytes(plan.floor_bytes),
+                                  .n_context = plan.n_context,
+                                  .n_prompt = engine->n_prompt,
+                                  .n_context_fits = n_fits};
+    return MOEC_OK;
+}
+
 enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moert_options *options,
                                   struct moec_error *err)
 {
@@ -214,7 +229,10 @@ enum moec_status moec_engine_plan(struct moert_engine *engine, const struct moer
     struct moec_memory_request request = moec_engine_request(engine, options);
     MOEC_TRY(plan_logical(engine, &request.logical, err));
     MOEC_TRY(moec_memory_base_bytes(&request.base_bytes, err));
-    MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
+    const enum moec_status status = moec_memory_plan_make(&request, &engine->plan, err);
+    if (status == MOEC_ERR_BUDGET && options->refused_floor != NULL)
+        MOEC_TRY(moec_engine_floor(engine, request, options->refused_floor, err));
+    MOEC_TRY(status);
     if (moec_route_looks_at_buffer(&engine->route))
         engine->low_pool_bytes =
             moec_low_pool_bytes(engine->bundle, engine->choice.copy, engine->low.form.copy,

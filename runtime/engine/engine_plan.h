@@ -22,6 +22,12 @@ struct moec_trace_setup moec_engine_trace_setup(const struct moert_engine *engin
 struct moec_memory_request moec_engine_request(const struct moert_engine *engine,
                                                const struct moert_options *options);
 
+/* What the request takes at least, and the longest context within its budget. Errors: those of
+ * moec_memory_plan_make, but for the budget's. */
+MOEC_WARN_UNUSED enum moec_status moec_engine_floor(const struct moert_engine *engine,
+                                                    struct moec_memory_request request,
+                                                    struct moert_floor *floor, struct moec_error *err);
+
 /* Makes the plans of both memories, the logical caches' counts, and what is lent of the KV cache. Errors:
  * those of moec_memory_plan_make, of modes whose experts do not fit, and MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status

@@ -483,19 +483,10 @@ static enum moec_status measure_floor(struct moert_engine *engine, const char *p
                                       const struct moert_options *options, struct moert_floor *out,
                                       struct moec_error *err)
 {
-    struct moec_memory_plan plan;
     MOEC_TRY(open_bundle(engine, path, options, err));
     struct moec_memory_request request = moec_engine_request(engine, options);
     MOEC_TRY(moec_memory_base_bytes(&request.base_bytes, err));
-    const uint32_t n_fits = options->memory_bytes > 0 ? moec_memory_plan_context(&request) : 0;
-    request.budget_bytes = 0;
-    MOEC_TRY(moec_memory_plan_make(&request, &plan, err));
-    *out = (struct moert_floor){.memory_bytes = plan.floor_bytes,
-                                .start_bytes = moec_memory_start_bytes(plan.floor_bytes),
-                                .n_context = plan.n_context,
-                                .n_prompt = engine->n_prompt,
-                                .n_context_fits = n_fits};
-    return MOEC_OK;
+    return moec_engine_floor(engine, request, out, err);
 }
 
 enum moert_status moert_engine_floor(const char *path, const struct moert_options *options,
