@@ -20,6 +20,9 @@ ifeq ($(origin CXX),default)
 CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 
+# What was compiled before comes from ccache where it is installed; CCACHE= compiles it again.
+CCACHE ?= $(shell command -v ccache 2>/dev/null)
+
 # Sanitized and clang builds live beside the plain one, so that switching rebuilds nothing.
 comma := ,
 BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),/clang)$(if $(findstring aarch64,$(CC)),/aarch64)
@@ -87,8 +90,9 @@ all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 ifeq ($(ARCH),x86_64)
 KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-sanitize=thread -DMOEC_KERNELS_WATCHED)
-# Beside parsers only decoding is fuzzed; more than the checks of memory would take minutes to compile.
-KERNEL_FLAGS += $(if $(filter fuzz,$(SANITIZE)),-O1 -fno-sanitize=fuzzer-no-link -fno-sanitize=undefined)
+# Beside parsers only decoding is fuzzed; more than the checks of memory, and a body of each function for each codec, would
+# take minutes to compile.
+KERNEL_FLAGS += $(if $(filter fuzz,$(SANITIZE)),-O1 -fno-sanitize=fuzzer-no-link -fno-sanitize=undefined '-DINLINE=static inline')
 # Of thousands of inlined functions lines alone: the rest of debugging information takes as long as compiling.
 KERNEL_FLAGS += $(if $(filter -g,$(CFLAGS)),-g1)
 $(BUILD)/obj/runtime/%_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
@@ -97,11 +101,14 @@ $(BUILD)/obj/runtime/%_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512)
 $(BUILD)/obj/runtime/%_avx512_vbmi.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mgfni
 $(BUILD)/obj/runtime/%_avx512_vnni.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mgfni -mavx512vnni
 $(BUILD)/obj/runtime/%_avx512_amx.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mgfni -mavx512vnni -mamx-tile -mamx-int8
-# The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep. More
-# optimisation and debugging information would more than double the minute that compiling takes.
-$(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 -mavx2 -mfma -mf16c -Wno-psabi -Wno-pass-failed \
+# The AVX-512 source translated to AVX2, for the tests alone, where the processor has none; 512-bit arguments then have
+# no ABI to keep. One body of each function for all codecs compiles in half a minute instead of five.
+ifeq ($(shell grep -qw avx512f /proc/cpuinfo 2>/dev/null && echo has),)
+$(BUILD)/obj/tests/unit/%.o: ALL_CFLAGS += -DMOEC_TESTS_SIMDE
+$(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 '-DINLINE=static inline' -mavx2 -mfma -mf16c -Wno-psabi -Wno-pass-failed \
     $(if $(SANITIZE),-fno-sanitize=all) # SIMDe's thousands of inlined functions take an instrumenting compiler forever
 TEST_PARTS += $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/*_simde.c))
+endif
 endif
 $(BUILD)/obj/runtime/%_neon.o: ALL_CFLAGS += -O3
 $(BUILD)/obj/runtime/%_neon_dot.o: ALL_CFLAGS += -O3 $(if $(filter aarch64,$(ARCH)),-march=armv8.2-a+dotprod)
@@ -116,7 +123,7 @@ $(BUILD)/obj/profiler/common/openmp.o: ALL_CFLAGS += $(OPENMP)
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CCACHE) $(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 # The kernels of a GPU for the processor, with runtime/cuda/blocks in CUDA's place; without the C++ library, so that
 # the C compiler links them.
@@ -126,7 +133,7 @@ TEST_PARTS += $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard runtime/cuda/b
 $(BUILD)/obj/%.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,C++,$<)
-	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CCACHE) $(CXX) $(CXX_FLAGS) -MMD -MP -c $< -o $@
 
 # And for a GPU. A product is fused with a sum where the source says fma and nowhere else, as above; the PTX is kept
 # for tests/cli/cuda_ptx.sh.
@@ -158,7 +165,7 @@ GPU_KERNEL_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/un
 GPU_MODEL_TESTS  := $(addprefix $(BUILD)/gpu/,test_engine_gpu test_gpu_forward test_gpu_neurons test_gpu_place)
 $(BUILD)/obj/tests/gpu/pinned/%.o: tests/unit/%.c tests/gpu/pinned.h
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -include tests/gpu/pinned.h -MMD -MP -c $< -o $@
+	$(Q)$(CCACHE) $(CC) $(ALL_CFLAGS) -include tests/gpu/pinned.h -MMD -MP -c $< -o $@
 $(GPU_KERNEL_TESTS): $(BUILD)/gpu/%: $(BUILD)/obj/tests/gpu/pinned/%.o $(BUILD)/cuda/tests/gpu/pinned.o
 $(GPU_MODEL_TESTS): $(BUILD)/gpu/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/gpu/real_gpu.o
 $(BUILD)/cuda/kernels.a: $(CUDA_OBJ)
@@ -194,7 +201,7 @@ $(BUILD)/obj/lua_library.c: compiler/lua/embed_lua.sh $(LUA_FILES)
 	@mkdir -p $(@D)
 	$(Q)compiler/lua/embed_lua.sh > $@.new && mv $@.new $@
 $(BUILD)/obj/lua_library.o: $(BUILD)/obj/lua_library.c
-	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CCACHE) $(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 # Formats, profiler and compiler as one archive, so that the program and every test link the same objects.
 $(BUILD)/libmoec.a: $(TOOL_OBJ) $(BUILD)/obj/lua_library.o
@@ -220,7 +227,7 @@ $(BUILD)/moec-run: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmea
 # The same without any library to install beside it, for a device. It cannot open the one of GPUs either.
 $(BUILD)/obj/static/%.o: %.c
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -DMOEC_STATIC -MMD -MP -c $< -o $@
+	$(Q)$(CCACHE) $(CC) $(ALL_CFLAGS) -DMOEC_STATIC -MMD -MP -c $< -o $@
 $(BUILD)/moec-run-static: $(BUILD)/obj/cli/run_main.o $(BUILD)/obj/static/runtime/cuda/gpu_library.o $(BUILD)/libcli.a \
     $(BUILD)/libmeasure.a $(BUILD)/libmoert.a
 	$(call say,LD,$@)
@@ -246,8 +253,8 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libcl
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
 # Tests of what libmoert is made of, which need none of moec's own libraries: those that a device is tested with.
-RUNTIME_TESTS := $(addprefix test_,arena codec digest evict int8 kernels mxfp4 parallel path_table predict preload reader \
-                 record residency sampler section_hash trellis)
+RUNTIME_TESTS := $(addprefix test_,arena codec digest evict int8 kernels kernels_dense kernels_encoded kernels_packed mxfp4 \
+                 parallel path_table predict preload reader record residency sampler section_hash trellis)
 $(BUILD)/device-tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(RUNTIME_LIBS)
@@ -278,14 +285,24 @@ deps:
 deps-test: deps
 	@tests/install_packages.sh $(PACKAGES_TEST)
 
+# Which tests: all, or those that T names, as in make test T='route test_evict'.
+FUZZ_TEST := $(if $(SANITIZE),,tests/fuzz/run.sh)
+TESTS := $(if $(T),$(wildcard $(patsubst %,tests/cli/%.sh,$(T))) $(filter $(T:%=$(BUILD)/tests/%),$(UNIT_BIN)) \
+             $(if $(filter fuzz,$(T)),$(FUZZ_TEST)),tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(FUZZ_TEST))
+UNKNOWN_TESTS = $(filter-out $(basename $(notdir $(TESTS))) $(if $(FUZZ_TEST),fuzz),$(T))
+
 # Packages first, then everything else in a make of its own, so that pkg-config is asked when they are there.
 test: deps-test
+	$(if $(UNKNOWN_TESTS),$(error T: there is no '$(firstword $(UNKNOWN_TESTS))'; tests are tests/cli/NAME.sh, tests/unit/test_NAME.c, and fuzz))
 	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
 	@MOEC_BUILD=$(BUILD) FUZZ_BUILD=$(FUZZ_BUILD) $(if $(SANITIZE),TEST_TIMEOUT_SECONDS=$${TEST_TIMEOUT_SECONDS:-3600}) \
-	    JOBS=$(JOBS) tests/run.sh tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(if $(SANITIZE),,tests/fuzz/run.sh)
+	    JOBS=$(JOBS) tests/run.sh $(TESTS)
 
-test-programs: all $(UNIT_BIN) $(BUILD)/standin/libmoert-cuda.so $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle $(BUILD)/tools/logits \
-    $(BUILD)/tools/edgemoe_report $(BUILD)/tools/decisions_report $(BUILD)/tools/floe_report $(BUILD)/tools/read_bench $(if $(SANITIZE),,fuzz-programs)
+# What these tests run: tests of the command line all programs.
+CLI_PROGRAMS := all $(BUILD)/standin/libmoert-cuda.so $(addprefix $(BUILD)/tools/,make_random_checkpoint make_refused_bundle \
+                logits edgemoe_report decisions_report floe_report read_bench)
+test-programs: $(filter $(UNIT_BIN),$(TESTS)) $(if $(filter tests/cli/%,$(TESTS)),$(CLI_PROGRAMS)) \
+    $(if $(filter tests/fuzz/%,$(TESTS)),fuzz-programs)
 
 # 64-bit ARM, built by Debian's cross compiler and run by qemu-user: tests of the runtime, and moec-run beside moec.
 # ARM_TESTS= leaves the former out; ARM_MISSING=skip leaves all out, with the reason, where packages are not to be had.
@@ -313,12 +330,25 @@ dist-aarch64: deps-arm
 	@$(ARM_MAKE) $(ARM_BUILD)/moec-run-static
 	@cp $(ARM_BUILD)/moec-run-static $(BUILD)/moec-run-$(VERSION)-aarch64 && echo $(BUILD)/moec-run-$(VERSION)-aarch64
 
-# The fuzz targets are built with clang, libFuzzer, ASan and UBSan, the library with them.
-fuzz-programs:
-	@$(MAKE) --no-print-directory CC=clang SANITIZE=fuzz BUILD=$(FUZZ_BUILD) FUZZ_BUILD=$(FUZZ_BUILD) $(FUZZ_BIN)
+# The fuzz targets are built with clang, libFuzzer, ASan and UBSan, and with them what they need of the library.
+FUZZ_OBJ  := $(patsubst tests/fuzz/%.c,$(FUZZ_BUILD)/obj/tests/fuzz/%.o,$(FUZZ_SRC))
+FUZZ_MAKE  = $(MAKE) --no-print-directory CC=clang SANITIZE=fuzz BUILD=$(FUZZ_BUILD) FUZZ_BUILD=$(FUZZ_BUILD)
+fuzz-programs: $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+	+@$(FUZZ_MAKE) $(FUZZ_OBJ)
+	@tests/fuzz/needed.sh $(BUILD) $(FUZZ_OBJ) >$(FUZZ_BUILD)/needed.new
+	@cmp -s $(FUZZ_BUILD)/needed.new $(FUZZ_BUILD)/needed || cp $(FUZZ_BUILD)/needed.new $(FUZZ_BUILD)/needed
+	+@$(FUZZ_MAKE) $(FUZZ_BIN)
 
-$(FUZZ_BUILD)/fuzz_%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_BUILD)/libmoec.a $(FUZZ_BUILD)/libmoert.a
+$(FUZZ_BUILD)/libneeded.a: $(call obj,$(shell cat $(FUZZ_BUILD)/needed 2>/dev/null)) $(FUZZ_BUILD)/needed
+	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+$(FUZZ_BUILD)/fuzz_%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_BUILD)/libneeded.a
 	$(Q)$(CC) $(SAN_FLAGS) -fsanitize=fuzzer $^ -o $@ $(TOOL_LIBS)
+
+# The tests of the three experiments, measured anew: minutes.
+.PHONY: test-experiments
+test-experiments: deps-test
+	@WHOLE=1 $(MAKE) --no-print-directory T='experiment decisions floe' test
 
 # Faults of tests/planted/, one at a time, in a copy of the tree: each must be caught by the test that it names.
 .PHONY: planted
@@ -390,6 +420,7 @@ check: deps-test
 	@$(MAKE) --no-print-directory check-sources
 check-sources:
 	@echo 'format' && tests/format.sh $(SOURCES)
+	@echo 'comments' && tests/check_comments.sh $(SOURCES)
 	@echo 'rooms' && tests/check_rooms.sh
 	@echo 'commits' && tests/check_commits.sh
 	@echo 'scripts' && shellcheck -x $(SCRIPTS) && for script in $(CLI_TESTS); do \
@@ -408,6 +439,7 @@ check-all: check
 	@$(MAKE) --no-print-directory CC=clang DEV=1 test
 	@for sanitizer in address,undefined thread; do \
 	    $(MAKE) --no-print-directory SANITIZE=$$sanitizer DEV=1 test || exit 1; done
+	@$(MAKE) --no-print-directory test-experiments
 	@$(MAKE) --no-print-directory planted
 	@$(MAKE) --no-print-directory test-distributions
 
@@ -424,7 +456,7 @@ VERBS := $(patsubst cli/verbs/cmd_%.c,%,$(wildcard cli/verbs/cmd_*.c))
 
 # What help texts and man pages refer to, under the same names.
 DOCUMENTS := README.md LICENSE lua/README.md formats/bundle/FORMAT.md experiments/README.md tests/race/README.md \
-             datasets/switch-sample/README.md $(wildcard formats/profile/[A-Z]*.md formats/trace/[A-Z]*.md docs/*.md \
+             datasets/switch-sample/README.md $(wildcard formats/profile/[A-Z]*.md formats/trace/[A-Z]*.md CONTRIBUTING.md docs/*.md \
              docs/*.png docs/embed.c docs/notebook.py docs/measured/*.md lua/modules/*.lua lua/policies/*.lua lua/decisions/*.lua \
              datasets/tasks/*.lua datasets/tasks/*.md)
 
@@ -491,11 +523,14 @@ help:
 	@echo 'make                 build moec, moec-run, libmoert.a, libmoert.so'
 	@echo 'make demo            install what is missing, build, run the main job on the sample (build/demo/)'
 	@echo 'make test            install what is missing, build, run every test'
+	@echo "make test T='route test_evict'   these alone: of tests/cli/ and tests/unit/; fuzz: all fuzz targets, briefly"
 	@echo 'make SANITIZE=address|undefined|thread test   the same under a sanitizer'
 	@echo 'make test-arm        the runtime built for 64-bit ARM, under qemu: its tests, and its words beside those of here'
-	@echo 'make check           format, rooms, shellcheck, what clang says: two minutes'
-	@echo 'make check-all       that, clang-tidy, every test built by clang and under each sanitizer, make planted, test-distributions: hours'
+	@echo 'make check           format, comments, rooms, commits, shellcheck, what clang says: two minutes'
+	@echo 'make check-all       that, clang-tidy, every test built by clang and under each sanitizer,'
+	@echo '                     make test-experiments, planted, test-distributions: hours'
 	@echo 'make test-distributions   as root: builds, demo and a short suite in bare roots of Debian 12, 13 and Ubuntu 24.04'
+	@echo 'make test-experiments   the tests of the three experiments, measured anew and not from what is kept: minutes'
 	@echo 'make planted         faults planted into a copy of the tree, one at a time: does the test for it fail?'
 	@echo 'make format          rewrite sources with clang-format'
 	@echo 'make live            compare with transformers, tokenizers, rouge-score; PYTHON=python3 that has them'

@@ -438,8 +438,13 @@ timed() {
 }
 
 # fitting OPTIONS...: sets $slots, the most of a logical cache that stay in equal memory by these decisions, and
-# $low_slots, half as many. Records of several sizes make fewer than the share of the bytes.
+# $low_slots, half as many. Records of several sizes make fewer than the share of the bytes. Asked once.
 fitting() {
+    found=$here/decoding/slots-$share$(printf %s "$*" | tr -c 'a-z0-9.-' _)
+    [ -s "$found" ] || fit_slots "$@"
+    read -r slots low_slots <"$found"
+}
+fit_slots() {
     slots=$(((n_expert * share * static + 100 * base - 1) / (100 * base) + 1))
     [ "$slots" -le "$n_expert" ] || slots=$((n_expert + 1))
     while [ "$slots" -gt "$top_k" ]; do
@@ -450,10 +455,11 @@ fitting() {
         if "$moec" bench "$here/base.moec" --modes cache --evict lru --predict none --memory "$(equal_memory base)" "$@" \
             --slots "$slots" $low --data "$test" --samples 1 --prompt-tokens 1 --tokens 1 --quiet --json |
             grep -m 1 '"keeps_logical_cache"' | grep -q true; then
+            echo "$slots $low_slots" >"$found"
             return
         fi
     done
-    slots=$top_k low_slots=$top_k
+    echo "$top_k $top_k" >"$found"
 }
 
 # Decoding on slow storage: a bundle that spends the whole target on bits, and one that leaves half of it to decisions,

@@ -2,7 +2,8 @@
 # Runs test programs and scripts that speak TAP, JOBS of them side by side, a line for each; shows what fails, and ends
 # in one line:
 #   N passed, N failed, N skipped
-# Programs that say "runs alone" in their first ten lines, because they measure time, run by themselves at the end.
+# Those that tests/longest names begin first, in its order, so that no core waits for them at the end. Programs that say
+# "runs alone" in their first ten lines, because they measure time, run by themselves after all others.
 # Usage: tests/run.sh PROGRAM...   (from the repository root). Exit status 1 when anything failed.
 set -u
 : "${TEST_TIMEOUT_SECONDS:=900}"
@@ -57,7 +58,19 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM # which runs the trap above too
 : >"$work/together"
 : >"$work/alone"
-for program in "$@"; do
+# in_order PROGRAM...: a line each.
+in_order() {
+    while read -r name; do
+        for program in "$@"; do
+            [ "$(basename "$program")" != "$name" ] || echo "$program"
+        done
+    done <tests/longest
+    for program in "$@"; do
+        grep -qxF "$(basename "$program")" tests/longest || echo "$program"
+    done
+}
+in_order "$@" >"$work/order"
+while read -r program; do
     # Of a compiled test the words stand in its source.
     text=$program
     [ ! -e "tests/unit/$(basename "$program").c" ] || text=tests/unit/$(basename "$program").c
@@ -66,7 +79,7 @@ for program in "$@"; do
     else
         echo "$program" >>"$work/together"
     fi
-done
+done <"$work/order"
 xargs -r -P "$JOBS" -n 1 "$0" --one "$work" <"$work/together"
 xargs -r -n 1 "$0" --one "$work" <"$work/alone"
 

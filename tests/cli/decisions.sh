@@ -2,14 +2,8 @@
 # The experiment about decisions per token, as short as it can be: its page and tables follow from what was measured.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
-
-check() {
-    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
-}
-# cell FILE ROW-PATTERN COLUMN: of the first row whose cells, joined by '|', match.
-cell() {
-    awk -F'\t' -v pattern="$2" -v column="$3" '{ line = $0; gsub("\t", "|", line) } line ~ pattern { print $column; exit }' "$1"
-}
+# shellcheck source=tests/cli/experiments.inc
+. tests/cli/experiments.inc
 
 folder=$work/experiment
 report=$build/tools/decisions_report
@@ -18,8 +12,10 @@ export WINDOWS=6 SEQ_LEN=48 SIZES='2 4' PRIORS='0.1 0.5' RANKS=2 SHARES=0.8 PAIR
     HALF_TARGET=20% PREDICTORS=none BENCH_SAMPLES=1 TOKENS=4 STUDY_SAMPLES=32 BOTH=0.6:0.9 UNPOPULAR=0.25 PROMPT=64 \
     PRIORS_TIMED='0.1 0.5' FATE_PROMPTS=128 SYSTEM_PAIRS=8:2 SYSTEM_PROMPTS=16 TASK_ROWS=32
 
-try 0 "tables of losses" env PARTS='studies routes starts ranges pairs' experiments/decisions.sh "$folder"
-try 0 "of times" env PARTS='prefills throughput dynamic systems evictions fate' experiments/decisions.sh "$folder"
+if ! kept decisions "$folder"; then
+    try 0 "tables of losses" env PARTS='studies routes starts ranges pairs' experiments/decisions.sh "$folder"
+    try 0 "of times" env PARTS='prefills throughput dynamic systems evictions fate' experiments/decisions.sh "$folder"
+fi
 try 0 "the whole experiment" experiments/decisions.sh "$folder"
 says stdout "$folder/report.html" "names the page"
 if grep -q '<h2>sample: olmoe, 4 of 16 experts a token in 6 layers' "$folder/report.html" &&
@@ -86,6 +82,7 @@ check "eight bits answer as the original" "$(cell "$tasks" '^word.32.all experts
     $(cell "$tasks" '^word.32.original' 4) - 10"
 check "the tuned eviction names its weights" "$(grep -c '	tuned, [0-9.:]*	' "$evictions") == 2"
 
+keep decisions "$folder"
 cp "$folder/report.html" "$work/first.html"
 try 0 "a second run" experiments/decisions.sh "$folder"
 if grep -q 'moec' "$work/stderr"; then fail "measures nothing again"; else pass "measures nothing again"; fi

@@ -189,4 +189,21 @@ static inline struct moec_matrix mxfp4_matrix(struct moec_codec codec, uint32_t 
         .codec = codec, .rows = rows, .columns = columns, .stride_bytes = stride, .data = data};
 }
 
+/* Every codec but MXFP4, which tests/unit/test_mxfp4.c has. */
+static inline void check_each_codec(void (*check)(struct moec_codec codec))
+{
+    static const uint16_t groups[] = {0, 16, 32, 64, 128};
+    for (int dtype = MOEC_DTYPE_F32; dtype <= MOEC_DTYPE_BF16; dtype++)
+        check((struct moec_codec){.dtype = (uint8_t)dtype});
+    for (int dtype = MOEC_DTYPE_INT2; dtype < MOEC_DTYPE_COUNT; dtype++)
+        for (int scheme = MOEC_SCHEME_SYMMETRIC; scheme < MOEC_SCHEME_COUNT; scheme++)
+            for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+                const struct moec_codec codec = {
+                    .dtype = (uint8_t)dtype, .scheme = (uint8_t)scheme, .group = groups[g]};
+                struct moec_error err = {0};
+                if (moec_codec_check(codec, "a codec", &err) == MOEC_OK && codec.dtype != MOEC_DTYPE_MXFP4)
+                    check(codec);
+            }
+}
+
 #endif

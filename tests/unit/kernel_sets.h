@@ -1,6 +1,6 @@
-/* The vector instruction sets that a test can run here: those of this processor, and the AVX-512 source
- * translated to AVX2 by SIMDe (tests/unit/kernels_avx512_simde.c), so that its bits are checked on every
- * x86-64 machine. */
+/* The vector instruction sets that a test can run here: those of this processor and, if it was built on one
+ * without AVX-512, that source translated to AVX2 by SIMDe (tests/unit/kernels_avx512_simde.c), so that its
+ * bits are checked on every x86-64 machine. */
 #ifndef MOEC_TESTS_KERNEL_SETS_H
 #define MOEC_TESTS_KERNEL_SETS_H
 
@@ -30,7 +30,9 @@ static inline const struct moec_kernels *kernel_set(size_t index)
 #if defined(__x86_64__)
         if (moec_kernels_find("avx2", &set, &err) == MOEC_OK) {
             sets[n++] = set;
+#if defined(MOEC_TESTS_SIMDE)
             sets[n++] = moec_kernels_avx512_simde();
+#endif
         }
 #endif
     }
