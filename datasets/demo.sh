@@ -1,5 +1,5 @@
 #!/bin/sh
-# The main job on the embedded sample: compile, run, check, profile. Usage: MOEC=build/moec datasets/demo.sh FOLDER
+# The main job on the embedded sample: compile, run, profile, check. Usage: MOEC=build/moec datasets/demo.sh FOLDER
 set -eu
 moec=${MOEC:-build/moec}
 out=${1:?name an output folder}
@@ -15,17 +15,16 @@ step "Compile: spend at most 2% of accuracy where it buys the most bytes"
 
 step "Run: continue a text inside a memory budget"
 prompt="The old miller"
-"$moec" run "$out/model.moec" -p "$prompt" -n 120 --memory 64MiB --stats >"$out/text.txt" 2>"$out/stats.txt"
+"$moec" run "$out/model.moec" -p "$prompt" -n 60 --memory 64MiB --stats >"$out/text.txt" 2>"$out/stats.txt"
 printf '%s' "$prompt"
 cat "$out/text.txt"
 
+step "Profile: what does every expert lose at every bitwidth?"
+"$moec" profile "$model" --data datasets/sample/calibration.txt -o "$out/profile.h5" --force --sensitivity fast \
+    --heatmap "$out/heatmap.png" --heatmap "$out/heatmap.svg" --report "$out/report.html"
+
 step "Check on text that neither training nor search ever saw"
 "$moec" eval "$out/model.moec" --data datasets/sample/test.txt --reference "$model" --json >"$out/eval.json"
-
-step "Profile: what does every expert lose at every bitwidth?"
-"$moec" profile "$model" --data datasets/sample/calibration.txt -o "$out/profile.h5" --force \
-    --heatmap "$out/heatmap.png" --heatmap "$out/heatmap.svg" --report "$out/report.html"
-"$moec" profile --show "$out/profile.h5"
 
 # One number of a flat JSON file: no tool beyond sed is needed for these.
 number() {
@@ -38,7 +37,6 @@ megabytes() {
     awk -v x="$1" 'BEGIN { printf "%.2f MB", x / 1e6 }'
 }
 
-step "Summary"
 bundle=$(number "$out/compile.json" bundle_bytes)
 source=$(number "$out/compile.json" source_bytes)
 printf '%-34s %s\n' "original weights" "$(megabytes "$source")"

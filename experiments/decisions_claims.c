@@ -70,8 +70,8 @@ static void claim_bytes(const struct decisions_sample *sample, struct experiment
     struct experiment_claim *claim = experiment_claim_add(
         claims, "HOBBIT",
         n_slots == HALF(sample)
-            ? "4 to 2 bits, half of the experts: at least 1.2 times fewer bytes than static INT4, equal "
-              "buffer"
+            ? "4 to 2 bits, half of the experts: at least 1.2 times fewer bytes than "
+              "static INT4, equal buffer"
             : "4 to 2 bits, a quarter: at least 1.2 times fewer bytes than static INT4, equal buffer");
     (void)snprintf(name, sizeof name, "equal-%u", n_slots);
     const struct decisions_point *still = decisions_find(&pair->group, name);
@@ -343,8 +343,7 @@ static void find_sizes(const struct decisions_sample *sample, struct experiment_
     uint32_t n = 0, n_below = 0;
     (void)snprintf(sentence, sizeof sentence,
                    "with %.0f %% more perplexity cache-prior misses less than Belady's rule at all cache "
-                   "sizes%s (here those "
-                   "of %u experts and more)",
+                   "sizes%s (here those of %u experts and more)",
                    experiment_percent(limit), limit < 0.02 ? " (Phi-3.5-MoE excepted)" : "", sample->top_k);
     struct experiment_claim *claim = experiment_claim_add(claims, "Fig. 10", sentence);
     for (uint32_t i = 0; i < sample->routes.n; i++) {

@@ -145,12 +145,11 @@ static void find_speed(const struct decisions_sample *sample, struct experiment_
                         against_paths = compare(sample, FATE_PATHS, is_prompt, rate);
     if (against_demand.n == 0 || against_paths.n == 0)
         return;
-    (void)snprintf(
-        sentence, sizeof sentence,
-        "%s: %s up to %.1f times faster than load on demand and up to %.1f times faster than activation "
-        "paths",
-        rate > 100 ? "faster machine (here 550 MB/s)" : "slower machine (here 50 MB/s)",
-        is_prompt ? "prompts" : "tokens", demand, paths);
+    (void)snprintf(sentence, sizeof sentence,
+                   "%s: %s up to %.1f times faster than load on demand and up to %.1f times "
+                   "faster than activation paths",
+                   rate > 100 ? "faster machine (here 550 MB/s)" : "slower machine (here 50 MB/s)",
+                   is_prompt ? "prompts" : "tokens", demand, paths);
     struct experiment_claim *claim =
         experiment_claim_add(claims, is_prompt ? "Fate, Fig. 11" : "Fate, Fig. 12", sentence);
     experiment_claim_say(
@@ -210,11 +209,10 @@ static void find_parts(const struct decisions_sample *sample, struct experiment_
     struct experiment_claim *claim = experiment_claim_add(
         claims, "Fate, Fig. 14",
         "decoding gets faster with each component (there preloads first, then cache and quantisation)");
-    experiment_claim_say(
-        claim,
-        "%.0f MB/s, half of the experts: on demand %.3f ms, with a cache %.3f, at INT4 %.3f, with preloads "
-        "%.3f",
-        rate, times[0], times[1], times[2], times[3]);
+    experiment_claim_say(claim,
+                         "%.0f MB/s, half of the experts: on demand %.3f ms, with a cache %.3f, at INT4 "
+                         "%.3f, with preloads %.3f",
+                         rate, times[0], times[1], times[2], times[3]);
     experiment_claim_decide(claim, n_faster == 3);
 }
 

@@ -85,11 +85,9 @@ static const struct decisions_timing *prompt_timing(const struct decisions_pair 
 static enum moec_status put_prefill(const struct experiment_page *page, const struct decisions_pair *pair,
                                     struct moec_error *err)
 {
-    const char *const *headings = HEADINGS("prompts", "low, % of choices", "loss, %", "its interval, %",
-                                           "KiB a prompt", "ms at 550 MB/s",
-                                           "its floor, "
-                                           "ms",
-                                           "ms at 50 MB/s", "its floor, ms");
+    const char *const *headings =
+        HEADINGS("prompts", "low, % of choices", "loss, %", "its interval, %", "KiB a prompt",
+                 "ms at 550 MB/s", "its floor, ms", "ms at 50 MB/s", "its floor, ms");
     struct experiment_table table;
     char name[64], what[32];
     (void)snprintf(what, sizeof what, "prefill_%u_%u", pair->bits, pair->low_bits);

@@ -396,11 +396,10 @@ static enum moec_status put_page(const struct experiment_page *page, void *conte
     experiment_page_paragraph(
         page,
         "Cache-conditional experts (Skliar et al., arXiv:2412.00099), HOBBIT (Tang et al., arXiv:2411.01433) "
-        "and "
-        "Fate (Fang et al., arXiv:2502.12224) on small models, with moec alone: losses of perplexity on text "
-        "that nothing was "
-        "tuned on, with 90 % intervals, and what misses a logical cache of each layer, LRU, empty at the "
-        "beginning of each window. The papers' figures are of models of 14 to 47 billion parameters.");
+        "and Fate (Fang et al., arXiv:2502.12224) on small models, with moec alone: losses of perplexity on "
+        "text that nothing was tuned on, with 90 % intervals, and what misses a logical cache of each layer, "
+        "LRU, empty at the beginning of each window. The papers' figures are of models of 14 "
+        "to 47 billion parameters.");
     for (uint32_t s = 0; s < report->n_sample; s++) {
         struct experiment_claims goals;
         char title[160];

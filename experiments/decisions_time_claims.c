@@ -47,9 +47,7 @@ static void claim_floor(const struct decisions_pair *pair, struct experiment_cla
     experiment_claim_decide(claim, ratio <= 1.15);
     if (ratio > 1.15)
         experiment_claim_explain(
-            claim,
-            "computing and reading one after the other would take %.2f ms, %.2f times the "
-            "floor",
+            claim, "computing and reading one after the other would take %.2f ms, %.2f times the floor",
             row->prompt_compute_ms + row->prompt_transfer_ms,
             (row->prompt_compute_ms + row->prompt_transfer_ms) / row->prompt_floor_ms);
 }

@@ -223,9 +223,7 @@ static enum moec_status put_dynamic(const struct experiment_page *page, const st
 {
     const char *const *headings =
         HEADINGS("storage, MB/s", "dynamic loading", "layers ahead", "prompt, ms", "ms a token",
-                 "times the speed without "
-                 "either",
-                 "hits, %", "KiB a token", "waits, ms a token");
+                 "times the speed without either", "hits, %", "KiB a token", "waits, ms a token");
     struct experiment_table table;
     char name[64], what[32], file[16];
     (void)snprintf(what, sizeof what, "dynamic_%u_%u", pair->bits, pair->low_bits);

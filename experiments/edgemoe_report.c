@@ -266,8 +266,8 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
     if (strcmp(sample->name, "switch") == 0)
         experiment_page_paragraph(
             page, "This sample was trained in two phases. Before the second, whose weight decay of 1.0 "
-                  "removes what is left of the random initialisation, experts at INT2 lost less than 1 % of "
-                  "ROUGE-2.");
+                  "removes what is left of the random initialisation, experts at INT2 lost less than "
+                  "1 % of ROUGE-2.");
     experiment_page_agreement(page, &findings);
     experiment_page_heading(page, "Figures to reach");
     MOEC_TRY(experiment_page_claims(page, &goals, true, err));

@@ -587,11 +587,10 @@ static void find_predictors(const struct results *results, struct experiment_cla
 static void make_findings(const struct results *results, struct experiment_claims *findings)
 {
     findings->n = 0;
-    find_order(
-        results, "sparsity/loss", 0.7, "Fig. 3a",
-        "at sparsity 0.7 zeros cost least in what down reads, more in up, most in silu(gate), which CATS "
-        "compares",
-        false, findings);
+    find_order(results, "sparsity/loss", 0.7, "Fig. 3a",
+               "at sparsity 0.7 zeros cost least in what down reads, more in up, most in "
+               "silu(gate), which CATS compares",
+               false, findings);
     find_order(results, "sparsity/loss", 0.9, "Fig. 3a", "the same at sparsity 0.9", false, findings);
     find_chess(results, 0.8, findings);
     find_chess(results, 0.9, findings);

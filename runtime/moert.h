@@ -194,7 +194,7 @@ struct moert_options {
      * NULL = the bundle's (moec simulate --tune-evict), equal where it has none. */
     const char *evict_weights;
     /* Of "fate": how many MoE layers, the first ones (of a decoder), count as those whose experts are
-     * foreseen badly; 0 = as the bundle says, which needs one that was compiled with a profile. */
+     * predicted badly; 0 = as the bundle says, which needs one that was compiled with a profile. */
     uint32_t shallow_layers;
     /* How the next layer's experts are predicted, so that they are read while this layer computes: "none",
      * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate", "learned"
@@ -360,7 +360,7 @@ struct moert_pool_stats {
     uint64_t misses;          /* in the process's memory, or in storage */
     uint64_t computed_by_cpu; /* of these, with options.cooperates */
     uint64_t evictions;
-    uint64_t copied_bytes; /* to the device, guesses included: */
+    uint64_t copied_bytes; /* to the device, predictions included: */
     uint64_t
         record_bytes; /* of the whole records of what was copied, where neurons are copied alone; else 0 */
     double gathered_bytes_per_second; /* what gathering and copying them reached when it was measured */

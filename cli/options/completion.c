@@ -137,14 +137,21 @@ static void print_bash(const struct table *table)
 {
     const char *function = table->is_run_alone ? "_moec_run_verb" : "_moec";
     fprintf(table->out,
-            "# bash completion of moec%s: source <(moec completion bash%s)\n%s()\n{\n"
-            "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} words= files=0 "
-            "list=0\n"
-            "    local before=\n    COMPREPLY=()\n"
+            "# bash completion of moec%s: source <(moec completion bash%s)\n"
+            "%s()\n"
+            "{\n"
+            "    local current=${COMP_WORDS[COMP_CWORD]} "
+            "previous=${COMP_WORDS[COMP_CWORD-1]} words= files=0 list=0\n"
+            "    local before=\n"
+            "    COMPREPLY=()\n"
             "    # --option=value is three words\n"
-            "    if [ \"$current\" = = ]; then\n        current=\n"
-            "    elif [ \"$previous\" = = ]; then\n        previous=${COMP_WORDS[COMP_CWORD-2]}\n    fi\n"
-            "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"",
+            "    if [ \"$current\" = = ]; then\n"
+            "        current=\n"
+            "    elif [ \"$previous\" = = ]; then\n"
+            "        previous=${COMP_WORDS[COMP_CWORD-2]}\n"
+            "    fi\n"
+            "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+            "        words=\"",
             table->is_run_alone ? "-run" : "", table->is_run_alone ? " moec-run" : "", function);
     for (size_t i = 0; i < table->n_command; i++)
         if (is_offered(table, table->commands[i]))

@@ -16,8 +16,8 @@ static enum moec_status check_nested(const struct cli_args *args, const struct c
     const char *scheme = cli_text(args, "scheme");
     if (options->group == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--scheme %s gives the groups of a row scales of 8 bits: give --group 16, 32, 64 or "
-                         "128",
+                         "--scheme %s gives the groups of a row scales of 8 bits: give --group 16, "
+                         "32, 64 or 128",
                          scheme);
     if (options->quantizer == MOEC_QUANTIZER_AUTO)
         return moec_fail(

@@ -42,7 +42,7 @@
     "path+gate\tboth\n"                                                                                      \
     "learned\twhat moec predict taught the bundle"
 /* One more, where tokens are known. */
-#define CLI_PREDICT_TOKEN "\ntoken\tno guesses: layers that route by token, once it is known"
+#define CLI_PREDICT_TOKEN "\ntoken\tno prediction: layers that route by token, once it is known"
 
 #define CLI_IO_CHOICES "auto|direct|cached"
 /* Rows of a table: how storage is read. */

@@ -63,8 +63,8 @@ static enum moec_status read_decisions(const struct cli_args *args, const char *
     if (cli_decides_nothing(args) && are_given)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--decide none lets no token be decided about: leave out it, or --route, --precision and "
-            "--prefill");
+            "--decide none turns off all decisions, so --route, --precision and --prefill have no "
+            "effect: leave out either --decide none or those options");
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
     MOEC_TRY(check_idle(args, "low-bits", takes_low, "--precision or --prefill", err));
     MOEC_TRY(check_idle(args, "low-slots", takes_low, "--precision or --prefill", err));

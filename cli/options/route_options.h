@@ -26,7 +26,7 @@
     "0.9:\n"                                                                                                 \
     "hobbit:T1:T2\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is\n"           \
     "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
-    "fate:W\tonly low: those that neither the cache holds nor the layer before foresees among its W best, "  \
+    "fate:W\tonly low: those that neither the cache holds nor the layer before predicts among its W best, "  \
     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)"
 
 /* clang-format off */

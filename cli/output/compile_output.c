@@ -99,8 +99,8 @@ static void print_sequence(const struct moec_certificate *certificate)
     else
         cli_print(stdout,
                   "\n             plan %" PRIu32 " of %" PRIu32
-                  " (counted from the safest) is the last proven to stay within the limit, with %g%% "
-                  "confidence",
+                  " (counted from the safest) is the last proven to stay within the "
+                  "limit, with %g%% confidence",
                   n_passed, certificate->n_sequence, 100 * certificate->confidence);
     if (n_passed > 0 && n_passed < certificate->n_sequence)
         cli_print(stdout, "; the next, %s, could lose up to %.3f%%", cli_size_text(size, failed->n_bytes),

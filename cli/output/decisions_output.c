@@ -90,8 +90,8 @@ void cli_print_decisions(const struct moec_bundle_decisions *decisions)
         decisions->plain_traffic.token_bytes / 1024,
         100 * moec_decision_missed_share(&decisions->plain_traffic));
     cli_print_wrapped(stdout, 13,
-                      "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against the original, limit "
-                      "%.3f%%\n"
+                      "  loss       %.3f%% (90%% interval %.3f%% to %.3f%%) against "
+                      "the original, limit %.3f%%\n"
                       "             without these settings %.3f%% (%.3f%% to %.3f%%); %" PRIu32
                       " windows of '%s'\n",
                       100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high,

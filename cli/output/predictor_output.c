@@ -19,7 +19,7 @@ static void print_shares(const struct moec_predictor_study *study, bool is_preci
 {
     cli_print(stdout, "  %-10s", is_precision ? "precision" : "recall");
     for (uint32_t c = 0; c < MOEC_STUDY_WIDTHS; c++)
-        cli_print(stdout, "%*" PRIu32 " guesses", c == 0 ? 4 : 13, study->widths[c]);
+        cli_print(stdout, "%*" PRIu32 " predicted", c == 0 ? 4 : 11, study->widths[c]);
     cli_print(stdout, "\n");
     for (uint32_t p = 0; p < MOEC_STUDY_PREDICTORS; p++) {
         const struct moec_studied_predictor *predictor = &study->predictors[p];
@@ -60,7 +60,7 @@ void cli_print_predictor_verdict(const struct moec_predictor_study *study)
         (void)snprintf(interval, sizeof interval, " (%.1f to %.1f)", 100 * gain->low, 100 * gain->high);
     cli_print_wrapped(stdout, 2,
                       "with %" PRIu32
-                      " guesses, 'learned' finds %.1f points %s of the experts than 'gate'%s: %s\n",
+                      " predicted experts, 'learned' finds %.1f points %s of the experts than 'gate'%s: %s\n",
                       study->widths[0], 100 * fabs(gain->value), gain->value < 0 ? "less" : "more", interval,
                       gain->low > 0     ? "a significant gain"
                       : gain->value > 0 ? "no significant gain"
@@ -139,10 +139,9 @@ void cli_print_neurons(const struct moec_neuron_study *study)
 {
     if (study->n_layer == 0)
         return;
-    cli_print(stdout,
-              "active neurons of the next layer's experts, named by their up projections on this layer's "
-              "input:\n"
-              "  left out    recall, same thresholds  precision               recall of as many\n");
+    cli_print(stdout, "active neurons of the next layer's experts, named by their up projections "
+                      "on this layer's input:\n"
+                      "  left out    recall, same thresholds  precision               recall of as many\n");
     for (uint32_t l = 0; l < MOEC_NEURON_LEVELS; l++) {
         cli_print(stdout, "  %3.0f%%      ", 100 * study->levels[l]);
         print_share(&study->recall[MOEC_NEURON_SAME][l]);

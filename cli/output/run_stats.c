@@ -97,7 +97,7 @@ static void print_device(FILE *out, const struct moert_engine *engine, const str
         fprintf(out, "          %" PRIu64 " of the misses were computed by the processor\n",
                 stats.computed_by_cpu);
     if (stats.useful_guesses + stats.wasted_guesses > 0)
-        fprintf(out, "          of that %s guessed: %" PRIu64 " useful, %" PRIu64 " wasted\n",
+        fprintf(out, "          of that %s prefetched: %" PRIu64 " useful, %" PRIu64 " wasted\n",
                 cli_memory_text(a, stats.guessed_bytes), stats.useful_guesses, stats.wasted_guesses);
 }
 

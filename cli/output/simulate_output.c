@@ -247,10 +247,10 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
     if (!sweep->model->is_equal && !is_pair)
         cli_print_wrapped(
             stdout, 2,
-            "\nfarthest: evicts the expert whose next use is farthest away; a good policy, but no bound "
-            "where "
-            "experts differ in size\nbound: no schedule has more hits than this, counted by space times "
-            "time\n");
+            "\n"
+            "farthest: evicts the expert whose next use is farthest away; a good policy, but no bound where "
+            "experts differ in size\n"
+            "bound: no schedule has more hits than this, counted by space times time\n");
 }
 
 /* ---- for programs ---- */

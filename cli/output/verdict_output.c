@@ -55,15 +55,20 @@ static void print_columns(const struct moec_profile *profile, const struct moec_
     }
 }
 
-enum moec_status cli_print_verdict(const struct moec_profile *profile, struct moec_error *err)
+enum moec_status cli_print_verdict(const struct moec_profile *profile, bool is_verbose,
+                                   struct moec_error *err)
 {
     struct moec_verdict verdict;
     struct moec_coverage coverage;
     struct moec_paragraphs text = {0};
     MOEC_TRY(moec_verdict_make(profile, &verdict, err));
     MOEC_TRY(moec_coverage_make(profile, &coverage, err));
-    moec_verdict_describe(profile, &verdict, &text);
-    moec_coverage_describe(profile, &coverage, &text);
+    if (is_verbose) {
+        moec_verdict_describe(profile, &verdict, &text);
+        moec_coverage_describe(profile, &coverage, &text);
+    } else {
+        moec_verdict_conclude(profile, &verdict, &text);
+    }
     print_columns(profile, &verdict);
     cli_print_paragraphs(&text);
     return MOEC_OK;

@@ -26,8 +26,8 @@
 
 static const struct cli_option options[] = {
     {"memory", 0, "LIST", NULL,
-     "Memory sizes to compare, separated by commas: 25% of the bytes of all experts, or 64MiB for the whole "
-     "process.",
+     "Memory sizes to compare, separated by commas: 25% of the bytes of all experts, or 64MiB "
+     "for the whole process.",
      0},
     {"modes", 0, "LIST", NULL,
      "Run modes, separated by commas (default up to sti, by the bundle's copies):\n"
@@ -37,13 +37,13 @@ static const struct cli_option options[] = {
      "io-qfree\tall in memory, INT8\n"
      "io-exp\tread when used, original precision\n"
      "io-qexp\tread when used, INT4\n"
-     "io-exp+lru\tio-exp with edgemoe's buffer\n"
-     "io-qexp+lru\tio-qexp with edgemoe's buffer\n"
+     "io-exp+lru\tio-exp, kept in an LRU buffer\n"
+     "io-qexp+lru\tio-qexp, kept in an LRU buffer\n"
      "sti\tall read in order for every token\n"
      "lod\tread when used (Fate)\n"
-     "eap\tFate's cache, guesses by paths\n"
-     "moe-offloading\tLRU, the next gate's guesses\n"
-     "moe-infinity\tLFU, guesses by paths",
+     "eap\tFate's cache, predictions by paths\n"
+     "moe-offloading\tLRU, the next gate's predictions\n"
+     "moe-infinity\tLFU, predictions by paths",
      0},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Slow storage down, such as to 550MB/s,80us (and 10us a request unless given). May be repeated.",
@@ -248,8 +248,7 @@ static enum moec_status bench_kernels(struct bench_job *job, struct moec_error *
     if (arithmetic == MOEC_ARITHMETIC_BF16)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--kernels measures the processor, whose arithmetics are 'canonical' and 'int8', got "
-            "'bf16'");
+            "--kernels measures the processor, whose arithmetics are 'canonical' and 'int8', got 'bf16'");
     set.int8 = arithmetic == MOEC_ARITHMETIC_INT8 ? moec_int8_kernels_of(set.all) : NULL;
     cli_progress_init(&job->progress, "bench", "codecs", cli_has(job->args, "quiet"));
     cli_interrupt_catch();
@@ -315,23 +314,22 @@ const struct cli_command cli_command_bench = {
         "speeds. Each row shows its floor: the longer of computing with all experts in memory and reading "
         "its bytes at the device's bandwidth, each token.",
     .details =
-        "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating "
-        "order, so that other work on the machine affects all of them alike. Each row decodes the "
-        "tokens of the data, not tokens that it chose, so all rows compute the same tokens; rows of "
-        "the same precision must give the same logits, and this is checked. If a row fails, it is "
-        "reported, the others continue, and the exit status is 1.\n"
-        "A share given to --memory is taken of the compiled assignment and is the same number of "
-        "bytes in every mode.\n"
-        "Modes lod (Load on Demand) and eap (its cache, guesses by paths) are Fate's baselines, "
-        "moe-offloading "
-        "(LRU, the next gate's guesses) and moe-infinity (LFU, guesses by paths) HOBBIT's; they run where "
-        "they are named.\n"
-        "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by "
-        "policy. Folders are created if they do not exist.\n"
-        "--kernels shows what decoding with everything in memory comes down to on this machine: "
-        "for each codec, one token's products with matrices of four times the last cache, or of three "
-        "quarters of the memory there is, beside the rate at which the same run reads memory, and "
-        "what a parallel region of the threads costs.",
+        "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating order, so "
+        "that other work on the machine affects all of them alike. Each row decodes the tokens of the data, "
+        "not tokens that it chose, so all rows compute the same tokens; rows of the same precision must give "
+        "the same logits, and this is checked. If a row fails, it is reported, the others continue, and the "
+        "exit status is 1.\n"
+        "A share given to --memory is taken of the compiled assignment and is the same number of bytes in "
+        "every mode.\n"
+        "Modes lod (Load on Demand) and eap (its cache, predictions by paths) are Fate's baselines. "
+        "moe-offloading (LRU, the next gate's predictions) and moe-infinity (LFU, predictions by paths) are "
+        "HOBBIT's. All four run where they are named.\n"
+        "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by policy. "
+        "Folders are created if they do not exist.\n"
+        "--kernels shows what decoding with everything in memory comes down to on this machine: for each "
+        "codec, one token's products with matrices of four times the last cache, or of three quarters of the "
+        "memory there is, beside the rate at which the same run reads memory, and what a parallel region of "
+        "the threads costs.",
     .examples = "moec bench model.moec --memory 25%,50%,64MiB\n"
                 "moec bench model.moec --memory 25% --emulate-storage 550MB/s,80us\n"
                 "moec bench --kernels",

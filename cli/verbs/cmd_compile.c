@@ -57,9 +57,8 @@ static const struct cli_option options[] = {
     {"copies", 0, CLI_LIST, "2|3|4|8|16", "Bitwidths of extra copies of every expert: 2,4.", 0},
     {"order-neurons", 0, NULL, NULL,
      "Put neurons of an expert that are active for the same tokens beside each other, by what the search "
-     "part "
-     "activates: moec sparsify --parts then reads fewer and longer ranges from storage. Sizes and speed in "
-     "memory stay.",
+     "part activates: moec sparsify --parts then reads fewer and longer ranges from storage. Sizes and speed "
+     "in memory stay.",
      CLI_RARE},
     {"report", 0, "FILE.html", NULL, "A page about the search and its result; up to 4 more evaluations.",
      CLI_OUTPUT},
@@ -555,8 +554,8 @@ static enum moec_status check_order(const struct compile_job *job, struct moec_e
         return MOEC_OK;
     if (!cli_has(job->args, "profile") && job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--order-neurons goes by which neurons data activates together: give --data or "
-                         "--profile");
+                         "--order-neurons goes by which neurons data activates together: "
+                         "give --data or --profile");
     return moec_compile_order_check(moec_checkpoint_config(job->checkpoint), job->compile.group, err);
 }
 
@@ -658,30 +657,27 @@ const struct cli_command cli_command_compile = {
     .usage = "MODEL",
     .about =
         "Finds the smallest bundle of MODEL, a Hugging Face folder or GGUF file, whose loss stays within "
-        "--max-loss. Half "
-        "of the profiled windows only certify: plans are tested on them from the safest to the smallest, and "
-        "the last whose loss is proven to be within the target is written. If none is, nothing is written "
-        "and "
-        "the exit status is 1.",
+        "--max-loss. Half of the profiled windows only certify: plans are tested on them from the safest to "
+        "the smallest, and the last whose loss is proven to be within the target is written. If none is, "
+        "nothing is written and the exit status is 1.",
     .details =
-        "--verbose ends with a table of what each phase computed and what bound it, which --json then has "
-        "too.\n"
-        "With --metric rouge-2, or another metric of the task's kind, --max-loss limits the loss of "
-        "that metric. It is measured by generating text for rows of --data, which need not be the "
-        "profile's data.\n"
-        "--max-size limits the bundle with --max-loss or instead of it. Alone it is met whatever is "
-        "lost: there is a warning if the upper end of the loss is above 10%. Without --profile, --data is "
-        "profiled first; --policy uniform needs neither.\n"
-        "--dense-bits covers attention, embedding, head, shared experts and dense MLPs; auto tries "
-        "every bitwidth and takes the one that gives the smallest bundle within --max-loss.\n"
-        "--report shows every measurement of the search as a curve of size against loss, uniform "
-        "settings beside it (all experts at 2, 3, 4 and 8 bits, measured for it where the search did "
-        "not: up to four more evaluations), what each part of the bundle takes, the bits of every "
-        "expert, the tests of the certificate, and all settings. It is also written if the target "
-        "is missed.\n"
+        "--verbose ends with a table of what each phase computed and what bound it, which "
+        "--json then has too.\n"
+        "With --metric rouge-2, or another metric of the task's kind, --max-loss limits the loss of that "
+        "metric. It is measured by generating text for rows of --data, which need not "
+        "be the profile's data.\n"
+        "--max-size limits the bundle with --max-loss or instead of it. Alone it is met whatever is lost: "
+        "there is a warning if the upper end of the loss is above 10%. Without --profile, --data is profiled "
+        "first; --policy uniform needs neither.\n"
+        "--dense-bits covers attention, embedding, head, shared experts and dense MLPs; auto tries every "
+        "bitwidth and takes the one that gives the smallest bundle within --max-loss.\n"
+        "--report shows every measurement of the search as a curve of size against loss, uniform settings "
+        "beside it (all experts at 2, 3, 4 and 8 bits, measured for it where the search did not: up to four "
+        "more evaluations), what each part of the bundle takes, the bits of every expert, the tests of the "
+        "certificate, and all settings. It is also written if the target is missed.\n"
         "A policy may give each projection of an expert its own bitwidth; lua/README.md tells how.\n"
-        "While a compile is at work, its lock .MODEL.moec.moec-lock beside the bundle keeps a second "
-        "compile of the same name from starting.",
+        "While a compile is at work, its lock .MODEL.moec.moec-lock beside the bundle keeps a second compile "
+        "of the same name from starting.",
     .examples = "moec compile MODEL --data mytext.txt --max-loss 2% -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
     .more_examples = "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run --report report.html\n"

@@ -563,15 +563,13 @@ const struct cli_command cli_command_doctor = {
         "moec compile, and the exit status is 1.",
     .details =
         "Of a checkpoint, the size of a bundle is at most what is shown, because dense weights are "
-        "compressed "
-        "in the file. The profile is one with the defaults of moec profile: four bitwidths, and text for as "
-        "many windows as it draws at most. A pass is one evaluation of all of them. The time is that of "
-        "products and quantising on an idle machine, with experts chosen equally often: in models as small "
-        "as the "
-        "samples all else takes about twice as long again. It leaves out reading weights from storage, "
-        "which happens about eight times where they do not fit into memory.\n"
-        "Memory is counted for moec-run, which has no code for profiling and compiling, and for moec run. "
-        "It holds for any start of the program: one takes up to half a mebibyte more than another.\n"
+        "compressed in the file. The profile is one with the defaults of moec profile: four bitwidths, and "
+        "text for as many windows as it draws at most. A pass is one evaluation of all of them. The time is "
+        "that of products and quantising on an idle machine, with experts chosen equally often: in models as "
+        "small as the samples all else takes about twice as long again. It leaves out reading weights from "
+        "storage, which happens about eight times where they do not fit into memory.\n"
+        "Memory is counted for moec-run, which has no code for profiling and compiling, and for moec run. It "
+        "holds for any start of the program: one takes up to half a mebibyte more than another.\n"
         "Of a bundle every precision copy has a row.",
     .examples = "moec doctor MODEL --memory 4GiB --ctx 4096\n"
                 "moec doctor model.gguf\n"

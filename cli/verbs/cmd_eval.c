@@ -33,8 +33,8 @@ static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     {"samples", 0, "N", NULL, "Windows or rows to draw (default: all).", 0},
     {"reference", 0, "MODEL", NULL,
-     "Also measure the loss against this model or bundle, with its interval and, for perplexity, the KL "
-     "divergence.",
+     "Also measure the loss against this model or bundle, with its interval and, for "
+     "perplexity, the KL divergence.",
      CLI_INPUT},
     {"answers", 0, "FILE", NULL, "Also write the model's answer to each row: JSON, one object per line.",
      CLI_OUTPUT},
@@ -441,22 +441,22 @@ const struct cli_command cli_command_eval = {
     .model = CLI_BUNDLE_OR_CHECKPOINT,
     .summary = "measure a checkpoint or a bundle on data",
     .usage = "MODEL|MODEL.moec",
-    .about = "Measures a Hugging Face folder, a GGUF file or a bundle on the rows of --data by the metric of "
-             "--task:\n"
+    .about = "Measures a Hugging Face folder, a GGUF file or a bundle on the rows of --data "
+             "by the metric of --task:\n"
              "perplexity	text (default), wikitext\n"
              "ROUGE-1, 2, L	samsum, dialogsum, xsum, dialogues\n"
              "exact match	gsm8k\n"
              "accuracy	mmlu, hellaswag, piqa\n"
              "With --reference it also measures the loss against another model.",
     .details =
-        "--verbose ends with a table of what each phase computed and what bound it, which --json then has "
-        "too.\n"
-        "Perplexity: every row is tokenised by itself and cut into windows of --seq-len tokens "
-        "without overlap; tokens 2 to n of a window are scored given those before them.\n"
-        "ROUGE and exact match: the model continues each row's prompt, greedily or with --beams, and "
-        "its text is compared with the row's reference.\n"
-        "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored "
-        "by its log-likelihood after the prompt, in total, for each byte and for each token.\n"
+        "--verbose ends with a table of what each phase computed and what bound it, which "
+        "--json then has too.\n"
+        "Perplexity: every row is tokenised by itself and cut into windows of --seq-len tokens without "
+        "overlap; tokens 2 to n of a window are scored given those before them.\n"
+        "ROUGE and exact match: the model continues each row's prompt, greedily or with --beams, and its "
+        "text is compared with the row's reference.\n"
+        "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored by its "
+        "log-likelihood after the prompt, in total, for each byte and for each token.\n"
         "Loss: paired by window or row, with a 90 % interval.\n"
         "datasets/tasks/README.md describes the tasks and how to write one."
         "\n" CLI_GENERATION_DETAILS,

@@ -271,9 +271,10 @@ static void print_scores(const struct moec_bundle *bundle)
         return;
     moec_precision_know_scores(&precision, bundle->paths.scores);
     cli_print_wrapped(stdout, 2,
-                      "\nScores of experts (moec profile)\n  --precision hobbit means hobbit:%g:%g here: "
-                      "%.0f%% of a token's "
-                      "experts have a score of at most %g, %.0f%% of at most %g\n",
+                      "\n"
+                      "Scores of experts (moec profile)\n"
+                      "  --precision hobbit means hobbit:%g:%g here: %.0f%% of a token's experts have a "
+                      "score of at most %g, %.0f%% of at most %g\n",
                       (double)precision.high_score, (double)precision.low_score, 100 * MOEC_SCORE_PAPER_HIGH,
                       (double)precision.high_score, 100 * MOEC_SCORE_PAPER_READ, (double)precision.low_score);
 }
@@ -317,13 +318,13 @@ static void print_predictor(const struct moec_expert_predictor *predictor)
     char size[24];
     if (predictor->n_layer == 0)
         return;
-    cli_print_wrapped(stdout, 2,
-                      "\nPredictor (moec predict)\n  %s in memory, learned from %" PRIu64
-                      " tokens; as many guesses as a token takes experts name %.1f%% of them on other text, "
-                      "the next layer's "
-                      "router %.1f%%\n",
-                      cli_size_text(size, moec_expert_predictor_bytes(predictor)), predictor->n_token,
-                      100 * predictor->recall, 100 * predictor->gate_recall);
+    cli_print_wrapped(
+        stdout, 2,
+        "\nPredictor (moec predict)\n  %s in memory, learned from %" PRIu64
+        " tokens; as many predictions as a token takes experts name %.1f%% of them on other text, "
+        "the next layer's router %.1f%%\n",
+        cli_size_text(size, moec_expert_predictor_bytes(predictor)), predictor->n_token,
+        100 * predictor->recall, 100 * predictor->gate_recall);
 }
 
 static struct moec_json_out *json_predictor(const struct moec_expert_predictor *predictor)

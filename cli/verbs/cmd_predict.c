@@ -95,7 +95,7 @@ static enum moec_status open_bundle(struct predict_job *job, struct moec_error *
     if (job->source.bundle != NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' is a checkpoint, expected a bundle, whose own weights choose the experts",
+                     "'%s' is a checkpoint, expected a bundle: predictors learn what its own weights choose",
                      job->path);
 }
 
@@ -209,10 +209,8 @@ static enum moec_status keep(struct predict_job *job, struct moec_error *err)
     if (!(gain->low > 0))
         return moec_fail(err, MOEC_ERR_TARGET,
                          "the learned predictor finds %.2f points more of the next layer's experts than that "
-                         "layer's router "
-                         "(90%% interval %.2f to %.2f). This gain is not significant, so nothing was "
-                         "written: use --predict "
-                         "gate, or give more text",
+                         "layer's router (90%% interval %.2f to %.2f). This gain is not significant, so "
+                         "nothing was written: use --predict gate, or give more text",
                          100 * gain->value, 100 * gain->low, 100 * gain->high);
     job->predictor.recall = job->study.predictors[MOEC_STUDIED_LEARNED].recall[0].value;
     job->predictor.gate_recall = job->study.predictors[MOEC_STUDIED_GATE].recall[0].value;
@@ -272,18 +270,16 @@ const struct cli_command cli_command_predict = {
     .usage = "MODEL.moec --data FILE",
     .about =
         "Learns, for each layer with experts, to name those of the next one from what this layer's router "
-        "reads and chooses, and writes that into the bundle. moec run, chat and bench "
-        "then read the named experts from storage early (--predict gate does as before). The text stays the "
-        "same.\n"
+        "reads and chooses, and writes that into the bundle. moec run, chat and bench then read the named "
+        "experts from storage early (--predict gate does as before). The text stays the same.\n"
         "It also shows which share of the experts each predictor names, on text that none learned from. With "
         "--test alone nothing is learned or written: what the bundle has is judged.",
     .details =
         "For each layer a perceptron of one layer is fitted, and one of two layers beside it where that is "
         "worth its bytes, with the bundle's own weights, on the windows of --data that do not certify; an "
         "eighth of them says when to stop. The rest of --data, or --test, judges. Where what was learned is "
-        "no better than "
-        "the next layer's router asked early (--predict gate), nothing is written and the exit status is 1. "
-        "The result depends on --seed, not on --threads or --cpu.",
+        "no better than the next layer's router asked early (--predict gate), nothing is written and the "
+        "exit status is 1. The result depends on --seed, not on --threads or --cpu.",
     .examples = "moec predict model.moec --data calibration.txt -o taught.moec\n"
                 "moec run taught.moec -p \"Once upon a time\" --memory 64MiB --stats\n"
                 "moec predict taught.moec --test other.txt",

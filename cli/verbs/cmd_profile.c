@@ -53,8 +53,7 @@ static const struct cli_option options[] = {
     {"show", 0, "PROFILE.h5", NULL, "Show this profile instead of measuring.", CLI_INPUT},
     {"compare", 0, "A.h5", NULL,
      "Compare two profiles of models of the same shape (--compare A.h5 B.h5): rank correlations, what the "
-     "bitwidths "
-     "chosen on one lose on the other, and which experts differ. --plots draws the comparison.",
+     "bitwidths chosen on one lose on the other, and which experts differ. --plots draws the comparison.",
      CLI_RARE | CLI_INPUT},
     {"study", 0, "LIST", NULL,
      "Further studies, separated by commas, each at a price in passes (b: number of bitwidths):\n"
@@ -71,11 +70,10 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"arithmetic", 0, "HOW", "canonical|int8|bf16",
      "How the products of all but the original and its routing are computed. Losses are against the original "
-     "in "
-     "full all the same, and hold what the arithmetic rounds:\ncanonical\twith activations in full "
-     "(default)\n"
-     "int8\twith activations rounded to INT8\nbf16\twith both rounded to BF16, on a GPU's tensor "
-     "cores",
+     "in full all the same, and hold what the arithmetic rounds:\n"
+     "canonical\twith activations in full (default)\n"
+     "int8\twith activations rounded to INT8\n"
+     "bf16\twith both rounded to BF16, on a GPU's tensor cores",
      CLI_RARE},
     CLI_ANYWAY_OPTION,
     {"projections", 0, NULL, NULL,
@@ -138,12 +136,14 @@ static enum moec_status show_profile(const struct profile_job *job, struct moec_
 }
 
 /* Experts that the data never reached, by name, and what is assumed for them. */
-static void print_unreached(const struct moec_profile *profile)
+static void print_unreached(const struct moec_profile *profile, bool is_verbose)
 {
     uint32_t n = 0;
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++)
             n += !moec_profile_expert_reached(profile, s, e);
+    if (n == 0 && !is_verbose)
+        return;
     if (n == 0) {
         cli_print(stdout, "experts: the data reached all %" PRIu32 "\n",
                   profile->n_moe_layer * profile->n_expert);
@@ -227,66 +227,90 @@ static enum moec_status print_choices(const struct profile_job *job, struct moec
 }
 
 /* "parts: 256 windows search, 128 select, 512 certify", and how many single experts were measured on. */
-static void print_parts(const struct moec_profile *profile)
+static void print_parts(const struct moec_profile *profile, bool is_verbose)
 {
-    cli_print(stdout, "parts: %" PRIu32 " windows search, %" PRIu32 " select, %" PRIu32 " certify%s",
+    cli_print(stdout, "parts: %" PRIu32 " windows search, %" PRIu32 " select, %" PRIu32 " certify%s\n",
               moec_profile_part_count(profile, MOEC_PART_SEARCH),
               moec_profile_part_count(profile, MOEC_PART_SELECT),
               moec_profile_part_count(profile, MOEC_PART_CERTIFICATE),
               profile->parts_by_document ? ", no document in two parts" : "");
-    if (profile->n_bits > 0)
-        cli_print(stdout, "\nsingle experts: measured on %s %" PRIu32 " windows",
+    if (profile->n_bits > 0 && is_verbose)
+        cli_print(stdout, "single experts: measured on %s %" PRIu32 " windows\n",
                   profile->n_sensitivity_window < profile->n_window ? "the first" : "all",
                   profile->n_sensitivity_window);
-    cli_print(stdout, "\n");
 }
 
-static enum moec_status print_report(const struct profile_job *job, struct moec_error *err)
+/* A row of the table of whole models. */
+static enum moec_status print_whole(const struct moec_profile *profile, uint32_t bits,
+                                    const struct moec_measure *measure, struct moec_error *err)
+{
+    struct moec_loss loss;
+    char interval[48];
+    MOEC_TRY(loss_of(profile, measure, &loss, err));
+    (void)snprintf(interval, sizeof interval, "%.3f%% to %.3f%%", 100 * loss.low, 100 * loss.high);
+    cli_print(stdout, "%2" PRIu32 " bit%-9s %9.3f%%   %-24s %10.5f%s\n", bits, bits == 1 ? "" : "s",
+              100 * loss.loss, interval, loss.mean_kl, bits == profile->baseline_bits ? "   (baseline)" : "");
+    return MOEC_OK;
+}
+
+static enum moec_status print_wholes(const struct moec_profile *profile, struct moec_error *err)
+{
+    bool has_baseline = false;
+    for (uint32_t u = 0; u < profile->n_uniform; u++)
+        has_baseline = has_baseline || profile->uniform_bits[u] == profile->baseline_bits;
+    cli_print(stdout, "\nall experts at       loss   90%% interval              KL, nats\n");
+    for (uint32_t u = 0; u < profile->n_uniform; u++)
+        MOEC_TRY(print_whole(profile, profile->uniform_bits[u], &profile->uniform[u], err));
+    if (!has_baseline)
+        MOEC_TRY(print_whole(profile, profile->baseline_bits, &profile->baseline, err));
+    (void)putchar('\n');
+    return MOEC_OK;
+}
+
+/* What took how long, and where the profile is. */
+static void print_end(const struct profile_job *job, bool is_verbose)
 {
     const struct moec_profile *profile = &job->profile;
-    struct moec_loss loss;
-    MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
-    cli_print_wrapped(stdout, 4,
-                      "perplexity of the original: %.4f on %" PRIu32 " of %" PRIu64 " windows (%" PRIu64
-                      " tokens scored)\n",
-                      loss.reference, profile->n_window, profile->n_window_available, loss.n_token);
-    print_parts(profile);
-    cli_print_wrapped(stdout, 4,
-                      "baseline, all experts at %" PRIu32
-                      " bit%s: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
-                      profile->baseline_bits, profile->baseline_bits == 1 ? "" : "s", 100 * loss.loss,
-                      100 * loss.low, 100 * loss.high, loss.mean_kl);
-    for (uint32_t u = 0; u < profile->n_uniform; u++) {
-        MOEC_TRY(loss_of(profile, &profile->uniform[u], &loss, err));
-        cli_print_wrapped(stdout, 4,
-                          "all experts at %2" PRIu32
-                          " bit%s: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
-                          profile->uniform_bits[u], profile->uniform_bits[u] == 1 ? "" : "s", 100 * loss.loss,
-                          100 * loss.low, 100 * loss.high, loss.mean_kl);
-    }
-    print_unreached(profile);
-    cli_print(stdout, "sensitivity: %s (%s)\n",
-              profile->sensitivity == MOEC_SENSITIVITY_FAST   ? "estimated from local errors"
-              : profile->sensitivity == MOEC_SENSITIVITY_NONE ? "not measured"
-                                                              : "measured",
-              profile->sensitivity_choice);
-    MOEC_TRY(cli_print_verdict(profile, err));
-    cli_print_routing(profile, "\n");
-    MOEC_TRY(print_choices(job, err));
-    MOEC_TRY(print_measured_studies(job, err));
     const struct moec_study *studies = moec_studies_find(&profile->studies, "cost/studies");
     const double extra = studies != NULL ? studies->values[0] : 0, passes = profile->cost_passes - extra;
+    char peak[24];
     cli_print(stdout, "\ncost: %.1f passes", passes);
     if (profile->naive_passes > 0)
         cli_print(stdout, " instead of %.0f (%.2f)", profile->naive_passes, passes / profile->naive_passes);
     if (studies != NULL)
         cli_print(stdout, ", and %.1f for studies", extra);
     cli_print(stdout, ", %.1f s\n", job->seconds);
-    char peak[24];
     cli_print(stdout, "peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
     if (cli_has(job->args, "output"))
-        cli_print(stdout, "wrote '%s'\nnext: moec profile --show %s\n", cli_text(job->args, "output"),
-                  cli_text(job->args, "output"));
+        cli_print(stdout, "wrote '%s'\nnext: moec profile --show %s%s\n", cli_text(job->args, "output"),
+                  cli_text(job->args, "output"),
+                  is_verbose ? "" : "   (--verbose: what stands behind the verdict)");
+}
+
+static enum moec_status print_report(const struct profile_job *job, struct moec_error *err)
+{
+    const struct moec_profile *profile = &job->profile;
+    const bool is_verbose = job->measure.is_verbose;
+    struct moec_loss loss;
+    MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
+    cli_print_wrapped(stdout, 4,
+                      "perplexity of the original: %.4f on %" PRIu32 " of %" PRIu64 " windows (%" PRIu64
+                      " tokens scored)\n",
+                      loss.reference, profile->n_window, profile->n_window_available, loss.n_token);
+    print_parts(profile, is_verbose);
+    MOEC_TRY(print_wholes(profile, err));
+    print_unreached(profile, is_verbose);
+    cli_print(stdout, "sensitivity: %s (%s)\n",
+              profile->sensitivity == MOEC_SENSITIVITY_FAST   ? "estimated from local errors"
+              : profile->sensitivity == MOEC_SENSITIVITY_NONE ? "not measured"
+                                                              : "measured",
+              profile->sensitivity_choice);
+    MOEC_TRY(cli_print_verdict(profile, is_verbose, err));
+    if (is_verbose)
+        cli_print_routing(profile, "\n");
+    MOEC_TRY(print_choices(job, err));
+    MOEC_TRY(print_measured_studies(job, err));
+    print_end(job, is_verbose);
     return MOEC_OK;
 }
 
@@ -434,9 +458,11 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
     } else {
         if (job->profile.n_bits > 0)
             MOEC_TRY(show_profile(job, err));
-        print_parts(&job->profile);
-        MOEC_TRY(cli_print_verdict(&job->profile, err));
-        cli_print_routing(&job->profile, "\n");
+        const bool is_verbose = cli_has(job->args, "verbose");
+        print_parts(&job->profile, is_verbose);
+        MOEC_TRY(cli_print_verdict(&job->profile, is_verbose, err));
+        if (is_verbose)
+            cli_print_routing(&job->profile, "\n");
     }
     return cli_write_figures(job->args, &job->profile, is_json, err);
 }
@@ -616,31 +642,30 @@ const struct cli_command cli_command_profile = {
     .usage = "MODEL",
     .about =
         "Measures what MODEL, a Hugging Face folder or GGUF file, loses when one expert at a time is "
-        "quantised to "
-        "each bitwidth, and records how tokens are routed. Half of the windows certify the result of moec "
-        "compile; of the others most guide its search and the rest choose among settings.",
+        "quantised to each bitwidth, and records how tokens are routed. Half of the windows certify the "
+        "result of moec compile; of the others most guide its search and the rest choose among settings.",
     .details =
-        "--verbose ends with a table of what each phase computed and what bound it, which --json then has "
-        "too.\n"
-        "The sensitivity of an expert is the loss of the whole model when that expert alone has the "
-        "bitwidth and all others have the baseline. What the change cannot affect is not computed "
-        "again. With --sensitivity fast the losses are estimated from the errors of single experts' "
-        "outputs, in at most 4 passes plus one for each layer; for models of one to three layers this "
-        "costs little more than measuring the whole model at each bitwidth.\n"
+        "--verbose also prints what stands behind the verdict, as --report does: spread, noise, additivity, "
+        "coverage and routing. It ends with a table of what each phase computed and what bound it, which "
+        "--json then has too.\n"
+        "The sensitivity of an expert is the loss of the whole model when that expert alone has the bitwidth "
+        "and all others have the baseline. What the change cannot affect is not computed again. With "
+        "--sensitivity fast the losses are estimated from the errors of single experts' outputs, in at most "
+        "4 passes plus one for each layer; for models of one to three layers this costs little more than "
+        "measuring the whole model at each bitwidth.\n"
         "The verdict is about the quantization that moec compile uses by default. The whole model is "
-        "measured with it too, from 2 bits up until it loses at most 1%: one to four passes more, usually "
-        "two.\n"
-        "The profile also holds the loss of the whole model at each bitwidth, the routing of every "
-        "token, the path table, and studies of routing: load, margins, popularity of paths, how well "
-        "path, frequency and the next layer's gate predict experts, gate weights against outputs, and "
-        "sizes of up projections. formats/profile/PROFILE.md describes the file.\n"
-        "--resume reads the journal PROFILE.h5.journal of a run with the same options; threads and "
-        "working memory may differ. Without a journal the run starts from the beginning. While a run is at "
-        "work, its lock .PROFILE.h5.moec-lock beside the profile keeps a second run of the same name "
-        "from starting.\n"
-        "Encoder-decoder models are measured on a task whose rows have a prompt and a reference "
-        "(samsum, dialogsum, xsum, or your own): the prompt is the source, and the tokens of the "
-        "reference are scored. Layers are numbered across both stacks, the encoder's first.",
+        "measured with it too, from 2 bits up until it loses at most 1%: one to four "
+        "passes more, usually two.\n"
+        "The profile also holds the loss of the whole model at each bitwidth, the routing of every token, "
+        "the path table, and studies of routing: load, margins, popularity of paths, how well path, "
+        "frequency and the next layer's gate predict experts, gate weights against outputs, and sizes of up "
+        "projections. formats/profile/PROFILE.md describes the file.\n"
+        "--resume reads the journal PROFILE.h5.journal of a run with the same options; threads and working "
+        "memory may differ. Without a journal the run starts from the beginning. While a run is at work, its "
+        "lock .PROFILE.h5.moec-lock beside the profile keeps a second run of the same name from starting.\n"
+        "Encoder-decoder models are measured on a task whose rows have a prompt and a reference (samsum, "
+        "dialogsum, xsum, or your own): the prompt is the source, and the tokens of the reference are "
+        "scored. Layers are numbered across both stacks, the encoder's first.",
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
                 "moec profile MODEL --data calibration.txt -o profile.h5 --resume\n"
                 "moec profile --show profile.h5",

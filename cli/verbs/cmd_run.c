@@ -24,8 +24,7 @@
 static const struct cli_option options[] = {
     {"prompt", 'p', "TEXT", NULL,
      "Text to continue. Without -p and -f it is read from a pipe or file on standard input; if there is "
-     "none, "
-     "the model starts on its own.",
+     "none, the model starts on its own.",
      0},
     {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", CLI_INPUT},
     {"chat", 0, NULL, NULL, "Send the prompt as a user's message, by the model's chat template.", 0},
@@ -49,7 +48,7 @@ static const struct cli_option options[] = {
     {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", CLI_REPEATS},
     {"draft", 0, "HOW", "none|lookup",
      "Guess tokens and verify several at once, as long as that is faster; the text stays the same:\n"
-     "none\tno guesses (default)\n"
+     "none\tno prediction (default)\n"
      "lookup\twhat followed the last tokens earlier in prompt or text",
      CLI_RARE},
     {"ignore-eos", 0, NULL, NULL, "Continue after end-of-text tokens.", CLI_RARE},
@@ -87,8 +86,7 @@ static const struct cli_option options[] = {
     {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
     {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
      "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us, that takes 10us more "
-     "for "
-     "each request unless REQUEST says so.",
+     "for each request unless REQUEST says so.",
      CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE, CLI_SHARED_PRECISION, CLI_LOW_POOL),
     CLI_DECIDE_OPTION(CLI_RARE),

@@ -43,8 +43,7 @@ static const struct cli_option options[] = {
      0},
     {"vram", 0, "LIST", NULL,
      "With --device-file of a GPU: sizes of a pool of experts in its memory, in front of the buffer "
-     "(--memory, "
-     "default all) in pinned memory.",
+     "(--memory, default all) in pinned memory.",
      CLI_RARE},
     {"modes", 0, "LIST", NULL,
      "With --vram: how experts come to the GPU, with commas (default all): on-demand, layer-wise, cache, "
@@ -55,8 +54,7 @@ static const struct cli_option options[] = {
     {"json", 0, NULL, NULL, "Print everything as JSON.", 0},
     {"bits", 0, "BITS", "2|3|4|5|6|8|16",
      "Bitwidth of every expert: 2, 3, 4 (default), 5, 6, 8 or 16. With --model: use its copy at this "
-     "bitwidth "
-     "instead of the compiled assignment.",
+     "bitwidth instead of the compiled assignment.",
      CLI_RARE},
     {"preload-count", 0, "N", NULL,
      "Read N predicted experts for each layer, however long it takes. By default as many as there is time "
@@ -434,7 +432,7 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
         sweep->preload_count = job->model.top_k;
         if (sweep->n_predictor == 1 && sweep->predictors[0] == &moec_predict_none)
             return MOEC_OK;
-        (void)snprintf(text, sizeof text, "predictors preload %u guesses a layer (without --device-file)",
+        (void)snprintf(text, sizeof text, "predictors prefetch %u experts a layer (without --device-file)",
                        (unsigned)sweep->preload_count);
         say(job, text);
     }
@@ -546,7 +544,7 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
     for (int mode = 0; mode < MOEC_TIERS_MODES && job->options.n_mode == 0; mode++)
         if (mode != MOEC_TIERS_PRELOAD || sweep->predictor != NULL)
             sweep->modes[sweep->n_mode++] = (enum moec_tiers_mode)mode;
-    (void)snprintf(text, sizeof text, "the mode preload guesses by '%s', %u for each layer",
+    (void)snprintf(text, sizeof text, "the mode preload predicts by '%s', %u for each layer",
                    sweep->predictor != NULL ? sweep->predictor->name : "none",
                    (unsigned)(sweep->preload_count > 0 ? sweep->preload_count : job->model.top_k));
     say(job, text);
@@ -650,39 +648,34 @@ const struct cli_command cli_command_simulate = {
              "next to Belady's bound. It shows below which size lru finds nothing, what predictions add and, "
              "with --device-file, how long a token takes.",
     .details =
-        "The decisions are made by the runtime's own code. Without predictions, or with "
-        "--preload-count, the counts are exactly those of a run on the same routing. lru finds "
-        "nothing in a buffer smaller than one token's working set.\n"
-        "The windows of a profile are decoded token by token, one after the other, with one buffer "
-        "that starts with the most used experts; an encoder reads each source at once before its "
-        "target. A trace of moec run --trace is replayed as it happened. The predictor gate needs a "
-        "trace of a run that recorded it.\n"
-        "Without --model, record sizes and path table are those of the trace; for a profile every "
-        "expert has --bits bits. --device-file also limits preloads by the time there is. Options "
-        "left out take the usual policies, predictors and sizes, which is a matter of seconds; all takes "
-        "every one, and sizes of 5% to 100% in steps of 5.\n"
+        "The decisions are made by the runtime's own code. Without predictions, or with --preload-count, the "
+        "counts are exactly those of a run on the same routing. lru finds nothing in a buffer smaller than "
+        "one token's working set.\n"
+        "The windows of a profile are decoded token by token, one after the other, with one buffer that "
+        "starts with the most used experts; an encoder reads each source at once before its target. A trace "
+        "of moec run --trace is replayed as it happened. The predictor gate needs a trace of a run that "
+        "recorded it.\n"
+        "Without --model, record sizes and path table are those of the trace; for a profile every expert has "
+        "--bits bits. --device-file also limits preloads by the time there is. Options left out take the "
+        "usual policies, predictors and sizes, which is a matter of seconds; all takes every one, and sizes "
+        "of 5% to 100% in steps of 5.\n"
         "--route, --precision and --prefill let the tokens of a trace that moec run or bench recorded with "
-        "--trace-scores "
-        "decide: the recorded scores of routers go through the runtime's decisions, and what they take "
-        "through "
-        "the buffer. A run that decides has other hidden states from the second MoE layer on, and another "
-        "text, "
-        "so this is a first guess of it: --against shows beside a real one how good.\n"
+        "--trace-scores decide: the recorded scores of routers go through the runtime's decisions, and what "
+        "they take through the buffer. A run that decides has other hidden states from the second MoE layer "
+        "on, and another text. So this is a first estimate; --against shows how good, beside a real run.\n"
         "--vram simulates a GPU: experts in its memory, in pinned memory and in storage, copies over the "
-        "bus, "
-        "and the ways that HOBBIT, Fate and FloE compare with.",
+        "bus, and the ways that HOBBIT, Fate and FloE compare with.",
     .examples = "moec simulate profile.h5 --model model.moec --plots plots\n"
                 "moec device model.moec -o device.json\n"
                 "moec simulate profile.h5 --model model.moec --device-file device.json",
     .more_examples =
-        "moec simulate profile.h5 --model model.moec --memory 25%,50%,64MiB --evict lru,edgemoe --predict "
-        "none,path\n"
-        "moec simulate profile.h5 --model model.moec --device-file device.json --emulate-storage "
-        "550MB/s,80us\n"
+        "moec simulate profile.h5 --model model.moec --memory 25%,50%,64MiB "
+        "--evict lru,edgemoe --predict none,path\n"
+        "moec simulate profile.h5 --model model.moec "
+        "--device-file device.json --emulate-storage 550MB/s,80us\n"
         "moec run model.moec -p \"Once\" --trace trace.json --trace-scores\n"
         "moec simulate trace.json --model model.moec --route cache-prior:0.15 --slots 50% --evict lru "
-        "--predict "
-        "none\n"
+        "--predict none\n"
         "moec simulate profile.h5 --model model.moec --device-file gpu.json --vram 10%,25%,50% --evict lru",
     .n_positional_min = 1,
     .n_positional_max = 1,

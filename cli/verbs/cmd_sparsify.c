@@ -307,13 +307,12 @@ const struct cli_command cli_command_sparsify = {
     .summary = "let a bundle leave out neurons of its experts",
     .usage = "MODEL.moec --data FILE",
     .about =
-        "Measures how large up . x is in each expert, and writes thresholds into the bundle. With them "
-        "moec run, eval, bench --sparsity SHARE leave out about that share of an expert's neurons for "
-        "each token: their gate and down weights are neither read nor computed.\n"
+        "Measures how large up . x is in each expert, and writes thresholds into the bundle. With them moec "
+        "run, eval, bench --sparsity SHARE leave out about that share of an expert's neurons for each token: "
+        "their gate and down weights are neither read nor computed.\n"
         "With --max-loss it also finds which neurons do the least harm for each byte that is not read, "
-        "proves "
-        "that the bundle with this plan loses no more, and writes the plan with its certificate. moec run, "
-        "chat, eval and bench follow it from then on; --sparsity none turns it off.",
+        "proves that the bundle with this plan loses no more, and writes the plan with its certificate. moec "
+        "run, chat, eval and bench follow it from then on; --sparsity none turns it off.",
     .details =
         "Thresholds come from the bundle's own weights and the windows of --data that moec compile "
         "searches on with the same --seed; experts that see few tokens take their layer's. Plans from "

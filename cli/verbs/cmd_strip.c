@@ -11,8 +11,7 @@ static const struct cli_option options[] = {
      "Bitwidths of the copies to drop: of 2, 3, 4, 8 and 16, such as 2,4.", 0},
     {"unpack", 0, NULL, NULL,
      "Store dense weights uncompressed, on pages of their own: such a bundle starts faster from the page "
-     "cache, "
-     "where its pages are used as they are.",
+     "cache, where its pages are used as they are.",
      0},
     {"output", 'o', "OUT.moec", NULL, "The new bundle; with --force it may be MODEL.moec itself.",
      CLI_OUTPUT | CLI_IN_PLACE},
@@ -52,8 +51,8 @@ static enum moec_status strip(const struct cli_args *args, struct moec_error *er
               cli_size_text(after, stripped.after_bytes), cli_size_text(changed, difference),
               is_larger ? "more" : "less", cli_size_text(before, stripped.before_bytes));
     if (stripped.drops_decisions)
-        cli_print(stdout, "its settings of decisions read a dropped copy and went with it; moec tune finds "
-                          "others\n");
+        cli_print(stdout, "its settings of decisions read a dropped copy and went with it; "
+                          "moec tune finds others\n");
     return MOEC_OK;
 }
 

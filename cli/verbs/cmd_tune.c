@@ -63,8 +63,8 @@ static const struct cli_option options[] = {
      "prefill alone, else half).",
      CLI_RARE},
     {"slots", 0, "N|PERCENT", NULL,
-     "Experts of each layer in the logical cache (default " MOEC_ROUTE_SLOTS "): about as many as will be in "
-     "memory.",
+     "Experts of each layer in the logical cache (default " MOEC_ROUTE_SLOTS "): about as many as "
+     "will be in memory.",
      0},
     {"low-slots", 0, "N|PERCENT", NULL,
      "With precision or prefill: low copies of each layer beside them (default " MOEC_ROUTE_LOW_SLOTS ").",
@@ -168,8 +168,8 @@ static enum moec_status check_checkpoint(const struct tune_job *job, struct moec
     const char *path = job->args->positional[0];
     if (!cli_has(job->args, "output"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is a checkpoint, whose bits are searched too: name the bundle with -o "
-                         "MODEL.moec",
+                         "'%s' is a checkpoint, whose bits are searched too: name the "
+                         "bundle with -o MODEL.moec",
                          path);
     if (cli_has(job->args, "reference"))
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -249,8 +249,7 @@ static enum moec_status ask_low(struct tune_job *job, struct moec_error *err)
     if (job->tune.with_precision && !has_precision(job->config))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--with precision changes nothing in '%s': each token takes one expert, and no "
-                         "layer predicts it; "
-                         "leave precision out of --with",
+                         "layer predicts it; leave precision out of --with",
                          job->args->positional[0]);
     if (shared->low_bits == 0)
         shared->low_bits = 2;
@@ -281,8 +280,8 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
     if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "low copies with the plan of sparsity of '%s', which is that of its compiled "
-                         "assignment: search --with route, or tune the bundle from before moec sparsify "
-                         "--max-loss",
+                         "assignment: search --with route, or tune the bundle from "
+                         "before moec sparsify --max-loss",
                          job->bundle.path);
     job->tune.with_precision = job->tune.with_prefill = false;
     return MOEC_OK;
@@ -640,8 +639,7 @@ static enum moec_status check_gain(const struct tune_job *job, struct moec_error
     return moec_fail(
         err, MOEC_ERR_TARGET,
         "the settings %s read %.1f KiB of experts a token, and %s %.1f: no gain, so nothing was written: %s, "
-        "or "
-        "give --accept-slower",
+        "or give --accept-slower",
         moec_tune_name(&job->report.winner.settings, job->report.winner.share, name), after.read_bytes / 1024,
         job->is_checkpoint ? "a bundle of the same loss without them reads" : "the bundle without them reads",
         before.read_bytes / 1024,

@@ -64,8 +64,8 @@ static enum moec_status read_prompt(struct cli_eval_decisions *own, bool is_rows
                          "--prompt-tokens is about windows of text; each row has a prompt of its own");
     if (is_rows && moec_prefill_looks_ahead(&own->route.prefill))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "prefill '%s' needs a prompt in one chunk, which rows are not read in: use "
-                         "unpopular",
+                         "prefill '%s' needs a prompt in one chunk, which rows are not "
+                         "read in: use unpopular",
                          moec_prefill_name(&own->route.prefill));
     if (is_rows || !cli_has(args, "prompt-tokens"))
         return moec_route_check(&own->route, &own->source->model->config, err);

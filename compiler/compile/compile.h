@@ -1,8 +1,7 @@
 /* `moec compile`: from a checkpoint, a profile and a target to a bundle with a certificate.
  *
  *   policy (Lua) --evaluate--> search part --accepts--> plan
- *   certificate part, measured once --> certificate --> bundle, or nothing when the promise is
- * missed (D6)
+ *   certificate part, measured once --> certificate --> bundle, or nothing when the promise is missed (D6)
  *
  * What is measured is what ships: the same records, dense weights and kernels as in the bundle. Thread rule:
  * one thread, parallel inside. */

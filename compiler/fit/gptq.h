@@ -13,8 +13,8 @@
  * A share of the mean of H_ii is added to every H_ii. There are three ways from there:
  *
  * - The published one, with a share of 0.01: codecs of any other quantizer keep the linear quantizer's scales
- * and zero points, found on the weights as they are, so groups stay in their places whatever the order; only
- * codes are chosen here.
+ *   and zero points, found on the weights as they are, so groups stay in their places whatever the order;
+ *   only codes are chosen here.
  * - Codecs whose quantizer is GPTQ have their ranges searched (compiler/fit/gptq_range.h) on the weights as
  *   corrected when a group's turn comes, each error weighted by R_ii^2, which is what it costs when the
  *   inputs after it make up for it. Whole groups follow each other for that, those with the largest sum of

@@ -310,8 +310,7 @@ static enum moec_status put_bytes(FILE *stream, const struct moec_compile_page *
         put_share_row(stream, &all, page->report->n_bytes);
         close_table(stream);
         (void)fputs("<p>Dense weights are compressed; those that are compressed together have a share of the "
-                    "bytes in "
-                    "the file by their bytes before.</p>\n",
+                    "bytes in the file by their bytes before.</p>\n",
                     stream);
     }
     moec_html_section_close(stream);

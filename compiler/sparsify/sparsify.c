@@ -184,8 +184,8 @@ static enum moec_status refuse_search(const struct sparsify *s, struct moec_erro
     return moec_fail(err, MOEC_ERR_TARGET,
                      "the bundle itself, with all neurons, loses %.3f%% on the search part, with %g%% "
                      "confidence at most %.3f%%, and no sparsity stays within the target of %.3f%%; nothing "
-                     "was written: compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more "
-                     "here",
+                     "was written: compile with a smaller --max-loss, or ask for --max-loss "
+                     "%.1f%% or more here",
                      100 * report->plain.loss, 100 * s->options->trial.confidence, 100 * report->plain.high,
                      100 * s->options->trial.max_loss, ceil(1e3 * least) / 10);
 }

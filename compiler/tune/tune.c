@@ -141,8 +141,7 @@ static enum moec_status refuse_test(struct tune *tune, const struct moec_loss *p
         err, MOEC_ERR_TARGET,
         "the bundle itself, without decisions, loses %.3f%% on the certificate part, at most %.3f%%; with "
         "the mildest decisions of the sequence, %s, it loses %.3f%%, with %g%% confidence at most %.3f%%; "
-        "the "
-        "target is %.3f%%; nothing was written: %s",
+        "the target is %.3f%%; nothing was written: %s",
         100 * plain->loss, 100 * plain->high, name_test(tune, 0), 100 * safest->loss,
         100 * tune->options->trial.confidence, 100 * safest->high, 100 * target,
         moec_sequence_advice(safest, target, "windows", advice));

@@ -1,9 +1,9 @@
 /* Writing a bundle: its exact size before anything is written, then the file, in one pass and all or nothing.
  *
  *     plan    small sections encoded, sizes known            moec_bundle_plan_create
- *     size    of any assignment, exact, padding included      moec_bundle_plan_bytes (what a search
- * minimises) write   records in order, one at a time                 moec_bundle_writer_open, _append ...,
- * _commit
+ *     size    of any assignment, exact, padding included     moec_bundle_plan_bytes
+ *                                                            (what a search minimises)
+ *     write   records in order, one at a time                moec_bundle_writer_open, _append ..., _commit
  *
  * Memory use: the small sections and one piece of dense weights. The same inputs give the same bytes
  * (with one version of zstd). Thread rule: a plan is immutable after creation but for its dense weights and

@@ -88,8 +88,8 @@ static enum moec_status put_router(const struct moec_gguf_making *m)
         MOEC_TRY(moec_gguf_as_bool(m->gguf, norm, &norm_topk, m->err));
     if (a->always_norm && !norm_topk)
         return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has '%s.expert_weights_norm' false, only true is supported for this "
-                         "architecture",
+                         "'%s' has '%s.expert_weights_norm' false, only true is "
+                         "supported for this architecture",
                          m->gguf->file.path, a->name);
     moec_json_out_bool(m->root, "norm_topk_prob", norm_topk);
     if (gating != NULL)

@@ -1,8 +1,8 @@
 /* safetensors: a table of named tensors in front of their bytes.
  *
  *   u64 little-endian header length | header (JSON object) | data
- *   header: {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [begin, end]}, ..., "__metadata__":
- * {...}}
+ *   header: {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [begin, end]}, ...,
+ *            "__metadata__": {...}}
  *
  * Offsets count from the start of the data. The reference implementation's rules hold here too: the header
  * has at most 100 MB, names are unique, a range is as long as shape and dtype say, and the ranges tile the

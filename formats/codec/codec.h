@@ -23,6 +23,7 @@
  *   outliers, places
  *           gaussian only: for every 128 weights of the row, begun or whole, the F16 of one of them, and then
  *           for every 128 one byte, its place among them
+ *
  * Codes are unsigned; those of INT1 past n are 2. Trellis: a block of INT2 is two little-endian u32 instead,
  * bit i of the first the coded bit of weight i, of the second its free bit (formats/codec/trellis.h). MXFP4:
  * codes as INT4, then one byte for each 32 weights (formats/codec/mxfp4.h). Symmetric: code = q + 2^(b-1),
@@ -183,6 +184,7 @@ size_t moec_codec_scales_bytes(struct moec_codec codec, size_t n);
  *   asymmetric  s = F16((max - min) / (2^b - 1)), zero = clamp(round-half-even(-min / s), 0, 2^b - 1),
  *               code = clamp(round-half-even(w / s) + zero, 0, 2^b - 1)
  *   1 bit       s = F16(mean of |w|), the least squared error; code 0 where w < 0, else 2
+ *
  * with the rounded s (nested: moec_codec_round_scales of the quotients); w / s is one F32 division. max and
  * min are taken over the weights and 0: a row of positive weights would otherwise need a zero point below 0,
  * and 0 stays representable. s = 0 encodes zeros (symmetric: the implied zero code; asymmetric: code 0, zero

@@ -1,14 +1,14 @@
 /* Codecs whose codes stand for levels that are not evenly spaced: logarithmic ones, and those of a Gaussian
  * with outliers kept apart. EdgeMoE surveyed both beside linear quantisation (III-B, Fig. 7(b)).
  *
- * logarithmic  The high bit of a code is the sign, the others count down from 1 in steps of an octave, at 8
- *              bits of a sixteenth (log-based quantisation as in Miyashita, Lee & Murmann, "Convolutional
- *              Neural Networks using Logarithmic Data Representation", 2016). 0 has no code.
- * gaussian     Levels are those of least squared error for a normal distribution (Lloyd, 1957; Max, 1960), in
- *              increasing order. Of every MOEC_CODEC_OUTLIER_SPAN weights of a row the largest is kept apart
- * as F16 (after GOBO: Zadeh, Edo, Awad & Moshovos, 2020, which fits a Gaussian to a layer, keeps what lies
- * outside it, and has one dictionary for the rest; here rows must decode alone and be equally long, so each
- * has its scales and as many outliers as any other).
+ *   logarithmic  The high bit of a code is the sign, the others count down from 1 in steps of an octave, at
+ *                8 bits of a sixteenth (log-based quantisation as in Miyashita, Lee & Murmann, "Convolutional
+ *                Neural Networks using Logarithmic Data Representation", 2016). 0 has no code.
+ *   gaussian     Levels are those of least squared error for a normal distribution (Lloyd, 1957; Max, 1960),
+ *                in increasing order. Of every MOEC_CODEC_OUTLIER_SPAN weights of a row the largest is kept
+ *                apart as F16 (after GOBO: Zadeh, Edo, Awad & Moshovos, 2020, which fits a Gaussian to a
+ *                layer, keeps what lies outside it, and has one dictionary for the rest; here rows must
+ *                decode alone and be equally long, so each has its scales and as many outliers as any other).
  *
  * A decoded weight is level x F32(scale), rounded once; an outlier is its F16. Scales are fitted by least
  * squares over a group without its outliers, codes and scale in turn (Lloyd's way, from a start); what is

@@ -7,13 +7,16 @@
  *     q  = clamp(round(w / s + z), 0, 2^b - 1)
  *     e' = shrink(w - s (q - z)),  shrink(x) = sign(x) max(|x| - |x|^(p - 1) / beta, 0)
  *     z  = mean(q - (w - e') / s)
+ *
  * Our zero points are integers, and a float rounded to one is worth no more than the linear quantizer's: what
  * moving the zero point gave is lost, and at 2 bits most weights round to 0. So the scale follows, in the
  * same alternation with z held at each of the two integers around the float one and errors taken as they are:
  *     q = clamp(round(w / s) + z, 0, 2^b - 1),  s = sum(w (q - z)) / sum((q - z)^2)
+ *
  * This is the scale of least squares; it makes a row smaller than it was (the part of the error that lies
  * along the weights is a loss of length), layer after layer. The scale that is stored is therefore
  *     s = sum(w^2) / sum(w (q - z)),
+ *
  * with which the decoded group has the same product with the weights as they have with themselves; the codes
  * stay.
  *

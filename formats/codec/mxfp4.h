@@ -4,11 +4,13 @@
  *
  * A row of n weights, n a multiple of 32, is n / 2 bytes of codes in blocks as INT4's, then n / 32 bytes.
  *
- *   MOEC_DTYPE_MXFP4       a group is 32 weights of the row; byte g is the scale of weights 32 g .. 32 g
- * + 31. MOEC_DTYPE_MXFP4_DOWN  a group is 32 weights of a column, in the rows of a *block*: rows 32 i .. 32 i
- * + 31 of a matrix, whose rows are a multiple of 32. Down projections are stored by columns
- * (formats/model/record.h) and scaled along the neurons. Byte g of row r of a block is the scale of its
- * column 32 g + r, so that all rows are equally long.
+ *   MOEC_DTYPE_MXFP4       A group is 32 weights of the row. Byte g is the scale of weights
+ *                          32 g .. 32 g + 31.
+ *   MOEC_DTYPE_MXFP4_DOWN  A group is 32 weights of a column, in the rows of a *block*: rows
+ *                          32 i .. 32 i + 31 of a matrix, whose rows are a multiple of 32. Down projections
+ *                          are stored by columns (formats/model/record.h) and scaled along the neurons. Byte
+ *                          g of row r of a block is the scale of its column 32 g + r, so that all rows are
+ *                          equally long.
  *
  * Thread rule: pure functions. */
 #ifndef MOEC_FORMATS_MXFP4_H

@@ -9,10 +9,13 @@
  *     kv f32
  *     copy 0                              the level that was run, and below it the low one
  *     low 1
- *     rope 0                              the context that rotary angles were chosen by, where they depend on
- * it layers 3                            MoE layers of a token experts 4                           that a
- * token takes in each sequence 0 beam 0                   of the rows that follow: the sessions in order, and
- * in each its 0<tab>511<tab>hhl-<tab>hhhh<tab>hlll        parallel sequences
+ *     rope 0                              the context that rotary angles were chosen by, where they
+ *                                         depend on it
+ *     layers 3                            MoE layers of a token
+ *     experts 4                           that a token takes in each
+ *     sequence 0 beam 0                   of the rows that follow: the sessions in order, and in each its
+ *                                         parallel sequences
+ *     0<tab>511<tab>hhl-<tab>hhhh<tab>hlll
  *     1<tab>17<tab>hhhh<tab>hh--<tab>hhhl
  *     sha256 64 hexadecimal digits        of all lines before it
  *

@@ -54,8 +54,8 @@ static enum moec_status read_chunked(const struct moec_json *root, const char *w
         is_chunked[layer] = strcmp(type, "chunked_attention") == 0;
         if (!is_chunked[layer] && strcmp(type, "full_attention") != 0)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "'layer_types'[%u] in %s is '%.40s', supported: 'chunked_attention', "
-                             "'full_attention'",
+                             "'layer_types'[%u] in %s is "
+                             "'%.40s', supported: 'chunked_attention', 'full_attention'",
                              layer, where, type);
     }
     return MOEC_OK;
@@ -141,8 +141,7 @@ static enum moec_status read_llama4(const struct moec_json *root, const char *wh
     if (config->top_k != 1)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s says 'num_experts_per_tok' %u, only 1 is supported: the router scales what experts "
-            "read",
+            "%s says 'num_experts_per_tok' %u, only 1 is supported: the router scales what experts read",
             where, config->top_k);
     MOEC_TRY(moec_family_refuse_flag(root, where, "attention_bias", "biases of rotated pairs", err));
     MOEC_TRY(

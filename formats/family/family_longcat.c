@@ -20,8 +20,8 @@ static enum moec_status refuse_others(const struct moec_json *root, const char *
         MOEC_TRY(moec_json_get_bool_or(root, where, scales[i], true, &is_scaled, err));
         if (!is_scaled)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s says '%s' false, only true is supported: it would need latents that are not "
-                             "scaled",
+                             "%s says '%s' false, only true is supported: it would need latents "
+                             "that are not scaled",
                              where, scales[i]);
     }
     MOEC_TRY(moec_family_refuse_flag(root, where, "router_bias", "biases of routers", err));

@@ -165,8 +165,8 @@ static enum moec_status refuse_nested(const struct moec_json *rope, const char *
     for (struct moec_json_member m = moec_json_first(rope); m.key != NULL; m = moec_json_next(rope, m))
         if (moec_json_type(m.value) == MOEC_JSON_OBJECT)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s has parameters of its own for '%.60s', only one set for all layers is "
-                             "supported",
+                             "%s has parameters of its own for '%.60s', only one set for "
+                             "all layers is supported",
                              inner, m.key);
     return MOEC_OK;
 }

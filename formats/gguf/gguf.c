@@ -131,8 +131,7 @@ static enum moec_status take_value(struct cursor *c, struct moec_gguf_value *val
     if (value->item_type >= MOEC_GGUF_TYPE_COUNT || value->item_type == MOEC_GGUF_ARRAY)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
                          "'%s' in '%s' has type %" PRIu32 " at offset %" PRIu64
-                         ", expected %d..%d and no array of "
-                         "arrays",
+                         ", expected %d..%d and no array of arrays",
                          value->key, c->path, value->item_type, begin, MOEC_GGUF_U8, MOEC_GGUF_F64);
     return take_items(c, value);
 }
@@ -258,8 +257,10 @@ static enum moec_status take_header(struct cursor *c, struct moec_gguf *gguf)
     MOEC_TRY(take_u32(c, &version));
     if (version != 2 && version != 3)
         return moec_fail(c->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' is GGUF of version %" PRIu32 "%s, expected 2 or 3, little-endian", c->path,
-                         version, (version & 0xffffu) == 0 ? " (big-endian)" : "");
+                         "'%s' is %sGGUF of version %" PRIu32
+                         ", expected little-endian GGUF of version 2 or 3",
+                         c->path, (version & 0xffffu) == 0 ? "big-endian " : "",
+                         (version & 0xffffu) == 0 ? version >> 24 : version);
     MOEC_TRY(take_u64(c, &n_tensors));
     MOEC_TRY(take_u64(c, &n_values));
     MOEC_TRY(take_values(c, n_values, gguf));

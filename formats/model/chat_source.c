@@ -29,8 +29,7 @@ enum moec_status moec_chat_source_add(struct moec_chat_source *source, const cha
         (!replaces && source->n == MOEC_CHAT_SOURCE_MAX_TEXTS))
         return moec_fail(
             err, MOEC_ERR_LIMIT,
-            "the text '%.40s' of conversations has %zu bytes, expected at most %zu, and at most %u "
-            "texts",
+            "the text '%.40s' of conversations has %zu bytes, expected at most %zu, and at most %u texts",
             name, n_bytes, MOEC_CHAT_SOURCE_MAX_BYTES, MOEC_CHAT_SOURCE_MAX_TEXTS);
     if (moec_utf8_valid_bytes(bytes, n_bytes) != n_bytes || memchr(bytes, '\0', n_bytes) != NULL)
         return moec_fail(err, MOEC_ERR_FORMAT, "the text '%s' of conversations is not UTF-8, or has a NUL",

@@ -124,8 +124,8 @@ static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool
         MOEC_TRY(check_range(subject, "key heads", k->n_kv_head, k->n_head, k->n_head, err));
     if (has_attention(k) || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a layer with a running state and what only attention has, expected one of "
-                         "them",
+                         "%s has a layer with a running state and what only attention has, "
+                         "expected one of them",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
 }
@@ -496,8 +496,8 @@ static enum moec_status check_factors(const struct moec_config *c, const char *s
             subject);
     if (c->projects_output && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s projects the last hidden state with an encoder or with divided logits, expected "
-                         "neither",
+                         "%s projects the last hidden state with an encoder or with "
+                         "divided logits, expected neither",
                          subject);
     if (c->head_bias && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -620,8 +620,8 @@ enum moec_status moec_config_choose_kv(struct moec_config *config, struct moec_c
 {
     if (kv.dtype != MOEC_DTYPE_F32 && moec_config_is_encoder_decoder(config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "a model of family '%s' has an encoder and keeps its keys and values as F32: choose "
-                         "that",
+                         "a model of family '%s' has an encoder and keeps its keys and values "
+                         "as F32: choose that",
                          config->family);
     for (uint32_t i = 0; i < config->n_kind; i++)
         if (moec_layer_attends(&config->kinds[i]))

@@ -9,9 +9,11 @@
  *   100 u8  qkv_bias, qk_norm, tied_head, shared_gate, norm_topk_prob (0 or 1), expert_dtype, 0, 0
  *   108 u32 n_eos               112 u32 eos_ids[n_eos]
  *   then u8 is_moe[n_layer]
+ *
  * in versions 2 and 3:
  *     0 u32 n_encoder_layer, n_bucket, max_distance, expert_capacity, decoder_start_id, pad_id
  *    24 u8  activation, plain_mlp, router_bias, scaled_head
+ *
  * and in version 3 blocks up to the end, in increasing order of their tags:
  *     0 u32 tag, n_bytes          8 u8  payload[n_bytes]
  *

@@ -6,6 +6,7 @@
  * Inputs: what this layer's router reads (its hidden state after the norm), then for each expert 1 where this
  * layer's router chose it and 0 elsewhere. With r(z) = max(z, 0) the logits of the next layer's experts are
  *     direct . input + out . r(hidden . input + hidden_bias) + bias
+ *
  * and their sigmoids the probabilities that the token chooses them. Where H is 0, the second term is absent.
  *
  * Matrices are INT8 rows with one scale each (formats/codec/codec.h). Guesses are read early and change no

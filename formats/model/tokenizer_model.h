@@ -12,7 +12,7 @@
  *   - token_start is non-decreasing; an id without a text is a hole;
  *   - merges of one left token are sorted by right token without repeats;
  *   - scores are finite (or minus infinity, where SENTENCEPIECE allows it), and only a Unigram model has
- * them; it has no merges;
+ *     them; it has no merges;
  *   - a charsmap is there exactly where a normalizer step uses it, its trie whole and its texts valid UTF-8.
  *
  * Thread rule: immutable once filled; any number of threads may read. */

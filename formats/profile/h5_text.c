@@ -81,9 +81,8 @@ static enum moec_status find_attribute(const struct moec_h5_image *image, uint64
     if (prefix[0] != 1)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "a text of variable length in an object header of version 2: write the file with HDF5's "
-            "earliest format (h5py: libver='earliest'), or the text with a fixed length "
-            "(numpy.bytes_)");
+            "a text of variable length in an object header of version 2: write the file with HDF5's earliest "
+            "format (h5py: libver='earliest'), or the text with a fixed length (numpy.bytes_)");
     uint32_t n_message = moec_get_u16(prefix + 2);
     blocks[0].n = moec_get_u32(prefix + 8);
     blocks[0].at = at_address(image, header, PREFIX_BYTES + (uint64_t)blocks[0].n);

@@ -20,8 +20,9 @@
 #define CONFIG_MAX_BYTES    ((uint64_t)1 << 20)
 #define N_RECALL            3 /* among the top k, k + 1, 2k predicted */
 
-/* --- the schema -------------------------------------------------------------------------------------------
- * * Axes by letter: S MoE layer, E expert, B profiled bitwidth, U whole-model bitwidth, W window, P position,
+/* ---- the schema ----
+ *
+ * Axes by letter: S MoE layer, E expert, B profiled bitwidth, U whole-model bitwidth, W window, P position,
  * T token, R rank of a choice, C cut of a prediction, K key of the path table, V value of a key, Y byte of
  * the config, M window with sensitivities (W where these are all). */
 
@@ -128,9 +129,7 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
         {DOCUMENT_PATH, MOEC_H5_U64, false, "W", "1", "document (row of the data) of each window", NULL,
          p->window_document},
         {"/reference/nll", MOEC_H5_F64, false, "W", "nats",
-         "negative log-likelihood of the original weights, sum over scored "
-         "tokens",
-         NULL, p->reference.nll},
+         "negative log-likelihood of the original weights, sum over scored tokens", NULL, p->reference.nll},
         {"/baseline/nll", MOEC_H5_F64, false, "W", "nats",
          "the same with all experts at the baseline bitwidth", "EdgeMoE III-B, Fig. 6", p->baseline.nll},
         {"/baseline/kl", MOEC_H5_F64, false, "W", "nats", "KL(original || baseline), sum over scored tokens",
@@ -709,9 +708,16 @@ static enum moec_status read_archive(struct moec_h5 *h5, struct moec_profile *p,
     return moec_profile_check(p, subject, err);
 }
 
-/* --- the user block ----------------------------------------------------------------------------------------
- * * 0 magic (16)   16 u32 version   20 u32 zero   24 u64 bytes that follow the block   32 SHA-256 of them
- * (32) 64 zeros up to 512. Integers are little-endian. */
+/* ---- the user block ----
+ *
+ *     0   16   magic
+ *     16  u32  version
+ *     20  u32  zero
+ *     24  u64  bytes that follow the block
+ *     32  32   SHA-256 of them
+ *     64       zeros up to 512
+ *
+ * Integers are little-endian. */
 
 static const uint8_t magic[16] = {'M', 'O', 'E', 'C', ' ',  'P',  'R',  'O',
                                   'F', 'I', 'L', 'E', '\r', '\n', 0x1a, '\n'};

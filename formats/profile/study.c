@@ -85,8 +85,8 @@ static enum moec_status check_study(const struct moec_study *study, const struct
     MOEC_TRY(check_text(study->name, sizeof study->name, "the name of a study", complaint));
     if (!moec_study_name_is_valid(study->name))
         return moec_fail(complaint->err, complaint->status,
-                         "%s: a study is called '%s', expected 'group/name' of lower case, digits and "
-                         "underscores",
+                         "%s: a study is called '%s', expected 'group/name' of lower "
+                         "case, digits and underscores",
                          complaint->subject, study->name);
     MOEC_TRY(check_text(study->units, sizeof study->units, "the units of a study", complaint));
     MOEC_TRY(

@@ -4,7 +4,8 @@
  *   64   24   units                      456  u32  number of axes
  *   88   240  description                460  u32  zero
  *   464  for each axis 72 bytes: name (32), units (24), u64 length, u32 1 = values + 2 = labels, u32 zero
- *   then for each axis its values (F64) and its labels (32 bytes each), then the values (F64)
+ *        then for each axis its values (F64) and its labels (32 bytes each), then the values (F64)
+ *
  * All little-endian; every part is a multiple of 8 bytes long. Thread rule: pure functions. */
 #ifndef MOEC_FORMATS_STUDY_BYTES_H
 #define MOEC_FORMATS_STUDY_BYTES_H

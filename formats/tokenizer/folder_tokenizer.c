@@ -146,8 +146,8 @@ static enum moec_status find_class(const char *folder, const struct moec_vocab_c
             err, MOEC_ERR_UNSUPPORTED,
             "'%s' has vocab.json and merges.txt but no tokenizer.json, and its tokenizer is of class '%s' "
             "('model_type' '%s'): without that file moec knows GPT2Tokenizer, GPTNeoXTokenizer and "
-            "Qwen2Tokenizer. AutoTokenizer.from_pretrained(...).save_pretrained(...) of transformers writes "
-            "tokenizer.json",
+            "Qwen2Tokenizer. AutoTokenizer.from_pretrained(...).save_pretrained(...) "
+            "of transformers writes tokenizer.json",
             folder, name, model_type);
     return MOEC_OK;
 }

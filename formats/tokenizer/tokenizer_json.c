@@ -124,11 +124,10 @@ static enum moec_status get_behavior(struct moec_tokenizer_reader *r, const stru
             return MOEC_OK;
         }
     }
-    return moec_fail(
-        r->err, MOEC_ERR_FORMAT,
-        "'behavior' in %s is '%s', expected Removed, Isolated, MergedWithPrevious, MergedWithNext or "
-        "Contiguous",
-        place.text, name);
+    return moec_fail(r->err, MOEC_ERR_FORMAT,
+                     "'behavior' in %s is '%s', expected Removed, Isolated, "
+                     "MergedWithPrevious, MergedWithNext or Contiguous",
+                     place.text, name);
 }
 
 static enum moec_status add_step(struct moec_tokenizer_reader *r, struct moec_tokenizer_step_list *list,

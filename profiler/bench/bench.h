@@ -19,8 +19,8 @@
  *            precisions with everything resident, measured in the same run, and the bytes read while that
  *            token was decoded at the bandwidth of the device, which is measured before each round of samples
  *            and after it where it may change (--io direct; the better of the two counts). A token's experts
- * are known only when the token before it is, so what one token leaves idle no other can use. Of prompts
- * likewise, from the median TTFT and the bytes read for each
+ *            are known only when the token before it is, so what one token leaves idle no other can use. Of
+ *            prompts likewise, from the median TTFT and the bytes read for each
  *
  * Thread rule: moec_bench_run from a process without other threads (it forks). */
 #ifndef MOEC_PROFILER_BENCH_H

@@ -278,8 +278,8 @@ static void say_waiting(struct moec_chart *chart, double read_ms, double wait_ms
     char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
     if (wait_ms <= read_ms)
         moec_figure_say(chart,
-                        "edgemoe reads for %s ms a token and waits for %s of them: the rest is hidden behind "
-                        "computing.",
+                        "edgemoe reads for %s ms a token and waits for %s of them: the rest "
+                        "is hidden behind computing.",
                         moec_chart_number(a, read_ms), moec_chart_number(b, wait_ms));
     else
         moec_figure_say(chart,

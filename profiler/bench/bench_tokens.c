@@ -19,28 +19,25 @@ static const char *const paragraphs[] = {
     "for a rope that somebody else has just taken away. By the time the sun stands over the breakwater, the "
     "boats are small marks on grey water and only the gulls are left to argue.",
     "To bake a plain loaf, mix five hundred grams of flour with three hundred and fifty of water, ten of "
-    "salt "
-    "and two of dry yeast. Fold the dough four times, half an hour apart, and let it rest in a cool place "
-    "until morning. Heat the oven with a heavy pot inside. Bake for thirty minutes with the lid on and for "
-    "fifteen more without it, then wait at least an hour before you cut the bread.",
+    "salt and two of dry yeast. Fold the dough four times, half an hour apart, and let it rest in a cool "
+    "place until morning. Heat the oven with a heavy pot inside. Bake for thirty minutes with the lid on and "
+    "for fifteen more without it, then wait at least an hour before you cut the bread.",
     "A storage device answers in order of arrival unless it is told otherwise. The first byte of a request "
     "comes after its latency, the others at the rate of its bandwidth; when many requests wait at once, the "
     "latencies overlap and only the bandwidth is left. This is why a program that knows early what it will "
     "need should ask early, and why a program that guesses should guess seldom and well.",
     "\"Did you lock the gate?\" asked Marta. \"I thought you had the key,\" said her brother, and for a "
-    "while "
-    "neither of them moved. Then they laughed, turned the cart round on the narrow road and drove back past "
-    "the mill, past the empty school and the two poplars, to a gate that stood wide open, with a goat in the "
-    "middle of it that looked at them as if they were late.",
+    "while neither of them moved. Then they laughed, turned the cart round on the narrow road and drove back "
+    "past the mill, past the empty school and the two poplars, to a gate that stood wide open, with a goat "
+    "in the middle of it that looked at them as if they were late.",
     "The council met on Tuesday to discuss the bridge. Repairs would cost four million and take two years; a "
     "new bridge would cost nine and take three. Members from the eastern districts asked for a ferry in the "
     "meantime. The treasurer pointed out that the ferry had been sold in the spring. After a long debate the "
     "council voted to have the question examined once more.",
     "Let n be a whole number greater than one. Either n is prime, or it has a divisor between one and "
-    "itself; "
-    "the least such divisor is prime, for any divisor of it would be a smaller one of n. Divide by it and "
-    "begin again with the quotient. The numbers grow smaller at each step, so the procedure ends, and what "
-    "has been written down on the way is a list of primes whose product is n.",
+    "itself; the least such divisor is prime, for any divisor of it would be a smaller one of n. Divide by "
+    "it and begin again with the quotient. The numbers grow smaller at each step, so the procedure ends, and "
+    "what has been written down on the way is a list of primes whose product is n.",
     "In autumn the marsh turns from green to copper. Geese come down in long lines and stay until the ice "
     "drives them on. The keeper walks the dyke twice a day with a stick and a notebook, counts what he can "
     "see, guesses what he cannot, and writes both numbers into separate columns. He has done so for thirty "

@@ -2,8 +2,10 @@
  *
  * With x the logits of a token, m their maximum and y = x - m (F32):
  *     lse = log(sum of exp(y)),  nll = lse - y[target]
+ *
  * The sum is exp_sum of the kernels (F32, canonical order), the rest F64. KL(original || variant) is
  *     sum of p (log p - log q) = (p . y_original - p . y) + mass (lse - lse_original)
+ *
  * with p the original's probabilities as F32 values and mass their sum, so that it is exactly 0 where the
  * logits are the original's, and off by rounding (about 1e-6) elsewhere, to either side. */
 #ifndef MOEC_PROFILER_TOKEN_SCORE_H

@@ -139,8 +139,8 @@ static enum moec_status add_studies(struct moec_profile *profile, const struct m
     static const struct moec_study ratio_shape = {
         .name = "fast/nll_ratio",
         .units = "1",
-        .description = "change of NLL for one of KL divergence when all experts of the layer have the lowest "
-                       "bitwidth",
+        .description = "change of NLL for one of KL divergence when all experts of the layer "
+                       "have the lowest bitwidth",
         .n_axis = 1,
         .axes = {{.name = "moe_layer"}}};
     static const struct moec_study bits_shape = {

@@ -490,20 +490,27 @@ static void describe_additivity(const struct moec_verdict *verdict, struct moec_
     }
 }
 
-void moec_verdict_describe(const struct moec_profile *profile, const struct moec_verdict *verdict,
+void moec_verdict_conclude(const struct moec_profile *profile, const struct moec_verdict *verdict,
                            struct moec_paragraphs *paragraphs)
 {
     if (moec_profile_is_chance(profile))
         moec_paragraph_begin(paragraphs, "Nothing here says how well the model would do: " MOEC_CHANCE_MARK
                                          " (--anyway).");
-    if (profile->sensitivity == MOEC_SENSITIVITY_NONE) {
+    if (profile->sensitivity == MOEC_SENSITIVITY_NONE)
         moec_paragraph_begin(paragraphs,
                              "Verdict: single experts were not measured (--sensitivity none), so this "
                              "profile does not say what mixing bitwidths would save.");
-        return;
-    }
+    else
+        describe_conclusion(profile, verdict, paragraphs);
+}
+
+void moec_verdict_describe(const struct moec_profile *profile, const struct moec_verdict *verdict,
+                           struct moec_paragraphs *paragraphs)
+{
     char own[MOEC_CODES_WORDS];
-    describe_conclusion(profile, verdict, paragraphs);
+    moec_verdict_conclude(profile, verdict, paragraphs);
+    if (profile->sensitivity == MOEC_SENSITIVITY_NONE)
+        return;
     for (uint32_t t = 0; verdict->has_mixed && t < MOEC_VERDICT_TARGETS; t++)
         describe_target(profile, verdict, t, paragraphs);
     if (verdict->has_mixed && verdict->mixed_passes > 0)
@@ -513,8 +520,8 @@ void moec_verdict_describe(const struct moec_profile *profile, const struct moec
         moec_paragraph_begin(
             paragraphs,
             "Quantization: the losses above are for quantization without calibration data; compile uses GPTQ "
-            "with "
-            "your data and loses less. The results below are for %s; each expert was measured on its own.",
+            "with your data and loses less. The results below are for %s; each expert was "
+            "measured on its own.",
             moec_codes_words(profile, 0, own));
     if (verdict->n_bits == 0) {
         moec_paragraph_begin(paragraphs,

@@ -86,7 +86,10 @@ MOEC_WARN_UNUSED enum moec_status moec_verdict_read_codes(const struct moec_prof
                                                           struct moec_verdict *verdict,
                                                           struct moec_error *err);
 
-/* In words, the conclusion first. */
+/* In words, a paragraph or two. */
+void moec_verdict_conclude(const struct moec_profile *profile, const struct moec_verdict *verdict,
+                           struct moec_paragraphs *paragraphs);
+/* The same, and what stands behind it: targets, codes, spread, noise, additivity. */
 void moec_verdict_describe(const struct moec_profile *profile, const struct moec_verdict *verdict,
                            struct moec_paragraphs *paragraphs);
 

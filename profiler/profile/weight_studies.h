@@ -9,6 +9,7 @@
  *   ranks        the expert at each rank dropped or replaced (cache-conditional experts, Fig. 2)
  *   choices      every expert in the place of a token's last one (the same, Fig. 11)
  *   sparsity     small activations taken as zero (FloE, Fig. 3(a); CATS, CHESS)
+ *
  * and, as moec_profile_options.projections asks, one projection of one expert against the baseline. All add
  * studies to the profile (formats/profile/PROFILE.md) and count into its cost. */
 #ifndef MOEC_PROFILER_WEIGHT_STUDIES_H

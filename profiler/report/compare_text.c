@@ -102,8 +102,8 @@ static void describe_ranks(const struct moec_compare *c, struct moec_paragraphs 
 static void describe_routing(const struct moec_compare *c, struct moec_paragraphs *text)
 {
     moec_paragraph_begin(text,
-                         "Routing: shares of load rank experts with a correlation of %.3f and overlap by "
-                         "%.0f%%.",
+                         "Routing: shares of load rank experts with a correlation of %.3f "
+                         "and overlap by %.0f%%.",
                          c->activation_rank, 100 * c->activation_overlap);
     if (!isnan(c->path_coverage))
         moec_paragraph_add(text, " A's path table has the keys of %.0f%% of B's tokens",

@@ -151,12 +151,11 @@ enum moec_status moec_figure_entropy(const struct moec_profile *profile, uint32_
     MOEC_TRY(draw_layers(profile, study, chart, err));
     if (!summarise(&chart->series[0], &least, &most, &mean))
         return MOEC_OK;
-    moec_figure_say(
-        chart,
-        "Layer %g is the least even (%s), the mean is %s; 1 would be a load that is the same for all "
-        "experts.",
-        chart->series[0].x[least], moec_chart_number(a, chart->series[0].y[least]),
-        moec_chart_number(b, mean));
+    moec_figure_say(chart,
+                    "Layer %g is the least even (%s), the mean is %s; 1 would be a load that is the "
+                    "same for all experts.",
+                    chart->series[0].x[least], moec_chart_number(a, chart->series[0].y[least]),
+                    moec_chart_number(b, mean));
     moec_figure_say(chart, mean > 0.95
                                ? "Routing was trained to be even, and is: popularity of experts hardly helps."
                                : "Layers with low entropy are where a small cache hits often.");
@@ -444,8 +443,8 @@ enum moec_status moec_figure_conditional(const struct moec_profile *profile, uin
     moec_figure_say(
         chart, given->y[k - 1] > 1.3 * nothing->y[k - 1]
                    ? "Earlier layers say a good deal about the next: preloading by path table is worthwhile."
-                   : "Earlier layers say little about the next: a path table will predict little better than "
-                     "popularity.");
+                   : "Earlier layers say little about the next: a path table will predict "
+                     "little better than popularity.");
     return MOEC_OK;
 }
 
@@ -572,8 +571,7 @@ static enum moec_status draw_recall_by_layer(const struct moec_profile *profile,
                             moec_chart_number(a, mean), moec_chart_number(b, series->y[least]),
                             series->x[least]);
     }
-    moec_figure_say(chart,
-                    "Layers that no predictor foresees are the ones whose experts should stay in memory.");
+    moec_figure_say(chart, "The experts of layers that no predictor predicts well should stay in memory.");
     return MOEC_OK;
 }
 

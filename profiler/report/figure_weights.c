@@ -152,8 +152,7 @@ static enum moec_status draw_worth(const struct moec_study *size, const struct m
         if (isfinite(best[limit]))
             moec_figure_say(
                 chart,
-                "The smallest choice that loses at most %d %% by its interval is %s with %s bits a "
-                "weight.",
+                "The smallest choice that loses at most %d %% by its interval is %s with %s bits a weight.",
                 limit == 0 ? 1 : 5, chart->series[best_series[limit]].name,
                 moec_chart_number(a, best[limit]));
     moec_figure_say(chart, "Lower and further left is better: a choice above and to the right of another is "
@@ -493,9 +492,8 @@ enum moec_status moec_figure_up_quantiles(const struct moec_profile *profile, ui
     moec_figure_say(
         chart,
         "Lines: median over the experts of a layer; bands: their range. Each line is the threshold under "
-        "which "
-        "that part of the neurons would be left out. Wide bands call for a threshold for each expert; lines "
-        "far apart mean that few neurons carry most of the output.");
+        "which that part of the neurons would be left out. Wide bands call for a threshold for each expert; "
+        "lines far apart mean that few neurons carry most of the output.");
 out:
     free(values);
     return status;

@@ -284,13 +284,12 @@ static void put_bits(const struct page *page, const struct moec_verdict *verdict
         put(page, "</tr>\n");
     }
     put(page,
-        "</tbody></table></div>\n<p>Effects are KL divergences in nats a token that one expert adds to the "
-        "baseline: their quantiles, the largest, and the share of their variance that is between layers. "
-        "Noise "
-        "is half of an expert's 90 % interval at the median; an expert loses or gains if its interval says "
-        "so. "
-        "All at once: every expert at these bits. Compounding: that over the sum of single experts; near 1, "
-        "single figures add up, above it they understate.</p>\n");
+        "</tbody></table></div>\n"
+        "<p>Effects are KL divergences in nats a token that one expert adds to the baseline: their "
+        "quantiles, the largest, and the share of their variance that is between layers. Noise is half of an "
+        "expert's 90 % interval at the median; an expert loses or gains if its interval says so. All at "
+        "once: every expert at these bits. Compounding: that over the sum of single experts; near 1, single "
+        "figures add up, above it they understate.</p>\n");
 }
 
 /* One sentence, and the picture that it is about. */

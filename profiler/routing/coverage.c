@@ -282,8 +282,7 @@ static void describe_targets(const struct moec_coverage *coverage, struct moec_p
     }
     if (begun)
         moec_paragraph_add(paragraphs, ". A limit is proven when the upper end of a one-sided 95%% interval "
-                                       "is below it; this is for the "
-                                       "profile's own quantization.");
+                                       "is below it; this is for the profile's own quantization.");
 }
 
 void moec_coverage_describe(const struct moec_profile *profile, const struct moec_coverage *coverage,

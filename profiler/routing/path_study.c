@@ -155,8 +155,7 @@ static enum moec_status add_full_paths(struct moec_profile *profile, const struc
     (void)snprintf(full.name, sizeof full.name, "paths/%s", is_encoder ? "encoder" : "full");
     (void)snprintf(
         full.description, sizeof full.description,
-        "share of tokens on the n most popular paths through %s; a path is the rank-1 expert of each "
-        "layer",
+        "share of tokens on the n most popular paths through %s; a path is the rank-1 expert of each layer",
         through);
     MOEC_TRY(moec_profile_add_study(profile, &full, &added, err));
     for (uint64_t i = 0; i < full.axes[0].n; i++)

@@ -1,19 +1,24 @@
 /* What a routing trace says about the experts' load, their paths, and how well those predict.
  *
  * A token's path is its rank-1 expert in each MoE layer (design, "Words with one meaning").
+ *
  *   routing/entropy        entropy of the load, -sum p_e log p_e over the shares p_e of a layer's
- * activations, divided by log(E): 1 = even, 0 = one expert takes all paths/full, paths/three  share of all
- * tokens on the n most popular paths, through all MoE layers and through three consecutive ones from this one
- * on (EdgeMoE Fig. 4); n = 1, 2, 5, 10, 20, ... and as many as there are (the last n of paths/full is the
- * number of distinct paths) paths/full_fraction    the same by the fraction of the distinct paths, the 0.01,
- * 0.05, ... most popular (rounded up): EdgeMoE, "the 20% most frequently activated paths" conditional/path
- * share of tokens that activated the expert which was predicted to be the r-th likeliest, from the experts of
- * the two MoE layers before by the path table conditional/frequency  the same, predicted from the load alone
- * (EdgeMoE Fig. 8). Both sum to k over r; their cumulative sums over k are the recalls predict/recall recall
- * of path table, frequency and next-layer gate among k, k + 1, 2k predicted Predictions are made from a table
- * of the search part and counted on the certificate part. Of an encoder-decoder
- * model each stack is counted by itself, with the tokens that it reads: paths/full is then the decoder's, and
- * paths/encoder and paths/encoder_fraction are the encoder's. Thread rule: one thread. */
+ *                          activations, divided by log(E): 1 = even, 0 = one expert takes all
+ *   paths/full,            share of all tokens on the n most popular paths, through all MoE layers and
+ *   paths/three            through three consecutive ones from this one on (EdgeMoE Fig. 4); n = 1, 2, 5,
+ *                          10, 20, ... and as many as there are (the last n of paths/full is the number of
+ *                          distinct paths)
+ *   paths/full_fraction    the same by the fraction of the distinct paths, the 0.01, 0.05, ... most popular
+ *                          (rounded up): EdgeMoE, "the 20% most frequently activated paths"
+ *   conditional/path       share of tokens that activated the expert which was predicted to be the r-th
+ *                          likeliest, from the experts of the two MoE layers before by the path table
+ *   conditional/frequency  the same, predicted from the load alone (EdgeMoE Fig. 8). Both sum to k over r;
+ *                          their cumulative sums over k are the recalls
+ *   predict/recall         recall of path table, frequency and next-layer gate among k, k + 1, 2k predicted
+ *
+ * Predictions are made from a table of the search part and counted on the certificate part. Of an
+ * encoder-decoder model each stack is counted by itself, with the tokens that it reads: paths/full is then
+ * the decoder's, and paths/encoder and paths/encoder_fraction are the encoder's. Thread rule: one thread. */
 #ifndef MOEC_PROFILER_PATH_STUDY_H
 #define MOEC_PROFILER_PATH_STUDY_H
 

@@ -153,7 +153,7 @@ static void describe_prediction(const struct moec_profile *profile,
     moec_paragraph_begin(
         paragraphs,
         "Prediction: of three predictors the %s is the best at naming the experts that a layer will use: "
-        "%.1f%% of them with k = %" PRIu32 " guesses per token, %.1f%% with k + 1 and %.1f%% with 2k",
+        "%.1f%% of them with k = %" PRIu32 " predictions per token, %.1f%% with k + 1 and %.1f%% with 2k",
         moec_predictor_name(best), 100 * recall[0], profile->top_k, 100 * recall[1], 100 * recall[2]);
     for (enum moec_predictor p = MOEC_BY_PATH; p < MOEC_N_PREDICTOR; p++)
         if (p != best && !isnan(summary->recall[p][0]))

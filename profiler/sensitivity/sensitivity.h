@@ -5,12 +5,13 @@
  * By D1 a token's values depend on the weights and on the tokens before it alone. With one expert of layer l
  * changed,
  *  - hidden states up to layer l's router are the baseline's, and so are the choices and gate weights of
- * layer l
+ *    layer l
  *  - the output of layer l changes only for tokens that chose the expert, in that one term of the sum over
- * ranks
+ *    ranks
  *  - in later layers only tokens from the first changed one on differ; keys and values before it are the
- * baseline's
+ *    baseline's
  *  - a token whose final hidden state is the baseline's has the baseline's NLL and KL
+ *
  * In an encoder every token sees every other: there layers and windows that the change does not reach can be
  * left out, but no positions, and what the decoder reads changes as a whole. The baseline is therefore
  * evaluated once with everything kept that the variants need, and variants are only computed where they

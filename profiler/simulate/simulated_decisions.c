@@ -191,8 +191,7 @@ static enum moec_status check_foreseen(const struct moec_simulated_decisions_set
         if (replay->n_tok[step] > 1)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--precision fate needs a prediction for each token, but this trace has one for "
-                             "all tokens of a "
-                             "prompt together: give --decide decode");
+                             "all tokens of a prompt together: give --decide decode");
         if (replay->answers[a].n_next_gate < width)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "the trace has %" PRIu32

@@ -19,7 +19,7 @@ static const struct {
 } modes[MOEC_TIERS_MODES] = {
     {"on-demand", "copied when asked for, not kept: load on demand (Fate), Transformers (HOBBIT)"},
     {"layer-wise", "all of the next layer ahead, none kept: DeepSpeed (HOBBIT, FloE)"},
-    {"cache", "copied when asked for and kept: MoE-Offloading without guesses (HOBBIT, FloE)"},
+    {"cache", "copied when asked for and kept: MoE-Offloading without predictions (HOBBIT, FloE)"},
     {"preload",
      "and the next layer's predicted ahead: MoE-Offloading by gates, MoE-Infinity and EAP by paths"},
     {"cooperative", "or computed by the processor where that is sooner: Fiddler (HOBBIT, FloE)"},
@@ -44,8 +44,8 @@ enum moec_status moec_tiers_mode_find(const char *name, enum moec_tiers_mode *mo
             return MOEC_OK;
         }
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "mode '%s' is unknown, expected on-demand, layer-wise, cache, preload, cooperative or "
-                     "resident",
+                     "mode '%s' is unknown, expected on-demand, layer-wise, cache, "
+                     "preload, cooperative or resident",
                      name);
 }
 

@@ -171,8 +171,8 @@ static enum moec_status refuse_format(const struct signature *format, const char
     case ADVICE_PDF:
         to = converted(subject, ".txt");
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' is %s, expected text, JSONL, JSON or CSV; make text of it: pdftotext '%s' "
-                         "'%.*s%s%s'",
+                         "'%s' is %s, expected text, JSONL, JSON or CSV; make text of "
+                         "it: pdftotext '%s' '%.*s%s%s'",
                          subject, format->name, subject, NEW_NAME(to));
     case ADVICE_LFS:
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,

@@ -111,8 +111,7 @@ static enum moec_status show_date(struct moec_chat_run *run, const struct moec_c
     MOEC_TRY(moec_chat_need(run, node, format));
     if (format->kind != MOEC_CHAT_STRING || format->as.string->n_bytes >= sizeof pattern || run->date == NULL)
         return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
-                                  "strftime_now takes a short text, and a date is "
-                                  "needed");
+                                  "strftime_now takes a short text, and a date is needed");
     (void)snprintf(pattern, sizeof pattern, "%.*s", (int)format->as.string->n_bytes,
                    format->as.string->bytes);
     /* Names of days and months are English, whatever the program around speaks. */

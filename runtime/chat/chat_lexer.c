@@ -222,8 +222,7 @@ static enum moec_status lex_string(struct lexer *l)
         const size_t n = read_escape(l->text + at + 1, end - at - 1, out, &n_out);
         if (n == 0)
             return fail(l, MOEC_ERR_UNSUPPORTED,
-                        "an escape in a string is none of \\n, \\\\, \\x41, \\u0041 and "
-                        "their like");
+                        "a string has an unknown escape, expected one such as \\n, \\\\, \\x41 or \\u0041");
         at += 1 + n;
     }
     MOEC_TRY(add(l, MOEC_CHAT_TOKEN_STRING, out, n_out));

@@ -6,11 +6,11 @@
  * section 3.2.8):
  *
  *  1. Work given to one stream is done in the order in which it was given. Work of different streams is done
- * in any order, or at the same time.
+ *     in any order, or at the same time.
  *  2. record() marks a place in a stream. wait() holds a stream's later work until what stood before the mark
- * that the event has at the time of the call is done. An event without a mark holds nothing.
+ *     that the event has at the time of the call is done. An event without a mark holds nothing.
  *  3. A copy or a launch returns before it is done. Until then the bytes that it writes are undefined, and
- * those that it reads must stay.
+ *     those that it reads must stay.
  *  4. The host side of a copy is pinned memory: of alloc_pinned, or within a range given to pin.
  *  5. Memory may be freed while work that uses it is under way: that work is waited for.
  *

@@ -3,8 +3,8 @@
  * expert takes as much of the device's memory as was needed of it, and what a later token needs beside that
  * is copied then:
  *
- *     absent --acquire--> up is copied --need: marked neurons--> their pairs follow --> used  (evicted:
- * absent)
+ *     absent --acquire--> up is copied --need: marked neurons--> their pairs follow --> used
+ *     (evicted: absent)
  *
  * Up projections have slots of one size, pairs rows of one size, both of the pool's memory; a table on the
  * device says which row a neuron has (moec_cuda_mlp_job's places). Rows are taken one by one, so that nothing

@@ -71,8 +71,7 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
     if (options->drafts)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "drafts try tokens that '%s' knows nothing of: replay it without them, the text is the "
-            "same",
+            "drafts try tokens that '%s' knows nothing of: replay it without them, the text is the same",
             path);
     MOEC_TRY(moec_decision_file_load(path, &engine->replay, err));
     MOEC_TRY(check_bundle(engine, err));

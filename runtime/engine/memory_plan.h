@@ -1,7 +1,7 @@
 /* How a memory budget is spent (D7): the peak resident size of the whole process, VmHWM, stays within it.
  *
  *  - process: what the program had touched when the plan was made: libraries, tokenizer, tables of the
- * bundle, and its code, of which a share counts even where it was not touched yet
+ *    bundle, and its code, of which a share counts even where it was not touched yet
  *  - dense: dense weights and the tables made of them
  *  - KV cache: for n_context positions of each session, and of each beam; what is empty of it may serve as
  *    expert buffer meanwhile (runtime/engine/kv_lending.h)

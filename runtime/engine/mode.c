@@ -127,8 +127,8 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
     MOEC_TRY(moec_predict_find(chosen, &out->predict, err));
     if (name != NULL && !mode->takes_any && strcmp(name, mode->predict) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' has the predictor '%s': leave out '%s', or use mode 'cache', which takes "
-                         "any",
+                         "mode '%s' has the predictor '%s': leave out '%s', or use mode "
+                         "'cache', which takes any",
                          mode->name, mode->predict, name);
     if (out->predict->needs_learned && !bundle->has_predictor)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -140,8 +140,8 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
         return MOEC_OK;
     if (name != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "predictor '%s' needs a path table, and '%s' has none: it was compiled without a "
-                         "profile",
+                         "predictor '%s' needs a path table, and '%s' has none: it was "
+                         "compiled without a profile",
                          name, bundle->file.path);
     out->lacks_paths = true;
     return moec_predict_find("none", &out->predict, err);

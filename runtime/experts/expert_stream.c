@@ -1,6 +1,7 @@
 /* Invariants, under the lock:
- *  - records tail .. head - 1 of the stream are in the ring, in that order, and at most one round of them, so
- * that a key is there once; a round is all keys, or those of the decoder, which an encoder's go before once;
+ *  - records tail .. head - 1 of the stream are in the ring, in that order, and at most one round of them,
+ *    so that a key is there once; a round is all keys, or those of the decoder, which an encoder's go before
+ *    once;
  *  - a record leaves the ring at the tail, once it is decided, its read has ended and nobody wants it. */
 #include "runtime/experts/expert_stream.h"
 

@@ -7,8 +7,8 @@
 #include "formats/model/path_table.h"
 #include "runtime/forward/context.h"
 
-/* Of a longer batch, as many tokens in equal steps speak for all: hardly an expert is left out of it, and a
- * guess that costs more than it saves is none. */
+/* This many evenly spaced tokens stand for a longer batch: hardly an expert is left out, and a prediction that
+ * costs more than it saves is useless. */
 #define MOEC_GUESSER_TOKENS 16u
 
 struct moec_guesser {

@@ -12,13 +12,16 @@
  *
  * rounding of v[0..n) (n <= 128):
  *     m = the largest |v[i]|, a NaN being larger than anything
- *     q[i] = v[i] * (127 / m) to the nearest integer, ties to even, within -127..127; 0 when m is at most
- * 2^-120 or NaN scale = m / 127
+ *     q[i] = v[i] * (127 / m) to the nearest integer, ties to even, within -127..127;
+ *            0 when m is at most 2^-120 or NaN
+ *     scale = m / 127
  *
  * dot over K: x is rounded in spans of 128. Of group g < G of a span (G = 4, 2 or 1: weights with one scale,
- * at most a span of them) I[g] = sum over the group's weights i of q[i] (c[i] - z)           an integer,
- * exact p = fma(F32(I[g]), s[g], p)                                        groups in increasing order, from
- * +0 a = fma(p, scale, a)                                               spans in increasing order, from +0
+ * at most a span of them)
+ *     I[g] = sum over the group's weights i of q[i] (c[i] - z)     an integer, exact
+ *     p = fma(F32(I[g]), s[g], p)                                  groups in increasing order, from +0
+ *     a = fma(p, scale, a)                                         spans in increasing order, from +0
+ *
  * and a is the result. Groups past the row's end have I = 0 and s = 0. One integer becomes a float for each
  * group, so that many tokens take few steps beside the products, which tiles of AMX add up whole.
  *

@@ -74,8 +74,8 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
     }
     return moec_fail(err, MOEC_ERR_USAGE,
                      "there is no precision '%s', expected hobbit:T1:T2, always:T1:T2 or shared:T1:T2 with "
-                     "scores of 0 to 1, T1 at most T2, or fate:W with a number of experts as 8 or a share as "
-                     "25%%",
+                     "scores of 0 to 1, T1 at most T2, or fate:W with a number of experts as 8 or "
+                     "a share as 25%%",
                      text);
 }
 

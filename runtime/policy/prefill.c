@@ -50,7 +50,7 @@ enum moec_status moec_prefill_read(const char *text, struct moec_prefill *prefil
     }
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "there is no prefill '%s', expected unpopular:SHARE:TOKENS, whole:SHARE or popular:SHARE with a "
-        "share of 0 to 1 and blocks of whole tokens",
+        "there is no prefill '%s', expected unpopular:SHARE:TOKENS, whole:SHARE or popular:SHARE, with SHARE "
+        "from 0 to 1 and a whole number of TOKENS in a block",
         text);
 }

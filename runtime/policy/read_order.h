@@ -6,16 +6,16 @@
  *      device that begins one request after the other may have a second one queued behind, so that it works
  *      without a pause; that one can be taken back before it begins. What is known to be needed (a predictor
  *      that knows tokens) is no guess, and up to MOEC_READ_KNOWN of it are in flight; of what a prompt will
- * ask of the next layer up to MOEC_READ_ON, so that nobody has to leave computing to hand over more.
+ *      ask of the next layer up to MOEC_READ_ON, so that nobody has to leave computing to hand over more.
  *   3. When the router answers, guesses that have not begun are taken back, unless --preload-count asks for
  *      a number of them or they are known to be needed.
  *   4. The warm start fills pauses: one read at a time while nothing else is in flight, or many at once while
  *      somebody waits for it.
  *   5. A session takes an answer's experts in this order: those that are ready, those being read, those that
  *      were missing, which are read in the order in which they are taken. While a key waits for room, all
- * that were present count as ready, so that the order of releases does not depend on timing. Of a prompt
- * those that most tokens take are missed first: their computing hides the reading of the rest (Fate, section
- * on prefill: experts in order of popularity).
+ *      that were present count as ready, so that the order of releases does not depend on timing. Of a prompt
+ *      those that most tokens take are missed first: their computing hides the reading of the rest (Fate,
+ *      section on prefill: experts in order of popularity).
  *   6. A read's time describes the device only if somebody waited while it passed: a session that comes late
  *      finds the bytes already there.
  *

@@ -142,14 +142,14 @@ static enum moec_status check_shared(const struct moec_route *route, const struc
     if (route->kind != MOEC_ROUTE_TOP_K || route->prefill.kind != MOEC_PREFILL_SAME)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "a %s looks at a logical cache, and precision shared at the expert buffer: leave it out, or "
-            "take precision hobbit, which looks at a logical cache too",
+            "a %s looks at a logical cache, and precision 'shared' at the expert buffer: leave it out, or "
+            "use precision 'hobbit', which looks at a logical cache too",
             route->kind != MOEC_ROUTE_TOP_K ? "route" : "prefill");
     if (has_cache)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "slots and beginning of a logical cache do nothing with precision shared, which looks at "
-            "the expert buffer: leave them out, or take precision hobbit");
+            "precision 'shared' looks at the expert buffer, so slots and start of a logical cache have no "
+            "effect: leave them out, or use precision 'hobbit'");
     if (moec_config_is_encoder_decoder(config))
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,

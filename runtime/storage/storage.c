@@ -120,8 +120,8 @@ static enum moec_status check_bytes(const struct moec_storage *storage, uint32_t
                          layer, expert, storage->setup.copy, bundle->file.path, crc, expected);
     if (checks_floats && !moec_record_part_is_finite(layout_of(storage, ordinal, expert), part, bytes))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "part of the record of layer %u expert %u (copy %u) in '%s' has a %s that is not "
-                         "finite",
+                         "part of the record of layer %u expert %u (copy %u) in '%s' has a %s "
+                         "that is not finite",
                          layer, expert, storage->setup.copy, bundle->file.path,
                          entry->bits == 16 ? "weight" : "scale");
     return MOEC_OK;

@@ -11,8 +11,9 @@
  * (runtime/text/stand_ins.h), but for characters that a pattern names one by one and scripts other than Han.
  * Differences left, all of them on later code points:
  *   - Digits, Whitespace and single_word added tokens: what Unicode 16 and 17 added (utf8proc calls it
- * unassigned);
+ *     unassigned);
  *   - Lowercase: letters with case that Unicode 16 and 17 added.
+ *
  * A Precompiled normalizer looks at grapheme clusters, which are those of Unicode 15 here: clusters of under
  * six bytes that later versions cut otherwise may differ. Normalization has none: the library's tables are
  * those of Unicode 9, and later marks are left alone here too (moec_unicode_is_inert).

@@ -18,6 +18,7 @@
  *   \s  PCRE2 has U+180E too                   -> the 25 characters of White_Space
  *   \w  PCRE2 leaves marks out, takes all of N -> letters, marks, Nd, Nl, Pc and the circled letters of
  *       Other_Alphabetic; outside a class (a quirk of Oniguruma's Latin-1 table) also U+00B2 B3 B9 BC BD BE
+ *
  * \d, \p{L}, \p{N} and the other general categories are equal wherever both versions of Unicode assign the
  * code point. Oniguruma 6.9.10 knows Unicode 16, PCRE2 10.42 knows 14: others stand in for what came after 14
  * (runtime/text/stand_ins.h). */

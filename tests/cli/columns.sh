@@ -20,7 +20,7 @@ try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --
     --verbose -o "$work/p.h5"
 narrow stdout "the verdict of a profile has 80 columns"
 says stderr "largest shares of time" "and its phases are shown"
-try 0 "show" "$moec" profile --show "$work/p.h5"
+try 0 "show" "$moec" profile --show "$work/p.h5" --verbose
 narrow stdout "a heatmap has 80 columns"
 try 0 "doctor" "$moec" doctor $model
 narrow stdout "doctor has 80 columns"

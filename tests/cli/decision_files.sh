@@ -119,7 +119,7 @@ head -c 500 "$work/greedy.txt" >"$work/cut.txt"
 refused 1 "ends early, behind position" generate --replay-decisions "$work/cut.txt"
 refused 1 "is no file of decisions" generate --replay-decisions "$work/m.moec"
 refused 2 "recorded to .* with precision shared:T1:T2 alone" generate --precision hobbit --decisions "$work/new.txt"
-refused 2 "do nothing with precision shared" generate --precision shared --slots 4
+refused 2 "slots and start of a logical cache have no effect" generate --precision shared --slots 4
 refused 2 "a pool of 17 low copies for each layer, expected 1 to 16" generate --precision shared --low-slots 17
 refused 2 "low-slots does nothing without --precision" generate --low-slots 4
 refused 2 "a route looks at a logical cache" generate --precision shared --route cache-prior:0.2

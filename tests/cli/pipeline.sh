@@ -59,10 +59,13 @@ else
     fail "--show stays within 80 columns"
 fi
 says stdout 'layer|Layer' "--show labels its axes"
-says stdout 'predicted by next-layer gate +[0-9.]+% +[0-9.]+% +[0-9.]+%' "--show says what predicts routing"
-says stdout 'paths of [0-9]+ tokens' "--show counts paths"
 says stdout '^Verdict: ' "--show says what to conclude"
 says stdout '^loss    all alike         mixing       all alike         mixing$' "and what one plan for all experts takes"
+if grep -qE '^(Spread|Noise|Coverage|routing of)' "$work/stdout"; then fail "and no more"; else pass "and no more"; fi
+try 0 "profile --show --verbose" "$moec" profile --show "$work/profile.h5" --verbose
+says stdout 'predicted by next-layer gate +[0-9.]+% +[0-9.]+% +[0-9.]+%' "says what predicts routing"
+says stdout 'paths of [0-9]+ tokens' "counts paths"
+says stdout '^Spread: ' "says how experts differ"
 says stdout '^Coverage: 96 windows with [0-9]+ tokens' "and whether the data is enough"
 try 0 "profile --show --json" "$moec" profile --show "$work/profile.h5" --json
 if [ "$(number "$work/stdout" median_tokens)" = "$(number "$work/profile.json" median_tokens)" ]; then

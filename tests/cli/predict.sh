@@ -20,7 +20,7 @@ teach() {
 try 0 "is taught" teach -o "$work/m.moec"
 says stdout '^  gate +[0-9.]+% \(' "its report has the gate"
 says stdout '^  learned +[0-9.]+% \(' "and what was learned"
-says stdout "with 4 guesses, 'learned' finds [0-9.]+ points more of the experts than 'gate' \(.*\): a significant gain" "which is better"
+says stdout "with 4 predicted experts, 'learned' finds [0-9.]+ points more of the experts than 'gate' \(.*\): a significant gain" "which is better"
 says stdout "wrote '$work/m.moec' with a predictor of [0-9]+ bytes, learned from [0-9]+ tokens" "and written"
 bytes=$(sed -n 's/.*predictor of \([0-9]*\) bytes.*/\1/p' "$work/stdout")
 check "within its share" "$bytes <= 0.006 * $(stat -c %s "$work/plain.moec") && $bytes > 5000"

@@ -95,7 +95,7 @@ says stdout '"tpot_ms_median": [0-9.]+' "JSON has times"
 tiers() { "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/gpu.json" "$@"; }
 try 0 "three tiers" tiers --vram 20%,50% --memory 60% --evict lru --quiet
 says stdout "GPU: made up" "name the GPU"
-says stdout "preload guesses by 'path'" "and the predictor"
+says stdout "preload predicts by 'path'" "and the predictor"
 for mode in on-demand layer-wise cache preload cooperative resident; do
     says stdout "^ .* $mode +(lru|-) +[0-9.]+ +[0-9.]+ +[0-9.]+ " "mode $mode has a row"
 done
@@ -252,7 +252,7 @@ foretold fate --precision fate:4 --decide decode
 run plain
 try 0 "another run decides" simulate --route cache-prior:0.3
 says stdout "decoding +[0-9.]+ % of the experts taken miss the logical cache, .* KiB a token" "what it misses"
-says stdout "% of the recorded choices are dropped.* after its first MoE layer" "and that this is a first guess"
+says stdout "% of the recorded choices are dropped.* after its first MoE layer" "and that this is a first estimate"
 try 0 "in two copies" simulate --precision hobbit:0.5:0.8 --json
 cp "$work/stdout" "$work/one.json"
 says stdout '"experts_low": [1-9]' "some are low"

@@ -133,8 +133,7 @@ int main(int argc, char **argv)
     struct bench bench = {0};
     if (!read_settings(argc, argv, &bench.settings)) {
         fprintf(stderr, "usage: engine_speed MODEL.moec [--prompt N] [--generate N] [--repeat N] [--threads "
-                        "N] [--arithmetic NAME] [--kv NAME] "
-                        "[--memory BYTES]\n");
+                        "N] [--arithmetic NAME] [--kv NAME] [--memory BYTES]\n");
         return 2;
     }
     const struct settings *s = &bench.settings;

@@ -2,7 +2,7 @@
  * check.
  *
  *     forward_speed CHECKPOINT TOKENS.u32 [--window N] [--batch N] [--bits N] [--cpu NAME] [--threads N]
- * [--decode N]
+ *                   [--decode N]
  *
  * TOKENS.u32 holds little-endian u32 ids. A pass cuts them into windows (256) without overlap, runs as many
  * windows together as fit into a batch (16384 tokens), head included, and scores tokens 2..n of each window.
@@ -230,8 +230,7 @@ static enum moec_status run_pass(struct bench *bench, struct moec_error *err)
         double work = (double)multiply_adds_per_token(config) * n +
                       (double)attention_per_window(config, settings->window) * n / settings->window;
         printf("%u tokens in %.3f s: %.0f tokens/s, %.1f G multiply-adds/s; %.0f %% of peak of %.3f core "
-               "seconds at "
-               "%.1f G/s\n",
+               "seconds at %.1f G/s\n",
                n, seconds, n / seconds, work / seconds * 1e-9, peak > 0 ? 100 * work / cpu_seconds / peak : 0,
                cpu_seconds, peak * 1e-9);
     }

@@ -1,7 +1,7 @@
 /* Writes the logits of every position of a token file, for comparison with other implementations.
  *
- *     logits CHECKPOINT TOKENS.u32 OUT.f32 [--source SOURCE.u32] [--step] [--cpu NAME] [--threads N] [--chunk
- * N]
+ *     logits CHECKPOINT TOKENS.u32 OUT.f32 [--source SOURCE.u32] [--step] [--cpu NAME] [--threads N]
+ *            [--chunk N]
  *
  * --source is what an encoder-decoder model reads first; TOKENS.u32 is its target then, and expert capacity
  * counts over all of it. TOKENS.u32 holds little-endian u32 ids of one sequence, OUT.f32 gets (n_tok,

@@ -3,7 +3,7 @@
  *
  *     make_random_checkpoint --tokenizer TOKENIZER.json
  *         [--preset olmoe-1b-7b|qwen3-30b-a3b|gpt-oss-20b|small] [--layers N] [--hidden N] [--heads N]
- * [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N]
+ *         [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N]
  *         [--shard SIZE_MB] [--seed S] [--hash-layers N] FOLDER
  *
  * OLMoE architecture (RMS norm of queries and keys, no shared expert, head not tied), BF16; of the preset

@@ -7,6 +7,7 @@
  *     e  text without, E  text with the post-processor's ids  -> count and ids
  *     d  ids, decoded whole, special tokens kept; D  skipped  -> length and text
  *     s  ids, decoded as a stream, special tokens kept        -> length and text
+ *
  * Answers are 32-bit little-endian counts, each followed by its ids or bytes; UINT32_MAX stands for an error,
  * whose message goes to standard error. The model passes through its binary form on the way. */
 #include "formats/base/memory.h"

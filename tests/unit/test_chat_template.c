@@ -185,12 +185,10 @@ static void test_refused_when_rendered(void **state)
          MOEC_ERR_LIMIT, "million steps"},
         {"{{ 'x' * 2000000000 }}", MOEC_ERR_LIMIT, "chat template"},
         {"{% set ns = namespace(s='0123456789') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% "
-         "endfor "
-         "%}",
+         "endfor %}",
          MOEC_ERR_LIMIT, "memory"},
         {"{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ "
-         "ns.x "
-         "== 1 }}",
+         "ns.x == 1 }}",
          MOEC_ERR_LIMIT, "items"},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", MOEC_ERR_LIMIT, "deeper than 64"},
         {"{% macro f() %}{% call f() %}{% endcall %}{{ caller }}{% endmacro %}{{ f() }}", MOEC_ERR_LIMIT,
@@ -199,8 +197,7 @@ static void test_refused_when_rendered(void **state)
         {"{% for x in [1] %}{{ loop([x]) }}{% endfor %}", MOEC_ERR_FORMAT,
          "not recursive, or that has ended"},
         {"{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor %}{% set l = "
-         "ns.l "
-         "%}{{ l([1]) }}",
+         "ns.l %}{{ l([1]) }}",
          MOEC_ERR_FORMAT, "has ended"},
         {"{% macro f() %}x{% endmacro %}{% call f() %}y{% endcall %}", MOEC_ERR_FORMAT, "'f' takes no block"},
         {"{% call range(3) %}y{% endcall %}", MOEC_ERR_FORMAT, "only a macro takes a block"},

@@ -413,8 +413,8 @@ static void test_checkpoint_damage__tensors(void **state)
         const char *part;
     } cases[] = {
         {some_k, "model.layers.1.self_attn.x_proj.weight", MOEC_ERR_FORMAT,
-         "model.safetensors' has no tensor 'model.layers.1.self_attn.k_proj.weight', which 'mixtral' models "
-         "need"},
+         "model.safetensors' has no tensor 'model.layers.1.self_attn.k_proj.weight', "
+         "which 'mixtral' models need"},
         {"\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"BF16\"",
          "\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"I16\"", MOEC_ERR_UNSUPPORTED,
          "has dtype I16, expected BF16, F16 or F32"},
@@ -595,8 +595,7 @@ static void test_checkpoint_damage__tokenizer_and_generation_config(void **state
     static const char tokenizer[] =
         "{\"version\": \"1.0\", \"added_tokens\": [], \"normalizer\": null, \"pre_tokenizer\": null, "
         "\"post_processor\": null, \"decoder\": null, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, "
-        "\"b\": %d}, "
-        "\"merges\": []}}";
+        "\"b\": %d}, \"merges\": []}}";
     char *folder = temporary_folder(), text[512];
     temporary_copy(FAMILIES "olmoe-b", folder); /* vocabulary of 113 */
     (void)snprintf(text, sizeof text, tokenizer, 112);

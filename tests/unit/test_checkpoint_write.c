@@ -343,8 +343,8 @@ static void test_checkpoint_write__tokenizer_corners(void **state)
         /* ids with holes before and an empty token among them, so that an added token comes past the count */
         BPE
         "\"vocab\": {\"a\": 5, \"\": 2, \"c\": 0}, \"merges\": []}, \"added_tokens\": [{\"content\": \"x\", "
-        "\"special\": true, \"single_word\": false, \"lstrip\": true, \"rstrip\": false, \"normalized\": "
-        "false}]}",
+        "\"special\": true, \"single_word\": false, \"lstrip\": true, "
+        "\"rstrip\": false, \"normalized\": false}]}",
         /* the last id is the empty token */
         BPE "\"vocab\": {\"a\": 0, \"\": 7}, \"merges\": []}}",
         /* added tokens with a NUL and in the post-processor, on both sides */
@@ -358,10 +358,9 @@ static void test_checkpoint_write__tokenizer_corners(void **state)
         BPE "\"vocab\": {}, \"merges\": []}}",
         /* Unigram: scores of every kind, no unk_id, an added token behind the vocabulary */
         "{\"model\": {\"type\": \"Unigram\", \"byte_fallback\": true, \"vocab\": [[\"a\", -0.0], "
-        "[\"n\\u0000l\", 3], "
-        "[\"b\", -1e-310], [\"c\", -2.0122928619384766]]}, \"added_tokens\": [{\"content\": \"x\", "
-        "\"special\": true, "
-        "\"single_word\": false, \"lstrip\": true, \"rstrip\": false, \"normalized\": false}]}",
+        "[\"n\\u0000l\", 3], [\"b\", -1e-310], [\"c\", -2.0122928619384766]]}, \"added_tokens\": "
+        "[{\"content\": \"x\", \"special\": true, \"single_word\": false, \"lstrip\": true, \"rstrip\": "
+        "false, \"normalized\": false}]}",
         "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}",
     };
     for (size_t i = 0; i < sizeof corners / sizeof *corners; i++)

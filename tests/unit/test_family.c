@@ -264,8 +264,8 @@ static void test_family__refusals(void **state)
         {"{" QWEN ", \"hidden_act\": \"gelu\"}", MOEC_ERR_UNSUPPORTED, "'hidden_act' 'gelu'"},
         {"{" QWEN ", \"quantization_config\": {\"quant_method\": \"gptq\"}}", MOEC_ERR_UNSUPPORTED,
          "'quantization_config' of 'quant_method' 'gptq': the weights are quantised already"},
-        {"{" QWEN ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
-         "\"pack-quantized\"}}",
+        {"{" QWEN ", \"quantization_config\": "
+         "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"}}",
          MOEC_ERR_UNSUPPORTED, "of 'quant_method' 'compressed-tensors', 'format' 'pack-quantized'"},
         {"{" QWEN ", \"quantization_config\": {\"bits\": 4}}", MOEC_ERR_UNSUPPORTED,
          "without a 'quant_method'"},

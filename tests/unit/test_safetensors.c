@@ -124,8 +124,8 @@ static void test_safetensors__damage_is_refused_with_its_place(void **state)
          "shape[0]"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [99999999999999999999], \"data_offsets\": [0, 4]}}", -1, 4,
          MOEC_ERR_FORMAT, "x.safetensors"},
-        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [281474976710656, 281474976710656], \"data_offsets\": [0, "
-         "4]}}",
+        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [281474976710656, "
+         "281474976710656], \"data_offsets\": [0, 4]}}",
          -1, 4, MOEC_ERR_FORMAT, "need more than"},
         {"{\"a\": {\"dtype\": \"U8\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 1]}}", -1, 1,
          MOEC_ERR_LIMIT, "9 dimensions"},
@@ -138,8 +138,8 @@ static void test_safetensors__damage_is_refused_with_its_place(void **state)
          "1 data_offsets"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [-4, 0]}}", -1, 4, MOEC_ERR_FORMAT,
          "data_offsets[0]"},
-        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [9223372036854775803, "
-         "9223372036854775807]}}",
+        {"{\"a\": {\"dtype\": \"F32\", \"shape\": "
+         "[1], \"data_offsets\": [9223372036854775803, 9223372036854775807]}}",
          -1, 4, MOEC_ERR_FORMAT, "tensor 'a'"},
         {"{" A ", \"b\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [8, 12]}}", -1, 12,
          MOEC_ERR_FORMAT, "tensor 'b' in"},

@@ -94,8 +94,8 @@ static void test_shards__the_index_decides(void **state)
 
     /* Copies of what the index does not name: no one can tell which is meant. */
     write_text(folder, INDEX,
-               "{\"weight_map\": {\"one\": \"a.safetensors\", \"two\": \"b.safetensors\", \"ten\": "
-               "\"b.safetensors\"}}");
+               "{\"weight_map\": {\"one\": \"a.safetensors\", "
+               "\"two\": \"b.safetensors\", \"ten\": \"b.safetensors\"}}");
     refuse(folder, MOEC_ERR_MISMATCH, "tensor 'six' is in '");
     refuse(folder, MOEC_ERR_MISMATCH, "/a.safetensors' and in '");
     refuse(folder, MOEC_ERR_MISMATCH, "/b.safetensors', and '");

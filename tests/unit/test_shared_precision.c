@@ -425,7 +425,7 @@ static void test_shared_precision__what_does_nothing_is_refused(void **state)
     write_bundle(s, "olmoe");
     options.decisions.precision = "shared";
     options.decisions.slots = "50%";
-    refuses_open(s, &options, MOERT_ERR_USAGE, "do nothing with precision shared");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "slots and start of a logical cache have no effect");
     options.decisions.slots = NULL;
     options.decisions.low_slots = "999";
     refuses_open(s, &options, MOERT_ERR_USAGE, "a pool of 999 low copies for each layer, expected 1 to");

@@ -38,9 +38,8 @@ static void test_tokenizer_json__refuses_with_file_and_place(void **state)
         {HEAD "\"dropout\": 0.1, " MERGES "}", MOEC_ERR_UNSUPPORTED, "model.dropout"},
         {HEAD "\"end_of_word_suffix\": \"</w>\", " MERGES "}", MOEC_ERR_UNSUPPORTED,
          "model.end_of_word_suffix"},
-        {HEAD MERGES
-         ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": "
-         "\"BertNormalizer\"}]}}",
+        {HEAD MERGES ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": "
+                     "[{\"type\": \"NFC\"}, {\"type\": \"BertNormalizer\"}]}}",
          MOEC_ERR_UNSUPPORTED, "normalizer.normalizers[1] in 't.json' is 'BertNormalizer'"},
         {HEAD MERGES ", \"normalizer\": {\"type\": \"Precompiled\"}}", MOEC_ERR_FORMAT,
          "precompiled_charsmap"},
@@ -63,9 +62,8 @@ static void test_tokenizer_json__refuses_with_file_and_place(void **state)
         {UNIGRAM "[], \"unk_id\": 0}}", MOEC_ERR_FORMAT, "unk_id"},
         {HEAD MERGES ", \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}}", MOEC_ERR_UNSUPPORTED,
          "pre_tokenizer"},
-        {HEAD MERGES
-         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
-         "\"isolated\"}}",
+        {HEAD MERGES ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": "
+                     "{\"Regex\": \"a\"}, \"behavior\": \"isolated\"}}",
          MOEC_ERR_FORMAT, "'behavior' in pre_tokenizer in 't.json' is 'isolated'"},
         {HEAD MERGES ", \"post_processor\": {\"type\": \"PairProcessing\"}}", MOEC_ERR_UNSUPPORTED,
          "post_processor"},
@@ -79,9 +77,8 @@ static void test_tokenizer_json__refuses_with_file_and_place(void **state)
          MOEC_ERR_FORMAT, "has 1 items, expected a token and its id"},
         {HEAD MERGES ", \"decoder\": {\"type\": \"CTC\"}}", MOEC_ERR_UNSUPPORTED,
          "decoder in 't.json' is 'CTC'"},
-        {HEAD MERGES
-         ", \"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": "
-         "\"ByteFallback\"}]}}",
+        {HEAD MERGES ", \"decoder\": {\"type\": \"Sequence\", \"decoders\": "
+                     "[{\"type\": \"Fuse\"}, {\"type\": \"ByteFallback\"}]}}",
          MOEC_ERR_UNSUPPORTED, "decoder step 1"},
         {HEAD MERGES
          ", \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, "
@@ -255,8 +252,8 @@ static void test_tokenizer_json__stops_endless_backtracking(void **state)
 {
     (void)state;
     static const char json[] = "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"pre_tokenizer\": "
-                               "{\"type\": \"Split\", \"pattern\": "
-                               "{\"Regex\": \"(?:a|aa)+c\"}, \"behavior\": \"Isolated\"}}";
+                               "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(?:a|aa)+c\"}, "
+                               "\"behavior\": \"Isolated\"}}";
     struct moec_error err = {0};
     struct moec_tokenizer_model model;
     struct moec_tokenizer *tokenizer = NULL;

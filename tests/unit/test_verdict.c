@@ -231,12 +231,11 @@ static void test_verdict__codes_of_compile(void **state)
         &text,
         "with compile's default quantization, all experts at one bitwidth need 3 bits to stay within 1% "
         "loss, 2 bits to stay within 2% loss and 2 bits to stay within 5% loss. Choosing the bitwidth by "
-        "expert is predicted to save up to 29% of these bytes. With linear quantization, which EdgeMoE "
-        "uses, ");
+        "expert is predicted to save up to 29% of these bytes. With linear "
+        "quantization, which EdgeMoE uses, ");
     assert_says(&text, "For a loss limit of 2%: all experts at int2 trellis channel take 0.0008 MB and lose "
-                       "1.69% (upper end "
-                       "1.80%); different bitwidths are predicted to save nothing. With linear quantization, "
-                       "experts take");
+                       "1.69% (upper end 1.80%); different bitwidths are predicted to save nothing. With "
+                       "linear quantization, experts take");
     assert_says(&text, "The results below are for linear quantization");
     /* What no profile has is not used. */
     add_codes(&p, "bits", 3, 2);

@@ -47,17 +47,13 @@ static void letters_make(const char *post_processor, struct letters *letters)
 static const char with_bos[] =
     "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
     "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [{\"Sequence\": {\"id\": \"A\", "
-    "\"type_id\": 0}}, "
-    "{\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", "
-    "\"ids\": [26], "
-    "\"tokens\": [\"<s>\"]}}}";
+    "\"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], \"special_tokens\": {\"<s>\": "
+    "{\"id\": \"<s>\", \"ids\": [26], \"tokens\": [\"<s>\"]}}}";
 static const char with_eos[] =
     "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, "
     "{\"SpecialToken\": {\"id\": \"</s>\", \"type_id\": 0}}], \"pair\": [{\"Sequence\": {\"id\": \"A\", "
-    "\"type_id\": "
-    "0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], \"special_tokens\": {\"</s>\": {\"id\": "
-    "\"</s>\", \"ids\": "
-    "[27], \"tokens\": [\"</s>\"]}}}";
+    "\"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], \"special_tokens\": {\"</s>\": "
+    "{\"id\": \"</s>\", \"ids\": [27], \"tokens\": [\"</s>\"]}}}";
 
 static void letters_release(struct letters *letters)
 {

@@ -6,9 +6,8 @@
  *   n_own, n_matrix   pieces of a thread, the same number of each of n_matrix matrices
  *   piece(i, step, matrix)   which piece i of a step is
  *   put(w, at, words)        puts the weights of a piece: w[half][i] of column lane_of_quad() + 16 half + i
- * of the block that stands at `at` put_two(low, high, lane, at, words)   those of columns lane and lane + 16,
- * and of the ones behind each
- */
+ *                            of the block that stands at `at`
+ *   put_two(low, high, lane, at, words)   those of columns lane and lane + 16, and of the ones behind each */
 #ifndef MOEC_RUNTIME_CUDA_PIECES_CUH
 #define MOEC_RUNTIME_CUDA_PIECES_CUH
 
