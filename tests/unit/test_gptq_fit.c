@@ -12,9 +12,8 @@
 
 enum { INPUTS = 150, OUTPUTS = 70, TOKENS = 400, STRIDE = 160, SWEEPS = 3 };
 
-#define SHARE                                                                                                \
-    (MOEC_GPTQ_FIT_DAMPING + (double)MOEC_GPTQ_FIT_TOKENS / (double)TOKENS) /* of the mean, added to H_ii    \
-                                                                             */
+/* Of the mean, added to H_ii */
+#define SHARE (MOEC_GPTQ_FIT_DAMPING + (double)MOEC_GPTQ_FIT_TOKENS / (double)TOKENS)
 
 struct bench {
     float x[TOKENS * STRIDE];        /* zero past the inputs */

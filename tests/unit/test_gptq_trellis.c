@@ -10,9 +10,8 @@
 
 enum { TOKENS = 300, OUTPUTS = 37, MOST = 200, STATES = 64 };
 
-#define SHARE                                                                                                \
-    (MOEC_GPTQ_FIT_DAMPING + (double)MOEC_GPTQ_FIT_TOKENS / (double)TOKENS) /* of the mean, added to H_ii    \
-                                                                             */
+/* Of the mean, added to H_ii */
+#define SHARE (MOEC_GPTQ_FIT_DAMPING + (double)MOEC_GPTQ_FIT_TOKENS / (double)TOKENS)
 
 static const struct moec_codec trellis = {
     .dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_TRELLIS, .quantizer = MOEC_QUANTIZER_GPTQ};
