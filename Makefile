@@ -74,7 +74,9 @@ CLI_SRC   := $(call c_files,cli/options cli/output cli/print cli/verbs)
 TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-MOERT_OBJ := $(call obj,$(MOERT_SRC))
+# Kernels take most of the time to compile, and so begin first.
+KERNEL_SRC := $(filter runtime/kernels/kernels_% runtime/kernels/int8_%,$(MOERT_SRC))
+MOERT_OBJ := $(call obj,$(KERNEL_SRC) $(filter-out $(KERNEL_SRC),$(MOERT_SRC)))
 TOOL_OBJ  := $(call obj,$(TOOL_SRC))
 CLI_OBJ   := $(call obj,$(CLI_SRC))
 UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
@@ -84,7 +86,7 @@ Q := $(if $(V),,@)
 # What is being made, a line each; V=1 shows the commands instead.
 say = $(if $(V),,@echo '$(1) $(2)')
 .PHONY: all help deps deps-test demo experiment-edgemoe experiment-decisions experiment-floe bandwidth large live kill-test test test-programs fuzz fuzz-programs check check-sources check-all format install uninstall clean
-all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
+all: $(BUILD)/libmoert.a $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
@@ -449,7 +451,7 @@ format:
 # ---- the sample job, installing, help ----
 
 demo: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/libmoert.a $(BUILD)/moec
 	@MOEC=$(BUILD)/moec datasets/demo.sh $(BUILD)/demo
 
 VERBS := $(patsubst cli/verbs/cmd_%.c,%,$(wildcard cli/verbs/cmd_*.c))

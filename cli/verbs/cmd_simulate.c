@@ -168,8 +168,9 @@ static enum moec_status check_output(const struct job *job, struct moec_error *e
                          "--output writes the bundle of --model, as it was compiled, with the weights of "
                          "--tune-evict: give these two, and no --bits");
     if (job->options.n_budget != 1)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--output keeps the weights for one buffer: give one size, as --memory 50%%");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--output writes eviction weights for a single buffer size: give one, as --memory 50%%");
     if (cli_has(args, "device-file") || cli_has(args, "emulate-storage"))
         return MOEC_OK;
     return moec_fail(
@@ -252,7 +253,8 @@ static enum moec_status make_model(struct job *job, struct moec_error *err)
 {
     const uint32_t bits = job->options.bits;
     if (job->is_trace && bits > 0 && job->bundle == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "--bits chooses a copy of --model: with a trace, give both");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--bits chooses one of the copies of --model: with a trace, give --model too");
     if (job->is_trace && job->bundle == NULL)
         return moec_simulated_model_of_trace(&job->replay, &job->model, err);
     if (job->bundle == NULL)

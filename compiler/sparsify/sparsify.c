@@ -181,13 +181,13 @@ static enum moec_status refuse_search(const struct sparsify *s, struct moec_erro
     double least = report->n_candidate > 0 ? INFINITY : report->plain.high;
     for (uint32_t i = 0; i < report->n_candidate; i++)
         least = fmin(least, report->candidates[i].search.high);
-    return moec_fail(err, MOEC_ERR_TARGET,
-                     "the bundle itself, with all neurons, loses %.3f%% on the search part, with %g%% "
-                     "confidence at most %.3f%%, and no sparsity stays within the target of %.3f%%; nothing "
-                     "was written: compile with a smaller --max-loss, or ask for --max-loss "
-                     "%.1f%% or more here",
-                     100 * report->plain.loss, 100 * s->options->trial.confidence, 100 * report->plain.high,
-                     100 * s->options->trial.max_loss, ceil(1e3 * least) / 10);
+    return moec_fail(
+        err, MOEC_ERR_TARGET,
+        "nothing was written: no sparsity stays within the target of %.3f%%. With all neurons the "
+        "bundle itself loses %.3f%% on the search part, with %g%% confidence at most %.3f%%: "
+        "compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more here",
+        100 * s->options->trial.max_loss, 100 * report->plain.loss, 100 * s->options->trial.confidence,
+        100 * report->plain.high, ceil(1e3 * least) / 10);
 }
 
 static enum moec_status refuse_test(struct sparsify *s, const struct moec_loss *plain,

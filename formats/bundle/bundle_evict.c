@@ -58,7 +58,7 @@ enum moec_status moec_bundle_evict_decode(const uint8_t *bytes, size_t n_bytes,
     struct moec_bundle_evict read = {0};
     memset(evict, 0, sizeof *evict);
     if (n_bytes >= 4 && moec_get_u32(bytes) != VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "weights of eviction are of version %u, expected %u",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the eviction weights have version %u, expected %u",
                          moec_get_u32(bytes), VERSION);
     if (n_bytes != MOEC_BUNDLE_EVICT_BYTES || moec_get_u32(bytes + 4) != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,

@@ -69,7 +69,9 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         break;
     case 16:
         if (source_dtype > MOEC_DTYPE_BF16 && source_dtype != MOEC_DTYPE_MXFP4)
-            return moec_fail(err, MOEC_ERR_USAGE, "16 bits of a source that is not F32, F16, BF16 or MXFP4");
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "16 bits keep a source of F32, F16, BF16 or MXFP4, and this one is of another type");
         made.dtype = source_dtype == MOEC_DTYPE_F32 ? MOEC_DTYPE_BF16 : (uint8_t)source_dtype;
         made.scheme = 0;
         made.group = 0;

@@ -47,7 +47,7 @@ static enum moec_status take(struct cursor *c, uint64_t n, const uint8_t **bytes
     if (n > c->n - c->at) {
         c->is_short = n <= c->file_bytes - c->at;
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "'%s' needs %" PRIu64 " bytes of its header at offset %" PRIu64
+                         "'%s' should have %" PRIu64 " more bytes of its header at offset %" PRIu64
                          ", but ends at %" PRIu64 ": the file is truncated or its header is damaged",
                          c->path, n, c->at, c->n);
     }

@@ -165,7 +165,7 @@ static enum moec_status read_fixed(struct moec_h5 *h5, const char *path, const c
     for (uint64_t i = 0; i < n; i++)
         if (memchr(texts + i * text_bytes, '\0', text_bytes) == NULL)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: text %" PRIu64 " of attribute '%s' of '%s' has no end within %zu bytes",
+                             "%s: text %" PRIu64 " of attribute '%s' of '%s' does not end within %zu bytes",
                              h5->subject, i, name, path, text_bytes);
     return MOEC_OK;
 }

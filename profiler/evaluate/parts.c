@@ -75,7 +75,7 @@ enum moec_status moec_parts_size(const struct moec_part_request *request, uint64
     if (sum > n)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%" PRIu64 " windows to search on, %" PRIu64 " to select with and %" PRIu64
-                         " to certify with are %" PRIu64 ", but there are %" PRIu64
+                         " to certify with make %" PRIu64 ", but the text has %" PRIu64
                          "; ask for fewer, give more text, or shorter windows",
                          wide[MOEC_PART_SEARCH], wide[MOEC_PART_SELECT], wide[MOEC_PART_CERTIFICATE], sum, n);
     for (int p = 0; p < MOEC_PART_COUNT; p++)

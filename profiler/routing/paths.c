@@ -42,8 +42,8 @@ static enum moec_status check_trace(const struct moec_path_trace *trace, struct 
     if (trace->n_layer == 0 || trace->top_k == 0 || trace->top_k > MOEC_MAX_TOP_K ||
         trace->n_expert > MOEC_MAX_EXPERTS || trace->top_k > trace->n_expert || trace->n_token > UINT32_MAX)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a routing trace of %" PRIu64 " tokens, %" PRIu32 " layers, %" PRIu32
-                         " experts and top-%" PRIu32 " is not one",
+                         "no routing trace has %" PRIu64 " tokens, %" PRIu32 " layers, %" PRIu32
+                         " experts and top-%" PRIu32 ": one of them is out of range",
                          trace->n_token, trace->n_layer, trace->n_expert, trace->top_k);
     for (uint64_t token = 0; token < trace->n_token; token++) {
         /* Layers of a token are neighbours. */

@@ -67,7 +67,7 @@ static void test_parts__sizes_as_asked(void **state)
     check_sizes((struct moec_part_request){.n_part = {20, 30, 40}}, 90, 20, 40, 30);
     refuse_sizes(
         (struct moec_part_request){.n_part = {20, 30, 40}}, 89, MOEC_ERR_LIMIT,
-        "20 windows to search on, 40 to select with and 30 to certify with are 90, but there are 89");
+        "20 windows to search on, 40 to select with and 30 to certify with make 90, but the text has 89");
     refuse_sizes((struct moec_part_request){.n_part = {[MOEC_PART_CERTIFICATE] = 90}}, 100, MOEC_ERR_USAGE,
                  "to the search part");
     refuse_sizes((struct moec_part_request){.n_part = {[MOEC_PART_CERTIFICATE] = UINT32_MAX}}, 100,
