@@ -283,8 +283,7 @@ static void print_end(const struct profile_job *job, bool is_verbose)
     cli_print(stdout, "peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
     if (cli_has(job->args, "output"))
         cli_print(stdout, "wrote '%s'\nnext: moec profile --show %s%s\n", cli_text(job->args, "output"),
-                  cli_text(job->args, "output"),
-                  is_verbose ? "" : "   (--verbose: what stands behind the verdict)");
+                  cli_text(job->args, "output"), is_verbose ? "" : " --verbose");
 }
 
 static enum moec_status print_report(const struct profile_job *job, struct moec_error *err)
