@@ -191,7 +191,7 @@ try 2 "a bundle without times" "$moec" simulate "$work/profile.h5" --model "$wor
 says stderr "the least time is lost: give times" "says what is missing"
 try 2 "a bundle for two sizes" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
     --evict hobbit --memory 30%,50% --tune-evict -o "$work/none.moec"
-says stderr "give one size" "says what is missing"
+says stderr "for a single buffer size" "says what is missing"
 try 2 "a bundle without a model" weigh "$work/profile.h5" --device-file "$work/device.json" --tune-evict -o "$work/none.moec"
 says stderr "writes the bundle of --model" "says what is missing"
 try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --evict-weights 1:1:1:1

@@ -245,7 +245,7 @@ refused 'decide decode does nothing with --with sparsity' 2 "a plan without prom
 refused 'do nothing with --with route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
 refused 'neither a route nor a precision nor a prefill' 2 "decisions of generated tokens, but none" \
     "$moec" run "$work/m.moec" -p x -n 1 --decide decode
-refused 'leave out it' 2 "none and a route" "$moec" run "$work/t.moec" -p x -n 1 --decide none --route top-k
+refused 'leave out either --decide none' 2 "none and a route" "$moec" run "$work/t.moec" -p x -n 1 --decide none --route top-k
 try 0 "a trace of two precisions" "$moec" run "$work/t.moec" -p x -n 1 --trace "$work/x.json"
 
 done_testing
