@@ -77,7 +77,7 @@ static void test_routing_summary__means_of_what_is_known(void **state)
     moec_routing_summary_describe(&profile, &summary, &paragraphs);
     assert_int_equal(paragraphs.n, 4);
     assert_non_null(strstr(paragraphs.items[0], "the next-layer gate is the best at naming"));
-    assert_non_null(strstr(paragraphs.items[0], "31.0% of them with k = 2 guesses"));
+    assert_non_null(strstr(paragraphs.items[0], "31.0% of them with k = 2 predictions"));
     assert_non_null(strstr(paragraphs.items[0], "from layer 2 to the next"));
     assert_non_null(strstr(paragraphs.items[1], "Load: uneven"));
     assert_non_null(strstr(paragraphs.items[2], "Paths: 15 tokens take 12 distinct paths"));
