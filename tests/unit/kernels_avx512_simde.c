@@ -131,6 +131,47 @@ static inline __m512 simde_cvtepi32_ps(__m512i v)
 #undef _mm512_movehdup_ps
 #define _mm512_movehdup_ps(v) _mm512_shuffle_ps(v, v, 0xf5)
 
+/* SIMDe before 0.7.4, as Ubuntu 24.04 has it. */
+#ifndef _mm512_setzero_ps
+#define _mm512_setzero_ps() simde_mm512_setzero_ps()
+#endif
+#ifndef _mm512_insertf32x8
+#define _mm512_insertf32x8(v, w, half)                                                                       \
+    _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(v), _mm256_castps_pd(w), half))
+#endif
+#ifndef _mm512_shuffle_ps
+#define SHUFFLED_HALF(a, b, half, order)                                                                     \
+    _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(simde_half(_mm512_castps_si512(a), half)),     \
+                                          _mm256_castsi256_ps(simde_half(_mm512_castps_si512(b), half)),     \
+                                          order))
+#define _mm512_shuffle_ps(a, b, order)                                                                       \
+    _mm512_castsi512_ps(simde_two_halves(SHUFFLED_HALF(a, b, 0, order), SHUFFLED_HALF(a, b, 1, order)))
+#endif
+#ifndef _mm512_unpacklo_epi32
+#define _mm512_unpacklo_epi32 simde_unpacklo_epi32
+static inline __m512i simde_unpacklo_epi32(__m512i a, __m512i b)
+{
+    return simde_two_halves(_mm256_unpacklo_epi32(simde_half(a, 0), simde_half(b, 0)),
+                            _mm256_unpacklo_epi32(simde_half(a, 1), simde_half(b, 1)));
+}
+#endif
+#ifndef _mm512_unpacklo_epi64
+#define _mm512_unpacklo_epi64 simde_unpacklo_epi64
+static inline __m512i simde_unpacklo_epi64(__m512i a, __m512i b)
+{
+    return simde_two_halves(_mm256_unpacklo_epi64(simde_half(a, 0), simde_half(b, 0)),
+                            _mm256_unpacklo_epi64(simde_half(a, 1), simde_half(b, 1)));
+}
+#endif
+#ifndef _mm512_unpacklo_ps
+#define _mm512_unpacklo_ps(a, b)                                                                             \
+    _mm512_castsi512_ps(_mm512_unpacklo_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)))
+#endif
+#ifndef _mm512_unpacklo_pd
+#define _mm512_unpacklo_pd(a, b)                                                                             \
+    _mm512_castsi512_pd(_mm512_unpacklo_epi64(_mm512_castpd_si512(a), _mm512_castpd_si512(b)))
+#endif
+
 const struct moec_kernels *moec_kernels_avx512_simde(void);
 
 #define KEEP_IN_REGISTER(v) ((void)(v))
