@@ -94,7 +94,7 @@ ifeq ($(ARCH),x86_64)
 KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-sanitize=thread -DMOEC_KERNELS_WATCHED)
 # Beside parsers only decoding is fuzzed; more than the checks of memory, and a body of each function for each codec, would
 # take minutes to compile.
-KERNEL_FLAGS += $(if $(filter fuzz,$(SANITIZE)),-O1 -fno-sanitize=fuzzer-no-link -fno-sanitize=undefined '-DINLINE=static inline')
+KERNEL_FLAGS += $(if $(filter fuzz,$(SANITIZE)),-O1 -fno-sanitize=fuzzer-no-link -fno-sanitize=undefined '-DINLINE=static inline' -Wno-pass-failed)
 # Of thousands of inlined functions lines alone: the rest of debugging information takes as long as compiling.
 KERNEL_FLAGS += $(if $(filter -g,$(CFLAGS)),-g1)
 $(BUILD)/obj/runtime/%_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
