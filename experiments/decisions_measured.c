@@ -245,7 +245,7 @@ static enum moec_status read_model(struct decisions_sample *sample, struct moec_
     sample->top_k = experiment_whole(model, "top_k");
     moec_json_free(root);
     if (sample->n_expert == 0 || sample->top_k == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s/model.json' does not describe a model of experts",
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s/model.json' does not describe a Mixture-of-Experts model",
                          sample->folder);
     return MOEC_OK;
 }

@@ -64,11 +64,10 @@ static enum moec_status read_memories(const struct cli_args *args, struct moec_b
         if (cli_bench_memory(items[i], &out->memories[i]))
             status = cli_check_size_unit("memory", items[i], out->memories[i].bytes, err);
         else
-            status =
-                moec_fail(err, MOEC_ERR_USAGE,
-                          "option '--memory' has '%s', expected a share of the experts such as 25%% or a "
-                          "budget of the process such as 64MiB",
-                          items[i]);
+            status = moec_fail(err, MOEC_ERR_USAGE,
+                               "option '--memory' has '%s', expected a share of the experts "
+                               "such as 25%% or a memory budget for the process such as 64MiB",
+                               items[i]);
     }
     free(copy);
     return status;

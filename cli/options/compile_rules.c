@@ -49,10 +49,17 @@ static const struct {
 } unused[] = {
     {"hull",
      {"bits", "quantizer", "scheme", "group", "baseline", "sensitivity", "time-limit", "sensitivity-samples"},
-     "it measures and chooses codecs itself; leave it out, or give another --policy, such as marginal"},
-    {"edgemoe", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
-    {"edgemoe-literal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
-    {"marginal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
+     "this policy measures and chooses codecs itself. Leave the "
+     "option out, or give another --policy, such as marginal"},
+    {"edgemoe",
+     {"bits"},
+     "this policy finds the bitwidths itself. Leave --bits out, or give --policy uniform"},
+    {"edgemoe-literal",
+     {"bits"},
+     "this policy finds the bitwidths itself. Leave --bits out, or give --policy uniform"},
+    {"marginal",
+     {"bits"},
+     "this policy finds the bitwidths itself. Leave --bits out, or give --policy uniform"},
 };
 
 /* They shape the measurements of a profile; the first three also bundles that are made without data. */
@@ -72,14 +79,13 @@ static enum moec_status check_data(const struct cli_args *args, struct moec_erro
         if (!cli_has(args, of_profile[i]))
             continue;
         if (has_profile)
-            return moec_fail(
-                err, MOEC_ERR_USAGE,
-                "--%s is ignored: it comes from the profile '%s'; leave it out, or give --data in "
-                "place of --profile",
-                of_profile[i], cli_text(args, "profile"));
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s is ignored: the profile '%s' already fixes its "
+                             "value. Leave it out, or give --data instead of --profile",
+                             of_profile[i], cli_text(args, "profile"));
         if (!has_data && i >= N_OF_BUNDLE)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s is ignored where nothing is measured: leave it out, or give --data",
+                             "--%s is ignored when nothing is measured: leave it out, or give --data",
                              of_profile[i]);
     }
     for (size_t i = 0; i < sizeof of_data / sizeof *of_data; i++)
@@ -89,7 +95,7 @@ static enum moec_status check_data(const struct cli_args *args, struct moec_erro
     for (size_t i = 0; i < sizeof of_measuring / sizeof *of_measuring; i++)
         if (cli_has(args, of_measuring[i]) && !has_profile && !has_data)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s is ignored where nothing is measured: leave it out, or give --data",
+                             "--%s is ignored when nothing is measured: leave it out, or give --data",
                              of_measuring[i]);
     return MOEC_OK;
 }
@@ -101,17 +107,17 @@ static enum moec_status check_bits(const struct cli_args *args, const char *poli
     if (quantizer != NULL && strcmp(quantizer, "trellis") == 0 && cli_has(args, "bits") &&
         strcmp(cli_text(args, "bits"), "2") != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--quantizer trellis has codes of 2 bits: give --bits 2, or --quantizer hqq for %s",
+                         "--quantizer trellis has only 2-bit codes: "
+                         "give --bits 2, or --quantizer hqq for %s bits",
                          cli_text(args, "bits"));
     if (strcmp(policy, "uniform") != 0 || !cli_has(args, "bits"))
         return MOEC_OK;
     for (size_t i = 0; i < 2; i++)
         if (cli_has(args, targets[i]) && (dense == NULL || strcmp(dense, "auto") != 0))
-            return moec_fail(
-                err, MOEC_ERR_USAGE,
-                "policy 'uniform' ignores --%s where --bits is given: leave out --bits to search "
-                "for the bitwidth, or --%s to have %s bits",
-                targets[i], targets[i], cli_text(args, "bits"));
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "policy 'uniform' ignores --%s when --bits is given: leave out "
+                             "--bits to search for the bitwidth, or leave out --%s to use %s bits",
+                             targets[i], targets[i], cli_text(args, "bits"));
     return MOEC_OK;
 }
 

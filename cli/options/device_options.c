@@ -13,8 +13,8 @@ static enum moec_status read_device(const struct cli_args *args, const char **de
     *vram_bytes = 0;
     if (*device != NULL && strstr(*device, ".json") != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--device is '%s', expected a GPU, such as 'cuda': a description of moec device is "
-                         "named with --device-file, where a verb takes one",
+                         "--device is '%s', expected a GPU such as 'cuda': give a file of "
+                         "moec device with --device-file, in commands that have this option",
                          *device);
     MOEC_TRY(cli_bytes(args, "vram", vram_bytes, err));
     if (cli_has(args, "vram") && (*device == NULL || *vram_bytes == 0))
@@ -35,14 +35,15 @@ enum moec_status cli_read_device(const struct cli_args *args, const char **devic
                          "--cooperate lets the processor help a device: give --device too");
     if (path != NULL && !*cooperates)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--device-file says by which times --cooperate decides: give --cooperate too");
+                         "--device-file gives the times that --cooperate decides by: give --cooperate too");
     if (path != NULL && cli_device_file == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "moec-run reads no device files: give it to 'moec run'");
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "moec-run cannot read device files: use 'moec run' with --device-file");
     if (path != NULL)
         MOEC_TRY(cli_device_file(path, transfer, err));
     if (transfer->copies_whole && *device == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--whole-records is about copies to a device: give --device too");
+                         "--whole-records applies only to copies to a device: give --device too");
     return MOEC_OK;
 }
 
@@ -53,10 +54,9 @@ enum moec_status cli_use_arithmetic(struct moec_gpu_place *place, enum moec_arit
         return moec_gpu_place_take_arithmetic(place, arithmetic, err);
     if (arithmetic != MOEC_ARITHMETIC_BF16)
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_UNSUPPORTED,
-        "the arithmetic 'bf16' is computed by a GPU's tensor cores alone, and no device is given: "
-        "give --device cuda, or choose --arithmetic canonical or int8");
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                     "arithmetic 'bf16' runs only on a GPU's tensor cores, but no device is "
+                     "given: give --device cuda, or choose --arithmetic canonical or int8");
 }
 
 enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmetic arithmetic,
@@ -71,7 +71,7 @@ enum moec_status cli_open_place(const struct cli_args *args, enum moec_arithmeti
         MOEC_TRY(moec_kv_read(cli_text(args, "kv"), &kv, err));
     if (kv.dtype != MOEC_DTYPE_F32)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "device '%s' keeps keys and values as F32 alone: choose '--kv f32'", device);
+                         "device '%s' stores keys and values only as F32: give --kv f32", device);
     if (device != NULL)
         MOEC_TRY(moec_gpu_place_open(device, NULL, vram_bytes, out, err));
     return cli_use_arithmetic(*out, arithmetic, err);

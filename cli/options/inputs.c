@@ -57,18 +57,17 @@ static enum moec_status expect_bundle(const char *path, struct moec_error *err)
     struct stat info;
     if (stat(path, &info) != 0)
         return is_of_hub(path)
-                   ? moec_fail(
-                         err, MOEC_ERR_USAGE,
-                         "'%s' does not exist, expected a bundle (.moec); a model of the Hugging Face hub "
-                         "is downloaded and compiled first: hf download %s --local-dir %s && moec compile "
-                         "%s --data mytext.txt --max-loss 2%% -o model.moec",
-                         path, path, hub_folder(path), hub_folder(path))
+                   ? moec_fail(err, MOEC_ERR_USAGE,
+                               "'%s' does not exist, expected a bundle (.moec). Download and compile "
+                               "a model of the Hugging Face hub first: hf download %s --local-dir %s "
+                               "&& moec compile %s --data mytext.txt --max-loss 2%% -o model.moec",
+                               path, path, hub_folder(path), hub_folder(path))
                    : MOEC_OK;
     const bool is_folder = S_ISDIR(info.st_mode);
     if (!cli_is_checkpoint(path))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' is a %s, expected a bundle (.moec); a checkpoint is compiled first: "
+                     "'%s' is a %s, expected a bundle (.moec). Compile a checkpoint first: "
                      "moec compile '%s' --data mytext.txt --max-loss 2%% -o model.moec",
                      path, is_folder ? "folder" : "GGUF file", path);
 }
@@ -98,7 +97,7 @@ enum moec_status cli_check_inputs(const struct cli_args *args, struct moec_error
             const char *path = args->values[o][v];
             if ((flags & CLI_INPUT) != 0 && (flags & CLI_BUILT_IN) == 0 && strcmp(path, "-") != 0 &&
                 stat(path, &info) != 0)
-                return moec_fail(err, MOEC_ERR_IO, "cannot open '%s' of --%s: %s", path,
+                return moec_fail(err, MOEC_ERR_IO, "cannot open '%s' (--%s): %s", path,
                                  command->options[o].name, strerror(errno));
         }
     return MOEC_OK;

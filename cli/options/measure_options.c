@@ -16,15 +16,14 @@ static enum moec_status check_nested(const struct cli_args *args, const struct c
     const char *scheme = cli_text(args, "scheme");
     if (options->group == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--scheme %s gives the groups of a row scales of 8 bits: give --group 16, "
-                         "32, 64 or 128",
+                         "--scheme %s stores an 8-bit scale for each group of a "
+                         "row, so it needs groups: give --group 16, 32, 64 or 128",
                          scheme);
     if (options->quantizer == MOEC_QUANTIZER_AUTO)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--quantizer auto compares symmetric and asymmetric codes: leave out --scheme %s, or "
-            "give --quantizer linear or hqq",
-            scheme);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--quantizer auto compares only symmetric and asymmetric codes: "
+                         "leave out --scheme %s, or give --quantizer linear or hqq",
+                         scheme);
     return MOEC_OK;
 }
 
@@ -87,10 +86,10 @@ static enum moec_status read_sensitivity(const struct cli_args *args, struct cli
     }
     if (has_option(args, "time-limit")) {
         if (out->sensitivity != MOEC_SENSITIVITY_AUTO)
-            return moec_fail(
-                err, MOEC_ERR_USAGE,
-                "--time-limit chooses between exact and fast: leave out either it or --sensitivity %s",
-                cli_text(args, "sensitivity"));
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--time-limit chooses between --sensitivity exact and "
+                             "fast: leave out either --time-limit or --sensitivity %s",
+                             cli_text(args, "sensitivity"));
         MOEC_TRY(cli_duration(args, "time-limit", &out->time_limit_seconds, err));
     }
     return MOEC_OK;
@@ -140,7 +139,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, struct cl
     };
     uint32_t n_threads = 0;
     if (out->is_quiet && out->is_verbose)
-        return moec_fail(err, MOEC_ERR_USAGE, "give either --quiet or --verbose");
+        return moec_fail(err, MOEC_ERR_USAGE, "give either --quiet or --verbose, not both");
     MOEC_TRY(cli_u32(args, "seq-len", 2, 1u << 20, &out->seq_len_tokens, err));
     MOEC_TRY(read_samples(args, out, err));
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->seed, err));

@@ -154,8 +154,8 @@ static bool store(struct cli_args *args, int index, const char *value, int *stat
     uint32_t limit = (option->flags & CLI_REPEATS) != 0 ? CLI_MAX_REPEATS : 1;
     assert(index < CLI_MAX_OPTIONS);
     if (args->n_values[index] == limit)
-        return usage_error(args, status, "option '--%s' is given more than %" PRIu32 " times", option->name,
-                           limit);
+        return usage_error(args, status, "option '--%s' is given too often (limit: %" PRIu32 ")",
+                           option->name, limit);
     const bool is_left_out = option->argument != NULL && option->argument[0] == '[' && value[0] == '\0';
     if (option->argument != NULL && option->choices != NULL && !is_left_out) {
         size_t length = 0;

@@ -136,8 +136,8 @@ enum moec_status cli_check_folder(const char *option, const char *path, struct m
     if (length >= sizeof name)
         return MOEC_OK; /* making it says so */
     if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
-        return moec_fail(err, MOEC_ERR_IO, "--%s writes into a folder, but '%s' is none: name another",
-                         option, path);
+        return moec_fail(err, MOEC_ERR_IO,
+                         "--%s writes into a folder, but '%s' is not a folder: name another", option, path);
     if (stat(path, &info) == 0 && access(path, W_OK | X_OK) != 0)
         return moec_fail(err, MOEC_ERR_IO, "cannot write into folder '%s' (--%s): %s", path, option,
                          strerror(errno));
@@ -166,10 +166,9 @@ static enum moec_status check_ending(const struct cli_option *option, const char
         if (!ends_with(path, endings[i]))
             continue;
         if (is_folder)
-            return moec_fail(
-                err, MOEC_ERR_USAGE,
-                "--%s writes a folder, but '%s' ends with %s as a file does: choose another name",
-                option->name, path, endings[i]);
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s writes a folder, but '%s' ends with %s like a file: choose another name",
+                             option->name, path, endings[i]);
         return moec_fail(err, MOEC_ERR_USAGE, "--%s writes %s, but '%s' ends with %s: name it *%s",
                          option->name, option->argument, path, endings[i], own);
     }
@@ -209,7 +208,8 @@ enum moec_status cli_check_outputs(const struct cli_args *args, struct cli_outpu
             MOEC_TRY(check_ending(&options[o], path, err));
             MOEC_TRY(check_folder(options[o].name, path, err));
             if (outputs->n == CLI_MAX_OUTPUTS)
-                return moec_fail(err, MOEC_ERR_USAGE, "more than %d files to write", CLI_MAX_OUTPUTS);
+                return moec_fail(err, MOEC_ERR_USAGE, "too many files to write, expected at most %d",
+                                 CLI_MAX_OUTPUTS);
             outputs->existed[outputs->n] = stat(path, &outputs->before[outputs->n]) == 0;
             outputs->paths[outputs->n++] = path;
         }

@@ -47,7 +47,8 @@ static enum moec_status check_folder(const struct cli_args *args, struct moec_er
     for (int f = 0; f < N_FORMAT && ending != NULL; f++)
         if (strcmp(ending + 1, endings[f]) == 0 && !moec_path_is_folder(folder))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--plots '%s': there are many plots, and this names one file: give a folder",
+                             "--plots writes many files, but '%s' is "
+                             "the name of a single file: give a folder",
                              folder);
     return MOEC_OK;
 }

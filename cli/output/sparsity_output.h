@@ -1,4 +1,4 @@
-/* A bundle's plan of sparsity and what is promised of it, as moec sparsify and inspect show them. Thread
+/* A bundle's sparsity plan and what is promised of it, as moec sparsify and inspect show them. Thread
  * rule: main thread. */
 #ifndef MOEC_CLI_SPARSITY_OUTPUT_H
 #define MOEC_CLI_SPARSITY_OUTPUT_H

@@ -19,7 +19,7 @@ static enum moec_status unknown_study(const struct moec_studies *studies, const 
         cli_nearest_offer(&nearest, name, strlen(name));
     }
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "no study '%s' in this profile%s%.*s%s --study list prints the names of those it has",
+                     "no study '%s' in this profile%s%.*s%s --study list prints the names of its studies",
                      word, nearest.best != NULL ? ": did you mean '" : "", (int)nearest.best_length,
                      nearest.best != NULL ? nearest.best : "", nearest.best != NULL ? "'?" : ";");
 }

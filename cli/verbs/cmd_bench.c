@@ -122,7 +122,8 @@ static void show_note(void *context, const char *line)
 static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
 {
     if (cli_has(job->args, "task") && !cli_has(job->args, "data"))
-        return moec_fail(err, MOEC_ERR_USAGE, "--task says how to read --data FILE: give that too");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--task says how to read the file of --data: give --data FILE too");
     if (!cli_has(job->args, "data"))
         return MOEC_OK;
     MOEC_TRY(
@@ -132,8 +133,8 @@ static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
         moec_rows_read(&job->task, cli_text(job->args, "data"), TEXT_BYTES, &job->rows, &own);
     if (status == MOEC_ERR_BUDGET) /* whose message names an option that a bench does not have */
         return moec_fail(err, status,
-                         "reading '%s' takes more than the %.0f MiB that the text of a bench may take; give "
-                         "less text: %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens are all it uses",
+                         "reading '%s' needs more than %.0f MiB, the limit for a bench's text. Give less "
+                         "text: the bench uses only %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens",
                          cli_text(job->args, "data"), (double)TEXT_BYTES / (1 << 20),
                          job->options.bench.n_sample, job->options.bench.prompt_tokens,
                          job->options.bench.n_tokens);
@@ -220,14 +221,16 @@ static enum moec_status check_kernels(const struct cli_args *args, struct moec_e
 {
     static const char *const used[] = {"kernels", "output", "json", "threads", "cpu", "arithmetic", "quiet"};
     if (args->n_positional > 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "--kernels times no bundle: leave '%s' out",
+        return moec_fail(err, MOEC_ERR_USAGE, "--kernels does not time a bundle: leave '%s' out",
                          args->positional[0]);
     for (const struct cli_option *option = options; option->name != NULL; option++) {
         bool is_used = false;
         for (size_t i = 0; i < sizeof used / sizeof *used; i++)
             is_used = is_used || strcmp(option->name, used[i]) == 0;
         if (!is_used && cli_has(args, option->name))
-            return moec_fail(err, MOEC_ERR_USAGE, "--%s says how to time a bundle, --kernels times none",
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s applies to timing a bundle, but --kernels "
+                             "does not time one: leave out one of the two",
                              option->name);
     }
     return MOEC_OK;
@@ -246,9 +249,9 @@ static enum moec_status bench_kernels(struct bench_job *job, struct moec_error *
         moec_kernels_find(cli_has(job->args, "cpu") ? cli_text(job->args, "cpu") : "auto", &set.all, err));
     MOEC_TRY(moec_arithmetic_read(cli_text(job->args, "arithmetic"), &arithmetic, err));
     if (arithmetic == MOEC_ARITHMETIC_BF16)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--kernels measures the processor, whose arithmetics are 'canonical' and 'int8', got 'bf16'");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--kernels times the processor, which does not have "
+                         "arithmetic 'bf16': give --arithmetic canonical or int8");
     set.int8 = arithmetic == MOEC_ARITHMETIC_INT8 ? moec_int8_kernels_of(set.all) : NULL;
     cli_progress_init(&job->progress, "bench", "codecs", cli_has(job->args, "quiet"));
     cli_interrupt_catch();
@@ -266,7 +269,7 @@ static enum moec_status check_traced(const struct moec_bench *bench, struct moec
     for (uint32_t r = 0; r < bench->n_row; r++)
         if (bench->rows[r].trace_error.status != MOEC_OK)
             return moec_fail(err, bench->rows[r].trace_error.status,
-                             "%u traces are missing, the first '%s': %s", bench->n_untraced,
+                             "%u traces could not be recorded; the first is '%s': %s", bench->n_untraced,
                              bench->rows[r].trace, bench->rows[r].trace_error.message);
     return MOEC_OK;
 }
@@ -277,7 +280,7 @@ static enum moec_status bench(struct bench_job *job, struct moec_error *err)
     if (cli_has(job->args, "kernels"))
         return bench_kernels(job, err);
     if (job->args->n_positional == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "no bundle given: MODEL.moec, or --kernels");
+        return moec_fail(err, MOEC_ERR_USAGE, "no bundle given: give MODEL.moec, or --kernels");
     MOEC_TRY(cli_read_bench_options(job->args, &job->options, err));
     MOEC_TRY(cli_check_figures(job->args, err));
     MOEC_TRY(make_trace_folder(job, err));

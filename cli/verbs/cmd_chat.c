@@ -130,7 +130,7 @@ static enum moec_status read_messages(struct chat *chat, struct moec_error *err)
         return MOEC_OK;
     if (system != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "give the system message in --messages or by --system, not both");
+                         "give the system message with --system or in the file of --messages, not both");
     MOEC_TRY(moec_file_load(path, MAX_JSON_BYTES, &bytes, &n_bytes, err));
     enum moec_status status = moec_json_parse(bytes, n_bytes, MAX_JSON_BYTES, path, &chat->json, err);
     free(bytes);
@@ -189,7 +189,7 @@ static enum moec_status open_editor(struct chat *chat, struct moec_error *err)
     chat->editor = el_init("moec", stdin, stdout, stderr);
     chat->history = history_init();
     if (chat->editor == NULL || chat->history == NULL)
-        return moec_fail(err, MOEC_ERR_IO, "the terminal cannot be used for editing lines");
+        return moec_fail(err, MOEC_ERR_IO, "cannot start line editing on this terminal");
     (void)history(chat->history, &event, H_SETSIZE, LINES_KEPT);
     (void)el_set(chat->editor, EL_PROMPT, show_prompt);
     (void)el_set(chat->editor, EL_EDITOR, "emacs");
@@ -247,11 +247,10 @@ static enum moec_status find_tokens(struct chat *chat, uint32_t **tokens, size_t
         moert_free(*tokens);
         *tokens = NULL;
         if (conversation->n < first + 3)
-            return moec_fail(
-                err, MOEC_ERR_LIMIT,
-                "the message takes %zu tokens with what must stand before it, and the context has "
-                "%" PRIu32 " with room for an answer: raise --ctx, or send less",
-                n, n_context);
+            return moec_fail(err, MOEC_ERR_LIMIT,
+                             "the message and the text before it take %zu tokens, but the context has "
+                             "only %" PRIu32 " and must also hold an answer: raise --ctx, or send less",
+                             n, n_context);
         cli_conversation_remove(conversation, first, 2);
         cli_print(stderr, "note: the oldest turn is forgotten, because the context has %" PRIu32 " tokens\n",
                   n_context);
@@ -332,7 +331,8 @@ static enum moec_status set_system(struct chat *chat, const char *text, size_t n
 {
     struct cli_conversation *conversation = &chat->conversation;
     if (chat->json != NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "the system message stands in --messages");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the system message comes from the file of --messages and cannot be changed here");
     cli_conversation_remove(conversation, 0, conversation->n);
     return n == 0 ? MOEC_OK : cli_conversation_add(conversation, "system", text, n, err);
 }

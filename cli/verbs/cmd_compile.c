@@ -374,9 +374,9 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
         (job->profile.quantizer != MOEC_QUANTIZER_LINEAR || job->profile.scheme != MOEC_SCHEME_SYMMETRIC ||
          job->profile.group != 0))
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "--preset paper means linear symmetric codes with one scale for each channel, and "
-                         "'%s' measured others: profile with --quantizer linear --scheme symmetric --group "
-                         "channel, or leave out --preset",
+                         "--preset paper needs linear symmetric codes with one scale per "
+                         "channel, but '%s' measured others: profile with --quantizer "
+                         "linear --scheme symmetric --group channel, or leave out --preset",
                          path);
     return MOEC_OK;
 }
@@ -539,11 +539,10 @@ static enum moec_status check_size(const struct compile_job *job, struct moec_er
         return MOEC_OK;
     if (least.dense_bytes > 0)
         (void)snprintf(dense, sizeof dense,
-                       "the weights outside experts add up to %" PRIu64 " bytes at their smallest",
-                       least.dense_bytes);
+                       "the weights outside experts need at least %" PRIu64 " bytes more", least.dense_bytes);
     return moec_fail(err, MOEC_ERR_TARGET,
-                     "--max-size is %" PRIu64 " bytes, but every bundle of this model has more than %" PRIu64
-                     ": that many with each expert in %s codes; %s",
+                     "--max-size is %" PRIu64 " bytes, but in every bundle of this model "
+                     "the experts alone take %" PRIu64 " bytes or more (all in %s codes); %s",
                      job->compile.max_bytes, least.least_bytes, least.codes, dense);
 }
 
@@ -554,8 +553,8 @@ static enum moec_status check_order(const struct compile_job *job, struct moec_e
         return MOEC_OK;
     if (!cli_has(job->args, "profile") && job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--order-neurons goes by which neurons data activates together: "
-                         "give --data or --profile");
+                         "--order-neurons needs data that shows which neurons "
+                         "are active together: give --data or --profile");
     return moec_compile_order_check(moec_checkpoint_config(job->checkpoint), job->compile.group, err);
 }
 

@@ -196,7 +196,7 @@ static void print_model(const struct examination *x)
         cli_print(stdout, ", the first %" PRIu32 " an encoder's", config->n_encoder_layer);
     char identities[64] = "";
     if (config->n_identity > 0)
-        (void)snprintf(identities, sizeof identities, " and %" PRIu32 " that give their input",
+        (void)snprintf(identities, sizeof identities, " and %" PRIu32 " identity experts",
                        config->n_identity);
     cli_print(stdout, "\n  %" PRIu32 " experts a layer%s, top-%" PRIu32 ", %" PRIu32 " neurons each; ",
               config->n_expert, identities, config->top_k, config->n_ff_expert);

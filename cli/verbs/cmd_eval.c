@@ -128,7 +128,7 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
     if (moec_route_takes_low(&job->decisions.route))
         return moec_fail(
             err, MOEC_ERR_USAGE, "%s with %s '%s': the thresholds are those of the compiled assignment%s",
-            job->is_planned ? "the bundle's plan of sparsity (--sparsity none turns it off)" : "--sparsity",
+            job->is_planned ? "the bundle's sparsity plan (--sparsity none turns it off)" : "--sparsity",
             is_precision ? "precision" : "prefill",
             is_precision ? cli_eval_precision(&job->decisions) : cli_eval_prefill(&job->decisions),
             cli_eval_are_tuned(&job->decisions) ? " (--decide none turns the bundle's off)" : "");
@@ -324,7 +324,7 @@ static enum moec_status tell_rows(struct eval_job *job, struct moec_error *err)
         MOEC_TRY(moec_bundle_load_plan(job->source.bundle, &plan, err));
     if (plan.n_layer > 0)
         cli_progress_note(&job->progress,
-                          "rows are scored with all neurons, not by the bundle's plan of sparsity");
+                          "rows are scored with all neurons, not by the bundle's sparsity plan");
     moec_sparsity_plan_release(&plan);
     return MOEC_OK;
 }

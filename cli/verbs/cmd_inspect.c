@@ -387,7 +387,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
               100 * (double)bundle->file.n_bytes / (double)bundle->provenance.source_bytes);
     char identities[64] = "";
     if (config->n_identity > 0)
-        (void)snprintf(identities, sizeof identities, " and %" PRIu32 " that give their input",
+        (void)snprintf(identities, sizeof identities, " and %" PRIu32 " identity experts",
                        config->n_identity);
     char stacks[64] = "";
     if (moec_config_is_encoder_decoder(config))

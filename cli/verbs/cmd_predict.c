@@ -75,7 +75,7 @@ static enum moec_status read_options(struct predict_job *job, struct moec_error 
     job->max_share = MOEC_PREDICTOR_SHARE;
     if (!learns && !cli_has(args, "test"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "no text: give --data FILE to learn from, or --test FILE to judge on");
+                         "no text given: give --data FILE to learn from, or --test FILE to test on");
     for (size_t i = 0; i < sizeof idle / sizeof *idle && !learns; i++)
         if (cli_has(args, idle[i]))
             return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --data", idle[i]);
@@ -95,7 +95,8 @@ static enum moec_status open_bundle(struct predict_job *job, struct moec_error *
     if (job->source.bundle != NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' is a checkpoint, expected a bundle: predictors learn what its own weights choose",
+                     "'%s' is a checkpoint, expected a bundle: predictors "
+                     "learn the routing of the bundle's own weights",
                      job->path);
 }
 
@@ -208,9 +209,9 @@ static enum moec_status keep(struct predict_job *job, struct moec_error *err)
     const struct moec_study_share *gain = &job->study.gain[0];
     if (!(gain->low > 0))
         return moec_fail(err, MOEC_ERR_TARGET,
-                         "the learned predictor finds %.2f points more of the next layer's experts than that "
-                         "layer's router (90%% interval %.2f to %.2f). This gain is not significant, so "
-                         "nothing was written: use --predict gate, or give more text",
+                         "the learned predictor finds %.2f percentage points more of the next layer's "
+                         "experts than the gate predictor (90%% interval %.2f to %.2f). This gain is "
+                         "not significant, so nothing was written: use --predict gate, or give more text",
                          100 * gain->value, 100 * gain->low, 100 * gain->high);
     job->predictor.recall = job->study.predictors[MOEC_STUDIED_LEARNED].recall[0].value;
     job->predictor.gate_recall = job->study.predictors[MOEC_STUDIED_GATE].recall[0].value;

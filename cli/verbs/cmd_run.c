@@ -184,7 +184,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     if (cli_has(args, "memory") && out->engine.memory_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
     if (cli_has(args, "prompt") && cli_has(args, "file"))
-        return moec_fail(err, MOEC_ERR_USAGE, "give either --prompt or --file");
+        return moec_fail(err, MOEC_ERR_USAGE, "give either --prompt or --file, not both");
     if (cli_has(args, "system") && !cli_has(args, "chat"))
         return moec_fail(err, MOEC_ERR_USAGE, "--system is a message of a conversation: give --chat too");
     out->sampler.temperature = (float)temperature;
@@ -217,7 +217,7 @@ static enum moec_status find_prompt(struct run *run, struct moec_error *err)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "'-' reads the prompt from standard input: leave out -p and -f");
         if (strcmp(run->args->positional[1], "-") != 0)
-            return moec_fail(err, MOEC_ERR_USAGE, "unexpected argument '%s': a prompt follows -p",
+            return moec_fail(err, MOEC_ERR_USAGE, "unexpected argument '%s': give a prompt with -p",
                              run->args->positional[1]);
         file = "-";
     }
@@ -358,10 +358,11 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the prompt is empty, and this model needs text to continue: give -p or -f");
     if (run->n_tokens > info.n_context)
-        return moec_fail(err, MOEC_ERR_LIMIT, "the prompt has %zu tokens, the context %" PRIu32 ": %s",
-                         run->n_tokens, info.n_context,
-                         info.n_context < info.n_position ? "raise --ctx or shorten it"
-                                                          : "shorten it, as the model knows no more");
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the prompt has %zu tokens, but the context has only %" PRIu32 ": %s", run->n_tokens,
+                         info.n_context,
+                         info.n_context < info.n_position ? "raise --ctx, or shorten the prompt"
+                                                          : "shorten the prompt: the model allows no more");
     double start = cli_seconds();
     MOEC_TRY(cli_from_runtime(moert_generator_start(run->generator, run->tokens, run->n_tokens, &theirs),
                               &theirs, err));

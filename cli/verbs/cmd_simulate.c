@@ -148,7 +148,7 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
     const bool has_tokens = cli_has(job->args, "prefill") && cli_simulated_prefill(job->args) == NULL;
     if (has_tokens || cli_has(job->args, "trust-profile"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--%s applies to profiles, but '%s' is a trace and is replayed as it happened",
+                         "--%s applies only to profiles, but '%s' is a trace, which is replayed as recorded",
                          has_tokens ? "prefill TOKENS" : "trust-profile", path);
     MOEC_TRY(moec_replay_load(path, &job->replay, err));
     MOEC_TRY(moec_recording_make(&job->replay, NULL, 0, &job->recording, err));
@@ -165,18 +165,17 @@ static enum moec_status check_output(const struct job *job, struct moec_error *e
         return MOEC_OK;
     if (!job->options.tunes_evict || !cli_has(args, "model") || cli_has(args, "bits"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--output writes the bundle of --model, as it was compiled, with the weights of "
-                         "--tune-evict: give these two, and no --bits");
+                         "--output writes the compiled bundle of --model with the eviction weights "
+                         "that --tune-evict finds: give --model and --tune-evict, and leave out --bits");
     if (job->options.n_budget != 1)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--output writes eviction weights for a single buffer size: give one, as --memory 50%%");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--output writes eviction weights for a single "
+                         "buffer size: give one size, such as --memory 50%%");
     if (cli_has(args, "device-file") || cli_has(args, "emulate-storage"))
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_USAGE,
-        "--output keeps weights with which the least time is lost: give times with --device-file "
-        "DEVICE.json, or --emulate-storage");
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "--output chooses the eviction weights that lose the least time, so "
+                     "it needs times: give --device-file DEVICE.json, or --emulate-storage");
 }
 
 /* The bundle's own weights, where no others are given. */
@@ -202,7 +201,8 @@ static enum moec_status open_bundle(struct job *job, struct moec_error *err)
     job->low = job->replay.low_copy;
     if (job->low >= job->bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' took experts of copy %u, which '%s' does not have: name the bundle that ran",
+                         "'%s' was recorded with experts of copy %u, which "
+                         "'%s' does not have: name the bundle that was run",
                          job->args->positional[0], (unsigned)job->low, job->bundle->file.path);
     return MOEC_OK;
 }
@@ -226,16 +226,15 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
     if (!job->decides && job->replay.n_form == 1)
         return MOEC_OK;
     if (cli_has(job->args, "vram"))
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "three tiers take the routing as it was recorded, in one precision: leave out --vram, "
-            "or --route, --precision and --prefill and traces of low copies");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--vram simulates three tiers with the routing as recorded, in one precision. Leave "
+                         "out --vram, or else --route, --precision, --prefill and traces with low copies");
     if (!job->decides)
         return read_precision(job, err);
     if (job->bundle == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--route, --precision and --prefill HOW need --model MODEL.moec, by whose routers "
-                         "tokens decide");
+                         "--route, --precision and --prefill HOW need the "
+                         "routers of a bundle: give --model MODEL.moec");
     MOEC_TRY(cli_decide_recorded(job->args, job->bundle, job->copy, path, &job->replay, &job->recording,
                                  &job->decided, err));
     job->low = job->decided.low;
@@ -281,7 +280,8 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
     for (uint32_t i = 0; i < job->options.n_policy; i++)
         is_named = is_named || job->options.policies[i] == &moec_evict_fate;
     if (job->options.n_shallow > n_layer)
-        return moec_fail(err, MOEC_ERR_USAGE, "--shallow-layers %u, expected 1 to the %u MoE layers",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--shallow-layers is %u, expected 1 to %u (the number of MoE layers)",
                          (unsigned)job->options.n_shallow, (unsigned)n_layer);
     if (job->options.n_shallow > 0)
         model->n_shallow = job->options.n_shallow;
@@ -291,8 +291,8 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
         job->bundle->paths.n_shallow = model->n_shallow;
     if (is_named && model->n_shallow == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the policy fate keeps the shallow layers, and neither '%s' nor a --model that was "
-                         "compiled with a profile says which: say how many with --shallow-layers",
+                         "eviction policy 'fate' needs the number of shallow layers, and neither "
+                         "'%s' nor a --model compiled with a profile has it: give --shallow-layers",
                          job->args->positional[0]);
     return MOEC_OK;
 }
@@ -365,10 +365,10 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
         sweep->predictors[sweep->n_predictor++] = job->options.predictors[i];
         if (!moec_simulated_can_predict(&job->recording, &job->model, job->options.predictors[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "'%s' did not record what the predictor '%s' needs: gate and "
-                             "learned need a trace of moec run --trace (learned one of a bundle that moec "
-                             "predict taught), path needs a path table, and token the tables of the model, "
-                             "which no recording has",
+                             "'%s' does not have what the predictor '%s' needs. 'gate' and "
+                             "'learned' need a trace of moec run --trace ('learned': of a "
+                             "bundle with a predictor of moec predict). 'path' needs a path "
+                             "table. 'token' needs the model's tables, which no recording has",
                              job->args->positional[0], job->options.predictors[i]->name);
     }
     if (job->options.n_predictor == 0 && !job->options.is_every_predictor)
@@ -400,11 +400,10 @@ static enum moec_status check_ahead(const struct job *job, struct moec_error *er
     if (sweep->preload_ahead > 0 && n_gated == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "--preload-ahead applies to --predict gate and path+gate");
     if (sweep->preload_ahead > told)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--preload-ahead %u takes the gates of as many layers, and the recording has those of "
-            "%u: record it anew, with moec run --trace",
-            (unsigned)sweep->preload_ahead, (unsigned)told);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--preload-ahead %u needs router gates for that many layers ahead, "
+                         "but the recording has %u: record again with moec run --trace",
+                         (unsigned)sweep->preload_ahead, (unsigned)told);
     return MOEC_OK;
 }
 
@@ -525,12 +524,13 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
     char text[128];
     if (!cli_has(job->args, "device-file"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--vram needs --device-file DEVICE.json, of moec device --device cuda");
+                         "--vram needs a device file of a GPU: give --device-file "
+                         "DEVICE.json, made by moec device --device cuda");
     if (cli_has(job->args, "plots") || cli_has(job->args, "tune-evict") ||
         cli_has(job->args, "preload-ahead") || job->options.is_every_budget)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--plots, --tune-evict, --preload-ahead and --memory all are not for three tiers: "
-                         "leave them or --vram out");
+                         "--plots, --tune-evict, --preload-ahead and --memory all do not work "
+                         "with the three tiers of --vram: leave out either these options or --vram");
     cli_set_policies(&job->options, job->model.n_shallow, &policies);
     sweep->recording = &job->recording;
     sweep->model = &job->model;
@@ -590,10 +590,9 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
     enum moec_status status = MOEC_OK;
     const bool has_device = cli_has(job->args, "device-file");
     if (job->bundle == NULL || (!has_device && !job->replay.has_times))
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--against needs --model, and --device-file or a trace, which tell how long the machine of "
-            "the bench computes");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--against needs a bundle and the computing times of the "
+                         "bench's machine: give --model, and --device-file or a trace");
     const struct moec_agreement_setup setup = {.path = cli_text(job->args, "against"),
                                                .recording = &job->recording,
                                                .bundle = job->bundle,

@@ -116,7 +116,8 @@ static enum moec_status read_target(struct sparsify_job *job, struct moec_error 
         return MOEC_OK;
     if (!cli_has(args, "reference"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "losses are against the original model: name its checkpoint with --reference MODEL");
+                         "losses are measured against the original model: "
+                         "name its checkpoint with --reference MODEL");
     job->sparsify.table = &job->table;
     MOEC_TRY(cli_fraction(args, "max-loss", &job->sparsify.trial.max_loss, err));
     return read_by(job, err);
@@ -131,8 +132,8 @@ static enum moec_status check_decisions(const struct sparsify_job *job, struct m
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "'%s' has settings of decisions, whose certificate would no longer hold: give the bundle "
-        "from before moec tune, then tune the result, which counts what both lose",
+        "'%s' has decision settings, and sparsity would make their certificate invalid. Give the "
+        "bundle from before moec tune, then tune the result: its certificate then covers both losses",
         job->source.path);
 }
 
@@ -145,7 +146,8 @@ static enum moec_status open_models(struct sparsify_job *job, struct moec_error 
     if (job->source.bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' is a checkpoint, expected a bundle, whose thresholds are those of its own weights", path);
+            "'%s' is a checkpoint, expected a bundle: thresholds are measured with the bundle's own weights",
+            path);
     MOEC_TRY(moec_sparsity_check_config(job->source.config, err));
     if (!job->has_target)
         return MOEC_OK;
@@ -268,7 +270,7 @@ static enum moec_status sparsify(struct sparsify_job *job, struct moec_error *er
         .report = show_progress, .note = show_note, .expect = expect_work, .context = job};
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
     if (job->measure.data == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "no text to take thresholds from: give --data FILE");
+        return moec_fail(err, MOEC_ERR_USAGE, "no text to measure thresholds on: give --data FILE");
     MOEC_TRY(read_target(job, err));
     MOEC_TRY(cli_output_or_input(job->args, &job->output, err));
     cli_progress_init(&job->progress, "sparsify", NULL, job->measure.is_quiet);

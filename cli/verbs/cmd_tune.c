@@ -154,11 +154,13 @@ static enum moec_status check_bundle(const struct tune_job *job, struct moec_err
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
     if (!cli_has(job->args, "reference"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "losses are against the original model: name its checkpoint with --reference MODEL");
+                         "losses are measured against the original model: "
+                         "name its checkpoint with --reference MODEL");
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
         if (cli_has(job->args, idle[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s applies to a checkpoint, whose bits are searched; '%s' is a bundle",
+                             "--%s applies only to a checkpoint, whose bits are "
+                             "searched, but '%s' is a bundle: leave the option out",
                              idle[i], job->args->positional[0]);
     return MOEC_OK;
 }
@@ -168,16 +170,17 @@ static enum moec_status check_checkpoint(const struct tune_job *job, struct moec
     const char *path = job->args->positional[0];
     if (!cli_has(job->args, "output"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is a checkpoint, whose bits are searched too: name the "
-                         "bundle with -o MODEL.moec",
+                         "'%s' is a checkpoint, so tuning makes a new "
+                         "bundle: name the bundle with -o MODEL.moec",
                          path);
     if (cli_has(job->args, "reference"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' is a checkpoint: losses are against itself, so leave out --reference", path);
+                         "'%s' is a checkpoint, so losses are measured against it: leave out --reference",
+                         path);
     if (cli_arithmetic(job->args, NULL) != MOEC_ARITHMETIC_CANONICAL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "bits are searched together with decisions in the canonical arithmetic alone: for "
-                         "another one compile with it and a smaller loss, then tune the bundle");
+                         "a checkpoint can be tuned only in canonical arithmetic. For another "
+                         "arithmetic, compile with it and a smaller --max-loss, then tune the bundle");
     if (cli_has(job->args, "profile") != (job->measure.data != NULL))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
@@ -199,7 +202,8 @@ static enum moec_status read_options(struct tune_job *job, struct moec_error *er
     if (job->tune.policy != NULL)
         MOEC_TRY(cli_check_policy("decisions", job->tune.policy, moec_decision_policy_check, err));
     if (!cli_has(args, "max-loss"))
-        return moec_fail(err, MOEC_ERR_USAGE, "say what may be lost in all with --max-loss, such as 2%%");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "no loss target: give the total loss allowed with --max-loss, such as 2%%");
     MOEC_TRY(cli_fraction(args, "max-loss", &job->tune.trial.max_loss, err));
     return cli_double(args, "confidence", 0.5001, 0.9999, &job->tune.trial.confidence, err);
 }
@@ -248,15 +252,15 @@ static enum moec_status ask_low(struct tune_job *job, struct moec_error *err)
     bool is_allowed = false;
     if (job->tune.with_precision && !has_precision(job->config))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--with precision changes nothing in '%s': each token takes one expert, and no "
-                         "layer predicts it; leave precision out of --with",
+                         "--with precision changes nothing in '%s': each token takes one expert, "
+                         "and no earlier layer can predict it. Leave precision out of --with",
                          job->args->positional[0]);
     if (shared->low_bits == 0)
         shared->low_bits = 2;
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
         is_allowed = is_allowed || shared->low_bits == allowed[i];
     if (!is_allowed)
-        return moec_fail(err, MOEC_ERR_USAGE, "--low-bits %" PRIu32 ", expected 2, 3, 4 or 8",
+        return moec_fail(err, MOEC_ERR_USAGE, "--low-bits is %" PRIu32 ", expected 2, 3, 4 or 8",
                          shared->low_bits);
     job->drafts.low_bits = shared->low_bits;
     return moec_route_read_slots(slots != NULL ? slots : MOEC_ROUTE_LOW_SLOTS, job->config,
@@ -272,16 +276,16 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
     job->tune.trial.arithmetic = cli_arithmetic(job->args, &certificate);
     if (job->sparsity != NULL && job->tune.with_sparsity)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has a plan of sparsity already, which stays in use: leave sparsity out of "
-                         "--with, or tune the bundle from before",
+                         "'%s' already has a sparsity plan, which stays in use: leave sparsity "
+                         "out of --with, or tune the bundle from before it got the plan",
                          job->bundle.path);
     if (job->sparsity == NULL || !takes_low(job))
         return MOEC_OK;
     if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "low copies with the plan of sparsity of '%s', which is that of its compiled "
-                         "assignment: search --with route, or tune the bundle from "
-                         "before moec sparsify --max-loss",
+                         "low copies do not work with the sparsity plan of '%s', which "
+                         "holds only for the compiled assignment: search --with route, "
+                         "or tune the bundle from before moec sparsify --max-loss",
                          job->bundle.path);
     job->tune.with_precision = job->tune.with_prefill = false;
     return MOEC_OK;
@@ -311,9 +315,9 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
         job->tune.block_tokens < job->tune.trial.n_prompt)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' does not know which experts calibration used, so that of a prompt's first %" PRIu32
-                     " tokens none would be unpopular: compile it with --profile, or choose --block-tokens "
-                     "below the %" PRIu32 " of a prompt",
+                     "'%s' has no record of which experts calibration used, so no expert would be "
+                     "unpopular in a prompt's first %" PRIu32 " tokens. Compile the bundle with "
+                     "--profile, or choose --block-tokens below %" PRIu32 ", the tokens of a prompt",
                      job->bundle.path, job->tune.block_tokens, job->tune.trial.n_prompt);
 }
 
@@ -334,20 +338,22 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
     tune->with_prefill = strstr(with, "prefill") != NULL;
     tune->with_sparsity = strstr(with, "sparsity") != NULL;
     if (tune->with_route && tune->with_rank)
-        return moec_fail(err, MOEC_ERR_USAGE, "--with %s has two routes, expected route or rank", with);
+        return moec_fail(err, MOEC_ERR_USAGE, "--with %s has both route and rank, expected only one of them",
+                         with);
     if (tune->with_sparsity && takes_low(job))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--with %s has low copies and sparsity, but a plan of sparsity is of the compiled "
-                         "assignment alone: leave out one of them",
+                         "--with %s combines low copies (precision or prefill) with sparsity, but a "
+                         "sparsity plan holds only for the compiled assignment: leave out one of the two",
                          with);
     if (tune->with_sparsity)
         MOEC_TRY(moec_sparsity_check_config(job->config, err));
     if (!takes_low(job) && (cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits")))
         return moec_fail(err, MOEC_ERR_USAGE, "--low-slots and --low-bits do nothing with --with %s", with);
     if (tune->shared.decode_only && tune->with_prefill)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--decide decode leaves out prompts, which --with %s is about: leave out one of them", with);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--decide decode leaves out prompts, but prefill in --with "
+                         "%s applies only to prompts: leave out one of the two",
+                         with);
     if (tune->shared.decode_only && !moec_tune_has_routes(tune) && !tune->with_precision)
         return moec_fail(err, MOEC_ERR_USAGE, "--decide decode does nothing with --with %s", with);
     if (!moec_tune_has_routes(tune) && cli_has(job->args, "keep-top"))
@@ -384,7 +390,7 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
         return MOEC_OK;
     if (!job->tune.with_precision)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--device-file does nothing without --with precision, or low copies for it");
+                         "--device-file does nothing without --with precision, which needs low copies");
     MOEC_TRY(moec_device_load(path, &job->device, err));
     job->tune.device = &job->device;
     bool is_same = job->device.n_layer == job->config->n_layer;
@@ -394,9 +400,8 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "'%s' describes a model whose layers with experts are not those of '%s': measure it with "
-        "moec device",
-        path, job->args->positional[0]);
+        "'%s' describes a model with other MoE layers than '%s': measure this model with moec device", path,
+        job->args->positional[0]);
 }
 
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
@@ -636,15 +641,16 @@ static enum moec_status check_gain(const struct tune_job *job, struct moec_error
     char name[MOEC_TUNE_NAME_BYTES];
     if (moec_tune_is_better(after, before) || cli_has(job->args, "accept-slower"))
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_TARGET,
-        "the settings %s read %.1f KiB of experts a token, and %s %.1f: no gain, so nothing was written: %s, "
-        "or give --accept-slower",
-        moec_tune_name(&job->report.winner.settings, job->report.winner.share, name), after.read_bytes / 1024,
-        job->is_checkpoint ? "a bundle of the same loss without them reads" : "the bundle without them reads",
-        before.read_bytes / 1024,
-        job->report.winner.share > 0 ? "search without sparsity (--with route)"
-                                     : "ask for a larger --max-loss or other --with");
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "the settings %s read %.1f KiB of experts per token, and %s %.1f KiB. "
+                     "This is not a gain, so nothing was written: %s, or give --accept-slower",
+                     moec_tune_name(&job->report.winner.settings, job->report.winner.share, name),
+                     after.read_bytes / 1024,
+                     job->is_checkpoint ? "a bundle of the same loss without these settings reads"
+                                        : "the bundle without these settings reads",
+                     before.read_bytes / 1024,
+                     job->report.winner.share > 0 ? "search without sparsity (--with route)"
+                                                  : "ask for a larger --max-loss or other --with");
 }
 
 static enum moec_status tune(struct tune_job *job, struct moec_error *err)
@@ -714,7 +720,7 @@ const struct cli_command cli_command_tune = {
         "compiled with --max-loss 2% has no loss left for decisions at 2%: compile with less, or give the "
         "checkpoint, of which several bundles are compiled to choose how the loss is shared out.\n"
         "Bytes are those that the logical cache of --slots misses, and of these what a plan that is searched "
-        "leaves. A bundle's own plan of sparsity stays in use, and its loss counts. docs/decisions.md "
+        "leaves. A bundle's own sparsity plan stays in use, and its loss counts. docs/decisions.md "
         "describes it.",
     .examples = "moec tune MODEL --data calibration.txt --max-loss 2% -o model.moec\n"
                 "moec run model.moec -p \"Once upon a time\" --memory 64MiB --stats",

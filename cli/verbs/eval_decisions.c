@@ -49,23 +49,24 @@ static enum moec_status read_prompt(struct cli_eval_decisions *own, bool is_rows
     const bool are_there = cli_decisions_given(args) || cli_eval_are_tuned(own);
     if (decide != NULL && !cli_decides_nothing(args) && !are_there)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--decide %s does nothing without --route, --precision or --prefill, or settings of "
-                         "the bundle",
+                         "--decide %s does nothing without --route, --precision "
+                         "or --prefill, or a bundle with decision settings",
                          decide);
     const bool is_decode = decide != NULL && strcmp(decide, "decode") == 0;
     if (is_decode && !is_rows && !cli_has(args, "prompt-tokens"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--decide decode leaves out prompts, and running text has none: say with "
-                         "--prompt-tokens how many tokens of each window are one");
+                         "--decide decode leaves out prompts, but running text has no prompts: say "
+                         "with --prompt-tokens how many tokens of each window count as its prompt");
     if (is_decode)
         own->route.decode_only = true;
     if (is_rows && cli_has(args, "prompt-tokens"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--prompt-tokens is about windows of text; each row has a prompt of its own");
+                         "--prompt-tokens applies only to windows of text: "
+                         "leave it out, because each row has its own prompt");
     if (is_rows && moec_prefill_looks_ahead(&own->route.prefill))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "prefill '%s' needs a prompt in one chunk, which rows are not "
-                         "read in: use unpopular",
+                         "prefill '%s' needs the whole prompt in one chunk, but "
+                         "rows are not read that way: use --prefill unpopular",
                          moec_prefill_name(&own->route.prefill));
     if (is_rows || !cli_has(args, "prompt-tokens"))
         return moec_route_check(&own->route, &own->source->model->config, err);

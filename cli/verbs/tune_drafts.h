@@ -18,7 +18,7 @@ struct cli_tune_drafts {
     struct cli_progress *progress;       /* borrowed */
     double max_loss;                     /* in all */
     double confidence;                   /* of the search's intervals */
-    bool leaves_out;                     /* a plan of sparsity will be searched */
+    bool leaves_out;                     /* a sparsity plan will be searched */
     uint32_t low_bits;                   /* of a copy; 0 = none */
     const char *profile;                 /* --profile, or NULL: made of measure->data */
     bool trusts_profile;

@@ -157,7 +157,7 @@ const char *moec_sequence_advice(const struct moec_loss *loss, double target, co
     const double promise = ceil(1e5 * loss->high) / 1e3;
     if (needed == 0)
         (void)snprintf(text, MOEC_SEQUENCE_ADVICE_BYTES,
-                       "the loss itself is not under the target, so no number of %s will do; these "
+                       "the loss itself is not below the target, so more %s do not help; these "
                        "%" PRIu32 " prove --max-loss %.3f%%",
                        unit, loss->n_window, promise);
     else

@@ -253,7 +253,8 @@ static enum moec_status check_options(const struct moec_compile_options *options
                          "a loss target needs data to measure on: give --profile or --data");
     if (options->orders_neurons && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "neurons are ordered by what data activates together: give --profile or --data");
+                         "--order-neurons needs data that shows which neurons "
+                         "are active together: give --profile or --data");
     if (options->rows != NULL && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "this metric needs a profile: give --profile or --data");
     if (options->dense_gptq && profile == NULL)
@@ -266,7 +267,7 @@ static enum moec_status check_options(const struct moec_compile_options *options
     for (uint32_t i = 0; i < options->n_copy_bits; i++)
         for (uint32_t j = 0; j < i; j++)
             if (options->copy_bits[i] == options->copy_bits[j])
-                return moec_fail(err, MOEC_ERR_USAGE, "precision copy %u is given twice",
+                return moec_fail(err, MOEC_ERR_USAGE, "the precision copy with %u bits is given twice",
                                  options->copy_bits[i]);
     return MOEC_OK;
 }

@@ -29,8 +29,8 @@ enum moec_status moec_compile_dense_list(struct moec_compile_run *run, struct mo
     moec_dense_release(&stored);
     if (wanted == 32 && !run->has_f32)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "dense weights at 32 bits need a checkpoint of F32 weights, those of '%s' have 16 "
-                         "bits; --dense-bits 16 keeps them",
+                         "dense weights at 32 bits need a checkpoint with F32 weights, but "
+                         "the weights of '%s' have 16 bits: give --dense-bits 16 to keep them",
                          moec_checkpoint_folder(run->checkpoint));
     for (uint32_t i = 0; i < MOEC_MAX_DENSE_TRIALS; i++)
         if (wanted == widths[i] || (wanted == MOEC_DENSE_BITS_AUTO && (widths[i] < 32 || run->has_f32)))
@@ -247,8 +247,8 @@ enum moec_status moec_compile_dense_choose(struct moec_compile_run *run, struct 
     report->n_evaluations = n_evaluations;
     if (best.trial == MOEC_MAX_DENSE_TRIALS) {
         status = moec_fail(err, MOEC_ERR_TARGET,
-                           "no bitwidth of dense weights from %" PRIu32 " to %" PRIu32
-                           " leaves an assignment within the target of %.3f%%; raise --max-loss",
+                           "with dense weights at %" PRIu32 " to %" PRIu32 " bits, no "
+                           "assignment is within the target of %.3f%%: raise --max-loss",
                            run->dense_bits[0], run->dense_bits[run->n_dense_bits - 1],
                            100 * run->options->max_loss);
         goto out;

@@ -16,7 +16,8 @@ enum moec_status moec_compile_dense_codec(const struct moec_compile_run *run, ui
         return moec_codec_for_bits(number, MOEC_SCHEME_SYMMETRIC, run->group, MOEC_DTYPE_F32, codec, err);
     if (number >= MOEC_CODEC_TABLE || run->codecs[number].dtype == MOEC_DTYPE_F32)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a plan has codec %" PRIu32 " for a dense matrix, which there is not", number);
+                         "a plan has codec %" PRIu32 " for a dense matrix, but this codec does not exist",
+                         number);
     *codec = run->codecs[number];
     return MOEC_OK;
 }

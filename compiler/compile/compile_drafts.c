@@ -61,8 +61,8 @@ static enum moec_status search_all(struct moec_compile_run *run, struct moec_com
     if (is_any)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_TARGET,
-                     "no bits of experts lose as little as %.3f%% on the search part, which would leave some "
-                     "of the loss for decisions; nothing was written: ask for a larger --max-loss",
+                     "no plan of bits has a loss of at most %.3f%% on the search part, so too little "
+                     "loss is left for decisions and nothing was written: ask for a larger --max-loss",
                      100 * drafts[n_draft - 1].max_loss);
 }
 

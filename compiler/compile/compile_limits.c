@@ -166,11 +166,10 @@ enum moec_status moec_compile_check_offer(struct moec_compile_run *run, struct m
     MOEC_TRY(measure_smallest(run, &least, err));
     if (least <= most)
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_TARGET,
-        "even the smallest codes are larger than --max-size: with them the bundle has about %" PRIu64
-        " bytes, %" PRIu64 " are allowed",
-        least, most);
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "even with the smallest codes the bundle is larger than --max-size: "
+                     "it has about %" PRIu64 " bytes, but only %" PRIu64 " are allowed",
+                     least, most);
 }
 
 /* Plans come in steps, and one as good as the smallest may have a few bytes more in its index. */

@@ -31,8 +31,8 @@ static enum moec_status check_reference(const struct moec_compile_run *run,
             continue;
         if (part->reference_nll[at] != run->profile->reference.nll[w])
             return moec_fail(err, MOEC_ERR_MISMATCH,
-                             "the original model gives NLL %.17g on window %" PRIu32
-                             ", the profile says %.17g: it was made with other arithmetic; profile again",
+                             "the original model has NLL %.17g on window %" PRIu32 ", but the profile "
+                             "has %.17g: the profile was made with other arithmetic. Profile again",
                              part->reference_nll[at], w, run->profile->reference.nll[w]);
         at++;
     }

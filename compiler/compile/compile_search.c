@@ -79,8 +79,7 @@ static void pass_log(void *context, const char *line)
 }
 
 #define NO_WINDOWS                                                                                           \
-    "the loss itself is not under the target, so no number of windows will do; --max-loss %.3f%% would be "  \
-    "within reach"
+    "the loss itself is not below the target, so more windows do not help: ask for --max-loss %.3f%% or more"
 
 /* In percent, rounded up: a target that is printed must be one that is met. */
 static double reachable(const struct moec_loss *loss)
@@ -95,8 +94,8 @@ static enum moec_status explain_miss(const struct moec_compile_run *run, struct 
     struct moec_error reason = *err;
     *err = (struct moec_error){0};
     return moec_fail(err, MOEC_ERR_TARGET,
-                     "%s; the safest assignment measured has a loss of %.3f%% (at most %.3f%%) on the search "
-                     "part, the target is %.3f%%: " NO_WINDOWS,
+                     "%s; the safest assignment measured has a loss of %.3f%% (at most "
+                     "%.3f%%) on the search part, but the target is %.3f%%: " NO_WINDOWS,
                      reason.message, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss,
                      reachable(loss));
 }
@@ -167,12 +166,11 @@ static enum moec_status confirm(struct moec_compile_run *run, struct moec_error 
     MOEC_TRY(moec_compile_note(run, MOEC_TRACE_SEARCH, &run->report->plan, loss, false, err));
     /* Of a sequence only the certificate decides: its first plans are safer. */
     if (!moec_compile_meets(run, loss) && run->candidates.n <= 1)
-        return moec_fail(
-            err, MOEC_ERR_TARGET,
-            "policy '%s' gave an assignment with a loss of %.3f%% (at most %.3f%%) on the search part, the "
-            "target is %.3f%%: " NO_WINDOWS,
-            run->options->policy, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss,
-            reachable(loss));
+        return moec_fail(err, MOEC_ERR_TARGET,
+                         "policy '%s' gave an assignment with a loss of %.3f%% (at most "
+                         "%.3f%%) on the search part, but the target is %.3f%%: " NO_WINDOWS,
+                         run->options->policy, 100 * loss->loss, 100 * loss->high,
+                         100 * run->options->max_loss, reachable(loss));
     return MOEC_OK;
 }
 

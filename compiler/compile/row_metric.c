@@ -63,9 +63,8 @@ static enum moec_status list_fresh(const struct moec_rows *rows, const struct mo
     if (is_same_file(rows, profile) && profile->n_document != rows->n_row)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "the profile was made from the same data, '%s', but not row by row as this task reads "
-            "it: any of its rows may have ranked experts; profile with this task's rows, or "
-            "give other rows",
+            "the profile was made from the same data, '%s', but not row by row as this task reads it. So "
+            "any row may have been used to rank experts: profile with this task's rows, or give other rows",
             rows->name);
     MOEC_TRY(moec_alloc((void **)&seen, rows->n_row, 1, "rows that were seen", err));
     for (uint32_t w = 0; is_same_file(rows, profile) && w < profile->n_window; w++)
@@ -77,10 +76,9 @@ static enum moec_status list_fresh(const struct moec_rows *rows, const struct mo
     free(seen);
     if (*n_fresh < 2 * MOEC_MIN_PART_WINDOWS && *n_fresh < rows->n_row)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "all but %" PRIu64
-                         " of the %zu rows of '%s' ranked experts or fitted weights, and a "
-                         "certificate on rows that were seen proves nothing: expected at least %d others; "
-                         "profile fewer windows (--samples), or give other rows",
+                         "only %" PRIu64 " of the %zu rows of '%s' were not used to rank "
+                         "experts or fit weights, and a certificate needs at least %d "
+                         "such rows. Profile fewer windows (--samples), or give other rows",
                          *n_fresh, rows->n_row, rows->name, 2 * MOEC_MIN_PART_WINDOWS);
     return MOEC_OK;
 }

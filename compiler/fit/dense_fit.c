@@ -579,7 +579,8 @@ static enum moec_status list_codecs(const struct moec_dense_fit *fit, const uint
             continue;
         }
         free(codecs);
-        return moec_fail(err, MOEC_ERR_USAGE, "no codec %u for dense matrix %" PRIu32, numbers[i], i);
+        return moec_fail(err, MOEC_ERR_USAGE, "codec %u does not exist for dense matrix %" PRIu32, numbers[i],
+                         i);
     }
     *out = codecs;
     return MOEC_OK;

@@ -37,7 +37,7 @@ enum moec_status moec_gptq_create(uint32_t n_input, enum moec_gptq_sums sums, st
     struct moec_gptq *gptq = NULL;
     const char *what = "products of inputs";
     if (n_input == 0 || n_input > MOEC_GPTQ_MAX_INPUTS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "a matrix of %" PRIu32 " inputs, expected 1 to %u", n_input,
+        return moec_fail(err, MOEC_ERR_LIMIT, "a matrix has %" PRIu32 " inputs, expected 1 to %u", n_input,
                          MOEC_GPTQ_MAX_INPUTS);
     MOEC_TRY(moec_alloc((void **)&gptq, 1, sizeof *gptq, what, err));
     gptq->n = n_input;
@@ -295,8 +295,9 @@ static enum moec_status factorise(struct moec_gptq *gptq, const struct moec_pool
             double *row = gptq->factor + row_offset(m);
             if (!(row[m] > 0))
                 return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "the products of the inputs are not positive at %" PRIu32 " of %" PRIu32, m,
-                                 gptq->n);
+                                 "the matrix of input products is not positive "
+                                 "definite at row %" PRIu32 " of %" PRIu32,
+                                 m, gptq->n);
             const double root = sqrt(row[m]);
             for (uint32_t j = 0; j <= m; j++)
                 row[j] /= root;
@@ -478,15 +479,15 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
                has_factor = gptq->factor != NULL;
     const bool is_trellis = codec.scheme == MOEC_SCHEME_TRELLIS;
     if (n_input != gptq->n)
-        return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix of %" PRIu32 " inputs, expected %" PRIu32, n_input,
-                         gptq->n);
+        return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix has %" PRIu32 " inputs, expected %" PRIu32,
+                         n_input, gptq->n);
     if (is_trellis && has_factor && !e.by_input && gptq->factored != MOEC_GPTQ_BY_COLUMN)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the inputs' products are not in the order of columns, which a trellis needs");
+                         "the input products are not in column order, which trellis codes need");
     if (is_fitted && !is_trellis && has_factor && gptq->square == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "the inputs' products are in the order of single inputs, "
-                         "expected that of groups");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "the input products are in the order of single inputs, expected the order of groups");
     if (has_factor || !is_fitted)
         e.codec.quantizer = MOEC_QUANTIZER_LINEAR;
     MOEC_TRY_OUT(moec_alloc((void **)&e.errors, n_threads, sizeof *e.errors, what, err));

@@ -396,7 +396,8 @@ static enum moec_status explain_lateness(const struct moec_guest *guest, const s
 {
     if (usage->own_ms >= (int64_t)guest->limits.wall_seconds * 1000)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "script '%s' ran for more than %u s, answers to its questions not counted",
+                         "script '%s' ran for more than %u s, not "
+                         "counting the time it waited for moec's answers",
                          guest->name, guest->limits.wall_seconds);
     return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' gave no answer within %u s (an endless loop?)",
                      guest->name, guest->limits.silence_seconds);
@@ -432,8 +433,8 @@ static enum moec_status answer_question(const struct moec_guest *guest, int sock
                                         const struct frame *frame, struct moec_error *err)
 {
     if (guest->answer == NULL)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' asked for a measurement where none can be made",
-                         guest->name);
+        return moec_fail(err, MOEC_ERR_SCRIPT,
+                         "script '%s' asked for a measurement, but none can be made here", guest->name);
     if (usage->n_questions++ == guest->limits.n_questions)
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "script '%s' asked more than its %u questions (an endless loop?)", guest->name,
@@ -543,8 +544,9 @@ enum moec_status moec_lua_script_load(const char *prefix, const char *name_or_pa
         (void)snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "",
                        moec_lua_library_name(prefix, i));
     }
-    return moec_fail(err, MOEC_ERR_NOT_FOUND, "no '%s' in %s (built in: %s); own files end in .lua",
-                     name_or_path, prefix, known);
+    return moec_fail(err, MOEC_ERR_NOT_FOUND,
+                     "no '%s' in %s (built in: %s); the name of your own file must end in .lua", name_or_path,
+                     prefix, known);
 }
 
 const char *moec_lua_version(void)

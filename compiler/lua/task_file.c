@@ -93,8 +93,8 @@ static uint32_t read_list(lua_State *lua, int table, const char *key, char (*tex
         size_t length = 0;
         const char *text = item == LUA_TSTRING ? lua_tolstring(lua, -1, &length) : NULL;
         if (text == NULL || length == 0 || length >= MOEC_TASK_TEXT_BYTES || strlen(text) != length)
-            luaL_error(lua, "task: text %d of '%s' is no string of 1..%d bytes without NUL", (int)n + 1, key,
-                       MOEC_TASK_TEXT_BYTES - 1);
+            luaL_error(lua, "task: text %d of '%s' must be a string of 1 to %d bytes without NUL", (int)n + 1,
+                       key, MOEC_TASK_TEXT_BYTES - 1);
         memcpy(texts[n], text, length + 1);
         lua_pop(lua, 1);
     }
@@ -107,7 +107,7 @@ static void refuse(lua_State *lua, int table, const char *key, const struct moec
                    const char *metrics)
 {
     if (lua_getfield(lua, table, key) != LUA_TNIL)
-        luaL_error(lua, "task: '%s' is for %s, and the metric is '%s'", key, metrics,
+        luaL_error(lua, "task: '%s' is only for %s, but the metric is '%s'", key, metrics,
                    moec_task_metric_name(task->metric));
     lua_pop(lua, 1);
 }

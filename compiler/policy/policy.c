@@ -73,7 +73,8 @@ static void ask_decided(lua_State *lua, char kind, struct moec_evaluation *out)
     struct moec_policy_candidate candidate;
     size_t n = 0;
     if (run->request->rules == NULL)
-        luaL_error(lua, "%s has decisions, whose loss is measured in perplexity: leave out --metric", what);
+        luaL_error(lua, "%s has decisions, and their loss is measured only in perplexity: leave out --metric",
+                   what);
     moec_policy_read_candidate(lua, run->request->rules, 1, true, what, &candidate);
     lua_pushliteral(lua, "assignment");
     (void)lua_rawget(lua, 1);

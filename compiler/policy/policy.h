@@ -35,7 +35,7 @@ struct moec_evaluation {
     bool has_traffic;
     double missed_share; /* missed experts of those taken, 0 to 1 */
     double token_misses; /* for each token, over all MoE layers */
-    double token_bytes;  /* of these records, and of them what a plan of sparsity leaves */
+    double token_bytes;  /* of these records, and of them what a sparsity plan leaves */
 };
 
 /* A dense matrix that a plan may encode, and the codecs that it may take. */

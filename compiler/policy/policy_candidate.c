@@ -42,11 +42,11 @@ static void read_words(lua_State *lua, int index, const char *name, const char *
     size_t n = 0;
     if (push_member(lua, index, name)) {
         if (lua_type(lua, -1) != LUA_TSTRING)
-            luaL_error(lua, "%s has a %s as %s, expected words as of --%s", what, luaL_typename(lua, -1),
-                       name, name);
+            luaL_error(lua, "%s has a %s as %s, expected a string like the value of --%s", what,
+                       luaL_typename(lua, -1), name, name);
         const char *words = lua_tolstring(lua, -1, &n);
         if (n == 0 || n >= MOEC_DECISION_TEXT_BYTES || strlen(words) != n)
-            luaL_error(lua, "%s has '%s' as %s, expected 1 to %d letters", what, words, name,
+            luaL_error(lua, "%s has '%s' as %s, expected 1 to %d characters", what, words, name,
                        MOEC_DECISION_TEXT_BYTES - 1);
         memcpy(out, words, n);
     }
@@ -99,7 +99,7 @@ static void read_left_out(lua_State *lua, int index, const char *what, uint32_t 
     if (push_member(lua, index, "left_out")) {
         const double share = lua_type(lua, -1) == LUA_TNUMBER ? lua_tonumber(lua, -1) : NAN;
         if (!(share >= 0 && share <= 1))
-            luaL_error(lua, "%s has the %s %s as left_out, expected a share of 0 to 1", what,
+            luaL_error(lua, "%s has the %s %s as left_out, expected a share from 0 to 1", what,
                        luaL_typename(lua, -1), luaL_tolstring(lua, -1, NULL));
         *left_out = (uint32_t)lround(1000 * share);
     }
@@ -112,7 +112,7 @@ static void read_draft(lua_State *lua, const struct moec_candidate_rules *rules,
     uint32_t number = 1;
     const bool is_there = read_count(lua, index, "draft", what, rules->n_draft, &number);
     if (number == 0 || (!is_there && rules->n_draft > 1))
-        luaL_error(lua, "%s has no draft, expected a number of 1 to %d", what, (int)rules->n_draft);
+        luaL_error(lua, "%s has no valid draft, expected a number from 1 to %d", what, (int)rules->n_draft);
     *draft = number - 1;
 }
 
@@ -194,19 +194,19 @@ enum moec_status moec_policy_check_candidate(const struct moec_candidate_rules *
     struct moec_route route;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (memchr(words[i], '\0', MOEC_DECISION_TEXT_BYTES) == NULL)
-            return moec_fail(err, MOEC_ERR_SCRIPT, "a candidate has words without an end");
+            return moec_fail(err, MOEC_ERR_SCRIPT, "a candidate has a text without its terminating NUL");
     if (candidate->draft >= rules->n_draft || candidate->left_out > 1000 ||
         (settings->low_bits != 0 && settings->low_bits != rules->shared.low_bits))
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "a candidate has draft %" PRIu32 ", %" PRIu32 " thousandths left out and low copies "
-                         "of %" PRIu32 " bits, expected one of %" PRIu32 " drafts, up to 1000, and %" PRIu32
-                         " bits",
+                         "a candidate has draft %" PRIu32 ", %" PRIu32 " thousandths left "
+                         "out and low copies of %" PRIu32 " bits, expected a draft below %" PRIu32
+                         ", at most 1000 thousandths, and %" PRIu32 " bits",
                          candidate->draft, candidate->left_out, settings->low_bits, rules->n_draft,
                          rules->shared.low_bits);
     if (settings->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a candidate has no slots, expected %" PRIu32 " to %" PRIu32
-                         ": without a logical cache all that is read would be free",
+                         "a candidate has no slots, expected %" PRIu32 " to %" PRIu32 ": "
+                         "without a logical cache, all expert reads would count as free",
                          rules->config->top_k, rules->config->n_expert);
     MOEC_TRY(check_allowed(rules, candidate, err));
     return moec_route_from_settings(settings, rules->config, rules->paths, rules->path, &route, err);

@@ -15,7 +15,7 @@
 struct moec_policy_candidate {
     struct moec_decision_settings settings;
     uint32_t draft;    /* from 0 */
-    uint32_t left_out; /* of the bytes of gate and down, in thousandths; 0 = no plan of sparsity */
+    uint32_t left_out; /* of the bytes of gate and down, in thousandths; 0 = no sparsity plan */
 };
 
 /* What candidates may have. All borrowed. */

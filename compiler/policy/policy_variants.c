@@ -118,7 +118,8 @@ struct reader {
 static void take(struct reader *reader, void *to, size_t n)
 {
     if (n > reader->left)
-        luaL_error(reader->lua, "moec's answer about variants has %d bytes too few", (int)(n - reader->left));
+        luaL_error(reader->lua, "moec's answer about variants is %d bytes too short",
+                   (int)(n - reader->left));
     memcpy(to, reader->at, n);
     reader->at += n;
     reader->left -= n;

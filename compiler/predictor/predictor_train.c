@@ -121,7 +121,8 @@ static enum moec_status take_fits(struct training *training, uint32_t ordinal, s
     training->n_learned = fits->examples.n_train;
     training->n_done++;
     moec_progress_note(training->progress,
-                       "MoE layer %" PRIu32 ": %" PRIu32 " hidden units, %.1f%% of the next layer's experts",
+                       "MoE layer %" PRIu32 ": %" PRIu32 " hidden "
+                       "units, finds %.1f%% of the next layer's experts",
                        ordinal, training->fits[ordinal].n_hidden, 100 * training->fits[ordinal].recall);
     return MOEC_OK;
 }
@@ -141,7 +142,8 @@ static enum moec_status fit_layer(void *context, const struct moec_layer_pair *p
     set_examples(training, pair, &fits.examples);
     if (fits.examples.n_train < MIN_TRAIN || fits.examples.n_train == fits.examples.n_token)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "%" PRIu32 " tokens to learn from, expected at least %u: give more text",
+                         "the text has %" PRIu32 " tokens to learn "
+                         "from, expected at least %u: give more text",
                          fits.examples.n_train, MIN_TRAIN);
     const struct moec_pool pool = moec_pool_make(training->job->n_threads);
     moec_parallel_for(&pool, training->n_fit, fit_one, &fits);

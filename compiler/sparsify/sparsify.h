@@ -1,4 +1,4 @@
-/* `moec sparsify --max-loss`: the plan of sparsity (formats/bundle/sparsity_plan.h) with which a bundle
+/* `moec sparsify --max-loss`: the sparsity plan (formats/bundle/sparsity_plan.h) with which a bundle
  * decodes the fewest bytes a token within a loss target.
  *
  *   search part       what each neuron costs when it is left out (sparsity_fit.h), then thresholds, from mild

@@ -108,15 +108,15 @@ static enum moec_status refuse_search(const struct tune *tune, struct moec_error
         least = plain->high;
     if (tune->drafts != NULL)
         return moec_fail(err, MOEC_ERR_TARGET,
-                         "no bits with decisions stay within the target of %.3f%% on the parts of the data "
-                         "that search and select; nothing was written: ask for --max-loss %.1f%% or more, or "
-                         "compile without decisions",
+                         "no plan of bits with decisions stays within the target of %.3f%% on "
+                         "the search and select parts of the data, so nothing was written: "
+                         "ask for --max-loss %.1f%% or more, or compile without decisions",
                          100 * tune->options->trial.max_loss, ceil(1e3 * least) / 10);
     return moec_fail(
         err, MOEC_ERR_TARGET,
-        "the bundle itself, without decisions, loses %.3f%% on the search part, with %g%% "
-        "confidence at most %.3f%%, and no decision stays within the target of %.3f%%; nothing was "
-        "written: compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more here",
+        "without decisions, the bundle itself loses %.3f%% on the search part (with %g%% "
+        "confidence at most %.3f%%). No decision stays within the target of %.3f%%, so nothing "
+        "was written: compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more here",
         100 * plain->loss, 100 * tune->options->trial.confidence, 100 * plain->high,
         100 * tune->options->trial.max_loss, ceil(1e3 * least) / 10);
 }
@@ -137,14 +137,13 @@ static enum moec_status refuse_test(struct tune *tune, const struct moec_loss *p
 {
     char advice[MOEC_SEQUENCE_ADVICE_BYTES];
     const double target = tune->options->trial.max_loss;
-    return moec_fail(
-        err, MOEC_ERR_TARGET,
-        "the bundle itself, without decisions, loses %.3f%% on the certificate part, at most %.3f%%; with "
-        "the mildest decisions of the sequence, %s, it loses %.3f%%, with %g%% confidence at most %.3f%%; "
-        "the target is %.3f%%; nothing was written: %s",
-        100 * plain->loss, 100 * plain->high, name_test(tune, 0), 100 * safest->loss,
-        100 * tune->options->trial.confidence, 100 * safest->high, 100 * target,
-        moec_sequence_advice(safest, target, "windows", advice));
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "without decisions, the bundle itself loses %.3f%% (at most %.3f%%) on the "
+                     "certificate part. With the mildest decisions, %s, it loses %.3f%% (with %g%% "
+                     "confidence at most %.3f%%), but the target is %.3f%%, so nothing was written: %s",
+                     100 * plain->loss, 100 * plain->high, name_test(tune, 0), 100 * safest->loss,
+                     100 * tune->options->trial.confidence, 100 * safest->high, 100 * target,
+                     moec_sequence_advice(safest, target, "windows", advice));
 }
 
 /* ---- the tests ---- */

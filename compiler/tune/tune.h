@@ -1,5 +1,5 @@
 /* `moec tune`: settings of decisions about each token (runtime/policy/route.h, precision.h), and where it is
- * asked for a plan of sparsity, with which a bundle reads the fewest bytes a token within a loss target.
+ * asked for a sparsity plan, with which a bundle reads the fewest bytes a token within a loss target.
  *
  *   search part       candidates, from mild to strong --> those that lose less or read less than all others
  *   selection part    of drafts: the same once more of these, since their bits were fitted to the search part

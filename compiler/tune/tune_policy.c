@@ -156,8 +156,8 @@ static enum moec_status make_ladder(struct search *search, uint32_t last, struct
     if (report->n_sequence == 0) {
         char name[MOEC_TUNE_NAME_BYTES];
         return moec_fail(err, MOEC_ERR_TARGET,
-                         "policy '%s' gave %s, whose loss is %.3f%% on the search part; the target is "
-                         "%.3f%%; nothing was written",
+                         "policy '%s' gave %s, whose loss is %.3f%% on the search "
+                         "part, but the target is %.3f%%; nothing was written",
                          tune->options->policy, moec_tune_name(&end->settings, end->share, name),
                          100 * end->search.loss, 100 * tune->options->trial.max_loss);
     }
@@ -177,7 +177,8 @@ static enum moec_status take_answer(struct search *search, const struct moec_dec
         const struct moec_policy_candidate *wanted = &answer->candidates[i];
         if (wanted->left_out == 0 && !moec_decision_settings_are_on(&wanted->settings))
             return moec_fail(err, MOEC_ERR_SCRIPT,
-                             "policy '%s' gave a candidate that decides nothing and leaves nothing out",
+                             "policy '%s' gave a candidate that decides nothing and leaves "
+                             "nothing out: a candidate needs route, precision, prefill or left_out",
                              search->tune->options->policy);
         MOEC_TRY(measure(search, wanted, MOEC_TUNE_MAX_CANDIDATES, &candidate, err));
         report->sequence[i] = find(report, wanted);

@@ -40,8 +40,8 @@ static enum moec_status take(struct moec_claim *claim, const char *path, struct 
     for (int i = 0; i < CLAIM_TRIES; i++) {
         claim->fd = open(claim->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (claim->fd < 0)
-            return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': its lock '%s': %s", path, claim->path,
-                             strerror(errno));
+            return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': cannot open its lock file '%s': %s", path,
+                             claim->path, strerror(errno));
         enum moec_lock lock = MOEC_LOCK_NONE;
         MOEC_TRY(moec_lock_try(claim->fd, claim->path, &lock, err));
         if (lock == MOEC_LOCK_BUSY)
@@ -56,7 +56,7 @@ static enum moec_status take(struct moec_claim *claim, const char *path, struct 
         (void)close(claim->fd);
         claim->fd = -1;
     }
-    return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': its lock '%s' keeps being removed", path,
+    return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': its lock file '%s' keeps being removed", path,
                      claim->path);
 }
 

@@ -33,8 +33,8 @@ static enum moec_status refuse_pointer(int fd, const char *path, off_t n_bytes, 
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_FORMAT,
-        "'%s' is a pointer of git-lfs, not the file itself: run 'git lfs pull' in its folder, or "
-        "download the file",
+        "'%s' is a Git LFS pointer, not the file itself: run 'git lfs pull' in its folder, or download the "
+        "file",
         path);
 }
 

@@ -33,7 +33,7 @@ enum moec_status moec_protobuf_next(struct moec_protobuf *m, struct moec_protobu
         return MOEC_OK;
     MOEC_TRY(read_varint(m, &key, err));
     if (key >> 3 == 0 || key >> 3 > (1u << 29) - 1)
-        return fail(m, "a field has no number", err);
+        return fail(m, "a field has an invalid number", err);
     field->number = (uint32_t)(key >> 3);
     uint64_t n = 0;
     switch (key & 7) {
@@ -51,7 +51,7 @@ enum moec_status moec_protobuf_next(struct moec_protobuf *m, struct moec_protobu
         n = 4;
         break;
     default:
-        return fail(m, "a field is of an unknown kind", err);
+        return fail(m, "a field has an unknown wire type", err);
     }
     if (n > m->n_bytes - m->at)
         return fail(m, "a field is cut short", err);

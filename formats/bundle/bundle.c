@@ -86,29 +86,32 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
     if (section->offset % alignment != 0 || section->offset < end || section->offset > contents->file_bytes ||
         section->stored_bytes > contents->file_bytes - section->offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' stands at offset %" PRIu64 " with %" PRIu64
-                         " bytes, expected a multiple of %u within %" PRIu64 "..%" PRIu64,
+                         "section '%s' of '%s' is at offset %" PRIu64 " with %" PRIu64 " bytes, expected an "
+                         "offset that is a multiple of %u, and all bytes within %" PRIu64 "..%" PRIu64,
                          section->name, path, section->offset, section->stored_bytes, alignment, end,
                          contents->file_bytes);
     const bool is_cut = section->flags == (MOEC_SECTION_FLAG_COMPRESSED | MOEC_SECTION_FLAG_CUT);
     bool compressed = is_cut || section->flags == MOEC_SECTION_FLAG_COMPRESSED;
     if ((section->flags != 0 && !compressed) || (is_cut && section->kind != MOEC_SECTION_DENSE) ||
         (compressed && is_record_kind(section->kind)))
-        return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has flags %u", section->name, path,
-                         section->flags);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "section '%s' of '%s' has flags %u, which are not valid for its kind", section->name,
+                         path, section->flags);
     uint64_t pieces =
         section->content_bytes / MOEC_PIECE_BYTES + (section->content_bytes % MOEC_PIECE_BYTES != 0);
     if (compressed ? section->stored_bytes / (MOEC_PIECE_HEADER_BYTES + 1) < pieces
                    : section->stored_bytes != section->content_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' has %" PRIu64 " stored bytes for %" PRIu64 " bytes of content",
+                         "section '%s' of '%s' has %" PRIu64 " stored bytes for %" PRIu64 " bytes of "
+                         "content: these sizes do not fit",
                          section->name, path, section->stored_bytes, section->content_bytes);
     if (section->level != 0 && known && !is_record_kind(section->kind))
         return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has copy level %u, expected 0",
                          section->name, path, section->level);
     for (uint32_t i = 0; known && i < index; i++)
         if (contents->sections[i].kind == section->kind && contents->sections[i].level == section->level)
-            return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has two sections '%s'", path, section->name);
+            return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has two sections '%s', expected one", path,
+                             section->name);
     return MOEC_OK;
 }
 
@@ -420,7 +423,8 @@ static enum moec_status open_paths(struct moec_bundle *bundle, struct moec_error
     if (paths->n_layer != moec_config_moe_count(config) || paths->n_expert != config->n_expert ||
         paths->top_k != config->top_k)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "path table is of %u layers of %u experts, top %u, expected %u of %u, top %u",
+                         "path table has %u layers of %u experts with top-k %u, expected %u of %u with "
+                         "top-k %u",
                          paths->n_layer, paths->n_expert, paths->top_k, moec_config_moe_count(config),
                          config->n_expert, config->top_k);
     return MOEC_OK;
@@ -560,7 +564,7 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
             (bundle->n_copy == 0 ? section->level != 0 : section->level <= previous))
             return moec_fail(
                 err, MOEC_ERR_FORMAT,
-                "'%s' has '%s' as number %u of its copy levels, expected 0 first and increasing levels "
+                "'%s' has '%s' as copy level number %u, expected level 0 first and then increasing levels "
                 "below %d",
                 bundle->file.path, section->name, bundle->n_copy, MOEC_MAX_COPIES);
         if (section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES &&
@@ -571,7 +575,9 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
         levels[bundle->n_copy++] = section;
     }
     if (bundle->n_copy == 0 || n_records != bundle->n_copy)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has %u record indices and %u sections of records",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "'%s' has %u record indices and %u sections of records, expected one index for "
+                         "each such section",
                          bundle->file.path, bundle->n_copy, n_records);
     MOEC_TRY(moec_alloc(&memory, (uint64_t)bundle->n_copy * n, sizeof *bundle->records, "record index", err));
     bundle->records = memory;

@@ -32,13 +32,13 @@ static enum moec_status check_word(const char *word, const char *what, struct mo
 {
     const size_t length = strnlen(word, MOEC_DECISION_TEXT_BYTES);
     if (length == MOEC_DECISION_TEXT_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the %s of the decisions has no end within %u bytes", what,
-                         MOEC_DECISION_TEXT_BYTES);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the %s of the decisions section has no end within %u bytes",
+                         what, MOEC_DECISION_TEXT_BYTES);
     for (size_t i = 0; i < MOEC_DECISION_TEXT_BYTES; i++)
         if (i < length ? strchr(ALLOWED_LETTERS, word[i]) == NULL : word[i] != '\0')
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "byte %zu of the %s of the decisions is 0x%02x, expected a word as "
-                             "cache-prior:0.2 and 0 behind it",
+                             "byte %zu of the %s of the decisions section is 0x%02x, expected a word such "
+                             "as cache-prior:0.2, then only bytes 0",
                              i, what, (unsigned)(unsigned char)word[i]);
     return MOEC_OK;
 }
@@ -51,22 +51,22 @@ static enum moec_status check_settings(const struct moec_decision_settings *sett
     MOEC_TRY(check_word(settings->precision, "precision", err));
     MOEC_TRY(check_word(settings->prefill, "prefill", err));
     if (!moec_decision_settings_are_on(settings))
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "the decisions have neither a route nor a precision nor a prefill, expected one at least");
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the decisions section has no route, precision or prefill, expected at least one");
     if (settings->n_slots == 0 || settings->n_slots > config->n_expert ||
         settings->n_low_slots > config->n_expert || settings->keep_top > config->top_k ||
         settings->low_bits > 16)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions have %" PRIu32 " slots, %" PRIu32 " low slots of %" PRIu32
-                         " bits and keep %" PRIu32 " experts; the model has %" PRIu32
-                         " experts a layer, of which a token takes %" PRIu32,
+                         "the decisions section has %" PRIu32 " slots, %" PRIu32 " low slots of %" PRIu32 " "
+                         "bits and keeps %" PRIu32 " experts, but the model has %" PRIu32 " experts a layer "
+                         "and top-k %" PRIu32,
                          settings->n_slots, settings->n_low_slots, settings->low_bits, settings->keep_top,
                          config->n_expert, config->top_k);
     if (takes_low != (settings->n_low_slots > 0) || takes_low != (settings->low_bits > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions have %" PRIu32 " low slots of %" PRIu32 " bits, precision '%s' and "
-                         "prefill '%s': expected all of these or none",
+                         "the decisions section has %" PRIu32 " low slots of %" PRIu32 " bits, precision "
+                         "'%s' and prefill '%s': expected low slots and bits exactly when a precision or "
+                         "prefill is set",
                          settings->n_low_slots, settings->low_bits, settings->precision, settings->prefill);
     return MOEC_OK;
 }
@@ -76,8 +76,8 @@ static enum moec_status check_traffic(const struct moec_decision_traffic *traffi
     if (traffic->n_missed <= traffic->n_taken && isfinite(traffic->token_bytes) && traffic->token_bytes >= 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the decisions have %" PRIu64 " misses of %" PRIu64
-                     " experts and %g bytes a token, expected fewer misses and a finite number of bytes",
+                     "the decisions section states %" PRIu64 " misses of %" PRIu64 " experts and %g bytes a "
+                     "token, expected no more misses than experts and a finite number of bytes",
                      traffic->n_missed, traffic->n_taken, traffic->token_bytes);
 }
 
@@ -89,7 +89,7 @@ static enum moec_status check_figures(const struct moec_bundle_decisions *decisi
                          "the loss without decisions is %g (%g to %g), expected finite numbers",
                          decisions->plain_loss, decisions->plain_low, decisions->plain_high);
     if (!decisions->certificate.present)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have no certificate, expected one");
+        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions section has no certificate, expected one");
     MOEC_TRY(check_traffic(&decisions->traffic, err));
     return check_traffic(&decisions->plain_traffic, err);
 }
@@ -144,10 +144,11 @@ static enum moec_status check_version(const uint8_t *bytes, size_t n_bytes, stru
     const size_t expected = version == VERSION_PROMPT ? MOEC_DECISIONS_PROMPT_BYTES : MOEC_DECISIONS_BYTES;
     if (version != VERSION && version != VERSION_PROMPT)
         return moec_fail(err, n_bytes < 4 ? MOEC_ERR_FORMAT : MOEC_ERR_UNSUPPORTED,
-                         "the decisions have %zu bytes of version %" PRIu32 ", expected version %u or %u",
+                         "the decisions section has %zu bytes and version %" PRIu32 ", expected version %u "
+                         "or %u",
                          n_bytes, version, VERSION, VERSION_PROMPT);
     if (n_bytes != expected)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have %zu bytes, expected %zu", n_bytes,
+        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions section has %zu bytes, expected %zu", n_bytes,
                          expected);
     return MOEC_OK;
 }
@@ -162,8 +163,8 @@ static enum moec_status get_prompt(const uint8_t *bytes, struct moec_bundle_deci
     if ((decisions->settings.prefill[0] != '\0') != decisions->settings.decode_only && reserved == 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the decisions are of version %u with prefill '%.*s'%s and %" PRIu32
-                     " at their end, expected a prefill, or that prompts are left out, and 0",
+                     "the decisions section of version %u has prefill '%.*s'%s and %" PRIu32 " in its last "
+                     "bytes, expected either a prefill or prompts left out, and 0",
                      VERSION_PROMPT, (int)MOEC_DECISION_TEXT_BYTES, decisions->settings.prefill,
                      decisions->settings.decode_only ? ", prompts left out," : "", reserved);
 }
@@ -177,8 +178,8 @@ enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, con
     MOEC_TRY(check_version(bytes, n_bytes, err));
     const uint32_t flags = moec_get_u32(bytes + 4);
     if ((flags & ~(FLAG_FREQUENT | FLAG_DECODE)) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the decisions have flags 0x%" PRIx32 ", expected 0 to 3",
-                         flags);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the decisions section has flags 0x%" PRIx32 ", expected 0 to 3", flags);
     made.settings.starts_frequent = (flags & FLAG_FREQUENT) != 0;
     made.settings.decode_only = (flags & FLAG_DECODE) != 0;
     made.settings.n_slots = moec_get_u32(bytes + 8);
@@ -191,8 +192,8 @@ enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, con
         MOEC_TRY(get_prompt(bytes, &made, err));
     else if (made.settings.decode_only)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions leave out prompts, but are of version %u, which does not tell their "
-                         "length: expected version %u",
+                         "the decisions section leaves out prompts, but its version %u does not state the "
+                         "prompt length: expected version %u",
                          VERSION, VERSION_PROMPT);
     MOEC_TRY(check_settings(&made.settings, config, err));
     for (size_t i = 0; i < N_PLAIN; i++)

@@ -23,19 +23,18 @@ static enum moec_status check(const struct moec_bundle_evict *evict, struct moec
         sum += evict->weights[i];
     }
     if (is_negative || !(fabsf(sum - 1) <= ROUNDING))
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "the weights of eviction are %g, %g, %g and %g, expected none below 0 and a sum of 1",
-            (double)evict->weights[0], (double)evict->weights[1], (double)evict->weights[2],
-            (double)evict->weights[3]);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the eviction weights are %g, %g, %g and %g, expected none below 0 and a sum of 1",
+                         (double)evict->weights[0], (double)evict->weights[1], (double)evict->weights[2],
+                         (double)evict->weights[3]);
     if (evict->buffer_bytes > 0 && isfinite(evict->lost_ns) && evict->lost_ns >= 0 &&
         isfinite(evict->lost_by_lru_ns) && evict->lost_by_lru_ns >= 0)
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_FORMAT,
-        "the weights of eviction are of a buffer of %" PRIu64
-        " bytes, where a token lost %g ns, by recency %g, expected a buffer and times of 0 or more",
-        evict->buffer_bytes, evict->lost_ns, evict->lost_by_lru_ns);
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "the eviction weights state a buffer of %" PRIu64
+                     " bytes, %g ns lost a token and %g ns with LRU, "
+                     "expected a buffer above 0 bytes and finite times of 0 or more",
+                     evict->buffer_bytes, evict->lost_ns, evict->lost_by_lru_ns);
 }
 
 enum moec_status moec_bundle_evict_encode(const struct moec_bundle_evict *evict, uint8_t *bytes,
@@ -62,7 +61,7 @@ enum moec_status moec_bundle_evict_decode(const uint8_t *bytes, size_t n_bytes,
                          moec_get_u32(bytes), VERSION);
     if (n_bytes != MOEC_BUNDLE_EVICT_BYTES || moec_get_u32(bytes + 4) != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "weights of eviction have %zu bytes, expected %u, of which bytes 4 to 7 are 0",
+                         "the eviction weights have %zu bytes, expected %u, where bytes 4 to 7 are 0",
                          n_bytes, MOEC_BUNDLE_EVICT_BYTES);
     for (size_t i = 0; i < MOEC_BUNDLE_EVICT_WEIGHTS; i++)
         read.weights[i] = moec_get_f32(bytes + WEIGHTS_AT + 4 * i);

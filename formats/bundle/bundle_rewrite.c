@@ -27,7 +27,7 @@ static enum moec_status note_provenance(struct rewriting *s, struct moec_error *
     const size_t used = strlen(provenance.options);
     if (used + strlen(note) >= sizeof provenance.options)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the provenance of '%s' has no room to say '%s': %zu of %zu bytes are taken",
+                         "the provenance of '%s' has no room for the note '%s': %zu of %zu bytes are used",
                          s->bundle->file.path, note, used, sizeof provenance.options - 1);
     memcpy(provenance.options + used, note, strlen(note) + 1);
     return moec_provenance_encode(&provenance, s->provenance, err);
@@ -83,7 +83,8 @@ static enum moec_status choose_sections(struct rewriting *s, struct moec_error *
         if (is_dropped(s->changes, section))
             continue;
         if (s->to.n_sections + (is_in ? 0u : n_put) >= MOEC_BUNDLE_MAX_SECTIONS)
-            return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has no room for another section: it has %" PRIu32,
+            return moec_fail(err, MOEC_ERR_LIMIT,
+                             "'%s' has no room for another section: it already has %" PRIu32,
                              s->bundle->file.path, s->from->n_sections);
         /* Small sections stand before the records. */
         if (is_level && !is_in) {
@@ -142,7 +143,8 @@ static enum moec_status copy_section(struct rewriting *s, const struct moec_sect
     if (memcmp(digest, section->digest, sizeof digest) != 0)
         return moec_fail(
             err, MOEC_ERR_CHECKSUM,
-            "section '%s' of '%s' is damaged: its SHA-256 does not match; moec verify says where",
+            "section '%s' of '%s' is damaged: its SHA-256 does not match; run moec verify to locate the "
+            "damage",
             section->name, file->path);
     return MOEC_OK;
 }

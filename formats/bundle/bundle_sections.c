@@ -226,7 +226,7 @@ static enum moec_status check_number(double value, size_t index, struct moec_err
 {
     if (isfinite(value) || (index == CERTIFICATE_TARGET && isnan(value)))
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_FORMAT, "certificate has number %zu that is not finite", index);
+    return moec_fail(err, MOEC_ERR_FORMAT, "number %zu of the certificate is not finite", index);
 }
 
 bool moec_provenance_orders_neurons(const struct moec_provenance *provenance)
@@ -324,12 +324,12 @@ static enum moec_status check_order(const struct moec_certificate *certificate, 
     for (uint32_t i = n_passed; i < certificate->n_sequence; i++) {
         if (i > n_passed && steps[i].result != MOEC_SEQUENCE_NOT_TESTED)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "plan %u of the sequence was tested, but plan %u had not passed: a test after "
-                             "that proves nothing",
+                             "plan %u of the sequence was tested although plan %u did not pass: such a test "
+                             "proves nothing",
                              i, n_passed);
         if (steps[i].is_chosen && (n_passed > 0 || !certificate->missed))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "plan %u of the sequence is the bundle's, but did not pass", i);
+                             "plan %u of the sequence is the one in the bundle, but it did not pass", i);
     }
     return MOEC_OK;
 }
@@ -449,7 +449,7 @@ enum moec_status moec_routing_decode(const uint8_t *bytes, size_t n_bytes, uint3
                         "routing summary", err));
     if (moec_get_u32(bytes) != n_layer || moec_get_u32(bytes + 4) != n_expert)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "routing summary is of %u layers of %u experts, expected %u of %u",
+                         "routing summary has %u layers of %u experts, expected %u of %u",
                          moec_get_u32(bytes), moec_get_u32(bytes + 4), n_layer, n_expert);
     MOEC_TRY_OUT(moec_alloc(&activations, n, sizeof *made.activations, "routing summary", err));
     MOEC_TRY_OUT(moec_alloc(&weights, n, sizeof *made.mean_gate_weight, "routing summary", err));
@@ -598,8 +598,8 @@ static enum moec_status number_codec(struct moec_codec *codecs, struct moec_code
     }
     if (at == MOEC_CODEC_TABLE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a codec that is one too many: beside the first of each bitwidth, records of "
-                         "a file may have %d",
+                         "%s has one codec too many: besides the first of each bitwidth, the records of a "
+                         "file may have %d",
                          where, MOEC_CODEC_TABLE - MOEC_CODEC_FIRST_OTHER);
     codecs[at] = codec;
     *number = (uint8_t)at;
@@ -665,8 +665,9 @@ static enum moec_status decode_index_entry(struct index_check *check, const uint
     if (offset % check->alignment != 0 || offset < check->end || offset > check->records->stored_bytes ||
         moec_align_up(entry->n_bytes, check->alignment) > check->records->stored_bytes - offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s stands at %" PRIu64 " of %" PRIu64
-                         " bytes, expected a multiple of %u from %" PRIu64 " on and its end inside",
+                         "%s is at offset %" PRIu64 " of %" PRIu64
+                         " bytes, expected a multiple of %u from %" PRIu64
+                         " on, and its end within the section",
                          where, offset, check->records->stored_bytes, check->alignment, check->end);
     check->end = offset + entry->n_bytes;
     entry->offset = check->records->offset + offset;
@@ -687,9 +688,8 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
     MOEC_TRY(check_size(n_bytes, MOEC_INDEX_HEADER_BYTES + (uint64_t)n_layer * n_expert * entry_bytes,
                         "record index", err));
     if (moec_get_u32(bytes) != n_layer || moec_get_u32(bytes + 4) != n_expert)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "record index is of %u layers of %u experts, expected %u of %u", moec_get_u32(bytes),
-                         moec_get_u32(bytes + 4), n_layer, n_expert);
+        return moec_fail(err, MOEC_ERR_FORMAT, "record index has %u layers of %u experts, expected %u of %u",
+                         moec_get_u32(bytes), moec_get_u32(bytes + 4), n_layer, n_expert);
     struct index_check check = {.config = config,
                                 .records = records,
                                 .alignment = alignment,
@@ -697,10 +697,10 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
                                 .is_mixed = form == 1,
                                 .codecs = codecs};
     if (check.level_bits > 16)
-        return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' is of %u bits, expected at most 16",
+        return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' states %u bits, expected at most 16",
                          records->name, check.level_bits);
     if (form > 1 || (form == 1 && check.level_bits != 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' is of form %u, expected 0%s",
+        return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' has form %u, expected 0%s",
                          records->name, form, check.level_bits == 0 ? " or 1" : "");
     bytes += MOEC_INDEX_HEADER_BYTES;
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {

@@ -103,8 +103,9 @@ enum moec_status moec_bundle_plan_set_codecs(struct moec_bundle_plan *plan, cons
             continue;
         const uint32_t bits = moec_codec_bits(codec);
         if (number < MOEC_CODEC_FIRST_OTHER && bits != number)
-            return moec_fail(err, MOEC_ERR_USAGE, "%s has %" PRIu32 " bits, expected as many as its number",
-                             subject, bits);
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "%s has %" PRIu32 " bits, expected a bitwidth equal to its number", subject,
+                             bits);
         uint64_t n_bytes = moec_record_layout_make(&plan->config, codec).n_bytes;
         if (n_bytes > UINT32_MAX)
             return moec_fail(err, MOEC_ERR_LIMIT,
@@ -158,7 +159,8 @@ static enum moec_status plan_statistics(struct moec_bundle_plan *plan, const str
             paths->top_k != config->top_k)
             return moec_fail(
                 err, MOEC_ERR_MISMATCH,
-                "path table is of %u layers of %u experts, top %u; the model has %u of %u, top %u",
+                "path table has %u layers of %u experts with top-k %u, but the model has %u of %u with "
+                "top-k %u",
                 paths->n_layer, paths->n_expert, paths->top_k, plan->n_layer, config->n_expert,
                 config->top_k);
         MOEC_TRY(moec_path_table_encode(paths, &content, &n, err));
@@ -229,7 +231,8 @@ enum moec_status moec_bundle_plan_set_dense(struct moec_bundle_plan *plan, const
     struct planned_section *table = &plan->sections[plan->n_sections - 2];
     const struct planned_section old[2] = {table[0], table[1]};
     if (!plan->cuts_dense)
-        return moec_fail(err, MOEC_ERR_USAGE, "a plan whose dense weights are not cut keeps them");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "this plan does not cut its dense weights, so they cannot be replaced");
     plan->n_sections -= 2;
     const enum moec_status status = plan_dense_table(plan, dense, err);
     if (status != MOEC_OK) {
@@ -335,7 +338,7 @@ static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const s
     if (level > 0) {
         const uint64_t padded = moec_bundle_plan_record_bytes(plan, moec_variant_uniform(bits));
         if (padded == 0)
-            return moec_fail(err, MOEC_ERR_USAGE, "copy level %u has %u bits, for which there is no codec",
+            return moec_fail(err, MOEC_ERR_USAGE, "copy level %u has %u bits, but no codec has this bitwidth",
                              level, bits);
         *n_bytes = n * padded;
         return MOEC_OK;
@@ -346,8 +349,8 @@ static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const s
         const uint8_t *wanted = experts[i].codecs;
         if (padded == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "layer %u expert %zu has the codecs %u, %u and %u (gate, up, down), which "
-                             "are not all there",
+                             "layer %u expert %zu uses codecs %u, %u and %u (gate, up, down), but not all "
+                             "of them exist",
                              moec_config_moe_layer(&plan->config, (uint32_t)(i / plan->config.n_expert)),
                              i % plan->config.n_expert, wanted[0], wanted[1], wanted[2]);
         total += padded;
@@ -363,7 +366,7 @@ static enum moec_status lay_out(const struct moec_bundle_plan *plan, const struc
                                 struct moec_error *err)
 {
     if (n_extra >= MOEC_MAX_COPIES)
-        return moec_fail(err, MOEC_ERR_USAGE, "%u further copy levels, expected at most %d", n_extra,
+        return moec_fail(err, MOEC_ERR_USAGE, "%u additional copy levels, expected at most %d", n_extra,
                          MOEC_MAX_COPIES - 1);
     memset(contents, 0, sizeof *contents);
     contents->alignment = plan->alignment;
@@ -495,8 +498,8 @@ static enum moec_status check_length(const struct moec_bundle_writer *writer, ui
 {
     if (writer->output.n_bytes != expected)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' has %" PRIu64 " bytes where %" PRIu64
-                         " were planned: the dense weights changed",
+                         "'%s' has %" PRIu64 " bytes, but %" PRIu64 " were planned: the dense weights "
+                         "changed",
                          writer->output.path, writer->output.n_bytes, expected);
     return MOEC_OK;
 }
@@ -564,7 +567,7 @@ enum moec_status moec_bundle_writer_append(struct moec_bundle_writer *writer, co
 {
     struct moec_bundle_next next;
     if (!moec_bundle_writer_next(writer, &next))
-        return moec_fail(err, MOEC_ERR_USAGE, "a record after the last one");
+        return moec_fail(err, MOEC_ERR_USAGE, "cannot append a record after the last one");
     struct moec_record_entry *entry = &writer->records[writer->n_record];
     if (n_bytes != next.layout.n_bytes)
         return moec_fail(err, MOEC_ERR_USAGE,

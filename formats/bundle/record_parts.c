@@ -13,7 +13,7 @@
 #define HEADER_BYTES   24u
 #define MAX_UNIT_BYTES (1u << 20)
 
-static const char what[] = "checksums of parts of records";
+static const char what[] = "checksums of record parts";
 
 uint32_t moec_parts_unit_neurons(const struct moec_record_parts *parts,
                                  const struct moec_record_layout *layout)
@@ -137,8 +137,8 @@ static enum moec_status compare(const struct moec_bundle *bundle, const struct m
         if (memcmp(stated->crc32c + stated->first[i], found->crc32c + stated->first[i],
                    (stated->first[i + 1] - stated->first[i]) * sizeof *stated->crc32c) != 0)
             return moec_fail(err, MOEC_ERR_CHECKSUM,
-                             "the checksums of the parts of layer %" PRIu32 " expert %zu in '%s' are not "
-                             "those of its record: make them again with moec sparsify --parts",
+                             "the checksums of the parts of layer %" PRIu32 " expert %zu in '%s' do not "
+                             "match its record: make them again with moec sparsify --parts",
                              moec_config_moe_layer(&bundle->config, (uint32_t)(i / stated->n_expert)),
                              i % stated->n_expert, bundle->file.path);
     return MOEC_OK;
@@ -196,8 +196,8 @@ static enum moec_status decode_turnover(const uint8_t *bytes, size_t n_bytes,
     const uint32_t n = n_bytes >= 4 ? moec_get_u32(bytes) : 0;
     if (n == 0 || n > MOEC_SPARSITY_MAX_SHARES || n_bytes - 4 != SHARE_BYTES * n)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the %s end with %zu bytes about %" PRIu32 " shares, expected 8 for each of 1 to %u "
-                         "after 4",
+                         "the %s end with %zu bytes for %" PRIu32 " shares, expected 4 bytes and then 8 for "
+                         "each of 1 to %u shares",
                          what, n_bytes, n, MOEC_SPARSITY_MAX_SHARES);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t share = moec_get_u32(bytes + 4 + SHARE_BYTES * i);
@@ -205,8 +205,8 @@ static enum moec_status decode_turnover(const uint8_t *bytes, size_t n_bytes,
         if (share == 0 || share > 999 || (i > 0 && share <= turnover->shares[i - 1]) ||
             !(value >= 0 && value <= 1))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the %s have a turnover of %g at a share of %" PRIu32
-                             " thousandths, expected 0 to 1 at rising ones from 1 to 999",
+                             "the %s state a turnover of %g at a share of %" PRIu32 " thousandths, expected "
+                             "a turnover of 0 to 1 and shares that rise from 1 to 999",
                              what, value, share);
         turnover->shares[i] = (uint16_t)share;
         turnover->turnover[i] = value;
@@ -228,12 +228,13 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
                    unit_bytes = moec_get_u32(bytes + 12);
     if (n_layer != moec_config_moe_count(config) || n_expert != config->n_expert)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the %s are of %" PRIu32 " layers of %" PRIu32 " experts, the model has %" PRIu32
-                         " of %" PRIu32,
+                         "the %s are for %" PRIu32 " layers of %" PRIu32
+                         " experts, but the model has %" PRIu32 " of %" PRIu32,
                          what, n_layer, n_expert, moec_config_moe_count(config), config->n_expert);
     if (unit_bytes == 0 || unit_bytes > MAX_UNIT_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the %s are of %" PRIu32 " bytes of pairs, expected 1 to %u",
-                         what, unit_bytes, MAX_UNIT_BYTES);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the %s cover %" PRIu32 " bytes of pairs each, expected 1 to %u", what, unit_bytes,
+                         MAX_UNIT_BYTES);
     return MOEC_OK;
 }
 
@@ -253,8 +254,9 @@ enum moec_status moec_record_parts_decode(const uint8_t *bytes, size_t n_bytes,
         const uint64_t stated = moec_get_u64(bytes + 16);
         moec_record_parts_release(parts);
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the %s are %" PRIu64 " in %zu bytes, expected %" PRIu64 " of 4 bytes", what, stated,
-                         n_bytes - HEADER_BYTES, n);
+                         "the %s state a count of %" PRIu64 " in %zu bytes, expected %" PRIu64 " checksums "
+                         "of 4 bytes",
+                         what, stated, n_bytes - HEADER_BYTES, n);
     }
     for (uint64_t i = 0; i < n; i++)
         parts->crc32c[i] = moec_get_u32(bytes + HEADER_BYTES + 4 * i);

@@ -41,11 +41,12 @@ static enum moec_status read_stored(const struct loading *loading, uint64_t at, 
 {
     const struct moec_section *section = loading->section;
     if (at > section->stored_bytes || n > section->stored_bytes - at)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "section '%s' of '%s' ends in the middle of a piece: %zu bytes at offset %" PRIu64
-                         ", expected them before %" PRIu64,
-                         section->name, loading->file->path, n, section->offset + at,
-                         section->offset + section->stored_bytes);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "section '%s' of '%s' ends in the middle of a piece: the %zu bytes at offset %" PRIu64
+            " pass its end at %" PRIu64,
+            section->name, loading->file->path, n, section->offset + at,
+            section->offset + section->stored_bytes);
     return moec_file_read(loading->file, section->offset + at, bytes, n, err);
 }
 
@@ -78,7 +79,8 @@ static enum moec_status read_header(const struct loading *loading, struct moec_p
     if (piece->n_stored == 0 || !is_fit)
         return moec_fail(
             err, MOEC_ERR_CHECKSUM,
-            "section '%s' of '%s' is damaged at offset %" PRIu64 ": piece of %u stored bytes for %u",
+            "section '%s' of '%s' is damaged at offset %" PRIu64 ": its piece has %u stored bytes for %u "
+            "bytes of content",
             section->name, loading->file->path, section->offset + piece->at, piece->n_stored, piece->n);
     piece->at += sizeof piece->header;
     if (piece->is_raw)
@@ -301,13 +303,12 @@ enum moec_status moec_section_sums_check(const uint8_t *bytes, size_t n_bytes, u
                                          struct moec_error *err)
 {
     if (n_bytes >= 4 && moec_get_u32(bytes) != SUMS_VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "checksums of dense weights are of version %u, expected %u", moec_get_u32(bytes),
-                         SUMS_VERSION);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "checksums of dense weights have version %u, expected %u",
+                         moec_get_u32(bytes), SUMS_VERSION);
     if (n_bytes != moec_section_sums_bytes(content_bytes) || moec_get_u32(bytes + 4) != MOEC_PIECE_BYTES)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "checksums of dense weights have %zu bytes, expected %zu: one of each %zu of the %" PRIu64
+            "checksums of dense weights have %zu bytes, expected %zu: one for every %zu of the %" PRIu64
             " bytes",
             n_bytes, moec_section_sums_bytes(content_bytes), MOEC_PIECE_BYTES, content_bytes);
     return MOEC_OK;

@@ -36,7 +36,7 @@ enum moec_status moec_sparsity_plan_create(const struct moec_config *config, enu
                                       .n_scale = by == MOEC_SPARSITY_BY_NEURON ? config->n_ff_expert : 1,
                                       .by = by};
     *plan = (struct moec_sparsity_plan){0};
-    MOEC_TRY(moec_alloc((void **)&made.scales, scale_count(&made), sizeof *made.scales, "a plan of sparsity",
+    MOEC_TRY(moec_alloc((void **)&made.scales, scale_count(&made), sizeof *made.scales, "a sparsity plan",
                         err));
     *plan = made;
     return MOEC_OK;
@@ -53,16 +53,16 @@ static enum moec_status check_figures(const struct moec_sparsity_plan *plan, str
     const struct moec_sparsity_traffic *traffic = &plan->traffic;
     if (!isfinite(plan->plain_loss) || !isfinite(plan->plain_low) || !isfinite(plan->plain_high))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the loss without a plan of sparsity is %g (%g to %g), expected finite numbers",
+                         "the loss without a sparsity plan is %g (%g to %g), expected finite numbers",
                          plan->plain_loss, plan->plain_low, plan->plain_high);
     if (!(traffic->active_share >= 0 && traffic->active_share <= 1) || !(traffic->token_bytes >= 0) ||
         !(traffic->token_bytes <= traffic->dense_token_bytes) || !isfinite(traffic->dense_token_bytes))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the plan of sparsity has %g of the neurons active and decodes %g bytes a token of "
-                         "%g, expected a share of 1 and of the bytes",
+                         "the sparsity plan states a share of %g active neurons and %g decoded bytes a "
+                         "token of %g, expected a share from 0 to 1 and no more bytes than all",
                          traffic->active_share, traffic->token_bytes, traffic->dense_token_bytes);
     if (!plan->certificate.present)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the plan of sparsity has no certificate, expected one");
+        return moec_fail(err, MOEC_ERR_FORMAT, "the sparsity plan has no certificate, expected one");
     return MOEC_OK;
 }
 
@@ -77,7 +77,7 @@ enum moec_status moec_sparsity_plan_encode(const struct moec_sparsity_plan *plan
     enum moec_status status = MOEC_OK;
     uint8_t *made = NULL;
     MOEC_TRY(check_figures(plan, err));
-    MOEC_TRY(moec_alloc((void **)&made, SCALES_AT + 2 * n, 1, "a plan of sparsity", err));
+    MOEC_TRY(moec_alloc((void **)&made, SCALES_AT + 2 * n, 1, "a sparsity plan", err));
     moec_put_u32(made, VERSION);
     moec_put_u32(made + 4, plan->by);
     moec_put_u32(made + 8, plan->n_layer);
@@ -103,28 +103,26 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
                                      struct moec_error *err)
 {
     if (n_bytes < SCALES_AT)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the plan of sparsity has %zu bytes, expected at least %u",
+        return moec_fail(err, MOEC_ERR_FORMAT, "the sparsity plan has %zu bytes, expected at least %u",
                          n_bytes, SCALES_AT);
     if (moec_get_u32(bytes) != VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "the plan of sparsity has version %" PRIu32 ", expected %u", moec_get_u32(bytes),
-                         VERSION);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the sparsity plan has version %" PRIu32 ", expected %u",
+                         moec_get_u32(bytes), VERSION);
     const uint32_t by = moec_get_u32(bytes + 4), n_layer = moec_get_u32(bytes + 8),
                    n_expert = moec_get_u32(bytes + 12), n_scale = moec_get_u32(bytes + 16);
     const uint32_t wanted = by == MOEC_SPARSITY_BY_NEURON ? config->n_ff_expert : 1;
     if (by >= MOEC_SPARSITY_BY_COUNT)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the plan of sparsity is of kind %" PRIu32 ", expected 0 to %d", by,
+        return moec_fail(err, MOEC_ERR_FORMAT, "the sparsity plan has kind %" PRIu32 ", expected 0 to %d", by,
                          MOEC_SPARSITY_BY_COUNT - 1);
     if (n_layer != moec_config_moe_count(config) || n_expert != config->n_expert || n_scale != wanted)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the plan of sparsity is of %" PRIu32 " layers of %" PRIu32 " experts with %" PRIu32
-                         " scales, expected %" PRIu32 " of %" PRIu32 " with %" PRIu32,
+                         "the sparsity plan has %" PRIu32 " layers of %" PRIu32 " experts with %" PRIu32 " "
+                         "scales, expected %" PRIu32 " of %" PRIu32 " with %" PRIu32 " scales",
                          n_layer, n_expert, n_scale, moec_config_moe_count(config), config->n_expert, wanted);
     const uint64_t expected = SCALES_AT + 2 * (uint64_t)n_layer * n_expert * n_scale;
     if (n_bytes != expected)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the plan of sparsity has %zu bytes, expected %" PRIu64,
-                         n_bytes, expected);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the sparsity plan has %zu bytes, expected %" PRIu64, n_bytes,
+                         expected);
     return MOEC_OK;
 }
 
@@ -134,15 +132,15 @@ static enum moec_status decode_scales(const uint8_t *bytes, struct moec_sparsity
     plan->threshold = moec_get_f32(bytes + 20);
     if (!isfinite(plan->threshold) || signbit(plan->threshold))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the threshold of the plan of sparsity is %g, expected a finite number from 0 on",
+                         "the threshold of the sparsity plan is %g, expected a finite number of 0 or more",
                          (double)plan->threshold);
     for (uint64_t i = 0; i < scale_count(plan); i++) {
         plan->scales[i] = moec_get_u16(bytes + SCALES_AT + 2 * i);
         const float scale = moec_bf16_to_f32(plan->scales[i]);
         if (!isfinite(scale) || signbit(scale))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "scale %" PRIu64 " of the plan of sparsity is %g, expected a finite number from "
-                             "0 on",
+                             "scale %" PRIu64 " of the sparsity plan is %g, expected a finite number of 0 "
+                             "or more",
                              i, (double)scale);
     }
     return MOEC_OK;

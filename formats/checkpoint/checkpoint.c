@@ -32,8 +32,8 @@ static enum moec_status check_start(const struct moec_json *root, const char *wh
     MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_start_token_id", 0, UINT32_MAX, start, &start, err));
     if (start != config->decoder_start_id)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'decoder_start_token_id' %" PRIu64 ", and config.json %" PRIu32
-                         ": only one is supported",
+                         "%s says 'decoder_start_token_id' %" PRIu64 ", but config.json says %" PRIu32
+                         ": expected the same id in both",
                          where, start, config->decoder_start_id);
     return MOEC_OK;
 }

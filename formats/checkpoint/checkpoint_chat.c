@@ -51,7 +51,7 @@ static enum moec_status add_config(const struct moec_json *config, const char *w
         return moec_chat_source_add(source, MOEC_CHAT_TEMPLATE, text, n, err);
     }
     if (moec_json_type(node) != MOEC_JSON_ARRAY)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'chat_template' in %s is %s, expected a text or a list",
+        return moec_fail(err, MOEC_ERR_FORMAT, "'chat_template' in %s is %s, expected a string or an array",
                          where, moec_json_type_name(node));
     for (size_t i = 0; i < moec_json_length(node); i++) {
         const struct moec_json *item = moec_json_at(node, i);

@@ -306,10 +306,10 @@ static enum moec_status check_embedding_copy(struct moec_checkpoint *ck, const c
     bool is_same = false;
     MOEC_TRY(compare_embedding(ck, name, &is_same, err));
     if (!is_same)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has other weights in tensor '%s' than in '%s', expected one embedding",
-                         ck->folder, name,
-                         moec_checkpoint_dense_tensor(ck, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE).pattern);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "'%s' has different weights in tensors '%s' and '%s', expected the same embedding in both",
+            ck->folder, name, moec_checkpoint_dense_tensor(ck, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE).pattern);
     return MOEC_OK;
 }
 

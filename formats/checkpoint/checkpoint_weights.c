@@ -160,7 +160,7 @@ enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *chec
 {
     struct moec_codec codec;
     if (dense_bits != 16 && dense_bits != 8 && dense_bits != 4 && dense_bits != 3 && dense_bits != 2)
-        return moec_fail(err, MOEC_ERR_USAGE, "dense weights at %u bits, expected 2, 3, 4, 8 or 16",
+        return moec_fail(err, MOEC_ERR_USAGE, "dense weights cannot have %u bits, expected 2, 3, 4, 8 or 16",
                          dense_bits);
     MOEC_TRY(moec_codec_for_bits(dense_bits, MOEC_SCHEME_SYMMETRIC, group, MOEC_DTYPE_BF16, &codec, err));
     return moec_checkpoint_stream_dense_as(checkpoint, dense_bits == 16 ? NULL : &codec, dense, err);
@@ -293,11 +293,13 @@ enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *che
     MOEC_TRY(find_expert(checkpoint, layer, expert, &ordinal, err));
     if (layout->n_ff != checkpoint->config.n_ff_expert || layout->n_embd != checkpoint->config.n_embd ||
         layout->n_matrix != moec_config_mlp_matrices(&checkpoint->config))
-        return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "record of %u matrices of %u neurons x %u, but experts of '%s' have %u of %u x %u",
-                         layout->n_matrix, layout->n_ff, layout->n_embd, checkpoint->folder,
-                         moec_config_mlp_matrices(&checkpoint->config), checkpoint->config.n_ff_expert,
-                         checkpoint->config.n_embd);
+        return moec_fail(
+            err, MOEC_ERR_MISMATCH,
+            "the record has %u matrices of %u x %u weights, but experts of '%s' have %u matrices of %u x %u "
+            "weights",
+            layout->n_matrix, layout->n_ff, layout->n_embd, checkpoint->folder,
+            moec_config_mlp_matrices(&checkpoint->config), checkpoint->config.n_ff_expert,
+            checkpoint->config.n_embd);
     uint8_t *pairs = record + layout->up_bytes;
     uint8_t *const rows[MOEC_PROJECTION_COUNT] = {pairs, record,
                                                   pairs + layout->row_bytes[MOEC_PROJECTION_GATE]};

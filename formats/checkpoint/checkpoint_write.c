@@ -138,8 +138,8 @@ static enum moec_status take_layout(const struct writing *w, struct moec_tensor_
     if ((layout.is_interleaved && !item->shares_rows) || layout.n_part > MAX_PARTS)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' cannot be exported: models of family '%s' hold rows of several matrices in turns "
-            "in tensor '%s', which only reading supports",
+            "'%s' cannot be exported: models of family '%s' interleave the rows of several matrices in "
+            "tensor '%s', which moec can read but not write",
             w->bundle->file.path, w->family->model_type, item->name);
     return MOEC_OK;
 }
@@ -437,7 +437,7 @@ static enum moec_status write_blocks(struct writing *w, struct moec_safetensors_
             const uint32_t part = part_at(item, output);
             if (part == item->n_part)
                 return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                                 "'%s' cannot be exported: nothing fills output %u of tensor '%s'",
+                                 "'%s' cannot be exported: no weights are known for output %u of tensor '%s'",
                                  w->bundle->file.path, output, item->name);
             const struct moec_dense_entry *entry = &w->dense.entries[item->entries[part]];
             const struct moec_matrix matrix =
@@ -729,13 +729,15 @@ enum moec_status moec_checkpoint_write(const struct moec_bundle *bundle,
     enum moec_status status = MOEC_OK;
     if (options->copy >= bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has no copy level %" PRIu32 ", expected one below %" PRIu32, bundle->file.path,
-                         options->copy, bundle->n_copy);
+                         "'%s' has no copy level %" PRIu32 ", expected a level below %" PRIu32,
+                         bundle->file.path, options->copy, bundle->n_copy);
     w.family = moec_family_find(bundle->config.family);
     if (w.family == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' is of family '%s', which this moec does not know: it cannot name its tensors",
-                         bundle->file.path, bundle->config.family);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "'%s' has a model of family '%s', which this version of moec does not know: moec cannot name "
+            "the tensors",
+            bundle->file.path, bundle->config.family);
     w.expert_dtype = choose_expert_dtype(bundle, options->copy);
     MOEC_TRY_OUT(moec_output_folder_open(&output, folder, err));
     MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &w.dense, err));

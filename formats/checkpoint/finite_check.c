@@ -158,13 +158,14 @@ static enum moec_status fail_block(const struct moec_finite_check *check,
         bad++;
     const uint64_t weight =
         range->first + at / range->coding->block_bytes * range->coding->block_weights + bad;
-    return moec_fail(err, MOEC_ERR_FORMAT,
-                     "%stensor '%s' in '%s' has %s at [%" PRIu64 ", %" PRIu64 "] (offset %" PRIu64
-                     "), expected finite numbers: the file is damaged, or the model was saved so",
-                     range->are_factors ? "a factor of " : "",
-                     moec_checkpoint_tensor_name(ck, tensor->pattern, tensor->layer, tensor->expert, name),
-                     ck->source->file(ck->source, range->file)->path, value_text(weights[bad]),
-                     weight / range->line, weight % range->line, range->begin + at);
+    return moec_fail(
+        err, MOEC_ERR_FORMAT,
+        "%stensor '%s' in '%s' has %s at [%" PRIu64 ", %" PRIu64 "] (offset %" PRIu64
+        "), expected finite numbers: the file is damaged, or the model was saved with such values",
+        range->are_factors ? "a factor of " : "",
+        moec_checkpoint_tensor_name(ck, tensor->pattern, tensor->layer, tensor->expert, name),
+        ck->source->file(ck->source, range->file)->path, value_text(weights[bad]), weight / range->line,
+        weight % range->line, range->begin + at);
 }
 
 static enum moec_status check_blocks(const struct moec_finite_check *check,

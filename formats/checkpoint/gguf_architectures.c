@@ -29,10 +29,11 @@ static enum moec_status put_latents(const struct moec_gguf_making *m)
     MOEC_TRY(moec_gguf_making_count(m, "rope.dimension_count", &n_rotated));
     MOEC_TRY(moec_gguf_making_count(m, "attention.q_lora_rank", &n_latent));
     if (n_rotated == 0 || n_rotated >= n_head)
-        return moec_fail(m->err, MOEC_ERR_FORMAT,
-                         "'%s' says %" PRIu64 " rotated dimensions of heads with %" PRIu64
-                         " ('%s.rope.dimension_count'), expected 1 or more, and fewer",
-                         m->gguf->file.path, n_rotated, n_head, m->architecture->name);
+        return moec_fail(
+            m->err, MOEC_ERR_FORMAT,
+            "'%s' rotates %" PRIu64 " of the %" PRIu64
+            " dimensions of a head ('%s.rope.dimension_count'), expected at least 1, but not all",
+            m->gguf->file.path, n_rotated, n_head, m->architecture->name);
     moec_json_out_u64(m->root, "qk_rope_head_dim", n_rotated);
     moec_json_out_u64(m->root, "qk_nope_head_dim", n_head - n_rotated);
     moec_json_out_u64(m->root, "v_head_dim", n_value);
@@ -333,11 +334,12 @@ static enum moec_status put_kimi(const struct moec_gguf_making *m)
     MOEC_TRY(moec_gguf_making_count(m, "expert_group_used_count", &n_chosen));
     MOEC_TRY(moec_gguf_making_count(m, "expert_group_count", &n_group));
     if (n_chosen > 1 && n_group == 0)
-        return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' says that experts are chosen from %" PRIu64
-                         " groups ('kimi-linear.expert_group_used_count') and not of how many: start from "
-                         "the model's Hugging Face folder, whose 'num_expert_group' tells",
-                         m->gguf->file.path, n_chosen);
+        return moec_fail(
+            m->err, MOEC_ERR_UNSUPPORTED,
+            "'%s' chooses experts from %" PRIu64
+            " groups ('kimi-linear.expert_group_used_count') but does not say how many groups exist: start "
+            "from the model's Hugging Face folder, whose config.json has 'num_expert_group'",
+            m->gguf->file.path, n_chosen);
     MOEC_TRY(moec_gguf_expect_array(m->gguf, heads, MOEC_GGUF_I32, m->n_layer, m->err));
     struct moec_json_out *types = moec_json_out_array();
     for (uint64_t layer = 0; layer < m->n_layer && layer < MOEC_MAX_LAYERS; layer++) {
@@ -452,11 +454,12 @@ static enum moec_status put_phimoe_mscales(const struct moec_gguf_making *m)
     MOEC_TRY(moec_gguf_making_count(m, "rope.scaling.original_context_length", &n_trained));
     MOEC_TRY(moec_gguf_making_count(m, "context_length", &n_context));
     if (n_trained != 4096 || n_context != 131072)
-        return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has LongRoPE from %" PRIu64 " to %" PRIu64
-                         " positions and does not say its 'short_mscale' and 'long_mscale', which are known "
-                         "for 4096 and 131072: start from the model's Hugging Face folder",
-                         m->gguf->file.path, n_trained, n_context);
+        return moec_fail(
+            m->err, MOEC_ERR_UNSUPPORTED,
+            "'%s' has LongRoPE from %" PRIu64 " to %" PRIu64
+            " positions without 'short_mscale' and 'long_mscale', which moec knows only for 4096 to 131072: "
+            "start from the model's Hugging Face folder",
+            m->gguf->file.path, n_trained, n_context);
     moec_json_out_double(m->root, "short_mscale", 1.243163121016122);
     moec_json_out_double(m->root, "long_mscale", 1.243163121016122);
     return MOEC_OK;
@@ -472,10 +475,11 @@ static enum moec_status put_llama4(const struct moec_gguf_making *m)
     if (window != NULL)
         MOEC_TRY(moec_gguf_as_u64(m->gguf, window, &n_window, m->err));
     if (window != NULL && n_window == 0)
-        return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has 'llama4.attention.sliding_window' 0, which says that no layer has chunks "
-                         "and not which ones rotate: start from the model's Hugging Face folder",
-                         m->gguf->file.path);
+        return moec_fail(
+            m->err, MOEC_ERR_UNSUPPORTED,
+            "'%s' has 'llama4.attention.sliding_window' 0 (no chunked attention) and does not say which "
+            "layers use RoPE: start from the model's Hugging Face folder",
+            m->gguf->file.path);
     MOEC_TRY(moec_gguf_making_count(m, "expert_count", &n_expert));
     moec_json_out_bool(m->root, "use_qk_norm", n_expert != 128);
     struct moec_json_out *sparse = moec_json_out_array();
@@ -528,11 +532,11 @@ static enum moec_status put_llama3(const struct moec_gguf_making *m)
             moec_json_out_u64(m->root, "original_max_position_embeddings", trained);
             return MOEC_OK;
         }
-    return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                     "tensor 'rope_freqs.weight' in '%s' divides frequencies as no scaling does whose "
-                     "'low_freq_factor' is 1 and whose 'high_freq_factor' is 1 or 4: start from the model's "
-                     "Hugging Face folder",
-                     m->gguf->file.path);
+    return moec_fail(
+        m->err, MOEC_ERR_UNSUPPORTED,
+        "tensor 'rope_freqs.weight' in '%s' matches no RoPE scaling with 'low_freq_factor' 1 and "
+        "'high_freq_factor' 1 or 4: start from the model's Hugging Face folder",
+        m->gguf->file.path);
 }
 
 /* ---- the table ---- */
@@ -757,8 +761,8 @@ enum moec_status moec_gguf_find_architecture(const struct moec_gguf *gguf,
     char shown[64];
     (void)moec_printable(text.bytes, text.n_bytes, false, shown, sizeof shown);
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "'%s' has 'general.architecture' '%s', architectures known: %s", gguf->file.path, shown,
-                     known);
+                     "'%s' has 'general.architecture' '%s', supported architectures: %s", gguf->file.path,
+                     shown, known);
 }
 
 const struct moec_gguf_tensors *moec_gguf_tensors_of(const struct moec_gguf *gguf)

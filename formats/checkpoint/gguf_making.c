@@ -101,7 +101,8 @@ enum moec_status moec_gguf_making_read(const struct moec_gguf_making *m, const c
     for (uint64_t i = 0; i < *n; i++)
         if (!isfinite(weights[i]))
             return moec_fail(m->err, MOEC_ERR_FORMAT,
-                             "tensor '%s' in '%s' has no finite number at [%" PRIu64 "]", name,
-                             m->gguf->file.path, i);
+                             "tensor '%s' in '%s' has NaN or infinity at [%" PRIu64
+                             "], expected finite numbers",
+                             name, m->gguf->file.path, i);
     return MOEC_OK;
 }

@@ -119,7 +119,7 @@ static enum moec_status check_copies(const struct parts *parts, struct moec_erro
         for (size_t i = 0; i < last->n_tensors; i++)
             if (moec_gguf_find_tensor(before, last->tensors[i].name) != NULL)
                 return moec_fail(err, MOEC_ERR_MISMATCH,
-                                 "tensor '%s' is in '%s' and in '%s', expected it in one of them",
+                                 "tensor '%s' is in '%s' and in '%s', expected it in only one",
                                  last->tensors[i].name, before->file.path, last->file.path);
     return MOEC_OK;
 }
@@ -134,8 +134,8 @@ static enum moec_status open_parts(struct parts *parts, const char *path, uint64
     (void)snprintf(suffix, sizeof suffix, "-00001-of-%05" PRIu64 ".gguf", n_parts);
     if (n_stem == 0 || strcmp(path + n_stem, suffix) != 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' is the first of %" PRIu64 " parts, expected a name with '%s'", path, n_parts,
-                         suffix);
+                         "'%s' is the first of %" PRIu64 " parts, expected a name that ends with '%s'", path,
+                         n_parts, suffix);
     for (uint64_t part = 1; part < n_parts && status == MOEC_OK; part++) {
         char *name = NULL;
         if (asprintf(&name, "%.*s-%05" PRIu64 "-of-%05" PRIu64 ".gguf", (int)n_stem, path, part + 1,

@@ -68,9 +68,10 @@ static enum moec_status choose_gguf(const char *folder, struct moec_folder_names
         return MOEC_OK;
     if (models.n == 1)
         return take(folder, models.names[0], "a folder with a GGUF file", model, note, err);
-    return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                     "'%.300s' has no safetensors and %zu GGUF files: %s; give one of them, '%.300s/%.200s'",
-                     folder, models.n, list_text(&models, list), folder, models.names[0]);
+    return moec_fail(
+        err, MOEC_ERR_NOT_FOUND,
+        "'%.300s' has no safetensors but %zu GGUF files: %s; give one of them, such as '%.300s/%.200s'",
+        folder, models.n, list_text(&models, list), folder, models.names[0]);
 }
 
 static enum moec_status find_gguf(const char *folder, char **model, char **note, struct moec_error *err)
@@ -111,11 +112,11 @@ static enum moec_status choose_snapshot(const char *root, const struct moec_fold
         }
     if (names->n == 0)
         return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                         "'%s' is a model in the Hub's cache without a snapshot: download it again", root);
+                         "'%s' in the Hub's cache has no snapshot: download the model again", root);
     return moec_fail(
         err, MOEC_ERR_NOT_FOUND,
-        "'%.300s' is a model in the Hub's cache with the snapshots %s, and 'refs/main' names none "
-        "of them; give one, '%.300s/snapshots/%.200s'",
+        "'%.300s' in the Hub's cache has the snapshots %s, but 'refs/main' names none of them; give one, "
+        "such as '%.300s/snapshots/%.200s'",
         root, list_text(names, list), root, names->names[0]);
 }
 
@@ -151,7 +152,7 @@ static enum moec_status refuse_cache(const char *folder, struct moec_error *err)
         }
     if (models.n > 0)
         status = moec_fail(err, MOEC_ERR_NOT_FOUND,
-                           "'%.300s' is the Hub's cache of models, expected one of them: %s", folder,
+                           "'%.300s' is the Hub's cache, not a model: give one of its models: %s", folder,
                            list_text(&models, list));
     moec_folder_names_release(&names);
     return status;

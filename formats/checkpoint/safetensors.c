@@ -89,8 +89,9 @@ static enum moec_status read_range(const struct moec_json *object, const char *w
     }
     if (range[0] > range[1])
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has data_offsets [%" PRIu64 ", %" PRIu64 "], expected a range", where, range[0],
-                         range[1]);
+                         "%s has data_offsets [%" PRIu64 ", %" PRIu64
+                         "], expected the first to be at most the second",
+                         where, range[0], range[1]);
     if (range[1] > context->data_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s ends at offset %" PRIu64 ", but the file ends at %" PRIu64
@@ -136,11 +137,11 @@ static enum moec_status read_entry(const char *name, const struct moec_json *obj
     for (uint32_t i = 0; i < entry->n_dims; i++)
         overflow |= __builtin_mul_overflow(expected, entry->shape[i], &expected);
     if (overflow || expected != entry->n_bytes)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has %" PRIu64 " bytes at offset %" PRIu64 ", but %s of %s need %s%" PRIu64,
-                         where, entry->n_bytes, entry->offset,
-                         moec_tensor_shape_text(entry->shape, entry->n_dims, text), dtype->name,
-                         overflow ? "more than " : "", overflow ? UINT64_MAX : expected);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has %" PRIu64 " bytes at offset %" PRIu64 ", but shape %s with dtype %s needs %s%" PRIu64,
+            where, entry->n_bytes, entry->offset, moec_tensor_shape_text(entry->shape, entry->n_dims, text),
+            dtype->name, overflow ? "more than " : "", overflow ? UINT64_MAX : expected);
     return moec_strndup(&entry->name, name, strlen(name), err);
 }
 
@@ -257,8 +258,9 @@ enum moec_status moec_safetensors_open(struct moec_safetensors *safetensors, con
     enum moec_status status = MOEC_OK;
     uint64_t file_bytes = safetensors->file.n_bytes;
     if (file_bytes < PREFIX_BYTES) {
-        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' has %" PRIu64 " bytes, expected a safetensors file",
-                           path, file_bytes);
+        status =
+            moec_fail(err, MOEC_ERR_FORMAT, "'%s' has only %" PRIu64 " bytes, too few for a safetensors file",
+                      path, file_bytes);
         goto out;
     }
     MOEC_TRY_OUT(moec_file_read(&safetensors->file, 0, prefix, sizeof prefix, err));
@@ -269,7 +271,7 @@ enum moec_status moec_safetensors_open(struct moec_safetensors *safetensors, con
         status = moec_fail(err, MOEC_ERR_LIMIT,
                            "'%s' says at offset 0 that its header has %" PRIu64
                            " bytes, more than the limit of %" PRIu64
-                           ": the file is damaged or no safetensors file",
+                           ": the file is damaged or is not a safetensors file",
                            path, n_header, MOEC_SAFETENSORS_MAX_HEADER_BYTES);
         goto out;
     }

@@ -90,7 +90,7 @@ enum moec_status moec_safetensors_writer_commit(struct moec_safetensors_writer *
     if (writer->output.n_bytes == writer->file_bytes)
         return moec_output_commit(&writer->output, err);
     enum moec_status status =
-        moec_fail(err, MOEC_ERR_USAGE, "'%s' has %" PRIu64 " bytes where its table says %" PRIu64,
+        moec_fail(err, MOEC_ERR_USAGE, "'%s' has %" PRIu64 " bytes, but its table of tensors says %" PRIu64,
                   writer->output.path, writer->output.n_bytes, writer->file_bytes);
     moec_safetensors_writer_abort(writer);
     return status;

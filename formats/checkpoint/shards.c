@@ -314,9 +314,9 @@ static enum moec_status fail_no_weights(const char *folder, struct moec_error *e
         if (exists)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "'%s' has its weights in '%s', which can run code when it is read and is not supported: "
+                "'%s' has its weights in '%s', which is not supported because reading it can run code: "
                 "convert it with transformers (load the model, then save_pretrained(..., "
-                "safe_serialization=True)) and point to the new folder",
+                "safe_serialization=True)) and give the new folder",
                 folder, pickled[i]);
     }
     return moec_fail(err, MOEC_ERR_NOT_FOUND,

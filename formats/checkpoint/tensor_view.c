@@ -59,8 +59,8 @@ static enum moec_status check_bytes(const struct moec_tensor *tensor, uint64_t l
     bool overflow = false;
     if (line % coding->block_weights != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has %" PRIu64 " weights in its last dimension, expected a multiple of the "
-                         "%" PRIu32 " in a block of %s",
+                         "%s has %" PRIu64 " weights in its last dimension, expected a multiple of %" PRIu32
+                         ", the block size of %s",
                          where, line, coding->block_weights, tensor->dtype_name);
     for (uint32_t i = 0; i + 1 < tensor->n_dims; i++)
         overflow |= __builtin_mul_overflow(blocks, tensor->shape[i], &blocks);
@@ -509,9 +509,11 @@ enum moec_status moec_tensor_read_rows(struct moec_tensor_reader *reader, size_t
         weights[i] += 1.0f;
     for (size_t i = 0; reader->view.takes_log && i < n; i++) {
         if (!(weights[i] < 0))
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "tensor '%s' holds %g, expected numbers below 0, which are -exp of the weights",
-                             reader->name, (double)weights[i]);
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "tensor '%s' has the number %g, expected only numbers below 0: the tensor stores "
+                "-exp(weight)",
+                reader->name, (double)weights[i]);
         weights[i] = (float)moec_log_f64(-(double)weights[i]);
     }
     return MOEC_OK;

@@ -18,13 +18,13 @@ static bool group_is_known(uint32_t group)
 static const char *misfit_of(uint32_t bits, enum moec_scheme scheme, uint32_t group)
 {
     if (moec_scheme_is_nested(scheme) && group == 0)
-        return "scales of scales without groups, expected groups of 16, 32, 64 or 128 weights";
+        return "nested scales without groups, expected groups of 16, 32, 64 or 128 weights";
     if (moec_scheme_is_dictionary(scheme) && group == 16)
-        return "levels of a dictionary in groups of 16 weights, expected 32, 64, 128 or 0 for channels";
+        return "dictionary levels in groups of 16 weights, expected 32, 64, 128 or 0 for channels";
     if (moec_scheme_is_dictionary(scheme) && (bits == 5 || bits == 6))
-        return "levels of a dictionary at 5 or 6 bits, expected 2, 3, 4 or 8";
+        return "dictionary levels at 5 or 6 bits, expected 2, 3, 4 or 8";
     if (scheme == MOEC_SCHEME_TRELLIS && (bits != 2 || group != 0))
-        return "a trellis that is not of 2 bits with one scale a row, the only one there is";
+        return "a trellis of an unsupported form, expected 2 bits with one scale a row";
     if (bits == 1 && scheme != MOEC_SCHEME_SYMMETRIC && scheme != MOEC_SCHEME_SYMMETRIC_NESTED)
         return "1 bit that is not symmetric, expected scheme symmetric or symmetric-nested";
     return NULL;
@@ -71,7 +71,7 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         if (source_dtype > MOEC_DTYPE_BF16 && source_dtype != MOEC_DTYPE_MXFP4)
             return moec_fail(
                 err, MOEC_ERR_USAGE,
-                "16 bits keep a source of F32, F16, BF16 or MXFP4, and this one is of another type");
+                "16 bits need a source in F32, F16, BF16 or MXFP4, but this source has another type");
         made.dtype = source_dtype == MOEC_DTYPE_F32 ? MOEC_DTYPE_BF16 : (uint8_t)source_dtype;
         made.scheme = 0;
         made.group = 0;
@@ -89,7 +89,7 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
 {
     memset(codecs, 0, MOEC_CODEC_TABLE * sizeof *codecs);
     if (!moec_quantizer_makes(quantizer, scheme))
-        return moec_fail(err, MOEC_ERR_USAGE, "quantizer %d makes no codes of scheme %d", (int)quantizer,
+        return moec_fail(err, MOEC_ERR_USAGE, "quantizer %d does not support scheme %d", (int)quantizer,
                          (int)scheme);
     for (size_t i = 0; i < sizeof all_widths; i++) {
         const uint32_t bits = all_widths[i];

@@ -414,7 +414,8 @@ enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *wei
     if (dtype_is_float(codec.dtype))
         return encode_floats(codec, weights, n, row, err);
     if (moec_codec_is_mxfp4(codec) && (codec.dtype == MOEC_DTYPE_MXFP4_DOWN || n % MOEC_MXFP4_GROUP != 0))
-        return moec_fail(err, MOEC_ERR_USAGE, "a row of %zu weights as MXFP4, which has groups of %d", n,
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a row of %zu weights cannot be encoded as MXFP4, which needs groups of %d", n,
                          MOEC_MXFP4_GROUP);
     if (codec.dtype == MOEC_DTYPE_MXFP4)
         return moec_mxfp4_encode_row(weights, n, row, err);

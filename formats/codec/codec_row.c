@@ -204,8 +204,7 @@ enum moec_status moec_codec_round_scales(struct moec_codec codec, size_t n, floa
     if (is_nested && groups > 0) {
         const uint16_t half = row_scale_over(top);
         if (half >= F16_INF)
-            return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows the F16 that a row scales it with",
-                             top);
+            return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows the F16 scale of its row", top);
         store_u16(stored, half);
         const float step = moec_f16_to_f32(half) * 0x1p-8f;
         for (size_t g = 0; g < groups; g++) {

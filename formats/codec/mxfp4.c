@@ -74,7 +74,8 @@ static float inverse_scale(uint8_t byte)
 static enum moec_status fail_not_exact(float weight, size_t index, struct moec_error *err)
 {
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "weight %zu is %g, which MXFP4 does not hold exactly beside the others of its group",
+                     "weight %zu is %g, which MXFP4 cannot store exactly together with the other weights of "
+                     "its group",
                      index, (double)weight);
 }
 

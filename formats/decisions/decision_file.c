@@ -183,8 +183,7 @@ static enum moec_status take_word(struct text *text, const char *name, char *wor
     char expected[48];
     (void)snprintf(expected, sizeof expected, "'%s' and a word", name);
     if (!next_line(text))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' ends early, in line %" PRIu64 ": it has no '%s', and was cut short",
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends early, in line %" PRIu64 ": '%s' is missing",
                          text->path, text->number + 1, name);
     const char *at = text->line, *end = text->line + text->n;
     if (!skip_word(&at, end, name) || !skip_word(&at, end, " ") || at == end ||
@@ -218,11 +217,11 @@ static enum moec_status take_header(struct text *text, struct moec_decision_head
     uint32_t version = 0;
     if ((size_t)(text->end - text->begin) < n_magic || memcmp(text->begin, MAGIC " ", n_magic) != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' is no file of decisions: it does not begin with '" MAGIC "'", text->path);
+                         "'%s' is not a decision file: it does not begin with '" MAGIC "'", text->path);
     MOEC_TRY(take_number(text, MAGIC, 0, UINT32_MAX, &version, err));
     if (version != MOEC_DECISION_FILE_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has version %" PRIu32 " of decisions, this moec reads version %d", text->path,
+                         "'%s' has decision file version %" PRIu32 ", this moec reads version %d", text->path,
                          version, MOEC_DECISION_FILE_VERSION);
     MOEC_TRY(take_word(text, "bundle", header->bundle, sizeof header->bundle, err));
     MOEC_TRY(take_word(text, "precision", header->precision, sizeof header->precision, err));
@@ -266,8 +265,8 @@ static enum moec_status alloc_rows(const struct text *text, struct moec_decision
     /* The last row may be cut short. */
     if (n_row > 1 && n_row - 1 > (uint64_t)(text->end - text->at) / row_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has %" PRIu64 " positions in %zu bytes, expected %" PRIu64
-                         " letters at least in each",
+                         "'%s' has %" PRIu64 " positions in %zu bytes, expected at least %" PRIu64 " "
+                         "letters for each position",
                          text->path, n_row, (size_t)(text->end - text->at), row_bytes);
     MOEC_TRY(moec_alloc((void **)&file->rows, n_sequence + 1, sizeof *file->rows, "decisions", err));
     MOEC_TRY(moec_alloc((void **)&file->tokens, n_row + 1, sizeof *file->tokens, "decisions", err));
@@ -309,9 +308,9 @@ static enum moec_status take_row(const struct text *text, struct moec_decision_f
     uint32_t position = 0;
     if (rows == NULL || !read_number(&at, end, &position) || !skip_word(&at, end, "\t") ||
         !read_number(&at, end, &file->tokens[n_position]))
-        return fail_line(text, "a position and its token behind a sequence", err);
+        return fail_line(text, "a position and its token after a 'sequence' line", err);
     if (position >= MOEC_MAX_POSITIONS || (rows->n > 0 && position != rows->first + rows->n))
-        return fail_line(text, "the position after the one before", err);
+        return fail_line(text, "the position that follows the previous one", err);
     for (uint32_t layer = 0; layer < header->n_layer; layer++) {
         if ((size_t)(end - at) < (size_t)header->top_k + 1)
             return fail_row(text, rows, position, layer, "ends early, in", err);
@@ -320,12 +319,13 @@ static enum moec_status take_row(const struct text *text, struct moec_decision_f
         for (uint32_t rank = 0; rank < header->top_k; rank++) {
             const char *letter = memchr(letters, *at++, sizeof letters);
             if (letter == NULL)
-                return fail_row(text, rows, position, layer, "has no h, l or - in", err);
+                return fail_row(text, rows, position, layer, "has a letter other than h, l or - in", err);
             *decided++ = (uint8_t)(letter - letters);
         }
     }
     if (at != end)
-        return fail_row(text, rows, position, header->n_layer, "goes on behind its last", err);
+        return fail_row(text, rows, position, header->n_layer, "has unexpected text after its last layer, at",
+                        err);
     if (rows->n++ == 0)
         rows->first = position;
     return MOEC_OK;
@@ -339,7 +339,7 @@ static enum moec_status check_digest(const struct text *text, struct moec_error 
     moec_sha256(text->begin, (size_t)(text->line - text->begin), digest);
     moec_sha256_hex(digest, line + strlen(line));
     if (text->at != text->end)
-        return fail_line(text, "nothing behind the line of the checksum", err);
+        return fail_line(text, "nothing after the line of the checksum", err);
     if (text->n == strlen(line) && memcmp(text->line, line, text->n) == 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_CHECKSUM,
@@ -352,11 +352,11 @@ static enum moec_status fail_end(const struct text *text, const struct moec_deci
 {
     const struct moec_decision_rows *rows = file->n_rows > 0 ? &file->rows[file->n_rows - 1] : NULL;
     if (rows == NULL || rows->n == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends early, behind line %" PRIu64 ": it was cut short",
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends early, after line %" PRIu64 ": it was cut short",
                          text->path, text->number);
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "'%s' ends early, behind position %" PRIu32 " of sequence %" PRIu32 " beam %" PRIu32
-                     ": it was cut short",
+                     "'%s' ends early, after position %" PRIu32 " of sequence %" PRIu32 " beam %" PRIu32 ": "
+                     "it was cut short",
                      text->path, rows->first + rows->n - 1, rows->sequence, rows->beam);
 }
 

@@ -82,15 +82,15 @@ static enum moec_status fail_unknown(const char *model_type, const char *where, 
     const char *needed = find_missing(model_type);
     if (needed != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'model_type' '%s', which is not supported: it would need %s", where,
-                         model_type, needed);
+                         "%s says 'model_type' '%s', which is not supported: moec does not implement %s",
+                         where, model_type, needed);
     char known[1024] = "";
     for (size_t i = 0; i < N_FAMILIES; i++) {
         size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, "%s'%s'", i == 0 ? "" : ", ",
                        families[i]->model_type);
     }
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'model_type' '%.60s', families known: %s", where,
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'model_type' '%.60s', supported families: %s", where,
                      model_type, known);
 }
 
@@ -221,10 +221,10 @@ static enum moec_status refuse_quantised(const struct moec_json *root, const cha
     if (given != NULL && !is_readable)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s has a 'quantization_config' %s: the weights are quantised already, by a method "
-            "other than 'mxfp4', 'fp8' with a 'weight_block_size' of [128, 128] or none, and "
-            "'compressed-tensors' of format 'float-quantized' with 8 bits; start from the BF16, F16 "
-            "or F32 checkpoint that they were made from",
+            "%s has a 'quantization_config' %s: the weights are quantised already, in a way that moec cannot "
+            "read; start from the BF16, F16 or F32 checkpoint that they were made from. moec reads only 'mxfp4', "
+            "'fp8' with a 'weight_block_size' of [128, 128] or none, and 'compressed-tensors' of format "
+            "'float-quantized' with 8 bits",
             where, method_text(given, method));
     return MOEC_OK;
 }

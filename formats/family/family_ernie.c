@@ -27,7 +27,7 @@ static enum moec_status read_ernie(const struct moec_json *root, const char *whe
     struct moec_family_layers layers = {0};
     uint32_t n_shared = 2;
     MOEC_TRY(
-        moec_family_refuse_flag(root, where, "use_bias", "biases of every projection and of the head", err));
+        moec_family_refuse_flag(root, where, "use_bias", "biases of projections and of the LM head", err));
     MOEC_TRY(moec_family_update_any(root, where, experts, MOEC_MAX_EXPERTS, &config->n_expert, err));
     MOEC_TRY(moec_family_update_any(root, where, top_k, MOEC_MAX_TOP_K, &config->top_k, err));
     MOEC_TRY(moec_json_update_u32(root, where, "moe_num_shared_experts", 1024, &n_shared, err));

@@ -45,7 +45,8 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
                          type);
     const uint32_t n = is_proportional ? (uint32_t)(part * kind->head_dim / 2) : kind->head_dim / 2;
     if (n == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s rotates no pair of a head, expected one or more", inner);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s rotates 0 pairs of dimensions of a head, expected 1 or more", inner);
     const double factor = turning_factor(n, kind->head_dim);
     if (factor > 0)
         kind->rope_scaling = (struct moec_rope_scaling){.kind = MOEC_ROPE_PROPORTIONAL, .factor = factor};
@@ -110,8 +111,8 @@ static enum moec_status refuse_others(const struct moec_json *root, const char *
     static const struct {
         const char *key, *needed;
         uint32_t assumed;
-    } counts[] = {{"hidden_size_per_layer_input", "embeddings of each layer", 256},
-                  {"num_kv_shared_layers", "keys and values of other layers", 0}};
+    } counts[] = {{"hidden_size_per_layer_input", "per-layer embeddings", 256},
+                  {"num_kv_shared_layers", "keys and values shared between layers", 0}};
     const char *activation = NULL, *direction = NULL;
     bool has_experts = false;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -119,14 +120,14 @@ static enum moec_status refuse_others(const struct moec_json *root, const char *
         MOEC_TRY(moec_json_update_u32(root, where, counts[i].key, MOEC_MAX_DIMENSION, &n, err));
         if (n > 0)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s says '%s' %u, only 0 is supported: it would need %s", where, counts[i].key,
-                             n, counts[i].needed);
+                             "%s says '%s' %u, only 0 is supported: moec does not implement %s", where,
+                             counts[i].key, n, counts[i].needed);
     }
     MOEC_TRY(moec_json_get_bool_or(root, where, "enable_moe_block", false, &has_experts, err));
     if (!has_experts)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s does not say 'enable_moe_block' true: the model has no experts", where);
-    MOEC_TRY(moec_family_refuse_flag(root, where, "attention_bias", "biases of attention", err));
+    MOEC_TRY(moec_family_refuse_flag(root, where, "attention_bias", "attention biases", err));
     MOEC_TRY(moec_json_get_string_or(root, where, "use_bidirectional_attention", "vision", &direction, err));
     if (strcmp(direction, "vision") != 0)
         return moec_fail(

@@ -17,8 +17,8 @@ static enum moec_status place_layers(struct moec_config *config, uint32_t n_swit
     if (n_switch == 0 || n_switch > MOEC_MAX_LAYERS || n_extra > MOEC_MAX_LAYERS - n_switch)
         return moec_fail(
             err, MOEC_ERR_LIMIT,
-            "%s says 'num_switch_layers' %u and 'num_ext_layers' %u, expected at least one of the "
-            "first and %d in all",
+            "%s says 'num_switch_layers' %u and 'num_ext_layers' %u, expected at least 1 switch layer and at "
+            "most %d layers in all",
             where, n_switch, n_extra, MOEC_MAX_LAYERS);
     config->n_kind = 0;
     for (uint32_t layer = 0; layer < n_switch + n_extra; layer++) {
@@ -50,8 +50,10 @@ static enum moec_status read_gptsan(const struct moec_json *root, const char *wh
     MOEC_TRY(moec_json_get_double_or(root, where, "layer_norm_epsilon", 0, 1, config->rms_eps,
                                      &config->rms_eps, err));
     if (kind->n_head == 0 || config->n_embd % kind->n_head != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says 'd_model' %u and 'num_heads' %u, expected a multiple",
-                         where, config->n_embd, kind->n_head);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s says 'd_model' %u and 'num_heads' %u, expected 'd_model' to be a multiple of 'num_heads'",
+            where, config->n_embd, kind->n_head);
     kind->n_kv_head = kind->n_head;
     kind->head_dim = config->n_embd / kind->n_head;
     MOEC_TRY(moec_family_read_capacity(root, where, config, err));

@@ -46,10 +46,11 @@ static enum moec_status read_without_shared(const struct moec_json *root, const 
 {
     const struct moec_json *shared = moec_json_present(root, "shared_intermediate_size");
     if (shared != NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has 'shared_intermediate_size', which 'granitemoe' models do not: expected "
-                         "'model_type' 'granitemoeshared'",
-                         where);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s has 'shared_intermediate_size', which 'granitemoe' models do not have: expected 'model_type' "
+            "'granitemoeshared'",
+            where);
     return read_granite(root, where, config, err);
 }
 
@@ -84,8 +85,8 @@ static enum moec_status read_space(const struct moec_json *root, const char *whe
     if (!has_bias)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s says 'mamba_conv_bias' false, only true is supported: it would need convolutions "
-            "of state spaces without a bias",
+            "%s says 'mamba_conv_bias' false, only true is supported: moec does not implement state-space "
+            "convolutions without a bias",
             where);
     MOEC_TRY(moec_family_refuse_flag(root, where, "mamba_proj_bias", "biases of projections", err));
     MOEC_TRY(moec_family_check_step_limit(root, where, err));
@@ -107,7 +108,7 @@ static enum moec_status read_types(const struct moec_json *root, const char *whe
         char what[256];
         (void)snprintf(what, sizeof what, "'layer_types'[%u] in %.200s", layer, where);
         if (layer >= moec_json_length(list))
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s is missing, expected one for each layer", what);
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s is missing, expected a type for each layer", what);
         MOEC_TRY(moec_json_as_string(moec_json_at(list, layer), what, &type, NULL, err));
         layers->is_running[layer] = strcmp(type, "mamba") == 0 || strcmp(type, "linear_attention") == 0;
         if (!layers->is_running[layer] && strcmp(type, "attention") != 0 &&

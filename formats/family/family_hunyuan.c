@@ -17,7 +17,7 @@ static enum moec_status read_same(const struct moec_json *root, const char *wher
         MOEC_TRY(moec_json_as_u64(moec_json_at(list, i), what, 0, max, &value, err));
         if (i > 0 && value != *out)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s is %u, and of the layers before it %u: only one number for all is supported",
+                             "%s is %u, but earlier layers have %u: expected the same number for all layers",
                              what, (uint32_t)value, *out);
         *out = (uint32_t)value;
     }

@@ -27,11 +27,12 @@ static enum moec_status refuse_others(const struct moec_json *root, const char *
                          score);
     MOEC_TRY(moec_json_get_bool_or(root, where, "mla_use_nope", true, &has_no_rope, err));
     if (!has_no_rope)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'mla_use_nope' false, only true is supported: it would need latent "
-                         "attention with RoPE",
-                         where);
-    return moec_family_refuse_flag(root, where, "attention_bias", "biases of latents", err);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'mla_use_nope' false, only true is supported: moec does not implement RoPE in this "
+            "family's latent attention",
+            where);
+    return moec_family_refuse_flag(root, where, "attention_bias", "biases of latent projections", err);
 }
 
 /* Numbers of layers, from 1 on. */

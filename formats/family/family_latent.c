@@ -10,14 +10,15 @@
 static enum moec_status refuse_biases(const struct moec_json *root, const char *where, struct moec_error *err)
 {
     bool is_interleaved = true;
-    MOEC_TRY(moec_family_refuse_flag(root, where, "attention_bias", "biases of latents", err));
+    MOEC_TRY(moec_family_refuse_flag(root, where, "attention_bias", "biases of latent projections", err));
     MOEC_TRY(moec_family_refuse_flag(root, where, "mlp_bias", "biases of dense MLPs", err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "rope_interleave", true, &is_interleaved, err));
     if (!is_interleaved)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'rope_interleave' false, only true is supported: it would need queries and "
-                         "keys in another order",
-                         where);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'rope_interleave' false, only true is supported: moec implements only interleaved RoPE "
+            "in this family",
+            where);
     return MOEC_OK;
 }
 
@@ -176,9 +177,10 @@ static enum moec_status read_growth(const struct moec_json *root, const char *wh
     }
     config->query_growth = (float)growth;
     if (growth > 0 && config->kinds[0].rope_scaling.kind != MOEC_ROPE_YARN)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'llama_4_scaling_beta' %g without RoPE of type 'yarn', expected both",
-                         where, growth);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'llama_4_scaling_beta' %g, which is supported only with RoPE of type 'yarn'", where,
+            growth);
     return MOEC_OK;
 }
 
@@ -187,9 +189,9 @@ static enum moec_status read_mistral4(const struct moec_json *root, const char *
 {
     struct moec_family_layers layers = {0};
     if (moec_json_present(root, "rope_parameters") == NULL && moec_json_present(root, "rope_scaling") == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has no 'rope_parameters', expected them: the class's own depend on other fields",
-                         where);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s has no 'rope_parameters', which moec needs: their defaults depend on other fields", where);
     MOEC_TRY(moec_family_read_routed(root, where, &moec_family_usual_keys, config, err));
     MOEC_TRY(read_latent(root, where, config, err));
     MOEC_TRY(read_growth(root, where, config, err));

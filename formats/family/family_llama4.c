@@ -141,9 +141,11 @@ static enum moec_status read_llama4(const struct moec_json *root, const char *wh
     if (config->top_k != 1)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s says 'num_experts_per_tok' %u, only 1 is supported: the router scales what experts read",
+            "%s says 'num_experts_per_tok' %u, only 1 is supported: the router scales the input of the "
+            "expert",
             where, config->top_k);
-    MOEC_TRY(moec_family_refuse_flag(root, where, "attention_bias", "biases of rotated pairs", err));
+    MOEC_TRY(moec_family_refuse_flag(root, where, "attention_bias", "attention biases with interleaved RoPE",
+                                     err));
     MOEC_TRY(
         moec_json_update_u32(root, where, "num_local_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
     MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,

@@ -19,13 +19,13 @@ static enum moec_status refuse_others(const struct moec_json *root, const char *
         bool is_scaled = true;
         MOEC_TRY(moec_json_get_bool_or(root, where, scales[i], true, &is_scaled, err));
         if (!is_scaled)
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s says '%s' false, only true is supported: it would need latents "
-                             "that are not scaled",
-                             where, scales[i]);
+            return moec_fail(
+                err, MOEC_ERR_UNSUPPORTED,
+                "%s says '%s' false, only true is supported: moec does not implement unscaled latents", where,
+                scales[i]);
     }
     MOEC_TRY(moec_family_refuse_flag(root, where, "router_bias", "biases of routers", err));
-    return moec_family_refuse_flag(root, where, "attention_bias", "biases of latents", err);
+    return moec_family_refuse_flag(root, where, "attention_bias", "biases of latent projections", err);
 }
 
 static enum moec_status read_latents(const struct moec_json *root, const char *where,
@@ -42,8 +42,8 @@ static enum moec_status read_latents(const struct moec_json *root, const char *w
                          where, head_dim, kind->head_dim);
     if (kind->q_latent_dim == 0 || kind->latent_dim == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'q_lora_rank' %u and 'kv_lora_rank' %u, expected 1 or more of both", where,
-                         kind->q_latent_dim, kind->latent_dim);
+                         "%s says 'q_lora_rank' %u and 'kv_lora_rank' %u, expected both to be 1 or more",
+                         where, kind->q_latent_dim, kind->latent_dim);
     config->q_latent_scale = (float)sqrt((double)config->n_embd / kind->q_latent_dim);
     config->latent_scale = (float)sqrt((double)config->n_embd / kind->latent_dim);
     return MOEC_OK;

@@ -11,7 +11,8 @@ static enum moec_status read_minicpm(const struct moec_json *root, const char *w
     if (config->n_expert == 0)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s says no 'num_experts': this MiniCPM has no experts, only MiniCPM-MoE is supported", where);
+            "%s has no 'num_experts': this is a MiniCPM without experts, and only MiniCPM-MoE is supported",
+            where);
     MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
                                   err));
     MOEC_TRY(moec_family_read_factor(root, where, "scale_emb", 1, &config->embedding_scale, err));

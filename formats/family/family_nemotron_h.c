@@ -24,9 +24,11 @@ static enum moec_status read_letters(const struct moec_json *root, const char *w
     MOEC_TRY(moec_json_get_string_or(root, where, "hybrid_override_pattern", "ME*-", &pattern, err));
     const size_t n = strlen(pattern);
     if (n > MOEC_MAX_LAYERS || strspn(pattern, "M*E-") != n)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'hybrid_override_pattern' '%.80s', expected up to %u of 'M', '*', 'E', '-'",
-                         where, pattern, MOEC_MAX_LAYERS);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'hybrid_override_pattern' '%.80s', expected up to %u characters, each 'M', '*', 'E' or "
+            "'-'",
+            where, pattern, MOEC_MAX_LAYERS);
     memcpy(letters, pattern, n + 1);
     *n_layer = (uint32_t)n;
     return MOEC_OK;
@@ -79,10 +81,11 @@ static enum moec_status read_space(const struct moec_json *root, const char *whe
     space->step_min = (float)step_min;
     MOEC_TRY(moec_json_get_bool_or(root, where, "use_conv_bias", true, &has_bias, err));
     if (!has_bias)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'use_conv_bias' false, only true is supported: it would need convolutions "
-                         "of state spaces without a bias",
-                         where);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'use_conv_bias' false, only true is supported: moec does not implement state-space "
+            "convolutions without a bias",
+            where);
     MOEC_TRY(moec_family_check_step_limit(root, where, err));
     return moec_family_refuse_flag(root, where, "use_bias", "biases of projections", err);
 }
@@ -95,8 +98,8 @@ static enum moec_status refuse_others(const struct moec_json *root, const char *
     if (moec_json_present(root, "moe_latent_size") != NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "%s has a 'moe_latent_size', only null is supported: it would need experts that read "
-            "a product with the hidden state",
+            "%s has a 'moe_latent_size', only null is supported: moec does not implement experts on a "
+            "projected hidden state",
             where);
     for (size_t i = 0; i < sizeof activations / sizeof *activations; i++) {
         const char *name = NULL;

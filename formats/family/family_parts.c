@@ -28,9 +28,11 @@ static enum moec_status read_heads(const struct moec_json *root, const char *whe
     if (kind->head_dim != 0)
         return MOEC_OK;
     if (kind->n_head == 0 || config->n_embd % kind->n_head != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says 'hidden_size' %u and 'num_attention_heads' %u, expected a multiple", where,
-                         config->n_embd, kind->n_head);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s says 'hidden_size' %u and 'num_attention_heads' %u, expected 'hidden_size' to be a multiple "
+            "of 'num_attention_heads'",
+            where, config->n_embd, kind->n_head);
     kind->head_dim = config->n_embd / kind->n_head;
     return MOEC_OK;
 }
@@ -106,7 +108,8 @@ enum moec_status moec_family_refuse_flag(const struct moec_json *root, const cha
     MOEC_TRY(moec_json_get_bool_or(root, where, key, false, &is_set, err));
     if (is_set)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says '%s' true, only false is supported: it would need %s", where, key, needed);
+                         "%s says '%s' true, only false is supported: moec does not implement %s", where, key,
+                         needed);
     return MOEC_OK;
 }
 
@@ -124,10 +127,11 @@ enum moec_status moec_family_check_step_limit(const struct moec_json *root, cons
             MOEC_TRY(moec_json_as_double(end, what, -(double)INFINITY, (double)INFINITY, &ends[i], err));
     }
     if (ends[0] > 0 || ends[1] < (double)INFINITY)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has a 'time_step_limit' with an end, %g to %g, only 0 to infinity is supported: "
-                         "it would need clamped steps",
-                         where, ends[0], ends[1]);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s has a 'time_step_limit' of %g to %g, only 0 to infinity is supported: moec does not clamp "
+            "time steps",
+            where, ends[0], ends[1]);
     return MOEC_OK;
 }
 

@@ -17,9 +17,11 @@ static enum moec_status read_phimoe(const struct moec_json *root, const char *wh
 {
     double jitter = (double)config->router_jitter;
     if (config->top_k != 2)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'num_experts_per_tok' %u, SparseMixer chooses 2 in transformers", where,
-                         config->top_k);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'num_experts_per_tok' %u, only 2 is supported: SparseMixer always chooses 2 in "
+            "transformers",
+            where, config->top_k);
     MOEC_TRY(
         moec_json_update_u32(root, where, "num_local_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
     MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,

@@ -14,9 +14,9 @@ static enum moec_status read_yarn(const struct moec_json *rope, const char *inne
     bool truncate = true;
     if (moec_json_present(rope, "factor") == NULL &&
         moec_json_present(rope, "original_max_position_embeddings") == NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says neither 'factor' nor 'original_max_position_embeddings', which YaRN needs",
-                         inner);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has neither 'factor' nor 'original_max_position_embeddings': YaRN needs at least one", inner);
     MOEC_TRY(moec_json_get_double_or(rope, inner, "original_max_position_embeddings", 1, most,
                                      config->n_position, &positions, err));
     MOEC_TRY(moec_json_get_double_or(rope, inner, "factor", 1, most, config->n_position / positions,
@@ -74,9 +74,10 @@ static enum moec_status read_long(const struct moec_json *root, const struct moe
     MOEC_TRY(read_factors(rope, inner, "short_factor", &config->n_rope_factor, config->rope_factors[0], err));
     MOEC_TRY(read_factors(rope, inner, "long_factor", &n_long, config->rope_factors[1], err));
     if (n_long != config->n_rope_factor)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has %u numbers as 'short_factor' and %u as 'long_factor', expected as many",
-                         inner, config->n_rope_factor, n_long);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has %u numbers as 'short_factor' and %u as 'long_factor', expected the same number of both",
+            inner, config->n_rope_factor, n_long);
     MOEC_TRY(moec_json_get_double_or(rope, inner, "factor", 1e-6, most, config->n_position / positions,
                                      &factor, err));
     const double assumed = factor > 1 && positions > 1 ? sqrt(1 + log(factor) / log(positions)) : 1;
@@ -164,10 +165,10 @@ static enum moec_status refuse_nested(const struct moec_json *rope, const char *
 {
     for (struct moec_json_member m = moec_json_first(rope); m.key != NULL; m = moec_json_next(rope, m))
         if (moec_json_type(m.value) == MOEC_JSON_OBJECT)
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s has parameters of its own for '%.60s', only one set for "
-                             "all layers is supported",
-                             inner, m.key);
+            return moec_fail(
+                err, MOEC_ERR_UNSUPPORTED,
+                "%s has separate parameters for '%.60s', only one set for all layers is supported", inner,
+                m.key);
     return MOEC_OK;
 }
 
@@ -176,10 +177,11 @@ static enum moec_status read_rotary_dim(const char *where, const struct moec_fam
 {
     struct moec_layer_kind *kind = &config->kinds[0];
     if (part != 1 && !family->has_partial_rope)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s rotates a part of %g of each head ('partial_rotary_factor'), which models of "
-                         "family '%s' do not: only 1 is supported",
-                         where, part, config->family);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'partial_rotary_factor' %g, but models of family '%s' rotate whole heads: only 1 is "
+            "supported",
+            where, part, config->family);
     const uint32_t dim = (uint32_t)(kind->head_dim * part);
     if (dim < 2)
         return moec_fail(
@@ -273,10 +275,11 @@ static enum moec_status fail_ropes(const char *where, const char *key, const str
                                    const struct moec_json *parameters, struct moec_error *err)
 {
     char values[2][VALUE_BYTES];
-    return moec_fail(err, MOEC_ERR_FORMAT,
-                     "%s contradicts itself: 'rope_scaling' says '%.60s' %s and 'rope_parameters' %s; remove "
-                     "the one that is not meant",
-                     where, key, value_text(scaling, values[0]), value_text(parameters, values[1]));
+    return moec_fail(
+        err, MOEC_ERR_FORMAT,
+        "%s contradicts itself: 'rope_scaling' says '%.60s' %s, but 'rope_parameters' says %s; remove the "
+        "wrong one",
+        where, key, value_text(scaling, values[0]), value_text(parameters, values[1]));
 }
 
 /* Every key of the first must have the same value in the second. */

@@ -75,8 +75,8 @@ static enum moec_status read_layers(const struct moec_json *root, const char *wh
     if (n_encoder == 0 || n_decoder == 0 || n_encoder + n_decoder > MOEC_MAX_LAYERS)
         return moec_fail(
             err, MOEC_ERR_LIMIT,
-            "%s says %u encoder and %u decoder layers, expected at least one of each and %d in all", where,
-            n_encoder, n_decoder, MOEC_MAX_LAYERS);
+            "%s says %u encoder and %u decoder layers, expected at least 1 of each and at most %d in all",
+            where, n_encoder, n_decoder, MOEC_MAX_LAYERS);
     config->n_encoder_layer = n_encoder;
     config->n_layer = n_encoder + n_decoder;
     uint8_t is_moe[MOEC_MAX_LAYERS] = {0};

@@ -58,9 +58,10 @@ static enum moec_status refuse_unknown(const struct moec_json *root, const char 
             is_on = moec_json_length(node) > 0;
         }
         if (is_on)
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s asks for '%s', which moec does not know; remove it to generate without it",
-                             where, key);
+            return moec_fail(
+                err, MOEC_ERR_UNSUPPORTED,
+                "%s asks for '%s', which moec does not support; remove the key to generate without it", where,
+                key);
     }
     return MOEC_OK;
 }

@@ -47,8 +47,8 @@ static enum moec_status take(struct cursor *c, uint64_t n, const uint8_t **bytes
     if (n > c->n - c->at) {
         c->is_short = n <= c->file_bytes - c->at;
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "'%s' should have %" PRIu64 " more bytes of its header at offset %" PRIu64
-                         ", but ends at %" PRIu64 ": the file is truncated or its header is damaged",
+                         "the header of '%s' needs %" PRIu64 " more bytes at offset %" PRIu64
+                         ", but the file ends at %" PRIu64 ": the file is truncated or its header is damaged",
                          c->path, n, c->at, c->n);
     }
     *bytes = c->bytes + c->at;
@@ -145,7 +145,8 @@ static enum moec_status take_values(struct cursor *c, uint64_t n, struct moec_gg
 {
     if (n > MOEC_GGUF_MAX_VALUES || n > (c->file_bytes - c->at) / MIN_VALUE_BYTES)
         return moec_fail(c->err, MOEC_ERR_LIMIT,
-                         "'%s' has %" PRIu64 " values, more than the limit of %u or than fit into the file",
+                         "'%s' has %" PRIu64
+                         " values, more than the limit of %u or more than the file can hold",
                          c->path, n, MOEC_GGUF_MAX_VALUES);
     MOEC_TRY(moec_alloc((void **)&gguf->values, n, sizeof *gguf->values, "values of a GGUF file", c->err));
     for (; gguf->n_values < n; gguf->n_values++)
@@ -196,7 +197,7 @@ static enum moec_status place_tensor(const struct cursor *c, uint64_t data, uint
     if (line % type->block_weights != 0)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
                          "tensor '%s' in '%s' has rows of %" PRIu64
-                         " weights, expected a multiple of the %" PRIu32 " in a block of %s",
+                         " weights, expected a multiple of %" PRIu32 ", the block size of %s",
                          tensor->name, c->path, line, type->block_weights, type->name);
     for (uint32_t i = 0; i < tensor->n_dims; i++)
         overflow |= __builtin_mul_overflow(n, tensor->dims[i], &n);
@@ -228,7 +229,8 @@ static enum moec_status take_tensors(struct cursor *c, uint64_t n, struct moec_g
                          c->path, alignment, MAX_ALIGNMENT);
     if (n > MOEC_GGUF_MAX_TENSORS || n > (c->file_bytes - c->at) / MIN_TENSOR_BYTES)
         return moec_fail(c->err, MOEC_ERR_LIMIT,
-                         "'%s' has %" PRIu64 " tensors, more than the limit of %u or than fit into the file",
+                         "'%s' has %" PRIu64
+                         " tensors, more than the limit of %u or more than the file can hold",
                          c->path, n, MOEC_GGUF_MAX_TENSORS);
     MOEC_TRY(moec_alloc((void **)&gguf->tensors, n, sizeof *gguf->tensors, "tensors of a GGUF file", c->err));
     for (; gguf->n_tensors < n; gguf->n_tensors++)

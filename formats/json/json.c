@@ -216,10 +216,11 @@ enum moec_status moec_json_parse(const char *bytes, size_t length, size_t max_by
     if (status == MOEC_OK && n_word > 0 && !mark_words(value, &n_marked))
         status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory while reading '%s'", subject);
     if (status == MOEC_OK && n_marked != n_word)
-        status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "'%s' has NaN or Infinity beside strings of nothing but DEL (0x7f), expected one "
-                           "of them",
-                           subject);
+        status = moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "'%s' has NaN or Infinity and also strings of only DEL characters (0x7f), expected only one of "
+            "the two",
+            subject);
     if (status != MOEC_OK) {
         json_decref(value);
         return status;
@@ -290,7 +291,7 @@ enum moec_status moec_json_as_string(const struct moec_json *node, const char *w
     size_t bytes = json_string_length(raw(node));
     if (length == NULL && strlen(text) != bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s holds a NUL character at byte %zu, expected text without one", what,
+                         "%s holds a NUL character at byte %zu, expected text without NUL", what,
                          strlen(text));
     if (length != NULL)
         *length = bytes;

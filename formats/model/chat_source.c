@@ -29,11 +29,11 @@ enum moec_status moec_chat_source_add(struct moec_chat_source *source, const cha
         (!replaces && source->n == MOEC_CHAT_SOURCE_MAX_TEXTS))
         return moec_fail(
             err, MOEC_ERR_LIMIT,
-            "the text '%.40s' of conversations has %zu bytes, expected at most %zu, and at most %u texts",
+            "the chat text '%.40s' has %zu bytes, expected a valid name, at most %zu bytes, and at most %u "
+            "texts in all",
             name, n_bytes, MOEC_CHAT_SOURCE_MAX_BYTES, MOEC_CHAT_SOURCE_MAX_TEXTS);
     if (moec_utf8_valid_bytes(bytes, n_bytes) != n_bytes || memchr(bytes, '\0', n_bytes) != NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the text '%s' of conversations is not UTF-8, or has a NUL",
-                         name);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the chat text '%s' is not UTF-8, or has a NUL", name);
     MOEC_TRY(moec_strndup(&copy, bytes, n_bytes, err));
     if (replaces) {
         free(source->texts[at].bytes);
@@ -101,16 +101,19 @@ static enum moec_status decode(const uint8_t *bytes, size_t n_bytes, struct moec
         const size_t n_name = moec_get_u32(entry), n_text = moec_get_u32(entry + 4);
         char name[MOEC_CHAT_SOURCE_MAX_NAME + 1] = "";
         if (n_name > MOEC_CHAT_SOURCE_MAX_NAME || n_name > n_bytes - at || n_text > n_bytes - at - n_name)
-            return moec_fail(err, MOEC_ERR_FORMAT, "text %u of the chat section passes its end", i);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "text %u of the chat section extends past the section's end", i);
         memcpy(name, bytes + at, n_name);
         if (strlen(name) != n_name || !is_name(name, n_name) ||
             (i > 0 && strcmp(source->texts[i - 1].name, name) >= 0))
-            return moec_fail(err, MOEC_ERR_FORMAT, "text %u of the chat section has a wrong name", i);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "text %u of the chat section has an invalid name, or its name is out of order",
+                             i);
         MOEC_TRY(moec_chat_source_add(source, name, (const char *)bytes + at + n_name, n_text, err));
         at += n_name + n_text;
     }
     if (at != n_bytes)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the chat section has %zu bytes behind its texts",
+        return moec_fail(err, MOEC_ERR_FORMAT, "the chat section has %zu bytes after its texts",
                          n_bytes - at);
     return MOEC_OK;
 }

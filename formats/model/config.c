@@ -53,9 +53,9 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE scaling factor %g, expected %s", subject,
                          s->factor,
                          is_plain  ? "0 without scaling"
-                         : is_long ? "1 with factors of each pair"
+                         : is_long ? "1 with factors for each pair"
                                    : "1 or more");
-    MOEC_TRY(check_range(subject, "positions that RoPE was trained with", s->original_positions, has_limit,
+    MOEC_TRY(check_range(subject, "original context length of RoPE", s->original_positions, has_limit,
                          has_limit ? MOEC_MAX_POSITIONS : 0, err));
     const double values[] = {s->beta_fast, s->beta_slow, s->attention_factor};
     for (size_t i = 0; i < 3; i++) {
@@ -70,10 +70,12 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
     }
     if (is_llama && !(s->beta_fast >= s->beta_slow))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %g turns of fast pairs and %g of slow ones, expected no fewer of the fast",
+                         "%s says %g turns for fast pairs and %g for slow ones, expected at least as many "
+                         "for the fast pairs",
                          subject, s->beta_fast, s->beta_slow);
     if (s->truncate && !is_yarn)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s rounds the ends of YaRN's ramp without YaRN", subject);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s rounds the ends of YaRN's ramp, but does not use YaRN",
+                         subject);
     return MOEC_OK;
 }
 
@@ -84,17 +86,17 @@ static enum moec_status check_rope(const struct moec_layer_kind *k, const char *
     MOEC_TRY(check_range(subject, "rotated part of a head", k->rotary_dim, 0,
                          k->rope_theta > 0 || k->latent_dim > 0 ? k->head_dim - 1 : 0, err));
     if (k->rotary_dim % 2 != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s rotates %u of each head, expected an even number", subject,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s rotates %u dimensions of each head, expected an even number", subject,
                          k->rotary_dim);
     if (k->rope_theta == 0)
         MOEC_TRY(check_range(subject, "kind of RoPE scaling without RoPE", k->rope_scaling.kind, 0, 0, err));
     if (k->rope_scaling.kind == MOEC_ROPE_YARN && !(k->rope_theta > 1))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says YaRN with RoPE theta %g, expected more than 1",
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s says YaRN with RoPE theta %g, expected a theta above 1",
                          subject, k->rope_theta);
     if (k->rope_scaling.kind == MOEC_ROPE_DYNAMIC && moec_layer_rotary_dim(k) < 4)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s changes the base of %u rotated dimensions of a head by the text's length, "
-                         "expected 4 or more",
+                         "%s uses dynamic NTK scaling with %u rotated dimensions a head, expected 4 or more",
                          subject, moec_layer_rotary_dim(k));
     return check_scaling(&k->rope_scaling, subject, err);
 }
@@ -124,8 +126,8 @@ static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool
         MOEC_TRY(check_range(subject, "key heads", k->n_kv_head, k->n_head, k->n_head, err));
     if (has_attention(k) || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a layer with a running state and what only attention has, "
-                         "expected one of them",
+                         "%s has a layer with both a running state and settings of attention, expected only "
+                         "one of them",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
 }
@@ -137,8 +139,8 @@ static enum moec_status check_kind_alone(const struct moec_layer_kind *k, const 
     if (has_attention(k) || k->n_head > 0 || k->n_kv_head > 0 || k->head_dim > 0 || k->value_dim > 0 ||
         k->conv_size > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a layer that mixes no positions and has heads or what attention has, "
-                         "expected none",
+                         "%s has a layer without a mixer but with heads or settings of attention, expected "
+                         "none of these",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
 }
@@ -153,8 +155,9 @@ static enum moec_status check_heads(const struct moec_layer_kind *k, const char 
     if (k->n_head % k->n_kv_head == 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "%s says %u attention heads and %u key/value heads, expected a multiple", subject,
-                     k->n_head, k->n_kv_head);
+                     "%s says %u attention heads and %u key/value heads, expected a multiple of the "
+                     "key/value heads",
+                     subject, k->n_head, k->n_kv_head);
 }
 
 /* A latent, in place of one key/value head, and rotation of the last part of each head. */
@@ -181,8 +184,8 @@ static enum moec_status check_latent(const struct moec_layer_kind *k, bool has_b
         k->keys_are_values)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has a latent of keys and values with buckets, a clip, biases or norms of q, k, v, "
-            "or a gate of outputs, expected none of these",
+            "%s has a latent of keys and values together with position buckets, a QKV clip, biases or norms "
+            "of q, k, v, or an output gate, expected none of these",
             subject);
     return MOEC_OK;
 }
@@ -194,8 +197,8 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
     MOEC_TRY(check_factor(subject, "the least step of a state space", k->step_min, err));
     if (k->step_min > 0 && k->mixer != MOEC_MIXER_SPACE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %g as the least step of a state space without one, expected 0", subject,
-                         (double)k->step_min);
+                         "%s says %g as the least step of a state space but has no state space, expected 0",
+                         subject, (double)k->step_min);
     if (!moec_layer_mixes(k))
         return check_kind_alone(k, subject, err);
     MOEC_TRY(check_heads(k, subject, err));
@@ -236,7 +239,9 @@ static enum moec_status check_table(const struct moec_config *c, const char *sub
     for (uint32_t layer = 0; layer < MOEC_MAX_LAYERS; layer++) {
         const uint32_t kind = c->layer_kind[layer];
         if (kind >= c->n_kind || (layer < c->n_layer ? kind > n_seen : kind > 0))
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s says kind %u for layer %u of %u, out of order",
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s says kind %u for layer %u of %u, out of order: kinds must be numbered by "
+                             "first use",
                              subject, kind, layer, c->n_layer);
         n_seen += layer < c->n_layer && kind == n_seen;
     }
@@ -261,21 +266,21 @@ static enum moec_status check_kind_mlp(const struct moec_config *c, const struct
     else
         MOEC_TRY(check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
     if (kind->no_mlp && (kind->is_moe || !moec_layer_mixes(kind)))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no MLP and %s, expected a mixer alone", where,
-                         kind->is_moe ? "has experts" : "mixes no positions");
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no MLP and %s, expected only a mixer", where,
+                         kind->is_moe ? "has experts" : "has no mixer");
     if ((kind->no_mlp || !moec_layer_mixes(kind)) && (c->n_encoder_layer > 0 || c->layer_scale))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s is a mixer or an MLP alone beside an encoder or with a factor of its own, "
-                         "expected neither",
+                         "%s has only a mixer or only an MLP, but also an encoder or a layer scale, "
+                         "expected neither of these",
                          where);
     if (kind->adds_positions && (!moec_layer_attends(kind) || c->n_encoder_layer > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s adds learned positions and %s, expected attention and a decoder alone", where,
-                         c->n_encoder_layer > 0 ? "has an encoder beside it" : "does not attend");
+                         "%s adds learned positions but %s, expected attention and no encoder", where,
+                         c->n_encoder_layer > 0 ? "has an encoder" : "has no attention");
     if (kind->routes_by_token && (!kind->is_moe || c->n_encoder_layer > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s routes by token and has %s, expected experts and a decoder alone", where,
-                         kind->is_moe ? "an encoder beside it" : "no experts");
+                         "%s routes by token but has %s, expected experts and no encoder", where,
+                         kind->is_moe ? "an encoder" : "no experts");
     return MOEC_OK;
 }
 
@@ -295,8 +300,8 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
         MOEC_TRY(check_kind_mlp(c, kind, where, err));
         if (c->n_bucket > 0 && !moec_layer_same_attention(&c->kinds[0], kind))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the attention of %s differs from layer 0's, but with buckets of relative "
-                             "positions all layers need the same",
+                             "the attention of %s differs from layer 0's, but buckets of relative positions "
+                             "need the same attention in all layers",
                              where);
     }
     if (moec_config_moe_count(c) == 0)
@@ -340,8 +345,8 @@ static enum moec_status check_long_rope(const struct moec_config *c, const char 
                              c->kinds[i].rope_scaling.original_positions, 1, MOEC_MAX_POSITIONS, err));
     if (c->rope_context == 0)
         return MOEC_OK;
-    return check_range(subject, "length of texts that angles are for", c->rope_context,
-                       limit > 0 ? limit + 1 : 0, limit > 0 ? MOEC_MAX_POSITIONS : 0, err);
+    return check_range(subject, "text length for RoPE angles", c->rope_context, limit > 0 ? limit + 1 : 0,
+                       limit > 0 ? MOEC_MAX_POSITIONS : 0, err);
 }
 
 static enum moec_status check_positions(const struct moec_config *c, const char *subject,
@@ -362,16 +367,15 @@ static enum moec_status check_identity(const struct moec_config *c, const char *
                                        struct moec_error *err)
 {
     bool is_followed = true;
-    MOEC_TRY(check_range(subject, "experts that give their input", c->n_identity, 0,
-                         MOEC_MAX_EXPERTS - c->n_expert, err));
+    MOEC_TRY(check_range(subject, "identity experts", c->n_identity, 0, MOEC_MAX_EXPERTS - c->n_expert, err));
     if (c->n_identity > 0 &&
         (c->expert_capacity > 0 || c->n_group > 0 || c->own_norms || c->router_scales_input ||
          (c->router_kind != MOEC_ROUTER_SOFTMAX && c->router_kind != MOEC_ROUTER_SIGMOID)))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has experts that give their input beside an expert capacity, groups, norms of the "
-            "router's own, a router that scales what experts read or one of another kind, "
-            "expected a softmax or sigmoid of all alone",
+            "%s has identity experts together with an expert capacity, groups, separate norms, a router "
+            "that scales expert inputs or another kind of router: they need a softmax or sigmoid router and "
+            "none of these",
             subject);
     for (uint32_t layer = 0; layer < c->n_layer; layer++)
         is_followed = is_followed && (!moec_config_is_moe(c, layer) ||
@@ -381,8 +385,8 @@ static enum moec_status check_identity(const struct moec_config *c, const char *
                           c->layer_scale || c->n_encoder_layer > 0 || c->has_bypass))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s adds what experts give a layer later, expected an MLP in the layer after each with "
-            "experts, norms before layers, and no factors, encoder or bypass",
+            "%s adds expert outputs a layer later: this needs an MLP in the layer after each MoE layer, "
+            "norms before layers, and no scales, encoder or bypass",
             subject);
     return MOEC_OK;
 }
@@ -400,20 +404,20 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
     if (c->has_bypass && (c->n_ff_shared > 0 || c->n_encoder_layer > 0 || c->own_norms))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has a bypass of the experts beside a shared expert, an encoder or norms of their "
-            "own, expected none of these",
+            "%s has an expert bypass together with a shared expert, an encoder or separate norms for "
+            "experts, expected none of these",
             subject);
     MOEC_TRY(check_identity(c, subject, err));
     if ((c->dense_bias || c->dense_silu) && !c->plain_mlp)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has MLPs without experts that have biases or an activation of their own, and "
-                         "gates, expected no gates",
+                         "%s has dense MLPs with gates together with biases or their own activation, "
+                         "expected no gates",
                          subject);
     const bool is_clamped =
         c->activation == MOEC_ACTIVATION_CLAMPED_GLU || c->activation == MOEC_ACTIVATION_CLAMPED_SILU;
     if (is_clamped && c->plain_mlp)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has MLPs without a gate and an activation that clamps gates, expected gates",
+                         "%s has MLPs without a gate, but an activation that clamps gates, expected gates",
                          subject);
     if (c->expert_dtype > MOEC_DTYPE_BF16 && c->expert_dtype != MOEC_DTYPE_MXFP4)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -421,8 +425,8 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
                          c->expert_dtype);
     if (c->expert_dtype == MOEC_DTYPE_MXFP4 && !moec_mxfp4_fits(c->n_ff_expert, c->n_embd))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has experts of %u neurons over %u as MXFP4, expected multiples of %d", subject,
-                         c->n_ff_expert, c->n_embd, MOEC_MXFP4_GROUP);
+                         "%s has experts of %u neurons and hidden size %u as MXFP4, expected multiples of %d",
+                         subject, c->n_ff_expert, c->n_embd, MOEC_MXFP4_GROUP);
     return MOEC_OK;
 }
 
@@ -444,8 +448,8 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
     if (c->router_scales_input && (c->top_k != 1 || c->own_norms || c->expert_capacity > 0))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has a router that scales what experts read, and more experts for each token than 1, "
-            "norms of their own or a capacity, expected none of these",
+            "%s has a router that scales expert inputs together with a top-k above 1, separate norms or an "
+            "expert capacity, expected none of these",
             subject);
     const bool is_mixer = c->router_kind == MOEC_ROUTER_SPARSEMIXER;
     if (is_mixer ? !(c->router_jitter >= 0 && c->router_jitter <= 1e6f) : c->router_jitter != 0)
@@ -467,7 +471,8 @@ static enum moec_status check_groups(const struct moec_config *c, const char *su
         return MOEC_OK;
     const uint32_t size = c->n_expert / c->n_group;
     if (c->n_expert % c->n_group != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says %u experts in %u groups, expected a multiple",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says %u experts in %u groups, expected a multiple of the number of groups",
                          subject, c->n_expert, c->n_group);
     MOEC_TRY(check_range(subject, "experts in a group", size, c->group_score == MOEC_GROUP_BEST_TWO ? 2 : 1,
                          MOEC_MAX_EXPERTS, err));
@@ -482,28 +487,29 @@ static enum moec_status check_factors(const struct moec_config *c, const char *s
     MOEC_TRY(check_factor(subject, "the scale of residuals", c->residual_scale, err));
     MOEC_TRY(check_factor(subject, "the scale of queries' latents", c->q_latent_scale, err));
     MOEC_TRY(check_factor(subject, "the scale of latents", c->latent_scale, err));
-    MOEC_TRY(check_factor(subject, "what logits are capped at", c->logit_cap, err));
+    MOEC_TRY(check_factor(subject, "the logit cap", c->logit_cap, err));
     if (c->own_norms && (c->norms != MOEC_NORMS_AROUND || c->n_ff_shared == 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has norms of its own for router and experts, expected norms around layers and a "
-                         "shared expert beside them",
+                         "%s has separate norms for router and experts, which need norms around layers and "
+                         "a shared expert",
                          subject);
     if (c->layer_norm && (c->norms == MOEC_NORMS_AROUND || c->n_encoder_layer > 0))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has LayerNorms with biases around layers or in two stacks, expected norms before or after "
-            "the layers of one stack",
+            "%s has LayerNorms with biases around layers or with an encoder, expected them before or after "
+            "layers and no encoder",
             subject);
     if (c->projects_output && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s projects the last hidden state with an encoder or with "
-                         "divided logits, expected neither",
+                         "%s projects the last hidden state and has an encoder or a logit divisor, expected "
+                         "neither of these",
                          subject);
     if (c->head_bias && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a bias of logits with an encoder or with divided logits, expected neither",
+                         "%s has a bias of logits and an encoder or a logit divisor, expected neither of "
+                         "these",
                          subject);
-    return check_factor(subject, "what logits are divided by", c->logit_divisor, err);
+    return check_factor(subject, "the logit divisor", c->logit_divisor, err);
 }
 
 /* What comes with an encoder, and what no encoder is known to come with. */
@@ -524,16 +530,16 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
          kind->score_scale > 0 || c->n_ff_shared > 0 || c->norms > 0 || c->embedding_scale > 0 ||
          c->residual_scale > 0 || c->logit_divisor > 0 || c->expert_bias))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has an encoder with a window, a clip, biases or norms of q, k, v, a shared "
-                         "expert, or attention, norms, factors or biases of experts that only decoders "
-                         "have, expected none of these",
+                         "%s has an encoder together with settings that only decoders support (such as a "
+                         "window, a QKV clip, biases or norms of q, k, v, a shared expert, scales or expert "
+                         "biases), expected none of these",
                          subject);
     if (!has_encoder && c->scaled_head)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s scales the head's input without an encoder", subject);
     if (c->full_keeps_input && (c->expert_capacity == 0 || has_encoder))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has experts that give their input when they are full, and %s, expected an "
-                         "expert capacity and a decoder alone",
+                         "%s has experts that return their input when full, but has %s, expected an expert "
+                         "capacity and no encoder",
                          subject, has_encoder ? "an encoder" : "no expert capacity");
     if (c->expert_capacity > 0)
         MOEC_TRY(check_range(subject, "experts for each token with an expert capacity", c->top_k, 1, 1, err));
@@ -551,8 +557,8 @@ static enum moec_status check_family(const struct moec_config *c, const char *su
                c->family[i] == '_' || c->family[i] == '-';
     if (!good)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has no family name of 1..%zu lower-case letters, digits, _ or -", subject,
-                         sizeof c->family - 1);
+                         "%s has an invalid family name, expected 1..%zu lower-case letters, digits, _ or -",
+                         subject, sizeof c->family - 1);
     return MOEC_OK;
 }
 
@@ -620,8 +626,8 @@ enum moec_status moec_config_choose_kv(struct moec_config *config, struct moec_c
 {
     if (kv.dtype != MOEC_DTYPE_F32 && moec_config_is_encoder_decoder(config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "a model of family '%s' has an encoder and keeps its keys and values "
-                         "as F32: choose that",
+                         "a model of family '%s' has an encoder, so its keys and values must be F32: choose "
+                         "F32 for them",
                          config->family);
     for (uint32_t i = 0; i < config->n_kind; i++)
         if (moec_layer_attends(&config->kinds[i]))

@@ -90,7 +90,9 @@ static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes
     for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
         if (payload[layer] > n_seen || payload[layer] > n)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " says attention %u of %u for layer %u, out of order",
+                             MOEC_CONFIG_SUBJECT
+                             " says attention %u of %u for layer %u, out of order: kinds must be numbered "
+                             "by first use",
                              payload[layer], n, layer);
         n_seen += payload[layer] == n_seen;
         reading->attention_of[layer] = payload[layer];
@@ -152,7 +154,7 @@ static enum moec_status decode_form(const uint8_t **at, uint32_t i, struct moec_
                          scaling_flags[1] <= 1 && scaling_flags[2] == 0 && scaling_flags[3] == 0;
     if (!is_good || (flags[0] != 0 && kind->qk_norm != 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has flags of attention %u that contradict", i);
+                         MOEC_CONFIG_SUBJECT " has flags of attention %u that contradict each other", i);
     kind->qk_norm = flags[0] != 0 ? flags[0] : kind->qk_norm;
     kind->o_bias = flags[1] != 0;
     kind->has_sinks = flags[2] != 0;
@@ -370,7 +372,8 @@ static enum moec_status decode_scaled(const uint8_t *payload, size_t n_bytes,
     const uint32_t value = n_bytes == SCALED_BYTES ? moec_section_get_u32(&payload) : 0;
     if (value != 1)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " says %u in %zu bytes for scaled inputs, expected 1 in %u",
+                         MOEC_CONFIG_SUBJECT
+                         " says %u in %zu bytes for scaled inputs, expected 1 in %u bytes",
                          value, n_bytes, SCALED_BYTES);
     reading->config.router_scales_input = true;
     return MOEC_OK;
@@ -408,8 +411,7 @@ static enum moec_status decode_dense_sizes(const uint8_t *payload, size_t n_byte
             continue;
         if (!is_first && (size_t)(end - payload) < sizeof(uint32_t))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT
-                             " has %zu bytes for MLP sizes, which leave none for layer %u",
+                             MOEC_CONFIG_SUBJECT " has %zu bytes for MLP sizes, too few for layer %u",
                              n_bytes, layer);
         if (!is_first)
             reading->n_ff_dense[layer] = moec_section_get_u32(&payload);
@@ -447,7 +449,7 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes,
     if (payload[1] > 1 || payload[2] > 1 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
-                         " has %u, %u and %u after the kind of router, expected 0 or 1 twice, and 0",
+                         " has %u, %u and %u after the kind of router, expected two values of 0 or 1, then 0",
                          payload[1], payload[2], payload[3]);
     c->router_kind = payload[0];
     c->router_choice_bias = payload[1] != 0;
@@ -486,7 +488,8 @@ static enum moec_status decode_groups(const uint8_t *payload, size_t n_bytes,
     c->group_score = payload[0];
     if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has bytes after the score of groups of experts, expected 0");
+                         MOEC_CONFIG_SUBJECT
+                         " has nonzero bytes after the score of groups of experts, expected 0");
     return MOEC_OK;
 }
 
@@ -545,13 +548,14 @@ static enum moec_status decode_identity(const uint8_t *payload, size_t n_bytes,
     struct moec_config *c = &reading->config;
     if (n_bytes != IDENTITY_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for experts that give their input, expected %u",
-                         n_bytes, IDENTITY_BYTES);
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for identity experts, expected %u", n_bytes,
+                         IDENTITY_BYTES);
     c->n_identity = moec_section_get_u32(&payload);
     const uint32_t joins_late = moec_section_get_u32(&payload);
     if (joins_late > 1)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %u for sums that join a layer later, expected 0 or 1",
+                         MOEC_CONFIG_SUBJECT
+                         " has %u for adding expert outputs a layer later, expected 0 or 1",
                          joins_late);
     c->joins_late = joins_late != 0;
     c->q_latent_scale = moec_section_get_f32(&payload);
@@ -589,7 +593,7 @@ static enum moec_status decode_norms(const uint8_t *payload, size_t n_bytes,
                          NORM_BYTES);
     if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has bytes after the place of norms, expected 0");
+                         MOEC_CONFIG_SUBJECT " has nonzero bytes after the place of norms, expected 0");
     c->norms = payload[0];
     payload += 4;
     c->embedding_scale = moec_section_get_f32(&payload);
@@ -625,8 +629,8 @@ static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
     if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
-                         " has %u, %u, %u and %u for own norms and scales, expected 0 or 1 "
-                         "twice, and 0 twice",
+                         " has %u, %u, %u and %u for own norms and scales, expected two values of 0 or 1, "
+                         "then two of 0",
                          payload[0], payload[1], payload[2], payload[3]);
     c->own_norms = payload[0] != 0;
     c->layer_scale = payload[1] != 0;
@@ -670,7 +674,8 @@ static enum moec_status decode_rope(const uint8_t *payload, size_t n_bytes,
         return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says factors of RoPE %u, expected 0..%u",
                          c->n_rope_factor, MOEC_MAX_FACTORS);
     if (n_bytes != ROPE_BYTES + 2 * sizeof(float) * c->n_rope_factor)
-        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes for %u factors of RoPE",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for %u factors of RoPE, which is the wrong size",
                          n_bytes, c->n_rope_factor);
     for (size_t set = 0; set < 2; set++)
         for (uint32_t i = 0; i < c->n_rope_factor; i++)
@@ -785,8 +790,8 @@ static enum moec_status decode_centre(const uint8_t *payload, size_t n_bytes,
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             MOEC_CONFIG_SUBJECT
-            " has %u, %u, %u and %u for LayerNorms and the bias of logits, expected 0 or 1 twice, "
-            "and 0 twice",
+            " has %u, %u, %u and %u for LayerNorms and the bias of logits, expected two values of 0 or 1, "
+            "then two of 0",
             payload[0], payload[1], payload[2], payload[3]);
     reading->config.layer_norm = payload[0] != 0;
     reading->config.head_bias = payload[1] != 0;
@@ -855,7 +860,7 @@ const struct moec_config_block moec_config_blocks[] = {
     {19, "the router's jitter", jitter_size, encode_jitter, decode_jitter},
     {20, "routing by token", token_routes_size, encode_token_routes, decode_token_routes},
     {21, "scaled inputs", scaled_size, encode_scaled, decode_scaled},
-    {22, "experts that give their input", identity_size, encode_identity, decode_identity},
+    {22, "identity experts", identity_size, encode_identity, decode_identity},
     {32, "norms and factors", norms_size, encode_norms, decode_norms},
     {33, "own norms and caps", caps_size, encode_caps, decode_caps},
     {34, "LayerNorms", centre_size, encode_centre, decode_centre},

@@ -68,7 +68,7 @@ static enum moec_status decode_blocks(const uint8_t *at, size_t n_left, struct m
     while (n_left > 0) {
         if (n_left < BLOCK_HEADER)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " ends with %zu bytes, expected a block's header of %u",
+                             MOEC_CONFIG_SUBJECT " ends with %zu bytes, expected a block header of %u bytes",
                              n_left, BLOCK_HEADER);
         const uint32_t tag = moec_section_get_u32(&at), n_bytes = moec_section_get_u32(&at);
         n_left -= BLOCK_HEADER;
@@ -78,8 +78,8 @@ static enum moec_status decode_blocks(const uint8_t *at, size_t n_left, struct m
                              last);
         if (n_bytes > n_left)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has %zu bytes left for block %u, which has %u", n_left,
-                             tag, n_bytes);
+                             MOEC_CONFIG_SUBJECT " has only %zu bytes left for block %u, which needs %u",
+                             n_left, tag, n_bytes);
         size_t i = 0;
         while (i < moec_config_block_count && moec_config_blocks[i].tag != tag)
             i++;
@@ -292,7 +292,7 @@ static enum moec_status decode_is_moe(const uint8_t *at, struct moec_config_read
     }
     if (n_moe == reading->n_layer && reading->n_ff_dense[0] > 0)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         MOEC_CONFIG_SUBJECT " says dense MLP size without dense layers %u, expected 0",
+                         MOEC_CONFIG_SUBJECT " says dense MLP size %u but has no dense layers, expected 0",
                          reading->n_ff_dense[0]);
     return MOEC_OK;
 }
@@ -337,8 +337,7 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
     if (version > 1)
         MOEC_TRY(decode_tail(at + reading.n_layer, c, err));
     if (version == 2 && !needs_tail(c))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has version 2 but says nothing that version 1 cannot");
+        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has version 2 but needs only version 1");
     const uint8_t *const first_block = bytes + expected;
     MOEC_TRY(decode_blocks(first_block, n_bytes - expected, &reading, err));
     MOEC_TRY(place_layers(&reading, err));

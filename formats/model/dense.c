@@ -332,7 +332,7 @@ static enum moec_status check_codec(const struct moec_dense_entry *entry, struct
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is quantised, expected F32, F16 or BF16",
                          entry_name(name, entry));
     if (moec_codec_is_mxfp4(entry->codec))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s is MXFP4, which only routed experts can be",
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s is MXFP4, which only routed experts may use",
                          entry_name(name, entry));
     return MOEC_OK;
 }
@@ -451,7 +451,7 @@ static enum moec_status check_entry(const struct moec_dense_entry *entry, const 
                          entry_name(name, entry), entry->n_bytes, n_bytes);
     if (entry->offset % BLOB_ALIGNMENT != 0 || entry->offset < previous_end)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s stands at offset %" PRIu64 ", expected a multiple of %u from %" PRIu64 " on",
+                         "%s is at offset %" PRIu64 ", expected a multiple of %u from %" PRIu64 " on",
                          entry_name(name, entry), entry->offset, BLOB_ALIGNMENT, previous_end);
     if (entry->offset > blob_bytes || n_bytes > blob_bytes - entry->offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -469,7 +469,7 @@ enum moec_status moec_dense_check(const struct moec_dense *dense, const struct m
     for (struct expectation at = {0, -1}; next_expected(config, &at); count++) {
         if (count >= dense->n_entries)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "table of dense weights ends after %u tensors, '%s' is missing", count,
+                             "table of dense weights ends after %u tensors: '%s' is missing", count,
                              moec_role_name((enum moec_role)at.role));
         const struct moec_dense_entry *entry = &dense->entries[count];
         MOEC_TRY(check_entry(entry, &at, config, end, dense->blob_bytes, err));

@@ -164,14 +164,12 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
     const uint32_t n_moe = moec_config_moe_count(config);
     if (n_layer != n_moe || n_expert != config->n_expert || n_embd != config->n_embd)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the learned predictor is of %" PRIu32 " layers, %" PRIu32
-                         " experts and hidden size %" PRIu32 ", the model of %" PRIu32 ", %" PRIu32
-                         " and %" PRIu32,
+                         "the learned predictor is for %" PRIu32 " layers, %" PRIu32 " experts and hidden "
+                         "size %" PRIu32 ", but the model has %" PRIu32 ", %" PRIu32 " and %" PRIu32,
                          n_layer, n_expert, n_embd, n_moe, config->n_expert, config->n_embd);
     if ((n_bytes - HEADER_BYTES) / 4 < n_layer)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the learned predictor has %zu bytes, which end within the list of its layers",
-                         n_bytes);
+                         "the learned predictor has %zu bytes and ends within its list of layers", n_bytes);
     for (uint32_t i = 0; i < 2; i++) {
         const double recall = moec_get_f64(bytes + RECALL_AT + 8 * i);
         if (!(recall >= 0 && recall <= 1))
@@ -181,7 +179,7 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
     for (uint32_t i = RECALL_AT + 16; i < HEADER_BYTES; i++)
         if (bytes[i] != 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "byte %" PRIu32 " of the learned predictor is %u, expected 0: it is reserved", i,
+                             "reserved byte %" PRIu32 " of the learned predictor is %u, expected 0", i,
                              bytes[i]);
     return MOEC_OK;
 }
@@ -199,7 +197,7 @@ static enum moec_status read_hidden(const uint8_t *bytes, const struct moec_conf
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "layer %" PRIu32 " of the learned predictor has %" PRIu32
                              " hidden units, expected %s",
-                             s, found, is_known[s] ? "0 to 1024" : "none, as it is a stack's last");
+                             s, found, is_known[s] ? "0 to 1024" : "none for the last layer of a stack");
     }
     return MOEC_OK;
 }

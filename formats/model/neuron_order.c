@@ -11,12 +11,12 @@ enum moec_status moec_neuron_order_check(const struct moec_config *config, struc
     MOEC_TRY(moec_sparsity_check_config(config, err));
     if (config->expert_dtype == MOEC_DTYPE_MXFP4)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "32 neurons of an expert of '%s' share their scales (MXFP4): they cannot be put in "
-                         "another order",
+                         "experts of '%s' are MXFP4, where 32 neurons share their scales: their neurons "
+                         "cannot be reordered",
                          config->family);
     if (config->n_ff_expert > MOEC_ORDER_MAX_NEURONS)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "an expert of '%s' has %u neurons, expected at most %u to put in another order",
+                         "an expert of '%s' has %u neurons, expected at most %u to reorder them",
                          config->family, config->n_ff_expert, MOEC_ORDER_MAX_NEURONS);
     return MOEC_OK;
 }
@@ -46,8 +46,8 @@ enum moec_status moec_neuron_order_validate(const struct moec_neuron_order *orde
         const uint16_t neuron = order->neurons[at];
         if (neuron >= order->n_neuron || seen[neuron] == key + 1)
             status = moec_fail(err, MOEC_ERR_FORMAT,
-                               "the order of neurons of expert %" PRIu64 " in MoE layer %" PRIu64
-                               " has neuron %u, expected each of %" PRIu32 " once",
+                               "the neuron order of expert %" PRIu64 " in MoE layer %" PRIu64 " has neuron "
+                               "%u, expected each of %" PRIu32 " neurons once",
                                key % order->n_expert, key / order->n_expert, neuron, order->n_neuron);
         else
             seen[neuron] = key + 1;

@@ -145,7 +145,8 @@ static enum moec_status check_dimensions(const struct moec_path_table *t, struct
         t->n_key > MAX_KEYS || t->n_shallow > t->n_layer)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "path table is of %u layers (%u shallow), %u experts, top %u, %u values, %u keys: not a model's",
+            "path table has %u layers (%u shallow), %u experts, top-k %u, %u values, %u keys, which fit no "
+            "model",
             t->n_layer, t->n_shallow, t->n_expert, t->top_k, t->n_value, t->n_key);
     return MOEC_OK;
 }
@@ -326,7 +327,7 @@ enum moec_status moec_router_ranges_decode(const uint8_t *bytes, size_t n_bytes,
 {
     float *read = NULL;
     if (n_bytes >= 4 && moec_get_u32(bytes) != RANGES_VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "router ranges are of version %u, expected %u",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "router ranges have version %u, expected %u",
                          moec_get_u32(bytes), RANGES_VERSION);
     if (n_bytes != moec_router_ranges_bytes(n_layer) || moec_get_u32(bytes + 4) != n_layer)
         return moec_fail(err, MOEC_ERR_FORMAT, "router ranges have %zu bytes, expected %zu for %u MoE layers",

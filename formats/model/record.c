@@ -122,15 +122,15 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
         return moec_fail(err, MOEC_ERR_USAGE, "an expert has no projections %#x, only %#x", projections,
                          all_projections(layout));
     if (part->first_neuron >= layout->n_ff || part->n_neuron > layout->n_ff - part->first_neuron)
-        return moec_fail(err, MOEC_ERR_USAGE, "an expert has %u neurons, not %u from neuron %u on",
-                         layout->n_ff, part->n_neuron, part->first_neuron);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "an expert has %u neurons, too few to request %u from neuron %u on", layout->n_ff,
+                         part->n_neuron, part->first_neuron);
     const uint32_t n = neurons_of(layout, part);
     if ((projections & 1u << MOEC_PROJECTION_DOWN) != 0 && n < layout->n_ff &&
         layout->codecs[MOEC_PROJECTION_DOWN].dtype == MOEC_DTYPE_MXFP4_DOWN)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "a down projection as MXFP4 has scales that neurons share, so some of them cannot be "
-            "requested alone");
+            "neurons share scales in an MXFP4 down projection, so some of them cannot be requested alone");
     if ((projections & UP) == 0)
         *range =
             (struct moec_record_range){layout->up_bytes + part->first_neuron * pair_bytes, n * pair_bytes};
@@ -141,7 +141,7 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
     else
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the up projection of some neurons is not in one piece with their other "
-                         "projections; request it by itself");
+                         "projections: request it by itself");
     return MOEC_OK;
 }
 
@@ -244,7 +244,8 @@ enum moec_status moec_rows_encode(struct moec_codec codec, const float *weights,
     const bool has_blocks = codec.dtype == MOEC_DTYPE_MXFP4_DOWN;
     const size_t step = has_blocks ? MOEC_MXFP4_GROUP : 1;
     if (has_blocks && (count % step != 0 || columns % step != 0))
-        return moec_fail(err, MOEC_ERR_USAGE, "%zu rows of %zu weights as MXFP4, expected multiples of %zu",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "%zu rows of %zu weights cannot be encoded as MXFP4, expected multiples of %zu",
                          count, columns, step);
     for (size_t i = 0; i < count; i += step, weights += step * columns, rows += step * stride_bytes) {
         *failed = i;

@@ -38,7 +38,7 @@ enum moec_status moec_score_shares_decode(const uint8_t *bytes, size_t n_bytes, 
 {
     float *read = NULL;
     if (n_bytes >= 4 && moec_get_u32(bytes) != VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "expert scores are of version %u, expected %u",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "expert scores have version %u, expected %u",
                          moec_get_u32(bytes), VERSION);
     if (n_bytes != MOEC_SCORES_BYTES || moec_get_u32(bytes + 4) != MOEC_SCORE_COUNT)
         return moec_fail(err, MOEC_ERR_FORMAT, "expert scores have %zu bytes, expected %u for %u thresholds",

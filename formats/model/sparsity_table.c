@@ -36,14 +36,13 @@ static enum moec_status check_shares(const uint16_t *shares, uint32_t n_share, e
                                      struct moec_error *err)
 {
     if (n_share == 0 || n_share > MOEC_SPARSITY_MAX_SHARES)
-        return moec_fail(err, status, "thresholds of sparsity have %" PRIu32 " shares, expected 1 to %u",
+        return moec_fail(err, status, "the sparsity thresholds have %" PRIu32 " shares, expected 1 to %u",
                          n_share, MOEC_SPARSITY_MAX_SHARES);
     for (uint32_t i = 0; i < n_share; i++) {
         if (shares[i] == 0 || shares[i] > 999 || (i > 0 && shares[i] <= shares[i - 1]))
             return moec_fail(err, status,
-                             "share %" PRIu32
-                             " of the thresholds is %u thousandths, expected shares that rise "
-                             "from 1 to 999",
+                             "share %" PRIu32 " of the sparsity thresholds is %u thousandths, expected "
+                             "shares that rise from 1 to 999",
                              i, shares[i]);
     }
     return MOEC_OK;
@@ -65,7 +64,7 @@ enum moec_status moec_sparsity_table_create(const struct moec_config *config, co
         .n_layer = moec_config_moe_count(config), .n_expert = config->n_expert, .n_share = n_share};
     memcpy(made.shares, shares, n_share * sizeof *shares);
     MOEC_TRY(moec_alloc((void **)&made.thresholds, threshold_count(&made), sizeof *made.thresholds,
-                        "thresholds of sparsity", err));
+                        "sparsity thresholds", err));
     *table = made;
     return MOEC_OK;
 }
@@ -98,7 +97,7 @@ enum moec_status moec_sparsity_table_choose(const struct moec_sparsity_table *ta
 {
     const uint32_t most = table->n_share > 0 ? table->shares[table->n_share - 1] : 0;
     if (share == 0 || share > most)
-        return moec_fail(err, MOEC_ERR_USAGE, "sparsity %.3f, expected 0.001 to %.3f, which the table knows",
+        return moec_fail(err, MOEC_ERR_USAGE, "sparsity %.3f, expected 0.001 to %.3f, the range of the table",
                          share * 1e-3, most * 1e-3);
     for (uint32_t l = 0; l < table->n_layer; l++)
         for (uint32_t e = 0; e < table->n_expert; e++)
@@ -111,7 +110,7 @@ enum moec_status moec_sparsity_table_encode(const struct moec_sparsity_table *ta
 {
     const uint64_t n = threshold_count(table);
     const uint64_t total = HEADER_BYTES + 2 * (uint64_t)table->n_share + n * sizeof(float);
-    MOEC_TRY(moec_alloc((void **)bytes, total, 1, "thresholds of sparsity", err));
+    MOEC_TRY(moec_alloc((void **)bytes, total, 1, "sparsity thresholds", err));
     uint8_t *at = *bytes;
     moec_put_u32(at, VERSION);
     moec_put_u32(at + 4, table->n_layer);
@@ -137,7 +136,7 @@ static enum moec_status decode_thresholds(const uint8_t *at, struct moec_sparsit
         const float least = i % table->n_share > 0 ? table->thresholds[i - 1] : 0;
         if (!isfinite(value) || signbit(value) || value < least)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "threshold %" PRIu64 " of sparsity is %g, expected a finite number from %g on",
+                             "sparsity threshold %" PRIu64 " is %g, expected a finite number of at least %g",
                              i, (double)value, (double)least);
         table->thresholds[i] = value;
     }
@@ -150,20 +149,19 @@ enum moec_status moec_sparsity_table_decode(const uint8_t *bytes, size_t n_bytes
 {
     *table = (struct moec_sparsity_table){0};
     if (n_bytes < HEADER_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the thresholds of sparsity have %zu bytes, expected at least %u", n_bytes,
-                         HEADER_BYTES);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the sparsity thresholds have %zu bytes, expected at least %u",
+                         n_bytes, HEADER_BYTES);
     if (moec_get_u32(bytes) != VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "the thresholds of sparsity have version %" PRIu32 ", expected %u",
-                         moec_get_u32(bytes), VERSION);
+                         "the sparsity thresholds have version %" PRIu32 ", expected %u", moec_get_u32(bytes),
+                         VERSION);
     const uint32_t n_layer = moec_get_u32(bytes + 4), n_expert = moec_get_u32(bytes + 8),
                    n_share = moec_get_u32(bytes + 12);
     uint16_t shares[MOEC_SPARSITY_MAX_SHARES] = {0};
     if (n_layer != moec_config_moe_count(config) || n_expert != config->n_expert)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the thresholds of sparsity are of %" PRIu32 " layers of %" PRIu32
-                         " experts, the model has %" PRIu32 " of %" PRIu32,
+                         "the sparsity thresholds are for %" PRIu32 " layers of %" PRIu32 " experts, but "
+                         "the model has %" PRIu32 " of %" PRIu32,
                          n_layer, n_expert, moec_config_moe_count(config), config->n_expert);
     const size_t left = n_bytes - HEADER_BYTES;
     for (uint32_t i = 0; i < n_share && i < MOEC_SPARSITY_MAX_SHARES && left / 2 > i; i++)
@@ -172,8 +170,8 @@ enum moec_status moec_sparsity_table_decode(const uint8_t *bytes, size_t n_bytes
     const uint64_t expected = 2 * (uint64_t)n_share + 4 * (uint64_t)n_layer * n_expert * n_share;
     if (left != expected)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the thresholds of sparsity have %zu bytes behind their head, expected %" PRIu64,
-                         left, expected);
+                         "the sparsity thresholds have %zu bytes after their header, expected %" PRIu64, left,
+                         expected);
     MOEC_TRY(moec_sparsity_table_create(config, shares, n_share, table, err));
     table->n_token = moec_get_u64(bytes + 16);
     memcpy(table->data_digest, bytes + DIGEST_AT, MOEC_SHA256_BYTES);

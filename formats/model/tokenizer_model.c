@@ -205,8 +205,9 @@ static enum moec_status check_tokens(const struct moec_tokenizer_model *m, const
     }
     if (m->unk_id >= m->n_tokens && m->unk_id != MOEC_TOKENIZER_NO_ID &&
         m->unk_id != MOEC_TOKENIZER_ID_MISSING)
-        return moec_fail(err, MOEC_ERR_FORMAT, "tokenizer '%s': unk id %" PRIu32 " is not below %" PRIu32,
-                         subject, m->unk_id, m->n_tokens);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s' has unk id %" PRIu32 ", expected an id below %" PRIu32, subject,
+                         m->unk_id, m->n_tokens);
     return MOEC_OK;
 }
 
@@ -271,18 +272,19 @@ static enum moec_status check_unigram(const struct moec_tokenizer_model *m, cons
     const uint32_t n = score_count(m);
     if ((m->flags & (MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_SENTENCEPIECE)) == MOEC_TOKENIZER_SENTENCEPIECE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' has flags of Unigram (0x%" PRIx32 ") but is not Unigram", subject,
+                         "tokenizer '%s' has Unigram flags (0x%" PRIx32 ") but is not Unigram", subject,
                          m->flags);
     if (n > 0 && (m->n_merges > 0 || (m->flags & ~(MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_BYTE_FALLBACK |
                                                    MOEC_TOKENIZER_SENTENCEPIECE)) != 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' is a Unigram model with merges or with flags of BPE (0x%" PRIx32 ")",
+                         "tokenizer '%s' is a Unigram model with merges or with BPE flags (0x%" PRIx32 "), "
+                         "expected neither",
                          subject, m->flags);
     /* Unigram names its unknown token by id, which a vocabulary has or has not. */
     if (n > 0 && m->unk_id == MOEC_TOKENIZER_ID_MISSING)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s' is a Unigram model whose unk token is named but missing, expected "
-                         "an id below %" PRIu32 " or none",
+                         "an id below %" PRIu32 " or no unk token",
                          subject, m->n_tokens);
     for (uint32_t id = 0; id < n; id++) {
         const double score = moec_tokenizer_model_score(m, id);
@@ -302,8 +304,8 @@ static enum moec_status check_japanese(const struct moec_tokenizer_model *m, con
     if (is_japanese && (m->flags != MOEC_TOKENIZER_JAPANESE || m->n_merges > 0 || m->n_pretokenizer > 0 ||
                         m->unk_id >= m->n_tokens || m->n_suffix > 0 || m->n_prefix > 2 || !decodes))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' is a Japanese one (flags 0x%" PRIx32 ") with what others have, or "
-                         "without a decoder or an unknown token of its own",
+                         "tokenizer '%s' is a Japanese tokenizer (flags 0x%" PRIx32 "), but has parts of "
+                         "other tokenizers or no decoder or unknown token of its own",
                          subject, m->flags);
     for (uint32_t id = 0; is_japanese && id < m->n_tokens; id++) {
         const uint32_t length = m->token_start[id + 1] - m->token_start[id];
@@ -332,16 +334,16 @@ static enum moec_status check_charsmap(const struct moec_tokenizer_model *m, con
     }
     if (m->charsmap_bytes > 0 ? n_steps + n_may == 0 : n_steps > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' has %" PRIu32 " steps with a character map, and a map of %" PRIu32
-                         " bytes",
+                         "tokenizer '%s' has %" PRIu32
+                         " steps that need a character map, but its map has %" PRIu32 " bytes",
                          subject, n_steps, m->charsmap_bytes);
     if (m->charsmap_bytes == 0)
         return MOEC_OK;
     const uint32_t trie_bytes = m->charsmap_bytes < 4 ? 0 : moec_get_u32(m->charsmap);
     if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > m->charsmap_bytes - 4)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s': the character map of %" PRIu32 " bytes has a trie of %" PRIu32
-                         ", expected a multiple of 4 that fits",
+                         "tokenizer '%s': the character map of %" PRIu32 " bytes has a trie of %" PRIu32 " "
+                         "bytes, expected a multiple of 4 that fits",
                          subject, m->charsmap_bytes, trie_bytes);
     const size_t n_text = m->charsmap_bytes - 4 - trie_bytes;
     const size_t valid = moec_utf8_valid_bytes((const char *)m->charsmap + 4 + trie_bytes, n_text);
@@ -432,13 +434,13 @@ static enum moec_status check_step(const struct moec_tokenizer_model *m,
 {
     const char *problem = NULL;
     if (!kind_belongs(step->kind, pipeline))
-        problem = "is of an unknown kind";
+        problem = "has an unknown kind";
     else if (!string_fits(m, step->pattern, MOEC_TOKENIZER_MAX_STRING) ||
              !string_fits(m, step->content,
                           has_pairs(step->kind) ? MOEC_TOKENIZER_MAX_PAIRS : MOEC_TOKENIZER_MAX_STRING))
         problem = "has a string outside the text";
     else if (has_pairs(step->kind) && !are_pairs(m, step->content))
-        problem = "needs pairs of texts ended by NULs, the first of each not empty";
+        problem = "needs pairs of texts that end with NUL, the first of each pair not empty";
     else if ((step->kind == MOEC_STEP_SPLIT || step->kind == MOEC_STEP_REPLACE) && step->pattern.length == 0)
         problem = "has an empty pattern";
     else if ((step->kind == MOEC_STEP_METASPACE || step->kind == MOEC_STEP_STRIP_CHAR) &&
@@ -461,8 +463,8 @@ static enum moec_status check_pretokenizer_order(const struct moec_tokenizer_mod
         if (m->pretokenizer[i].kind == MOEC_STEP_BYTE_LEVEL)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "tokenizer '%s' has a pre-tokenizer after ByteLevel, which moec supports as the last "
-                "step alone",
+                "tokenizer '%s' has a pre-tokenizer step after ByteLevel, which moec supports only as the "
+                "last step",
                 subject);
     }
     return MOEC_OK;
@@ -506,9 +508,9 @@ static enum moec_status check_decoder_order(const struct moec_tokenizer_model *m
         if (!fits)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "tokenizer '%s': decoder step %" PRIu32 " stands where moec does not support it; expected "
-                "Replace, Strip and Metaspace first, then ByteLevel or ByteFallback and Fuse, then one "
-                "Strip of the start",
+                "tokenizer '%s': decoder step %" PRIu32 " is in a position that moec does not support; "
+                "expected Replace, Strip and Metaspace first, then ByteLevel or ByteFallback and Fuse, then "
+                "one Strip of the start",
                 subject, i);
     }
     return MOEC_OK;

@@ -308,7 +308,8 @@ enum moec_status moec_h5_check_links(struct moec_h5 *h5, const char *path, struc
             return moec_h5_fail(h5, "look for", step, err);
         if (info.type != H5L_TYPE_HARD)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: '%s' is a link to elsewhere, expected the data itself", h5->subject, step);
+                             "%s: '%s' is a soft or external link, expected the data itself", h5->subject,
+                             step);
     }
     return MOEC_OK;
 }
@@ -482,11 +483,11 @@ static enum moec_status check_extents(const struct moec_h5 *h5, const struct moe
     *n_bytes = moec_h5_type_bytes(dataset->type);
     for (uint32_t i = 0; i < dataset->rank; i++) {
         if (dims[i] != dataset->dims[i])
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: '%s' has the extent %" PRIu64 " along '%s', expected %" PRIu64, h5->subject,
-                             dataset->path, (uint64_t)dims[i], axis_name(dataset->axes[i]), dataset->dims[i]);
+            return moec_fail(
+                err, MOEC_ERR_FORMAT, "%s: '%s' has length %" PRIu64 " along axis '%s', expected %" PRIu64,
+                h5->subject, dataset->path, (uint64_t)dims[i], axis_name(dataset->axes[i]), dataset->dims[i]);
         if (__builtin_mul_overflow(*n_bytes, dataset->dims[i], n_bytes))
-            return moec_fail(err, MOEC_ERR_LIMIT, "%s: '%s' is larger than memory can be", h5->subject,
+            return moec_fail(err, MOEC_ERR_LIMIT, "%s: '%s' is larger than the address space", h5->subject,
                              dataset->path);
     }
     return MOEC_OK;
@@ -504,8 +505,8 @@ static enum moec_status check_type(const struct moec_h5 *h5, const struct moec_h
     if (equal < 0)
         return moec_h5_fail(h5, "read the type of", dataset->path, err);
     if (equal == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has another type than little-endian %s", h5->subject,
-                         dataset->path, type_name(dataset->type));
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has the wrong type, expected little-endian %s",
+                         h5->subject, dataset->path, type_name(dataset->type));
     return MOEC_OK;
 }
 
@@ -548,14 +549,16 @@ static enum moec_status check_storage(const struct moec_h5 *h5, const struct moe
                  chunk_is_small(creation, moec_h5_type_bytes(dataset->type)));
     (void)H5Pclose(creation);
     if (!good)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: '%s' is stored elsewhere, with a filter other than shuffle and deflate, or in "
-                         "chunks over %" PRIu64 " bytes",
-                         h5->subject, dataset->path, CHUNK_LIMIT_BYTES);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s: '%s' is stored in a way that moec does not read: in another file, with a filter other than "
+            "shuffle and deflate, or in chunks over %" PRIu64 " bytes",
+            h5->subject, dataset->path, CHUNK_LIMIT_BYTES);
     uint64_t stored = H5Dget_storage_size(id);
     if (stored > h5->n_bytes || n_bytes / DEFLATE_MAX_RATIO > stored)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: '%s' claims %" PRIu64 " bytes and stores %" PRIu64 " in an archive of %zu",
+                         "%s: '%s' cannot have %" PRIu64 " bytes: it stores %" PRIu64
+                         " bytes in an archive of %zu bytes",
                          h5->subject, dataset->path, n_bytes, stored, h5->n_bytes);
     return MOEC_OK;
 }

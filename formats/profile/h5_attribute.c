@@ -113,7 +113,8 @@ static enum moec_status open_attribute(struct moec_h5 *h5, const char *path, con
     hid_t found = good ? H5Aget_type(id) : H5I_INVALID_HID;
     if (found < 0) {
         (void)H5Aclose(id);
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is not %" PRIu64 " value%s",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: attribute '%s' of '%s' has the wrong shape, expected %" PRIu64 " value%s",
                          h5->subject, name, path, n > 0 ? n : 1, n > 1 ? "s" : "");
     }
     *attribute = id;
@@ -140,8 +141,8 @@ static enum moec_status read_variable(struct moec_h5 *h5, const char *path, cons
         return moec_h5_fail(h5, "find the header of", path, err);
     if (address_bytes != sizeof(uint64_t) || length_bytes != sizeof(uint64_t))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has addresses of %zu bytes and lengths of %zu, expected 8 of both", h5->subject,
-                         address_bytes, length_bytes);
+                         "%s has addresses of %zu bytes and lengths of %zu, expected 8 bytes for both",
+                         h5->subject, address_bytes, length_bytes);
     image.base = user_block_bytes;
     enum moec_status status = moec_h5_text_read(&image, info.addr, name, n, texts, text_bytes, err);
     if (status != MOEC_OK)
@@ -210,7 +211,7 @@ static enum moec_status read_number(struct moec_h5 *h5, const char *path, const 
     MOEC_TRY(open_attribute(h5, path, name, 0, &attribute, &type, err));
     enum moec_status status = MOEC_OK;
     if (H5Tequal(type, stored) <= 0)
-        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' has another type than %s",
+        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' has the wrong type, expected %s",
                            h5->subject, name, path,
                            H5Tget_class(stored) == H5T_FLOAT ? "little-endian f64" : "little-endian u64");
     else if (H5Aread(attribute, held, value) < 0)

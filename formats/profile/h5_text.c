@@ -81,8 +81,9 @@ static enum moec_status find_attribute(const struct moec_h5_image *image, uint64
     if (prefix[0] != 1)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "a text of variable length in an object header of version 2: write the file with HDF5's earliest "
-            "format (h5py: libver='earliest'), or the text with a fixed length (numpy.bytes_)");
+            "variable-length text in an object header of version 2 is not supported: write the file in "
+            "HDF5's earliest format (h5py: libver='earliest'), or write the text with a fixed length "
+            "(numpy.bytes_)");
     uint32_t n_message = moec_get_u16(prefix + 2);
     blocks[0].n = moec_get_u32(prefix + 8);
     blocks[0].at = at_address(image, header, PREFIX_BYTES + (uint64_t)blocks[0].n);
@@ -96,7 +97,8 @@ static enum moec_status find_attribute(const struct moec_h5_image *image, uint64
             const bool is_shared = (rest.at[4] & MESSAGE_IS_SHARED) != 0;
             n_message--;
             if (message.n > rest.n - MESSAGE_PREFIX_BYTES)
-                return moec_fail(err, MOEC_ERR_FORMAT, "a message of the object's header leaves its block");
+                return moec_fail(err, MOEC_ERR_FORMAT,
+                                 "a message in the object's header extends past the end of its block");
             if (type == MESSAGE_ATTRIBUTE && !is_shared && find_value(message, name, value))
                 return MOEC_OK;
             if (type == MESSAGE_CONTINUATION && message.n >= 16 && n_block < MAX_BLOCKS) {
@@ -106,8 +108,7 @@ static enum moec_status find_attribute(const struct moec_h5_image *image, uint64
             rest = (struct span){message.at + message.n, rest.n - MESSAGE_PREFIX_BYTES - message.n};
         }
     }
-    return moec_fail(err, MOEC_ERR_FORMAT,
-                     "it is not found in the object's header as a text of variable length");
+    return moec_fail(err, MOEC_ERR_FORMAT, "the object's header does not have this variable-length text");
 }
 
 /* Object `index` of the heap at an address; false where there is none. */
@@ -146,8 +147,8 @@ enum moec_status moec_h5_text_read(const struct moec_h5_image *image, uint64_t h
     struct span value = {0};
     MOEC_TRY(find_attribute(image, header, name, &value, err));
     if (n > value.n / PLACE_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "it holds %zu texts, expected %" PRIu64, value.n / PLACE_BYTES,
-                         n);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the attribute has %zu texts, expected %" PRIu64,
+                         value.n / PLACE_BYTES, n);
     memset(texts, 0, n * text_bytes);
     for (uint64_t i = 0; i < n; i++) {
         const uint8_t *place = value.at + i * PLACE_BYTES;
@@ -160,7 +161,7 @@ enum moec_status moec_h5_text_read(const struct moec_h5_image *image, uint64_t h
         if (!find_in_heap(image, moec_get_u64(place + 4), moec_get_u32(place + 12), &object) ||
             length > object.n)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "text %" PRIu64 " of %" PRIu32 " bytes is not in a heap of the archive", i,
+                             "text %" PRIu64 " (%" PRIu32 " bytes) is not in a heap of the archive", i,
                              length);
         const uint8_t *end = memchr(object.at, '\0', length);
         const size_t n_text = end != NULL ? (size_t)(end - object.at) : length;

@@ -93,8 +93,8 @@ static enum moec_status sync_data(struct moec_journal *journal, struct moec_erro
 static enum moec_status cut(struct moec_journal *journal, uint64_t n_bytes, struct moec_error *err)
 {
     if (ftruncate(journal->file.fd, (off_t)n_bytes) != 0)
-        return moec_fail(err, MOEC_ERR_IO, "cannot cut '%s' to %" PRIu64 " bytes: %s", journal->file.path,
-                         n_bytes, strerror(errno));
+        return moec_fail(err, MOEC_ERR_IO, "cannot truncate '%s' to %" PRIu64 " bytes: %s",
+                         journal->file.path, n_bytes, strerror(errno));
     journal->file.n_bytes = n_bytes;
     return MOEC_OK;
 }
@@ -189,8 +189,9 @@ enum moec_status moec_journal_append(struct moec_journal *journal, uint16_t kind
         return moec_fail(err, MOEC_ERR_USAGE, "'%s' cannot be the key of a record in '%s'", key,
                          journal->file.path);
     if (journal->n_record >= MOEC_JOURNAL_MAX_RECORDS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %zu records, as many as a journal may",
-                         journal->file.path, journal->n_record);
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "'%s' already has %zu records, the most that a journal can have", journal->file.path,
+                         journal->n_record);
     for (size_t i = 0; i < n_piece; i++)
         n_payload += pieces[i].n_bytes;
     moec_put_u16(head + 4, kind);
@@ -264,7 +265,7 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
                          file->path, version, MOEC_JOURNAL_VERSION);
     if (n_job > MOEC_JOURNAL_MAX_JOB)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' describes its job in %" PRIu32
+                         "'%s' has a job description of %" PRIu32
                          " bytes, expected at most %u; delete it to start over",
                          file->path, n_job, MOEC_JOURNAL_MAX_JOB);
     if (file->n_bytes - sizeof header < n_job)
@@ -276,7 +277,8 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
     if (journal->crc != moec_get_u32(header + 60) || memcmp(digest, header + 24, sizeof digest) != 0)
         return damaged_header(journal, err);
     if (!is_plain(journal->job, n_job, true))
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' describes its job with control characters", file->path);
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has a job description with control characters",
+                         file->path);
     journal->n_bytes = sizeof header + n_job;
     return MOEC_OK;
 }
@@ -392,7 +394,8 @@ enum moec_status moec_journal_read(const struct moec_journal *journal, size_t re
     const struct moec_journal_record *at = &journal->records[record];
     if (offset > at->payload_bytes || n > at->payload_bytes - offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "record '%s' of '%s' has %" PRIu64 " bytes, expected %zu from %" PRIu64 " on",
+                         "record '%s' of '%s' has %" PRIu64 " bytes, expected %zu bytes from offset %" PRIu64
+                         " on",
                          moec_journal_key(journal, record), journal->file.path, at->payload_bytes, n, offset);
     return moec_file_read(&journal->file, at->payload_offset + offset, buffer, n, err);
 }

@@ -150,7 +150,8 @@ static enum moec_status check_text(const char *text, size_t capacity, const char
                                    struct moec_error *err)
 {
     if (memchr(text, '\0', capacity) == NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s has no end within %zu bytes", subject, what, capacity);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s is not terminated within %zu bytes", subject, what,
+                         capacity);
     return MOEC_OK;
 }
 
@@ -164,18 +165,18 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
     MOEC_TRY(check_text(p->data_name, sizeof p->data_name, "the name of the data", subject, err));
     if (!is_bitwidth(p->baseline_bits))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: baseline of %" PRIu32 " bits, expected 1, 2, 3, 4, 5, 6, 8, 16 or 32", subject,
-                         p->baseline_bits);
+                         "%s: the baseline has %" PRIu32 " bits, expected 1, 2, 3, 4, 5, 6, 8, 16 or 32",
+                         subject, p->baseline_bits);
     const uint8_t quantizer = p->quantizer == MOEC_QUANTIZER_AUTO ? MOEC_QUANTIZER_LINEAR : p->quantizer;
     if (p->quantizer >= MOEC_QUANTIZER_COUNT || p->scheme >= MOEC_SCHEME_COUNT ||
         !moec_quantizer_makes((enum moec_quantizer)quantizer, (enum moec_scheme)p->scheme))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: quantizer is %u, which makes no codes of scheme %u",
-                         subject, (unsigned)p->quantizer, (unsigned)p->scheme);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: quantizer %u cannot make codes of scheme %u", subject,
+                         (unsigned)p->quantizer, (unsigned)p->scheme);
     for (uint32_t bits = 0; bits < MOEC_CODEC_TABLE; bits++)
         if (p->choices[bits].quantizer >= MOEC_QUANTIZER_AUTO ||
             p->choices[bits].scheme > MOEC_SCHEME_ASYMMETRIC)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: quantizer %u and scheme %u chosen for %" PRIu32 " bits", subject,
+                             "%s: quantizer %u with scheme %u cannot be chosen for %" PRIu32 " bits", subject,
                              (unsigned)p->choices[bits].quantizer, (unsigned)p->choices[bits].scheme, bits);
     if (p->group != 0 && p->group != 16 && p->group != 32 && p->group != 64 && p->group != 128)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 16, 32, 64 or 128", subject,
@@ -187,13 +188,14 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
                          (unsigned)p->sensitivity);
     if ((p->sensitivity == MOEC_SENSITIVITY_NONE) != (p->n_bits == 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: number of profiled bitwidths is %" PRIu32 " with a sensitivity of %s", subject,
+                         "%s: %" PRIu32 " profiled bitwidths do not match a sensitivity of %s", subject,
                          p->n_bits, p->n_bits == 0 ? "exact or fast" : "none");
     MOEC_TRY(check_text(p->sensitivity_choice, sizeof p->sensitivity_choice, "the choice of sensitivity",
                         subject, err));
     if (!isfinite(p->cost_passes) || p->cost_passes < 0 || !isfinite(p->naive_passes) || p->naive_passes < 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: offline cost is %g of %g passes, expected numbers from 0",
-                         subject, p->cost_passes, p->naive_passes);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: offline cost is %g of %g passes, expected finite numbers of 0 or more", subject,
+                         p->cost_passes, p->naive_passes);
     return MOEC_OK;
 }
 
@@ -207,7 +209,8 @@ static enum moec_status check_bits(const uint32_t *bits, uint32_t n, const char 
                              subject, what, b, bits[b]);
         if (b > 0 && bits[b] <= bits[b - 1])
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: %s %" PRIu32 " is %" PRIu32 " after %" PRIu32 ", expected increasing ones",
+                             "%s: %s %" PRIu32 " is %" PRIu32 " after %" PRIu32
+                             ", expected increasing bitwidths",
                              subject, what, b, bits[b], bits[b - 1]);
     }
     return MOEC_OK;
@@ -218,14 +221,14 @@ static enum moec_status check_model(const struct moec_profile *p, const char *su
     const struct moec_config *config = &p->config;
     MOEC_TRY(moec_config_check(config, subject, err));
     if ((config->n_encoder_layer > 0) != (p->window_source != NULL))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: windows %s a source, expected %s as its model has",
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: the windows come %s source tokens, but the model has %s",
                          subject, p->window_source != NULL ? "with" : "without",
-                         config->n_encoder_layer > 0 ? "one" : "none");
+                         config->n_encoder_layer > 0 ? "an encoder" : "no encoder");
     uint32_t n_moe_layer = moec_config_moe_count(config);
     if (p->n_moe_layer != n_moe_layer || p->n_expert != config->n_expert || p->top_k != config->top_k)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: %" PRIu32 " MoE layers, %" PRIu32 " experts, top-k %" PRIu32
-                         ", expected %" PRIu32 ", %" PRIu32 ", %" PRIu32 " as its model has",
+                         "%s: the profile has %" PRIu32 " MoE layers, %" PRIu32 " experts and top-k %" PRIu32
+                         ", but its model has %" PRIu32 ", %" PRIu32 " and %" PRIu32,
                          subject, p->n_moe_layer, p->n_expert, p->top_k, n_moe_layer, config->n_expert,
                          config->top_k);
     for (uint32_t s = 0; s < p->n_moe_layer; s++)
@@ -236,8 +239,9 @@ static enum moec_status check_model(const struct moec_profile *p, const char *su
     for (uint32_t b = 0; b < p->n_bits; b++)
         if (p->bits[b] == p->baseline_bits)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: profiled bitwidth %" PRIu32 " is the baseline's, expected others", subject,
-                             p->bits[b]);
+                             "%s: profiled bitwidth %" PRIu32
+                             " is also the baseline's, expected a different one",
+                             subject, p->bits[b]);
     MOEC_TRY(check_bits(p->bits, p->n_bits, "profiled bitwidth", subject, err));
     return check_bits(p->uniform_bits, p->n_uniform, "whole-model bitwidth", subject, err);
 }
@@ -255,8 +259,9 @@ static enum moec_status check_lengths(const struct moec_profile *p, uint32_t w, 
     if (p->window_source != NULL && (source < 1 || source > p->seq_len_tokens || source > length - 2 ||
                                      length - source > p->seq_len_tokens))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: the source of window %" PRIu32 " has %" PRIu32 " of its %" PRIu32
-                         " tokens, expected at least 1 and at least 2 others, each at most %" PRIu32,
+                         "%s: window %" PRIu32 " has %" PRIu32 " source tokens among its %" PRIu32
+                         " tokens, expected at least 1 source token and 2 others, and at most %" PRIu32
+                         " of each",
                          subject, w, source, length, p->seq_len_tokens);
     if (p->window_scored[w] < 1 || p->window_scored[w] >= length - source)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -272,11 +277,11 @@ static enum moec_status check_part(const struct moec_profile *p, uint32_t w, con
     if (p->window_part == NULL)
         return MOEC_OK;
     if (p->window_part[w] >= MOEC_PART_COUNT)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: window %" PRIu32 " is of part %u, expected 0 to %d",
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: window %" PRIu32 " has part %u, expected 0 to %d",
                          subject, w, (unsigned)p->window_part[w], MOEC_PART_COUNT - 1);
     if (p->window_document[w] >= p->n_document)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: window %" PRIu32 " is of document %" PRIu64 ", expected less than %" PRIu64,
+                         "%s: window %" PRIu32 " has document %" PRIu64 ", expected less than %" PRIu64,
                          subject, w, p->window_document[w], p->n_document);
     return MOEC_OK;
 }
@@ -287,27 +292,28 @@ static enum moec_status check_windows(const struct moec_profile *p, const char *
     const uint32_t stride = moec_profile_window_stride(p);
     if ((p->n_document > 0) != (p->window_part != NULL) ||
         (p->n_document > 0) != (p->window_document != NULL))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: %" PRIu64 " documents, expected the part and document of each window if there "
-                         "are any",
-                         subject, p->n_document);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s: the profile has %" PRIu64
+            " documents, expected a part and a document for each window if and only if there are documents",
+            subject, p->n_document);
     for (uint32_t w = 0; w < p->n_window; w++) {
         uint32_t length = p->window_length[w];
         MOEC_TRY(check_lengths(p, w, subject, err));
         MOEC_TRY(check_part(p, w, subject, err));
         if (p->window_index[w] >= p->n_window_available)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: window %" PRIu32 " is number %" PRIu64
-                             " of the data, expected less than %" PRIu64,
+                             "%s: window %" PRIu32 " has number %" PRIu64
+                             " in the data, expected less than %" PRIu64,
                              subject, w, p->window_index[w], p->n_window_available);
         const uint32_t *tokens = p->window_tokens + (size_t)w * stride;
         for (uint32_t t = 0; t < stride; t++) {
             bool good = t < length ? tokens[t] < p->config.n_vocab : tokens[t] == MOEC_PROFILE_NO_TOKEN;
             if (!good)
-                return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "%s: token %" PRIu32 " of window %" PRIu32 " is %" PRIu32 ", expected %s",
-                                 subject, t, w, tokens[t],
-                                 t < length ? "an id of the vocabulary" : "4294967295, which marks no token");
+                return moec_fail(
+                    err, MOEC_ERR_FORMAT,
+                    "%s: token %" PRIu32 " of window %" PRIu32 " is %" PRIu32 ", expected %s", subject, t, w,
+                    tokens[t], t < length ? "an id of the vocabulary" : "4294967295, the mark for no token");
         }
     }
     return MOEC_OK;
@@ -358,7 +364,7 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
         n_token += moec_profile_traced(p, w);
     if (p->n_trace_token != 0 && p->n_trace_token != n_token)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: routing trace of %" PRIu64 " tokens, expected %" PRIu64 " as its windows have",
+                         "%s: the routing trace has %" PRIu64 " tokens, but the windows have %" PRIu64,
                          subject, p->n_trace_token, n_token);
     for (uint64_t i = 0; i < n_expert; i++)
         if (p->activations[i] > n_token)
@@ -376,11 +382,11 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
                              may_be_none ? ", or 65535 for none" : "");
         /* F16 bits from 0x7c00 on are infinite, NaN or negative. */
         if (p->trace_weights[i] >= 0x7c00)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: gate weight %" PRIu64
-                             " of the routing trace has the F16 bits 0x%04x, expected a "
-                             "finite number from 0",
-                             subject, i, (unsigned)p->trace_weights[i]);
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "%s: gate weight %" PRIu64
+                " of the routing trace has the F16 bits 0x%04x, expected a finite number of 0 or more",
+                subject, i, (unsigned)p->trace_weights[i]);
     }
     uint64_t n_recall = (uint64_t)p->n_moe_layer * 3;
     MOEC_TRY(check_doubles(p->mean_gate_weight, n_expert, 0, SUM_LIMIT, "mean gate weight", subject, err));
@@ -393,8 +399,8 @@ static enum moec_status check_paths(const struct moec_profile *p, const char *su
     const struct moec_path_table *paths = &p->paths;
     if (paths->n_layer != p->n_moe_layer || paths->n_expert != p->n_expert || paths->top_k != p->top_k)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: path table of %" PRIu32 " layers, %" PRIu32 " experts, top-k %" PRIu32
-                         ", expected %" PRIu32 ", %" PRIu32 ", %" PRIu32,
+                         "%s: the path table has %" PRIu32 " layers, %" PRIu32 " experts and top-k %" PRIu32
+                         ", expected %" PRIu32 ", %" PRIu32 " and %" PRIu32,
                          subject, paths->n_layer, paths->n_expert, paths->top_k, p->n_moe_layer, p->n_expert,
                          p->top_k);
     enum moec_status status = moec_path_table_check(paths, err);

@@ -356,8 +356,8 @@ static enum moec_status scratch_unpack(const struct scratch *s, struct moec_prof
     }
     if (p->config.n_encoder_layer != n_encoder_layer)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: attribute 'n_encoder_layer' is %" PRIu32 ", the config has %" PRIu32, subject,
-                         n_encoder_layer, p->config.n_encoder_layer);
+                         "%s: attribute 'n_encoder_layer' is %" PRIu32 ", but the config has %" PRIu32,
+                         subject, n_encoder_layer, p->config.n_encoder_layer);
     for (uint32_t u = 0; u < p->n_uniform; u++) {
         memcpy(p->uniform[u].nll, s->uniform_nll + (size_t)u * p->n_window, p->n_window * sizeof(double));
         memcpy(p->uniform[u].kl, s->uniform_kl + (size_t)u * p->n_window, p->n_window * sizeof(double));
@@ -535,8 +535,8 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
     MOEC_TRY(moec_h5_read_f64(h5, "/", "naive_passes", &p->naive_passes, err));
     if (group > UINT16_MAX || n_config_byte > CONFIG_MAX_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: group %" PRIu32 " or config of %" PRIu64 " bytes is too large", subject, group,
-                         n_config_byte);
+                         "%s: the group (%" PRIu32 ") or the config (%" PRIu64 " bytes) is too large",
+                         subject, group, n_config_byte);
     p->group = (uint16_t)group;
     MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_encoder_layer", &has_encoder, err));
     if (has_encoder)
@@ -745,7 +745,7 @@ static enum moec_status check_user_block(const uint8_t *bytes, size_t n_bytes, c
     if (!has_magic(bytes, n_bytes)) {
         if (moec_h5_has_signature(bytes, n_bytes))
             return moec_fail(err, MOEC_ERR_CHECKSUM,
-                             "%s is HDF5 without the checksum of a profile: " IF_EDITED, subject);
+                             "%s is an HDF5 file without a profile's checksum: " IF_EDITED, subject);
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is not a profile: it does not start with 'MOEC PROFILE'",
                          subject);
     }
@@ -757,7 +757,8 @@ static enum moec_status check_user_block(const uint8_t *bytes, size_t n_bytes, c
                          subject, version, OLDEST_VERSION, FORMAT_VERSION);
     if (length != n_bytes - MOEC_PROFILE_USER_BLOCK_BYTES)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
-                         "%s is damaged: %zu bytes after its user block, expected %" PRIu64 ": " IF_EDITED,
+                         "%s is damaged: it has %zu bytes after its user block, expected %" PRIu64
+                         ": " IF_EDITED,
                          subject, n_bytes - MOEC_PROFILE_USER_BLOCK_BYTES, length);
     bool padded = moec_get_u32(bytes + 20) == 0;
     for (size_t i = 64; i < MOEC_PROFILE_USER_BLOCK_BYTES; i++)

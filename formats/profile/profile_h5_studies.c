@@ -237,7 +237,7 @@ static enum moec_status use_known_scale(const struct reader *reader, struct moec
                          reader->subject, reader->study.name, axis->name);
     if (known.n != axis->n)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: axis '%s' of study '%s' has the length %" PRIu64 ", expected %" PRIu64,
+                         "%s: axis '%s' of study '%s' has length %" PRIu64 ", expected %" PRIu64,
                          reader->subject, axis->name, reader->study.name, axis->n, known.n);
     (void)snprintf(axis->units, sizeof axis->units, "%s", known.units);
     if (known.values == NULL && known.first == 0)
@@ -293,7 +293,8 @@ static enum moec_status read_study(struct reader *reader, struct moec_error *err
         dataset.axes[i] = study->axes[i].name;
         if (dataset.dims[i] == 0 || __builtin_mul_overflow(n, dataset.dims[i], &n) ||
             n > MOEC_STUDY_MAX_VALUES)
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has no values or more than %" PRIu64,
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: '%s' has the wrong number of values, expected 1 to %" PRIu64,
                              reader->subject, path, MOEC_STUDY_MAX_VALUES);
     }
     MOEC_TRY(moec_h5_check(reader->h5, &dataset, err));
@@ -354,8 +355,9 @@ static enum moec_status visit_group(void *context, const char *name, struct moec
     struct reader *reader = context;
     char path[PATH_BYTES];
     if (strlen(name) >= sizeof reader->study.name)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '" ROOT "/%s' is too long a name for a group of studies",
-                         reader->subject, name);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: the name '" ROOT "/%s' is too long for a group of studies", reader->subject,
+                         name);
     study_path(name, path);
     reader->group = name;
     return moec_h5_list(reader->h5, path, visit_study, reader, err);

@@ -37,7 +37,7 @@ static enum moec_status check_text(const char *text, size_t capacity, const char
 {
     const size_t length = strnlen(text, capacity);
     if (length == capacity)
-        return moec_fail(complaint->err, complaint->status, "%s: %s has no end within %zu bytes",
+        return moec_fail(complaint->err, complaint->status, "%s: %s is not terminated within %zu bytes",
                          complaint->subject, what, capacity);
     for (size_t i = 0; i < length; i++) {
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
@@ -66,13 +66,14 @@ static enum moec_status check_axis(const struct moec_study *study, uint32_t at,
     if (axis->n == 0 || axis->n > MOEC_STUDY_MAX_VALUES ||
         (axis->labels != NULL && axis->n > MOEC_STUDY_MAX_LABELS))
         return moec_fail(complaint->err, complaint->status,
-                         "%s: axis '%s' of study '%s' has the length %" PRIu64 ", expected 1 to %" PRIu64,
+                         "%s: axis '%s' of study '%s' has length %" PRIu64 ", expected 1 to %" PRIu64,
                          complaint->subject, axis->name, study->name, axis->n,
                          axis->labels != NULL ? MOEC_STUDY_MAX_LABELS : MOEC_STUDY_MAX_VALUES);
     for (uint64_t i = 0; axis->values != NULL && i < axis->n; i++) {
         if (!isfinite(axis->values[i]))
             return moec_fail(complaint->err, complaint->status,
-                             "%s: value %" PRIu64 " of axis '%s' of study '%s' is %g, expected a number",
+                             "%s: value %" PRIu64
+                             " of axis '%s' of study '%s' is %g, expected a finite number",
                              complaint->subject, i, axis->name, study->name, axis->values[i]);
     }
     for (uint64_t i = 0; axis->labels != NULL && i < axis->n; i++)
@@ -118,13 +119,14 @@ enum moec_status moec_studies_check(const struct moec_studies *studies, const ch
 {
     const struct complaint complaint = {MOEC_ERR_FORMAT, subject, err};
     if (studies->n > MOEC_STUDY_MAX_COUNT)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: %" PRIu32 " studies, expected at most %u", subject,
-                         studies->n, MOEC_STUDY_MAX_COUNT);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: the profile has %" PRIu32 " studies, expected at most %u",
+                         subject, studies->n, MOEC_STUDY_MAX_COUNT);
     for (uint32_t i = 0; i < studies->n; i++) {
         MOEC_TRY(check_study(&studies->items[i], &complaint));
         if (i > 0 && strcmp(studies->items[i - 1].name, studies->items[i].name) >= 0)
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s: study '%s' stands after '%s', expected by name",
-                             subject, studies->items[i].name, studies->items[i - 1].name);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: study '%s' comes after '%s', expected studies sorted by name", subject,
+                             studies->items[i].name, studies->items[i - 1].name);
     }
     return MOEC_OK;
 }
@@ -223,7 +225,8 @@ enum moec_status moec_studies_add(struct moec_studies *studies, const struct moe
     MOEC_TRY(check_study(study, &complaint));
     const uint32_t at = place_of(studies, study->name, &is_there);
     if (!is_there && studies->n >= MOEC_STUDY_MAX_COUNT)
-        return moec_fail(err, MOEC_ERR_LIMIT, "study '%s' is one more than the limit of %u", study->name,
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "study '%s' cannot be added: a profile can have at most %u studies", study->name,
                          MOEC_STUDY_MAX_COUNT);
     MOEC_TRY(study_copy(study, &copy, err));
     if (is_there) {

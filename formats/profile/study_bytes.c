@@ -135,7 +135,8 @@ enum moec_status moec_study_decode(const uint8_t *bytes, uint64_t n, struct moec
     struct reader reader = {bytes, n};
     struct moec_study study = {0};
     if (!take_study(&reader, &study))
-        return moec_fail(err, MOEC_ERR_FORMAT, "a study of %llu bytes is not whole", (unsigned long long)n);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the %llu bytes of a study are incomplete or damaged",
+                         (unsigned long long)n);
     MOEC_TRY(moec_studies_add(studies, &study, NULL, err));
     *used = n - reader.left;
     return MOEC_OK;

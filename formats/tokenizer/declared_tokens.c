@@ -100,7 +100,7 @@ static enum moec_status read_decoder(struct moec_declared_tokens *tokens, const 
                        m.key);
         token.order = strtoull(m.key, &end, 10);
         if (end == m.key || *end != '\0')
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s is no id", where);
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s is not a token id", where);
         MOEC_TRY(read_token(m.value, where, false, &token, err));
         MOEC_TRY(append(tokens, &token, err));
     }
@@ -212,11 +212,11 @@ enum moec_status moec_declared_tokens_read(const char *folder, const char *const
                                            false, &splits, err));
     }
     if (splits) {
-        status =
-            moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                      "tokenizer_config.json in '%s' says 'split_special_tokens' true, which moec does not "
-                      "support: special tokens in a text are always tokens",
-                      folder);
+        status = moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "tokenizer_config.json in '%s' says 'split_special_tokens' true, which moec does not support: "
+            "moec always reads special tokens in a text as tokens",
+            folder);
         goto out;
     }
     if (decoder != NULL && moec_json_type(decoder) == MOEC_JSON_OBJECT)

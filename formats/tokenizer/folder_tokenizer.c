@@ -144,10 +144,10 @@ static enum moec_status find_class(const char *folder, const struct moec_vocab_c
     if (*class == NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has vocab.json and merges.txt but no tokenizer.json, and its tokenizer is of class '%s' "
-            "('model_type' '%s'): without that file moec knows GPT2Tokenizer, GPTNeoXTokenizer and "
-            "Qwen2Tokenizer. AutoTokenizer.from_pretrained(...).save_pretrained(...) "
-            "of transformers writes tokenizer.json",
+            "'%s' has vocab.json and merges.txt but no tokenizer.json, which tokenizer class '%s' "
+            "('model_type' '%s') needs: without that file moec supports only GPT2Tokenizer, GPTNeoXTokenizer "
+            "and Qwen2Tokenizer. To write tokenizer.json with transformers, use "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
             folder, name, model_type);
     return MOEC_OK;
 }

@@ -201,8 +201,8 @@ static enum moec_status find_pre(const struct reader *r, const struct pre **foun
     if (value == NULL)
         return moec_fail(
             r->err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has no 'tokenizer.ggml.pre', so that nothing says how text is cut into words: convert "
-            "the model again with a llama.cpp of May 2024 or later",
+            "'%s' has no 'tokenizer.ggml.pre', which says how to split text into words: convert the model "
+            "again with llama.cpp of May 2024 or later",
             r->gguf->file.path);
     MOEC_TRY(moec_gguf_as_text(r->gguf, value, &text, r->err));
     for (size_t i = 0; i < N_PRES; i++)
@@ -213,7 +213,7 @@ static enum moec_status find_pre(const struct reader *r, const struct pre **foun
     (void)moec_printable(text.bytes, text.n_bytes, false, shown, sizeof shown);
     return moec_fail(
         r->err, MOEC_ERR_UNSUPPORTED,
-        "'%s' has 'tokenizer.ggml.pre' '%s', a way to cut text into words that moec does not know; start "
+        "'%s' has 'tokenizer.ggml.pre' '%s', a way to split text into words that moec does not know; start "
         "from the model's Hugging Face folder, whose tokenizer.json describes it",
         r->gguf->file.path, shown);
 }

@@ -34,7 +34,7 @@ struct reader {
 static enum moec_status append(struct reader *r, const char *bytes, size_t n)
 {
     if (r->n_text + n > MOEC_TOKENIZER_MAX_TEXT_BYTES)
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has texts of more than %u bytes", r->files->vocab_path,
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has more than %u bytes of text", r->files->vocab_path,
                          MOEC_TOKENIZER_MAX_TEXT_BYTES);
     MOEC_TRY(moec_grow((void **)&r->text, &r->text_capacity, r->n_text + n + 1, 1, "a vocabulary", r->err));
     if (n > 0)
@@ -62,9 +62,11 @@ static enum moec_status read_lines(struct reader *r)
         while (at + length < n && text[at + length] != '\n' && text[at + length] != '\r')
             length++;
         if (at + length == n && length == 1 && text[at] == ',')
-            return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                             "'%s' ends with a comma without the end of a line, which is no token there",
-                             r->files->vocab_path);
+            return moec_fail(
+                r->err, MOEC_ERR_UNSUPPORTED,
+                "the last line of '%s' is a comma without a line break, which is not a token: add the line "
+                "break",
+                r->files->vocab_path);
         MOEC_TRY(add_start(r));
         MOEC_TRY(append(r, text + at, length));
         at += length;
@@ -98,7 +100,7 @@ static enum moec_status find(const struct reader *r, const struct moec_declared_
         *id = (uint32_t)i;
         if (n == token->n_bytes && token->n_bytes > 0 && (!token->replaces || token->order == i))
             return MOEC_OK;
-        problem = "which has another id or further spellings in";
+        problem = "which has a different id or more than one spelling in";
         break;
     }
     return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "the tokenizer has an added token '%.*s', %s '%s'",
@@ -114,8 +116,8 @@ static enum moec_status add_declared(struct reader *r, const struct moec_declare
     if ((token->flags & takes) != 0)
         return moec_fail(
             r->err, MOEC_ERR_UNSUPPORTED,
-            "the tokenizer has an added token '%.*s' that takes space or stands alone, which is not "
-            "supported beside '%s'",
+            "the tokenizer has an added token '%.*s' with 'single_word', 'lstrip' or 'rstrip', which is not "
+            "supported with '%s'",
             (int)(token->n_bytes < 64 ? token->n_bytes : 64), token->bytes, r->files->vocab_path);
     for (size_t i = 0; i < r->n_added; i++)
         if (r->added[i].id == id) {
@@ -158,8 +160,8 @@ static enum moec_status add_pair(struct reader *r, const char *from, size_t n_fr
                                  size_t n_to)
 {
     if (n_from == 0 || memchr(from, 0, n_from) != NULL || memchr(to, 0, n_to) != NULL)
-        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "'%s' has an empty text or one with a NUL",
-                         r->files->emoji_path);
+        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has an empty text or a text with a NUL character", r->files->emoji_path);
     MOEC_TRY(append(r, from, n_from));
     MOEC_TRY(append(r, "", 1));
     MOEC_TRY(append(r, to, n_to));

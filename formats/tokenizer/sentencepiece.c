@@ -68,11 +68,11 @@ static enum moec_status check_piece(const struct reader *r, const struct moec_un
     if (piece->n_bytes == 0 || moec_utf8_valid_bytes(piece->bytes, piece->n_bytes) != piece->n_bytes ||
         !isfinite(piece->score))
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "piece %" PRIu32 " of '%s' is empty, not UTF-8, or without a finite score",
+                         "piece %" PRIu32 " of '%s' is empty, is not UTF-8 or has no finite score",
                          r->vocab.n, r->subject);
     if (type == UNUSED)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                         "piece %" PRIu32 " ('%.*s') of '%s' is unused, which moec does not support",
+                         "piece %" PRIu32 " ('%.*s') of '%s' has type 'unused', which moec does not support",
                          r->vocab.n, shown, piece->bytes, r->subject);
     if (type < NORMAL || type > BYTE)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
@@ -106,8 +106,9 @@ static enum moec_status read_piece(struct reader *r, const struct moec_protobuf_
                          MOEC_TOKENIZER_MAX_TOKENS);
     if (type == UNKNOWN && r->unk_id != MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "pieces %" PRIu32 " and %" PRIu32 " of '%s' are both unknown", r->unk_id, r->vocab.n,
-                         r->subject);
+                         "pieces %" PRIu32 " and %" PRIu32
+                         " of '%s' are both unknown pieces, expected only one",
+                         r->unk_id, r->vocab.n, r->subject);
     MOEC_TRY(moec_grow((void **)&r->vocab.pieces, &r->pieces_capacity, (size_t)r->vocab.n + 1,
                        sizeof *r->vocab.pieces, "a vocabulary", r->err));
     MOEC_TRY(
@@ -224,7 +225,8 @@ static enum moec_status read_message(struct reader *r, const uint8_t *bytes, siz
     }
     if (r->vocab.n == 0 || r->unk_id == MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "'%s' has %" PRIu32 " pieces and %s unknown piece, expected a SentencePiece model",
+                         "'%s' has %" PRIu32
+                         " pieces and %s unknown piece: the file is damaged or not a SentencePiece model",
                          r->subject, r->vocab.n, r->unk_id == MOEC_TOKENIZER_NO_ID ? "no" : "an");
     if (r->model_type != TYPE_UNIGRAM && r->model_type != TYPE_BPE)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
@@ -280,7 +282,8 @@ static enum moec_status add_merges(struct reader *r, uint32_t id)
         const size_t n_char = moec_utf8_read(piece->bytes + at, piece->n_bytes - at).n_bytes;
         if (find_normal(r, piece->bytes + at, n_char) == MOEC_TOKENIZER_NO_ID)
             return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                             "piece %" PRIu32 " ('%.*s') of '%s' has the character '%.*s', which is no piece",
+                             "piece %" PRIu32
+                             " ('%.*s') of '%s' has the character '%.*s', which is not itself a piece",
                              id, (int)(piece->n_bytes < 64 ? piece->n_bytes : 64), piece->bytes, r->subject,
                              (int)n_char, piece->bytes + at);
         at += n_char;
@@ -368,8 +371,9 @@ static enum moec_status affix_id(const struct reader *r, const char *name, bool 
     if (!wanted)
         return MOEC_OK;
     if (id < 0 || id >= (int64_t)r->vocab.n)
-        return moec_fail(r->err, MOEC_ERR_FORMAT, "'%s' has %s %" PRId64 ", expected a piece below %" PRIu32,
-                         r->subject, name, id, r->vocab.n);
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "'%s' has %s %" PRId64 ", expected a piece id below %" PRIu32, r->subject, name, id,
+                         r->vocab.n);
     ids[(*n)++] = (uint32_t)id;
     return MOEC_OK;
 }

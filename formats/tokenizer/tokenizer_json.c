@@ -181,8 +181,8 @@ static enum moec_status read_charsmap(struct moec_tokenizer_reader *r, const str
     size_t n = 0;
     struct moec_tokenizer_place place = moec_tokenizer_place_in(r, path);
     if (r->charsmap != NULL)
-        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "%s is a second Precompiled, expected at most one",
-                         place.text);
+        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
+                         "%s is a second 'Precompiled' step, expected at most one", place.text);
     MOEC_TRY(moec_json_get_string(node, place.text, "precompiled_charsmap", &text, &n, r->err));
     return moec_base64_decode(text, n, place.text, &r->charsmap, &r->n_charsmap, r->err);
 }
@@ -432,10 +432,10 @@ static enum moec_status add_merge(struct moec_tokenizer_reader *r, size_t index,
     struct moec_tokenizer_merge_item item = {.rank = rank};
     char joined[2 * MOEC_TOKENIZER_MAX_STRING + 1];
     if (n_left > MOEC_TOKENIZER_MAX_STRING || n_right > MOEC_TOKENIZER_MAX_STRING)
-        return moec_fail(r->err, MOEC_ERR_LIMIT,
-                         "model.merges[%zu] in '%s' joins %zu and %zu bytes, more than the "
-                         "limit of %u",
-                         index, r->subject, n_left, n_right, MOEC_TOKENIZER_MAX_STRING);
+        return moec_fail(
+            r->err, MOEC_ERR_LIMIT,
+            "model.merges[%zu] in '%s' joins tokens of %zu and %zu bytes, expected at most %u bytes each",
+            index, r->subject, n_left, n_right, MOEC_TOKENIZER_MAX_STRING);
     memcpy(joined, left, n_left);
     joined[n_left] = '\0';
     MOEC_TRY(merge_member(r, joined, n_left, index, &item.left));
@@ -682,7 +682,7 @@ static enum moec_status read_added_token(struct moec_tokenizer_reader *r, const 
         return MOEC_OK;
     if (find_added(r, text, n_bytes) != NULL)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "'content' in %s is '%.*s', which an added token before it has too", place.text,
+                         "'content' in %s is '%.*s', which an earlier added token already has", place.text,
                          shown(n_bytes), text);
     return add_token(r, text, n_bytes, added.flags, place.text);
 }

@@ -70,9 +70,11 @@ static enum moec_status read_template(struct moec_tokenizer_reader *r, const str
         } else if (moec_json_find(item, "Sequence") != NULL && side == 0) {
             side = 1;
         } else {
-            return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                             "'single' in %s is not special tokens around one Sequence (item %zu)",
-                             place.text, i);
+            return moec_fail(
+                r->err, MOEC_ERR_UNSUPPORTED,
+                "'single' in %s must be one Sequence with special tokens around it, but item %zu is "
+                "something else",
+                place.text, i);
         }
     }
     if (side == 0)

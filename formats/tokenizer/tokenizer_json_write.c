@@ -178,7 +178,7 @@ static enum moec_status write_unigram(const struct moec_tokenizer_model *model, 
     }
     for (uint32_t id = 0; id < n_vocab; id++)
         if (is_hole(model, id))
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the tokenizer of '%s' has no token %" PRIu32,
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the tokenizer of '%s' has no token with id %" PRIu32,
                              subject, id);
     struct moec_json_out *node = moec_json_out_object(), *vocab = moec_json_out_array();
     moec_json_out_string(node, "type", "Unigram");
@@ -492,7 +492,8 @@ static enum moec_status check_written(const struct moec_tokenizer_model *model, 
     if (status != MOEC_OK || n_first != n_second || memcmp(first, second, n_first) != 0)
         status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
                            "the tokenizer of '%s' cannot be written as tokenizer.json: %s", subject,
-                           why.status != MOEC_OK ? why.message : "it would read back as another one");
+                           why.status != MOEC_OK ? why.message
+                                                 : "reading it back would give a different tokenizer");
 out:
     moec_tokenizer_model_release(&again);
     free(first);
@@ -508,8 +509,8 @@ enum moec_status moec_tokenizer_json_write(const struct moec_tokenizer_model *mo
         if (model->normalizer[i].kind == MOEC_STEP_SENTENCEPIECE)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "the tokenizer of '%s' was read from a SentencePiece .model, and no tokenizer.json gives "
-                "its ids",
+                "the tokenizer of '%s' was read from a SentencePiece .model, and a tokenizer.json cannot "
+                "give the same ids",
                 subject);
     struct moec_json_out *root = moec_json_out_object();
     enum moec_status status = MOEC_OK;

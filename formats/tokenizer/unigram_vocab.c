@@ -45,7 +45,7 @@ static enum moec_status read_piece(const struct moec_json *pair, uint32_t id, co
     char what[256];
     (void)snprintf(what, sizeof what, "model.vocab[%" PRIu32 "] in '%.160s'", id, subject);
     if (moec_json_type(pair) != MOEC_JSON_ARRAY || moec_json_length(pair) != 2)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s is %s, expected a text and a score", what,
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s is %s, expected an array of a text and a score", what,
                          moec_json_type_name(pair));
     MOEC_TRY(moec_json_as_string(moec_json_at(pair, 0), what, &piece->bytes, &piece->n_bytes, err));
     if (piece->n_bytes == 0)
@@ -73,7 +73,7 @@ static enum moec_status read_pieces(const struct moec_json *model, const char *s
     const struct moec_json *unk = moec_json_find(model, "unk_id");
     if (unk != NULL && moec_json_type(unk) != MOEC_JSON_NULL) {
         if (n == 0)
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s has an unk_id and no vocabulary", place);
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s has an unk_id but no vocabulary", place);
         MOEC_TRY(moec_json_get_u64(model, place, "unk_id", 0, n - 1, &unk_id, err));
     }
     vocab->unk_id = (uint32_t)unk_id;

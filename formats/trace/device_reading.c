@@ -86,7 +86,8 @@ static enum moec_status read_storage(const struct reading *root, struct moec_dev
         n_chosen += storage->reads[i].is_direct == storage->is_direct_faster;
     }
     if (!storage->is_emulated && n_chosen == 0)
-        return moec_fail(r.err, MOEC_ERR_FORMAT, "'reads' in %s has none of its own 'io', %s", r.where,
+        return moec_fail(r.err, MOEC_ERR_FORMAT,
+                         "'reads' in %s has no entry for the storage's own 'io', which is %s", r.where,
                          moec_device_io_name(storage->is_direct_faster));
     return MOEC_OK;
 }

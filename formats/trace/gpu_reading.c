@@ -86,7 +86,7 @@ enum moec_status moec_gpu_description_read(const struct moec_json *section, cons
                          version, MOEC_GPU_DESCRIPTION_VERSION);
     MOEC_TRY(read_text(&r, "name", gpu->name, sizeof gpu->name));
     if (gpu->name[0] == '\0')
-        return moec_fail(err, MOEC_ERR_FORMAT, "'name' in %s is empty, expected a device's", r.where);
+        return moec_fail(err, MOEC_ERR_FORMAT, "'name' in %s is empty, expected a device name", r.where);
     MOEC_TRY(read_u64(&r, "memory_bytes", 1, UINT64_MAX / 2, &gpu->memory_bytes));
     MOEC_TRY(read_u64(&r, "launch_ns", 0, MAX_NS, &gpu->launch_ns));
     MOEC_TRY(read_u64(&r, "answer_ns", 0, MAX_NS, &gpu->answer_ns));

@@ -154,9 +154,9 @@ static enum moec_status get_name(struct loader *loader, const struct moec_json *
                                  char out[static 32])
 {
     const char *text = NULL;
-    MOEC_TRY(moec_json_get_string(args, "the head of a trace", key, &text, NULL, loader->err));
+    MOEC_TRY(moec_json_get_string(args, "the header of a trace", key, &text, NULL, loader->err));
     if (strlen(text) >= 32)
-        return refuse(loader, "has %zu characters for '%s', expected less than 32", strlen(text), key);
+        return refuse(loader, "has %zu characters for '%s', expected fewer than 32", strlen(text), key);
     memcpy(out, text, strlen(text) + 1);
     return MOEC_OK;
 }
@@ -182,10 +182,10 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     uint32_t version = 0;
     void *memory = NULL;
     if (loader->has_setup)
-        return refuse(loader, "is a second head");
+        return refuse(loader, "is a second header");
     MOEC_TRY(get_u32(loader, args, "version", 0, UINT32_MAX, &version));
     if (version < 1 || version > TRACE_VERSION)
-        return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED, "trace '%s' is of version %u, expected 1 to %d",
+        return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED, "trace '%s' has version %u, expected 1 to %d",
                          loader->path, version, TRACE_VERSION);
     MOEC_TRY(get_u32(loader, args, "layers", 1, MOEC_MAX_LAYERS, &replay->n_layer));
     loader->has_encoder = moec_json_find(args, "encoder_layers") != NULL;
@@ -245,13 +245,13 @@ static enum moec_status read_paths(struct loader *loader, const struct moec_json
         return refuse(loader, "has a path table where none is expected");
     MOEC_TRY(moec_json_get_string(args, "the path table of a trace", "hex", &hex, &n, loader->err));
     if (n % 2 != 0)
-        return refuse(loader, "has half a byte");
+        return refuse(loader, "has an odd number of hexadecimal digits");
     MOEC_TRY(moec_alloc(&memory, n / 2, 1, "a path table", loader->err));
     uint8_t *bytes = memory;
     for (size_t i = 0; i < n / 2; i++) {
         const int high = digit_value(hex[2 * i]), low = digit_value(hex[2 * i + 1]);
         if (high < 0 || low < 0) {
-            status = refuse(loader, "has other characters than hexadecimal digits");
+            status = refuse(loader, "has characters other than hexadecimal digits");
             goto out;
         }
         bytes[i] = (uint8_t)(high * 16 + low);
@@ -285,9 +285,9 @@ static enum moec_status check_choices(struct loader *loader, const uint32_t *act
         const bool low = is_low != NULL && is_low[i];
         uint32_t *stamp = &loader->stamps[experts[i] + (low ? loader->replay->n_expert : 0)];
         if (!isfinite(weights[i]))
-            return refuse(loader, "has a weight that is no number");
+            return refuse(loader, "has a weight that is not a finite number");
         if (*stamp != is_active && *stamp != is_chosen && weights[i] != 0)
-            return refuse(loader, "has expert %u chosen, which is not active", experts[i]);
+            return refuse(loader, "has chosen expert %u, which is not among the active ones", experts[i]);
         n_chosen += *stamp == is_active;
         if (*stamp == is_active)
             *stamp = is_chosen;
@@ -345,7 +345,7 @@ static enum moec_status read_choices(struct loader *loader, const struct moec_js
     if (n_active > n_key)
         return refuse(loader, "has %zu active experts, expected at most %u", n_active, n_key);
     if (moec_json_length(chosen) != n)
-        return refuse(loader, "has %zu choices, expected %" PRIu64, moec_json_length(chosen), n);
+        return refuse(loader, "has %zu choices of experts, expected %" PRIu64, moec_json_length(chosen), n);
     answer->n_active = (uint32_t)n_active;
     MOEC_TRY(pool_add(&loader->active, n_active, sizeof(uint32_t), &answer->active, loader->err));
     MOEC_TRY(pool_add(&loader->experts, n, sizeof(uint32_t), &answer->choices, loader->err));
@@ -390,7 +390,7 @@ static enum moec_status read_logits(struct loader *loader, const struct moec_jso
     float *logits = (float *)loader->logits.items + answer->logits;
     for (uint64_t i = 0; i < n; i++)
         if (!read_bits(hex + 8 * i, &logits[i]))
-            return refuse(loader, "has other characters than hexadecimal digits for 'logits'");
+            return refuse(loader, "has characters other than hexadecimal digits for 'logits'");
     return MOEC_OK;
 }
 
@@ -491,7 +491,7 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
     struct moec_replay *replay = loader->replay;
     uint32_t layer = 0, n_tok = 0;
     if (!loader->has_setup)
-        return refuse(loader, "is an answer before the head");
+        return refuse(loader, "is an answer before the header");
     MOEC_TRY(get_u32(loader, args, "layer", 0, MOEC_MAX_LAYERS, &layer));
     MOEC_TRY(get_u32(loader, args, "tokens", 1, MOEC_MAX_POSITIONS, &n_tok));
     end_chunk(loader, layer);
@@ -503,7 +503,7 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
                          "traces of one session without failures can be replayed",
                          loader->line, loader->path, layer, replay->moe_layers[loader->next]);
     if (((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1] != n_tok)
-        return refuse(loader, "is of %u tokens, expected the %u of its step", n_tok,
+        return refuse(loader, "has %u tokens, expected the %u of its step", n_tok,
                       ((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1]);
     struct moec_replay_answer answer = {0};
     MOEC_TRY(read_choices(loader, args, n_tok, &answer));
@@ -597,7 +597,7 @@ static enum moec_status read_line(struct loader *loader, const char *line, size_
     char subject[96];
     if (loader->line == 1) {
         if (n != strlen(first_line) || memcmp(line, first_line, n) != 0)
-            return refuse(loader, "is not the first one of a trace, '%s'", first_line);
+            return refuse(loader, "is not the first line of a trace, which is '%s'", first_line);
         return MOEC_OK;
     }
     if (n == strlen(last_line) && memcmp(line, last_line, n) == 0) {
@@ -608,8 +608,9 @@ static enum moec_status read_line(struct loader *loader, const char *line, size_
         n--;
     (void)snprintf(subject, sizeof subject, "line %" PRIu64 " of the trace", loader->line);
     MOEC_TRY(moec_json_parse(line, n, LINE_MAX_BYTES, subject, &event, loader->err));
-    const enum moec_status status =
-        moec_json_type(event) == MOEC_JSON_OBJECT ? read_event(loader, event) : refuse(loader, "is no event");
+    const enum moec_status status = moec_json_type(event) == MOEC_JSON_OBJECT
+                                        ? read_event(loader, event)
+                                        : refuse(loader, "is not an event");
     moec_json_free(event);
     return status;
 }
@@ -640,7 +641,7 @@ static enum moec_status read_file(struct loader *loader, const struct moec_file 
         uint64_t first = 0;
         size_t used = 0;
         if (text.n > LINE_MAX_BYTES) {
-            status = moec_fail(loader->err, MOEC_ERR_LIMIT, "trace '%s' has a line of over %zu bytes",
+            status = moec_fail(loader->err, MOEC_ERR_LIMIT, "trace '%s' has a line of more than %zu bytes",
                                loader->path, LINE_MAX_BYTES);
             goto out;
         }
@@ -658,7 +659,7 @@ static enum moec_status read_file(struct loader *loader, const struct moec_file 
     }
     if (!is_last || !loader->has_end || !loader->has_setup)
         status = moec_fail(loader->err, MOEC_ERR_FORMAT, "trace '%s' has no %s", loader->path,
-                           !loader->has_setup ? "head" : "end, was its writer stopped?");
+                           !loader->has_setup ? "header" : "end: was its writer stopped?");
 out:
     free(text.items);
     return status;
@@ -678,7 +679,7 @@ enum moec_status moec_replay_load(const char *path, struct moec_replay *out, str
     out->paths = &out->own_paths;
     pools_give(&loader);
     if (out->n_step == 0) {
-        status = moec_fail(err, MOEC_ERR_FORMAT, "trace '%s' has no whole step", path);
+        status = moec_fail(err, MOEC_ERR_FORMAT, "trace '%s' has no complete step", path);
         goto out;
     }
     out->has_next_gate = out->has_next_gate && out->n_layer > 1;

@@ -36,12 +36,14 @@ static enum moec_status check_tokens(const struct moec_bundle *bundle,
 {
     const uint64_t length = (uint64_t)options->prompt_tokens + options->n_tokens;
     if (options->n_sample == 0 || options->prompt_tokens == 0 || options->n_tokens == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "samples, prompt tokens and tokens must each be 1 or more");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the numbers of samples, prompt tokens and generated tokens must each be 1 or more");
     if (length <= bundle->config.n_position)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,
-                     "samples of %" PRIu64 " tokens, but the model knows %" PRIu32 " positions", length,
-                     bundle->config.n_position);
+                     "a sample has %" PRIu64 " tokens with its prompt, but the model has only %" PRIu32
+                     " positions",
+                     length, bundle->config.n_position);
 }
 
 /* A file of the row's own: its name with what file names should not have made plain. */

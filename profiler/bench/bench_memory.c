@@ -16,7 +16,7 @@ void moec_bench_make_groups(struct moec_bench *bench, const uint64_t *row_bytes,
         if (is_limited && row_bytes[r] > available_bytes) {
             (void)moec_fail(
                 &row->error, MOEC_ERR_LIMIT,
-                "it needs about %.2f GiB, and the system or the limit of its cgroup leaves %.2f GiB",
+                "the row needs about %.2f GiB, but the system or its cgroup limit leaves only %.2f GiB",
                 GIB(row_bytes[r]), GIB(available_bytes));
             continue;
         }

@@ -43,7 +43,8 @@ static enum moec_status add_row(struct plan *plan, const struct moec_bench_row *
     struct moec_bench *bench = plan->bench;
     if (bench->n_row == MOEC_BENCH_MAX_ROWS)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "more than %d rows: name fewer modes, memories, storages or policies",
+                         "the bench would have more than %d rows: "
+                         "name fewer modes, memories, storages or policies",
                          MOEC_BENCH_MAX_ROWS);
     bench->rows[bench->n_row] = *row;
     bench->rows[bench->n_row].pair = bench->n_row;
@@ -296,13 +297,14 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
     }
     if (needs_memory && options->n_memory == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "give --memory: what experts may take, such as 25%%,50%%,64MiB");
+                         "give --memory the memory that experts may take, such as 25%%,50%%,64MiB");
     if (!takes_any && (options->n_evict > 0 || options->predict != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--evict and --predict apply to mode cache, which is not among --modes");
     if (options->ablation && plan->bundle->paths.n_layer == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--ablation preloads by the path table, and '%s' has none: compile with --profile",
+                         "--ablation needs a path table, but '%s' does not have one: "
+                         "compile it with --profile",
                          plan->bundle->file.path);
     if (options->preload_ahead > 0 && !takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,

@@ -136,14 +136,14 @@ static enum moec_status from_rows(const struct moec_rows *rows, const struct moe
     enum moec_status status = MOEC_OK;
     if (n_full < tokens->n_sample && windows.source != NULL)
         status = moec_fail(err, MOEC_ERR_LIMIT,
-                           "data '%s' has %" PRIu32 " rows with a source of %" PRIu32
-                           " tokens and a target of %" PRIu32 " or more, expected %" PRIu32
-                           " (one a sample): give more data, or fewer samples or shorter ones",
+                           "data '%s' has %" PRIu32 " rows with a source of %" PRIu32 " tokens and a target "
+                           "of %" PRIu32 " or more, expected %" PRIu32 " (one per sample): give more data, "
+                           "or ask for fewer or shorter samples",
                            rows->name, n_full, tokens->prompt_tokens, tokens->n_tokens, tokens->n_sample);
     else if (n_full < tokens->n_sample)
         status = moec_fail(err, MOEC_ERR_LIMIT,
                            "data '%s' has %" PRIu32 " windows of %" PRIu32 " tokens, expected %" PRIu32
-                           " (one a sample): give more data, or fewer samples or shorter ones",
+                           " (one per sample): give more data, or ask for fewer or shorter samples",
                            rows->name, n_full, windows.seq_len_tokens, tokens->n_sample);
     else
         take_windows(&windows, n_full, tokens);
@@ -178,8 +178,8 @@ static enum moec_status from_own_text(const struct moec_tokenizer *tokenizer,
             return status;
         if (repeats >= MAX_REPEATS)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "%" PRIu32 " samples of %" PRIu32
-                             " tokens are more than moec's own text has; give --data FILE",
+                             "%" PRIu32 " samples of %" PRIu32 " tokens need more text than "
+                             "moec has built in; give --data FILE",
                              tokens->n_sample, tokens->prompt_tokens + tokens->n_tokens);
     }
 }
@@ -202,7 +202,8 @@ enum moec_status moec_bench_tokens_make(const struct moec_bundle *bundle, const 
     const uint64_t n =
         ((uint64_t)tokens->n_sample + 1) * ((uint64_t)tokens->prompt_tokens + tokens->n_tokens);
     if (tokens->n_sample == 0 || tokens->prompt_tokens == 0 || tokens->n_tokens == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "samples, their prompts and what follows must not be empty");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the numbers of samples, prompt tokens and generated tokens must each be 1 or more");
     if (bundle->tokenizer == NULL && rows != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s' has no tokenizer, so it cannot be benched on text: leave out --data",

@@ -350,7 +350,7 @@ static enum moec_status explain_death(struct moec_bench_worker *worker, struct m
     if (WIFSIGNALED(status))
         return moec_fail(err, MOEC_ERR_IO, "worker process %d was ended by signal %d (%s)%s", (int)pid,
                          WTERMSIG(status), strsignal(WTERMSIG(status)),
-                         WTERMSIG(status) == SIGKILL ? "; does the machine have memory for the row?" : "");
+                         WTERMSIG(status) == SIGKILL ? "; the row may have run out of memory" : "");
     return moec_fail(err, MOEC_ERR_IO, "worker process %d ended with status %d without an answer", (int)pid,
                      WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
@@ -379,7 +379,7 @@ static enum moec_status receive(struct moec_bench_worker *worker, const struct m
     uint32_t n = 0;
     struct moec_error theirs = {0};
     if (worker->pid == 0)
-        return moec_fail(err, MOEC_ERR_IO, "the worker has ended");
+        return moec_fail(err, MOEC_ERR_IO, "the worker process has already ended");
     MOEC_TRY(await(worker, wait, err));
     const int64_t deadline = moec_pipe_now_ms() + FRAME_LIMIT_MS;
     enum moec_pipe_outcome outcome = moec_pipe_read_head(worker->socket, &got, &n, deadline);
@@ -446,7 +446,8 @@ enum moec_status moec_bench_worker_finish(struct moec_bench_worker *worker, stru
         theirs.message[sizeof theirs.message - 1] = '\0';
         (void)moec_fail(err, theirs.status, "%s", theirs.message);
     } else {
-        (void)moec_fail(err, MOEC_ERR_IO, "the worker was ended: it did not close its engine within %d s",
+        (void)moec_fail(err, MOEC_ERR_IO,
+                        "the worker process was stopped because it did not close its engine within %d s",
                         FINISH_LIMIT_MS / 1000);
     }
     moec_bench_worker_end(worker);

@@ -48,7 +48,9 @@ static enum moec_status read_head(const struct moec_journal *journal, size_t rec
     MOEC_TRY(moec_journal_read(journal, record, 0, head, HEAD_BYTES, err));
     *n_part = moec_get_u32(head + 56);
     if (*n_part > MOEC_UNIT_MAX_PARTS)
-        return moec_fail(err, MOEC_ERR_FORMAT, "unit '%s' of '%s' has %" PRIu32 " parts, expected at most %u",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "unit '%s' of '%s' has %" PRIu32 " parts, expected at most %u; "
+                         "delete the journal to start over",
                          moec_journal_key(journal, record), journal->file.path, *n_part, MOEC_UNIT_MAX_PARTS);
     MOEC_TRY(moec_journal_read(journal, record, HEAD_BYTES, head + HEAD_BYTES, 8 * (size_t)*n_part, err));
     uint64_t left = journal->records[record].payload_bytes - HEAD_BYTES - 8 * (uint64_t)*n_part;
@@ -56,8 +58,8 @@ static enum moec_status read_head(const struct moec_journal *journal, size_t rec
         const uint64_t n = moec_get_u64(head + HEAD_BYTES + 8 * (size_t)i);
         if (n > left)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "part %" PRIu32 " of unit '%s' of '%s' has %" PRIu64 " bytes, but only %" PRIu64
-                             " are left of it",
+                             "part %" PRIu32 " of unit '%s' of '%s' has %" PRIu64 " bytes, but the unit has "
+                             "only %" PRIu64 " bytes left; delete the journal to start over",
                              i, moec_journal_key(journal, record), journal->file.path, n, left);
         left -= n;
     }
@@ -81,7 +83,8 @@ static enum moec_status find_part(const struct moec_units *units, size_t record,
     MOEC_TRY(read_head(&units->journal, record, head, &n_part, err));
     if (part >= n_part)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "unit '%s' of '%s' has %" PRIu32 " parts, expected more than %" PRIu32,
+                         "unit '%s' of '%s' has %" PRIu32 " parts, expected more than %" PRIu32
+                         "; delete the journal to start over",
                          moec_journal_key(&units->journal, record), units->journal.file.path, n_part, part);
     *offset = HEAD_BYTES + 8 * (uint64_t)n_part;
     for (uint32_t i = 0; i < part; i++)
@@ -156,7 +159,7 @@ enum moec_status moec_unit_keep(struct moec_units *units, const char *key, const
     if (units == NULL || units->is_full)
         return MOEC_OK;
     if (n_part > MOEC_UNIT_MAX_PARTS)
-        return moec_fail(err, MOEC_ERR_USAGE, "unit '%s' of %" PRIu32 " parts, expected at most %u", key,
+        return moec_fail(err, MOEC_ERR_USAGE, "unit '%s' has %" PRIu32 " parts, expected at most %u", key,
                          n_part, MOEC_UNIT_MAX_PARTS);
     uint8_t head[HEAD_BYTES + 8 * MOEC_UNIT_MAX_PARTS] = {0};
     struct moec_journal_piece pieces[1 + MOEC_UNIT_MAX_PARTS];
@@ -176,9 +179,11 @@ enum moec_status moec_unit_keep(struct moec_units *units, const char *key, const
     if (status == MOEC_OK)
         return MOEC_OK;
     if (units->mode != MOEC_UNITS_AUTO)
-        return moec_fail(err, status, "unit '%s' cannot be kept: %s", key, problem.message);
+        return moec_fail(err, status, "cannot save the finished unit '%s' in the journal: %s", key,
+                         problem.message);
     units->is_full = true;
-    moec_progress_note(units->outer, "%s: work that is finished from now on is not kept", problem.message);
+    moec_progress_note(units->outer, "%s: work finished from now on is not saved in the journal",
+                       problem.message);
     return MOEC_OK;
 }
 
@@ -285,7 +290,7 @@ static enum moec_status open_another(struct moec_units *units, const char *path,
     }
     return moec_fail(err, problem->status, "%s%s", problem->message,
                      problem->status == MOEC_ERR_MISMATCH
-                         ? "; give the same options to continue it, or delete it to start over"
+                         ? "; give the same options to continue that job, or delete the journal to start over"
                          : "");
 }
 
@@ -331,8 +336,10 @@ enum moec_status moec_units_open(const char *path, enum moec_units_mode mode, co
         .report = note_place, .note = pass_note, .expect = pass_expectation, .context = units};
     const enum moec_status status = open_journal(units, path, job, &problem);
     if (status == MOEC_OK && units->journal.is_unlocked)
-        moec_progress_note(
-            progress, "'%s' cannot be locked on this file system: no other run may write it meanwhile", path);
+        moec_progress_note(progress,
+                           "'%s' cannot be locked on this file system: "
+                           "do not let another run write it at the same time",
+                           path);
     if (status == MOEC_OK) {
         *out = units;
         return MOEC_OK;
@@ -341,7 +348,7 @@ enum moec_status moec_units_open(const char *path, enum moec_units_mode mode, co
     free(units);
     if (mode != MOEC_UNITS_AUTO || status == MOEC_ERR_MEMORY)
         return moec_fail(err, status, "%s", problem.message);
-    moec_progress_note(progress, "%s: what is finished is not kept", problem.message);
+    moec_progress_note(progress, "%s: finished work is not saved in a journal", problem.message);
     *out = NULL;
     return MOEC_OK;
 }

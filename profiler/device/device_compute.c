@@ -153,8 +153,8 @@ static enum moec_status load_resident(struct compute_job *job, struct moec_error
     }
     if (n < n_expert)
         moec_progress_note(job->options->progress,
-                           "%" PRIu32 " of %" PRIu32
-                           " experts of each layer fit into memory and stand for all",
+                           "only %" PRIu32 " of %" PRIu32 " experts of each layer fit into memory: they are "
+                           "measured instead of all",
                            n, n_expert);
     return MOEC_OK;
 }

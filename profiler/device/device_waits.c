@@ -141,8 +141,7 @@ static enum moec_status start_companion(struct waiting *waiting, uint64_t wait_n
     (void)pthread_mutex_init(&companion->lock, NULL);
     (void)pthread_cond_init(&companion->asked, NULL);
     companion->is_started = pthread_create(&companion->thread, NULL, run_companion, companion) == 0;
-    return companion->is_started ? MOEC_OK
-                                 : moec_fail(err, MOEC_ERR_MEMORY, "cannot start a thread that reads");
+    return companion->is_started ? MOEC_OK : moec_fail(err, MOEC_ERR_MEMORY, "cannot start a reader thread");
 }
 
 static void stop_companion(struct companion *companion)

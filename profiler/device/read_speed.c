@@ -109,7 +109,7 @@ enum moec_status moec_read_speed_measure(const struct moec_read_speed_request *r
     if (m.failed.error != 0) {
         status = moec_fail(err, MOEC_ERR_IO, "cannot read %" PRIu64 " bytes at offset %" PRIu64 ": %s",
                            m.failed.n_bytes, m.failed.offset,
-                           m.failed.error == ENODATA ? "the file ends before" : strerror(m.failed.error));
+                           m.failed.error == ENODATA ? "the file is too short" : strerror(m.failed.error));
         goto out;
     }
     moec_quantiles(m.latencies_ns, m.latencies_ns + request->max_reads, m.n_ended, at, 2, quantiles);

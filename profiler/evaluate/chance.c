@@ -29,8 +29,8 @@ enum moec_status moec_chance_check(const struct moec_chance *chance, bool goes_o
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_MISMATCH,
-        "%s; a loss against it would mean nothing. Likely causes: a tokenizer from another model, weights "
-        "that are wrong or partly from another model, or text in a language or of a kind that the model does "
-        "not know. Correct this, or give --anyway to go on; the result is then marked",
+        "%s; a loss measured against it would mean nothing. Likely causes: a tokenizer from another model, "
+        "weights that are wrong or partly from another model, or text in a language or of a kind that the "
+        "model does not know. Correct this, or give --anyway to go on with a marked result",
         note);
 }

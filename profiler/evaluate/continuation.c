@@ -71,7 +71,8 @@ enum moec_status moec_continuation_create(const struct moec_model *model, struct
     uint32_t n_context = options->n_context;
     if (n_context > config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "a context of %" PRIu32 " tokens, and the model has positions for %" PRIu32,
+                         "a context of %" PRIu32 " tokens is too long: the model has only %" PRIu32
+                         " positions",
                          n_context, config->n_position);
     n_context = context_of(config, options);
     MOEC_TRY(moec_tokenizer_model_fits(tokenizer, config->n_vocab, "the tokenizer", err));
@@ -257,13 +258,13 @@ enum moec_status moec_continuation_generate(struct moec_continuation *c, const c
     if (n_tokens == 0 || n_tokens > c->n_context - 1 || c->n_context - n_beside <= n_around)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "answers of %" PRIu32 " tokens leave no room for a prompt in the context of %" PRIu32
-                         "; raise --ctx or ask for fewer",
+                         " tokens; raise --ctx or ask for fewer tokens",
                          n_tokens, c->n_context);
     const size_t room = c->n_context - n_beside;
     MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &tokens, err));
     if (tokens.n == 0) {
-        status =
-            moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty, and this model has no token to begin with");
+        status = moec_fail(err, MOEC_ERR_USAGE,
+                           "the prompt is empty, and this model has no start token: give a prompt with text");
         goto out;
     }
     if (tokens.n > room) {
@@ -307,9 +308,9 @@ static enum moec_status tokenise_candidate(struct moec_continuation *c, const ch
     while (same < alone->n && same + 1 < n && scored->tokens.ids[same] == alone->ids[same])
         same++;
     if (same == 0)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "a choice follows no token, so its first token has no likelihood; give the task a longer prompt");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a choice has no token before it, so its first token has no likelihood; "
+                         "give the task a longer prompt");
     scored->first = same;
     return MOEC_OK;
 }
@@ -329,8 +330,8 @@ static enum moec_status fit(const struct moec_continuation *c, struct scored *sc
     const size_t surplus = longest - c->n_context;
     if (shared < n_start || surplus >= shared - n_start)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "a choice of %zu tokens with its prompt does not fit into the context of %" PRIu32
-                         ", even without the prompt",
+                         "a prompt and its choice have %zu tokens; even without the prompt, the choice does "
+                         "not fit into the context of %" PRIu32 " tokens",
                          longest, c->n_context);
     for (size_t i = 0; i < n; i++) {
         cut(c, &scored[i].tokens, surplus);
@@ -405,9 +406,9 @@ static enum moec_status score_target(struct moec_continuation *c, struct moec_ca
     MOEC_TRY_OUT(join(&c->forward.model->config.decoder_start_id, 1, ids, n, c->start->suffix,
                       c->start->n_suffix, &scored.tokens, err));
     if (scored.tokens.n < 2 || scored.tokens.n - 1 > c->n_context) {
-        status =
-            moec_fail(err, MOEC_ERR_LIMIT, "a choice of %zu tokens does not fit into the context of %" PRIu32,
-                      scored.tokens.n, c->n_context);
+        status = moec_fail(err, MOEC_ERR_LIMIT,
+                           "a choice of %zu tokens does not fit into the context of %" PRIu32 " tokens",
+                           scored.tokens.n, c->n_context);
         goto out;
     }
     MOEC_TRY_OUT(score(c, &scored, 0, candidate, err));

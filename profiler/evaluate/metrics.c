@@ -145,8 +145,8 @@ enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, cons
             continue;
         if (!isfinite(nll_reference[w]) || !isfinite(nll_variant[w]) || scored[w] == 0) {
             status = moec_fail(err, MOEC_ERR_FORMAT,
-                               "window %" PRIu32 " has NLL %g and %g over %" PRIu32
-                               " tokens, expected finite ones over at least one",
+                               "window %" PRIu32 " has NLL %g (reference) and %g (variant) over %" PRIu32
+                               " tokens, expected finite values over at least one token",
                                w, nll_reference[w], nll_variant[w], scored[w]);
             goto out;
         }
@@ -160,8 +160,7 @@ enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, cons
                                    .size = scored[w]};
     }
     if (n == 0) {
-        status =
-            moec_fail(err, MOEC_ERR_USAGE, "there are no windows in this part of the data: give more text");
+        status = moec_fail(err, MOEC_ERR_USAGE, "this part of the data has no windows: give more text");
         goto out;
     }
     const double n_token = (double)loss->n_token;
@@ -239,13 +238,14 @@ enum moec_status moec_loss_measure_scores(const double *reference, const double 
     for (uint32_t i = 0; i < n_row; i++) {
         if (!isfinite(reference[i]) || !isfinite(variant[i]) || reference[i] < 0 || variant[i] < 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "row %" PRIu32 " scores %g and %g, expected finite scores of 0 or more", i,
-                             reference[i], variant[i]);
+                             "row %" PRIu32 " has scores %g (reference) and %g (variant), expected finite "
+                             "scores of 0 or more",
+                             i, reference[i], variant[i]);
         theirs += reference[i];
         ours += variant[i];
     }
     if (n_row == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "no rows to compare on");
+        return moec_fail(err, MOEC_ERR_USAGE, "the data has no rows to compare");
     if (!(theirs > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "the reference scores 0 on every row, so no loss can be computed");

@@ -29,8 +29,8 @@ static enum moec_status score_text(const struct scoring *job, const struct moec_
     }
     struct moec_answer right, given;
     if (!moec_answer_take(job->task, reference, row->reference_bytes, &right))
-        return moec_fail(err, MOEC_ERR_FORMAT, "the reference has no answer of the task's form%s%s%s",
-                         job->task->after[0] != '\0' ? ", behind '" : "", job->task->after,
+        return moec_fail(err, MOEC_ERR_FORMAT, "the reference has no answer in the task's form%s%s%s",
+                         job->task->after[0] != '\0' ? " after '" : "", job->task->after,
                          job->task->after[0] != '\0' ? "'" : "");
     values[0] =
         moec_answer_take(job->task, text, n_bytes, &given) && moec_answer_equal(job->task, &right, &given);
@@ -98,7 +98,7 @@ static enum moec_status draw(const struct moec_rows *rows, const struct moec_row
     const bool all = !is_chosen && (options->n_sample == 0 || options->n_sample >= rows->n_row);
     for (uint32_t i = 0; is_chosen && i < options->n_sample; i++)
         if (options->chosen[i] >= rows->n_row)
-            return moec_fail(err, MOEC_ERR_USAGE, "row %" PRIu64 " of '%s', which has %zu",
+            return moec_fail(err, MOEC_ERR_USAGE, "row %" PRIu64 " was chosen, but '%s' has only %zu rows",
                              options->chosen[i], rows->name, rows->n_row);
     scores->n_row = all ? (uint32_t)rows->n_row : options->n_sample;
     MOEC_TRY(

@@ -55,9 +55,8 @@ enum moec_status moec_score_check(double nll, uint32_t w, struct moec_error *err
     if (isfinite(nll))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the model's logits on window %" PRIu32
-                     " are not finite; the checkpoint is damaged, or made for "
-                     "an arithmetic wider than F32",
+                     "the model's logits on window %" PRIu32 " are not finite; the checkpoint is damaged or "
+                     "needs wider arithmetic than F32",
                      w);
 }
 
@@ -260,7 +259,7 @@ static enum moec_status check_reference(const struct moec_scorer *scorer, const 
     if (ours->n_vocab != theirs->n_vocab || ours->n_embd != theirs->n_embd)
         return moec_fail(err, MOEC_ERR_MISMATCH,
                          "the reference has a vocabulary of %" PRIu32 " and hidden size %" PRIu32
-                         ", the model %" PRIu32 " and %" PRIu32 "; they are not the same model",
+                         ", but the model has %" PRIu32 " and %" PRIu32 "; the two must be the same model",
                          theirs->n_vocab, theirs->n_embd, ours->n_vocab, ours->n_embd);
     return MOEC_OK;
 }

@@ -38,7 +38,7 @@ enum moec_status moec_states_create(struct moec_work_memory *work, uint64_t n_ro
     *states = (struct moec_states){.n_row = n_row, .stride = stride};
     if (__builtin_mul_overflow(n_row, (uint64_t)stride * sizeof(float), &states->n_bytes) ||
         states->n_bytes > (uint64_t)INT64_MAX)
-        return moec_fail(err, MOEC_ERR_LIMIT, "%s of %" PRIu64 " rows are over every limit", what, n_row);
+        return moec_fail(err, MOEC_ERR_LIMIT, "%s of %" PRIu64 " rows are too large to store", what, n_row);
     if (must_spill(work, states->n_bytes)) {
         states->work = work;
         enum moec_status status = spill(states, what, err);

@@ -44,8 +44,8 @@ static enum moec_status list_rows(const struct moec_sweep *sweep, enum moec_stac
                                                  : windows->scored[w];
         if (n > sweep->forward->max_tokens)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "window %" PRIu32 " has %" PRIu32 " tokens, more than a batch of %" PRIu32, w, n,
-                             sweep->forward->max_tokens);
+                             "window %" PRIu32 " has %" PRIu32 " tokens, but a batch holds at most %" PRIu32,
+                             w, n, sweep->forward->max_tokens);
         (*starts)[w + 1] = (*starts)[w] + n;
     }
     return MOEC_OK;

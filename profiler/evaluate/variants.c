@@ -101,8 +101,9 @@ static enum moec_status check_expert(const struct moec_variants *variants, uint3
         return moec_fail(err, MOEC_ERR_USAGE, "layer %" PRIu32 " has no routed experts", layer);
     if (expert >= variants->config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "expert %" PRIu32 " of layer %" PRIu32 " does not exist, there are %" PRIu32, expert,
-                         layer, variants->config->n_expert);
+                         "expert %" PRIu32 " of layer %" PRIu32 " does not exist: a layer has %" PRIu32
+                         " experts",
+                         expert, layer, variants->config->n_expert);
     return MOEC_OK;
 }
 
@@ -111,8 +112,8 @@ static enum moec_status check_code(const struct moec_variants *variants, uint32_
 {
     if (parts_of(variants, code).n == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "no variants of number %" PRIu32 ": neither a bitwidth of experts, nor a codec that "
-                         "was set",
+                         "variant number %" PRIu32 " is unknown: expected a bitwidth of experts, or the "
+                         "number of a codec that was set",
                          code & 63u);
     return MOEC_OK;
 }
@@ -164,8 +165,8 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
     const struct moec_record_layout layout = layout_of(variants, layer, expert, index);
     if (!moec_record_store_make_room(&variants->store, layout.n_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64
-                         " bytes, but borrowed ones fill %" PRIu64 " of the %" PRIu64 " allowed for variants",
+                         "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64 " bytes, but experts in "
+                         "use fill %" PRIu64 " of the %" PRIu64 " bytes allowed for variants",
                          expert, layer, layout.n_bytes, variants->store.used_bytes,
                          variants->store.limit_bytes);
     uint8_t *bytes = NULL;
@@ -482,7 +483,8 @@ static enum moec_status add_bitwidths(struct moec_variants *variants, enum moec_
     uint64_t one = moec_variants_record_bytes(variants, moec_variants_source_bits(variants));
     if (variants->store.limit_bytes != 0 && variants->store.limit_bytes < one)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a limit of %" PRIu64 " bytes for variants is under one expert (%" PRIu64 ")",
+                         "a limit of %" PRIu64 " bytes for variants is too low: one expert needs %" PRIu64
+                         " bytes",
                          variants->store.limit_bytes, one);
     return MOEC_OK;
 }
@@ -585,12 +587,13 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, uint32_
     const uint32_t bits = moec_codec_bits(codec);
     if (bits >= 16)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "variants of %" PRIu32 " bits are the source's own, their codec cannot be set",
+                         "variants of %" PRIu32 " bits are the source's own weights: "
+                         "their codec cannot be set",
                          bits);
     if (number >= MOEC_CODEC_TABLE || (number < MOEC_CODEC_FIRST_OTHER && number != bits))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a codec of %" PRIu32 " bits cannot have the number %" PRIu32 ", only %" PRIu32
-                         " or %d to %d",
+                         "a codec of %" PRIu32 " bits cannot have the number %" PRIu32 ", expected %" PRIu32
+                         " or %d..%d",
                          bits, number, bits, MOEC_CODEC_FIRST_OTHER, MOEC_CODEC_TABLE - 1);
     if (!has_number(variants, number))
         return add_number(variants, number, codec, err);
@@ -644,8 +647,8 @@ enum moec_status moec_variants_assign(struct moec_variants *variants, const uint
     for (size_t i = 0; i < n; i++) {
         if (parts_of(variants, assignment[i]).n == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "assignment gives number %u to expert %" PRIu32 " of layer %" PRIu32
-                             ", which has no codec",
+                             "the assignment gives variant number %u to expert %" PRIu32 " of layer %" PRIu32
+                             ", but no codec has this number",
                              assignment[i] & 63u, (uint32_t)(i % n_expert),
                              moec_config_moe_layer(variants->config, (uint32_t)(i / n_expert)));
     }
@@ -659,14 +662,14 @@ enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const
     const size_t n = moec_plan_count(plan);
     if (plan->n_layer != variants->n_moe || plan->n_expert != variants->config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "plan of %" PRIu32 " layers of %" PRIu32 " experts, the model has %" PRIu32
-                         " of %" PRIu32,
+                         "the plan has %" PRIu32 " layers of %" PRIu32 " experts, but the model has %" PRIu32
+                         " layers of %" PRIu32 " experts",
                          plan->n_layer, plan->n_expert, variants->n_moe, variants->config->n_expert);
     for (size_t i = 0; i < n; i++)
         if (!moec_variant_exists(plan->experts[i], variants->codecs))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "plan gives numbers %u, %u and %u to expert %zu of layer %" PRIu32
-                             ", which do not all have a codec",
+                             "the plan gives codec numbers %u, %u and %u to expert %zu of layer %" PRIu32
+                             ", but not all of these codecs exist",
                              plan->experts[i].codecs[0], plan->experts[i].codecs[1],
                              plan->experts[i].codecs[2], i % plan->n_expert,
                              moec_config_moe_layer(variants->config, (uint32_t)(i / plan->n_expert)));

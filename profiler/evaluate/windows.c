@@ -385,7 +385,7 @@ enum moec_status moec_windows_need_task(const struct moec_config *config, const 
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "task '%s' has only a prompt, but %s of an encoder-decoder model needs a prompt and a "
-                     "reference: give such a --task, for example samsum",
+                     "reference: give a --task with both, for example samsum",
                      task->name, verb);
 }
 
@@ -395,7 +395,7 @@ enum moec_status moec_windows_make(const struct moec_rows *rows, const struct mo
 {
     *windows = (struct moec_windows){0};
     if (options->seq_len_tokens < 2 || options->seq_len_tokens > MOEC_MAX_POSITIONS)
-        return moec_fail(err, MOEC_ERR_USAGE, "windows of %" PRIu32 " tokens, expected 2..%u",
+        return moec_fail(err, MOEC_ERR_USAGE, "windows have %" PRIu32 " tokens, expected 2..%u",
                          options->seq_len_tokens, MOEC_MAX_POSITIONS);
     if (options->has_parts && options->parts.n_window > 0) {
         uint32_t sizes[MOEC_PART_COUNT];

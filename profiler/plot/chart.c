@@ -34,7 +34,8 @@ enum moec_status moec_chart_add_series(struct moec_chart *chart, const char *nam
         return moec_fail(err, MOEC_ERR_LIMIT, "chart '%s' would have more than %d series", chart->name,
                          MOEC_CHART_MAX_SERIES);
     if (n > UINT64_MAX / 4)
-        return moec_fail(err, MOEC_ERR_LIMIT, "chart '%s' would have %" PRIu64 " points", chart->name, n);
+        return moec_fail(err, MOEC_ERR_LIMIT, "chart '%s' would have %" PRIu64 " points, which is too many",
+                         chart->name, n);
     MOEC_TRY(moec_alloc((void **)&numbers, 4 * n, sizeof *numbers, "a series of a chart", err));
     for (uint64_t i = 0; i < 4 * n; i++)
         numbers[i] = (double)NAN;

@@ -213,13 +213,13 @@ enum moec_status moec_plot_open(const char *path, enum moec_plot_format format, 
 {
     struct moec_plot *plot = NULL;
     if (format == MOEC_PLOT_CSV)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "the ending of '%s' is that of a table, and this is a plot: expected .png, .svg or .pdf", path);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' ends in .csv, but this is a plot, not a table: expected .png, .svg or .pdf",
+                         path);
     if (!(width >= 1 && width <= MOEC_PLOT_MAX_SIDE && height >= 1 && height <= MOEC_PLOT_MAX_SIDE))
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "plot '%s' would be %.0f x %.0f points, expected at most %.0f: use .csv", path,
-                         width, height, MOEC_PLOT_MAX_SIDE);
+                         "plot '%s' would be %.0f x %.0f points, expected at most %.0f a side: use .csv",
+                         path, width, height, MOEC_PLOT_MAX_SIDE);
     MOEC_TRY(moec_alloc((void **)&plot, 1, sizeof *plot, "a plot", err));
     plot->format = format;
     enum moec_status status = moec_strndup(&plot->path, path, strlen(path), err);

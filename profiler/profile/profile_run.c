@@ -34,8 +34,8 @@ static enum moec_status check_dictionaries(const struct moec_profile_options *op
         has_others = has_others || options->bits[i] == 1 || options->bits[i] == 5 || options->bits[i] == 6;
     if (has_others && (is_one || is_studied))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%s: dictionaries have 2, 3, 4 or 8 bits and no groups of 16; leave out other "
-                         "bitwidths and such groups",
+                         "%s: dictionaries have 2, 3, 4 or 8 bits and cannot have groups of 16; leave out "
+                         "other bitwidths and groups of 16",
                          subject);
     return MOEC_OK;
 }
@@ -46,10 +46,9 @@ static enum moec_status check_trellis(const struct moec_profile_options *options
     for (uint32_t i = 0; i < options->n_bits; i++)
         has_two = has_two || options->bits[i] == 2;
     if (options->quantizer == MOEC_QUANTIZER_TRELLIS && !has_two)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "the quantizer trellis has codes of 2 bits, which is not among the bitwidths: add 2, "
-            "or take hqq");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the quantizer trellis has only codes of 2 bits, but 2 is not among the bitwidths: "
+                         "add 2, or use hqq");
     return MOEC_OK;
 }
 
@@ -61,8 +60,8 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
         return moec_fail(err, MOEC_ERR_USAGE, "a baseline of %" PRIu32 " bits, expected 4 or 16", baseline);
     const bool has_sensitivity = options->sensitivity != MOEC_SENSITIVITY_NONE;
     if ((options->n_bits == 0 && has_sensitivity) || options->n_bits > MOEC_PROFILE_MAX_BITS)
-        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " bitwidths, expected 1..%d", options->n_bits,
-                         MOEC_PROFILE_MAX_BITS);
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " bitwidths are given, expected 1..%d",
+                         options->n_bits, MOEC_PROFILE_MAX_BITS);
     MOEC_TRY(check_dictionaries(options, err));
     MOEC_TRY(check_trellis(options, err));
     bool has_other = false;
@@ -86,12 +85,13 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
                          moec_checkpoint_folder(job->checkpoint));
     if (options->sensitivity == MOEC_SENSITIVITY_FAST && moec_config_is_encoder_decoder(job->config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has an encoder, whose errors are not estimated; use --sensitivity exact",
+                         "'%s' has an encoder, and fast sensitivity cannot estimate its errors; use "
+                         "--sensitivity exact",
                          moec_checkpoint_folder(job->checkpoint));
     if (options->seq_len_tokens > job->config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
-                         " positions of the model",
+                         "windows have %" PRIu32 " tokens, more than the %" PRIu32 " positions of the model: "
+                         "lower --seq-len",
                          options->seq_len_tokens, job->config->n_position);
     return MOEC_OK;
 }
@@ -395,8 +395,9 @@ static enum moec_status check_reference(struct moec_profile_job *job, struct moe
             moec_unit_keep(job->units, "original", &now, 1, moec_scorer_multiply_adds(job->scorer), err));
     else if (memcmp(before, profile->reference.nll, n_bytes) != 0)
         status = moec_fail(err, MOEC_ERR_MISMATCH,
-                           "the original model does not give the losses that the journal '%s' says: another "
-                           "build or a faulty machine computed them; delete it to start over",
+                           "the original model does not give the losses recorded in the journal '%s': "
+                           "another build or a faulty machine computed them; "
+                           "delete the journal to start over",
                            job->options->journal_path);
 out:
     free(before);
@@ -413,7 +414,8 @@ static enum moec_status check_trace(const struct moec_profile_job *job, struct m
         if (profile->trace_experts[i] >= profile->n_expert &&
             (!may_be_none || profile->trace_experts[i] != MOEC_PROFILE_NO_EXPERT))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the journal '%s' routes to expert %u of %" PRIu32 "; delete it to start over",
+                             "the journal '%s' has a route to expert %u, but there are only %" PRIu32
+                             " experts; delete the journal to start over",
                              job->options->journal_path, (unsigned)profile->trace_experts[i],
                              profile->n_expert);
     return MOEC_OK;

@@ -34,7 +34,7 @@ static enum moec_status choose_by_time(const struct moec_profile_job *job, uint8
     say_duration(expected, seconds);
     say_duration(allowed, limit);
     moec_progress_note(job->options->progress,
-                       "sensitivity: %s; exact would take about %.0f passes, %s, and the time limit is %s",
+                       "sensitivity: %s; exact would take about %.0f passes (%s), and the time limit is %s",
                        *chosen == MOEC_SENSITIVITY_EXACT ? "exact" : "fast",
                        (double)cost / (double)moec_cost_pass(job->config, &job->windows), expected, allowed);
     return MOEC_OK;
@@ -50,7 +50,7 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
         (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice,
                        "auto: there are no estimates with an encoder");
         moec_progress_note(options->progress,
-                           "sensitivity: exact, because errors of an encoder are not estimated");
+                           "sensitivity: exact, because fast cannot estimate the errors of an encoder");
         return MOEC_OK;
     }
     if (options->sensitivity != MOEC_SENSITIVITY_AUTO) {

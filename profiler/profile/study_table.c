@@ -307,7 +307,7 @@ enum moec_status moec_study_table(const struct moec_studies *studies, const stru
     *text = NULL;
     table.stream = open_memstream(text, &length);
     if (table.stream == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "no memory for a table of '%s'", study->name);
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: table of '%s'", study->name);
     uint64_t stride = 1;
     for (uint32_t a = study->n_axis; a-- > 0; stride *= study->axes[a].n)
         table.strides[a] = stride;
@@ -326,7 +326,7 @@ enum moec_status moec_study_table(const struct moec_studies *studies, const stru
         return MOEC_OK;
     free(*text);
     *text = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "no memory for a table of '%s'", study->name);
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: table of '%s'", study->name);
 }
 
 enum moec_status moec_study_list(const struct moec_studies *studies, char **text, struct moec_error *err)
@@ -335,7 +335,7 @@ enum moec_status moec_study_list(const struct moec_studies *studies, char **text
     *text = NULL;
     FILE *stream = open_memstream(text, &length);
     if (stream == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "no memory for the list of studies");
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: list of studies");
     for (uint32_t i = 0; i < studies->n; i++) {
         const struct moec_study *study = &studies->items[i];
         (void)fprintf(stream, "%s (", study->name);
@@ -347,5 +347,5 @@ enum moec_status moec_study_list(const struct moec_studies *studies, char **text
         return MOEC_OK;
     free(*text);
     *text = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "no memory for the list of studies");
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: list of studies");
 }

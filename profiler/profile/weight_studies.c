@@ -250,8 +250,8 @@ static const char *reason_to_omit(const struct moec_config *config, enum moec_we
 void moec_weight_studies_limit(const struct moec_config *config, struct moec_profile_options *options)
 {
     if (options->place != NULL && moec_weight_study_wanted(MOEC_WEIGHT_STUDY_SPARSITY, options))
-        moec_progress_note(options->progress, "study 'sparsity' is without CHESS's thresholds of neurons, "
-                                              "which the CPU alone compares");
+        moec_progress_note(options->progress, "study 'sparsity' leaves out CHESS's neuron thresholds, which "
+                                              "only the CPU can compare");
     for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
         const char *reason = reason_to_omit(config, (enum moec_weight_study)s);
         if (reason == NULL || !moec_weight_study_wanted((enum moec_weight_study)s, options))

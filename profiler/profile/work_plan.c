@@ -188,8 +188,8 @@ static enum moec_status refuse(const struct moec_work_request *request, const st
         err, MOEC_ERR_BUDGET,
         "work memory of %.1f MiB is too little for this model: process %.1f + results %.1f + buffers %.1f + "
         "dense weights of a layer %.1f + activations of a window %.1f + largest expert %.1f + hidden states "
-        "%.1f + sensitivity of a window %.1f MiB, of which the largest layer's %.1f MiB come on top; raise "
-        "--work-memory to %.0f MiB or lower --seq-len",
+        "%.1f + sensitivity of a window %.1f MiB (%.1f MiB of the largest layer do not count as work "
+        "memory); raise --work-memory to %.0f MiB or lower --seq-len",
         MIB(request->work_bytes), MIB(least->base_bytes), MIB(least->result_bytes), MIB(least->buffer_bytes),
         MIB(request->n_models * least->dense_bytes), MIB(least->activation_bytes), MIB(least->cache_bytes),
         MIB(least->work.states_bytes), MIB(least->sweep_bytes), MIB(layer),

@@ -26,15 +26,14 @@ static enum moec_status check_shapes(const struct moec_profile *a, const struct 
         if (pairs[i].a != pairs[i].b)
             return moec_fail(err, MOEC_ERR_MISMATCH,
                              "the profiles are of models of different shapes: %" PRIu32 " and %" PRIu32
-                             " %s; profiles of models of one shape can be compared",
+                             " %s; compare profiles of models of the same shape",
                              pairs[i].a, pairs[i].b, pairs[i].what);
     for (uint32_t s = 0; s < a->n_moe_layer; s++)
         if (a->moe_layers[s] != b->moe_layers[s])
-            return moec_fail(
-                err, MOEC_ERR_MISMATCH,
-                "the profiles are of models of different shapes: layer with experts number %" PRIu32
-                " is layer %" PRIu32 " in the one and %" PRIu32 " in the other",
-                s, a->moe_layers[s], b->moe_layers[s]);
+            return moec_fail(err, MOEC_ERR_MISMATCH,
+                             "the profiles are of models of different shapes: MoE layer number %" PRIu32
+                             " is layer %" PRIu32 " in the first and %" PRIu32 " in the second",
+                             s, a->moe_layers[s], b->moe_layers[s]);
     return MOEC_OK;
 }
 
@@ -53,8 +52,8 @@ static enum moec_status match_bits(struct moec_compare *c, struct moec_error *er
             }
     if (c->n_bits == 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "the profiles have no bitwidth of single experts in common (lowest: %" PRIu32
-                         " and %" PRIu32 " bits)",
+                         "the profiles have no bitwidth in common at which single experts were measured "
+                         "(lowest: %" PRIu32 " and %" PRIu32 " bits)",
                          c->a->bits[0], c->b->bits[0]);
     return MOEC_OK;
 }

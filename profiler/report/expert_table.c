@@ -56,7 +56,7 @@ enum moec_status moec_expert_table_write(const struct moec_profile *profile, con
     size_t n_bytes = 0;
     MOEC_TRY(moec_plot_format_of(path, &format, err));
     if (format != MOEC_PLOT_CSV)
-        return moec_fail(err, MOEC_ERR_USAGE, "a table '%s', expected a name that ends in .csv", path);
+        return moec_fail(err, MOEC_ERR_USAGE, "the name of the table '%s' does not end in .csv", path);
     FILE *stream = open_memstream(&text, &n_bytes);
     if (stream == NULL)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: table '%s'", path);

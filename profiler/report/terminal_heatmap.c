@@ -371,7 +371,7 @@ enum moec_status moec_terminal_heatmap(const struct moec_profile *profile, uint3
     MOEC_TRY_OUT(moec_heatmap_make(profile, bits, &map, err));
     page.stream = open_memstream(&bytes, &n_bytes);
     if (page.stream == NULL) {
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: a heatmap of text");
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: text heatmap");
         goto out;
     }
     lay_out(&page);
@@ -382,7 +382,7 @@ enum moec_status moec_terminal_heatmap(const struct moec_profile *profile, uint3
     put_most_sensitive(&page);
     put_whole_model(&page);
     if (fclose(page.stream) != 0)
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: a heatmap of text");
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: text heatmap");
     else
         *text = bytes;
 out:

@@ -115,8 +115,8 @@ static enum moec_status choose_windows(struct sweeping *sweeping, struct moec_er
         n_token += all->length[n++];
     if (n < 2)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "what two layers read of two windows takes %" PRIu64 " bytes a token, and %" PRIu64
-                         " bytes are allowed: raise --work-memory",
+                         "the inputs of two layers for two windows take %" PRIu64 " bytes a token, but only "
+                         "%" PRIu64 " bytes are allowed in total: raise --work-memory",
                          token_bytes, bytes);
     return moec_windows_first(all, n, &sweeping->windows, err);
 }
@@ -191,8 +191,8 @@ static enum moec_status check_model(const struct moec_config *config, struct moe
         if (moec_config_moe_range(config, s).count > 1)
             return MOEC_OK;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "the model has no two layers with experts one after the other, so that none can be "
-                     "predicted from the one before");
+                     "the model has no two consecutive MoE layers, so no layer's experts can be predicted "
+                     "from the layer before");
 }
 
 enum moec_status moec_layer_pairs_run(const struct moec_layer_pairs_job *job, struct moec_error *err)

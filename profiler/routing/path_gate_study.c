@@ -114,7 +114,8 @@ static enum moec_status check_tokens(const struct moec_profile *profile,
 {
     for (size_t i = 0; i < (size_t)profile->n_moe_layer * N_TOKEN; i++)
         if (kept->tokens[i] < 0 || kept->tokens[i] >= (double)profile->n_trace_token)
-            return moec_fail(err, MOEC_ERR_FORMAT, "a sample of routers has token %g, expected one of %llu",
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "a sample of the routers has token number %g, expected less than %llu",
                              kept->tokens[i], (unsigned long long)profile->n_trace_token);
     return MOEC_OK;
 }

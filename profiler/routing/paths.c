@@ -42,8 +42,8 @@ static enum moec_status check_trace(const struct moec_path_trace *trace, struct 
     if (trace->n_layer == 0 || trace->top_k == 0 || trace->top_k > MOEC_MAX_TOP_K ||
         trace->n_expert > MOEC_MAX_EXPERTS || trace->top_k > trace->n_expert || trace->n_token > UINT32_MAX)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "no routing trace has %" PRIu64 " tokens, %" PRIu32 " layers, %" PRIu32
-                         " experts and top-%" PRIu32 ": one of them is out of range",
+                         "a routing trace cannot have %" PRIu64 " tokens, %" PRIu32 " layers, %" PRIu32
+                         " experts and top-%" PRIu32 ": one of these numbers is out of range",
                          trace->n_token, trace->n_layer, trace->n_expert, trace->top_k);
     for (uint64_t token = 0; token < trace->n_token; token++) {
         /* Layers of a token are neighbours. */
@@ -284,7 +284,8 @@ enum moec_status moec_paths_hits(const struct moec_path_table *table, const stru
     MOEC_TRY_OUT(check_trace(trace, err));
     if (table->n_layer != trace->n_layer || table->n_expert != trace->n_expert ||
         table->top_k != trace->top_k)
-        return moec_fail(err, MOEC_ERR_MISMATCH, "path table and routing trace are of different models");
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "the path table and the routing trace are from different models");
     MOEC_TRY_OUT(moec_alloc((void **)&counter.place, n_cell, sizeof *counter.place, "predictions", err));
     MOEC_TRY_OUT(moec_alloc((void **)&counter.probability, trace->n_expert, sizeof *counter.probability,
                             "predictions", err));
@@ -356,7 +357,8 @@ static enum moec_status keys_that_fit(const struct moec_path_table *table, uint6
     free(bytes);
     if (empty_bytes > max_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the expert frequencies alone take %zu bytes, more than the %" PRIu64 " for paths",
+                         "the expert frequencies alone take %zu bytes, more than the %" PRIu64
+                         " bytes allowed for paths",
                          empty_bytes, max_bytes);
     *n = 0;
     if (table->n_key == 0)
@@ -439,7 +441,8 @@ enum moec_status moec_paths_append(const struct moec_path_table *stack, struct m
 {
     if (stack->n_expert != table->n_expert || stack->top_k != table->top_k ||
         stack->n_value != table->n_value || stack->n_layer > MOEC_MAX_LAYERS - table->n_layer)
-        return moec_fail(err, MOEC_ERR_MISMATCH, "path tables of two stacks are of different models");
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "the path tables of the two stacks are from different models");
     MOEC_TRY(append_arrays(stack, table, err));
     table->n_layer += stack->n_layer;
     table->n_key += stack->n_key;
@@ -481,8 +484,8 @@ enum moec_status moec_paths_popularity(const struct moec_path_trace *trace, cons
     MOEC_TRY(check_trace(trace, err));
     if (n_layers == 0 || first_layer >= trace->n_layer || n_layers > trace->n_layer - first_layer)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "paths of %" PRIu32 " layers from layer %" PRIu32 ", expected some of %" PRIu32
-                         " layers",
+                         "there are no paths of %" PRIu32 " layers from layer %" PRIu32 " on: the trace has "
+                         "%" PRIu32 " layers",
                          n_layers, first_layer, trace->n_layer);
     MOEC_TRY(moec_alloc((void **)&walks, trace->n_token, sizeof *walks, "expert paths", err));
     for (uint64_t t = 0; t < trace->n_token; t++)

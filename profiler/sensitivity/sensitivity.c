@@ -365,8 +365,9 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
         MOEC_TRY(moec_score_check(nll, w, err));
         if (job->kept.baseline[w] && (result->baseline.nll[w] != nll || result->baseline.kl[w] != kl))
             return moec_fail(err, MOEC_ERR_MISMATCH,
-                             "the baseline does not give the losses that the journal says on window %" PRIu32
-                             ": another build or a faulty machine computed them; delete it to start over",
+                             "the baseline does not give the losses recorded in the journal for window "
+                             "%" PRIu32 ": another build or a faulty machine computed them; delete the "
+                             "journal to start over",
                              w);
         result->baseline.nll[w] = nll;
         result->baseline.kl[w] = kl;
@@ -711,7 +712,8 @@ static enum moec_status run_groups(struct sensitivity *job, struct moec_error *e
 static enum moec_status check_options(const struct moec_sensitivity_options *options, struct moec_error *err)
 {
     if (options->n_bits == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "no bitwidth to measure beside the baseline of %" PRIu32,
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "no bitwidth to measure was given besides the baseline of %" PRIu32 " bits",
                          options->baseline_bits);
     for (uint32_t b = 0; b < options->n_bits; b++) {
         if (options->bits[b] == options->baseline_bits)

@@ -30,10 +30,10 @@ static const char *key_of(const struct moec_sensitivity_units *kept, const char 
 
 static enum moec_status refuse(const char *what, struct moec_error *err)
 {
-    return moec_fail(
-        err, MOEC_ERR_FORMAT,
-        "the journal's units of the sensitivity sweep do not fit together (%s); delete it to start over",
-        what);
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "the journal's units of the sensitivity sweep do not fit together (%s); "
+                     "delete the journal to start over",
+                     what);
 }
 
 static double *cell(const struct moec_sensitivity_units *kept, double *array, uint32_t s, uint32_t variant)
@@ -49,7 +49,7 @@ static enum moec_status restore_baseline(struct moec_sensitivity_units *kept, si
     MOEC_TRY(moec_unit_read_part(kept->units, record, 0, numbers, sizeof numbers, err));
     const uint64_t first = numbers[0], n = numbers[1];
     if (first > kept->n_window || n > kept->n_window - first)
-        return refuse("windows that there are not", err);
+        return refuse("windows that do not exist", err);
     for (uint64_t w = first; w < first + n; w++) {
         if (kept->baseline[w])
             return refuse("a baseline twice", err);
@@ -72,7 +72,7 @@ static enum moec_status read_range(const struct moec_sensitivity_units *kept, si
     if (numbers[0] >= kept->n_moe || numbers[1] > kept->n_window ||
         numbers[2] > kept->n_window - numbers[1] || numbers[3] > n_variant ||
         numbers[4] > n_variant - numbers[3])
-        return refuse("layers, windows or variants that there are not", err);
+        return refuse("layers, windows or variants that do not exist", err);
     *range = (struct moec_sensitivity_range){.s = (uint32_t)numbers[0],
                                              .first_window = (uint32_t)numbers[1],
                                              .n_window = (uint32_t)numbers[2],

@@ -149,8 +149,7 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
         return moec_fail(err, MOEC_ERR_FORMAT, "unknown mode '%.40s'", row->mode);
     if (mode->streams_all && scene->model.n_form > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' streams one copy of every expert, and the recording "
-                         "takes low ones too",
+                         "mode '%s' streams one copy of every expert, but the recording also uses low copies",
                          mode->name);
     if (mode->streams_all)
         return moec_simulated_stream(&setup, result, err);
@@ -199,7 +198,7 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
     }
     if (setup->device == NULL && (storage == NULL || !setup->recording->replay->has_times))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "row '%.60s': nothing tells how long %s takes: give --device-file DEVICE.json%s",
+                         "row '%.60s': the time that %s takes is unknown: give --device-file DEVICE.json%s",
                          row->name, storage == NULL ? "storage" : "computing",
                          storage == NULL ? ", or --emulate-storage" : ", or a trace of moec run");
     if (row->copy >= setup->bundle->n_copy)
@@ -234,7 +233,7 @@ static enum moec_status simulate_rows(const struct moec_json *rows, const char *
     const size_t n = moec_json_length(rows);
     char where[96];
     if (moec_json_type(rows) != MOEC_JSON_ARRAY || n > MOST_ROWS)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: 'rows' is no list of rows of moec bench", subject);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: 'rows' is not a list of rows from moec bench", subject);
     MOEC_TRY(moec_alloc((void **)&agreement->rows, n, sizeof *agreement->rows, "rows of a bench", err));
     for (size_t i = 0; i < n; i++) {
         const struct moec_json *node = moec_json_at(rows, i), *error = moec_json_find(node, "error");
@@ -274,8 +273,8 @@ static enum moec_status check_decisions(const struct moec_json *root, const char
         MOEC_TRY(moec_json_get_string_or(root, subject, keys[i], NULL, &theirs, err));
         if (strcmp(theirs != NULL ? theirs : "", ours[i] != NULL ? ours[i] : "") != 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "%s was measured with %s '%s', and '%s' is simulated: give the same --%s, and "
-                             "the same slots",
+                             "%s was measured with %s '%s', but the simulation has '%s': give the same --%s "
+                             "and the same slots",
                              subject, keys[i], theirs != NULL ? theirs : "none",
                              ours[i] != NULL ? ours[i] : "none", keys[i]);
     }

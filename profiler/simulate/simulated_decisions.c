@@ -14,24 +14,24 @@ enum moec_status moec_simulated_decisions_check(const struct moec_replay *replay
     if (replay->n_logit == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "'%s' did not record what routers say of every expert, by which tokens decide: record "
-            "it with moec run --trace FILE --trace-scores",
+            "'%s' lacks the router scores of all experts, which decisions need: record it with moec run "
+            "--trace FILE --trace-scores",
             path);
     if (moec_config_is_encoder_decoder(config) || moec_config_routes_by_token(config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "decisions are not simulated for family '%s', whose %s: moec eval and moec bench "
-                         "measure them",
+                         "decisions cannot be simulated for family '%s', whose %s: measure them with moec "
+                         "eval and moec bench",
                          config->family,
                          moec_config_is_encoder_decoder(config)
                              ? "encoder decides by itself"
-                             : "layers route by token, which no trace has");
+                             : "layers route by token id, which traces do not have");
     bool is_same = replay->n_layer == moec_config_moe_count(config) && replay->n_expert == config->n_expert &&
                    replay->top_k == config->top_k && replay->n_logit == moec_config_choices(config);
     for (uint32_t s = 0; is_same && s < replay->n_layer; s++)
         is_same = replay->moe_layers[s] == moec_config_moe_layer(config, s);
     if (!is_same)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' was recorded of another model: name the bundle that ran with --model", path);
+                         "'%s' was recorded with another model: give --model the bundle that ran", path);
     return MOEC_OK;
 }
 
@@ -166,9 +166,9 @@ static enum moec_status check_prompts(const struct moec_simulated_decisions_setu
         if (info->is_prefill && !info->begins)
             return moec_fail(
                 err, MOEC_ERR_USAGE,
-                "prefill '%s' counts the experts of a prompt before it reads any, but the trace has "
-                "one in several chunks (step %" PRIu64
-                "): record with more --memory, or take prefill 'unpopular', which goes block by block",
+                "prefill '%s' counts the experts of a whole prompt before it reads any, but the trace has a "
+                "prompt in several chunks (step %" PRIu64 "): record with more --memory, or use prefill "
+                "'unpopular', which works block by block",
                 moec_prefill_name(prefill), step);
     }
     return MOEC_OK;
@@ -194,9 +194,8 @@ static enum moec_status check_foreseen(const struct moec_simulated_decisions_set
                              "all tokens of a prompt together: give --decide decode");
         if (replay->answers[a].n_next_gate < width)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "the trace has %" PRIu32
-                             " predicted experts a layer, and precision fate asks for %" PRIu32
-                             ": give fate:%" PRIu32,
+                             "the trace has only %" PRIu32 " predicted experts a layer, but precision fate "
+                             "asks for %" PRIu32 ": give fate:%" PRIu32,
                              replay->answers[a].n_next_gate, width, replay->answers[a].n_next_gate);
     }
     return MOEC_OK;

@@ -199,8 +199,8 @@ enum moec_status moec_simulated_device_make(const struct moec_device *device,
     }
     if (device != NULL && n_moe != recording->n_layer)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the device description is of a model with other MoE layers than the routing; make "
-                         "one with moec device for this model");
+                         "the device description and the routing are from models with different MoE layers; "
+                         "make a description for this model with moec device");
     MOEC_TRY_OUT(allocate(model->n_layer, model->n_layer_key, out, err));
     if (device != NULL || emulation != NULL)
         MOEC_TRY_OUT(set_storage(device != NULL ? &device->storage : NULL, emulation, model, out, err));

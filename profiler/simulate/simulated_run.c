@@ -585,11 +585,12 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
     if (run->setup->predictor == &moec_predict_none || run->setup->capacity_bytes >= run->model->every_bytes)
         return MOEC_OK;
     if (!moec_simulated_can_predict(run->recording, run->model, run->setup->predictor))
-        return moec_fail(err, MOEC_ERR_USAGE, "the recording lacks what the predictor '%s' needs",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the recording or its bundle lacks the data that the predictor '%s' needs",
                          run->setup->predictor->name);
     if (run->setup->preload_ahead > 1 && run->setup->preload_ahead > run->recording->replay->gates_ahead)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the recording has the gates of %" PRIu32 " layers ahead, expected %" PRIu32,
+                         "the recording has gate predictions for %" PRIu32 " layers ahead, expected %" PRIu32,
                          run->recording->replay->gates_ahead, run->setup->preload_ahead);
     return moec_preload_create(&setup, &run->preload, err);
 }
@@ -599,7 +600,8 @@ static enum moec_status check_capacity(const struct moec_simulated_setup *setup,
     const uint64_t least = setup->model->largest_bytes;
     if (setup->capacity_bytes < least)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64,
+                         "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64
+                         " bytes",
                          setup->capacity_bytes, least);
     if (setup->low_pool_bytes == 0 ||
         (setup->model->has_pools &&

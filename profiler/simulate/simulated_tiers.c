@@ -381,7 +381,8 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
         return MOEC_OK;
     if (run->setup->predictor == NULL ||
         !moec_simulated_can_predict(run->setup->recording, model, run->setup->predictor))
-        return moec_fail(err, MOEC_ERR_USAGE, "the recording lacks what the predictor '%s' needs",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the recording or its bundle lacks the data that the predictor '%s' needs",
                          run->setup->predictor == NULL ? "" : run->setup->predictor->name);
     return moec_preload_create(&setup, &run->preload, err);
 }
@@ -415,8 +416,8 @@ static enum moec_status create(struct run *run, struct moec_error *err)
                   {(void **)&run->is_behind, model->n_expert, sizeof(bool)}};
     if (of->pool_bytes < model->largest_bytes || of->buffer_bytes < model->largest_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a pool of %" PRIu64 " bytes over a buffer of %" PRIu64
-                         " has no room for the largest record of %" PRIu64,
+                         "a pool of %" PRIu64 " bytes and a buffer of %" PRIu64 " bytes must each have room "
+                         "for the largest record of %" PRIu64 " bytes",
                          of->pool_bytes, of->buffer_bytes, model->largest_bytes);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         MOEC_TRY(moec_alloc(arrays[i].at, arrays[i].n, arrays[i].size, "simulated tiers", err));

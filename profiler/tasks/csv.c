@@ -72,7 +72,7 @@ static enum moec_status read_quoted(struct moec_csv *csv, struct moec_error *err
     if (csv->at < csv->n_bytes && csv->bytes[csv->at] != csv->delimiter && !at_line_end(csv))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "'%s' has text after the closing quote of a field on line %" PRIu64
-                         "; a quote inside quotes is written twice",
+                         "; write a quote inside quotes twice",
                          csv->subject, csv->line);
     return MOEC_OK;
 }

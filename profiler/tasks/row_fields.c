@@ -45,7 +45,8 @@ static enum moec_status fail_missing(const struct moec_row_fields *fields, const
         list_name(list, &used, "text", 4);
     }
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "%s %" PRIu64 " of '%s' has no field '%.*s' that the task asks for; it has %s",
+                     "%s %" PRIu64 " of '%s' has no field '%.*s', which the task asks for; "
+                     "its fields are: %s",
                      fields->unit, fields->line, fields->subject, (int)n, name, used > 0 ? list : "none");
 }
 
@@ -128,7 +129,8 @@ static enum moec_status append(struct moec_row_text *text, const char *bytes, si
     const uint64_t limit = text->limit_bytes > 0 ? text->limit_bytes : DEFAULT_LIMIT_BYTES;
     text->wanted_bytes = (uint64_t)text->n_bytes + n;
     if (n > limit - text->n_bytes)
-        return moec_fail(err, MOEC_ERR_LIMIT, "the rows' texts pass %" PRIu64 " bytes", limit);
+        return moec_fail(err, MOEC_ERR_LIMIT, "the texts of the rows have more than %" PRIu64 " bytes",
+                         limit);
     void *memory = text->bytes;
     enum moec_status status = /* of empty rows there is text too, to point into */
         moec_grow(&memory, &text->capacity, text->n_bytes + n + 1, 1, "text of the rows", err);
@@ -160,8 +162,8 @@ enum moec_status moec_row_fields_array(const struct moec_row_fields *fields, con
 {
     if (fields->json == NULL || moec_json_type(fields->json) != MOEC_JSON_OBJECT)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has no array '%s': only rows of JSON have arrays, choices of other rows are a "
-                         "list of templates",
+                         "'%s' has no array '%s': only JSON rows have arrays; for other rows, give choices "
+                         "as a list of templates",
                          fields->subject, name);
     *array = moec_json_find(fields->json, name);
     if (*array == NULL)

@@ -187,7 +187,7 @@ static enum moec_status next_label(struct row_maker *maker, struct moec_row_fiel
         fields->extras[0] = (struct moec_row_extra){"label", line, length};
         return MOEC_OK;
     }
-    return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends after %zu labels, and '%s' has more rows",
+    return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has only %zu labels, but '%s' has more rows",
                      maker->labels_path, maker->rows->n_row, fields->subject);
 }
 
@@ -350,8 +350,9 @@ static enum moec_status parse_json(struct row_maker *maker, const char *bytes, s
     MOEC_TRY(moec_json_parse(bytes, n_bytes, MOEC_ROWS_MAX_BYTES, subject, &root, err));
     if (moec_json_type(root) != MOEC_JSON_ARRAY) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "'%s' holds %s, expected an array of rows; one object a line is jsonl", subject,
-                           moec_json_type_name(root));
+                           "'%s' holds %s, expected an array of rows; if it has one object a line, its "
+                           "format is jsonl",
+                           subject, moec_json_type_name(root));
         goto out;
     }
     for (size_t i = 0; i < moec_json_length(root); i++) {
@@ -431,7 +432,7 @@ static enum moec_status check_labels(struct row_maker *maker, const char *subjec
         size_t length = 0;
         const char *line = next_line(maker->labels, maker->labels_bytes, &maker->labels_at, &length);
         if (!is_blank(line, length))
-            return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' has more labels than '%s' has rows, which are %zu",
+            return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' has more labels than '%s' has rows (%zu)",
                              maker->labels_path, subject, maker->rows->n_row);
     }
     return MOEC_OK;

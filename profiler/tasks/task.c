@@ -68,7 +68,7 @@ static enum moec_status check_template(const struct moec_task *task, const char 
         if (*c == '}')
             return moec_fail(
                 err, MOEC_ERR_FORMAT,
-                "%s of task '%s' has a '}' without '{' at byte %zu; write '}}' for the character", member,
+                "%s of task '%s' has a '}' without '{' at byte %zu; write '}}' for a literal '}'", member,
                 task->name, (size_t)(c - text));
         if (*c != '{')
             continue;
@@ -76,7 +76,7 @@ static enum moec_status check_template(const struct moec_task *task, const char 
         if (n == 0 || c[1 + n] != '}')
             return moec_fail(
                 err, MOEC_ERR_FORMAT,
-                "%s of task '%s' has no field name in braces at byte %zu; write '{{' for the character",
+                "%s of task '%s' has no field name in braces at byte %zu; write '{{' for a literal '{'",
                 member, task->name, (size_t)(c - text));
         c += n + 1;
     }
@@ -90,7 +90,7 @@ static enum moec_status check_labels(const struct moec_task *task, struct moec_e
     if (strchr(task->labels, '/') == NULL && strstr(task->labels, "..") == NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "labels of task '%s' is '%s', expected the end of the name of a file beside the data, "
+                     "labels of task '%s' is '%s', expected the ending of a file name in the data's folder, "
                      "without '/' and '..'",
                      task->name, task->labels);
 }
@@ -157,7 +157,9 @@ enum moec_status moec_task_check(const struct moec_task *task, struct moec_error
         return moec_fail(err, MOEC_ERR_FORMAT, "metric of task '%s' is %u, expected 0..%d", task->name,
                          (unsigned)task->metric, MOEC_TASK_METRICS - 1);
     if (task->delimiter == '"' || task->delimiter == '\n' || task->delimiter == '\r')
-        return moec_fail(err, MOEC_ERR_FORMAT, "delimiter of task '%s' is a quote or a line end", task->name);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "delimiter of task '%s' is a quote or a line end, expected another character",
+                         task->name);
     if (task->prompt[0] == '\0')
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "prompt of task '%s' is empty, expected a template such as '{text}'", task->name);
@@ -182,8 +184,8 @@ enum moec_status moec_task_need_windows(const struct moec_task *task, const char
     if (task->metric == MOEC_TASK_METRIC_PERPLEXITY)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "%s measures perplexity, and task '%s' measures %s; write a task file with this data's "
-                     "prompt and metric = \"perplexity\", and take %s to moec eval",
+                     "%s measures perplexity, but task '%s' measures %s; write a task file with this data's "
+                     "prompt and metric = \"perplexity\", or measure %s with moec eval",
                      verb, task->name, moec_task_metric_name(task->metric), task->name);
 }
 

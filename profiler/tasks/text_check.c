@@ -176,8 +176,8 @@ static enum moec_status refuse_format(const struct signature *format, const char
                          subject, format->name, subject, NEW_NAME(to));
     case ADVICE_LFS:
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' is %s, a few lines in place of the data; fetch the data: git lfs pull",
-                         subject, format->name);
+                         "'%s' is %s, a few lines instead of the data; fetch the data: git lfs pull", subject,
+                         format->name);
     default:
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s' is %s, expected text, JSONL, JSON or CSV; export its text with the program "
@@ -318,8 +318,8 @@ static enum moec_status refuse_nul(const char *bytes, size_t n_bytes, const stru
                          subject, s->first_nul);
     const struct new_name to = in_utf8(subject);
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "'%s' has %" PRIu64 " NUL bytes, the first at offset %" PRIu64
-                     ", which text does not have; take them out: tr -d '\\000' < '%s' > '%.*s%s%s'",
+                     "'%s' has %" PRIu64 " NUL bytes, the first at offset %" PRIu64 ", but text has no NUL "
+                     "bytes; remove them: tr -d '\\000' < '%s' > '%.*s%s%s'",
                      subject, s->n_nul, s->first_nul, subject, NEW_NAME(to));
 }
 
@@ -330,13 +330,13 @@ static enum moec_status refuse_broken(const char *bytes, size_t n_bytes, const s
     const uint64_t at = s->found->first_broken;
     if (s->n_control * SMALL_FOR_CONTROL > n_bytes)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' is binary data (no UTF-8 from offset %" PRIu64
-                         " on), expected text, JSONL, JSON or CSV in UTF-8",
+                         "'%s' is binary data (not UTF-8 from offset %" PRIu64 " on), expected text, JSONL, "
+                         "JSON or CSV in UTF-8",
                          subject, at);
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "'%s' is not UTF-8 text (byte 0x%02x at offset %" PRIu64
-                     "), probably Latin-1 or another older encoding; convert it: iconv -f WINDOWS-1252 -t "
-                     "UTF-8 '%s' > '%.*s%s%s' (with the name of its encoding)",
+                     "'%s' is not UTF-8 text (byte 0x%02x at offset %" PRIu64 "), probably Latin-1 or "
+                     "another older encoding; convert it: iconv -f WINDOWS-1252 -t UTF-8 '%s' > '%.*s%s%s' "
+                     "(replace WINDOWS-1252 if the encoding is another)",
                      subject, (uint8_t)bytes[at], at, subject, NEW_NAME(to));
 }
 

@@ -73,7 +73,8 @@ static enum moec_status make_names(struct moec_chat_run *run, const struct moec_
         const struct moec_chat_value key = {.kind = MOEC_CHAT_STRING, .as.string = item->text};
         MOEC_TRY(moec_chat_eval(run, is_keyword ? item->a : item, &value));
         if (!is_keyword && (i > 0 || value.kind != MOEC_CHAT_DICT))
-            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "what has no name here must be one dict");
+            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
+                                      "an argument without a name must come first and be a dict");
         MOEC_TRY(moec_chat_charge(run, node, moec_chat_weight(&value) + out->as.dict->n));
         for (size_t pair = 0; !is_keyword && pair < value.as.dict->n; pair++)
             MOEC_TRY(moec_chat_dict_set(run->arena, out->as.dict, value.as.dict->pairs[pair].key,
@@ -91,11 +92,11 @@ static enum moec_status make_range(struct moec_chat_run *run, const struct moec_
     for (size_t i = 0; i < arguments->n; i++) {
         const struct moec_chat_value *value = &arguments->values[i];
         if (value->kind != MOEC_CHAT_INT || value->as.integer > INT32_MAX || value->as.integer < INT32_MIN)
-            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "range takes numbers of 32 bits");
+            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "range takes only integers of 32 bits");
         bounds[arguments->n == 1 ? 1 : i] = value->as.integer;
     }
     if (bounds[2] == 0)
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "the step of a range is 0");
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "the step of a range must not be 0");
     MOEC_TRY(moec_chat_list_make(run->arena, 0, out, run->err));
     for (int64_t i = bounds[0]; bounds[2] > 0 ? i < bounds[1] : i > bounds[1]; i += bounds[2]) {
         MOEC_TRY(moec_chat_charge(run, node, 1));
@@ -111,7 +112,7 @@ static enum moec_status show_date(struct moec_chat_run *run, const struct moec_c
     MOEC_TRY(moec_chat_need(run, node, format));
     if (format->kind != MOEC_CHAT_STRING || format->as.string->n_bytes >= sizeof pattern || run->date == NULL)
         return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
-                                  "strftime_now takes a short text, and a date is needed");
+                                  "strftime_now needs a short format string, and a date from the caller");
     (void)snprintf(pattern, sizeof pattern, "%.*s", (int)format->as.string->n_bytes,
                    format->as.string->bytes);
     /* Names of days and months are English, whatever the program around speaks. */
@@ -139,7 +140,7 @@ static enum moec_status call_function(struct moec_chat_run *run, const struct mo
         return show_date(run, node, &arguments.values[0], out);
     const struct moec_chat_string *message = NULL;
     MOEC_TRY(moec_chat_to_string(run, node, &arguments.values[0], &message));
-    return moec_chat_run_fail(run, node, MOEC_ERR_USAGE, "the template refuses: %.*s",
+    return moec_chat_run_fail(run, node, MOEC_ERR_USAGE, "the template raised an exception: %.*s",
                               (int)(message->n_bytes < 400 ? message->n_bytes : 400), message->bytes);
 }
 
@@ -168,7 +169,8 @@ static enum moec_status pass_arguments(struct moec_chat_run *run, const struct m
             place++;
         const bool is_caller = is_keyword && moec_chat_string_is(item->text, "caller");
         if (place >= parameters->n_item && (!is_caller || macro->node->op != 'c'))
-            return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT, "the macro '%.*s' takes no such argument",
+            return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT,
+                                      "the macro '%.*s' has no parameter for this argument",
                                       (int)macro->node->text->n_bytes, macro->node->text->bytes);
         MOEC_TRY(moec_chat_eval(run, is_keyword ? item->a : item, &value));
         MOEC_TRY(set_name(run, scope, is_keyword ? item->text : parameters->items[place]->text, value));
@@ -194,7 +196,8 @@ static enum moec_status pass_caller(struct moec_chat_run *run, const struct moec
     const bool is_given = moec_chat_dict_find(scope->names, &key) != NULL,
                is_parameter = has_parameter_caller(macro->node);
     if (block != NULL && (is_given || (macro->node->op != 'c' && !is_parameter)))
-        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT, "the macro '%.*s' takes no block to call",
+        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT,
+                                  "the macro '%.*s' cannot be called by a call block",
                                   (int)macro->node->text->n_bytes, macro->node->text->bytes);
     if (is_given || (block == NULL && (is_parameter || macro->node->op != 'c')))
         return MOEC_OK;
@@ -211,7 +214,7 @@ static enum moec_status call_macro(struct moec_chat_run *run, const struct moec_
     const struct moec_chat_node *parameters = macro->node->b;
     struct moec_chat_scope *scope = NULL;
     if (run->n_call >= MOEC_CHAT_MAX_CALLS)
-        return moec_chat_run_fail(run, call, MOEC_ERR_LIMIT, "macros call each other deeper than %d",
+        return moec_chat_run_fail(run, call, MOEC_ERR_LIMIT, "macro calls nest deeper than %d",
                                   MOEC_CHAT_MAX_CALLS);
     MOEC_TRY(moec_chat_scope_make(run, macro->scope, &scope));
     MOEC_TRY(pass_arguments(run, call, macro, scope));
@@ -242,7 +245,7 @@ static enum moec_status call_loop(struct moec_chat_run *run, const struct moec_c
     struct moec_chat_value iterated;
     if (call->n_item != 1 || call->items[0]->kind == MOEC_CHAT_KEYWORD)
         return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT,
-                                  "a loop is called with the items to go through");
+                                  "loop() takes one argument, the items to iterate over");
     MOEC_TRY(moec_chat_eval(run, call->items[0], &iterated));
     return moec_chat_loop_again(run, call, loop, &iterated, out);
 }
@@ -259,7 +262,7 @@ enum moec_status moec_chat_call_block(struct moec_chat_run *run, const struct mo
     MOEC_TRY(moec_chat_eval(run, call->a, &callee));
     MOEC_TRY(moec_chat_need(run, call->a, &callee));
     if (callee.kind != MOEC_CHAT_MACRO)
-        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT, "only a macro takes a block to call, found %s",
+        return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT, "a call block must call a macro, found %s",
                                   moec_chat_kind_name(&callee));
     return call_macro(run, call, callee.as.macro, caller, out);
 }

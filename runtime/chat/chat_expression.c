@@ -134,7 +134,7 @@ enum moec_status moec_chat_items(struct moec_chat_run *run, const struct moec_ch
     }
     if (value->kind == MOEC_CHAT_UNDEFINED)
         return MOEC_OK;
-    return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a %s has no items to go through",
+    return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a value of type %s cannot be iterated over",
                               moec_chat_kind_name(value));
 }
 
@@ -145,7 +145,8 @@ enum moec_status moec_chat_contains(struct moec_chat_run *run, const struct moec
     *out = false;
     if (container->kind == MOEC_CHAT_STRING) {
         if (item->kind != MOEC_CHAT_STRING)
-            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "what is looked for in a string is a %s",
+            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
+                                      "a string can contain only strings, not a value of type %s",
                                       moec_chat_kind_name(item));
         const struct moec_chat_string *text = container->as.string, *part = item->as.string;
         MOEC_TRY(moec_chat_charge(run, node, text->n_bytes / 16));
@@ -178,7 +179,8 @@ static enum moec_status slice_bound(struct moec_chat_run *run, const struct moec
     if (value.kind == MOEC_CHAT_NONE)
         return MOEC_OK;
     if (value.kind != MOEC_CHAT_INT && value.kind != MOEC_CHAT_BOOL)
-        return moec_chat_run_fail(run, part, MOEC_ERR_FORMAT, "a bound of a slice is a %s",
+        return moec_chat_run_fail(run, part, MOEC_ERR_FORMAT,
+                                  "a bound of a slice has type %s, expected an integer",
                                   moec_chat_kind_name(&value));
     int64_t bound = value.kind == MOEC_CHAT_INT ? value.as.integer : value.as.boolean;
     if (bound < 0)
@@ -220,9 +222,10 @@ static enum moec_status eval_slice(struct moec_chat_run *run, const struct moec_
         step = step_value.as.integer;
     if ((step_value.kind != MOEC_CHAT_INT && step_value.kind != MOEC_CHAT_NONE) || step == 0 ||
         step > (int64_t)MOEC_CHAT_MAX_OUTPUT_BYTES || step < -(int64_t)MOEC_CHAT_MAX_OUTPUT_BYTES)
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "the step of a slice is no number from 1 on");
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
+                                  "the step of a slice must be an integer other than 0");
     if (value.kind != MOEC_CHAT_STRING && value.kind != MOEC_CHAT_LIST)
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a %s cannot be sliced",
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a value of type %s cannot be sliced",
                                   moec_chat_kind_name(&value));
     const bool is_string = value.kind == MOEC_CHAT_STRING;
     const int64_t n = (int64_t)(is_string ? moec_chat_code_points(value.as.string) : value.as.list->n);
@@ -255,7 +258,7 @@ static enum moec_status power(struct moec_chat_run *run, const struct moec_chat_
     }
     for (int64_t i = 0; i < exponent && (base > 1 || base < -1 || i < 2); i++)
         if (__builtin_mul_overflow(product, base, &product))
-            return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "a number passes 64 bits");
+            return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "a number does not fit into 64 bits");
     if (base == -1 && exponent > 0)
         product = exponent % 2 != 0 ? -1 : 1;
     *out = moec_chat_int(product);
@@ -271,7 +274,7 @@ static enum moec_status int_binary(struct moec_chat_run *run, const struct moec_
     if (divides && y == 0)
         return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "division by zero");
     if (divides && y == -1 && x == INT64_MIN)
-        return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "a number passes 64 bits");
+        return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "a number does not fit into 64 bits");
     switch (node->op) {
     case '+':
         overflows = __builtin_add_overflow(x, y, &result);
@@ -295,7 +298,7 @@ static enum moec_status int_binary(struct moec_chat_run *run, const struct moec_
         return power(run, node, x, y, out);
     }
     if (overflows)
-        return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "a number passes 64 bits");
+        return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "a number does not fit into 64 bits");
     *out = moec_chat_int(result);
     return MOEC_OK;
 }
@@ -411,7 +414,7 @@ static enum moec_status eval_binary(struct moec_chat_run *run, const struct moec
         (is_sequence(&x) && y.kind == MOEC_CHAT_INT) || (x.kind == MOEC_CHAT_INT && is_sequence(&y));
     if ((node->op == '+' && same) || (node->op == '*' && times))
         return join_values(run, node, &x, &y, out);
-    return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "there is no such operation of %s and %s",
+    return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "this operator cannot be applied to %s and %s",
                               moec_chat_kind_name(&x), moec_chat_kind_name(&y));
 }
 
@@ -423,7 +426,8 @@ static enum moec_status eval_sign(struct moec_chat_run *run, const struct moec_c
     MOEC_TRY(moec_chat_need(run, node, &value));
     const bool is_negative = node->kind == MOEC_CHAT_NEGATIVE;
     if (!moec_chat_is_number(&value) || (value.kind == MOEC_CHAT_INT && value.as.integer == INT64_MIN))
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a sign stands before a %s",
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
+                                  "a sign cannot be applied to this value of type %s",
                                   moec_chat_kind_name(&value));
     if (value.kind == MOEC_CHAT_FLOAT)
         *out = moec_chat_float(is_negative ? -value.as.number : value.as.number);
@@ -453,7 +457,7 @@ static enum moec_status compare_two(struct moec_chat_run *run, const struct moec
     MOEC_TRY(moec_chat_need(run, node, x));
     MOEC_TRY(moec_chat_need(run, node, y));
     if (!moec_chat_order(x, y, &order))
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "%s and %s have no order",
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "%s and %s cannot be compared",
                                   moec_chat_kind_name(x), moec_chat_kind_name(y));
     *out = op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'l' ? order <= 0 : order >= 0;
     return MOEC_OK;

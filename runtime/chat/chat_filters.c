@@ -17,8 +17,9 @@ typedef enum moec_status filter_fn(const struct filtering *f);
 
 static enum moec_status fail(const struct filtering *f, const char *what)
 {
-    return moec_chat_run_fail(f->run, f->node, MOEC_ERR_FORMAT, "the filter '%.*s' %s, found %s",
-                              (int)f->name->n_bytes, f->name->bytes, what, moec_chat_kind_name(f->input));
+    return moec_chat_run_fail(f->run, f->node, MOEC_ERR_FORMAT,
+                              "the filter '%.*s' %s (its input has type %s)", (int)f->name->n_bytes,
+                              f->name->bytes, what, moec_chat_kind_name(f->input));
 }
 
 /* The argument at a place, or NULL. */
@@ -101,7 +102,7 @@ static enum moec_status filter_indent(const struct filtering *f)
     memset(spaces, ' ', sizeof spaces);
     MOEC_TRY(text_of(f, f->input, &text));
     if (width != NULL && (width->kind != MOEC_CHAT_INT || width->as.integer < 0 || width->as.integer > 64))
-        return fail(f, "indents by 0 to 64 spaces here");
+        return fail(f, "supports only indents of 0 to 64 spaces");
     const size_t n_space = width != NULL ? (size_t)width->as.integer : 4;
     bool indents = flag(f, 1, false);
     for (size_t at = 0; at <= text->n_bytes;) {
@@ -131,7 +132,7 @@ static enum moec_status filter_format(const struct filtering *f)
             MOEC_TRY(moec_chat_dict_set(f->run->arena, names.as.dict, string_value(f->arguments->names[i]),
                                         f->arguments->values[i], f->run->err));
     if (names.as.dict->n > 0 && f->arguments->n > 0)
-        return fail(f, "takes values with names or without, not both");
+        return fail(f, "takes values with names or without names, not both");
     const struct moec_chat_format_values values = {
         .items = f->arguments->values, .n = f->arguments->n, .names = names.as.dict};
     return moec_chat_percent(f->run, f->node, text, &values, f->out);
@@ -150,13 +151,13 @@ static enum moec_status filter_tojson(const struct filtering *f)
                                      .key_separator = &colon};
     if (indent != NULL && indent->kind != MOEC_CHAT_NONE) {
         if (indent->kind != MOEC_CHAT_INT || indent->as.integer < 0 || indent->as.integer > 64)
-            return fail(f, "indents by 0 to 64 spaces here");
+            return fail(f, "supports only indents of 0 to 64 spaces");
         options.indent = (int)indent->as.integer;
     }
     options.item_separator = options.indent >= 0 ? &bare : &comma;
     if (separators != NULL && separators->kind != MOEC_CHAT_NONE) {
         if (separators->kind != MOEC_CHAT_LIST || separators->as.list->n != 2)
-            return fail(f, "takes two separators");
+            return fail(f, "takes a list of two separators");
         MOEC_TRY(text_of(f, &separators->as.list->items[0], &options.item_separator));
         MOEC_TRY(text_of(f, &separators->as.list->items[1], &options.key_separator));
     }
@@ -195,7 +196,7 @@ static enum moec_status filter_length(const struct filtering *f)
     case MOEC_CHAT_UNDEFINED:
         break;
     default:
-        return fail(f, "counts items");
+        return fail(f, "cannot count items here");
     }
     *f->out = moec_chat_int((int64_t)n);
     return MOEC_OK;
@@ -383,7 +384,7 @@ static enum moec_status sort(const struct filtering *f, struct keyed *items, siz
             int order = 0;
             MOEC_TRY(moec_chat_charge(f->run, f->node, 1));
             if (!moec_chat_order(&items[at - 1].key, &item.key, &order))
-                return fail(f, "sorts what has an order");
+                return fail(f, "cannot compare two of the items");
             if (is_reversed ? order >= 0 : order <= 0)
                 break;
             items[at] = items[at - 1];
@@ -457,7 +458,7 @@ static enum moec_status filter_extreme(const struct filtering *f)
     for (size_t i = 1; i < items->n; i++) {
         int order = 0;
         if (!moec_chat_order(&keyed[i].key, &keyed[best].key, &order))
-            return fail(f, "compares what has an order");
+            return fail(f, "cannot compare two of the items");
         if (f->name->bytes[1] == 'i' ? order < 0 : order > 0)
             best = i;
     }
@@ -496,14 +497,14 @@ static enum moec_status filter_sum(const struct filtering *f)
         if (argument(f, 0) != NULL)
             MOEC_TRY(member(f, &items->items[i], argument(f, 0), &item));
         if (!moec_chat_is_number(&item))
-            return fail(f, "adds numbers");
+            return fail(f, "adds only numbers");
         is_float = is_float || item.kind == MOEC_CHAT_FLOAT;
         sum += moec_chat_as_float(&item);
         const int64_t number = item.kind == MOEC_CHAT_INT    ? item.as.integer
                                : item.kind == MOEC_CHAT_BOOL ? item.as.boolean
                                                              : 0;
         if (__builtin_add_overflow(whole, number, &whole))
-            return fail(f, "passes 64 bits");
+            return fail(f, "has a result that does not fit into 64 bits");
     }
     *f->out = is_float ? moec_chat_float(sum) : moec_chat_int(whole);
     return MOEC_OK;
@@ -532,10 +533,10 @@ static enum moec_status filter_map(const struct filtering *f)
     MOEC_TRY(begin_list(f));
     if (attribute == NULL) {
         if (argument(f, 0) == NULL || argument(f, 0)->kind != MOEC_CHAT_STRING)
-            return fail(f, "takes the name of a filter, or attribute=");
+            return fail(f, "needs the name of a filter, or attribute=");
         signature = moec_chat_filter_find(argument(f, 0)->as.string);
         if (signature == NULL || rest.n < signature->n_least || rest.n > signature->n_most)
-            return fail(f, "names a filter that is not there, or takes other arguments");
+            return fail(f, "names an unknown filter, or gives it a wrong number of arguments");
     }
     for (size_t i = 0; i < items->n; i++) {
         if (attribute != NULL) {
@@ -565,7 +566,7 @@ static enum moec_status filter_select(const struct filtering *f)
     if (test != NULL) {
         signature = test->kind == MOEC_CHAT_STRING ? moec_chat_test_find(test->as.string) : NULL;
         if (signature == NULL || rest.n < signature->n_least || rest.n > signature->n_most)
-            return fail(f, "names a test that is not there, or takes other arguments");
+            return fail(f, "names an unknown test, or gives it a wrong number of arguments");
     }
     for (size_t i = 0; i < items->n; i++) {
         struct moec_chat_value value = items->items[i];
@@ -645,7 +646,7 @@ enum moec_status moec_chat_filter(struct moec_chat_run *run, const struct moec_c
     const struct moec_chat_value kept = *input; /* `out` may be where it is */
     const struct filtering f = {run, node, name, &kept, arguments, out};
     if (run->n_call >= MOEC_CHAT_MAX_CALLS)
-        return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "filters name each other deeper than %d",
+        return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "filter calls nest deeper than %d",
                                   MOEC_CHAT_MAX_CALLS);
     run->n_call++;
     MOEC_TRY(find_filter(name)->run(&f));

@@ -35,7 +35,7 @@ struct formatting {
 
 static enum moec_status fail(const struct formatting *f, const char *what)
 {
-    return moec_chat_run_fail(f->run, f->node, MOEC_ERR_FORMAT, "in a text with %%: %s", what);
+    return moec_chat_run_fail(f->run, f->node, MOEC_ERR_FORMAT, "in a format string with %%: %s", what);
 }
 
 static char peek(const struct formatting *f)
@@ -49,7 +49,7 @@ static enum moec_status read_number(struct formatting *f, int *number)
         *number = (*number < 0 ? 0 : *number) * 10 + (peek(f) - '0');
         if (*number > WIDTH_MAX)
             return moec_chat_run_fail(f->run, f->node, MOEC_ERR_UNSUPPORTED,
-                                      "widths and precisions are at most %d here", WIDTH_MAX);
+                                      "a width or a precision is over the limit of %d", WIDTH_MAX);
     }
     return MOEC_OK;
 }
@@ -62,7 +62,7 @@ static enum moec_status read_place(struct formatting *f, struct place *place)
         const char *begin = f->text->bytes + f->at + 1;
         const char *end = memchr(begin, ')', f->text->n_bytes - f->at - 1);
         if (end == NULL)
-            return fail(f, "a name does not end");
+            return fail(f, "a name has no closing parenthesis");
         place->name = begin;
         place->n_name = (size_t)(end - begin);
         f->at += place->n_name + 2;
@@ -86,7 +86,7 @@ static enum moec_status read_place(struct formatting *f, struct place *place)
         f->at++;
     place->letter = peek(f);
     f->at++;
-    return f->at <= f->text->n_bytes ? MOEC_OK : fail(f, "the text ends in a place");
+    return f->at <= f->text->n_bytes ? MOEC_OK : fail(f, "the string ends inside a conversion");
 }
 
 static enum moec_status find_value(struct formatting *f, const struct place *place,
@@ -95,7 +95,7 @@ static enum moec_status find_value(struct formatting *f, const struct place *pla
     const struct moec_chat_format_values *values = f->values;
     if (place->name == NULL) {
         if (f->next >= values->n)
-            return fail(f, "there are fewer values than places");
+            return fail(f, "there are fewer values than conversions");
         *value = &values->items[f->next++];
         return MOEC_OK;
     }
@@ -103,7 +103,7 @@ static enum moec_status find_value(struct formatting *f, const struct place *pla
     const struct moec_chat_value key = {.kind = MOEC_CHAT_STRING, .as.string = &name};
     f->has_names = true;
     *value = values->names == NULL ? NULL : moec_chat_dict_find(values->names, &key);
-    return *value != NULL ? MOEC_OK : fail(f, "a place has a name that no value has");
+    return *value != NULL ? MOEC_OK : fail(f, "a conversion names a value that is missing");
 }
 
 /* A text in a field of so many columns. */
@@ -164,7 +164,7 @@ static enum moec_status write_number(struct formatting *f, const struct place *p
     char flags[4] = "";
     size_t n_flag = 0;
     if (!moec_chat_is_number(value) || (is_based && value->kind == MOEC_CHAT_FLOAT))
-        return fail(f, "a number is expected for a place");
+        return fail(f, "a conversion expects a number, found another type");
     const double number = moec_chat_as_float(value);
     if (!is_float && value->kind == MOEC_CHAT_FLOAT && !(number > -0x1p63 && number < 0x1p63))
         return fail(f, "a number does not fit into 64 bits");
@@ -199,7 +199,7 @@ static enum moec_status write_place(struct formatting *f)
     if (place.letter == '%')
         return moec_chat_write(&f->out, "%", 1, 0, f->run->err);
     if (place.letter == '\0' || strchr("srcdiueEfFgGxXo", place.letter) == NULL)
-        return fail(f, "a letter is none of s, r, c, d, i, u, e, f, g, x and o");
+        return fail(f, "a conversion has an unknown letter, expected s, r, c, d, i, u, e, f, g, x or o");
     MOEC_TRY(find_value(f, &place, &value));
     MOEC_TRY(moec_chat_charge(f->run, f->node, 1));
     if (place.letter == 's' || place.letter == 'r')
@@ -224,7 +224,7 @@ enum moec_status moec_chat_percent(struct moec_chat_run *run, const struct moec_
             MOEC_TRY(write_place(&f));
     }
     if (f.next < values->n && !f.has_names && !values->may_be_left)
-        return fail(&f, "there are more values than places");
+        return fail(&f, "there are more values than conversions");
     return moec_chat_buffer_end(&f.out, out, run->err);
 }
 
@@ -269,7 +269,7 @@ enum moec_status moec_chat_format(struct moec_chat_run *run, const struct moec_c
             end != NULL ? find_field(arguments, begin, (size_t)(end - begin), n_before) : NULL;
         if (value == NULL)
             return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED,
-                                      "format knows {}, {0} and {name} here, and needs an argument for each");
+                                      "format supports only {}, {0} and {name}, each with an argument");
         MOEC_TRY(moec_chat_print(run, node, value, &buffer));
         at = (size_t)(end - text->bytes);
     }

@@ -146,7 +146,7 @@ static enum moec_status lex_number(struct lexer *l)
     }
     char text[64];
     if (is_letter(peek(l, n)) || n >= sizeof text)
-        return fail(l, MOEC_ERR_UNSUPPORTED, "numbers are decimal here, of at most 63 digits");
+        return fail(l, MOEC_ERR_UNSUPPORTED, "a number must be decimal and have at most 63 digits");
     memcpy(text, l->text + l->at, n);
     text[n] = '\0';
     MOEC_TRY(add(l, is_float ? MOEC_CHAT_TOKEN_FLOAT : MOEC_CHAT_TOKEN_INT, l->text + l->at, n));
@@ -211,7 +211,7 @@ static enum moec_status lex_string(struct lexer *l)
     while (end < l->n_bytes && l->text[end] != quote)
         end += l->text[end] == '\\' ? 2u : 1u;
     if (end >= l->n_bytes)
-        return fail(l, MOEC_ERR_FORMAT, "a string does not end");
+        return fail(l, MOEC_ERR_FORMAT, "a string has no closing quote");
     MOEC_TRY(moec_chat_alloc(l->arena, 2 * (end - l->at), &memory, l->err));
     char *out = memory;
     for (size_t at = l->at + 1; at < end;) {
@@ -243,7 +243,7 @@ static enum moec_status count_bracket(struct lexer *l, char c)
     if (found == NULL)
         return MOEC_OK;
     if (l->n_bracket == 0 || l->brackets[l->n_bracket - 1] != opening[found - closing])
-        return fail(l, MOEC_ERR_FORMAT, "a closing bracket has no opening one");
+        return fail(l, MOEC_ERR_FORMAT, "a closing bracket has no matching opening bracket");
     l->n_bracket--;
     return MOEC_OK;
 }
@@ -260,7 +260,7 @@ static enum moec_status lex_operator(struct lexer *l)
         }
     const char c = peek(l, 0);
     if (c == '\0' || strchr(one, c) == NULL)
-        return fail(l, MOEC_ERR_FORMAT, "a character that the language does not have");
+        return fail(l, MOEC_ERR_FORMAT, "this character is not part of the template language");
     MOEC_TRY(count_bracket(l, c));
     MOEC_TRY(add(l, MOEC_CHAT_TOKEN_OPERATOR, l->text + l->at, 1));
     advance(l, 1);
@@ -320,7 +320,7 @@ static enum moec_status lex_tag(struct lexer *l, bool is_block)
             MOEC_TRY(lex_operator(l));
         }
     }
-    return fail(l, MOEC_ERR_FORMAT, "a tag does not end");
+    return fail(l, MOEC_ERR_FORMAT, "a tag is not closed");
 }
 
 static enum moec_status skip_comment(struct lexer *l)
@@ -333,7 +333,7 @@ static enum moec_status skip_comment(struct lexer *l)
         }
         advance(l, 1);
     }
-    return fail(l, MOEC_ERR_FORMAT, "a comment does not end");
+    return fail(l, MOEC_ERR_FORMAT, "a comment is not closed");
 }
 
 /* Where the next tag begins, or the end. */
@@ -396,7 +396,7 @@ static enum moec_status lex_raw(struct lexer *l)
         end += n_tag == 0;
     }
     if (n_tag == 0)
-        return fail(l, MOEC_ERR_FORMAT, "a raw block does not end");
+        return fail(l, MOEC_ERR_FORMAT, "a raw block has no endraw");
     const size_t kept = kept_before(l, end);
     if (kept > 0)
         MOEC_TRY(add(l, MOEC_CHAT_TOKEN_TEXT, l->text + l->at, kept));
@@ -456,7 +456,7 @@ enum moec_status moec_chat_lex(const char *text, size_t n_bytes, struct moec_cha
         return moec_fail(err, MOEC_ERR_FORMAT, "a chat template is not UTF-8 at byte %zu",
                          moec_utf8_valid_bytes(lines, n));
     if (memchr(lines, '\0', n) != NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT, "a chat template has a NUL");
+        return moec_fail(err, MOEC_ERR_FORMAT, "a chat template has a NUL byte");
     return lex_all(&l);
 }
 

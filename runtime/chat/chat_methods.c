@@ -146,7 +146,8 @@ enum moec_status moec_chat_replace(struct moec_chat_run *run, const struct moec_
     struct moec_chat_value part;
     size_t at = 0;
     if (old->n_bytes == 0)
-        return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED, "replacing nothing is not supported");
+        return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED,
+                                  "replacing an empty string is not supported");
     for (int64_t i = 0; i != most; i++) {
         const char *found = find_in(string, at, old);
         if (found == NULL)
@@ -243,13 +244,15 @@ static enum moec_status split(struct moec_chat_run *run, const struct moec_chat_
     int64_t most = -1;
     if (arguments->given[1]) {
         if (arguments->values[1].kind != MOEC_CHAT_INT)
-            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "split counts in whole numbers");
+            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "the maxsplit of split must be an integer");
         most = arguments->values[1].as.integer;
     }
     if (!at_spaces && (separator->kind != MOEC_CHAT_STRING || separator->as.string->n_bytes == 0))
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "split takes a text that is not empty");
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
+                                  "the separator of split must be a string that is not empty");
     if (from_end && at_spaces)
-        return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED, "rsplit needs a separator here");
+        return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED,
+                                  "rsplit without a separator is not supported");
     MOEC_TRY(moec_chat_charge(run, node, 1 + string->n_bytes / 16));
     MOEC_TRY(moec_chat_list_make(run->arena, 0, out, run->err));
     if (at_spaces)
@@ -296,7 +299,7 @@ static enum moec_status has_end(struct moec_chat_run *run, const struct moec_cha
     for (size_t i = 0; i < n; i++) {
         const struct moec_chat_value *part = is_tuple ? &parts->as.list->items[i] : parts;
         if (part->kind != MOEC_CHAT_STRING)
-            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a text is expected, not a %s",
+            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a string is expected here, found %s",
                                       moec_chat_kind_name(part));
         has = has || (at_start ? starts_with : ends_with)(string, part->as.string);
     }
@@ -332,7 +335,7 @@ static enum moec_status join(struct moec_chat_run *run, const struct moec_chat_n
     MOEC_TRY(moec_chat_items(run, node, parts, &items));
     for (size_t i = 0; i < items->n; i++) {
         if (items->items[i].kind != MOEC_CHAT_STRING)
-            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "what is joined holds a %s",
+            return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "join expects only strings, found %s",
                                       moec_chat_kind_name(&items->items[i]));
         if (i > 0)
             MOEC_TRY(moec_chat_write_string(&buffer, separator, run->err));
@@ -352,7 +355,7 @@ static enum moec_status call_with_string(struct moec_chat_run *run, const struct
     if (moec_chat_string_is(name, "startswith") || moec_chat_string_is(name, "endswith"))
         return has_end(run, node, string, argument, moec_chat_string_is(name, "startswith"), out);
     if (argument->kind != MOEC_CHAT_STRING)
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a text is expected, not a %s",
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a string is expected here, found %s",
                                   moec_chat_kind_name(argument));
     const struct moec_chat_string *part = argument->as.string;
     size_t first = 0, n = string->n_bytes;
@@ -387,7 +390,7 @@ static enum moec_status replace_method(struct moec_chat_run *run, const struct m
     if (values[0].kind != MOEC_CHAT_STRING || values[1].kind != MOEC_CHAT_STRING ||
         (arguments->given[2] && values[2].kind != MOEC_CHAT_INT))
         return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT,
-                                  "replace takes two texts, and perhaps a number");
+                                  "replace takes two strings and an optional integer");
     if (arguments->given[2])
         most = values[2].as.integer < 0 ? -1 : values[2].as.integer;
     MOEC_TRY(moec_chat_charge(run, node, 1 + string->n_bytes / 16));
@@ -402,7 +405,7 @@ static enum moec_status strip_method(struct moec_chat_run *run, const struct moe
     const struct moec_chat_value *chars = &arguments->values[0];
     const bool has_chars = arguments->given[0] && chars->kind != MOEC_CHAT_NONE;
     if (has_chars && chars->kind != MOEC_CHAT_STRING)
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "strip takes a text, not a %s",
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "strip takes a string, found %s",
                                   moec_chat_kind_name(chars));
     MOEC_TRY(
         moec_chat_charge(run, node, 1 + string->n_bytes / 16 * (has_chars ? chars->as.string->n_bytes : 1)));
@@ -486,7 +489,7 @@ static enum moec_status call_of_list(struct moec_chat_run *run, const struct moe
             n++;
         }
     if (moec_chat_string_is(name, "index") && first < 0)
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "what index looks for is not in the list");
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "index does not find its value in the list");
     *out = moec_chat_int(moec_chat_string_is(name, "index") ? first : n);
     return MOEC_OK;
 }

@@ -25,7 +25,8 @@ enum moec_status moec_chat_parser_fail(const struct moec_chat_parser *p, enum mo
 enum moec_status moec_chat_parser_enter(struct moec_chat_parser *p)
 {
     if (p->depth >= MOEC_CHAT_MAX_NESTING)
-        return moec_chat_parser_fail(p, MOEC_ERR_LIMIT, "nested deeper than %d", MOEC_CHAT_MAX_NESTING);
+        return moec_chat_parser_fail(p, MOEC_ERR_LIMIT, "the template nests deeper than %d",
+                                     MOEC_CHAT_MAX_NESTING);
     p->depth++;
     return MOEC_OK;
 }
@@ -138,7 +139,7 @@ static enum moec_status check_call(const struct moec_chat_parser *p, const char 
 {
     if (signature == NULL)
         return moec_chat_fail(p->err, MOEC_ERR_UNSUPPORTED, call->line, call->column,
-                              "there is no %s '%.*s' here", what, (int)name->n_bytes, name->bytes);
+                              "the %s '%.*s' is not supported", what, (int)name->n_bytes, name->bytes);
     if (call->n_item < signature->n_least || call->n_item > signature->n_most)
         return moec_chat_fail(p->err, MOEC_ERR_UNSUPPORTED, call->line, call->column,
                               "the %s '%.*s' has %zu arguments, expected %u to %u", what, (int)name->n_bytes,
@@ -146,8 +147,9 @@ static enum moec_status check_call(const struct moec_chat_parser *p, const char 
     for (size_t i = 0; i < call->n_item; i++)
         if (call->items[i]->kind == MOEC_CHAT_KEYWORD && !is_keyword_of(signature, call->items[i]->text))
             return moec_chat_fail(p->err, MOEC_ERR_UNSUPPORTED, call->line, call->column,
-                                  "the %s '%.*s' takes no '%.*s' here", what, (int)name->n_bytes, name->bytes,
-                                  (int)call->items[i]->text->n_bytes, call->items[i]->text->bytes);
+                                  "the %s '%.*s' does not support the argument '%.*s'", what,
+                                  (int)name->n_bytes, name->bytes, (int)call->items[i]->text->n_bytes,
+                                  call->items[i]->text->bytes);
     return MOEC_OK;
 }
 
@@ -173,7 +175,8 @@ static enum moec_status parse_arguments(struct moec_chat_parser *p, struct moec_
             item->a = value;
             had_keyword = true;
         } else if (had_keyword) {
-            return moec_chat_parser_fail(p, MOEC_ERR_FORMAT, "an argument stands behind those with names");
+            return moec_chat_parser_fail(p, MOEC_ERR_FORMAT,
+                                         "an argument without a name follows one with a name");
         } else {
             MOEC_TRY(moec_chat_parse_expression(p, true, &item));
         }

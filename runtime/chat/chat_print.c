@@ -169,7 +169,7 @@ static enum moec_status print_within(struct moec_chat_run *run, const struct moe
     case MOEC_CHAT_METHOD:
         break;
     }
-    return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED, "a %s has no text here",
+    return moec_chat_run_fail(run, node, MOEC_ERR_UNSUPPORTED, "printing a value of type %s is not supported",
                               moec_chat_kind_name(value));
 }
 
@@ -339,7 +339,7 @@ static enum moec_status json_within(struct moec_chat_run *run, const struct moec
     case MOEC_CHAT_METHOD:
         break;
     }
-    return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "what is %s cannot be written as JSON",
+    return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "a value of type %s cannot be written as JSON",
                               moec_chat_kind_name(value));
 }
 

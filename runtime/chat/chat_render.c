@@ -57,15 +57,15 @@ static enum moec_status assign(struct moec_chat_run *run, const struct moec_chat
         MOEC_TRY(moec_chat_eval(run, target->a, &object));
         if (object.kind != MOEC_CHAT_NAMESPACE)
             return moec_chat_run_fail(run, target, MOEC_ERR_FORMAT,
-                                      "only a namespace's members are assigned to");
+                                      "only members of a namespace can be assigned to");
         MOEC_TRY(moec_chat_charge(run, target, object.as.dict->n));
         return moec_chat_dict_set(run->arena, object.as.dict, key, *value, run->err);
     }
     struct moec_chat_list *items = NULL;
     MOEC_TRY(moec_chat_items(run, target, value, &items));
     if (items->n != target->n_item)
-        return moec_chat_run_fail(run, target, MOEC_ERR_FORMAT, "%zu values are unpacked into %zu names",
-                                  items->n, target->n_item);
+        return moec_chat_run_fail(run, target, MOEC_ERR_FORMAT,
+                                  "%zu values cannot be unpacked into %zu names", items->n, target->n_item);
     for (size_t i = 0; i < items->n; i++)
         MOEC_TRY(assign(run, target->items[i], &items->items[i]));
     return MOEC_OK;
@@ -191,9 +191,9 @@ enum moec_status moec_chat_loop_again(struct moec_chat_run *run, const struct mo
         again = again->outer;
     if (again == NULL)
         return moec_chat_run_fail(run, call, MOEC_ERR_FORMAT,
-                                  "a loop is called that is not recursive, or that has ended");
+                                  "loop() was called, but the loop is not recursive or has ended");
     if (run->n_call >= MOEC_CHAT_MAX_CALLS)
-        return moec_chat_run_fail(run, call, MOEC_ERR_LIMIT, "loops call themselves deeper than %d",
+        return moec_chat_run_fail(run, call, MOEC_ERR_LIMIT, "recursive loops nest deeper than %d",
                                   MOEC_CHAT_MAX_CALLS);
     run->n_call++;
     run->out = &buffer;
@@ -267,7 +267,7 @@ static enum moec_status write_value(struct moec_chat_run *run, const struct moec
 {
     MOEC_TRY(moec_chat_print(run, node, value, run->out));
     if (run->out->n_bytes > MOEC_CHAT_MAX_OUTPUT_BYTES)
-        return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "the text is longer than %zu bytes",
+        return moec_chat_run_fail(run, node, MOEC_ERR_LIMIT, "the rendered text is longer than %zu bytes",
                                   MOEC_CHAT_MAX_OUTPUT_BYTES);
     return MOEC_OK;
 }

@@ -141,7 +141,8 @@ static enum moec_status parse_parameters(struct moec_chat_parser *p, struct moec
             MOEC_TRY(moec_chat_parse_expression(p, true, &parameter->a));
             had_default = true;
         } else if (had_default) {
-            return moec_chat_parser_fail(p, MOEC_ERR_FORMAT, "a parameter without default follows one with");
+            return moec_chat_parser_fail(p, MOEC_ERR_FORMAT,
+                                         "a parameter without a default follows one with a default");
         }
         MOEC_TRY(moec_chat_node_add(p, node->b, parameter));
     }
@@ -163,7 +164,7 @@ static enum moec_status parse_macro_body(struct moec_chat_parser *p, const char 
         if (node->b->items[i]->kind == MOEC_CHAT_NAME &&
             moec_chat_string_is(node->b->items[i]->text, "caller"))
             return moec_chat_fail(p->err, MOEC_ERR_FORMAT, node->line, node->column,
-                                  "the parameter 'caller' needs a default where it is used");
+                                  "a macro that uses its parameter 'caller' must give it a default");
     return MOEC_OK;
 }
 
@@ -187,7 +188,7 @@ static enum moec_status parse_call(struct moec_chat_parser *p, struct moec_chat_
         MOEC_TRY(parse_parameters(p, node));
     MOEC_TRY(moec_chat_parse_expression(p, true, &node->a));
     if (node->a->kind != MOEC_CHAT_CALL)
-        return moec_chat_parser_fail(p, MOEC_ERR_FORMAT, "the statement 'call' expects the call of a macro");
+        return moec_chat_parser_fail(p, MOEC_ERR_FORMAT, "the statement 'call' must call a macro");
     return parse_macro_body(p, "endcall", node);
 }
 
@@ -221,8 +222,9 @@ static enum moec_status parse_generation(struct moec_chat_parser *p, struct moec
 static enum moec_status parse_jump(struct moec_chat_parser *p, struct moec_chat_node *node)
 {
     (void)node;
-    return p->n_loop > 0 ? end_block(p)
-                         : moec_chat_parser_fail(p, MOEC_ERR_FORMAT, "break and continue belong into a loop");
+    return p->n_loop > 0
+               ? end_block(p)
+               : moec_chat_parser_fail(p, MOEC_ERR_FORMAT, "break and continue must be inside a loop");
 }
 
 /* What stands behind "{%". */
@@ -307,8 +309,8 @@ enum moec_status moec_chat_template_parse(const char *text, size_t n_bytes, stru
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: a chat template");
     enum moec_status status = MOEC_OK;
     if (n_bytes > MOEC_CHAT_MAX_TEMPLATE_BYTES) {
-        status = moec_fail(err, MOEC_ERR_LIMIT, "a chat template of %zu bytes, expected at most %zu", n_bytes,
-                           MOEC_CHAT_MAX_TEMPLATE_BYTES);
+        status = moec_fail(err, MOEC_ERR_LIMIT, "a chat template has %zu bytes, expected at most %zu",
+                           n_bytes, MOEC_CHAT_MAX_TEMPLATE_BYTES);
         goto out;
     }
     MOEC_TRY_OUT(moec_chat_lex(text, n_bytes, &made->arena, &tokens, err));

@@ -130,7 +130,7 @@ enum moec_status moec_chat_test(struct moec_chat_run *run, const struct moec_cha
     }
     MOEC_TRY(moec_chat_need(run, node, value));
     if (!moec_chat_order(value, other, &order))
-        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "%s and %s have no order",
+        return moec_chat_run_fail(run, node, MOEC_ERR_FORMAT, "%s and %s cannot be compared",
                                   moec_chat_kind_name(value), moec_chat_kind_name(other));
     *out = test->compares == '<'   ? order < 0
            : test->compares == '>' ? order > 0

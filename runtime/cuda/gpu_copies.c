@@ -114,8 +114,8 @@ static enum moec_status find_memory(struct moec_gpu_copies *shared, uint64_t n_b
     }
     if (n_bytes > shared->limit_bytes || !moec_gpu_copies_shrink(shared, shared->limit_bytes - n_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "an expert of %.2f MiB has no room on the device, where copies of experts may take "
-                         "%.2f MiB",
+                         "an expert of %.2f MiB does not fit on the device, where the limit "
+                         "for copies of experts is %.2f MiB",
                          (double)n_bytes / 1048576.0, (double)shared->limit_bytes / 1048576.0);
     MOEC_TRY(shared->gpu->ops->alloc(shared->gpu, n_bytes, "a copy of an expert", &memory, err));
     shared->used_bytes += n_bytes;
@@ -337,7 +337,7 @@ enum moec_status moec_gpu_copies_open(struct moec_gpu_copies *copies, const stru
     const char *what = "copies of experts on a device";
     if (behind->ops->bytes == NULL || behind->gives_parts)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "these experts come in parts, which cannot be copied to a device yet");
+                         "experts that are read in parts cannot be copied to a device yet");
     MOEC_TRY(moec_alloc((void **)&source, 1, sizeof *source, what, err));
     source->shared = copies;
     source->config = config;

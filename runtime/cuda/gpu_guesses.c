@@ -104,7 +104,8 @@ static enum moec_status start(struct moec_gpu_guesses *g, struct moec_error *err
     const int error = pthread_create(&g->thread, &attributes, run, g);
     (void)pthread_attr_destroy(&attributes);
     if (error != 0)
-        return moec_fail(err, MOEC_ERR_MEMORY, "a thread for guesses on a device cannot be started: %s",
+        return moec_fail(err, MOEC_ERR_MEMORY,
+                         "cannot start the thread that prefetches predicted experts to a device: %s",
                          strerror(error));
     g->has_thread = true;
     return MOEC_OK;

@@ -14,8 +14,8 @@ enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct
 {
     *out = NULL;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "this program is linked statically and opens no '%s', which a device needs: run on the "
-                     "CPU, or take the program that is linked with libraries",
+                     "this program is statically linked and cannot load '%s', which a device needs: run on "
+                     "the CPU, or use the dynamically linked program",
                      LIBRARY);
 }
 #else
@@ -41,11 +41,11 @@ enum moec_status moec_gpu_library_open(const struct moec_gpu_entry **out, struct
     if (library == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s', which a device needs, cannot be opened (%s): run on the CPU, or build it "
-                         "where nvcc is (make CUDA=1)",
+                         "where nvcc is installed (make CUDA=1)",
                          LIBRARY, dlerror());
     const struct moec_gpu_entry *entry = dlsym(library, "moec_gpu_entry");
     if (entry == NULL || strcmp(entry->version, MOEC_VERSION) != 0)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' is of version '%s', expected '%s': build it again",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has version '%s', expected '%s': build it again",
                          LIBRARY, entry != NULL ? entry->version : "none", MOEC_VERSION);
     *out = entry;
     return MOEC_OK;

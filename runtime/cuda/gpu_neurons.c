@@ -29,7 +29,7 @@ static enum moec_status check_request(const struct moec_gpu_neurons *n, struct m
     const struct moec_bundle *bundle = n->setup.experts.bundle;
     if (request.layer >= bundle->config.n_layer || n->ordinals[request.layer] < 0 ||
         request.expert >= n->n_expert)
-        return moec_fail(err, MOEC_ERR_USAGE, "there is no layer %u expert %u in '%s'", request.layer,
+        return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u does not exist in '%s'", request.layer,
                          request.expert, bundle->file.path);
     return moec_experts_check_form(&n->experts, request, err);
 }
@@ -188,7 +188,7 @@ static enum moec_status admit(struct moec_gpu_neurons *n, uint32_t key, struct m
 {
     struct moec_gpu_neuron_entry *entry = &n->entries[key];
     if (!moec_residency_admit(n->residency, key))
-        return moec_fail(err, MOEC_ERR_LIMIT, "more experts are held than the %u that the pool has room for",
+        return moec_fail(err, MOEC_ERR_LIMIT, "the pool has room for %u experts, but more are in use at once",
                          n->setup.plan.n_slot);
     entry->slot = n->free_slots[--n->n_free_slot];
     entry->copy = entry->read = entry->used = 0;
@@ -295,7 +295,7 @@ static enum moec_status copy_pairs(struct moec_gpu_neurons *n, uint32_t key, con
         n_list = copies_all ? n_all : n_list;
     }
     if (!copies_all && !take_rows(n, key, list, n_list))
-        return moec_fail(err, MOEC_ERR_LIMIT, "more neurons are held than the %u that the pool has room for",
+        return moec_fail(err, MOEC_ERR_LIMIT, "the pool has room for %u neurons, but more are in use at once",
                          n->setup.plan.n_row);
     const struct moec_gpu_gathering gathering = {.pairs = entry->record + layout->up_bytes,
                                                  .step = layout->pair_stride_bytes,

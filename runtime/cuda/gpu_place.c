@@ -59,10 +59,9 @@ static enum moec_status set_aside(struct moec_gpu_place *place, uint64_t dense_b
     const uint64_t sum = dense_bytes + work_bytes + memory_bytes, floor = sum + place->largest_bytes;
     if (floor > place->limit_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "%.2f MiB of the device's memory are too few: dense weights %.2f + activations of "
-                         "batches of %" PRIu32
-                         " tokens %.2f + sessions %.2f + largest expert %.2f = %.2f MiB, of which %.2f MiB "
-                         "were free there",
+                         "%.2f MiB of the device's memory are not enough: dense weights %.2f + activations "
+                         "of batches of %" PRIu32 " tokens %.2f + sessions %.2f + largest expert %.2f = "
+                         "%.2f MiB needed, %.2f MiB were free there",
                          MIB(place->limit_bytes), MIB(dense_bytes), place->max_tokens, MIB(work_bytes),
                          MIB(memory_bytes), MIB(place->largest_bytes), MIB(floor),
                          MIB(place->info.free_bytes));
@@ -298,10 +297,9 @@ enum moec_status moec_gpu_place_load(struct moec_gpu_place *place, struct moec_m
     struct moec_gpu_offload *offload = NULL;
     const uint64_t dense = moec_gpu_model_bytes(&model->config, model->dense.blob_bytes, NULL);
     if (model->stream != NULL)
-        return moec_fail(
-            err, MOEC_ERR_UNSUPPORTED,
-            "the dense weights do not fit into memory, from which a device takes them: give more "
-            "memory, or leave the device out");
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the dense weights do not fit into memory, but a device needs them there: give "
+                         "more memory, or leave out the device");
     place->largest_bytes = largest_bytes > place->largest_bytes ? largest_bytes : place->largest_bytes;
     MOEC_TRY(set_aside(place, place->dense_bytes + dense, place->work_bytes, place->memory_bytes, err));
     enum moec_status status = moec_alloc((void **)&offload, 1, sizeof *offload, "a model on a device", err);
@@ -366,8 +364,7 @@ static enum moec_status prepare(struct moec_gpu_place *place, uint64_t vram_byte
     place->limit_bytes = vram_bytes > 0 ? vram_bytes : free_bytes - free_bytes / 16;
     if (place->limit_bytes > free_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "%.2f MiB of the device's memory are more than the %.2f MiB "
-                         "that are free there",
+                         "%.2f MiB of the device's memory are asked for, but only %.2f MiB are free there",
                          MIB(place->limit_bytes), MIB(free_bytes));
     place->copies = (struct moec_gpu_copies){.gpu = place->gpu, .transfer = &place->transfer};
     return moec_gpu_transfer_create(place->gpu, NULL, &place->transfer, err);

@@ -24,14 +24,16 @@ static enum moec_status check_bundle(const struct moert_engine *engine, struct m
     name_bundle(engine->bundle, bundle);
     if (strcmp(bundle, header->bundle) != 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' has the decisions of another bundle: '%s' is %.16s..., expected %.16s...",
+                         "'%s' was recorded with another bundle: '%s' has the "
+                         "digest %.16s..., expected %.16s...",
                          engine->replay.path, engine->bundle->file.path, bundle, header->bundle);
     if (header->n_layer == moec_config_moe_count(config) && header->top_k == config->top_k &&
         header->low < engine->bundle->n_copy)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_MISMATCH,
-                     "'%s' has %" PRIu32 " experts in each of %" PRIu32 " layers and low copy %" PRIu32
-                     ", expected %" PRIu32 " in %" PRIu32 " and a copy below %" PRIu32,
+                     "'%s' was recorded with top-k %" PRIu32 " in %" PRIu32 " layers and "
+                     "low copy %" PRIu32 ", expected top-k %" PRIu32 " in %" PRIu32
+                     " layers and a copy below %" PRIu32,
                      engine->replay.path, header->top_k, header->n_layer, header->low, config->top_k,
                      moec_config_moe_count(config), engine->bundle->n_copy);
 }
@@ -49,10 +51,10 @@ static enum moec_status check_precision(const char *path, const char *recorded, 
          (ours.by_shares || (ours.high_score == theirs.high_score && ours.low_score == theirs.low_score)));
     if (is_same && theirs.kind == MOEC_PRECISION_SHARED)
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_MISMATCH,
-        "'%s' was recorded with precision '%s', expected '%s': a replay takes the file's by itself", path,
-        recorded, given != NULL ? given : "shared:T1:T2");
+    return moec_fail(err, MOEC_ERR_MISMATCH,
+                     "'%s' was recorded with precision '%s', expected '%s': a replay uses the file's "
+                     "precision, so leave out any other",
+                     path, recorded, given != NULL ? given : "shared:T1:T2");
 }
 
 enum moec_status moec_engine_load_replay(struct moert_engine *engine, const struct moert_options *options,
@@ -64,23 +66,28 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
         return MOEC_OK;
     if (decisions->record != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a replay of '%s' makes the decisions that are in it, and records none to '%s'",
+                         "a replay of '%s' only repeats its decisions and cannot record "
+                         "to '%s': leave out one of them",
                          path, decisions->record);
     if (decisions->none)
-        return moec_fail(err, MOEC_ERR_USAGE, "decisions are turned off, but '%s' is to be replayed", path);
+        return moec_fail(err, MOEC_ERR_USAGE, "decisions are turned off, but a replay of '%s' is asked for",
+                         path);
     if (options->drafts)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "drafts try tokens that '%s' knows nothing of: replay it without them, the text is the same",
-            path);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "drafts try tokens that are not in '%s': replay "
+                         "without drafts, the text is the same",
+                         path);
     MOEC_TRY(moec_decision_file_load(path, &engine->replay, err));
     MOEC_TRY(check_bundle(engine, err));
     MOEC_TRY(check_precision(path, header->precision, decisions->precision, err));
     if (decisions->precision != NULL && decisions->decode_only != header->decode_only)
-        return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' was recorded with decisions about %s tokens", path,
-                         header->decode_only ? "generated" : "all");
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' was recorded with decisions for %s tokens: replay it with the same setting",
+                         path, header->decode_only ? "generated" : "all");
     if (decisions->decode_only && !header->decode_only)
-        return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' was recorded with decisions about all tokens", path);
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' was recorded with decisions for all tokens: replay it with the same setting",
+                         path);
     decisions->precision = header->precision;
     decisions->decode_only = header->decode_only;
     if (decisions->low_bits == 0)
@@ -132,22 +139,21 @@ static enum moec_status check_settings(const struct moert_engine *engine,
     const struct moec_decision_header *theirs = &engine->replay.header;
     const char *path = engine->replay.path;
     if (strcmp(ours->arithmetic, theirs->arithmetic) != 0)
-        return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' was recorded in the arithmetic '%s', this is '%s'",
+        return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' was recorded with arithmetic '%s', this run uses '%s'",
                          path, theirs->arithmetic, ours->arithmetic);
     if (strcmp(ours->kv, theirs->kv) != 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with keys and values in '%s', these are '%s'", path, theirs->kv,
-                         ours->kv);
+                         "'%s' was recorded with keys and values in '%s', this run uses '%s'", path,
+                         theirs->kv, ours->kv);
     if (ours->copy != theirs->copy || ours->low != theirs->low)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with copy %" PRIu32 " and its low copy %" PRIu32
-                         ", these are %" PRIu32 " and %" PRIu32,
+                         "'%s' was recorded with copy %" PRIu32 " and low copy %" PRIu32 ", this run uses "
+                         "%" PRIu32 " and %" PRIu32,
                          path, theirs->copy, theirs->low, ours->copy, ours->low);
     if (ours->rope_context != theirs->rope_context)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with rotary angles of a context of %" PRIu32
-                         " tokens, this one is of "
-                         "%" PRIu32 ": give the same context",
+                         "'%s' was recorded with rotary angles for a context of %" PRIu32 " tokens, this "
+                         "run has %" PRIu32 ": give the same context",
                          path, theirs->rope_context, ours->rope_context);
     return MOEC_OK;
 }
@@ -158,17 +164,15 @@ enum moec_status moec_engine_open_book(struct moert_engine *engine, const struct
     if (!moec_route_looks_at_buffer(&engine->route)) {
         if (decisions->record == NULL)
             return MOEC_OK;
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "decisions are recorded to '%s' with precision shared:T1:T2 alone: others depend on bundle, "
-            "settings and tokens, and come out the same without a file",
-            decisions->record);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "decisions can be recorded to '%s' only with precision shared:T1:T2: others depend "
+                         "only on bundle, settings and tokens, and repeat without a file",
+                         decisions->record);
     }
     if (engine->on_device)
-        return moec_fail(
-            err, MOEC_ERR_UNSUPPORTED,
-            "a device has a pool of its own in front of the expert buffer, which precision shared looks "
-            "at: leave out the device, or take precision hobbit");
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "precision shared looks at the expert buffer, but a device has its own pool in "
+                         "front of it: leave out the device, or use precision hobbit");
     const struct moec_decision_header header = header_of(engine);
     if (engine->replay.path == NULL)
         return moec_decision_book_create(decisions->record, &header, &engine->book, err);

@@ -18,7 +18,7 @@ static enum moec_status find_low_copy(struct moert_engine *engine, const char *p
     const struct moec_mode *mode = engine->choice.mode;
     if (mode->bits > 0 || mode->streams_all)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' runs one precision copy: leave out %s '%s'%s, or use mode 'cache'",
+                         "mode '%s' runs only one precision copy: leave out %s '%s'%s, or use mode 'cache'",
                          mode->name, kind, word, whose);
     return moec_low_copy_find(engine->bundle, engine->choice.copy, low_bits, &engine->low.form.copy, err);
 }
@@ -38,7 +38,8 @@ static enum moec_status read_low(struct moert_engine *engine, const struct moert
     MOEC_TRY(moec_route_check(route, config, err));
     if (engine->low_pool_slots > config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a pool of %" PRIu32 " low copies for each layer, expected 1 to %" PRIu32 " (all)",
+                         "the pool has %" PRIu32 " low copies for each "
+                         "layer, expected 1 to %" PRIu32 " (all)",
                          engine->low_pool_slots, config->n_expert);
     return find_low_copy(engine, decisions->precision, decisions->prefill, decisions->low_bits, "", err);
 }
@@ -79,7 +80,7 @@ static enum moec_status use_tuned(struct moert_engine *engine, const struct moer
     if (!moec_route_takes_low(&engine->route))
         return MOEC_OK;
     return find_low_copy(engine, settings->precision, settings->prefill, settings->low_bits,
-                         " of the bundle's settings (decisions.none, --decide none)", err);
+                         " of the bundle's settings (turn them off with decisions.none, --decide none)", err);
 }
 
 enum moec_status moec_engine_decide(struct moert_engine *engine, const struct moert_options *options,
@@ -92,12 +93,14 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
     const bool has_low = decisions->low_slots != NULL || decisions->low_bits > 0;
     if (decisions->precision == NULL && decisions->prefill == NULL && has_low)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "settings of a low copy, but neither a precision nor a prefill");
+                         "settings of a low copy are given without a precision or a "
+                         "prefill: choose one, or leave them out");
     if (decisions->route == NULL && decisions->keep_top > 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "settings of a route, but no route");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "settings of a route are given without a route: choose one, or leave them out");
     if (decisions->decode_only && decisions->all_tokens)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "decisions about generated tokens alone, and about all: expected one of them");
+                         "decisions are set both for generated tokens only and for all tokens: choose one");
     if (decisions->none && are_on(decisions)) {
         char text[MOERT_DECISIONS_TEXT_BYTES];
         moert_decisions_text(decisions, text);
@@ -111,7 +114,8 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
         if (decisions->slots == NULL && !is_idle && !decisions->starts_frequent)
             return MOEC_OK;
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "settings of decisions, but neither a route nor a precision nor a prefill");
+                         "settings of decisions are given without a route, a precision or a prefill: choose "
+                         "one, or leave them out");
     }
     route->keep_top = decisions->keep_top;
     route->decode_only = decisions->decode_only;

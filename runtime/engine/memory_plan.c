@@ -100,8 +100,8 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
     const struct moec_config *config = request->config;
     uint64_t session = 0;
     if (request->n_context == 0 || request->n_context > MOEC_MAX_POSITIONS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "a context of %u tokens, expected 1 to %u", request->n_context,
-                         MOEC_MAX_POSITIONS);
+        return moec_fail(err, MOEC_ERR_LIMIT, "the context has %u tokens, expected 1 to %u",
+                         request->n_context, MOEC_MAX_POSITIONS);
     uint64_t one = moec_session_bytes(config, request->n_context, MOEC_PLAN_MAX_TOKENS) +
                    (n_beams(request) - 1) * moec_session_beside_bytes(config, request->n_context) +
                    moec_forward_scratch_bytes(config, MOEC_PLAN_MAX_TOKENS, request->n_threads) +
@@ -110,7 +110,9 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
         __builtin_mul_overflow(one, (uint64_t)n_sessions(request), &session) || session > limit ||
         request->base_bytes > limit || request->dense_bytes > limit || request->all_record_bytes > limit ||
         request->largest_record_bytes > request->all_record_bytes)
-        return moec_fail(err, MOEC_ERR_LIMIT, "%u sessions of %u tokens are over every limit of memory",
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "%u sessions with a context of %u tokens need too much memory: "
+                         "ask for fewer sessions or tokens",
                          n_sessions(request), request->n_context);
     return MOEC_OK;
 }

@@ -132,8 +132,8 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
                          mode->name, mode->predict, name);
     if (out->predict->needs_learned && !bundle->has_predictor)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "predictor 'learned' needs one that the bundle was taught, and '%s' has none: moec "
-                         "predict '%s' --data TEXT teaches it",
+                         "predictor 'learned' must be taught first, and '%s' does not have it yet: run moec "
+                         "predict '%s' --data TEXT",
                          bundle->file.path, bundle->file.path);
     const bool has_paths = bundle->paths.n_layer > 0;
     if (!out->predict->needs_paths || has_paths)
@@ -154,9 +154,8 @@ static enum moec_status choose_ahead(const struct moec_mode_request *request, st
     const uint32_t ahead = request->preload_ahead;
     if (ahead > 1 && !predict->needs_next_gate)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "preloads for %" PRIu32
-                         " layers ahead are asked for, but '%s' asks no gates: predict "
-                         "by 'gate' or 'path+gate'",
+                         "preloads for %" PRIu32 " layers ahead are asked for, but predictor '%s' does not "
+                         "run gates: use 'gate' or 'path+gate'",
                          ahead, predict->name);
     if (ahead > MOEC_GATES_AHEAD)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -179,8 +178,8 @@ enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct
     if (choice.preload_count > 0 &&
         (choice.predict == &moec_predict_none || choice.predict == &moec_predict_token))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " preloads a layer are asked for, but nothing is predicted: choose a "
-                         "predictor, or a mode that predicts, and for 'edgemoe' a bundle with a path table",
+                         "%" PRIu32 " preloads per layer are asked for, but nothing is predicted: choose a "
+                         "predictor, or a mode that predicts ('edgemoe' needs a bundle with a path table)",
                          choice.preload_count);
     MOEC_TRY(choose_ahead(request, &choice, err));
     *out = choice;

@@ -58,16 +58,16 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
         MOEC_TRY(moec_io_find(options->io, &io->io, err));
     if (options->device != NULL && io->io == MOEC_IO_MAPPED)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "device '%s' copies from pinned memory, which no file can be mapped over: choose "
-                         "another way of reading than 'mapped'",
+                         "device '%s' copies from pinned memory, where files cannot be mapped: choose a way "
+                         "of reading other than 'mapped'",
                          options->device);
     if (options->device != NULL && io->io == MOEC_IO_AUTO_MAPPED)
         io->io = MOEC_IO_AUTO;
     if (options->emulate_latency_ns + options->emulate_request_ns > 0 &&
         options->emulate_bytes_per_second == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a latency of %" PRIu64 " ns and %" PRIu64
-                         " ns a request are emulated only with a bandwidth",
+                         "a latency of %" PRIu64 " ns and %" PRIu64 " ns per request can be emulated only "
+                         "with a bandwidth: give one",
                          options->emulate_latency_ns, options->emulate_request_ns);
     io->emulation = (struct moec_emulation){.bytes_per_second = options->emulate_bytes_per_second,
                                             .latency_ns = options->emulate_latency_ns,
@@ -80,7 +80,8 @@ static enum moec_status refuse_sparsity(double sparsity, const char *precision, 
 {
     const bool is_precision = precision != NULL && precision[0] != '\0';
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "sparsity %g with %s '%s'%s: the thresholds are those of the compiled assignment",
+                     "sparsity %g cannot be combined with %s '%s'%s: its thresholds "
+                     "fit only the compiled assignment",
                      sparsity, is_precision ? "precision" : "prefill", is_precision ? precision : prefill,
                      whose);
 }
@@ -98,16 +99,17 @@ static enum moec_status use_plan(struct moert_engine *engine, struct moec_error 
     if (!engine->is_planned || !moec_route_takes_low(&engine->route))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "a precision or prefill with the bundle's plan of sparsity, which is that of the "
-                     "compiled assignment: leave it out, or let all neurons stay (decisions.all_neurons, "
-                     "--sparsity none)");
+                     "a precision or prefill cannot be combined with the bundle's sparsity plan, which fits "
+                     "only the compiled assignment: leave it out, or keep all neurons "
+                     "(decisions.all_neurons, --sparsity none)");
 }
 
 static enum moec_status open_sparsity(struct moert_engine *engine, const struct moert_decisions *decisions,
                                       struct moec_error *err)
 {
     if (decisions->all_neurons && decisions->sparsity != 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "all neurons are to stay, but the sparsity is %g",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "all neurons are to be kept, but the sparsity is %g: leave out one of them",
                          decisions->sparsity);
     if (decisions->all_neurons)
         return MOEC_OK;
@@ -115,7 +117,8 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
         return use_plan(engine, err);
     if (moec_route_takes_low(&engine->route)) /* not asked for, but the bundle's */
         return refuse_sparsity(decisions->sparsity, engine->tuned.precision, engine->tuned.prefill,
-                               " of the bundle's settings (decisions.none, --decide none)", err);
+                               " of the bundle's settings (turn them off with decisions.none, --decide none)",
+                               err);
     return moec_sparsity_open(engine->bundle, engine->choice.copy, decisions->sparsity, &engine->sparsity,
                               err);
 }
@@ -146,7 +149,7 @@ static enum moec_status choose_kv(const struct moert_options *options, struct mo
     MOEC_TRY(moec_kv_read(options->kv, &kv, err));
     if (kv.dtype != MOEC_DTYPE_F32 && options->device != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "device '%s' keeps keys and values as F32 alone: choose 'f32'", options->device);
+                         "device '%s' keeps keys and values only as F32: choose 'f32'", options->device);
     return moec_config_choose_kv(config, kv, err);
 }
 
@@ -160,8 +163,8 @@ static enum moec_status read_evict_weights(struct moert_engine *engine, const ch
     engine->has_evict_weights = is_hobbit && text != NULL;
     if (text != NULL && !is_hobbit)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "weights '%s' do nothing with eviction policy '%s', only with 'hobbit'", text,
-                         moec_engine_evict_name(engine));
+                         "eviction weights '%s' do nothing with eviction policy '%s', only with 'hobbit'",
+                         text, moec_engine_evict_name(engine));
     if (text != NULL)
         return moec_evict_read_weights(text, engine->evict_weights, err);
     if (!is_hobbit)
@@ -193,7 +196,8 @@ static enum moec_status choose_shallow(struct moert_engine *engine, uint32_t ask
                          asked, moec_engine_evict_name(engine));
     if (asked > n_layer)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " shallow layers, expected 1 to the %" PRIu32 " MoE layers of '%s'",
+                         "%" PRIu32 " shallow layers are asked for, expected 1 to "
+                         "the %" PRIu32 " MoE layers of '%s'",
                          asked, n_layer, engine->bundle->file.path);
     if (asked > 0)
         engine->bundle->paths.n_shallow = asked;
@@ -226,10 +230,11 @@ static enum moec_status check_options(const struct moert_options *options, const
     engine->n_beams = options->n_beams > 0 ? options->n_beams : engine->bundle->generation.n_beam;
     engine->drafts = options->drafts;
     if (engine->n_beams > MOEC_MAX_BEAMS)
-        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " beams, the limit is %d", engine->n_beams,
-                         MOEC_MAX_BEAMS);
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " beams are asked for, the limit is %d",
+                         engine->n_beams, MOEC_MAX_BEAMS);
     if (engine->n_sessions > 1024)
-        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions, the limit is 1024", engine->n_sessions);
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions are asked for, the limit is 1024",
+                         engine->n_sessions);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
     struct moec_mode_request request = {.mode = options->mode,
                                         .evict = options->evict,
@@ -241,8 +246,8 @@ static enum moec_status check_options(const struct moert_options *options, const
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
     if (engine->choice.mode->streams_all && engine->n_sessions > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' reads experts in one order and serves one session, %" PRIu32
-                         " are asked for",
+                         "mode '%s' reads experts in one order and serves only one "
+                         "session, but %" PRIu32 " are asked for",
                          engine->choice.mode->name, engine->n_sessions);
     MOEC_TRY(check_io(options, &engine->io, err));
     if (options->decisions.sparsity != 0 &&
@@ -273,13 +278,13 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
                is_bf16 = engine->arithmetic == MOEC_ARITHMETIC_BF16;
     const char *what = is_int8 ? "the int8 arithmetic; choose the canonical one or bf16"
                        : engine->choice.predict->needs_learned
-                           ? "predictions by what a bundle was taught; choose gate"
+                           ? "the predictor that a bundle was taught; choose gate"
                        : mode->streams_all ? "a mode that reads every expert in order"
                                            : NULL;
     if (options->device == NULL && is_bf16)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "the arithmetic 'bf16' is that of a device's tensor cores, and no device is given: "
-                         "choose one, or 'canonical' or 'int8', in which the processor computes");
+                         "the arithmetic 'bf16' needs the tensor cores of a device, and no device is given: "
+                         "choose one, or 'canonical' or 'int8', which run on the processor");
     if (options->device == NULL && options->vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
     if (options->cooperates && (options->device == NULL || engine->n_sessions > 1))
@@ -294,11 +299,11 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     if (options->device == NULL)
         return MOEC_OK;
     if (options->cooperates && engine->bundle->config.router_scales_input)
-        what = "experts on the processor too where the router scales what they read";
+        what = "experts on the processor too in a model whose router scales the experts' input";
     if (options->cooperates && is_bf16)
-        what = "experts on the processor too in the arithmetic bf16, which the processor has not";
+        what = "experts on the processor too in the arithmetic bf16, which the processor cannot run";
     if (what != NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not do %s", options->device, what);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not support %s", options->device, what);
     return MOEC_OK;
 }
 

@@ -111,7 +111,8 @@ void moert_value_append(struct moert_values *values, struct moert_value *list, c
     if (to->kind == MOEC_CHAT_LIST)
         status = moec_chat_list_append(&values->arena, to->as.list, *inner(item), &values->failure);
     else
-        status = moec_fail(&values->failure, MOEC_ERR_USAGE, "a value is appended to what is no list");
+        status = moec_fail(&values->failure, MOEC_ERR_USAGE,
+                           "a value is appended to something that is not a list");
     (void)status; /* kept in the values */
 }
 
@@ -122,7 +123,8 @@ void moert_value_set(struct moert_values *values, struct moert_value *dict, cons
     struct moec_chat_value name;
     enum moec_status status = MOEC_OK;
     if (to->kind != MOEC_CHAT_DICT)
-        status = moec_fail(&values->failure, MOEC_ERR_USAGE, "a value is set in what is no dict");
+        status =
+            moec_fail(&values->failure, MOEC_ERR_USAGE, "a value is set in something that is not a dict");
     else
         status = make_string(values, key, strlen(key), &name);
     if (status == MOEC_OK)
@@ -266,7 +268,7 @@ static enum moec_status render(const struct moert_engine *engine, const struct m
     if (values->failure.status != MOEC_OK)
         return moec_fail(err, values->failure.status, "%s", values->failure.message);
     if (chat->messages == NULL || inner(chat->messages)->kind != MOEC_CHAT_LIST)
-        return moec_fail(err, MOEC_ERR_USAGE, "a conversation's messages are a list");
+        return moec_fail(err, MOEC_ERR_USAGE, "the messages of a conversation must be a list");
     MOEC_TRY(choose(engine, has_tools, &chat_template, err));
     MOEC_TRY(make_variables(moert_engine_chat(engine), chat, arena, &variables, err));
     MOEC_TRY(moec_chat_template_render(chat_template, variables.as.dict, chat->date, arena, &text, err));

@@ -70,8 +70,8 @@ enum moert_status moert_session_create(struct moert_engine *engine, struct moert
     if (atomic_fetch_add(&engine->n_open, 1) >= engine->n_sessions) {
         atomic_fetch_sub(&engine->n_open, 1);
         return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT,
-                                         "%" PRIu32 " sessions exist already, which is what the engine was "
-                                         "opened for (n_sessions)",
+                                         "%" PRIu32 " sessions exist already, and the engine was opened for "
+                                         "no more (n_sessions)",
                                          engine->n_sessions),
                                &ours, err);
     }
@@ -132,7 +132,7 @@ enum moert_status moert_session_encode(struct moert_session *session, const uint
 {
     struct moec_error ours = {0};
     if (n_tokens > MOEC_MAX_POSITIONS)
-        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a source of %zu tokens, the limit is %u",
+        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "the source has %zu tokens, the limit is %u",
                                          n_tokens, MOEC_MAX_POSITIONS),
                                &ours, err);
     begin_prompt(session->engine);
@@ -161,7 +161,9 @@ enum moert_status moert_session_step_at(struct moert_session *session, const uin
     struct moec_error ours = {0};
     enum moec_status status = MOEC_OK;
     if (n_tokens > MOEC_MAX_POSITIONS || n_at > n_tokens)
-        status = moec_fail(&ours, MOEC_ERR_LIMIT, "%zu tokens with %zu logits in one step, the limit is %u",
+        status = moec_fail(&ours, MOEC_ERR_LIMIT,
+                           "a step of %zu tokens asks for %zu logits, the limit is %u "
+                           "tokens with one row of logits each",
                            n_tokens, n_at, MOEC_MAX_POSITIONS);
     else
         status = step(session, tokens, (uint32_t)n_tokens, at, (uint32_t)n_at, logits, &ours);
@@ -231,13 +233,14 @@ static enum moec_status create_generator(struct moert_session *session, const st
     moec_generation_take_public(&generation, asked);
     if (generation.n_beam > engine->n_beams)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "%" PRIu32 " beams, but the engine was opened for %" PRIu32 " (n_beams)",
+                         "%" PRIu32 " beams are asked for, but the engine was "
+                         "opened for %" PRIu32 " (n_beams)",
                          generation.n_beam, engine->n_beams);
     if (asked->draft != MOERT_DRAFT_NONE && asked->draft != MOERT_DRAFT_LOOKUP)
-        return moec_fail(err, MOEC_ERR_USAGE, "there is no way %d to draft", (int)asked->draft);
+        return moec_fail(err, MOEC_ERR_USAGE, "the draft method %d is unknown", (int)asked->draft);
     if (asked->draft != MOERT_DRAFT_NONE && !engine->drafts)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "drafts, but the engine was opened without room for them (drafts)");
+                         "drafts are asked for, but the engine was opened without room for them (drafts)");
     generator->engine = engine;
     generator->n_tokens = asked->n_tokens;
     const struct moec_generator_options options = {
@@ -278,7 +281,7 @@ static enum moert_status start(struct moert_generator *generator, const uint32_t
 {
     struct moec_error ours = {0};
     if (n_tokens > MOEC_MAX_POSITIONS)
-        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a prompt of %zu tokens, the limit is %u",
+        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "the prompt has %zu tokens, the limit is %u",
                                          n_tokens, MOEC_MAX_POSITIONS),
                                &ours, err);
     const uint32_t n = (uint32_t)n_tokens;

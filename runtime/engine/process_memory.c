@@ -22,7 +22,7 @@ static enum moec_status read_status(const char *key, uint64_t *bytes, struct moe
         (void)fclose(status);
     if (kib == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "cannot read %s in '/proc/self/status': a memory budget needs it", key);
+                         "cannot read %s in '/proc/self/status', which a memory budget needs", key);
     *bytes = kib * 1024;
     return MOEC_OK;
 }
@@ -93,7 +93,7 @@ enum moec_status moec_memory_pages_now(struct moec_memory_pages *pages, struct m
     text[n > 0 ? n : 0] = '\0';
     if (sscanf(text, "%*u %" SCNu64 " %" SCNu64, &n_resident, &n_file) != 2 || n_file > n_resident)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "cannot read '/proc/self/statm': a memory budget needs it");
+                         "cannot read '/proc/self/statm', which a memory budget needs");
     const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     *pages = (struct moec_memory_pages){.resident_bytes = n_resident * page_bytes,
                                         .file_bytes = n_file * page_bytes};

@@ -26,9 +26,9 @@ static enum moec_status refuse(const struct moec_vram_request *request, const st
                                uint64_t budget_bytes, const char *what, struct moec_error *err)
 {
     return moec_fail(err, MOEC_ERR_BUDGET,
-                     "%.2f MiB of the device's memory %s: dense weights %.2f + KV cache for %" PRIu32
-                     " positions %.2f + activations %.2f + largest expert %.2f = %.2f MiB, of which %.2f MiB "
-                     "are free there",
+                     "%.2f MiB of the device's memory %s: dense weights %.2f + KV cache for "
+                     "%" PRIu32 " positions %.2f + activations %.2f + largest expert %.2f = %.2f "
+                     "MiB needed, %.2f MiB are free there",
                      MIB(budget_bytes), what, MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
                      MIB(plan->scratch_bytes), MIB(plan->pool_bytes), MIB(sum_bytes(plan)),
                      MIB(request->free_bytes));
@@ -71,7 +71,7 @@ enum moec_status moec_vram_plan_make(const struct moec_vram_request *request, st
         return refuse(request, &made, budget, "are more than it has free", err);
     const uint64_t floor = sum_bytes(&made);
     if (budget < floor)
-        return refuse(request, &made, budget, "are too few", err);
+        return refuse(request, &made, budget, "are not enough", err);
     const uint64_t missing = sizes.all_bytes - sizes.largest_bytes;
     uint64_t above_floor = budget - floor;
     made.max_tokens = choose_chunk(request, &made, above_floor, missing);

@@ -278,7 +278,7 @@ static enum moec_status find_key(const struct moec_expert_stream *stream, struct
     const int32_t ordinal =
         layer < stream->bundle->config.n_layer ? moec_config_moe_ordinal(&stream->bundle->config, layer) : -1;
     if (ordinal < 0 || expert >= stream->n_expert)
-        return moec_fail(err, MOEC_ERR_USAGE, "there is no layer %" PRIu32 " expert %" PRIu32 " in '%s'",
+        return moec_fail(err, MOEC_ERR_USAGE, "layer %" PRIu32 " expert %" PRIu32 " does not exist in '%s'",
                          layer, expert, stream->bundle->file.path);
     MOEC_TRY(moec_experts_check_form(&stream->experts, request, err));
     *key = (uint32_t)ordinal * stream->n_expert + expert;
@@ -366,7 +366,7 @@ static enum moec_status stream_acquire(struct moec_experts *self, struct moec_ex
     (void)pthread_mutex_lock(&stream->lock);
     if (!entry->is_wanted) {
         status = moec_fail(err, MOEC_ERR_USAGE,
-                           "layer %" PRIu32 " expert %" PRIu32 " is acquired without a router's answer",
+                           "layer %" PRIu32 " expert %" PRIu32 " is acquired before the router chose it",
                            request.layer, request.expert);
         goto out;
     }
@@ -456,8 +456,8 @@ static enum moec_status create_ring(struct moec_expert_stream *stream, uint64_t 
     }
     if (buffer_bytes < largest)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "an expert buffer of %" PRIu64
-                         " bytes has no room for the largest record of %" PRIu64,
+                         "an expert buffer of %" PRIu64 " bytes has no room for the "
+                         "largest record of %" PRIu64 " bytes",
                          buffer_bytes, largest);
     stream->ring_bytes = buffer_bytes < all ? buffer_bytes : all;
     void *memory = NULL;
@@ -507,7 +507,8 @@ enum moec_status moec_expert_stream_create(const struct moec_bundle *bundle,
     MOEC_TRY_OUT(create_reader(stream, &options->io, err));
     const int problem = pthread_create(&stream->thread, NULL, run_loader, stream);
     if (problem != 0) {
-        status = moec_fail(err, MOEC_ERR_MEMORY, "cannot start a thread that reads: %s", strerror(problem));
+        status = moec_fail(err, MOEC_ERR_MEMORY, "cannot start the thread that reads experts: %s",
+                           strerror(problem));
         goto out;
     }
     stream->has_thread = true;

@@ -95,11 +95,10 @@ enum moec_status moec_forward_take_model(struct moec_forward *forward, const str
         return model->offload->ops->open(model->offload, forward->max_tokens, forward->arithmetic,
                                          &forward->backend, err);
     if (forward->arithmetic != MOEC_ARITHMETIC_CANONICAL)
-        return moec_fail(
-            err, MOEC_ERR_BUDGET,
-            "the device has no room for the weights of a second model, which the arithmetic '%s' "
-            "computes there: allow it more memory",
-            moec_arithmetic_name(forward->arithmetic));
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "the device has no room for the weights of a second model in the arithmetic '%s': "
+                         "allow more of the device's memory",
+                         moec_arithmetic_name(forward->arithmetic));
     moec_forward_stay(forward);
     return MOEC_OK;
 }
@@ -160,7 +159,7 @@ enum moec_status moec_forward_use_arithmetic(struct moec_forward *forward, enum 
         return MOEC_OK;
     if (arithmetic != MOEC_ARITHMETIC_INT8)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "the arithmetic '%s' is that of a device's tensor cores, and no device computes",
+                         "the arithmetic '%s' needs the tensor cores of a device, and no device is in use",
                          moec_arithmetic_name(arithmetic));
     return moec_rounded_create(&forward->model->config, forward->max_tokens, forward->kernels,
                                &forward->rounded, err);

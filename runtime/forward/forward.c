@@ -304,8 +304,7 @@ enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t l
     if (moec_config_layer(&forward->model->config, layer)->routes_by_token &&
         (sequences == NULL || sequences->n_spans == 0 || sequences->spans[0].tokens == NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "layer %" PRIu32 " routes by token, but is not told which tokens the rows are",
-                         layer);
+                         "layer %" PRIu32 " routes by token, but the tokens of its rows are missing", layer);
     if (moec_config_layer(&forward->model->config, layer)->no_mlp)
         return MOEC_OK;
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));

@@ -27,7 +27,8 @@ enum moec_status moec_kv_read(const char *name, struct moec_codec *kv, struct mo
         if (strcmp(name, ways[i].name) == 0)
             return MOEC_OK;
     }
-    return moec_fail(err, MOEC_ERR_USAGE, "keys and values as '%s', expected 'f32', 'f16' or 'int8'", name);
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "unknown type '%s' of keys and values, expected 'f32', 'f16' or 'int8'", name);
 }
 
 const char *moec_kv_name(const struct moec_config *config)

@@ -368,9 +368,9 @@ static enum moec_status check_prompt(const struct moec_session *session, uint32_
         (first == 0 && n_tokens >= n_prompt && n_prompt <= max_tokens))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "prefill '%s' counts the experts of a prompt before it reads any: expected all %" PRIu32
-                     " tokens in one call and at most %" PRIu32 " of them, found %" PRIu32
-                     " from position %" PRIu32 " on; prefill 'unpopular' goes block by block",
+                     "prefill '%s' needs the whole prompt in one call: expected all %" PRIu32 " tokens and "
+                     "at most %" PRIu32 ", found %" PRIu32 " from position %" PRIu32 " on; prefill "
+                     "'unpopular' works block by block",
                      moec_prefill_name(&session->forward->decider->route->prefill), n_prompt, max_tokens,
                      n_tokens, first);
 }
@@ -546,8 +546,8 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
 {
     const struct moec_config *config = &session->forward->model->config;
     if (!moec_config_is_encoder_decoder(config))
-        return moec_fail(err, MOEC_ERR_USAGE, "a model of family '%s' has no encoder to read a source with",
-                         config->family);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a model of family '%s' has no encoder, so it cannot read a source", config->family);
     if (session->first != session)
         return moec_fail(err, MOEC_ERR_USAGE, "only the first of several parallel sequences reads a source");
     if (n_tokens == 0)
@@ -649,8 +649,8 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
     for (uint32_t i = 0; i < n_logits; i++) {
         if (logits_at[i] >= n_tokens || (i > 0 && logits_at[i] <= logits_at[i - 1]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "logits are requested at offset %" PRIu32
-                             ", expected increasing offsets under %" PRIu32,
+                             "logits are requested at offset %" PRIu32 ", expected "
+                             "increasing offsets below %" PRIu32,
                              logits_at[i], n_tokens);
     }
     return MOEC_OK;
@@ -788,7 +788,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
         MOEC_TRY(moec_decision_log_check(&sessions[i]->log, length_of(sessions[i]), tokens + i, 1, err));
         if (sessions[i]->counts_capacity && !always_counts(&sessions[0]->forward->model->config))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "sequences that count expert capacity are stepped one by one");
+                             "sequences that count expert capacity must be stepped one by one");
     }
     for (uint32_t i = 0; i < n; i++) {
         if (moec_kv_state_missing(&sessions[i]->kv) > 0)

@@ -20,7 +20,7 @@ struct moec_sparsity {
 static enum moec_status allocate(const struct moec_config *config, struct moec_sparsity **out,
                                  struct moec_error *err)
 {
-    static const char what[] = "thresholds of sparsity";
+    static const char what[] = "sparsity thresholds";
     struct moec_sparsity *sparsity = NULL;
     MOEC_TRY(moec_alloc((void **)&sparsity, 1, sizeof *sparsity, what, err));
     sparsity->config = config;
@@ -98,18 +98,18 @@ enum moec_status moec_sparsity_open(const struct moec_bundle *bundle, uint32_t c
     const double thousandths = round(1000 * share);
     struct moec_sparsity_table table;
     if (!(thousandths >= 1 && thousandths <= 999))
-        return moec_fail(err, MOEC_ERR_USAGE, "sparsity %g, expected a share of neurons from 0.001 to 0.999",
-                         share);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the sparsity is %g, expected a share of neurons from 0.001 to 0.999", share);
     if (copy != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "sparsity %g with copy %" PRIu32
-                         ": the thresholds are those of the compiled assignment",
+                         "sparsity %g cannot be combined with copy %" PRIu32 ": its thresholds "
+                         "fit only the compiled assignment",
                          share, copy);
     MOEC_TRY(moec_sparsity_check_config(&bundle->config, err));
     MOEC_TRY(moec_bundle_load_sparsity(bundle, &table, err));
     if (table.n_layer == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has no thresholds of sparsity: make them with moec sparsify --data FILE",
+                         "'%s' has no sparsity thresholds: make them with moec sparsify --data FILE",
                          bundle->file.path);
     const enum moec_status status =
         moec_sparsity_create(&table, &bundle->config, (uint32_t)thousandths, out, err);

@@ -15,7 +15,7 @@ enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t
     if (n_tok > forward->max_tokens)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "a batch of %" PRIu32 " tokens is larger than the %" PRIu32
-                         " that memory was set aside for",
+                         " tokens that memory is reserved for",
                          n_tok, forward->max_tokens);
     return MOEC_OK;
 }

@@ -112,12 +112,13 @@ static enum moec_status check_options(const struct moec_generator_options *optio
     MOEC_TRY(moec_generation_check(generation, n_vocab, "the generation", err));
     if (generation->n_beam > 1 && options->sampler.temperature > 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a beam search of %" PRIu32 " beams draws nothing: a temperature goes with one beam",
+                         "a beam search of %" PRIu32 " beams does not sample: a "
+                         "temperature needs a single beam",
                          generation->n_beam);
     if (generation->n_beam > 1 && options->drafts)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a beam search of %" PRIu32
-                         " beams continues several texts at once: drafts go with one beam",
+                         "a beam search of %" PRIu32 " beams continues several texts at "
+                         "once: drafts need a single beam",
                          generation->n_beam);
     return MOEC_OK;
 }
@@ -310,13 +311,13 @@ static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, 
 {
     *n_kept = 0;
     if (n_prompt == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty: this model continues text");
+        return moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty: this model can only continue a text");
     if (n_prompt > g->n_context)
-        return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the prompt has %" PRIu32 " tokens, the context %" PRIu32 ": %s", n_prompt,
-                         g->n_context,
-                         g->n_context < g->config->n_position ? "raise --ctx or shorten it"
-                                                              : "shorten it, as the model knows no more");
+        return moec_fail(
+            err, MOEC_ERR_LIMIT, "the prompt has %" PRIu32 " tokens, the context has %" PRIu32 ": %s",
+            n_prompt, g->n_context,
+            g->n_context < g->config->n_position ? "raise --ctx or shorten the prompt"
+                                                 : "shorten the prompt, as the model supports no more");
     const bool has_encoder = moec_config_is_encoder_decoder(g->config);
     const uint32_t kept = keeps ? count_kept(g, prompt, n_prompt) : 0;
     g->n_prompt = has_encoder ? 1 : n_prompt;

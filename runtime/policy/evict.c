@@ -56,6 +56,7 @@ enum moec_status moec_evict_read_weights(const char *text, float weights[static 
         }
     }
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "weights '%s', expected four numbers for lru, lfu, lhu and fld, such as 0.4:0.3:0.1:0.2",
+                     "cannot read eviction weights '%s', expected four numbers for lru, lfu, lhu and fld, "
+                     "such as 0.4:0.3:0.1:0.2",
                      text);
 }

@@ -73,9 +73,9 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
         return MOEC_OK;
     }
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "there is no precision '%s', expected hobbit:T1:T2, always:T1:T2 or shared:T1:T2 with "
-                     "scores of 0 to 1, T1 at most T2, or fate:W with a number of experts as 8 or "
-                     "a share as 25%%",
+                     "unknown precision '%s', expected hobbit:T1:T2, always:T1:T2 or shared:T1:T2 "
+                     "with scores from 0 to 1, T1 at most T2, or fate:W with a number of experts "
+                     "such as 8 or a share such as 25%%",
                      text);
 }
 
@@ -116,10 +116,9 @@ static enum moec_status check_fate(const struct moec_precision *precision, const
 {
     const uint32_t width = moec_precision_width(precision, config);
     if (!foresees(config))
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "precision fate changes nothing here: it needs a MoE layer whose experts the MoE layer before it "
-            "predicts, and this model has none");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "precision fate changes nothing here: it needs a MoE layer whose experts an "
+                         "earlier MoE layer predicts, and this model does not have one");
     if (width < config->n_expert)
         return MOEC_OK;
     return moec_fail(
@@ -139,8 +138,8 @@ enum moec_status moec_precision_check(const struct moec_precision *precision,
         return check_fate(precision, config, err);
     if (config->top_k == 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a token of this model takes one expert, whose copy is always the high one: "
-                         "precision %s changes nothing",
+                         "a token of this model uses one expert, always in the high "
+                         "copy: precision %s changes nothing",
                          name);
     return MOEC_OK;
 }

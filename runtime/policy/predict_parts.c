@@ -40,13 +40,13 @@ enum moec_status moec_predict_check_paths(const struct moec_predict_ops *ops,
     const struct moec_path_table *paths = setup->paths;
     if (paths == NULL || paths->n_layer == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' predicts from a path table and this model has none: compile it with a profile "
-                         "or predict by 'gate'",
+                         "predictor '%s' needs a path table, and this model has none: compile it with a "
+                         "profile, or use predictor 'gate'",
                          ops->name);
     if (paths->n_layer != setup->n_layer || paths->n_expert != setup->n_expert ||
         paths->top_k != setup->top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the path table is of %u layers, %u experts and top %u, the model of %u, %u and %u",
+                         "the path table has %u layers, %u experts and top-k %u, the model has %u, %u and %u",
                          paths->n_layer, paths->n_expert, paths->top_k, setup->n_layer, setup->n_expert,
                          setup->top_k);
     return MOEC_OK;

@@ -48,9 +48,8 @@ enum moec_status moec_prefill_read(const char *text, struct moec_prefill *prefil
                                          .frequency = prefill->frequency};
         return MOEC_OK;
     }
-    return moec_fail(
-        err, MOEC_ERR_USAGE,
-        "there is no prefill '%s', expected unpopular:SHARE:TOKENS, whole:SHARE or popular:SHARE, with SHARE "
-        "from 0 to 1 and a whole number of TOKENS in a block",
-        text);
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "unknown prefill '%s', expected unpopular:SHARE:TOKENS, whole:SHARE or popular:SHARE, "
+                     "with SHARE from 0 to 1 and a whole number of TOKENS in a block",
+                     text);
 }

@@ -65,7 +65,8 @@ static enum moec_status read_skip(const char *text, struct moec_route *route, st
     route->skip = (float)value;
     if (end != text + strlen(skip_word) && *end == '\0' && value <= 1 && route->skip > 0)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE, "a route with '%s', expected skip:W with a weight above 0 up to 1",
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "the route ends in '%s', expected skip:W with a weight W above 0 and at most 1",
                      text + 1);
 }
 
@@ -82,11 +83,10 @@ static enum moec_status read_kind(const char *text, struct moec_route *route, st
         if (kinds[kind].parameter != NULL && (text[length] == ':' || text[length] == '\0'))
             return read_parameter(text + length + (text[length] == ':'), (uint8_t)kind, route, err);
     }
-    return moec_fail(
-        err, MOEC_ERR_USAGE,
-        "there is no route '%s', expected cache-prior:SHARE[:RANGE], max-rank:EXPERTS, cumsum:SHARE, "
-        "prune:EXPERTS or top-k, each also with :skip:WEIGHT behind it",
-        text);
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "unknown route '%s', expected cache-prior:SHARE[:RANGE], max-rank:EXPERTS, "
+                     "cumsum:SHARE, prune:EXPERTS or top-k, each optionally followed by :skip:WEIGHT",
+                     text);
 }
 
 enum moec_status moec_route_read(const char *text, struct moec_route *route, struct moec_error *err)
@@ -111,7 +111,9 @@ enum moec_status moec_route_read_slots(const char *text, const struct moec_confi
     if (end == text || (*end != '\0' && !is_share) || !(value > 0) ||
         value > (is_share ? 100 : MOEC_MAX_EXPERTS) || (!is_share && value != floor(value)))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a cache of '%s' experts, expected a number as 12 or a share as 50%%", text);
+                         "cannot read '%s' as a cache size, expected a number of experts "
+                         "such as 12 or a share such as 50%%",
+                         text);
     *n_slots = (uint32_t)(is_share ? value / 100 * config->n_expert : value);
     if (is_share && *n_slots < config->top_k)
         *n_slots = config->top_k;
@@ -122,15 +124,17 @@ static enum moec_status check_low(const struct moec_route *route, const struct m
                                   struct moec_error *err)
 {
     if (route->n_slots == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "a precision at a miss needs the slots of its cache");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a precision or prefill needs the number of slots of its logical cache");
     if (route->prefill.kind != MOEC_PREFILL_SAME && route->decode_only)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a prefill is about prompts, which decisions leave out: decide about all tokens, or "
-                         "leave out the prefill");
+                         "a prefill applies to prompts, but decisions are set for generated tokens only: "
+                         "set them for all tokens, or leave out the prefill");
     if (route->n_low_slots >= config->top_k && route->n_low_slots <= config->n_expert)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "a cache of %u low copies in each layer, expected %u (those of one token) to %u (all)",
+                     "the logical cache has %u low copies in each layer, expected %u "
+                     "(those of one token) to %u (all)",
                      route->n_low_slots, config->top_k, config->n_expert);
 }
 
@@ -140,22 +144,21 @@ static enum moec_status check_shared(const struct moec_route *route, const struc
 {
     const bool has_cache = route->n_slots > 0 || route->n_low_slots > 0 || route->initial != NULL;
     if (route->kind != MOEC_ROUTE_TOP_K || route->prefill.kind != MOEC_PREFILL_SAME)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "a %s looks at a logical cache, and precision 'shared' at the expert buffer: leave it out, or "
-            "use precision 'hobbit', which looks at a logical cache too",
-            route->kind != MOEC_ROUTE_TOP_K ? "route" : "prefill");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a %s looks at a logical cache, but precision 'shared' looks at the "
+                         "expert buffer: leave out one of them, or use precision 'hobbit', "
+                         "which looks at a logical cache too",
+                         route->kind != MOEC_ROUTE_TOP_K ? "route" : "prefill");
     if (has_cache)
         return moec_fail(
             err, MOEC_ERR_USAGE,
             "precision 'shared' looks at the expert buffer, so slots and start of a logical cache have no "
             "effect: leave them out, or use precision 'hobbit'");
     if (moec_config_is_encoder_decoder(config))
-        return moec_fail(
-            err, MOEC_ERR_UNSUPPORTED,
-            "precision shared does not record the decisions of an encoder, which family '%s' has: take "
-            "precision hobbit",
-            config->family);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "precision shared does not record the decisions of an encoder, which family '%s' "
+                         "has: use precision hobbit",
+                         config->family);
     return moec_precision_check(&route->precision, config, err);
 }
 
@@ -167,19 +170,21 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     const bool needs_cache =
         (route->kind != MOEC_ROUTE_TOP_K && route->kind != MOEC_ROUTE_PRUNE) || route->skip > 0;
     if (needs_cache && route->n_slots == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "route %s needs the slots of its cache",
+        return moec_fail(err, MOEC_ERR_USAGE, "route %s needs the number of slots of its logical cache",
                          kinds[route->kind].name);
     MOEC_TRY(moec_precision_check(&route->precision, config, err));
     if (moec_route_takes_low(route))
         MOEC_TRY(check_low(route, config, err));
     if (route->n_slots > 0 && (route->n_slots < config->top_k || route->n_slots > config->n_expert))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a cache of %u experts in each layer, expected %u (those of one token) to %u (all)",
+                         "the logical cache has %u experts in each layer, expected %u "
+                         "(those of one token) to %u (all)",
                          route->n_slots, config->top_k, config->n_expert);
     if (route->keep_top > config->top_k || (route->keep_top > 0 && !needs_cache))
-        return moec_fail(err, MOEC_ERR_USAGE, "the best %u experts are kept by route %s, expected %s",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the best %u experts of a token are to be kept with route %s, expected %s",
                          route->keep_top, kinds[route->kind].name,
-                         needs_cache ? "at most the experts of a token" : "a route that may change them");
+                         needs_cache ? "at most all experts of a token" : "a route that may replace experts");
     if (needs_cache && route->keep_top == config->top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a token takes %u experts and the best %u are kept, so route %s changes nothing",
@@ -187,16 +192,17 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert == 1 &&
         route->precision.kind != MOEC_PRECISION_ONE && route->precision.kind != MOEC_PRECISION_FATE)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "prune:1 leaves the best expert, whose copy is always the high one: a precision "
-                         "changes nothing");
+                         "prune:1 keeps only the best expert, always in the high "
+                         "copy: a precision changes nothing");
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert >= config->top_k)
-        return moec_fail(err, MOEC_ERR_USAGE, "prune:%u leaves all %u experts of a token, expected fewer",
+        return moec_fail(err, MOEC_ERR_USAGE, "prune:%u keeps all %u experts of a token, expected fewer",
                          route->n_expert, config->top_k);
     if (route->kind == MOEC_ROUTE_MAX_RANK &&
         (route->n_expert <= config->top_k || route->n_expert > config->n_expert))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "max-rank:%u, expected more than %u (those of one token), up to %u", route->n_expert,
-                         config->top_k, config->n_expert);
+                         "max-rank:%u is out of range, expected more than %u "
+                         "(those of one token) and at most %u",
+                         route->n_expert, config->top_k, config->n_expert);
     return MOEC_OK;
 }
 
@@ -222,8 +228,8 @@ enum moec_status moec_route_start_frequent(struct moec_route *route, const struc
 {
     if (!is_of_model(paths, config))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' does not know how often experts are used: compile it with a profile, or let "
-                         "the logical cache be empty at first",
+                         "'%s' does not say how often experts are used: compile it with a profile, or start "
+                         "with an empty logical cache",
                          path);
     route->initial = paths->frequency;
     return MOEC_OK;
@@ -237,8 +243,8 @@ enum moec_status moec_route_know_ranges(struct moec_route *route, const struct m
         return MOEC_OK;
     if (!is_of_model(paths, config) || paths->ranges == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' does not hold the calibrated ranges of its routers: take a bundle that was "
-                         "compiled with data or a profile, or cache-prior:%g:running",
+                         "'%s' has no calibrated ranges of its routers: use a bundle that was compiled with "
+                         "data or a profile, or cache-prior:%g:running",
                          path, (double)route->share);
     route->ranges = paths->ranges;
     return MOEC_OK;

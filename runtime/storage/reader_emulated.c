@@ -376,15 +376,15 @@ enum moec_status moec_emulation_parse(const char *text, struct moec_emulation *o
         request_ns = parse_quantity(&at, times);
     }
     if (speed < 0 || latency_ns < 0 || request_ns < 0 || *at != '\0')
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "cannot read '%s' as storage, expected a bandwidth, a latency and what a request costs, such "
-            "as 550MB/s,80us,10us",
-            text);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "cannot read '%s' as storage, expected a bandwidth, a latency and a cost per "
+                         "request, such as 550MB/s,80us,10us",
+                         text);
     if (!(speed >= MIN_BYTES_PER_SECOND && speed <= MAX_BYTES_PER_SECOND) || latency_ns > MAX_LATENCY_NS ||
         request_ns > MAX_LATENCY_NS)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "storage '%s' is out of range, expected 1KB/s to 1000GB/s and at most 1s", text);
+                         "storage '%s' is out of range, expected 1KB/s to 1000GB/s and times of at most 1s",
+                         text);
     *out = (struct moec_emulation){.bytes_per_second = (uint64_t)speed,
                                    .latency_ns = (uint64_t)latency_ns,
                                    .request_ns = (uint64_t)request_ns};

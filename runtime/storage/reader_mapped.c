@@ -32,7 +32,8 @@ enum moec_status moec_reader_mapped_check(const struct moec_reader_target *targe
     if (problem == 0 || problem == EFAULT) /* an empty file has no page */
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' cannot be mapped: %s", path,
-                     problem == EINVAL ? "the kernel cannot wait for its pages" : strerror(problem));
+                     problem == EINVAL ? "the kernel does not support MADV_POPULATE_READ"
+                                       : strerror(problem));
 }
 
 /* 0, or an errno for a request that this reader does not serve. */

@@ -312,7 +312,7 @@ enum moec_status moec_reader_uring_create(const struct moec_reader_target *targe
         problem = errno;
         io_uring_queue_exit(&self->ring);
         free(self);
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "cannot make an event counter: %s", strerror(problem));
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "cannot create an eventfd: %s", strerror(problem));
     }
     self->base.ops = &uring_ops;
     self->base.alignment = target->alignment;

@@ -60,12 +60,12 @@ static enum moec_status check_mapping(const struct moec_bundle *bundle, const st
         return MOEC_OK;
     if (io->emulation.bytes_per_second > 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "an emulated device reads '%s' and never maps it: choose another way of reading",
+                         "an emulated device cannot map '%s': choose a way of reading other than 'mapped'",
                          bundle->file.path);
     if (bundle->alignment < MAPPED_ALIGNMENT)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "records of '%s' stand at multiples of %" PRIu32
-                         " bytes, mapping needs %d; read through the page cache",
+                         "records of '%s' are aligned to %" PRIu32 " bytes, mapping needs "
+                         "%d; read through the page cache",
                          bundle->file.path, bundle->alignment, MAPPED_ALIGNMENT);
     return MOEC_OK;
 }
@@ -90,8 +90,8 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
     if (bundle->alignment < LEAST_DIRECT_ALIGNMENT) {
         if (io->io == MOEC_IO_DIRECT)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "records of '%s' stand at multiples of %" PRIu32
-                             " bytes, direct reads need %d; read through the page cache",
+                             "records of '%s' are aligned to %" PRIu32 " bytes, direct reads need %d; read "
+                             "through the page cache",
                              bundle->file.path, bundle->alignment, LEAST_DIRECT_ALIGNMENT);
         options.io = MOEC_IO_CACHED;
     }
@@ -135,12 +135,12 @@ enum moec_status moec_record_failed(const struct moec_bundle *bundle, uint32_t c
 {
     const uint32_t layer = moec_config_moe_layer(&bundle->config, ordinal);
     if (problem != 0)
-        return moec_fail(err, MOEC_ERR_IO,
-                         "record of layer %" PRIu32 " expert %" PRIu32 " (copy %" PRIu32
-                         ") at offset %" PRIu64 " of '%s' cannot be read: %s",
-                         layer, expert, copy, moec_bundle_record(bundle, copy, ordinal, expert)->offset,
-                         bundle->file.path,
-                         problem == ENODATA ? "the file ends before it does" : strerror(problem));
+        return moec_fail(
+            err, MOEC_ERR_IO,
+            "record of layer %" PRIu32 " expert %" PRIu32 " (copy %" PRIu32 ") at offset %" PRIu64
+            " of '%s' cannot be read: %s",
+            layer, expert, copy, moec_bundle_record(bundle, copy, ordinal, expert)->offset, bundle->file.path,
+            problem == ENODATA ? "the file ends before the end of the record" : strerror(problem));
     if (words != NULL)
         return moec_fail(err, words->status, "%s; read %d times, 'moec verify' checks the whole file",
                          words->message, MOEC_RECORD_TRIES);

@@ -35,8 +35,8 @@ static enum moec_status find_ranges(struct moec_storage *storage, struct moec_er
     }
     if (!storage->is_whole && storage->setup.part_crc32c == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has checksums of whole records but not of their parts, so a part by itself "
-                         "cannot be checked",
+                         "'%s' has checksums of whole records but not of their parts, so "
+                         "a single part cannot be checked",
                          bundle->file.path);
     return MOEC_OK;
 }

@@ -263,7 +263,7 @@ static bool folds_differently(const struct translation *t, uint32_t code_point)
 static enum moec_status translate_literal(struct translation *t, uint32_t code_point)
 {
     if (t->caseless[t->depth] && folds_differently(t, code_point))
-        return refuse(t, "a character whose case folds to several");
+        return refuse(t, "a character whose case folds to several characters");
     t->last_literal = code_point;
     t->repeatable = true;
     return emit_char(t, code_point);
@@ -413,7 +413,7 @@ static enum moec_status translate_group(struct translation *t)
         t->at += strlen(kinds[i].from);
     }
     if (to == NULL)
-        return refuse(t, "a kind of group");
+        return refuse(t, "an unknown kind of group");
     t->caseless[++t->depth] = caseless;
     t->repeatable = false;
     t->last_literal = 0;
@@ -768,8 +768,9 @@ enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const 
         size_t piece_bytes = part.is_match ? content_bytes : part.end - part.start;
         if (out->n_bytes > limit_bytes || piece_bytes > limit_bytes - out->n_bytes) {
             status = moec_fail(err, MOEC_ERR_LIMIT,
-                               "a replacement of the tokenizer makes more than %zu bytes of %zu", limit_bytes,
-                               n_bytes);
+                               "a replacement of the tokenizer makes more than %zu "
+                               "bytes from a text of %zu bytes",
+                               limit_bytes, n_bytes);
             goto out;
         }
         MOEC_TRY_OUT(moec_buffer_append(out, piece, piece_bytes, err));

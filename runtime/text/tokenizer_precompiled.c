@@ -106,7 +106,8 @@ enum moec_status moec_tokenizer_precompiled(const struct moec_tokenizer_model *m
         }
         if (out->n_bytes > limit_bytes)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "the tokenizer's character map makes more than %zu bytes of a text of %zu",
+                             "the tokenizer's character map makes more than %zu "
+                             "bytes from a text of %zu bytes",
                              limit_bytes, n_bytes);
         before = c.code_point;
         at += c.n_bytes;
@@ -186,7 +187,8 @@ enum moec_status moec_tokenizer_sentencepiece(const struct moec_tokenizer_model 
             after_space = remove_extra && piece[n_piece - 1] == ' ';
         if (out->n_bytes > limit_bytes)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "the tokenizer's character map makes more than %zu bytes of a text of %zu",
+                             "the tokenizer's character map makes more than %zu "
+                             "bytes from a text of %zu bytes",
                              limit_bytes, n_bytes);
     }
     const size_t n_mark = sizeof SPACE_MARK - 1;

@@ -103,9 +103,9 @@ agree "counted ones" --memory $small --evict lru
 try 2 "copies of a profile's windows" "$moec" simulate "$work/profile.h5" --prefill unpopular:0.5:2 --model "$work/model.moec"
 says stderr "\-\-trace-scores" "need the scores of a trace"
 try 2 "a prompt's length" "$moec" simulate "$work/trace.json" --prefill 4
-says stderr "\-\-prefill TOKENS applies to profiles" "is of profiles"
+says stderr "\-\-prefill TOKENS applies only to profiles" "is of profiles"
 try 2 "a way of prompts" "$moec" simulate "$work/trace.json" --model "$work/model.moec" --prefill often
-says stderr "there is no prefill 'often'" "that there is not"
+says stderr "unknown prefill 'often'" "that there is not"
 decide="--route cache-prior:0.2 --keep-top 1 --slots 5"
 agree "other experts" --memory $small --evict lru
 agree "other experts that are kept" --memory $((floor + 1572864)) --evict fifo
@@ -114,7 +114,7 @@ try 2 "a walk without gates" "$moec" simulate "$work/trace.json" --predict path 
 says stderr "\-\-preload-ahead applies to --predict gate" "is refused"
 sed 's/,"gate_[34]":.*_scores":\[[^]]*\]//' "$work/trace.json" >"$work/short.json"
 try 2 "further than was recorded" "$moec" simulate "$work/short.json" --predict gate --evict lru --memory 30% --preload-ahead 3
-says stderr "the recording has those of 2: record it anew" "is refused too"
+says stderr "the recording has 2: record again with moec run --trace" "is refused too"
 try 0 "the last trace on slow storage" "$moec" simulate "$work/trace.json" --evict lru --predict none,path --memory "$buffer" \
     --emulate-storage 50MB/s,100us
 says stdout "Median ms a decoded token, predictor 'path'" "computing takes what it took in the trace"

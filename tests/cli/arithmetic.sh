@@ -48,9 +48,9 @@ says stderr "canonical|int8|bf16|arithmetic" "is refused"
 try 1 "that of tensor cores without a GPU" "$moec" run "$work/m.moec" -p "Once" --arithmetic bf16
 says stderr "no device is given: choose one, or 'canonical' or 'int8'" "is refused with the reason"
 try 1 "and by a bench" "$moec" bench "$work/m.moec" --memory 50% --arithmetic bf16
-says stderr "^moec bench: the arithmetic 'bf16' is computed by a GPU's tensor cores alone" "before any row"
+says stderr "^moec bench: arithmetic 'bf16' runs only on a GPU's tensor cores" "before any row"
 try 2 "and by a bench of the processor" "$moec" bench --kernels --arithmetic bf16
-says stderr "--kernels measures the processor" "too"
+says stderr "--kernels times the processor, which does not have arithmetic 'bf16'" "too"
 
 # ---- eval, bench, an encoder ----
 
@@ -170,6 +170,6 @@ generate --arithmetic int8 && cp "$work/stdout" "$work/tuned"
 runs_in "$work/tc.moec" int8 int8 "$work/tuned"
 runs_in "$work/tc.moec" canonical canonical "$work/canonical" --decide none
 try 2 "nothing to measure" "$moec" compile $sample --policy uniform --bits 4 --arithmetic int8 -q -o "$work/n.moec"
-says stderr "arithmetic is ignored where nothing is measured" "needs no arithmetic"
+says stderr "arithmetic is ignored when nothing is measured" "needs no arithmetic"
 
 done_testing

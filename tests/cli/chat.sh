@@ -143,7 +143,7 @@ says stderr "line 2, column 4: the statement 'include' is not supported" "with i
 try 0 "and the bundle runs without it" "$moec" run "$other" -p Once -n 2
 compiled "{{ raise_exception('only questions') }}"
 try 0 "a message that the template refuses" sh -c "echo Hello | '$moec' chat '$other'"
-says stderr 'the template refuses: only questions' "is refused in its words"
+says stderr 'the template raised an exception: only questions' "is refused in its words"
 rm "$model/chat_template.jinja"
 try 0 "a model without a template is compiled" "$moec" compile "$model" --policy uniform --bits 4 -q --force -o "$bundle.plain"
 try 1 "chat without a template is refused" "$moec" chat "$bundle.plain"

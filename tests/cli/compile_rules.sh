@@ -66,7 +66,7 @@ for option in "bits 4" "quantizer hqq" "scheme asymmetric" "group 32" "baseline 
         --policy hull --data $data --max-loss 5% --$option
 done
 refused "bits for the default" "policy .hull. ignores --bits: .*another --policy" --bits 4 --data $data --max-loss 5%
-refused "uniform with bits and a target" "policy 'uniform' ignores --max-loss where --bits is given" \
+refused "uniform with bits and a target" "policy 'uniform' ignores --max-loss when --bits is given" \
     --policy uniform --bits 4 --data $data --max-loss 5%
 refused "uniform with bits and a size" "policy 'uniform' ignores --max-size" --policy uniform --bits 4 --max-size 20MB
 try 0 "bits with a target that chooses dense weights" "$moec" compile $model --policy uniform --bits 4 --dense-bits auto \
@@ -79,8 +79,8 @@ try 0 "a policy of one's own may use all" "$moec" compile $model --policy "$work
 
 for option in "group 32" "quantizer hqq" "scheme asymmetric" "baseline 16" "sensitivity fast" "time-limit 1min" "seq-len 64"; do
     # shellcheck disable=SC2086 # name and value
-    refused "${option% *} with a profile" "--${option% *} is ignored: it comes from the profile" --policy marginal --profile "$work/p.h5" \
-        --max-loss 5% --$option
+    refused "${option% *} with a profile" "--${option% *} is ignored: the profile '$work/p.h5' already fixes its value" \
+        --policy marginal --profile "$work/p.h5" --max-loss 5% --$option
 done
 for option in "baseline 16" "sensitivity fast" "time-limit 1min" "seq-len 64" "samples 32" "task text"; do
     # shellcheck disable=SC2086 # name and value

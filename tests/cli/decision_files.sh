@@ -100,31 +100,31 @@ refused() {
     says stderr "$words" "says why"
 }
 try 0 "another bundle" "$moec" compile $sample --policy uniform --bits 4 --copies 2 -q -o "$work/other.moec"
-refused 1 "the decisions of another bundle" "$moec" run "$work/other.moec" -p "$prompt" --replay-decisions "$work/greedy.txt"
+refused 1 "was recorded with another bundle" "$moec" run "$work/other.moec" -p "$prompt" --replay-decisions "$work/greedy.txt"
 refused 1 "position [0-9]+ of sequence 0 beam 0 has token" "$moec" run "$work/m.moec" -p "The old miller had four" -n 1 \
     --replay-decisions "$work/greedy.txt"
 refused 1 "position [0-9]+ of sequence 0 beam 0 is not in" "$moec" run "$work/m.moec" -p "$prompt" -n 70 --ignore-eos \
     --replay-decisions "$work/greedy.txt"
-refused 1 "no decisions of sequence 0 beam 1" generate --beams 3 --replay-decisions "$work/greedy.txt"
+refused 1 "no decisions for sequence 0 beam 1" generate --beams 3 --replay-decisions "$work/greedy.txt"
 refused 1 "recorded with precision 'shared:0.3:0.8', expected 'shared:0.3:0.9'" generate --precision shared:0.3:0.9 \
     --replay-decisions "$work/greedy.txt"
-refused 1 "arithmetic 'canonical', this is 'int8'" generate --arithmetic int8 --replay-decisions "$work/greedy.txt"
-refused 2 "replay it without them" generate --draft lookup --replay-decisions "$work/greedy.txt"
-refused 2 "records none to" generate --decisions "$work/new.txt" --replay-decisions "$work/greedy.txt"
+refused 1 "arithmetic 'canonical', this run uses 'int8'" generate --arithmetic int8 --replay-decisions "$work/greedy.txt"
+refused 2 "replay without drafts" generate --draft lookup --replay-decisions "$work/greedy.txt"
+refused 2 "cannot record to" generate --decisions "$work/new.txt" --replay-decisions "$work/greedy.txt"
 sed '20s/h/l/' "$work/greedy.txt" >"$work/changed.txt"
 refused 1 "was changed after it was written" generate --replay-decisions "$work/changed.txt"
 head -n 30 "$work/greedy.txt" >"$work/short.txt"
-refused 1 "ends early, behind position 17 of sequence 0 beam 0" generate --replay-decisions "$work/short.txt"
+refused 1 "ends early, after position 17 of sequence 0 beam 0" generate --replay-decisions "$work/short.txt"
 head -c 500 "$work/greedy.txt" >"$work/cut.txt"
-refused 1 "ends early, behind position" generate --replay-decisions "$work/cut.txt"
-refused 1 "is no file of decisions" generate --replay-decisions "$work/m.moec"
-refused 2 "recorded to .* with precision shared:T1:T2 alone" generate --precision hobbit --decisions "$work/new.txt"
+refused 1 "ends early, after position" generate --replay-decisions "$work/cut.txt"
+refused 1 "is not a decision file" generate --replay-decisions "$work/m.moec"
+refused 2 "recorded to .* only with precision shared:T1:T2" generate --precision hobbit --decisions "$work/new.txt"
 refused 2 "slots and start of a logical cache have no effect" generate --precision shared --slots 4
-refused 2 "a pool of 17 low copies for each layer, expected 1 to 16" generate --precision shared --low-slots 17
+refused 2 "the pool has 17 low copies for each layer, expected 1 to 16" generate --precision shared --low-slots 17
 refused 2 "low-slots does nothing without --precision" generate --low-slots 4
 refused 2 "a route looks at a logical cache" generate --precision shared --route cache-prior:0.2
 refused 2 "a prefill looks at a logical cache" generate --precision shared --prefill unpopular
-refused 2 "no precision 'shared:0.9:0.2'" generate --precision shared:0.9:0.2
+refused 2 "unknown precision 'shared:0.9:0.2'" generate --precision shared:0.9:0.2
 refused 2 "moec eval: precision shared:0.6:0.9 looks at the expert buffer.*hobbit" "$moec" eval "$work/m.moec" \
     --data datasets/sample/test.txt -q --precision shared
 refused 2 "moec bench: precision shared:0.5:1 looks at the expert buffer" "$moec" bench "$work/m.moec" -q --precision shared:0.5:1

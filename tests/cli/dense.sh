@@ -60,7 +60,7 @@ says stdout "dense-bits=auto dense-quantizer=gptq .*dense-bits-found=$bits" "pro
 try 0 "the plan of auto under a hard target" auto --max-loss 0.4% --dry-run
 says stdout "^dense weights: .* bits.*[(]auto; 4 bits: .*, 8 bits: .* MB, 16 bits: .*[)]" "it says what each bitwidth came to"
 try 1 "a target that nothing meets" auto --max-loss 0.02% --bits 2 --dry-run
-says stderr "no bitwidth of dense weights from 4 to 16" "is explained"
+says stderr "with dense weights at 4 to 16 bits, no assignment is within the target" "is explained"
 
 # ---- refused ----
 
@@ -72,7 +72,7 @@ says stderr "give --profile or --data" "is explained"
 try 2 "a quantizer of 16 bits" "$moec" compile $model --policy uniform --bits 4 --dense-quantizer linear -o "$work/x.moec"
 says stderr "8 or 4 bits" "is explained"
 try 2 "32 bits of a checkpoint that has 16" "$moec" compile $model --policy uniform --bits 4 --dense-bits 32 -o "$work/x.moec"
-says stderr "dense-bits 16 keeps them" "is explained"
+says stderr "give --dense-bits 16 to keep them" "is explained"
 try 0 "F32 weights become BF16" "$moec" compile tests/fixtures/families/olmoe --policy uniform --bits 4 -o "$work/half.moec" --quiet
 try 0 "or stay" "$moec" compile tests/fixtures/families/olmoe --policy uniform --bits 4 --dense-bits 32 \
     -o "$work/whole.moec" --quiet

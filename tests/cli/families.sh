@@ -77,7 +77,7 @@ for folder in tests/fixtures/families/*/; do
         fi
         ;;
     longcat_flash) # half of what its routers choose among gives the token its input
-        if "$moec" doctor "$model" | grep -q "6 experts a layer and 6 that give their input, top-4"; then
+        if "$moec" doctor "$model" | grep -q "6 experts a layer and 6 identity experts, top-4"; then
             pass "$family: doctor counts identity experts by themselves"
         else
             fail "$family: doctor counts identity experts by themselves"

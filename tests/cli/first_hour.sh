@@ -89,7 +89,7 @@ try 2 "moec-run of a model of the hub" "$build/moec-run" Owner/model-1B -p x
 try 1 "a bundle that is not there" "$moec" run folder/model.moec -p x
 says stderr "cannot open 'folder/model.moec'" "is no model of the hub"
 try 2 "a folder given to run" "$moec" run $model -p x
-says stderr "a checkpoint is compiled first: moec compile '$model'" "says how to compile it"
+says stderr "Compile a checkpoint first: moec compile '$model'" "says how to compile it"
 
 # A policy runs after minutes of measuring, and is looked for before.
 try 1 "a policy that is misspelt" "$moec" compile $model --data $data --max-loss 2% --policy hul -o "$work/z.moec"

@@ -75,7 +75,7 @@ try 0 "the root of a model in the Hub's cache, whose config.json has Infinity an
 says stderr "^moec eval: note: '.*/models--some--sample' is a model in the Hub's cache: moec reads 'snapshots/a1b2' in it" "eval says which snapshot"
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n' >"$root/blobs/model.safetensors"
 try 1 "a pointer of git-lfs" "$moec" compile "$root" --policy uniform --bits 4 -o "$work/none.moec"
-says stderr "model.safetensors' is a pointer of git-lfs, not the file itself: run 'git lfs pull'" "the message says what to run"
+says stderr "model.safetensors' is a Git LFS pointer, not the file itself: run 'git lfs pull'" "the message says what to run"
 rm "$root/blobs/model.safetensors"
 try 1 "a link that leads nowhere" "$moec" doctor "$root"
 says stderr "model.safetensors' is a link to '../../blobs/model.safetensors', which is not there" "the message names both ends"

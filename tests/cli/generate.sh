@@ -126,7 +126,7 @@ try 0 "with drafts from the dialogue" "$moec" run "$work/pair.moec" -f "$work/di
     --draft lookup
 same "$work/without" "$work/stdout" "the same summary"
 try 2 "drafts of beams" "$moec" run "$work/beams.moec" -p x --draft lookup
-says stderr "drafts go with one beam" "say why not"
+says stderr "drafts need a single beam" "say why not"
 try 2 "another way to draft" "$moec" run "$work/plain.moec" -p x --draft guess
 
 # ---- wrong use ----
@@ -134,7 +134,7 @@ try 2 "another way to draft" "$moec" run "$work/plain.moec" -p x --draft guess
 try 2 "no beams" "$moec" run "$work/plain.moec" -p x --beams 0
 try 2 "too many beams" "$moec" run "$work/plain.moec" -p x --beams 65
 try 2 "beams that draw" "$moec" run "$work/plain.moec" -p x --beams 2 --temp 0.5
-says stderr "temperature goes with one beam" "says what goes together"
+says stderr "temperature needs a single beam" "says what goes together"
 try 2 "another word for early stopping" "$moec" run "$work/plain.moec" -p x --early-stopping soon
 try 2 "a penalty that is no number" "$moec" run "$work/plain.moec" -p x --length-penalty long
 try 2 "beams of perplexity" "$moec" eval $sample --data "$work/lines.txt" --beams 2

@@ -48,7 +48,7 @@ try 1 "a truncated file" "$moec" compile "$work/cut.gguf" --policy uniform -o "$
 says stderr "truncated" "is said to be truncated"
 sed 's/olmoe/gemma/g' $fixtures/olmoe.gguf >"$work/other.gguf"
 try 1 "another architecture" "$moec" compile "$work/other.gguf" --policy uniform -o "$work/x.moec"
-says stderr "'general.architecture' 'gemma', architectures known" "is named"
+says stderr "'general.architecture' 'gemma', supported architectures" "is named"
 
 echo "1..$n_tests"
 [ "$n_bad" -eq 0 ]

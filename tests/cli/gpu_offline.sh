@@ -59,7 +59,7 @@ echo '{"text": "The old", "summary": "The miller"}' >"$work/short.jsonl"
 both "answers" eval "$work/int4.moec" --task "$work/short.lua" --data "$work/short.jsonl" --json
 
 try 1 "too little of its memory" "$there" eval "$model" "$@" --device cuda --vram 64KiB
-says stderr "too few: dense weights" "is itemised"
+says stderr "not enough: dense weights" "is itemised"
 try 2 "a limit without a device" "$there" eval "$model" "$@" --vram 1GiB
 says stderr "give --device too" "is refused"
 try 1 "the int8 arithmetic" "$there" eval "$work/int4.moec" "$@" --device cuda --arithmetic int8
@@ -90,7 +90,7 @@ written "an estimated one, with a study" fast.h5 profile "$tiny" "$@" --samples 
 written "a bundle" found.moec compile "$tiny" "$@" --samples 48 --max-loss 20%
 written "decisions" tuned.moec tune "$work/found.moec" "$@" --samples 48 --reference "$tiny" --max-loss 30% --slots 2 --with route
 
-written "a plan of sparsity" sparse.moec sparsify "$work/found.moec" "$@" --samples 48 --reference "$tiny" --max-loss 40%
+written "a sparsity plan" sparse.moec sparsify "$work/found.moec" "$@" --samples 48 --reference "$tiny" --max-loss 40%
 both "a planned sparsity" eval "$work/sparse.moec" --data "$work/text.txt" --seq-len 12 --samples 4 --json
 both "a sparsity" eval "$work/sparse.moec" --data "$work/text.txt" --seq-len 12 --samples 4 --json --sparsity 0.5 --reference "$tiny"
 
@@ -137,7 +137,7 @@ for verb in "eval $tiny --samples 4" "profile $tiny --samples 32 -o $work/no.h5"
     "sparsify $work/found.moec --samples 48 --reference $tiny --max-loss 40% -o $work/no.moec"; do
     # shellcheck disable=SC2086 # words
     try 1 "${verb%% *} in bf16 without a device" "$moec" $verb "$@" --arithmetic bf16
-    says stderr "tensor cores alone, and no device is given: give --device cuda" "is refused"
+    says stderr "tensor cores, but no device is given: give --device cuda" "is refused"
 done
 for how in exact fast; do
     try 0 "a profile in bf16, $how" "$there" profile "$tiny" "$@" --anyway --samples 32 --bits 2,8 --sensitivity $how -q --device cuda \
@@ -189,7 +189,7 @@ says stdout "^arithmetic canonical .certified: bf16, which takes --device.$" "te
 try 0 "decisions are tuned in it" "$there" tune "$work/bf16.moec" "$@" --anyway --samples 48 --reference "$tiny" --max-loss 30% --slots 2 \
     --with route --device cuda -o "$work/tuned-bf16.moec"
 says stdout "in bf16 arithmetic" "as their certificate says"
-try 0 "a plan of sparsity is proven in it" "$there" sparsify "$work/bf16.moec" "$@" --anyway --samples 48 --reference "$tiny" --max-loss 40% \
+try 0 "a sparsity plan is proven in it" "$there" sparsify "$work/bf16.moec" "$@" --anyway --samples 48 --reference "$tiny" --max-loss 40% \
     --device cuda -o "$work/sparse-bf16.moec"
 says stdout "in bf16 arithmetic" "as its certificate says"
 try 0 "or canonically" "$there" sparsify "$work/bf16.moec" "$@" --anyway --samples 48 --reference "$tiny" --max-loss 40% \

@@ -77,8 +77,8 @@ if cmp -s "$work/ordered.moec" "$work/resumed.moec"; then pass "the same bytes a
 try 1 "the journal of another order" compile --bits 4 --journal "$work/journal" -o "$work/none.moec"
 
 try 2 "without data" "$moec" compile "$model" --policy uniform --bits 4 --order-neurons -o "$work/none.moec"
-says stderr 'which neurons data activates together: give --data or --profile' "is explained"
+says stderr 'shows which neurons are active together: give --data or --profile' "is explained"
 try 1 "small pairs" "$moec" compile datasets/sample/model --data "$text" --policy uniform --bits 4 --order-neurons -o "$work/none.moec"
-says stderr 'storage gives them in one request sooner than in parts' "are refused"
+says stderr 'so reading them whole is faster than reading parts' "are refused"
 
 done_testing

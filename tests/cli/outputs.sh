@@ -99,7 +99,7 @@ try 2 "a figure of the name of the heatmap" "$moec" profile --show "$work/p.h5" 
     --plots "$work/plots" --force
 says stderr "plots would overwrite '.*recall.svg', which --heatmap writes too" "is refused"
 try 2 "one file for many figures" "$moec" profile --show "$work/p.h5" --plots "$work/figure.png"
-says stderr 'this names one file: give a folder' "is refused"
+says stderr 'is the name of a single file: give a folder' "is refused"
 mkdir "$work/traces"
 trace=$work/traces/cache_25__hobbit.json
 cp "$work/m.moec" "$trace"

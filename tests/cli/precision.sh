@@ -90,23 +90,23 @@ refused() {
     try 2 "refused: $*" "$@"
     says stderr "$words" "says why"
 }
-refused "no precision 'low'.*hobbit:T1:T2" "$moec" eval "$work/m.moec" --data $text -q --precision low
-refused "no precision 'hobbit:0.8:0.2'" "$moec" eval "$work/m.moec" --data $text -q --precision hobbit:0.8:0.2
-refused "no precision 'fate:0'.*fate:W" "$moec" eval "$work/m.moec" --data $text -q --precision fate:0
+refused "unknown precision 'low'.*hobbit:T1:T2" "$moec" eval "$work/m.moec" --data $text -q --precision low
+refused "unknown precision 'hobbit:0.8:0.2'" "$moec" eval "$work/m.moec" --data $text -q --precision hobbit:0.8:0.2
+refused "unknown precision 'fate:0'.*fate:W" "$moec" eval "$work/m.moec" --data $text -q --precision fate:0
 refused "predicts all 16 experts.*width of 1 to 15" "$moec" eval "$work/m.moec" --data $text -q --precision fate:16
 refused "low-bits does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --low-bits 2
 refused "low-slots does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --route top-k --low-slots 4
 refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8
-refused "cache of 1 low copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
-refused "mode 'io-qfree' runs one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
-refused "low copy of 16 bits.*fewer than its own 16" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
-refused "no prefill 'often'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill often
-refused "a prefill is about prompts" "$moec" run "$work/m.moec" -p x --prefill unpopular --decide decode
-refused "mode 'io-qfree' runs one precision copy: leave out prefill" "$moec" run "$work/m.moec" -p x --prefill unpopular --mode io-qfree
+refused "cache has 1 low copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
+refused "mode 'io-qfree' runs only one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
+refused "low copy of 16 bits is not lower than.*which has 16 bits: give fewer bits" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
+refused "unknown prefill 'often'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill often
+refused "a prefill applies to prompts" "$moec" run "$work/m.moec" -p x --prefill unpopular --decide decode
+refused "mode 'io-qfree' runs only one precision copy: leave out prefill" "$moec" run "$work/m.moec" -p x --prefill unpopular --mode io-qfree
 try 0 "a bundle without copies" "$moec" strip "$work/m.moec" --copies 2,8 -o "$work/one.moec"
 refused "no precision copy that is smaller.*--copies 2" "$moec" run "$work/one.moec" -p x --precision hobbit
 try 0 "a top-1 bundle" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 --copies 2 -q -o "$work/s.moec"
-refused "takes one expert.*changes nothing" "$moec" run "$work/s.moec" -p x --precision hobbit
+refused "uses one expert.*changes nothing" "$moec" run "$work/s.moec" -p x --precision hobbit
 
 # ---- run ----
 

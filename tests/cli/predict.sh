@@ -84,14 +84,14 @@ done
 # ---- refusals ----
 
 try 2 "a walk without gates" run --predict learned --preload-ahead 2
-says stderr "'learned' asks no gates: predict by 'gate' or 'path.gate'" "is refused"
+says stderr "'learned' does not run gates: use 'gate' or 'path.gate'" "is refused"
 try 2 "a walk too far" run --predict gate --preload-ahead 5
 says stderr "preload-ahead.*5" "is refused too"
 
 try 2 "a run of a bundle without one" "$moec" run "$work/plain.moec" -p a -n 1 --predict learned
-says stderr "predictor 'learned' needs one that the bundle was taught.*moec predict" "says how to teach it"
+says stderr "predictor 'learned' must be taught first.*moec predict" "says how to teach it"
 try 2 "no text" "$moec" predict "$work/m.moec"
-says stderr 'give --data FILE to learn from, or --test FILE to judge on' "is refused"
+says stderr 'give --data FILE to learn from, or --test FILE to test on' "is refused"
 try 2 "a share without data" "$moec" predict "$work/m.moec" --test $text --max-share 1%
 says stderr '\-\-max-share does nothing without --data' "is refused too"
 try 2 "a checkpoint" "$moec" predict $sample --data $data -q -o "$work/none.moec"

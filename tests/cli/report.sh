@@ -40,7 +40,7 @@ else
     fail "every CSV has columns"
 fi
 try 1 "a folder that cannot be" "$moec" profile --show "$work/p.h5" --plots "$work/p.h5"
-says stderr 'writes into a folder, but '.*' is none' "is explained"
+says stderr 'writes into a folder, but '.*' is not a folder' "is explained"
 try 1 "a report that cannot be written" "$moec" profile --show "$work/p.h5" --report "$work/missing/r.html"
 try 1 "leaves nothing" test -e "$work/missing"
 

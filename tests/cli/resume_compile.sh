@@ -180,7 +180,7 @@ same "is measured again"
 restore
 echo 'a letter to the editor' >"$journal"
 try 0 "what is no journal" cheap
-says stderr 'is not a journal of moec: what is finished is not kept' "is said"
+says stderr 'is not a journal of moec: finished work is not saved in a journal' "is said"
 same "does no harm" "$work/cheap.moec"
 if [ "$(cat "$journal")" = 'a letter to the editor' ]; then
     pass "and is left alone"

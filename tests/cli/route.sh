@@ -62,11 +62,11 @@ refused() {
     try 2 "refused: $*" "$moec" eval $sample --data $text --samples 2 -q "$@"
     says stderr "$words" "says why"
 }
-refused "no route 'prior'.*cache-prior:SHARE" --route prior
+refused "unknown route 'prior'.*cache-prior:SHARE" --route prior
 refused "cache-prior.*'2', expected a share of 0 to 1" --route cache-prior:2
-refused "'skip:2', expected skip:W with a weight above 0 up to 1" --route top-k:skip:2
-refused "prune:4 leaves all 4" --route prune:4
-refused "cache of 1 experts.*expected 4" --route top-k --slots 1
+refused "'skip:2', expected skip:W with a weight W above 0 and at most 1" --route top-k:skip:2
+refused "prune:4 keeps all 4" --route prune:4
+refused "cache has 1 experts.*expected 4" --route top-k --slots 1
 refused "changes nothing" --route cache-prior:0.2 --keep-top 4
 refused "slots does nothing without --route" --slots 4
 refused "prompt-tokens does nothing without --route" --prompt-tokens 4
@@ -75,7 +75,7 @@ refused "prompt-tokens does nothing without --route" --prompt-tokens 4
 
 try 0 "a bundle" "$moec" compile $sample --policy uniform --bits 4 -q -o "$work/m.moec"
 try 2 "all tokens, but nothing to decide" "$moec" run "$work/m.moec" -p x -n 1 --decide all
-says stderr "neither a route nor a precision nor a prefill" "says why"
+says stderr "without a route, a precision or a prefill" "says why"
 generate() {
     "$moec" run "$work/m.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --stats json "$@" \
         >"$work/stdout" 2>"$work/stats"
@@ -171,9 +171,9 @@ check "calibration's range is another, and not far" "$missed != $empty && $misse
 calibrated=$missed
 begin cache-prior:0.4:own
 check "and a token's own another" "$missed != $empty && $missed != $calibrated"
-refused "does not hold the calibrated ranges of its routers: take a bundle" --route cache-prior:0.2:calibrated
+refused "has no calibrated ranges of its routers: use a bundle" --route cache-prior:0.2:calibrated
 refused "has the range 'mean', expected running, calibrated or own" --route cache-prior:0.2:mean
-refused "does not know how often experts are used: compile it with a profile" --route top-k --cache-start frequency
+refused "does not say how often experts are used: compile it with a profile" --route top-k --cache-start frequency
 refused "cache-start does nothing without --route" --cache-start frequency
 start() {
     "$moec" run "$work/p.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --route cache-prior:0.5 \

@@ -30,7 +30,7 @@ done
 try 0 "fate with more of them" "$moec" simulate "$work/profile.h5" --evict fate --shallow-layers 5 --predict none --memory 50% --quiet
 says stdout "fate keeps the experts of the first 5 of 6 MoE layers" "as asked for"
 try 2 "with too many" "$moec" simulate "$work/profile.h5" --evict fate --shallow-layers 7 --quiet
-says stderr "shallow-layers 7, expected 1 to the 6" "is refused"
+says stderr "shallow-layers is 7, expected 1 to 6" "is refused"
 try 2 "with none that asks" "$moec" simulate "$work/profile.h5" --evict lru --shallow-layers 2 --quiet
 says stderr "shallow-layers does nothing without --evict fate" "is refused too"
 try 0 "the bundle knows them too" "$moec" inspect "$work/model.moec"
@@ -46,7 +46,7 @@ try 0 "is told" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate --
 try 2 "of another policy" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict arc --shallow-layers 2
 says stderr "shallow-layers does nothing without --evict fate" "it is refused"
 try 2 "too many" "$moec" run "$work/plain.moec" -p "The old" -n 4 --evict fate --shallow-layers 7
-says stderr "7 shallow layers, expected 1 to the 6 MoE layers" "likewise"
+says stderr "7 shallow layers are asked for, expected 1 to the 6 MoE layers" "likewise"
 
 try 0 "one policy on a bundle" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict lru \
     --predict none --memory 20%,50%,64KiB --quiet
@@ -115,7 +115,7 @@ says stderr "moec device --device cuda" "is refused, with what to do"
 try 2 "the name of a GPU's option" "$moec" simulate "$work/profile.h5" --device "$work/device.json"
 says stderr "unknown option '--device': did you mean '--device-file'" "is refused with that of a description"
 try 2 "a pool without a device" "$moec" simulate "$work/profile.h5" --vram 20%
-says stderr "needs --device-file" "is refused"
+says stderr "needs a device file of a GPU: give --device-file" "is refused"
 
 row() { # NAME MODE TPOT
     printf '{"name":"%s","mode":"%s","storage":"50MB/s","evict":"lru","predict":"none","copy":0,"error":null,' "$1" "$2"
@@ -135,7 +135,7 @@ says stderr "row 0 of" "names it"
 printf '{"rows":7}' >"$work/bench.json"
 against 1 "no rows"
 try 2 "against a bench without a device" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --against "$work/bench.json"
-says stderr "needs --model, and --device-file or a trace" "says what is missing"
+says stderr "needs a bundle .*: give --model, and --device-file or a trace" "says what is missing"
 try 1 "a trace that stopped" sh -c "printf '{\"traceEvents\":[\n' >'$work/trace.json'; '$moec' simulate '$work/trace.json'"
 try 0 "weights of hobbit" "$moec" simulate "$work/profile.h5" --evict lru,hobbit --predict none --memory 30% --tune-evict --quiet
 says stdout '^ *30.0 % .* [01][.0-9]*:[.0-9]+:0:[.0-9]+$' "are tuned"
@@ -188,12 +188,12 @@ else
 fi
 try 2 "a bundle without times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict hobbit --memory 30% --tune-evict \
     -o "$work/none.moec"
-says stderr "the least time is lost: give times" "says what is missing"
+says stderr "lose the least time, so it needs times" "says what is missing"
 try 2 "a bundle for two sizes" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
     --evict hobbit --memory 30%,50% --tune-evict -o "$work/none.moec"
 says stderr "for a single buffer size" "says what is missing"
 try 2 "a bundle without a model" weigh "$work/profile.h5" --device-file "$work/device.json" --tune-evict -o "$work/none.moec"
-says stderr "writes the bundle of --model" "says what is missing"
+says stderr "writes the compiled bundle of --model" "says what is missing"
 try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --evict-weights 1:1:1:1
 says stderr "evict-weights does nothing without --evict hobbit" "are refused"
 try 2 "tuning without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --tune-evict
@@ -265,7 +265,7 @@ try 0 "beside the real run" simulate --route cache-prior:0.3 --slots 50% --devic
 says stdout "^moec run  +- +- +- +[0-9.]+ +[0-9.]+ +[-+][0-9.]+% +[0-9.]+ +[0-9.]+" "times"
 says stdout "^moec run( +[0-9.]+){6} +0.0 +0.0 +0.0 +0.0$" "and what tokens took"
 try 2 "beside the real run without times" simulate --route cache-prior:0.3 --slots 50% --against "$work/prior.stats"
-says stderr "nothing tells how long storage takes" "says what is missing"
+says stderr "the time that storage takes is unknown" "says what is missing"
 try 0 "with the trace's times" simulate --route cache-prior:0.3 --slots 50% --emulate-storage 50MB/s --against "$work/prior.stats"
 try 0 "as JSON" simulate --precision hobbit:0.5:0.8 --slots 6 --low-slots 4 --device-file "$work/copies_device.json" \
     --against "$work/hobbit.stats" --json
@@ -330,7 +330,7 @@ try 0 "two copies as they were" "$moec" simulate "$work/hobbit.json" --evict lru
 try 2 "tiers of two copies" "$moec" simulate "$work/hobbit.json" --model "$work/copies.moec" --vram 20%
 says stderr "in one precision" "are refused"
 try 2 "decisions without a bundle" "$moec" simulate "$work/plain.json" --route top-k
-says stderr "need --model" "are refused"
+says stderr "need the routers of a bundle: give --model" "are refused"
 try 2 "decisions of a profile" "$moec" simulate "$work/profile.h5" --model "$work/copies.moec" --route top-k
 says stderr "trace-scores" "say what to record"
 try 2 "slots without decisions" simulate --slots 4

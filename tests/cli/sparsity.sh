@@ -128,7 +128,7 @@ refused() {
 }
 refused "with precision" 2 "two decisions about weights" \
     "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0.5 --precision hobbit --slots 50%
-refused "no thresholds of sparsity: make them with moec sparsify" \
+refused "no sparsity thresholds: make them with moec sparsify" \
     1 "no table" "$moec" eval "$work/plain.moec" --data $text --samples 2 -q --sparsity 0.5
 refused "needs a bundle" 2 "a checkpoint" "$moec" eval $sample --data $text --samples 2 -q --sparsity 0.5
 refused "0.990, expected 0.001 to 0.950" 2 "too much" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0.99

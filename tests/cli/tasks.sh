@@ -160,11 +160,11 @@ says stdout "^missed +[0-9.]+ KiB of experts a token" "and how much is read"
 try 0 "with beams" "$moec" eval "$work/copies.moec" --task samsum --data "$work/val.csv" --quiet --route cache-prior:0.3 --beams 2
 says stdout "^route +cache-prior:0.3" "too"
 try 2 "tokens of a prompt" "$moec" eval "$work/copies.moec" --task samsum --data "$work/val.csv" --route top-k --prompt-tokens 4 --quiet
-says stderr "each row has a prompt of its own" "are the row's"
+says stderr "each row has its own prompt" "are the row's"
 try 2 "the whole prompt at once" "$moec" eval "$work/copies.moec" --task samsum --data "$work/val.csv" --prefill whole:0.5 --quiet
-says stderr "use unpopular" "is not how rows are read"
+says stderr "use --prefill unpopular" "is not how rows are read"
 try 2 "running text without prompts" "$moec" eval "$work/copies.moec" --data datasets/sample/test.txt --route top-k --decide decode --quiet
-says stderr "running text has none: say with --prompt-tokens" "has none to leave out"
+says stderr "running text has no prompts: say with --prompt-tokens" "has none to leave out"
 
 cat >"$work/mmlu.jsonl" <<'END'
 {"subject": "sums", "question": "1 + 1?", "choices": ["1", "2", "3", "4", "5"], "answer": 1}
@@ -209,6 +209,6 @@ says stderr "answers applies to tasks that score rows" "the message says why"
 try 1 "a context without room" "$moec" eval $sample --task samsum --data "$work/val.csv" --ctx 32 --answers "$work/none.jsonl" --quiet
 try 1 "leaves no answers" test -e "$work/none.jsonl"
 try 1 "a profile of summaries" "$moec" profile $sample --task samsum --data "$work/val.csv" -o "$work/none.h5" --quiet
-says stderr "a profile measures perplexity, and task 'samsum' measures rouge-2" "the message says what it measures"
+says stderr "a profile measures perplexity, but task 'samsum' measures rouge-2" "the message says what it measures"
 
 done_testing

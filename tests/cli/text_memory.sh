@@ -23,7 +23,7 @@ says stderr "more than the limit of .* bytes when decompressed; text may take 64
 echo 'return {name = "say", rows = {format = "text"}, prompt = "say {text}"}' >"$work/say.lua"
 "$moec" compile $sample --policy uniform --bits 4 -o "$work/m.moec" --quiet >"$work/stdout" 2>"$work/stderr"
 try 1 "the same of a bench" "$moec" bench "$work/m.moec" --data "$work/bomb.txt.zst" --task "$work/say.lua" --samples 3 --quiet
-says stderr "reading '.*bomb.txt.zst' takes more than the 1024 MiB .* give less text: 3 samples of 64 . 32 tokens" "says what works there"
+says stderr "reading '.*bomb.txt.zst' needs more than 1024 MiB, .* Give less text: the bench uses only 3 samples of 64 . 32 tokens" "says what works there"
 if grep -q work-memory "$work/stderr"; then fail "names no option of others"; else pass "names no option of others"; fi
 head -c 4096 $sample/model.safetensors >"$work/random.txt.zst"
 try 1 "a .zst that is none" "$moec" eval $sample --data "$work/random.txt.zst" --quiet

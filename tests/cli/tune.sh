@@ -105,9 +105,9 @@ try 0 "other windows" "$moec" tune "$work/c.moec" --data "$data" --reference "$s
     --seq-len 48 --max-loss 25% --force -q --json --seed 3
 says stdout '"bundle_certified_on_same_windows": false' "are others"
 
-# ---- with a plan of sparsity ----
+# ---- with a sparsity plan ----
 
-try 0 "a plan of sparsity" tune --max-loss 6% --slots 6 --with sparsity -q --json -o "$work/k.moec"
+try 0 "a sparsity plan" tune --max-loss 6% --slots 6 --with sparsity -q --json -o "$work/k.moec"
 says stdout '"decisions": null' "alone"
 check "leaves out neurons" "$(number active_share) < 0.9"
 check "within the loss" "$(number loss_high) <= 0.06"
@@ -121,7 +121,7 @@ says stderr 'cache-prior:[0-9.]* with [0-9.]*% left out: loss' "are tried togeth
 says stdout '^  (read|missed) +[0-9.]+ KiB of experts a token' "and what is read is told"
 try 0 "a whole bundle" "$moec" verify "$work/both.moec"
 try 2 "a second plan" "$moec" tune "$work/k.moec" --data "$data" --reference "$sample" --max-loss 9% --with sparsity --force -q
-says stderr 'has a plan of sparsity already' "is refused"
+says stderr 'already has a sparsity plan' "is refused"
 
 # ---- used ----
 
@@ -202,21 +202,21 @@ writes_nothing() {
     if [ -e "$work/none.moec" ]; then fail "writes nothing"; else pass "writes nothing"; fi
 }
 try 0 "a bundle that loses" "$moec" compile "$sample" --policy uniform --bits 2 -q -o "$work/low.moec"
-refused 'without decisions, loses .*no decision stays within .*nothing was written.*ask for --max-loss [0-9.]+%' \
+refused 'without decisions, the bundle itself loses .*No decision stays within .*nothing was written.*ask for --max-loss [0-9.]+%' \
     1 "more than the target" "$moec" tune "$work/low.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 \
     --max-loss 0.5% -q -o "$work/none.moec"
 writes_nothing
-refused 'without decisions, loses .*mildest decisions.*nothing was written: .*--max-loss' \
+refused 'without decisions, the bundle itself loses .*mildest decisions.*nothing was written: .*--max-loss' \
     1 "a loss that is not proven" tune --max-loss 0.0001% -q -o "$work/none.moec"
 writes_nothing
 refused 'give --data FILE' 2 "no data" "$moec" tune "$work/m.moec" --reference "$sample" --force --max-loss 2%
 refused '--reference MODEL' 2 "no original" "$moec" tune "$work/m.moec" --data "$data" --force --max-loss 2%
 refused 'expected the checkpoint' 2 "a bundle as original" \
     "$moec" tune "$work/m.moec" --data "$data" --reference "$work/m.moec" --max-loss 2% --force -q
-refused 'SHA-256 differ' 1 "another original" \
+refused 'which has another SHA-256' 1 "another original" \
     "$moec" tune "$work/m.moec" --data "$data" --reference datasets/switch-sample/model --max-loss 2% --force -q
 refused 'PROFILE|applies to a checkpoint' 2 "a profile" tune --max-loss 2% --profile "$data" -q
-refused 'low copies and sparsity' 2 "a plan with low copies" tune --max-loss 2% --with precision,sparsity -q
+refused 'combines low copies .precision or prefill. with sparsity' 2 "a plan with low copies" tune --max-loss 2% --with precision,sparsity -q
 try 0 "a bundle without copies" "$moec" compile "$sample" --policy uniform --bits 8 -q -o "$work/one.moec"
 refused '--copies' 2 "no low copy" \
     "$moec" tune "$work/one.moec" --data "$data" --reference "$sample" --max-loss 2% --with precision --force -q
@@ -236,14 +236,14 @@ try 0 "widths of one that reads none in time" tune --max-loss 4% --with precisio
 if grep -q 'fate' "$work/stdout"; then fail "are none"; else pass "are none"; fi
 refused 'device-file does nothing without --with precision' 2 "a device of no width" \
     tune --max-loss 2% --with route --device-file "$work/device-1KB.json" -q
-refused 'has two routes' 2 "two routes" tune --max-loss 2% --with route,rank -q
+refused 'has both route and rank' 2 "two routes" tune --max-loss 2% --with route,rank -q
 refused 'expected route, rank, skip, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
-refused 'does not know which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
+refused 'has no record of which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
 refused 'prompt-tokens does nothing without --with prefill or --decide decode' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
-refused 'leaves out prompts, which --with prefill is about' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q
+refused 'leaves out prompts, but prefill in --with prefill applies only to prompts' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q
 refused 'decide decode does nothing with --with sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q
 refused 'do nothing with --with route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
-refused 'neither a route nor a precision nor a prefill' 2 "decisions of generated tokens, but none" \
+refused 'without a route, a precision or a prefill' 2 "decisions of generated tokens, but none" \
     "$moec" run "$work/m.moec" -p x -n 1 --decide decode
 refused 'leave out either --decide none' 2 "none and a route" "$moec" run "$work/t.moec" -p x -n 1 --decide none --route top-k
 try 0 "a trace of two precisions" "$moec" run "$work/t.moec" -p x -n 1 --trace "$work/x.json"

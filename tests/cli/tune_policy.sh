@@ -67,7 +67,7 @@ says stderr 'test 2 of 2, cache-prior:0.05' "is tested as it is"
 
 policy 'return {sequence = {{route = "cache-prior:0.000001"}}}'
 try 1 "settings that save nothing" tune --policy "$work/p.lua" -q -o "$work/idle.moec"
-says stderr 'read [0-9.]+ KiB of experts a token, and the bundle without them reads [0-9.]+: no gain, so nothing was written' "are no result"
+says stderr 'read [0-9.]+ KiB of experts per token, and the bundle without these settings reads [0-9.]+ KiB[.] This is not a gain, so nothing was written' "are no result"
 if [ -e "$work/idle.moec" ]; then fail "nothing is written"; else pass "nothing is written"; fi
 try 0 "where one insists" tune --policy "$work/p.lua" -q --accept-slower -o "$work/idle.moec"
 

@@ -43,7 +43,7 @@ static void test_bench_memory__matrices_of_kernels(void **state)
         assert_true(n_bytes == sizes[i].matrix * MIB);
     }
     assert_int_equal(moec_kernel_bench_size(480 * MIB, 170 * MIB, &n_bytes, &err), MOEC_ERR_LIMIT);
-    assert_non_null(strstr(err.message, "has 170 MiB to give"));
+    assert_non_null(strstr(err.message, "has only 170 MiB free"));
     assert_int_equal(moec_kernel_bench_size(0, 1, &n_bytes, &err), MOEC_ERR_LIMIT);
 }
 

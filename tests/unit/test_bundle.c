@@ -384,7 +384,7 @@ static void test_bundle__writer_refuses(void **state)
     assert_int_equal(moec_bundle_plan_record_bytes(plan, experts[4]), 0);
     assert_status(moec_bundle_plan_bytes(plan, experts, NULL, 0, &n_bytes, &err), MOEC_ERR_USAGE, err);
     assert_message(err,
-                   "layer 2 expert 1 has the codecs 4, 3 and 4 (gate, up, down), which are not all there");
+                   "layer 2 expert 1 uses codecs 4, 3 and 4 (gate, up, down), but not all of them exist");
     experts[4] = moec_variant_uniform(2);
     err = (struct moec_error){0};
     assert_status(moec_bundle_writer_open(plan, f->path, experts, NULL, 0, &writer, &err), MOEC_OK, err);
@@ -657,9 +657,9 @@ static void test_bundle__absurd_sections_are_refused(void **state)
         uint64_t value;
         const char *message;
     } cases[] = {
-        {MOEC_SECTION_DENSE, 0, 16, 64, "stands at offset 64"}, /* over the header */
-        {MOEC_SECTION_DENSE, 0, 16, UINT64_MAX - 63, "stands at offset"},
-        {MOEC_SECTION_RECORDS, 1, 24, UINT64_MAX, "stands at offset"},
+        {MOEC_SECTION_DENSE, 0, 16, 64, "is at offset 64"}, /* over the header */
+        {MOEC_SECTION_DENSE, 0, 16, UINT64_MAX - 63, "is at offset"},
+        {MOEC_SECTION_RECORDS, 1, 24, UINT64_MAX, "is at offset"},
         {MOEC_SECTION_RECORDS, 2, 24, 0, "0 stored bytes"},
         {MOEC_SECTION_DENSE, 0, 32, 1ull << 60, "stored bytes for 1152921504606846976"},
         {MOEC_SECTION_TOKENIZER, 0, 32, 1ull << 19, "section 'tokenizer' holds 184 bytes when decompressed"},
@@ -708,10 +708,10 @@ static void test_bundle__absurd_indices_are_refused(void **state)
                  {8, 0, "states 0 bits"},
                  {8, 1000, "1000 bits"},
                  {12, 1, "record index has"}, /* entries of a codec for each projection are longer */
-                 {12, 2, "of form 2, expected 0"},
-                 {16, 32, "stands at 32"},
-                 {16 + 24, 0, "stands at 0"},
-                 {16 + 4, 1, "stands at 4294967296"},
+                 {12, 2, "has form 2, expected 0"},
+                 {16, 32, "is at offset 32"},
+                 {16 + 24, 0, "is at offset 0"},
+                 {16 + 4, 1, "is at offset 4294967296"},
                  {16 + 8, 0, "has 0 bytes"},
                  {16 + 8, UINT32_MAX, "has 4294967295 bytes"},
                  {16 + 16, 99, "unknown codec dtype 99"},
@@ -754,10 +754,12 @@ static void test_bundle__wrong_statements_are_refused(void **state)
         {MOEC_SECTION_SEQUENCE, 40 + 71, 1, "reserved"},
         /* Plans that passed, passed and were not tested; the bundle has the second. */
         {MOEC_SECTION_SEQUENCE, 40 + 64, 2,
-         "plan 1 of the sequence was tested, but plan 0 had not passed: a test after that proves nothing"},
-        {MOEC_SECTION_SEQUENCE, 40 + 64, 0, "plan 1 of the sequence was tested, but plan 0 had not"},
-        {MOEC_SECTION_SEQUENCE, 40 + 72 + 64, 2, "plan 1 of the sequence is the bundle's, but did not pass"},
-        {MOEC_SECTION_SEQUENCE, 40 + 144 + 65, 1, "plan 2 of the sequence is the bundle's, but did not pass"},
+         "plan 1 of the sequence was tested although plan 0 did not pass: such a test proves nothing"},
+        {MOEC_SECTION_SEQUENCE, 40 + 64, 0, "plan 1 of the sequence was tested although plan 0 did not"},
+        {MOEC_SECTION_SEQUENCE, 40 + 72 + 64, 2,
+         "plan 1 of the sequence is the one in the bundle, but it did not pass"},
+        {MOEC_SECTION_SEQUENCE, 40 + 144 + 65, 1,
+         "plan 2 of the sequence is the one in the bundle, but it did not pass"},
         {MOEC_SECTION_PROVENANCE, 33, 7, "control character 0x07"}};
     struct fixture *f = *state;
     size_t n = 0;
@@ -774,7 +776,7 @@ static void test_bundle__wrong_statements_are_refused(void **state)
     moec_put_f64(bytes + moec_get_u64(contents_entry(bytes, MOEC_SECTION_CERTIFICATE, 0) + 16) + 56,
                  (double)INFINITY);
     reseal_section(bytes, MOEC_SECTION_CERTIFICATE, 0);
-    expect_refused(f, bytes, n, "number 2 that is not finite");
+    expect_refused(f, bytes, n, "number 2 of the certificate is not finite");
     memcpy(bytes, original, n);
     moec_put_f64(bytes + moec_get_u64(contents_entry(bytes, MOEC_SECTION_SEQUENCE, 0) + 16) + 40 + 72 + 24,
                  (double)-INFINITY);

@@ -99,7 +99,7 @@ static void test_checkpoint_damage__folders_that_are_none(void **state)
     refuse(folder, MOEC_ERR_FORMAT, "no 'model_type'");
     temporary_write(folder, "config.json", "{\"model_type\": \"llama\"}", 23);
     refuse(folder, MOEC_ERR_UNSUPPORTED,
-           "says 'model_type' 'llama', families known: 'qwen2_moe', 'qwen3_moe', 'olmoe'");
+           "says 'model_type' 'llama', supported families: 'qwen2_moe', 'qwen3_moe', 'olmoe'");
     temporary_write(folder, "config.json", "{\"model_type\": ", 15);
     refuse(folder, MOEC_ERR_FORMAT, "not valid JSON at line 1");
     temporary_write(folder, "config.json", "[]", 2);
@@ -164,13 +164,13 @@ static void test_checkpoint_damage__pointers_of_git_lfs(void **state)
         temporary_copy(FAMILIES "olmoe-b", folder);
         write_text(folder, names[i], pointer);
         (void)snprintf(part, sizeof part,
-                       "/%s' is a pointer of git-lfs, not the file itself: run 'git lfs pull'", names[i]);
+                       "/%s' is a Git LFS pointer, not the file itself: run 'git lfs pull'", names[i]);
         refuse(folder, MOEC_ERR_FORMAT, part);
         delete_file(folder, names[i]);
     }
     write_text(folder, "x.gguf", pointer);
     char *path = temporary_path(folder, "x.gguf");
-    refuse(path, MOEC_ERR_FORMAT, "/x.gguf' is a pointer of git-lfs");
+    refuse(path, MOEC_ERR_FORMAT, "/x.gguf' is a Git LFS pointer");
     free(path);
     temporary_remove(folder);
 }
@@ -220,7 +220,7 @@ static void test_checkpoint_damage__the_cache_of_the_hub(void **state)
     (void)state;
     char *folder = temporary_folder(), *root = make_folder(folder, "models--some--olmoe");
     char *snapshots = make_folder(root, "snapshots"), *refs = make_folder(root, "refs");
-    refuse(root, MOEC_ERR_NOT_FOUND, "olmoe' is a model in the Hub's cache without a snapshot");
+    refuse(root, MOEC_ERR_NOT_FOUND, "olmoe' in the Hub's cache has no snapshot");
     char *first = make_folder(snapshots, "a1b2");
     temporary_copy(FAMILIES "olmoe-b", first);
     assert_note(root, "olmoe' is a model in the Hub's cache: moec reads 'snapshots/a1b2' in it");
@@ -229,12 +229,12 @@ static void test_checkpoint_damage__the_cache_of_the_hub(void **state)
     moec_checkpoint_close(ck);
     char *second = make_folder(snapshots, "c3d4");
     refuse(root, MOEC_ERR_NOT_FOUND,
-           "with the snapshots 'a1b2', 'c3d4', and 'refs/main' names none of them; give one, '");
+           "has the snapshots 'a1b2', 'c3d4', but 'refs/main' names none of them; give one, such as '");
     refuse(root, MOEC_ERR_NOT_FOUND, "models--some--olmoe/snapshots/a1b2'");
     write_text(refs, "main", "a1b2\n");
     assert_note(root, "moec reads 'snapshots/a1b2' in it");
     refuse(folder, MOEC_ERR_NOT_FOUND,
-           "is the Hub's cache of models, expected one of them: 'models--some--olmoe'");
+           "is the Hub's cache, not a model: give one of its models: 'models--some--olmoe'");
     free(second);
     free(first);
     free(refs);
@@ -263,8 +263,10 @@ static void test_checkpoint_damage__folders_with_gguf(void **state)
     write_text(folder, "config.json", "{\"model_type\": \"olmoe\"}");
     assert_note(folder, "moec reads 'olmoe-Q8_0.gguf' in it");
     copy_file(gguf, "olmoe.gguf", folder, "olmoe-Q4_0.gguf");
-    refuse(folder, MOEC_ERR_NOT_FOUND,
-           "has no safetensors and 2 GGUF files: 'olmoe-Q4_0.gguf', 'olmoe-Q8_0.gguf'; give one of them, '");
+    refuse(
+        folder, MOEC_ERR_NOT_FOUND,
+        "has no safetensors but 2 GGUF files: 'olmoe-Q4_0.gguf', 'olmoe-Q8_0.gguf'; give one of them, such "
+        "as '");
     refuse(folder, MOEC_ERR_NOT_FOUND, "/olmoe-Q4_0.gguf'");
     delete_file(folder, "olmoe-Q4_0.gguf");
     delete_file(folder, "olmoe-Q8_0.gguf");
@@ -683,7 +685,7 @@ static void test_checkpoint_damage__tokenizer_and_generation_config(void **state
     char *pair = temporary_folder();
     temporary_copy(FAMILIES "switch", pair);
     temporary_write(pair, "generation_config.json", start, strlen(start));
-    refuse(pair, MOEC_ERR_UNSUPPORTED, "'decoder_start_token_id' 3, and config.json 0");
+    refuse(pair, MOEC_ERR_UNSUPPORTED, "'decoder_start_token_id' 3, but config.json says 0");
     temporary_remove(pair);
 
     static const char many[] = "{\"eos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}";

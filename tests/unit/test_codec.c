@@ -358,7 +358,7 @@ static void test_codec__description_of_nested_scales(void **state)
     assert_true(moec_quantizer_makes(MOEC_QUANTIZER_HQQ, MOEC_SCHEME_ASYMMETRIC_NESTED));
     assert_status(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC_NESTED, 0, MOEC_DTYPE_F16, &codec, &err),
                   MOEC_ERR_USAGE, err);
-    assert_message(err, "scales of scales without groups");
+    assert_message(err, "nested scales without groups");
     err = (struct moec_error){0};
     assert_status(moec_codec_for_bits(5, MOEC_SCHEME_GAUSSIAN, 32, MOEC_DTYPE_F16, &codec, &err),
                   MOEC_ERR_USAGE, err);

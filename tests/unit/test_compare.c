@@ -198,7 +198,7 @@ static void test_compare__refuses_other_shapes(void **state)
     make(&other, &b);
     err = (struct moec_error){0};
     assert_status(moec_compare_make(&a, &b, &c, &err), MOEC_ERR_MISMATCH, err);
-    assert_message(err, "layer 1 in the one and 2 in the other");
+    assert_message(err, "layer 1 in the first and 2 in the second");
     moec_profile_release(&b);
     make(&shape, &b);
     b.bits[0] = 5; /* none in common */

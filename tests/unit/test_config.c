@@ -140,7 +140,7 @@ static void test_config__section_of_dense_sizes(void **state)
     const struct damage damages[] = {
         {block, 77, MOEC_ERR_UNSUPPORTED, "a block with tag 77"},
         {block, 0, MOEC_ERR_FORMAT, "rising tags"},
-        {block + 4, 5, MOEC_ERR_FORMAT, "4 bytes left for block 2, which has 5"},
+        {block + 4, 5, MOEC_ERR_FORMAT, "only 4 bytes left for block 2, which needs 5"},
         {block + 8, 40, MOEC_ERR_FORMAT,
          "4 bytes for MLP sizes (block 2), expected 0"}, /* the first one's size */
         {0, 2, MOEC_ERR_FORMAT, "bytes, expected"},
@@ -243,12 +243,12 @@ static void test_config__section_of_running_layers(void **state)
         {mixers + 12, 2, MOEC_ERR_LIMIT, "positions of a convolution 2, expected 0..0"},
         {mixers + 16, 2, MOEC_ERR_LIMIT, "dimension of values 2, expected 0..0"},
         {last, 6, MOEC_ERR_LIMIT, "kind of mixing 6, expected 0..5"},
-        {last, 4, MOEC_ERR_FORMAT, "mixes no positions and has heads"},
+        {last, 4, MOEC_ERR_FORMAT, "without a mixer but with heads"},
         {last, 5, MOEC_ERR_LIMIT, "key heads 2, expected 4..4"},
         {last + 3, 2, MOEC_ERR_FORMAT, "0, 0 and 2 after the kind of mixing of attention 2"},
-        {last + 3, 1, MOEC_ERR_FORMAT, "has no MLP and has experts, expected a mixer alone"},
+        {last + 3, 1, MOEC_ERR_FORMAT, "has no MLP and has experts, expected only a mixer"},
         {last, 0, MOEC_ERR_LIMIT, "dimension of values 7, expected 0..0"},
-        {last, 1, MOEC_ERR_FORMAT, "running state and what only attention has"},
+        {last, 1, MOEC_ERR_FORMAT, "running state and settings of attention"},
         {last + 4, 17, MOEC_ERR_LIMIT, "positions of a convolution 17"},
         {last + 10, 0xff, MOEC_ERR_LIMIT, "dimension of values"},
     };
@@ -281,7 +281,7 @@ static void test_config__section_of_layers_of_one_part(void **state)
     const struct damage damages[] = {
         {steps + 4, 8, MOEC_ERR_FORMAT, "8 bytes for least steps, expected 12"},
         {steps + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the least step of a state space"},
-        {steps + 15, 0x3e, MOEC_ERR_FORMAT, "as the least step of a state space without one"},
+        {steps + 15, 0x3e, MOEC_ERR_FORMAT, "as the least step of a state space but has no state space"},
         {mixers + 23, 1, MOEC_ERR_FORMAT, "has no MLP and has experts"},
         {mixers + 11, 0, MOEC_ERR_LIMIT, "dense MLP size 0, expected 1.."},
         {sizes + 12, 40, MOEC_ERR_LIMIT, "dense MLP size without an MLP 40"},
@@ -414,11 +414,11 @@ static void test_config__section_of_own_norms(void **state)
 
     const struct damage damages[] = {
         {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of mixing of attention 0"},
-        {norms + 8, 1, MOEC_ERR_FORMAT, "expected norms around layers and a shared expert"},
+        {norms + 8, 1, MOEC_ERR_FORMAT, "need norms around layers and a shared expert"},
         {caps + 4, 4, MOEC_ERR_FORMAT, "4 bytes for own norms and caps, expected 8"},
         {caps + 8, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for own norms and scales"},
         {caps + 10, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for own norms and scales"},
-        {caps + 15, 0xc1, MOEC_ERR_FORMAT, "-30 as what logits are capped at"},
+        {caps + 15, 0xc1, MOEC_ERR_FORMAT, "-30 as the logit cap"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
@@ -469,7 +469,7 @@ static void test_config__section_of_identity_experts(void **state)
     assert_non_null(block);
     block[sizeof header + 4] = 2;
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_ERR_FORMAT, err);
-    assert_non_null(strstr(err.message, "2 for sums that join a layer later"));
+    assert_non_null(strstr(err.message, "2 for adding expert outputs a layer later"));
     free(bytes);
 }
 
@@ -579,7 +579,7 @@ static void test_config__section_of_long_rope(void **state)
     const struct damage damages[] = {
         {rope + 4, 12, MOEC_ERR_FORMAT, "12 bytes for factors of RoPE, expected 16"},
         {rope + 4, 40, MOEC_ERR_FORMAT, "40 bytes for 2 factors of RoPE"},
-        {rope + 8, 250, MOEC_ERR_LIMIT, "length of texts that angles are for 250, expected 251"},
+        {rope + 8, 250, MOEC_ERR_LIMIT, "text length for RoPE angles 250, expected 251"},
         {rope + 12, 3, MOEC_ERR_FORMAT, "32 bytes for 3 factors of RoPE"},
         {rope + 13, 9, MOEC_ERR_LIMIT, "says factors of RoPE 2306"},
         {rope + 23, 0xbf, MOEC_ERR_FORMAT, "-1.5 for LongRoPE's attention factor"},
@@ -654,12 +654,12 @@ static void test_config__section_of_forms(void **state)
         {form + 8, 5, MOEC_ERR_LIMIT, "kind of q/k norm 5"},
         {form + 8 + 3, 2, MOEC_ERR_FORMAT, "flags of attention 0"},
         {form + 12, 8, MOEC_ERR_LIMIT, "rotated part of a head 8, expected 0..7"},
-        {form + 12, 3, MOEC_ERR_FORMAT, "rotates 3 of each head"},
+        {form + 12, 3, MOEC_ERR_FORMAT, "rotates 3 dimensions of each head"},
         {form + 19, 0xbf, MOEC_ERR_FORMAT, "-0.5 as the scale of attention scores"},
-        {form + 20, 1, MOEC_ERR_LIMIT, "positions that RoPE was trained with"},
+        {form + 20, 1, MOEC_ERR_LIMIT, "original context length of RoPE"},
         {form + 20, 7, MOEC_ERR_LIMIT, "kind of RoPE scaling 7"},
         {form + 22, 1, MOEC_ERR_FORMAT, "flags of attention 0"},
-        {form + 24, 0, MOEC_ERR_LIMIT, "positions that RoPE was trained with 0"},
+        {form + 24, 0, MOEC_ERR_LIMIT, "original context length of RoPE 0"},
         {form + 35, 0xc0, MOEC_ERR_FORMAT, "RoPE scaling factor -4"},
         {form + 8 + 52 + 51, 0x7f, MOEC_ERR_FORMAT, "attention factor"},
         {groups + 4, 11, MOEC_ERR_FORMAT, "11 bytes for groups of experts, expected 12"},
@@ -670,7 +670,7 @@ static void test_config__section_of_forms(void **state)
         {norms + 8, 3, MOEC_ERR_LIMIT, "place of norms 3"},
         {norms + 9, 1, MOEC_ERR_FORMAT, "after the place of norms"},
         {norms + 15, 0xc0, MOEC_ERR_FORMAT, "as the scale of the embedding"},
-        {norms + 23, 0xc1, MOEC_ERR_FORMAT, "what logits are divided by"},
+        {norms + 23, 0xc1, MOEC_ERR_FORMAT, "the logit divisor"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);

@@ -48,8 +48,8 @@ static void test_config_check__check_refuses(void **state)
     REFUSED((c.projects_output = true, c.logit_divisor = 2), MOEC_ERR_FORMAT,
             "projects the last hidden state");
     REFUSED((c.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
-            "bypass of the experts beside a shared");
-    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT, "more experts for each token than 1");
+            "expert bypass together with a shared");
+    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT, "together with a top-k above 1");
     REFUSED((c.kinds[0].window = 4, c.kinds[0].chunk = 3), MOEC_ERR_LIMIT,
             "attention chunk 3, expected 0..0");
     REFUSED(c.growth_positions = 3, MOEC_ERR_LIMIT, "positions of growing queries 3, expected 0..0");
@@ -58,16 +58,16 @@ static void test_config_check__check_refuses(void **state)
                                                                   .beta_fast = 1,
                                                                   .beta_slow = 2,
                                                                   .original_positions = 9}),
-            MOEC_ERR_FORMAT, "expected no fewer of the fast");
-    REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "gates, expected no gates");
-    REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "and no expert capacity");
-    REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "experts that give their input 4096");
+            MOEC_ERR_FORMAT, "expected at least as many for the fast");
+    REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "activation, expected no gates");
+    REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "but has no expert capacity");
+    REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "identity experts 4096");
     REFUSED((c.n_identity = 2, c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = false),
-            MOEC_ERR_FORMAT, "expected a softmax or sigmoid of all");
+            MOEC_ERR_FORMAT, "need a softmax or sigmoid router");
     REFUSED((c.joins_late = true, c.norms = MOEC_NORMS_AFTER), MOEC_ERR_FORMAT, "a layer later");
     REFUSED(c.latent_scale = -1, MOEC_ERR_FORMAT, "the scale of latents");
     REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
-    REFUSED(c.rope_context = 5, MOEC_ERR_LIMIT, "length of texts that angles are for 5");
+    REFUSED(c.rope_context = 5, MOEC_ERR_LIMIT, "text length for RoPE angles 5");
     REFUSED(c.n_rope_factor = 4, MOEC_ERR_LIMIT, "factors of RoPE 4");
     REFUSED(c.router_scale = NAN, MOEC_ERR_FORMAT, "nan as the scale");
     REFUSED(c.router_scale = INFINITY, MOEC_ERR_FORMAT, "inf as the scale");
@@ -93,15 +93,16 @@ static void test_config_check__check_refuses(void **state)
             c.kinds[0].n_kv_head = 2, MOEC_ERR_LIMIT, "key/value heads with a latent 2");
     REFUSED(c = latent();
             c.kinds[0].rotary_dim = 0, MOEC_ERR_LIMIT, "rotated part of a head with a latent 0");
-    REFUSED(c = latent(); c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "a latent of keys and values with");
+    REFUSED(c = latent();
+            c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "a latent of keys and values together with");
     REFUSED(c = latent(); c.kinds[0].n_head = c.kinds[0].latent_dim = 1u << 19, MOEC_ERR_LIMIT, "heads x ");
     REFUSED(c.activation = 6, MOEC_ERR_LIMIT, "activation 6");
     REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_SILU;
-            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
-    REFUSED(c = two_stacks(); c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token and has");
+            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
+    REFUSED(c = two_stacks(); c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token but has");
     REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
-            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
-    REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "biases of experts that only decoders");
+            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
+    REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "settings that only decoders support");
     REFUSED(c = two_stacks(); c.top_k = 2, MOEC_ERR_LIMIT, "expected 1..1");
     REFUSED(c = two_stacks(); c.n_bucket = 3, MOEC_ERR_LIMIT, "buckets");
     REFUSED(c = two_stacks(); c.max_distance = 4, MOEC_ERR_LIMIT, "expected 5..");
@@ -139,10 +140,11 @@ static void test_config_check__check_refuses(void **state)
     REFUSED((c = parts_alone(), c.kinds[2].no_mlp = true), MOEC_ERR_LIMIT,
             "dense MLP size without an MLP 40");
     REFUSED((c = parts_alone(), c.kinds[1].is_moe = false, c.kinds[1].no_mlp = true), MOEC_ERR_FORMAT,
-            "has no MLP and mixes no positions");
-    REFUSED((c = parts_alone(), c.layer_scale = true), MOEC_ERR_FORMAT, "with a factor of its own");
+            "has no MLP and has no mixer");
+    REFUSED((c = parts_alone(), c.layer_scale = true), MOEC_ERR_FORMAT,
+            "but also an encoder or a layer scale");
     REFUSED((c = two_stacks(), c.kinds[1].no_mlp = true, c.kinds[1].n_ff_dense = 0), MOEC_ERR_FORMAT,
-            "beside an encoder");
+            "but also an encoder or a layer scale");
     REFUSED((c = two_stacks(), c.kinds[1].head_dim = 9), MOEC_ERR_FORMAT,
             "the attention of layer 1 of 'config.json' differs from layer 0's");
     REFUSED(c.kinds[1].n_kv_head = 4, MOEC_ERR_FORMAT, "layer 1 of 'config.json' says 6 attention heads");

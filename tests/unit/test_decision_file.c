@@ -137,7 +137,7 @@ static void test_decision_file__no_part_is_taken_for_the_whole(void **state)
     const char *row = strstr(s->text, "\n3\t");
     assert_non_null(row);
     assert_status(load(s, s->text, (size_t)(row + 1 - s->text), &err), MOEC_ERR_FORMAT, err);
-    assert_message(err, "ends early, behind position 2 of sequence 0 beam 0");
+    assert_message(err, "ends early, after position 2 of sequence 0 beam 0");
     assert_status(load(s, s->text, 200, &err), MOEC_ERR_FORMAT, err);
     assert_message(err, "ends early");
 }
@@ -184,27 +184,28 @@ static void test_decision_file__refuses_other_texts(void **state)
     static const struct {
         const char *old, *new, *message;
     } wrong[] = {
-        {"moec-decisions 1", "moec-decision 1", "is no file of decisions"},
+        {"moec-decisions 1", "moec-decision 1", "is not a decision file"},
         {"decide decode", "decide none", "line 4 is 'decide none', expected 'decide all' or 'decide decode'"},
         {"kv f32", "kv ", "line 6 is 'kv ', expected 'kv' and a word"},
         {"kv f32", "kv f 32", "line 6 is 'kv f 32'"},
         {"copy 1", "copy 256", "line 7 is 'copy 256', expected a number of 0 to 255"},
         {"layers 3", "layers 0", "expected a number of 1 to 1024"},
         {"layers 3", "layers 4294967297", "expected a number of 1 to 1024"},
-        {"layers 3", "layers 2", "goes on behind its last layer 2"},
+        {"layers 3", "layers 2", "has unexpected text after its last layer, at layer 2"},
         {"layers 3", "layers 4", "ends early, in layer 3"},
         {"layers 3", "layers 1024", "positions in"},
         {"experts 4", "experts 65", "expected a number of 1 to 64"},
         {"experts 4", "experts 3", "has too many letters before layer 1"},
-        {"sequence 0 beam 1\n", "", "expected a position and its token behind a sequence"},
+        {"sequence 0 beam 1\n", "", "expected a position and its token after a 'sequence' line"},
         {"sequence 1 beam 0", "sequence 0 beam 0", "has sequence 0 beam 0 twice"},
         {"sequence 1 beam 0", "sequence 1  beam 0", "expected 'sequence N beam N'"},
         {"sequence 1 beam 0", "sequence 1 beam 4294967296", "expected 'sequence N beam N'"},
-        {"\n2\t", "\n3\t", "expected the position after the one before"},
-        {"\n7\t", "\n16777216\t", "expected the position after the one before"},
+        {"\n2\t", "\n3\t", "expected the position that follows the previous one"},
+        {"\n7\t", "\n16777216\t", "expected the position that follows the previous one"},
         {"\n7\t0\t", "\n7\t4294967296\t", "expected a position and its token"},
         {"\n7\t0\t", "\n7\t\t", "expected a position and its token"},
-        {"\n7\t0\t", "\n7\t0\tx", "sequence 0 beam 1 position 7 has no h, l or - in layer 0"},
+        {"\n7\t0\t", "\n7\t0\tx",
+         "sequence 0 beam 1 position 7 has a letter other than h, l or - in layer 0"},
     };
     assert_ok(load_with(s, "kv f32", "kv f16", &err), err);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -216,7 +217,7 @@ static void test_decision_file__refuses_other_texts(void **state)
     memcpy(more, s->text, s->n);
     more[s->n] = '\n';
     assert_status(load(s, more, s->n + 1, &err), MOEC_ERR_FORMAT, err);
-    assert_message(err, "nothing behind the line of the checksum");
+    assert_message(err, "nothing after the line of the checksum");
 }
 
 static void test_decision_file__appears_only_when_it_is_whole(void **state)

@@ -86,15 +86,15 @@ static void test_decisions__refuses_other_sections(void **state)
         const char *message;
     } wrong[] = {
         {4, 4, "flags 0x4, expected 0 to 3"},
-        {4, 2, "leave out prompts, but are of version 1"},
+        {4, 2, "leaves out prompts, but its version 1"},
         {8, 0, "0 slots"},
         {9, 1, "slots"},
         {13, 1, "low slots"},
-        {12, 0, "expected all of these or none"},
-        {16, 0, "expected all of these or none"},
+        {12, 0, "expected low slots and bits exactly when"},
+        {16, 0, "expected low slots and bits exactly when"},
         {16, 17, "17 bits"},
-        {20, 9, "keep 9 experts"},
-        {24, 'A', "byte 0 of the route of the decisions is 0x41"},
+        {20, 9, "keeps 9 experts"},
+        {24, 'A', "byte 0 of the route of the decisions section is 0x41"},
         {24 + 20, 'a', "byte 20 of the route"},
         {56, '\n', "byte 0 of the precision"},
         {56 + 5, '\0', "of the precision"},
@@ -149,7 +149,7 @@ static void test_decisions__prompts_can_be_left_out(void **state)
     bytes[4] = 1; /* without the flag it would be a prefill's version */
     assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), MOEC_ERR_FORMAT,
                   err);
-    assert_message(err, "expected a prefill, or that prompts are left out");
+    assert_message(err, "expected either a prefill or prompts left out");
     sample_release(&sample);
 }
 
@@ -167,9 +167,9 @@ static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
         const char *message;
     } wrong[] = {
         {0, 1, "1272 bytes, expected 1232"},
-        {1232, 0, "expected a prefill, or that prompts are left out, and 0"},
+        {1232, 0, "expected either a prefill or prompts left out, and 0"},
         {1232 + 3, ' ', "byte 3 of the prefill"},
-        {1268, 1, "expected a prefill, or that prompts are left out, and 0"},
+        {1268, 1, "expected either a prefill or prompts left out, and 0"},
     };
     sample_make(&sample, 3, 8, 4, 1);
     struct moec_bundle_decisions decisions = sample_decisions(&sample);
@@ -273,7 +273,7 @@ static void test_decisions__settings_are_a_route(void **state)
     assert_ptr_equal(route.initial, sample.paths.frequency);
     assert_status(moec_route_from_settings(&settings, &sample.config, NULL, "a.moec", &route, &err),
                   MOEC_ERR_USAGE, err);
-    assert_message(err, "'a.moec' does not know how often experts are used");
+    assert_message(err, "'a.moec' does not say how often experts are used");
     err = (struct moec_error){0};
     (void)snprintf(settings.precision, sizeof settings.precision, "shared:0.8:1");
     assert_status(moec_route_from_settings(&settings, &sample.config, &sample.paths, "a.moec", &route, &err),
@@ -331,7 +331,7 @@ static void test_decisions__a_test_passes_where_its_interval_does(void **state)
     moec_sequence_judge(&step, &loss, NAN, true);
     assert_int_equal(step.result, MOEC_SEQUENCE_PASSED);
     assert_non_null(strstr(moec_sequence_advice(&loss, 0.015, "windows", text), "windows would prove it"));
-    assert_non_null(strstr(moec_sequence_advice(&loss, 0.005, "rows", text), "no number of rows will do"));
+    assert_non_null(strstr(moec_sequence_advice(&loss, 0.005, "rows", text), "more rows do not help"));
     assert_non_null(strstr(text, "these 50 prove --max-loss 2.000%"));
 }
 

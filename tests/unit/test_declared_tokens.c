@@ -127,11 +127,12 @@ static void test_declared_tokens__bare_folders_that_are_refused(void **state)
     (void)state;
     const char *folder = DECLARED "bare-qwen2";
     refuse_in(folder, "tokenizer_config.json", "{\"tokenizer_class\": \"RobertaTokenizer\"}",
-              MOEC_ERR_UNSUPPORTED, "is of class 'RobertaTokenizer' ('model_type' 'qwen3_moe'): without");
+              MOEC_ERR_UNSUPPORTED,
+              "which tokenizer class 'RobertaTokenizer' ('model_type' 'qwen3_moe') needs: without");
     refuse_in(folder, "config.json", "{\"model_type\": \"mixtral\"}", MOEC_ERR_UNSUPPORTED,
-              "('model_type' 'mixtral'): without that file moec knows GPT2Tokenizer");
+              "('model_type' 'mixtral') needs: without that file moec supports only GPT2Tokenizer");
     refuse_in(folder, "merges.txt", "#version: 0.2\na b\nabc\n", MOEC_ERR_FORMAT, "line 3 of '");
-    refuse_in(folder, "merges.txt", "a b c\n", MOEC_ERR_FORMAT, "is no merge, expected two tokens");
+    refuse_in(folder, "merges.txt", "a b c\n", MOEC_ERR_FORMAT, "is not a merge, expected two tokens");
     refuse_in(folder, "vocab.json", "[1]", MOEC_ERR_FORMAT, "holds an array, expected an object");
     refuse_in(folder, "vocab.json", "{}, \"x\": {}", MOEC_ERR_FORMAT, "vocab.json");
 }
@@ -143,7 +144,7 @@ static void test_declared_tokens__files_that_are_refused(void **state)
     refuse("tokenizer_config.json", "{\"split_special_tokens\": true}", MOEC_ERR_UNSUPPORTED,
            "'split_special_tokens' true");
     refuse("tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}",
-           MOEC_ERR_FORMAT, "'added_tokens_decoder' 'x' of a tokenizer_config.json is no id");
+           MOEC_ERR_FORMAT, "'added_tokens_decoder' 'x' of a tokenizer_config.json is not a token id");
     refuse("tokenizer_config.json", "{\"added_tokens_decoder\": {\"1\": {\"special\": true}}}",
            MOEC_ERR_FORMAT, "has no 'content'");
     refuse("special_tokens_map.json", "{\"bos_token\": 7}", MOEC_ERR_FORMAT, "bos_token");

@@ -202,7 +202,7 @@ static void test_dense_fit__matrices_have_numbers_of_their_own(void **state)
     struct moec_error refused = {0};
     numbers[1] = 33;
     assert_int_equal(moec_dense_fit_open(fit, numbers, &mixed, &refused), MOEC_ERR_USAGE);
-    assert_non_null(strstr(refused.message, "no codec 33 for dense matrix 1"));
+    assert_non_null(strstr(refused.message, "codec 33 does not exist for dense matrix 1"));
     moec_dense_fit_free(fit);
     bench_close(&bench);
 }

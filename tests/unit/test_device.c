@@ -166,7 +166,7 @@ static void test_device__what_cannot_be_is_refused(void **state)
         {"aaaaaaaa", "aaaaaaaaa", MOEC_ERR_LIMIT, "model_sha256"},
         {"\"io\": \"direct\"", "\"io\": \"mmap\"", MOEC_ERR_FORMAT, "direct or cached"},
         {"\"cached\",\n        \"record_bytes\"", "\"direct\",\n        \"record_bytes\"", MOEC_ERR_FORMAT,
-         "none of its own 'io'"},
+         "no entry for the storage's own 'io'"},
         {"\"latency_ns_p95\": 95", "\"latency_ns_p95\": 89", MOEC_ERR_FORMAT, "'reads'[0]"},
         {"\"depth\": 32", "\"depth\": 0", MOEC_ERR_FORMAT, "'reads'[1]"},
         {"\"record_bytes\": 4000", "\"record_bytes\": -1", MOEC_ERR_FORMAT, "record_bytes"},
@@ -212,7 +212,7 @@ static void test_device__says_what_a_byte_of_an_expert_takes(void **state)
     assert_true(costs.copy_byte_ns == copies_ns / 5000);
     device.gpu.n_copies = 0;
     assert_status(moec_device_expert_costs_of(&device, "d.json", &costs, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "'d.json' says nothing of copies");
+    assert_message(err, "'d.json' has no measurement of copies");
     moec_device_release(&device);
     device = sample(false);
     err = (struct moec_error){0};

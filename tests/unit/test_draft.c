@@ -301,7 +301,7 @@ static void test_draft__refuses_beams(void **state)
     const struct moec_generator_options options = {
         .generation = &generation, .sampler = moert_sampler_greedy(), .drafts = true};
     assert_int_equal(moec_generator_create(s.session, &options, &generator, &err), MOEC_ERR_USAGE);
-    assert_non_null(strstr(err.message, "drafts go with one beam"));
+    assert_non_null(strstr(err.message, "drafts need a single beam"));
     const struct moec_config *config = &s.fixture.model->config;
     const uint64_t rows = (uint64_t)MOERT_DRAFT_TOKENS * config->n_vocab * sizeof(float);
     assert_true(moec_generator_bytes(config, 64, 1, true) >=

@@ -578,7 +578,7 @@ static void what_cannot_be_is_refused_in_words(void **state)
 {
     const struct fixture *f = *state;
     struct moert_options options = options_of("cuda", KIB);
-    assert_refused(f, &options, MOERT_ERR_BUDGET, "too few: dense weights");
+    assert_refused(f, &options, MOERT_ERR_BUDGET, "not enough: dense weights");
     options.vram_bytes = (uint64_t)1 << 50;
     assert_refused(f, &options, MOERT_ERR_BUDGET, "more than it has free");
     options = options_of("cuda:2", 0);
@@ -601,20 +601,20 @@ static void what_cannot_be_is_refused_in_words(void **state)
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "in order");
     options = options_of(NULL, 0);
     options.arithmetic = "bf16";
-    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "'bf16' is that of a device's tensor cores");
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "'bf16' needs the tensor cores of a device");
     options = options_of("cuda", 0);
     options.arithmetic = "bf16";
     options.n_sessions = 1;
     options.cooperates = true;
-    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "bf16, which the processor has not");
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "bf16, which the processor cannot run");
     options.cooperates = false;
     faults.capability = 75;
     assert_refused(f, &options, MOERT_ERR_UNSUPPORTED,
-                   "'stand-in for tests' of compute capability 7.5, the arithmetic 'bf16' needs 8.0");
+                   "'stand-in for tests' has compute capability 7.5, the arithmetic 'bf16' needs 8.0");
     faults.capability = 0;
     options = options_of("cuda", 0);
     options.decisions.precision = "shared";
-    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "a device has a pool of its own");
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "a device has its own pool");
 }
 
 /* Without the library the engine says where it would have to be. */

@@ -325,7 +325,7 @@ static void test_expert_forms__pools_have_room_for_a_record(void **state)
     refuse_pools(f, &options, MOEC_ERR_USAGE, "one form beside form 0");
     options.low_pool_bytes = low;
     options.least_bytes = high;
-    refuse_pools(f, &options, MOEC_ERR_USAGE, "in a buffer that keeps its size");
+    refuse_pools(f, &options, MOEC_ERR_USAGE, "a buffer of fixed size");
     options.least_bytes = 0;
     options.n_beside = 0;
     refuse_pools(f, &options, MOEC_ERR_USAGE, "one form beside form 0");

@@ -315,7 +315,7 @@ static void test_expert_stream__refuses(void **state)
     err = (struct moec_error){0};
     assert_status(source->ops->acquire(source, moec_expert_request_of(0, 0), &mlp, &err), MOEC_ERR_USAGE,
                   err);
-    assert_message(err, "without a router's answer");
+    assert_message(err, "before the router chose it");
     err = (struct moec_error){0};
     assert_status(source->ops->acquire(source, moec_expert_request_of(1, 0), &mlp, &err), MOEC_ERR_USAGE,
                   err);

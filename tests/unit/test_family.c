@@ -230,9 +230,9 @@ static void test_family__refusals(void **state)
         {"{}", MOEC_ERR_FORMAT, "'model_type'"},
         {"{\"model_type\": 3}", MOEC_ERR_FORMAT, "'model_type'"},
         {"{\"model_type\": \"gpt2\"}", MOEC_ERR_UNSUPPORTED,
-         "families known: 'qwen2_moe', 'qwen3_moe', 'olmoe'"},
+         "supported families: 'qwen2_moe', 'qwen3_moe', 'olmoe'"},
         {"{\"model_type\": \"deepseek_v4\"}", MOEC_ERR_UNSUPPORTED,
-         "'model_type' 'deepseek_v4', which is not supported: it would need hyper-connections"},
+         "'model_type' 'deepseek_v4', which is not supported: moec does not implement hyper-connections"},
         {"{" NEMOTRON ", \"moe_latent_size\": 64}", MOEC_ERR_UNSUPPORTED, "'moe_latent_size'"},
         {"{" NEMOTRON ", \"mlp_hidden_act\": \"silu\"}", MOEC_ERR_UNSUPPORTED,
          "'mlp_hidden_act' 'silu', only 'relu2'"},
@@ -272,19 +272,20 @@ static void test_family__refusals(void **state)
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_parameters\": "
          "{\"rope_type\": \"yarn\", \"rope_theta\": 100, \"factor\": 8}}",
          MOEC_ERR_FORMAT,
-         "'config.json' contradicts itself: 'rope_scaling' says 'factor' 4 and 'rope_parameters' 8; remove"},
+         "'config.json' contradicts itself: 'rope_scaling' says 'factor' 4, but 'rope_parameters' says 8; "
+         "remove"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_parameters\": "
          "{\"rope_type\": \"default\", \"rope_theta\": 100}}",
-         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_type' 'yarn' and 'rope_parameters' 'default'"},
+         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_type' 'yarn', but 'rope_parameters' says 'default'"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_parameters\": "
          "{\"rope_theta\": 100}}",
-         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_type' 'yarn' and 'rope_parameters' nothing"},
+         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_type' 'yarn', but 'rope_parameters' says nothing"},
         {"{" QWEN
          ", \"rope_scaling\": {\"rope_theta\": 100}, \"rope_parameters\": {\"rope_theta\": 1000000}}",
-         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_theta' 100 and 'rope_parameters' 1000000"},
+         MOEC_ERR_FORMAT, "'rope_scaling' says 'rope_theta' 100, but 'rope_parameters' says 1000000"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_parameters\": "
          "{\"type\": \"yarn\", \"factor\": 4, \"truncate\": false}}",
-         MOEC_ERR_FORMAT, "'rope_scaling' says 'truncate' nothing and 'rope_parameters' false"},
+         MOEC_ERR_FORMAT, "'rope_scaling' says 'truncate' nothing, but 'rope_parameters' says false"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2]}, "
          "\"rope_parameters\": {\"type\": \"longrope\", \"short_factor\": [1, 3]}}",
          MOEC_ERR_FORMAT, "'short_factor' a list of other numbers and"},
@@ -295,9 +296,9 @@ static void test_family__refusals(void **state)
         {"{" QWEN ", \"hidden_size\": Infinity}", MOEC_ERR_FORMAT,
          "'hidden_size' in 'config.json' is Infinity, expected an integer"},
         {"{" NEMOTRON ", \"time_step_limit\": [0.0, 0.5]}", MOEC_ERR_UNSUPPORTED,
-         "'time_step_limit' with an end, 0 to 0.5, only 0 to infinity"},
+         "'time_step_limit' of 0 to 0.5, only 0 to infinity"},
         {"{" NEMOTRON ", \"time_step_limit\": [0.001, Infinity]}", MOEC_ERR_UNSUPPORTED,
-         "'time_step_limit' with an end, 0.001 to inf"},
+         "'time_step_limit' of 0.001 to inf"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 0.5}}", MOEC_ERR_FORMAT, "'factor'"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\"}}", MOEC_ERR_FORMAT, "'short_factor'"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": []}}",
@@ -353,7 +354,7 @@ static void test_family__refusals(void **state)
         {"{" QWEN ", \"mlp_only_layers\": [-1]}", MOEC_ERR_FORMAT, "'mlp_only_layers'[0]"},
         {"{" QWEN ", \"num_experts\": 0}", MOEC_ERR_LIMIT, "experts 0"},
         {"{" QWEN ", \"num_attention_heads\": 0}", MOEC_ERR_FORMAT, "'num_attention_heads' 0"},
-        {"{" QWEN ", \"hidden_size\": 2047}", MOEC_ERR_FORMAT, "expected a multiple"},
+        {"{" QWEN ", \"hidden_size\": 2047}", MOEC_ERR_FORMAT, "expected 'hidden_size' to be a multiple"},
         {"{" QWEN ", \"hidden_size\": 99999999999}", MOEC_ERR_FORMAT, "'hidden_size'"},
         {"{" QWEN ", \"hidden_size\": -2048}", MOEC_ERR_FORMAT, "'hidden_size'"},
         {"{" QWEN ", \"hidden_size\": 2048.5}", MOEC_ERR_FORMAT, "'hidden_size'"},

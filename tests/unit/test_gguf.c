@@ -390,7 +390,8 @@ static void test_gguf__models_that_are_not_known(void **state)
     refuse_patched(folder, "olmoe.gguf", "GGUF\3", "GGUF\1", MOEC_ERR_UNSUPPORTED, "GGUF of version 1");
     refuse_patched(
         folder, "olmoe.gguf", "olmoe", "gemma", MOEC_ERR_UNSUPPORTED,
-        "has 'general.architecture' 'gemma', architectures known: 'olmoe', 'qwen2moe', 'qwen3moe', 'llama'");
+        "has 'general.architecture' 'gemma', supported architectures: 'olmoe', 'qwen2moe', 'qwen3moe', "
+        "'llama'");
     refuse_patched(folder, "olmoe.gguf", "olmoe.block_count", "olmoe.block_xxxxx", MOEC_ERR_FORMAT,
                    "has no 'olmoe.block_count'");
     refuse_patched(folder, "olmoe.gguf", "blk.1.ffn_up_exps.weight", "blk.1.ffn_up_exxx.weight",
@@ -440,11 +441,11 @@ static void test_gguf__what_the_converter_leaves_out(void **state)
     (void)state;
     char *folder = temporary_folder();
     refuse_value(folder, "phimoe.gguf", "phimoe.context_length", 8192,
-                 "has LongRoPE from 4096 to 8192 positions and does not say its 'short_mscale'");
+                 "has LongRoPE from 4096 to 8192 positions without 'short_mscale'");
     refuse_value(folder, "kimi_linear.gguf", "kimi-linear.expert_group_used_count", 2,
-                 "says that experts are chosen from 2 groups");
+                 "chooses experts from 2 groups");
     refuse_value(folder, "llama4.gguf", "llama4.rope.freq_base", 0x447a0000u,
-                 "divides frequencies as no scaling does");
+                 "matches no RoPE scaling with 'low_freq_factor' 1");
     refuse_value(folder, "gemma4.gguf", "gemma4.embedding_length_per_layer_input", 8,
                  "says 'hidden_size_per_layer_input' 8, only 0 is supported");
     temporary_remove(folder);
@@ -458,7 +459,8 @@ static void test_gguf__parts_belong_together(void **state)
     uint8_t *first = temporary_read(GGUF, "parts-00001-of-00002.gguf", &n);
     temporary_write(folder, "parts-00002-of-00002.gguf", first, n);
     refuse(folder, "parts-00001-of-00002.gguf", first, n, MOEC_ERR_MISMATCH, "says that it is part 0 of 2");
-    refuse(folder, "first.gguf", first, n, MOEC_ERR_MISMATCH, "expected a name with '-00001-of-00002.gguf'");
+    refuse(folder, "first.gguf", first, n, MOEC_ERR_MISMATCH,
+           "expected a name that ends with '-00001-of-00002.gguf'");
     free(first);
     uint8_t *second = temporary_read(GGUF, "parts-00002-of-00002.gguf", &n);
     refuse(folder, "parts-00002-of-00002.gguf", second, n, MOEC_ERR_USAGE, "is part 2 of a split model");
@@ -505,7 +507,7 @@ static void test_gguf__tokenizers_that_are_not_known(void **state)
     (void)state;
     static const struct {
         const char *from, *to, *part;
-    } cases[] = {{"qwen2", "qwen9", "'tokenizer.ggml.pre' 'qwen9', a way to cut text into words"},
+    } cases[] = {{"qwen2", "qwen9", "'tokenizer.ggml.pre' 'qwen9', a way to split text into words"},
                  {"tokenizer.ggml.pre", "tokenizer.ggml.prx", "has no 'tokenizer.ggml.pre'"},
                  {"gpt2", "bert", "'tokenizer.ggml.model' 'bert', expected 'gpt2', 'gemma4' or 'llama'"}};
     char *folder = temporary_folder();

@@ -263,7 +263,7 @@ static void an_arithmetic_that_a_device_lacks_is_refused(void **state)
 {
     (void)state;
     assert_lacks(MOEC_ARITHMETIC_BF16, 75, "compute capability 7.5, the arithmetic 'bf16' needs 8.0");
-    assert_lacks(MOEC_ARITHMETIC_BF16, 0, "no device computes");
+    assert_lacks(MOEC_ARITHMETIC_BF16, 0, "no device is in use");
     assert_lacks(MOEC_ARITHMETIC_INT8, 80, "int8 arithmetic does not run on a device");
 }
 
@@ -500,7 +500,7 @@ static void every_failure_is_told_and_leaves_nothing(void **state)
 static void count_note(void *context, const char *line)
 {
     uint32_t *n = context;
-    assert_non_null(strstr(line, "are computed on the processor"));
+    assert_non_null(strstr(line, "run on the CPU instead of the GPU"));
     ++*n;
 }
 

@@ -47,8 +47,10 @@ static void test_h5_text__what_is_asked_must_be_there(void **state)
     (void)state;
     uint8_t bytes[H5_IMAGE_BYTES];
     h5_image_make(bytes);
-    expect_refused(bytes, H5_IMAGE_HEAD, "two", 1, 16, MOEC_ERR_FORMAT, "not found in the object's header");
-    expect_refused(bytes, H5_IMAGE_HEAD, "list", 4, 16, MOEC_ERR_FORMAT, "it holds 2 texts, expected 4");
+    expect_refused(bytes, H5_IMAGE_HEAD, "two", 1, 16, MOEC_ERR_FORMAT,
+                   "the object's header does not have this");
+    expect_refused(bytes, H5_IMAGE_HEAD, "list", 4, 16, MOEC_ERR_FORMAT,
+                   "the attribute has 2 texts, expected 4");
     expect_refused(bytes, H5_IMAGE_HEAD, "one", 1, 10, MOEC_ERR_FORMAT, "text 0 is longer than 9 bytes");
     expect_refused(bytes, H5_IMAGE_BYTES, "one", 1, 16, MOEC_ERR_FORMAT, "no header at address 512");
     expect_refused(bytes, UINT64_MAX, "one", 1, 16, MOEC_ERR_FORMAT, "no header at address");
@@ -69,7 +71,7 @@ static void test_h5_text__places_that_lie_are_refused(void **state)
     assert_string_equal(text, "first");
     moec_put_u32(bytes + H5_IMAGE_PLACE, UINT32_MAX);
     expect_refused(bytes, H5_IMAGE_HEAD, "one", 1, 16, MOEC_ERR_FORMAT,
-                   "text 0 of 4294967295 bytes is not in a heap");
+                   "text 0 (4294967295 bytes) is not in a heap");
     h5_image_make(bytes);
     moec_put_u64(bytes + H5_IMAGE_PLACE + 4, UINT64_MAX - 7);
     expect_refused(bytes, H5_IMAGE_HEAD, "one", 1, 16, MOEC_ERR_FORMAT, "is not in a heap");
@@ -84,7 +86,7 @@ static void test_h5_text__places_that_lie_are_refused(void **state)
     expect_refused(bytes, H5_IMAGE_HEAD, "one", 1, 16, MOEC_ERR_FORMAT, "is not in a heap");
     h5_image_make(bytes);
     moec_put_u16(bytes + H5_IMAGE_BASE + H5_IMAGE_HEAD + 16 + 2, UINT16_MAX);
-    expect_refused(bytes, H5_IMAGE_HEAD, "one", 1, 16, MOEC_ERR_FORMAT, "leaves its block");
+    expect_refused(bytes, H5_IMAGE_HEAD, "one", 1, 16, MOEC_ERR_FORMAT, "extends past the end of its block");
 }
 
 /* At every length the archive ends where its memory ends: a sanitizer sees what reads behind it. */

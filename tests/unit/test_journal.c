@@ -360,7 +360,7 @@ static void test_unit__auto(void **state)
     units = (struct moec_units *)folder; /* anything but NULL */
     assert_status(moec_units_open(path, MOEC_UNITS_AUTO, &job, &progress, &units, &err), MOEC_OK, err);
     assert_null(units);
-    assert_non_null(strstr(noted, "what is finished is not kept"));
+    assert_non_null(strstr(noted, "finished work is not saved in a journal"));
     assert_true(moec_path_exists(path));
     free(path);
     temporary_remove(folder);

@@ -52,7 +52,7 @@ static void test_parts__half_certify(void **state)
     check_sizes((struct moec_part_request){.n_window = 6000}, 50000, 2000, 1000, 3000);
     check_sizes((struct moec_part_request){.n_window = 6000}, 96, 32, 16, 48);
     refuse_sizes((struct moec_part_request){.n_window = 31}, 5000, MOEC_ERR_USAGE,
-                 "31 windows give 15 to the certificate part, expected at least 16");
+                 "31 windows give only 15 to the certificate part, expected at least 16");
 }
 
 static void test_parts__sizes_as_asked(void **state)

@@ -183,12 +183,12 @@ static void test_path_table__hostile_bytes_are_refused(void **state)
         uint16_t value;
         const char *message;
     } cases[] = {
-        {0, 0, "of 0 layers"},
-        {2, 1, "not a model's"}, /* 65540 layers */
-        {4, 5000, "not a model's"},
-        {8, 0, "top 0"},
+        {0, 0, "has 0 layers"},
+        {2, 1, "which fit no model"}, /* 65540 layers */
+        {4, 5000, "which fit no model"},
+        {8, 0, "top-k 0"},
         {12, 3, "3 values"},
-        {18, 0xffff, "not a model's"}, /* keys */
+        {18, 0xffff, "which fit no model"}, /* keys */
         {20, 255, "(255 shallow)"},
         {16, 3, "bytes, expected"},
         {frequency_at(0), N_EXPERT, "frequency row 0"},

@@ -359,7 +359,7 @@ static void test_policy__measures_candidates_with_decisions(void **state)
         "return uniform(4)");
     assert_ok(outcome.status, outcome.err);
     assert_int_equal(outcome.n_evaluations, 3); /* the second one was measured before */
-    expect_refusal("moec.evaluate {assignment = uniform(4), slots = 5}", "a cache of 5 experts");
+    expect_refusal("moec.evaluate {assignment = uniform(4), slots = 5}", "the logical cache has 5 experts");
     expect_refusal("moec.evaluate {assignment = uniform(4), slots = 1.5}",
                    "as slots, expected a whole number");
     expect_refusal("moec.evaluate {assignment = uniform(4), prefill = 'unpopular:0.5:8'}",
@@ -368,9 +368,9 @@ static void test_policy__measures_candidates_with_decisions(void **state)
     expect_refusal("moec.evaluate {assignment = uniform(4), keep_top = 2}", "keep_top without route");
     expect_refusal("moec.evaluate {assignment = 4, route = 'top-k'}", "expected an assignment");
     expect_refusal("moec.evaluate {assignment = uniform(4), route = 'top-k\\0x'}",
-                   "expected 1 to 31 letters");
+                   "expected 1 to 31 characters");
     expect_refusal("moec.evaluate {assignment = uniform(4), route = ('x'):rep(40)}",
-                   "expected 1 to 31 letters");
+                   "expected 1 to 31 characters");
     has_rules = false;
     expect_refusal("moec.evaluate {assignment = uniform(4), route = 'top-k'}", "leave out --metric");
     has_rules = true;
@@ -388,7 +388,7 @@ static void test_policy__checks_candidates_of_a_guest(void **state)
     assert_ok(moec_policy_check_candidate(&rules, &candidate, &err), err);
     memset(candidate.settings.route, 'x', sizeof candidate.settings.route);
     assert_status(moec_policy_check_candidate(&rules, &candidate, &err), MOEC_ERR_SCRIPT, err);
-    assert_message(err, "words without an end");
+    assert_message(err, "a text without its terminating NUL");
     memset(candidate.settings.route, 0, sizeof candidate.settings.route);
     const struct moec_policy_candidate wrong[] = {{.settings = {.n_slots = 2}, .draft = 2},
                                                   {.settings = {.n_slots = 2}, .left_out = 1001},

@@ -219,12 +219,12 @@ static void test_profile_h5__round_trip_of_parts(void **state)
     assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_OK);
     p.window_part[5] = MOEC_PART_COUNT;
     assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "window 5 is of part 3, expected 0 to 2"));
+    assert_non_null(strstr(err.message, "window 5 has part 3, expected 0 to 2"));
     err = (struct moec_error){0};
     p.window_part[5] = MOEC_PART_SELECT;
     p.window_document[4] = 4;
     assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "window 4 is of document 4, expected less than 4"));
+    assert_non_null(strstr(err.message, "window 4 has document 4, expected less than 4"));
     moec_profile_release(&p);
 }
 
@@ -594,9 +594,8 @@ static void test_profile_h5__long_texts_of_others_are_refused(void **state)
     moec_profile_release(&profile);
     moec_put_u32(place, UINT32_MAX);
     rehash(bytes, n_bytes);
-    expect_decode(
-        bytes, n_bytes, false, MOEC_ERR_FORMAT,
-        "profile 'p.h5': attribute 'data_name' of '/': text 0 of 4294967295 bytes is not in a heap");
+    expect_decode(bytes, n_bytes, false, MOEC_ERR_FORMAT,
+                  "profile 'p.h5': attribute 'data_name' of '/': text 0 (4294967295 bytes) is not in a heap");
     free(bytes);
 }
 
@@ -618,23 +617,24 @@ static void test_profile_h5__check_refuses(void **state)
         (member) = kept_;                                                                                    \
     } while (0)
     EXPECT_REFUSED(p.n_moe_layer, 0, "number of MoE layers is 0");
-    EXPECT_REFUSED(p.n_moe_layer, 2, "as its model has");
+    EXPECT_REFUSED(p.n_moe_layer, 2, ", but its model has");
     EXPECT_REFUSED(p.top_k, 9, "top-k is 9, expected 1 to 8");
-    EXPECT_REFUSED(p.n_bits, 0, "number of profiled bitwidths is 0 with a sensitivity of exact or fast");
-    EXPECT_REFUSED(p.sensitivity, MOEC_SENSITIVITY_NONE, "with a sensitivity of none");
+    EXPECT_REFUSED(p.n_bits, 0, "0 profiled bitwidths do not match a sensitivity of exact or fast");
+    EXPECT_REFUSED(p.sensitivity, MOEC_SENSITIVITY_NONE,
+                   "profiled bitwidths do not match a sensitivity of none");
     EXPECT_REFUSED(p.n_sensitivity_window, p.n_window + 1, "number of windows with sensitivities");
-    EXPECT_REFUSED(p.n_document, 3, "part and document of each window");
+    EXPECT_REFUSED(p.n_document, 3, "a part and a document for each window");
     EXPECT_REFUSED(p.n_bits, 9, "number of profiled bitwidths is 9");
-    EXPECT_REFUSED(p.bits[0], 4, "is the baseline's");
+    EXPECT_REFUSED(p.bits[0], 4, "is also the baseline's");
     EXPECT_REFUSED(p.bits[0], 8, "expected increasing");
     EXPECT_REFUSED(p.bits[0], 7, "is 7, expected 1, 2, 3, 4, 5, 6, 8, 16 or 32");
-    EXPECT_REFUSED(p.baseline_bits, 7, "baseline of 7 bits");
+    EXPECT_REFUSED(p.baseline_bits, 7, "the baseline has 7 bits");
     EXPECT_REFUSED(p.group, 33, "group is 33");
     EXPECT_REFUSED(p.cost_passes, NAN, "offline cost");
     EXPECT_REFUSED(p.moe_layers[1], 0, "is layer 0 of the model, expected 2");
     EXPECT_REFUSED(p.window_length[2], 17, "window 2 has 17 tokens");
     EXPECT_REFUSED(p.window_scored[2], 0, "window 2 has 0 scored tokens");
-    EXPECT_REFUSED(p.window_index[2], 18, "is number 18 of the data");
+    EXPECT_REFUSED(p.window_index[2], 18, "has number 18 in the data");
     EXPECT_REFUSED(p.window_tokens[1], 1000, "token 1 of window 0 is 1000");
     EXPECT_REFUSED(p.window_tokens[31], 0, "token 15 of window 1 is 0");
     EXPECT_REFUSED(p.reference.nll[0], -1, "is -1, expected 0 to 1e+15");
@@ -643,12 +643,12 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.uniform[3].nll[0], NAN, "whole-model measurement");
     EXPECT_REFUSED(p.activations[5], 1000, "expert 5 of MoE layer 0 has 1000 activations");
     EXPECT_REFUSED(p.mean_gate_weight[5], -1, "mean gate weight");
-    EXPECT_REFUSED(p.n_trace_token, 5, "routing trace of 5 tokens");
+    EXPECT_REFUSED(p.n_trace_token, 5, "the routing trace has 5 tokens");
     EXPECT_REFUSED(p.trace_experts[7], 8, "choice 7 of the routing trace is expert 8");
     EXPECT_REFUSED(p.trace_weights[7], 0x7c00, "F16 bits 0x7c00");
     EXPECT_REFUSED(p.path_recall[2], 1.5, "expected 0 to 1");
-    EXPECT_REFUSED(p.paths.n_layer, 2, "p: path table of 2 layers");
-    EXPECT_REFUSED(p.paths.n_value, 3, "p: path table is of");
+    EXPECT_REFUSED(p.paths.n_layer, 2, "p: the path table has 2 layers");
+    EXPECT_REFUSED(p.paths.n_value, 3, "p: path table has 3 layers");
     EXPECT_REFUSED(p.paths.keys[1].second, 9, "p: path table has a wrong key 1");
     EXPECT_REFUSED(p.paths.keys[1].layer, 3, "wrong key 1");
     EXPECT_REFUSED(p.paths.keys[1].second, 0, "not in order");

@@ -119,7 +119,7 @@ static void test_record_reader__maps_where_records_stand_on_pages(void **state)
     io.io = MOEC_IO_MAPPED;
     assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_ERR_USAGE,
                   err);
-    assert_message(err, "never maps");
+    assert_message(err, "an emulated device cannot map");
     free(buffer);
 }
 
@@ -150,7 +150,7 @@ static void test_record_reader__dense_records_come_through_the_page_cache(void *
     io.io = MOEC_IO_DIRECT;
     assert_status(moec_record_reader_create(f->bundle, 0, &io, buffer, 65536, &reader, &err),
                   MOEC_ERR_UNSUPPORTED, err);
-    assert_message(err, "multiples of 64 bytes");
+    assert_message(err, "aligned to 64 bytes");
     free(buffer);
 }
 
@@ -223,7 +223,7 @@ static void test_record_reader__failures_name_the_record(void **state)
     assert_message(err, strerror(EIO));
     err = (struct moec_error){0};
     assert_int_equal(moec_record_failed(f->bundle, 0, 0, 5, ENODATA, NULL, &err), MOEC_ERR_IO);
-    assert_message(err, "the file ends before it does");
+    assert_message(err, "the file ends before the end of the record");
     const struct moec_error words = {.status = MOEC_ERR_FORMAT, .message = "a scale that is not finite"};
     err = (struct moec_error){0};
     assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, 0, &words, &err), MOEC_ERR_FORMAT);

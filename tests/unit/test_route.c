@@ -107,7 +107,7 @@ static void test_route__reads_ranges(void **state)
         paths.ranges = NULL;
         assert_status(moec_route_know_ranges(&route, &config, &paths, "m.moec", &err), unknown, err);
         if (is_calibrated)
-            assert_message(err, "'m.moec' does not hold the calibrated ranges of its routers");
+            assert_message(err, "'m.moec' has no calibrated ranges of its routers");
         paths.ranges = ranges;
         assert_ok(moec_route_know_ranges(&route, &config, &paths, "m.moec", &err), err);
         assert_ptr_equal(route.ranges, is_calibrated ? ranges : NULL);
@@ -598,7 +598,7 @@ static void test_route__refuses_prefills(void **state)
     assert_ok(moec_route_check(&route, &config, &err), err);
     route.decode_only = true;
     assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "about prompts");
+    assert_message(err, "applies to prompts");
     err = (struct moec_error){0};
     route.decode_only = false;
     route.n_low_slots = 3;

@@ -515,7 +515,7 @@ static void test_rows__labels_beside_the_data(void **state)
     } cases[] = {
         {"1\n0\n", NULL, MOEC_OK},
         {"1\r\n\n0", NULL, MOEC_OK},
-        {"1\n", "ends after 1 labels", MOEC_ERR_FORMAT},
+        {"1\n", "has only 1 labels", MOEC_ERR_FORMAT},
         {"1\n0\n1\n", "more labels than", MOEC_ERR_MISMATCH},
         {"1\n5\n", "the label in line 2", MOEC_ERR_FORMAT},
     };

@@ -181,7 +181,7 @@ static void test_scaled__other_compressed_tensors_are_refused(void **state)
 static void test_scaled__what_cannot_be_decoded_is_refused(void **state)
 {
     (void)state;
-    refuse("config.json", "\"fp8\"", "\"awq\"", MOEC_ERR_UNSUPPORTED, "a method other than 'mxfp4', 'fp8'");
+    refuse("config.json", "\"fp8\"", "\"awq\"", MOEC_ERR_UNSUPPORTED, "moec reads only 'mxfp4', 'fp8'");
     refuse("config.json", "\"weight_block_size\": [\n      128,", "\"weight_block_size\": [\n       64,",
            MOEC_ERR_UNSUPPORTED, "'weight_block_size' of [128, 128]");
     refuse("model.safetensors", "0.self_attn.q_proj.weight_scale_inv", "0.self_attn.q_proj.weight_scale_xxx",

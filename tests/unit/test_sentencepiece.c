@@ -257,15 +257,15 @@ static void test_sentencepiece__refusals(void **state)
         CASE("\x0A\x05"
              "ab",
              MOEC_ERR_FORMAT, "a field is cut short"),
-        CASE("\x0B", MOEC_ERR_FORMAT, "a field is of an unknown kind"),
-        CASE("\x02", MOEC_ERR_FORMAT, "a field has no number"),
+        CASE("\x0B", MOEC_ERR_FORMAT, "a field has an unknown wire type"),
+        CASE("\x02", MOEC_ERR_FORMAT, "a field has an invalid number"),
         CASE("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", MOEC_ERR_FORMAT, "more than 10 bytes"),
         CASE(PIECE("\x05",
                    "\x01"
                    "a",
                    "\x01"),
              MOEC_ERR_FORMAT, "no unknown piece"),
-        CASE(UNK UNK, MOEC_ERR_FORMAT, "both unknown"),
+        CASE(UNK UNK, MOEC_ERR_FORMAT, "both unknown pieces"),
         CASE(UNK PIECE("\x05",
                        "\x01"
                        "a",
@@ -283,13 +283,13 @@ static void test_sentencepiece__refusals(void **state)
                        "\x01"
                        "a",
                        "\x05"),
-             MOEC_ERR_UNSUPPORTED, "is unused"),
+             MOEC_ERR_UNSUPPORTED, "has type 'unused'"),
         CASE(UNK PIECE("\x05",
                        "\x01"
                        "a",
                        "\x07"),
              MOEC_ERR_FORMAT, "has type 7"),
-        CASE(UNK PIECE("\x05", "\x01\xff", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty, not UTF-8"),
+        CASE(UNK PIECE("\x05", "\x01\xff", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty, is not UTF-8"),
         CASE(UNK PIECE("\x04", "\x00", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty"),
         CASE(UNK "\x12\x02\x18\x03", MOEC_ERR_UNSUPPORTED, "model of type 3"),
         CASE(UNK "\x1A\x02\x28\x00", MOEC_ERR_UNSUPPORTED, "escape_whitespaces"),
@@ -298,7 +298,7 @@ static void test_sentencepiece__refusals(void **state)
                                           "\x02"
                                           "ab",
                                           "\x01"),
-             MOEC_ERR_UNSUPPORTED, "which is no piece"),
+             MOEC_ERR_UNSUPPORTED, "which is not itself a piece"),
     };
     const struct moec_sentencepiece_affixes none = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -359,7 +359,7 @@ static void test_shared_precision__a_replay_knows_its_text(void **state)
     (void)snprintf(words, sizeof words, "position 17 of sequence 0 beam 0 has token %u",
                    (unsigned)tokens[17]);
     refuses_step(s, tokens, N_CONTEXT, 1, words);
-    refuses_step(s, tokens, 5, 3, "no decisions of sequence 2 beam 0");
+    refuses_step(s, tokens, 5, 3, "no decisions for sequence 2 beam 0");
     uint64_t seed = 123;
     do
         record(s, random_u32(&seed), 0, texts);
@@ -391,10 +391,11 @@ static void test_shared_precision__a_replay_is_of_one_bundle_and_its_settings(vo
     struct moert_options options = options_of();
     options.decisions.replay = s->file;
     options.arithmetic = "int8";
-    refuses_open(s, &options, MOERT_ERR_MISMATCH, "recorded in the arithmetic 'canonical', this is 'int8'");
+    refuses_open(s, &options, MOERT_ERR_MISMATCH,
+                 "recorded with arithmetic 'canonical', this run uses 'int8'");
     options.arithmetic = NULL;
     options.kv = "f16";
-    refuses_open(s, &options, MOERT_ERR_MISMATCH, "keys and values in 'f32', these are 'f16'");
+    refuses_open(s, &options, MOERT_ERR_MISMATCH, "keys and values in 'f32', this run uses 'f16'");
     options.kv = NULL;
     options.decisions.precision = "shared:0.3:0.7";
     refuses_open(s, &options, MOERT_ERR_MISMATCH,
@@ -403,19 +404,19 @@ static void test_shared_precision__a_replay_is_of_one_bundle_and_its_settings(vo
     refuses_open(s, &options, MOERT_ERR_MISMATCH, "expected 'hobbit:0.3:0.8'");
     options.decisions.precision = NULL;
     options.decisions.record = s->file;
-    refuses_open(s, &options, MOERT_ERR_USAGE, "records none to");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "cannot record to");
     options.decisions.record = NULL;
     options.drafts = true;
-    refuses_open(s, &options, MOERT_ERR_USAGE, "replay it without them");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "replay without drafts");
     options.drafts = false;
     options.decisions.none = true;
     refuses_open(s, &options, MOERT_ERR_USAGE, "decisions are turned off");
     options.decisions.none = false;
     options.decisions.replay = s->bundle;
-    refuses_open(s, &options, MOERT_ERR_FORMAT, "is no file of decisions");
+    refuses_open(s, &options, MOERT_ERR_FORMAT, "is not a decision file");
     options.decisions.replay = s->file;
     write_bundle(s, "qwen2_moe");
-    refuses_open(s, &options, MOERT_ERR_MISMATCH, "the decisions of another bundle");
+    refuses_open(s, &options, MOERT_ERR_MISMATCH, "was recorded with another bundle");
 }
 
 static void test_shared_precision__what_does_nothing_is_refused(void **state)
@@ -428,10 +429,11 @@ static void test_shared_precision__what_does_nothing_is_refused(void **state)
     refuses_open(s, &options, MOERT_ERR_USAGE, "slots and start of a logical cache have no effect");
     options.decisions.slots = NULL;
     options.decisions.low_slots = "999";
-    refuses_open(s, &options, MOERT_ERR_USAGE, "a pool of 999 low copies for each layer, expected 1 to");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "the pool has 999 low copies for each layer, expected 1 to");
     options.decisions.precision = NULL;
     options.decisions.low_slots = "50%";
-    refuses_open(s, &options, MOERT_ERR_USAGE, "settings of a low copy, but neither");
+    refuses_open(s, &options, MOERT_ERR_USAGE,
+                 "settings of a low copy are given without a precision or a prefill");
     options.decisions.low_slots = NULL;
     options.decisions.precision = "shared";
     options.decisions.route = "cache-prior:0.2";
@@ -445,9 +447,9 @@ static void test_shared_precision__what_does_nothing_is_refused(void **state)
     options.copy = 0;
     options.decisions.precision = "hobbit";
     options.decisions.record = s->file;
-    refuses_open(s, &options, MOERT_ERR_USAGE, "with precision shared:T1:T2 alone");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "only with precision shared:T1:T2");
     options.decisions.precision = NULL;
-    refuses_open(s, &options, MOERT_ERR_USAGE, "with precision shared:T1:T2 alone");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "only with precision shared:T1:T2");
 }
 
 /* ---- the log ---- */

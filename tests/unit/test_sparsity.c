@@ -143,7 +143,7 @@ static void test_sparsity__a_bundle_takes_a_table(void **state)
     assert_int_equal(read.n_layer, 0);
     struct moec_sparsity *sparsity = NULL;
     assert_status(moec_sparsity_open(before, 0, 0.5, &sparsity, &err), MOEC_ERR_UNSUPPORTED, err);
-    assert_message(err, "no thresholds of sparsity: make them with moec sparsify");
+    assert_message(err, "no sparsity thresholds: make them with moec sparsify");
     assert_status(moec_sparsity_open(after, 1, 0.5, &sparsity, &err), MOEC_ERR_USAGE, err);
     assert_status(moec_sparsity_open(after, 0, 0.9, &sparsity, &err), MOEC_ERR_USAGE, err);
     assert_status(moec_sparsity_open(after, 0, 1.5, &sparsity, &err), MOEC_ERR_USAGE, err);

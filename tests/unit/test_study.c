@@ -80,9 +80,9 @@ static void test_study__malformed_ones_are_refused(void **state)
         expect_refused(&study, (part));                                                                      \
     } while (0)
     EXPECT_REFUSED(study.n_axis = 5, "5 axes, expected at most 4");
-    EXPECT_REFUSED(study.axes[0].n = 0, "has the length 0");
-    EXPECT_REFUSED(study.axes[0].n = 1025, "has the length 1025, expected 1 to 1024");
-    EXPECT_REFUSED(study.axes[1].n = (uint64_t)1 << 33, "has the length 8589934592");
+    EXPECT_REFUSED(study.axes[0].n = 0, "has length 0");
+    EXPECT_REFUSED(study.axes[0].n = 1025, "has length 1025, expected 1 to 1024");
+    EXPECT_REFUSED(study.axes[1].n = (uint64_t)1 << 33, "has length 8589934592");
     EXPECT_REFUSED(study.axes[1].n = (uint64_t)1 << 32, "more than 4294967296 values");
     EXPECT_REFUSED(memcpy(study.axes[1].name, "side", 5), "two axes called 'side'");
     EXPECT_REFUSED(memcpy(study.axes[1].name, "a,b", 4), "is called 'a,b'");

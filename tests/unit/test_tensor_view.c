@@ -564,7 +564,7 @@ static void test_tensor_view__wrong_tensors_are_refused(void **state)
          6,
          1,
          MOEC_ERR_FORMAT,
-         "has 6 weights in its last dimension, expected a multiple of the 4 in a block of BLOCKS"},
+         "has 6 weights in its last dimension, expected a multiple of 4, the block size of BLOCKS"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct moec_tensor_view view;

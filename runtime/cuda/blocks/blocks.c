@@ -217,7 +217,7 @@ static void free_runner(void *memory)
 static void make_key(void)
 {
     if (pthread_key_create(&runner_key, free_runner) != 0)
-        refuse("no key for the stacks of threads");
+        refuse("cannot create a thread-specific key for the stacks of threads");
 }
 
 static struct runner *runner_of_thread(void)
@@ -258,7 +258,7 @@ static uint32_t exchange(uint32_t mask, struct request request)
 {
     struct thread *self = own_runner->current;
     if ((mask >> self->place.thread.x % MOEC_BLOCKS_WARP & 1) == 0)
-        refuse("a thread exchanges values with a mask that leaves it out");
+        refuse("a thread exchanges values, but its own mask excludes it");
     self->mask = mask;
     self->request = request;
     wait_as(AT_EXCHANGE);
@@ -287,7 +287,7 @@ void *moec_blocks_shared(const void *key, size_t n_bytes)
             return shared->bytes;
     struct shared *made = calloc(1, sizeof *made + n_bytes);
     if (made == NULL)
-        refuse("no memory that a block's threads share");
+        refuse("no memory for the shared memory of a block");
     made->next = own_runner->shared;
     made->key = key;
     own_runner->shared = made;
@@ -332,7 +332,7 @@ static bool end_exchange(struct runner *runner, uint32_t first, uint32_t mask)
         if ((mask >> lane & 1) == 0)
             continue;
         if (!asked.is_ballot && asked.work == NULL && (from >= MOEC_BLOCKS_WARP || (mask >> from & 1) == 0))
-            refuse("a thread asks for the value of one that its mask leaves out");
+            refuse("a thread asks for the value of a thread that its mask excludes");
         thread->request.value = asked.is_ballot ? ballot : values[asked.work == NULL ? from : lane];
         thread->state = READY;
     }
@@ -382,7 +382,7 @@ static void run_block(struct runner *runner)
             n_left -= thread->state == ENDED;
         }
         if (n_left > 0 && !end_exchanges(runner) && !end_barrier(runner))
-            refuse("threads of this block wait for others that do not come");
+            refuse("threads of this block wait for others that never arrive");
     }
     moec_blocks_here = NULL;
 }
@@ -425,7 +425,7 @@ void moec_blocks_launch(struct moec_gpu_stream *stream, struct moec_blocks_size 
                         moec_blocks_body *body, const void *arguments, size_t n_bytes)
 {
     if (n_threads == 0 || n_threads > MOEC_BLOCKS_MAX_THREADS)
-        refuse("a block of no threads, or of more than 64");
+        refuse("a block must have 1 to 64 threads");
     struct launch *launch = malloc(sizeof *launch + n_bytes);
     if (launch == NULL)
         refuse("no memory for a kernel's arguments");

@@ -333,7 +333,8 @@ static enum moec_status host_pin(struct moec_gpu *gpu, void *memory, uint64_t n_
 {
     struct host_gpu *host = host_of(gpu);
     if ((uintptr_t)memory % 4096 != 0 || memory == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "%s does not begin at a page, so it cannot be pinned", what);
+        return moec_fail(err, MOEC_ERR_USAGE, "%s does not begin at a page boundary, so it cannot be pinned",
+                         what);
     MOEC_TRY(enter(host, err));
     return leave(host, pin_locked(host, memory, n_bytes, what, NULL, err));
 }
@@ -478,7 +479,8 @@ static enum moec_status clear_locked(struct host_gpu *host, struct moec_gpu_stre
 {
     struct work *work = NULL;
     if (find(host->allocations, memory, n_bytes) == NULL)
-        return moec_fail(err, MOEC_ERR_IO, "%" PRIu64 " bytes to be cleared are not the device's", n_bytes);
+        return moec_fail(err, MOEC_ERR_IO, "%" PRIu64 " bytes to be cleared are not in the device's memory",
+                         n_bytes);
     MOEC_TRY(make_work(WORK_CLEAR, 0, &work, err));
     work->to = memory;
     work->n_bytes = n_bytes;

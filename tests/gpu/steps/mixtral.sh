@@ -55,7 +55,7 @@ of_stats() { # of_stats KEY: the first number of this name
 # What a refusal says: of the experts' record, and of all that there must be.
 refusal=$("$moec" run "$bundle" --device cuda --vram 1 -p "Once" -n 1 2>&1)
 record=$(echo "$refusal" | sed -n 's/.*largest expert \([0-9]*\).*/\1/p')
-least=$(echo "$refusal" | sed -n 's/.* = \([0-9]*\)[.0-9]* MiB, of which.*/\1/p')
+least=$(echo "$refusal" | sed -n 's/.* = \([0-9]*\)[.0-9]* MiB needed.*/\1/p')
 if [ -z "$record" ] || [ -z "$least" ]; then
     echo "the refusal of a device without memory says: $refusal"
     exit 1

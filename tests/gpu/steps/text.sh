@@ -10,7 +10,7 @@ for bits in 2 4 8; do
     write() { "$moec" run "$bundle" -p "The old miller" -n 48 --ignore-eos "$@"; }
     write >"$work/cpu.txt" || exit 1
     # A pool of little more than one expert: what a refusal says is the least, and a mebibyte.
-    least=$(write --device cuda --vram 1 2>&1 | sed -n 's/.* = \([0-9]*\)[.0-9]* MiB, of which.*/\1/p')
+    least=$(write --device cuda --vram 1 2>&1 | sed -n 's/.* = \([0-9]*\)[.0-9]* MiB needed.*/\1/p')
     for vram in "" "--vram $((${least:-0} + 2))MiB"; do
         # shellcheck disable=SC2086 # an option and its value, or nothing
         write --device cuda $vram >"$work/gpu.txt" || exit 1
