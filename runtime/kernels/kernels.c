@@ -84,9 +84,10 @@ enum moec_status moec_kernels_find(const char *name, const struct moec_kernels *
         set = cpu_has(sets[i].set) ? sets[i].kernels() : NULL;
     }
     if (set == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "this processor cannot run instruction set '%s'; 'auto' takes the best it can run",
-                         name);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "this processor, or this build, cannot run instruction set '%s': 'auto' takes the best that both have",
+            name);
     *out = set;
     return MOEC_OK;
 }

@@ -129,7 +129,7 @@ try 0 "stays" [ -e "$work/foreign" ]
 try 0 "make help" make --no-print-directory help
 says stdout "BUILD=FOLDER" "names it"
 try 0 "what the demo would do elsewhere" make --no-print-directory -n CUDA=0 BUILD="$work/b" demo
-says stdout "MOEC=$work/b/moec datasets/demo.sh $work/b/demo" "is done there"
+says stdout "MOEC=$work/b/native/moec datasets/demo.sh $work/b/demo" "is done there"
 if grep -Eq '[ =]build/' "$work/stdout"; then fail "and nowhere else"; else pass "and nowhere else"; fi
 try 0 "what make clean would do" make --no-print-directory -n CUDA=0 BUILD="$work/b" clean
 says stdout "^rm -rf $work/b$" "is that folder's"
