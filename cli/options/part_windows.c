@@ -13,8 +13,8 @@ static enum moec_status make(const struct cli_measure_options *measure, const st
                          source->path);
     if (measure->seq_len_tokens > config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
-                         " positions of '%s': lower --seq-len",
+                         "windows of %" PRIu32 " tokens are too long: the model has only %" PRIu32
+                         " positions ('%s'); lower --seq-len",
                          measure->seq_len_tokens, config->n_position, source->path);
     MOEC_TRY(moec_windows_need_task(config, &measure->task, purpose, err));
     MOEC_TRY(moec_tokenizer_create(source->tokenizer, &out->tokenizer, err));

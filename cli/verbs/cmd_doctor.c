@@ -76,8 +76,8 @@ static enum moec_status check_context(const struct examination *x, struct moec_e
     if (!cli_has(x->args, "ctx") || x->request.n_context <= n_position)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,
-                     "a context of %" PRIu32 " tokens, expected at most the %" PRIu32
-                     " positions that the model knows",
+                     "a context of %" PRIu32 " tokens is too long: the model has only %" PRIu32
+                     " positions; lower --ctx",
                      x->request.n_context, n_position);
 }
 

@@ -127,16 +127,17 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
     const bool is_precision = job->decisions.route.precision.kind != MOEC_PRECISION_ONE;
     if (moec_route_takes_low(&job->decisions.route))
         return moec_fail(
-            err, MOEC_ERR_USAGE, "%s with %s '%s': the thresholds are those of the compiled assignment%s",
+            err, MOEC_ERR_USAGE,
+            "%s does not work with %s '%s': its thresholds hold only for the compiled assignment%s",
             job->is_planned ? "the bundle's sparsity plan (--sparsity none turns it off)" : "--sparsity",
             is_precision ? "precision" : "prefill",
             is_precision ? cli_eval_precision(&job->decisions) : cli_eval_prefill(&job->decisions),
-            cli_eval_are_tuned(&job->decisions) ? " (--decide none turns the bundle's off)" : "");
+            cli_eval_are_tuned(&job->decisions) ? " (--decide none turns the bundle's decisions off)" : "");
     if (bundle == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--sparsity needs a bundle, whose thresholds are those of its own weights; '%s' is a "
-            "checkpoint: compile it, then moec sparsify",
+            "--sparsity needs a bundle with thresholds, but '%s' is a checkpoint: compile it, then run "
+            "moec sparsify",
             job->source.path);
     return job->is_planned ? MOEC_OK : moec_sparsity_open(bundle, 0, wanted, &job->sparsity, err);
 }
@@ -311,8 +312,8 @@ static enum moec_status check_windows(const struct eval_job *job, struct moec_er
     if (job->measure.seq_len_tokens <= n_position)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,
-                     "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
-                     " positions of '%s': lower --seq-len",
+                     "windows of %" PRIu32 " tokens are too long: the model has only %" PRIu32
+                     " positions ('%s'); lower --seq-len",
                      job->measure.seq_len_tokens, n_position, job->source.path);
 }
 
@@ -338,7 +339,8 @@ static void finish_phases(struct eval_job *job)
 static enum moec_status eval_rows(struct eval_job *job, struct moec_error *err)
 {
     if (cli_has(job->args, "sparsity"))
-        return moec_fail(err, MOEC_ERR_USAGE, "--sparsity is measured by perplexity; task '%s' measures %s",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--sparsity is measured only in perplexity, but task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     MOEC_TRY(tell_rows(job, err));
     MOEC_TRY(cli_eval_decisions_read(job->args, &job->source, true, &job->decisions, err));

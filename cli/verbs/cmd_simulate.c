@@ -201,7 +201,7 @@ static enum moec_status open_bundle(struct job *job, struct moec_error *err)
     job->low = job->replay.low_copy;
     if (job->low >= job->bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' was recorded with experts of copy %u, which "
+                         "'%s' was recorded with experts of copy level %u, which "
                          "'%s' does not have: name the bundle that was run",
                          job->args->positional[0], (unsigned)job->low, job->bundle->file.path);
     return MOEC_OK;
@@ -228,7 +228,8 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
     if (cli_has(job->args, "vram"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--vram simulates three tiers with the routing as recorded, in one precision. Leave "
-                         "out --vram, or else --route, --precision, --prefill and traces with low copies");
+                         "out --vram, or else --route, --precision, --prefill and traces with experts in "
+                         "low precision");
     if (!job->decides)
         return read_precision(job, err);
     if (job->bundle == NULL)
@@ -291,8 +292,8 @@ static enum moec_status choose_shallow(struct job *job, struct moec_error *err)
         job->bundle->paths.n_shallow = model->n_shallow;
     if (is_named && model->n_shallow == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "eviction policy 'fate' needs the number of shallow layers, and neither "
-                         "'%s' nor a --model compiled with a profile has it: give --shallow-layers",
+                         "eviction policy 'fate' needs the number of shallow layers, but it is in neither "
+                         "'%s' nor a bundle of --model: give --shallow-layers",
                          job->args->positional[0]);
     return MOEC_OK;
 }

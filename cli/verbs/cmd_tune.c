@@ -283,8 +283,8 @@ static enum moec_status use_plan(struct tune_job *job, struct moec_error *err)
         return MOEC_OK;
     if (cli_has(job->args, "with") || cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "low copies do not work with the sparsity plan of '%s', which "
-                         "holds only for the compiled assignment: search --with route, "
+                         "low-precision copies of experts do not work with the sparsity plan of '%s', "
+                         "which holds only for the compiled assignment: search --with route, "
                          "or tune the bundle from before moec sparsify --max-loss",
                          job->bundle.path);
     job->tune.with_precision = job->tune.with_prefill = false;
@@ -342,8 +342,9 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
                          with);
     if (tune->with_sparsity && takes_low(job))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--with %s combines low copies (precision or prefill) with sparsity, but a "
-                         "sparsity plan holds only for the compiled assignment: leave out one of the two",
+                         "--with %s combines low-precision copies of experts (precision or prefill) with "
+                         "sparsity, but a sparsity plan holds only for the compiled assignment: leave "
+                         "out one of the two",
                          with);
     if (tune->with_sparsity)
         MOEC_TRY(moec_sparsity_check_config(job->config, err));
@@ -390,7 +391,8 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
         return MOEC_OK;
     if (!job->tune.with_precision)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--device-file does nothing without --with precision, which needs low copies");
+                         "--device-file does nothing without --with precision, which needs a bundle with "
+                         "low-precision copies of experts (moec compile --copies)");
     MOEC_TRY(moec_device_load(path, &job->device, err));
     job->tune.device = &job->device;
     bool is_same = job->device.n_layer == job->config->n_layer;

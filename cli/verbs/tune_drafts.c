@@ -178,9 +178,9 @@ static enum moec_status drop_low(struct cli_tune_drafts *drafts, struct moec_err
     if (n > 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_TARGET,
-                     "with a loss of %.3f%% allowed, no plan of bits is larger than low copies of %" PRIu32
-                     " bits, so low copies save nothing; nothing was written: leave precision "
-                     "and prefill out of --with, or give fewer --low-bits or a smaller --max-loss",
+                     "with a loss of %.3f%% allowed, no plan of bits is larger than low-precision copies "
+                     "of %" PRIu32 " bits. Such copies then save nothing, so nothing was written: leave "
+                     "precision and prefill out of --with, or give fewer --low-bits or a smaller --max-loss",
                      100 * drafts->max_loss, drafts->low_bits);
 }
 

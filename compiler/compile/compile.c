@@ -267,8 +267,7 @@ static enum moec_status check_options(const struct moec_compile_options *options
     for (uint32_t i = 0; i < options->n_copy_bits; i++)
         for (uint32_t j = 0; j < i; j++)
             if (options->copy_bits[i] == options->copy_bits[j])
-                return moec_fail(err, MOEC_ERR_USAGE, "the precision copy with %u bits is given twice",
-                                 options->copy_bits[i]);
+                return moec_fail(err, MOEC_ERR_USAGE, "--copies has %u bits twice", options->copy_bits[i]);
     return MOEC_OK;
 }
 
@@ -323,8 +322,8 @@ static void warn_of_loss(struct moec_compile_run *run)
                        enough->n_bytes);
     (void)snprintf(
         report->warning, sizeof report->warning,
-        "the loss on the %s part is %.1f%%, at most %.1f%%, which is above 10%%, and no --max-loss was "
-        "given: %s",
+        "the loss on the %s part is %.1f%% (upper bound %.1f%%), which is above 10%%, and no --max-loss "
+        "was given: %s",
         certificate->present ? "certificate" : "search", 100 * loss, 100 * high, advice);
 }
 

@@ -219,7 +219,7 @@ static enum moec_status try_dense(struct moec_compile_run *run, uint32_t at, str
     trial->loss = run->search_loss.loss;
     trial->loss_high = run->search_loss.high;
     moec_compile_say(run,
-                     "dense weights at %" PRIu32 " bits: %" PRIu64 " bytes, loss %.3f%% (at most %.3f%%)",
+                     "dense weights at %" PRIu32 " bits: %" PRIu64 " bytes, loss %.3f%% (upper bound %.3f%%)",
                      trial->bits, trial->n_bytes, 100 * trial->loss, 100 * trial->loss_high);
     if (best->trial == MOEC_MAX_DENSE_TRIALS || trial->n_bytes < best->n_bytes) {
         moec_plan_copy(&best->plan, &report->plan);

@@ -94,7 +94,7 @@ static enum moec_status explain_miss(const struct moec_compile_run *run, struct 
     struct moec_error reason = *err;
     *err = (struct moec_error){0};
     return moec_fail(err, MOEC_ERR_TARGET,
-                     "%s; the safest assignment measured has a loss of %.3f%% (at most "
+                     "%s; the safest assignment measured has a loss of %.3f%% (upper bound "
                      "%.3f%%) on the search part, but the target is %.3f%%: " NO_WINDOWS,
                      reason.message, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss,
                      reachable(loss));
@@ -167,7 +167,7 @@ static enum moec_status confirm(struct moec_compile_run *run, struct moec_error 
     /* Of a sequence only the certificate decides: its first plans are safer. */
     if (!moec_compile_meets(run, loss) && run->candidates.n <= 1)
         return moec_fail(err, MOEC_ERR_TARGET,
-                         "policy '%s' gave an assignment with a loss of %.3f%% (at most "
+                         "policy '%s' gave an assignment with a loss of %.3f%% (upper bound "
                          "%.3f%%) on the search part, but the target is %.3f%%: " NO_WINDOWS,
                          run->options->policy, 100 * loss->loss, 100 * loss->high,
                          100 * run->options->max_loss, reachable(loss));
@@ -201,7 +201,7 @@ static enum moec_status measure_at(struct moec_compile_run *run, uint32_t bits, 
     MOEC_TRY(moec_compile_size(run, plan, &n_bytes, err));
     moec_compile_say(run,
                      "for comparison: all experts at %" PRIu32 " bits: %" PRIu64
-                     " bytes, loss %.3f%% (at most %.3f%%)",
+                     " bytes, loss %.3f%% (upper bound %.3f%%)",
                      bits, n_bytes, 100 * loss.loss, 100 * loss.high);
     return MOEC_OK;
 }

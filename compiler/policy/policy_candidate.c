@@ -199,14 +199,14 @@ enum moec_status moec_policy_check_candidate(const struct moec_candidate_rules *
         (settings->low_bits != 0 && settings->low_bits != rules->shared.low_bits))
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "a candidate has draft %" PRIu32 ", %" PRIu32 " thousandths left "
-                         "out and low copies of %" PRIu32 " bits, expected a draft below %" PRIu32
+                         "out and low-precision copies of %" PRIu32 " bits, expected a draft below %" PRIu32
                          ", at most 1000 thousandths, and %" PRIu32 " bits",
                          candidate->draft, candidate->left_out, settings->low_bits, rules->n_draft,
                          rules->shared.low_bits);
     if (settings->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a candidate has no slots, expected %" PRIu32 " to %" PRIu32 ": "
-                         "without a logical cache, all expert reads would count as free",
+                         "a candidate has 0 slots for its logical cache, expected %" PRIu32 " to %" PRIu32
+                         ": without this cache, all expert reads would count as free",
                          rules->config->top_k, rules->config->n_expert);
     MOEC_TRY(check_allowed(rules, candidate, err));
     return moec_route_from_settings(settings, rules->config, rules->paths, rules->path, &route, err);

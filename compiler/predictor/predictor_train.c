@@ -121,8 +121,8 @@ static enum moec_status take_fits(struct training *training, uint32_t ordinal, s
     training->n_learned = fits->examples.n_train;
     training->n_done++;
     moec_progress_note(training->progress,
-                       "MoE layer %" PRIu32 ": %" PRIu32 " hidden "
-                       "units, finds %.1f%% of the next layer's experts",
+                       "MoE layer %" PRIu32 ": a predictor with %" PRIu32
+                       " hidden units finds %.1f%% of the next layer's experts",
                        ordinal, training->fits[ordinal].n_hidden, 100 * training->fits[ordinal].recall);
     return MOEC_OK;
 }

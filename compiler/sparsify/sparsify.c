@@ -184,7 +184,7 @@ static enum moec_status refuse_search(const struct sparsify *s, struct moec_erro
     return moec_fail(
         err, MOEC_ERR_TARGET,
         "nothing was written: no sparsity plan stays within the target of %.3f%%. With all "
-        "neurons the bundle itself loses %.3f%% on the search part (with %g%% confidence at most "
+        "neurons the bundle itself loses %.3f%% on the search part (upper bound with %g%% confidence: "
         "%.3f%%): compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more here",
         100 * s->options->trial.max_loss, 100 * report->plain.loss, 100 * s->options->trial.confidence,
         100 * report->plain.high, ceil(1e3 * least) / 10);
@@ -195,13 +195,14 @@ static enum moec_status refuse_test(struct sparsify *s, const struct moec_loss *
 {
     char advice[MOEC_SEQUENCE_ADVICE_BYTES];
     const double target = s->options->trial.max_loss;
-    return moec_fail(err, MOEC_ERR_TARGET,
-                     "with all neurons, the bundle itself loses %.3f%% (at most %.3f%%) on the "
-                     "certificate part. With the mildest sparsity plan, %s, it loses %.3f%% (with %g%% "
-                     "confidence at most %.3f%%), but the target is %.3f%%, so nothing was written: %s",
-                     100 * plain->loss, 100 * plain->high, name_test(s, 0), 100 * safest->loss,
-                     100 * s->options->trial.confidence, 100 * safest->high, 100 * target,
-                     moec_sequence_advice(safest, target, "windows", advice));
+    return moec_fail(
+        err, MOEC_ERR_TARGET,
+        "with all neurons, the bundle itself loses %.3f%% (upper bound %.3f%%) on the "
+        "certificate part. With the mildest sparsity plan, %s, it loses %.3f%% (upper bound with "
+        "%g%% confidence: %.3f%%), but the target is %.3f%%, so nothing was written: %s",
+        100 * plain->loss, 100 * plain->high, name_test(s, 0), 100 * safest->loss,
+        100 * s->options->trial.confidence, 100 * safest->high, 100 * target,
+        moec_sequence_advice(safest, target, "windows", advice));
 }
 
 /* The last that passed becomes the report's plan. */

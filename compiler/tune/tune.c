@@ -114,8 +114,8 @@ static enum moec_status refuse_search(const struct tune *tune, struct moec_error
                          100 * tune->options->trial.max_loss, ceil(1e3 * least) / 10);
     return moec_fail(
         err, MOEC_ERR_TARGET,
-        "without decisions, the bundle itself loses %.3f%% on the search part (with %g%% "
-        "confidence at most %.3f%%). No decision stays within the target of %.3f%%, so nothing "
+        "without decisions, the bundle itself loses %.3f%% on the search part (upper bound with %g%% "
+        "confidence: %.3f%%). No decision stays within the target of %.3f%%, so nothing "
         "was written: compile with a smaller --max-loss, or ask for --max-loss %.1f%% or more here",
         100 * plain->loss, 100 * tune->options->trial.confidence, 100 * plain->high,
         100 * tune->options->trial.max_loss, ceil(1e3 * least) / 10);
@@ -138,9 +138,9 @@ static enum moec_status refuse_test(struct tune *tune, const struct moec_loss *p
     char advice[MOEC_SEQUENCE_ADVICE_BYTES];
     const double target = tune->options->trial.max_loss;
     return moec_fail(err, MOEC_ERR_TARGET,
-                     "without decisions, the bundle itself loses %.3f%% (at most %.3f%%) on the "
-                     "certificate part. With the mildest decisions, %s, it loses %.3f%% (with %g%% "
-                     "confidence at most %.3f%%), but the target is %.3f%%, so nothing was written: %s",
+                     "without decisions, the bundle itself loses %.3f%% (upper bound %.3f%%) on the "
+                     "certificate part. With the mildest decisions, %s, it loses %.3f%% (upper bound with "
+                     "%g%% confidence: %.3f%%), but the target is %.3f%%, so nothing was written: %s",
                      100 * plain->loss, 100 * plain->high, name_test(tune, 0), 100 * safest->loss,
                      100 * tune->options->trial.confidence, 100 * safest->high, 100 * target,
                      moec_sequence_advice(safest, target, "windows", advice));

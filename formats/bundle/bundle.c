@@ -103,7 +103,7 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
                    : section->stored_bytes != section->content_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "section '%s' of '%s' has %" PRIu64 " stored bytes for %" PRIu64 " bytes of "
-                         "content: these sizes do not fit",
+                         "content, which does not match its flags",
                          section->name, path, section->stored_bytes, section->content_bytes);
     if (section->level != 0 && known && !is_record_kind(section->kind))
         return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has copy level %u, expected 0",

@@ -57,16 +57,17 @@ static enum moec_status check_settings(const struct moec_decision_settings *sett
         settings->n_low_slots > config->n_expert || settings->keep_top > config->top_k ||
         settings->low_bits > 16)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section has %" PRIu32 " slots, %" PRIu32 " low slots of %" PRIu32 " "
-                         "bits and keeps %" PRIu32 " experts, but the model has %" PRIu32 " experts a layer "
-                         "and top-k %" PRIu32,
+                         "the decisions section has %" PRIu32 " cache slots, %" PRIu32
+                         " low-precision slots of %" PRIu32 " bits and keeps %" PRIu32
+                         " experts, which does not fit a model with %" PRIu32
+                         " experts per layer and top-k %" PRIu32,
                          settings->n_slots, settings->n_low_slots, settings->low_bits, settings->keep_top,
                          config->n_expert, config->top_k);
     if (takes_low != (settings->n_low_slots > 0) || takes_low != (settings->low_bits > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section has %" PRIu32 " low slots of %" PRIu32 " bits, precision "
-                         "'%s' and prefill '%s': expected low slots and bits exactly when a precision or "
-                         "prefill is set",
+                         "the decisions section has %" PRIu32 " low-precision slots of %" PRIu32 " bits, "
+                         "precision '%s' and prefill '%s': expected slots and bits above 0 exactly when a "
+                         "precision or prefill is set",
                          settings->n_low_slots, settings->low_bits, settings->precision, settings->prefill);
     return MOEC_OK;
 }
@@ -76,8 +77,9 @@ static enum moec_status check_traffic(const struct moec_decision_traffic *traffi
     if (traffic->n_missed <= traffic->n_taken && isfinite(traffic->token_bytes) && traffic->token_bytes >= 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the decisions section states %" PRIu64 " misses of %" PRIu64 " experts and %g bytes a "
-                     "token, expected no more misses than experts and a finite number of bytes",
+                     "the decisions section states %" PRIu64 " misses of %" PRIu64
+                     " experts and %g bytes per token, expected no more misses than experts and a finite "
+                     "number of bytes",
                      traffic->n_missed, traffic->n_taken, traffic->token_bytes);
 }
 

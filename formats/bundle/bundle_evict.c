@@ -32,7 +32,7 @@ static enum moec_status check(const struct moec_bundle_evict *evict, struct moec
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
                      "the eviction weights state a buffer of %" PRIu64
-                     " bytes, %g ns lost a token and %g ns with LRU, "
+                     " bytes, with %g ns lost per token (LRU: %g ns); "
                      "expected a buffer above 0 bytes and finite times of 0 or more",
                      evict->buffer_bytes, evict->lost_ns, evict->lost_by_lru_ns);
 }
@@ -61,7 +61,7 @@ enum moec_status moec_bundle_evict_decode(const uint8_t *bytes, size_t n_bytes,
                          moec_get_u32(bytes), VERSION);
     if (n_bytes != MOEC_BUNDLE_EVICT_BYTES || moec_get_u32(bytes + 4) != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the eviction weights have %zu bytes, expected %u, where bytes 4 to 7 are 0",
+                         "the eviction weights have %zu bytes, expected %u bytes with bytes 4 to 7 set to 0",
                          n_bytes, MOEC_BUNDLE_EVICT_BYTES);
     for (size_t i = 0; i < MOEC_BUNDLE_EVICT_WEIGHTS; i++)
         read.weights[i] = moec_get_f32(bytes + WEIGHTS_AT + 4 * i);

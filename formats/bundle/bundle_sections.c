@@ -598,8 +598,8 @@ static enum moec_status number_codec(struct moec_codec *codecs, struct moec_code
     }
     if (at == MOEC_CODEC_TABLE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has one codec too many: besides the first of each bitwidth, the records of a "
-                         "file may have %d",
+                         "%s has one codec too many: the records of a file may have only %d codecs besides "
+                         "the first of each bitwidth",
                          where, MOEC_CODEC_TABLE - MOEC_CODEC_FIRST_OTHER);
     codecs[at] = codec;
     *number = (uint8_t)at;
@@ -622,7 +622,7 @@ static enum moec_status decode_codec(struct index_check *check, const uint8_t *b
         check->level[bits] = codec;
     if (!check->is_mixed && !moec_codec_equal(check->level[bits], codec))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has a different codec from other records of %" PRIu32 " bits in its level",
+                         "%s has a different codec from other records of %" PRIu32 " bits in its copy level",
                          where, bits);
     return number_codec(check->codecs, codec, where, number, err);
 }
@@ -665,9 +665,9 @@ static enum moec_status decode_index_entry(struct index_check *check, const uint
     if (offset % check->alignment != 0 || offset < check->end || offset > check->records->stored_bytes ||
         moec_align_up(entry->n_bytes, check->alignment) > check->records->stored_bytes - offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s is at offset %" PRIu64 " of %" PRIu64
-                         " bytes, expected a multiple of %u from %" PRIu64
-                         " on, and its end within the section",
+                         "%s is at offset %" PRIu64 " of a section of %" PRIu64
+                         " bytes, expected a multiple of %u that is at least %" PRIu64
+                         ", with the end of the record inside the section",
                          where, offset, check->records->stored_bytes, check->alignment, check->end);
     check->end = offset + entry->n_bytes;
     entry->offset = check->records->offset + offset;
@@ -700,8 +700,9 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
         return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' states %u bits, expected at most 16",
                          records->name, check.level_bits);
     if (form > 1 || (form == 1 && check.level_bits != 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' has form %u, expected 0%s",
-                         records->name, form, check.level_bits == 0 ? " or 1" : "");
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "record index of '%s' has entries of unknown form %u, expected 0%s", records->name,
+                         form, check.level_bits == 0 ? " or 1" : "");
     bytes += MOEC_INDEX_HEADER_BYTES;
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
         uint32_t layer = moec_config_moe_layer(config, ordinal);

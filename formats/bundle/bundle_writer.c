@@ -104,7 +104,7 @@ enum moec_status moec_bundle_plan_set_codecs(struct moec_bundle_plan *plan, cons
         const uint32_t bits = moec_codec_bits(codec);
         if (number < MOEC_CODEC_FIRST_OTHER && bits != number)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "%s has %" PRIu32 " bits, expected a bitwidth equal to its number", subject,
+                             "%s has %" PRIu32 " bits, expected a number equal to its bitwidth", subject,
                              bits);
         uint64_t n_bytes = moec_record_layout_make(&plan->config, codec).n_bytes;
         if (n_bytes > UINT32_MAX)
@@ -231,8 +231,9 @@ enum moec_status moec_bundle_plan_set_dense(struct moec_bundle_plan *plan, const
     struct planned_section *table = &plan->sections[plan->n_sections - 2];
     const struct planned_section old[2] = {table[0], table[1]};
     if (!plan->cuts_dense)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "this plan does not cut its dense weights, so they cannot be replaced");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "dense weights cannot be replaced in this plan, which does not store them in pieces");
     plan->n_sections -= 2;
     const enum moec_status status = plan_dense_table(plan, dense, err);
     if (status != MOEC_OK) {
@@ -252,7 +253,8 @@ enum moec_status moec_bundle_plan_create(const struct moec_bundle_parts *parts, 
     uint32_t alignment = parts->alignment;
     if (alignment < MOEC_MIN_ALIGNMENT || alignment > MOEC_MAX_ALIGNMENT ||
         (alignment & (alignment - 1)) != 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "alignment %u, expected a power of two from %u to %u",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the bundle's alignment %u is invalid, expected a power of two from %u to %u",
                          alignment, MOEC_MIN_ALIGNMENT, MOEC_MAX_ALIGNMENT);
     MOEC_TRY(moec_config_check(parts->config, "config of the bundle", err));
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_bundle_plan), "plan of the bundle", err));
@@ -366,7 +368,8 @@ static enum moec_status lay_out(const struct moec_bundle_plan *plan, const struc
                                 struct moec_error *err)
 {
     if (n_extra >= MOEC_MAX_COPIES)
-        return moec_fail(err, MOEC_ERR_USAGE, "%u additional copy levels, expected at most %d", n_extra,
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the bundle would have %u additional copy levels, expected at most %d", n_extra,
                          MOEC_MAX_COPIES - 1);
     memset(contents, 0, sizeof *contents);
     contents->alignment = plan->alignment;

@@ -232,9 +232,8 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
                          " experts, but the model has %" PRIu32 " of %" PRIu32,
                          what, n_layer, n_expert, moec_config_moe_count(config), config->n_expert);
     if (unit_bytes == 0 || unit_bytes > MAX_UNIT_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the %s cover %" PRIu32 " bytes of pairs each, expected 1 to %u", what, unit_bytes,
-                         MAX_UNIT_BYTES);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the %s cover %" PRIu32 " bytes each, expected 1 to %u", what,
+                         unit_bytes, MAX_UNIT_BYTES);
     return MOEC_OK;
 }
 

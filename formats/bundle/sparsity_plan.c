@@ -36,8 +36,8 @@ enum moec_status moec_sparsity_plan_create(const struct moec_config *config, enu
                                       .n_scale = by == MOEC_SPARSITY_BY_NEURON ? config->n_ff_expert : 1,
                                       .by = by};
     *plan = (struct moec_sparsity_plan){0};
-    MOEC_TRY(moec_alloc((void **)&made.scales, scale_count(&made), sizeof *made.scales, "a sparsity plan",
-                        err));
+    MOEC_TRY(
+        moec_alloc((void **)&made.scales, scale_count(&made), sizeof *made.scales, "a sparsity plan", err));
     *plan = made;
     return MOEC_OK;
 }
@@ -57,10 +57,11 @@ static enum moec_status check_figures(const struct moec_sparsity_plan *plan, str
                          plan->plain_loss, plan->plain_low, plan->plain_high);
     if (!(traffic->active_share >= 0 && traffic->active_share <= 1) || !(traffic->token_bytes >= 0) ||
         !(traffic->token_bytes <= traffic->dense_token_bytes) || !isfinite(traffic->dense_token_bytes))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the sparsity plan states a share of %g active neurons and %g decoded bytes a "
-                         "token of %g, expected a share from 0 to 1 and no more bytes than all",
-                         traffic->active_share, traffic->token_bytes, traffic->dense_token_bytes);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the sparsity plan states a share of %g active neurons and %g of %g decoded bytes per "
+            "token, expected a share from 0 to 1 and at most all of the bytes",
+            traffic->active_share, traffic->token_bytes, traffic->dense_token_bytes);
     if (!plan->certificate.present)
         return moec_fail(err, MOEC_ERR_FORMAT, "the sparsity plan has no certificate, expected one");
     return MOEC_OK;

@@ -38,7 +38,7 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         scheme = moec_scheme_is_nested(scheme) ? MOEC_SCHEME_SYMMETRIC_NESTED : MOEC_SCHEME_SYMMETRIC;
     if (!group_is_known(group))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "group of %u weights, expected 16, 32, 64, 128 or 0 for channels", group);
+                         "a group has %u weights, expected 16, 32, 64 or 128, or 0 for channels", group);
     if ((int)scheme < 0 || scheme >= MOEC_SCHEME_COUNT)
         return moec_fail(err, MOEC_ERR_USAGE, "unknown quantisation scheme %d", (int)scheme);
     const char *misfit = misfit_of(bits, scheme, group);
@@ -77,7 +77,8 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         made.group = 0;
         break;
     default:
-        return moec_fail(err, MOEC_ERR_USAGE, "bitwidth %u, expected 1, 2, 3, 4, 5, 6, 8 or 16", bits);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "bitwidth %u is not supported, expected 1, 2, 3, 4, 5, 6, 8 or 16", bits);
     }
     *codec = made;
     return MOEC_OK;
@@ -89,7 +90,8 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
 {
     memset(codecs, 0, MOEC_CODEC_TABLE * sizeof *codecs);
     if (!moec_quantizer_makes(quantizer, scheme))
-        return moec_fail(err, MOEC_ERR_USAGE, "quantizer %d does not support scheme %d", (int)quantizer,
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "quantizer number %d does not support quantisation scheme number %d", (int)quantizer,
                          (int)scheme);
     for (size_t i = 0; i < sizeof all_widths; i++) {
         const uint32_t bits = all_widths[i];

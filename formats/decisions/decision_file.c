@@ -306,9 +306,11 @@ static enum moec_status take_row(const struct text *text, struct moec_decision_f
     struct moec_decision_rows *rows = file->n_rows > 0 ? &file->rows[file->n_rows - 1] : NULL;
     uint8_t *decided = file->decided + n_position * header->n_layer * header->top_k;
     uint32_t position = 0;
-    if (rows == NULL || !read_number(&at, end, &position) || !skip_word(&at, end, "\t") ||
+    if (rows == NULL)
+        return fail_line(text, "a 'sequence' line before the first position", err);
+    if (!read_number(&at, end, &position) || !skip_word(&at, end, "\t") ||
         !read_number(&at, end, &file->tokens[n_position]))
-        return fail_line(text, "a position and its token after a 'sequence' line", err);
+        return fail_line(text, "a position and its token", err);
     if (position >= MOEC_MAX_POSITIONS || (rows->n > 0 && position != rows->first + rows->n))
         return fail_line(text, "the position that follows the previous one", err);
     for (uint32_t layer = 0; layer < header->n_layer; layer++) {

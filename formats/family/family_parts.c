@@ -183,7 +183,8 @@ enum moec_status moec_family_read_capacity(const struct moec_json *root, const c
     MOEC_TRY(moec_json_update_u32(root, where, "expert_capacity", UINT32_MAX, &config->expert_capacity, err));
     if (config->expert_capacity == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'expert_capacity' 0: no token would reach an expert", where);
+                         "%s says 'expert_capacity' 0, expected 1 or more: with 0 no token reaches an expert",
+                         where);
     MOEC_TRY(moec_json_get_bool_or(root, where, "router_bias", false, &config->router_bias, err));
     MOEC_TRY(moec_json_get_string_or(root, where, "router_dtype", "float32", &dtype, err));
     if (strcmp(dtype, "float32") != 0)

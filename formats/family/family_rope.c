@@ -74,10 +74,10 @@ static enum moec_status read_long(const struct moec_json *root, const struct moe
     MOEC_TRY(read_factors(rope, inner, "short_factor", &config->n_rope_factor, config->rope_factors[0], err));
     MOEC_TRY(read_factors(rope, inner, "long_factor", &n_long, config->rope_factors[1], err));
     if (n_long != config->n_rope_factor)
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "%s has %u numbers as 'short_factor' and %u as 'long_factor', expected the same number of both",
-            inner, config->n_rope_factor, n_long);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has %u numbers in 'short_factor' and %u in 'long_factor', expected two "
+                         "lists of the same length",
+                         inner, config->n_rope_factor, n_long);
     MOEC_TRY(moec_json_get_double_or(rope, inner, "factor", 1e-6, most, config->n_position / positions,
                                      &factor, err));
     const double assumed = factor > 1 && positions > 1 ? sqrt(1 + log(factor) / log(positions)) : 1;
@@ -184,11 +184,10 @@ static enum moec_status read_rotary_dim(const char *where, const struct moec_fam
             where, part, config->family);
     const uint32_t dim = (uint32_t)(kind->head_dim * part);
     if (dim < 2)
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "%s says 'partial_rotary_factor' %g, which rotates %u of the %u dimensions of a head, "
-            "expected 2 or more",
-            where, part, dim, kind->head_dim);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says 'partial_rotary_factor' %g, which rotates %u of the %u dimensions of each "
+                         "head, expected 2 or more",
+                         where, part, dim, kind->head_dim);
     kind->rotary_dim = dim < kind->head_dim ? dim : 0;
     return MOEC_OK;
 }

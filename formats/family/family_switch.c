@@ -103,7 +103,9 @@ static enum moec_status read_switch(const struct moec_json *root, const char *wh
     MOEC_TRY(moec_json_get_bool_or(root, where, "is_encoder_decoder", true, &has_decoder, err));
     if (!has_decoder)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s says 'is_encoder_decoder' false, an encoder alone is not supported", where);
+                         "%s says 'is_encoder_decoder' false, only true is supported: moec does "
+                         "not run an encoder alone",
+                         where);
     MOEC_TRY(moec_json_update_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
     MOEC_TRY(moec_json_update_u32(root, where, "d_model", MOEC_MAX_DIMENSION, &config->n_embd, err));
     MOEC_TRY(moec_json_update_u32(root, where, "d_kv", MOEC_MAX_DIMENSION, &kind->head_dim, err));

@@ -130,8 +130,8 @@ static enum moec_status take_value(struct cursor *c, struct moec_gguf_value *val
     }
     if (value->item_type >= MOEC_GGUF_TYPE_COUNT || value->item_type == MOEC_GGUF_ARRAY)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "'%s' in '%s' has type %" PRIu32 " at offset %" PRIu64
-                         ", expected %d..%d and no array of arrays",
+                         "'%s' in '%s' has type %" PRIu32 " at offset %" PRIu64 ", expected %d..%d (an array "
+                         "cannot have arrays as items)",
                          value->key, c->path, value->item_type, begin, MOEC_GGUF_U8, MOEC_GGUF_F64);
     return take_items(c, value);
 }
@@ -145,8 +145,8 @@ static enum moec_status take_values(struct cursor *c, uint64_t n, struct moec_gg
 {
     if (n > MOEC_GGUF_MAX_VALUES || n > (c->file_bytes - c->at) / MIN_VALUE_BYTES)
         return moec_fail(c->err, MOEC_ERR_LIMIT,
-                         "'%s' has %" PRIu64
-                         " values, more than the limit of %u or more than the file can hold",
+                         "'%s' announces %" PRIu64 " values: this is more than the limit of %u, or the "
+                         "file is too short for them",
                          c->path, n, MOEC_GGUF_MAX_VALUES);
     MOEC_TRY(moec_alloc((void **)&gguf->values, n, sizeof *gguf->values, "values of a GGUF file", c->err));
     for (; gguf->n_values < n; gguf->n_values++)
@@ -188,8 +188,8 @@ static enum moec_status place_tensor(const struct cursor *c, uint64_t data, uint
                          c->path, c->file_bytes, data);
     if (tensor->offset % alignment != 0 || tensor->offset > c->file_bytes - data)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
-                         "tensor '%s' in '%s' has offset %" PRIu64 ", expected a multiple of %" PRIu64
-                         " within the file of %" PRIu64 " bytes, whose data begin at %" PRIu64,
+                         "tensor '%s' in '%s' is at offset %" PRIu64 " of the data, expected a multiple of "
+                         "%" PRIu64 " that is in the file (%" PRIu64 " bytes, data from %" PRIu64 " on)",
                          tensor->name, c->path, tensor->offset, alignment, c->file_bytes, data);
     tensor->offset += data;
     if (type == NULL)
@@ -229,8 +229,8 @@ static enum moec_status take_tensors(struct cursor *c, uint64_t n, struct moec_g
                          c->path, alignment, MAX_ALIGNMENT);
     if (n > MOEC_GGUF_MAX_TENSORS || n > (c->file_bytes - c->at) / MIN_TENSOR_BYTES)
         return moec_fail(c->err, MOEC_ERR_LIMIT,
-                         "'%s' has %" PRIu64
-                         " tensors, more than the limit of %u or more than the file can hold",
+                         "'%s' announces %" PRIu64 " tensors: this is more than the limit of %u, or the "
+                         "file is too short for them",
                          c->path, n, MOEC_GGUF_MAX_TENSORS);
     MOEC_TRY(moec_alloc((void **)&gguf->tensors, n, sizeof *gguf->tensors, "tensors of a GGUF file", c->err));
     for (; gguf->n_tensors < n; gguf->n_tensors++)

@@ -216,11 +216,10 @@ enum moec_status moec_json_parse(const char *bytes, size_t length, size_t max_by
     if (status == MOEC_OK && n_word > 0 && !mark_words(value, &n_marked))
         status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory while reading '%s'", subject);
     if (status == MOEC_OK && n_marked != n_word)
-        status = moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "'%s' has NaN or Infinity and also strings of only DEL characters (0x7f), expected only one of "
-            "the two",
-            subject);
+        status = moec_fail(err, MOEC_ERR_FORMAT,
+                           "'%s' has NaN or Infinity and also a string of only DEL characters (0x7f): moec "
+                           "cannot read both in one file",
+                           subject);
     if (status != MOEC_OK) {
         json_decref(value);
         return status;

@@ -29,8 +29,8 @@ enum moec_status moec_chat_source_add(struct moec_chat_source *source, const cha
         (!replaces && source->n == MOEC_CHAT_SOURCE_MAX_TEXTS))
         return moec_fail(
             err, MOEC_ERR_LIMIT,
-            "the chat text '%.40s' has %zu bytes, expected a valid name, at most %zu bytes, and at most %u "
-            "texts in all",
+            "the chat text '%.40s' of %zu bytes cannot be added: its name is invalid, it has more than %zu "
+            "bytes, or there are already %u texts",
             name, n_bytes, MOEC_CHAT_SOURCE_MAX_BYTES, MOEC_CHAT_SOURCE_MAX_TEXTS);
     if (moec_utf8_valid_bytes(bytes, n_bytes) != n_bytes || memchr(bytes, '\0', n_bytes) != NULL)
         return moec_fail(err, MOEC_ERR_FORMAT, "the chat text '%s' is not UTF-8, or has a NUL", name);

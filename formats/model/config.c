@@ -53,7 +53,7 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE scaling factor %g, expected %s", subject,
                          s->factor,
                          is_plain  ? "0 without scaling"
-                         : is_long ? "1 with factors for each pair"
+                         : is_long ? "1 with LongRoPE"
                                    : "1 or more");
     MOEC_TRY(check_range(subject, "original context length of RoPE", s->original_positions, has_limit,
                          has_limit ? MOEC_MAX_POSITIONS : 0, err));
@@ -66,15 +66,15 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
                              i == 0   ? "beta_fast"
                              : i == 1 ? "beta_slow"
                                       : "attention factor",
-                             is_used ? "a positive number" : "nothing without YaRN");
+                             is_used ? "a positive number" : "0 without YaRN");
     }
     if (is_llama && !(s->beta_fast >= s->beta_slow))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %g turns for fast pairs and %g for slow ones, expected at least as many "
-                         "for the fast pairs",
+                         "%s says Llama 3 RoPE 'high_freq_factor' %g and 'low_freq_factor' %g, expected the "
+                         "high one to be at least the low one",
                          subject, s->beta_fast, s->beta_slow);
     if (s->truncate && !is_yarn)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s rounds the ends of YaRN's ramp, but does not use YaRN",
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has YaRN's 'truncate' set, but does not use YaRN",
                          subject);
     return MOEC_OK;
 }
@@ -96,7 +96,8 @@ static enum moec_status check_rope(const struct moec_layer_kind *k, const char *
                          subject, k->rope_theta);
     if (k->rope_scaling.kind == MOEC_ROPE_DYNAMIC && moec_layer_rotary_dim(k) < 4)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s uses dynamic NTK scaling with %u rotated dimensions a head, expected 4 or more",
+                         "%s uses dynamic NTK scaling with %u rotated dimensions per "
+                         "head, expected 4 or more",
                          subject, moec_layer_rotary_dim(k));
     return check_scaling(&k->rope_scaling, subject, err);
 }
@@ -126,8 +127,8 @@ static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool
         MOEC_TRY(check_range(subject, "key heads", k->n_kv_head, k->n_head, k->n_head, err));
     if (has_attention(k) || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a layer with both a running state and settings of attention, expected only "
-                         "one of them",
+                         "%s has a layer with both a running state and attention settings, "
+                         "expected only one of them",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
 }
@@ -139,8 +140,8 @@ static enum moec_status check_kind_alone(const struct moec_layer_kind *k, const 
     if (has_attention(k) || k->n_head > 0 || k->n_kv_head > 0 || k->head_dim > 0 || k->value_dim > 0 ||
         k->conv_size > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a layer without a mixer but with heads or settings of attention, expected "
-                         "none of these",
+                         "%s has a layer without a mixer (attention or running state), but with heads or "
+                         "attention settings, expected none",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
 }
@@ -155,8 +156,8 @@ static enum moec_status check_heads(const struct moec_layer_kind *k, const char 
     if (k->n_head % k->n_kv_head == 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "%s says %u attention heads and %u key/value heads, expected a multiple of the "
-                     "key/value heads",
+                     "%s says %u attention heads and %u key/value heads, expected the attention heads to be "
+                     "a multiple of the key/value heads",
                      subject, k->n_head, k->n_kv_head);
 }
 
@@ -184,8 +185,8 @@ static enum moec_status check_latent(const struct moec_layer_kind *k, bool has_b
         k->keys_are_values)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has a latent of keys and values together with position buckets, a QKV clip, biases or norms "
-            "of q, k, v, or an output gate, expected none of these",
+            "%s has latent attention (MLA) together with position buckets, a QKV clip, biases or norms of q, "
+            "k, v, or an output gate, expected none of these",
             subject);
     return MOEC_OK;
 }
@@ -193,11 +194,12 @@ static enum moec_status check_latent(const struct moec_layer_kind *k, bool has_b
 static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bool has_buckets,
                                              const char *subject, struct moec_error *err)
 {
-    MOEC_TRY(check_range(subject, "kind of mixing", k->mixer, 0, MOEC_MIXER_COUNT - 1, err));
-    MOEC_TRY(check_factor(subject, "the least step of a state space", k->step_min, err));
+    MOEC_TRY(check_range(subject, "kind of mixer", k->mixer, 0, MOEC_MIXER_COUNT - 1, err));
+    MOEC_TRY(check_factor(subject, "the minimum time step of a state space", k->step_min, err));
     if (k->step_min > 0 && k->mixer != MOEC_MIXER_SPACE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %g as the least step of a state space but has no state space, expected 0",
+                         "%s says %g as the minimum time step of a state space but has no "
+                         "state space, expected 0",
                          subject, (double)k->step_min);
     if (!moec_layer_mixes(k))
         return check_kind_alone(k, subject, err);
@@ -210,7 +212,8 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
                          k->rope_theta, MOEC_MIN_ROPE_THETA, MOEC_MAX_ROPE_THETA);
     if (has_buckets && k->rope_theta != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says RoPE theta %g and buckets of relative positions, expected only one of them",
+                         "%s has both RoPE (theta %g) and buckets of relative positions, "
+                         "expected only one of them",
                          subject, k->rope_theta);
     MOEC_TRY(check_range(subject, "head dimension", k->head_dim, 2, MOEC_MAX_DIMENSION, err));
     if (k->head_dim % 2 != 0 && k->rope_theta > 0 && k->rotary_dim == 0)
@@ -240,8 +243,8 @@ static enum moec_status check_table(const struct moec_config *c, const char *sub
         const uint32_t kind = c->layer_kind[layer];
         if (kind >= c->n_kind || (layer < c->n_layer ? kind > n_seen : kind > 0))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s says kind %u for layer %u of %u, out of order: kinds must be numbered by "
-                             "first use",
+                             "%s gives kind %u to layer %u of %u, but kinds of layers must be numbered in "
+                             "the order of their first use",
                              subject, kind, layer, c->n_layer);
         n_seen += layer < c->n_layer && kind == n_seen;
     }
@@ -250,7 +253,8 @@ static enum moec_status check_table(const struct moec_config *c, const char *sub
         for (uint32_t before = 0; before < kind; before++)
             if (moec_layer_same(&c->kinds[before], &c->kinds[kind]))
                 return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "%s says the same for kinds %u and %u of layers, expected different kinds",
+                                 "%s has the same settings for kinds %u and %u of layers, "
+                                 "expected them to differ",
                                  subject, before, kind);
     return MOEC_OK;
 }
@@ -266,12 +270,13 @@ static enum moec_status check_kind_mlp(const struct moec_config *c, const struct
     else
         MOEC_TRY(check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
     if (kind->no_mlp && (kind->is_moe || !moec_layer_mixes(kind)))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no MLP and %s, expected only a mixer", where,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has no MLP and %s, expected only a mixer (attention or running state)", where,
                          kind->is_moe ? "has experts" : "has no mixer");
     if ((kind->no_mlp || !moec_layer_mixes(kind)) && (c->n_encoder_layer > 0 || c->layer_scale))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has only a mixer or only an MLP, but also an encoder or a layer scale, "
-                         "expected neither of these",
+                         "%s has only a mixer (attention or running state) or only an MLP: this is not "
+                         "supported with an encoder or a layer scale",
                          where);
     if (kind->adds_positions && (!moec_layer_attends(kind) || c->n_encoder_layer > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -279,7 +284,7 @@ static enum moec_status check_kind_mlp(const struct moec_config *c, const struct
                          c->n_encoder_layer > 0 ? "has an encoder" : "has no attention");
     if (kind->routes_by_token && (!kind->is_moe || c->n_encoder_layer > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s routes by token but has %s, expected experts and no encoder", where,
+                         "%s routes by token id but has %s, expected experts and no encoder", where,
                          kind->is_moe ? "an encoder" : "no experts");
     return MOEC_OK;
 }
@@ -357,7 +362,7 @@ static enum moec_status check_positions(const struct moec_config *c, const char 
         return check_buckets(c, subject, err);
     if (c->max_distance > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %u as the distance of relative positions without buckets, expected 0",
+                         "%s says distance of relative positions %u but has no buckets for them, expected 0",
                          subject, c->max_distance);
     return MOEC_OK;
 }
@@ -373,9 +378,8 @@ static enum moec_status check_identity(const struct moec_config *c, const char *
          (c->router_kind != MOEC_ROUTER_SOFTMAX && c->router_kind != MOEC_ROUTER_SIGMOID)))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has identity experts together with an expert capacity, groups, separate norms, a router "
-            "that scales expert inputs or another kind of router: they need a softmax or sigmoid router and "
-            "none of these",
+            "%s has identity experts: they need a softmax or sigmoid router that does not scale expert "
+            "inputs, and no expert capacity, groups or separate norms",
             subject);
     for (uint32_t layer = 0; layer < c->n_layer; layer++)
         is_followed = is_followed && (!moec_config_is_moe(c, layer) ||
@@ -410,8 +414,8 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
     MOEC_TRY(check_identity(c, subject, err));
     if ((c->dense_bias || c->dense_silu) && !c->plain_mlp)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has dense MLPs with gates together with biases or their own activation, "
-                         "expected no gates",
+                         "%s has dense MLPs with gates and also with biases or their own activation: these "
+                         "two are supported only without gates",
                          subject);
     const bool is_clamped =
         c->activation == MOEC_ACTIVATION_CLAMPED_GLU || c->activation == MOEC_ACTIVATION_CLAMPED_SILU;
@@ -439,18 +443,19 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
                          subject, (double)c->router_scale);
     if (c->router_soft_sum && !c->norm_topk_prob)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s adds to the sum of router weights but does not divide by it", subject);
+                         "%s adds an epsilon to the sum of router weights, but does not divide "
+                         "the weights by that sum",
+                         subject);
     if (c->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN && c->norm_topk_prob)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s divides router weights by their sum, but a softmax over the chosen experts "
                          "already makes it 1",
                          subject);
     if (c->router_scales_input && (c->top_k != 1 || c->own_norms || c->expert_capacity > 0))
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "%s has a router that scales expert inputs together with a top-k above 1, separate norms or an "
-            "expert capacity, expected none of these",
-            subject);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has a router that scales expert inputs: this needs top-k 1, no separate norms "
+                         "and no expert capacity",
+                         subject);
     const bool is_mixer = c->router_kind == MOEC_ROUTER_SPARSEMIXER;
     if (is_mixer ? !(c->router_jitter >= 0 && c->router_jitter <= 1e6f) : c->router_jitter != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g as the router's jitter, expected %s", subject,
@@ -535,7 +540,9 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
                          "biases), expected none of these",
                          subject);
     if (!has_encoder && c->scaled_head)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s scales the head's input without an encoder", subject);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s scales the input of the LM head, which is supported only with an encoder",
+                         subject);
     if (c->full_keeps_input && (c->expert_capacity == 0 || has_encoder))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has experts that return their input when full, but has %s, expected an expert "

@@ -61,7 +61,7 @@ static enum moec_status decode_attention(const uint8_t **at, uint32_t i, struct 
     for (size_t j = 0; j < 4; j++)
         if ((*at)[j] > (j < 2 ? 1 : 0))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has %u for flag %zu of attention %u, expected %s",
+                             MOEC_CONFIG_SUBJECT " has %u for flag %zu of attention kind %u, expected %s",
                              (*at)[j], j, i, j < 2 ? "0 or 1" : "0");
     kind->qkv_bias = (*at)[0] != 0;
     kind->qk_norm = (*at)[1] != 0 ? MOEC_QK_NORM_WHOLE : MOEC_QK_NORM_NONE;
@@ -91,8 +91,8 @@ static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes
         if (payload[layer] > n_seen || payload[layer] > n)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              MOEC_CONFIG_SUBJECT
-                             " says attention %u of %u for layer %u, out of order: kinds must be numbered "
-                             "by first use",
+                             " gives attention kind %u of %u to layer %u, but the kinds must be numbered in "
+                             "the order of their first use",
                              payload[layer], n, layer);
         n_seen += payload[layer] == n_seen;
         reading->attention_of[layer] = payload[layer];
@@ -153,8 +153,8 @@ static enum moec_status decode_form(const uint8_t **at, uint32_t i, struct moec_
     const bool is_good = flags[0] != MOEC_QK_NORM_WHOLE && flags[1] <= 1 && flags[2] <= 1 && flags[3] <= 1 &&
                          scaling_flags[1] <= 1 && scaling_flags[2] == 0 && scaling_flags[3] == 0;
     if (!is_good || (flags[0] != 0 && kind->qk_norm != 0))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has flags of attention %u that contradict each other", i);
+        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has invalid flags for attention kind %u",
+                         i);
     kind->qk_norm = flags[0] != 0 ? flags[0] : kind->qk_norm;
     kind->o_bias = flags[1] != 0;
     kind->has_sinks = flags[2] != 0;
@@ -179,7 +179,7 @@ static enum moec_status decode_forms(const uint8_t *payload, size_t n_bytes,
     const size_t wanted = (size_t)reading->n_attention * FORM_BYTES;
     if (n_bytes != wanted)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for forms of attention, expected %zu", n_bytes,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for attention options, expected %zu", n_bytes,
                          wanted);
     for (uint32_t i = 0; i < reading->n_attention; i++)
         MOEC_TRY(decode_form(&payload, i, &reading->attention[i], err));
@@ -224,7 +224,7 @@ static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes,
     const size_t wanted = (size_t)reading->n_attention * MIXER_BYTES;
     if (n_bytes != wanted)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for kinds of mixing, expected %zu", n_bytes,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for kinds of mixers, expected %zu", n_bytes,
                          wanted);
     for (uint32_t i = 0; i < reading->n_attention; i++) {
         struct moec_layer_kind *kind = &reading->attention[i];
@@ -232,7 +232,8 @@ static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes,
         if (payload[1] > 1 || payload[2] > 1 || payload[3] > 1)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              MOEC_CONFIG_SUBJECT
-                             " has %u, %u and %u after the kind of mixing of attention %u, expected 0 or 1",
+                             " has the flags %u, %u and %u after the mixer of attention kind %u, "
+                             "expected each to be 0 or 1",
                              payload[1], payload[2], payload[3], i);
         kind->v_norm = payload[1] != 0;
         kind->keys_are_values = payload[2] != 0;
@@ -312,7 +313,8 @@ static enum moec_status decode_steps(const uint8_t *payload, size_t n_bytes,
     const size_t wanted = (size_t)reading->n_attention * STEP_BYTES;
     if (n_bytes != wanted)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for least steps, expected %zu", n_bytes, wanted);
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for minimum time steps, expected %zu", n_bytes,
+                         wanted);
     for (uint32_t i = 0; i < reading->n_attention; i++)
         reading->attention[i].step_min = moec_section_get_f32(&payload);
     return MOEC_OK;
@@ -373,7 +375,7 @@ static enum moec_status decode_scaled(const uint8_t *payload, size_t n_bytes,
     if (value != 1)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
-                         " says %u in %zu bytes for scaled inputs, expected 1 in %u bytes",
+                         " has value %u in %zu bytes for scaled expert inputs, expected value 1 in %u bytes",
                          value, n_bytes, SCALED_BYTES);
     reading->config.router_scales_input = true;
     return MOEC_OK;
@@ -512,13 +514,14 @@ static enum moec_status decode_experts(const uint8_t *payload, size_t n_bytes,
 {
     if (n_bytes != EXPERT_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for forms of experts, expected %u", n_bytes,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for expert options, expected %u", n_bytes,
                          EXPERT_BYTES);
     if (payload[0] != 1 || payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT
-                         " has flags of experts %u, %u, %u and %u, expected 1, 0, 0 and 0",
-                         payload[0], payload[1], payload[2], payload[3]);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            MOEC_CONFIG_SUBJECT
+            " has %u as the flag of expert biases, then %u, %u and %u, expected 1 and three zeros",
+            payload[0], payload[1], payload[2], payload[3]);
     reading->config.expert_bias = true;
     return MOEC_OK;
 }
@@ -624,13 +627,13 @@ static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
     struct moec_config *c = &reading->config;
     if (n_bytes != CAP_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for own norms and caps, expected %u", n_bytes,
-                         CAP_BYTES);
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for separate norms and logit caps, expected %u",
+                         n_bytes, CAP_BYTES);
     if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
-                         " has %u, %u, %u and %u for own norms and scales, expected two values of 0 or 1, "
-                         "then two of 0",
+                         " has %u, %u, %u and %u for separate norms and scales, expected two values "
+                         "of 0 or 1, then two of 0",
                          payload[0], payload[1], payload[2], payload[3]);
     c->own_norms = payload[0] != 0;
     c->layer_scale = payload[1] != 0;
@@ -847,22 +850,22 @@ static enum moec_status decode_learned(const uint8_t *payload, size_t n_bytes,
 const struct moec_config_block moec_config_blocks[] = {
     {1, "kinds of attention", attentions_size, encode_attentions, decode_attentions},
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
-    {3, "forms of attention", forms_size, encode_forms, decode_forms},
-    {8, "kinds of mixing", mixers_size, encode_mixers, decode_mixers},
+    {3, "attention options", forms_size, encode_forms, decode_forms},
+    {8, "kinds of mixers", mixers_size, encode_mixers, decode_mixers},
     {9, "latents", latents_size, encode_latents, decode_latents},
     {10, "factors of RoPE", rope_size, encode_rope, decode_rope},
     {11, "the growth of queries", growth_size, encode_growth, decode_growth},
-    {12, "least steps", steps_size, encode_steps, decode_steps},
+    {12, "minimum time steps", steps_size, encode_steps, decode_steps},
     {13, "chunks", chunks_size, encode_chunks, decode_chunks},
     {16, "the router", router_size, encode_router, decode_router},
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
-    {18, "forms of experts", experts_size, encode_experts, decode_experts},
+    {18, "expert options", experts_size, encode_experts, decode_experts},
     {19, "the router's jitter", jitter_size, encode_jitter, decode_jitter},
     {20, "routing by token", token_routes_size, encode_token_routes, decode_token_routes},
-    {21, "scaled inputs", scaled_size, encode_scaled, decode_scaled},
+    {21, "scaled expert inputs", scaled_size, encode_scaled, decode_scaled},
     {22, "identity experts", identity_size, encode_identity, decode_identity},
     {32, "norms and factors", norms_size, encode_norms, decode_norms},
-    {33, "own norms and caps", caps_size, encode_caps, decode_caps},
+    {33, "separate norms and logit caps", caps_size, encode_caps, decode_caps},
     {34, "LayerNorms", centre_size, encode_centre, decode_centre},
     {35, "learned positions and bypasses", learned_size, encode_learned, decode_learned},
 };

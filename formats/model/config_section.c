@@ -74,8 +74,9 @@ static enum moec_status decode_blocks(const uint8_t *at, size_t n_left, struct m
         n_left -= BLOCK_HEADER;
         if (tag <= last)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has block %u after block %u, expected rising tags", tag,
-                             last);
+                             MOEC_CONFIG_SUBJECT
+                             " has block %u after block %u, expected increasing block numbers",
+                             tag, last);
         if (n_bytes > n_left)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              MOEC_CONFIG_SUBJECT " has only %zu bytes left for block %u, which needs %u",
@@ -284,7 +285,8 @@ static enum moec_status decode_is_moe(const uint8_t *at, struct moec_config_read
     for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
         if (at[layer] > 1)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " says kind %u for layer %u of %u, expected 0 or 1",
+                             MOEC_CONFIG_SUBJECT
+                             " says kind %u for layer %u of %u, expected 0 (dense) or 1 (MoE)",
                              at[layer], layer, reading->n_layer);
         reading->is_moe[layer] = at[layer];
         reading->n_ff_dense[layer] = reading->n_ff_dense[0];

@@ -451,7 +451,7 @@ static enum moec_status check_entry(const struct moec_dense_entry *entry, const 
                          entry_name(name, entry), entry->n_bytes, n_bytes);
     if (entry->offset % BLOB_ALIGNMENT != 0 || entry->offset < previous_end)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s is at offset %" PRIu64 ", expected a multiple of %u from %" PRIu64 " on",
+                         "%s is at offset %" PRIu64 ", expected a multiple of %u that is at least %" PRIu64,
                          entry_name(name, entry), entry->offset, BLOB_ALIGNMENT, previous_end);
     if (entry->offset > blob_bytes || n_bytes > blob_bytes - entry->offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -488,13 +488,14 @@ static enum moec_status check_route(const struct moec_dense_entry *entry, uint32
         const float expert = experts[i];
         if (!(expert >= 0 && expert < (float)n_expert && expert == (float)(uint32_t)expert))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the table of layer %u sends token %u to expert %g, expected one of 0..%u",
+                             "the routing table of layer %u sends token id %u to expert "
+                             "%g, expected one of 0..%u",
                              entry->layer, token, (double)expert, n_expert - 1);
         for (uint32_t before = 0; before < i; before++)
             if (experts[before] == expert)
                 return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "the table of layer %u sends token %u to expert %g twice, expected %u "
-                                 "different ones",
+                                 "the routing table of layer %u sends token id %u to expert %g twice, "
+                                 "expected %u different ones",
                                  entry->layer, token, (double)expert, entry->columns);
     }
     return MOEC_OK;

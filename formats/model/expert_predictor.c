@@ -194,10 +194,10 @@ static enum moec_status read_hidden(const uint8_t *bytes, const struct moec_conf
         is_known[s] = s + 1 < range.first + range.count;
         n_hidden[s] = is_known[s] ? found : 0;
         if (is_known[s] ? found > MOEC_PREDICTOR_MAX_HIDDEN : found != NO_LAYER)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "layer %" PRIu32 " of the learned predictor has %" PRIu32
-                             " hidden units, expected %s",
-                             s, found, is_known[s] ? "0 to 1024" : "none for the last layer of a stack");
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "layer %" PRIu32 " of the learned predictor has %" PRIu32 " hidden units, expected %s", s,
+                found, is_known[s] ? "0 to 1024" : "none for the last MoE layer of the encoder or decoder");
     }
     return MOEC_OK;
 }

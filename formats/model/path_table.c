@@ -145,8 +145,8 @@ static enum moec_status check_dimensions(const struct moec_path_table *t, struct
         t->n_key > MAX_KEYS || t->n_shallow > t->n_layer)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "path table has %u layers (%u shallow), %u experts, top-k %u, %u values, %u keys, which fit no "
-            "model",
+            "path table has %u layers (%u shallow), %u experts, top-k %u, %u values and %u keys: no "
+            "model has these dimensions",
             t->n_layer, t->n_shallow, t->n_expert, t->top_k, t->n_value, t->n_key);
     return MOEC_OK;
 }
@@ -168,7 +168,7 @@ static enum moec_status check_values(const struct moec_path_value *values, uint3
             (values[i - 1].probability == values[i].probability && values[i - 1].expert < values[i].expert);
         if (ended || values[i].expert >= n_expert || !falling || seen[values[i].expert] == stamp)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "path table has a wrong value %u of %s %u: expert %u with probability %u", i,
+                             "path table is invalid: value %u of %s %u is expert %u with probability %u", i,
                              what, index, values[i].expert, values[i].probability);
         seen[values[i].expert] = stamp;
     }
@@ -184,8 +184,9 @@ static enum moec_status check_key(const struct moec_path_table *table, uint32_t 
     bool sorted = index == 0 || key_order(key[-1].layer, key[-1].first, key[-1].second) <
                                     key_order(key->layer, key->first, key->second);
     if (!known || !sorted)
-        return moec_fail(err, MOEC_ERR_FORMAT, "path table has a wrong key %u: layer %u, experts %u and %u%s",
-                         index, key->layer, key->first, key->second, sorted ? "" : ", not in order");
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "path table is invalid: key %u has layer %u, experts %u and %u%s", index, key->layer,
+                         key->first, key->second, sorted ? "" : " and is out of order");
     return MOEC_OK;
 }
 

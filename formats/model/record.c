@@ -119,8 +119,9 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
     const uint32_t projections = projections_of(layout, part);
     const uint64_t pair_bytes = layout->pair_stride_bytes, up_bytes = layout->row_bytes[MOEC_PROJECTION_UP];
     if ((projections & ~all_projections(layout)) != 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "an expert has no projections %#x, only %#x", projections,
-                         all_projections(layout));
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "projections %#x were requested, but an expert has only %#x (1 gate, 2 up, 4 down)",
+                         projections, all_projections(layout));
     if (part->first_neuron >= layout->n_ff || part->n_neuron > layout->n_ff - part->first_neuron)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "an expert has %u neurons, too few to request %u from neuron %u on", layout->n_ff,
@@ -128,9 +129,9 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
     const uint32_t n = neurons_of(layout, part);
     if ((projections & 1u << MOEC_PROJECTION_DOWN) != 0 && n < layout->n_ff &&
         layout->codecs[MOEC_PROJECTION_DOWN].dtype == MOEC_DTYPE_MXFP4_DOWN)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "neurons share scales in an MXFP4 down projection, so some of them cannot be requested alone");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the MXFP4 down projection shares scales between neurons, so it must be "
+                         "requested for all neurons");
     if ((projections & UP) == 0)
         *range =
             (struct moec_record_range){layout->up_bytes + part->first_neuron * pair_bytes, n * pair_bytes};
@@ -140,8 +141,8 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
         *range = (struct moec_record_range){0, layout->n_bytes};
     else
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the up projection of some neurons is not in one piece with their other "
-                         "projections: request it by itself");
+                         "the up projection of these neurons is not contiguous with their other "
+                         "projections: request it separately");
     return MOEC_OK;
 }
 

@@ -29,7 +29,8 @@ static enum moec_status check(const float *shares, struct moec_error *err)
         if (!(shares[i] >= before && shares[i] <= 1) || (i == MOEC_SCORE_STEPS && shares[i] < 1))
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the share of experts with scores up to %g is %g, expected %g to 1%s", i * 0.01,
-                             (double)shares[i], (double)before, i == MOEC_SCORE_STEPS ? ", and 1" : "");
+                             (double)shares[i], (double)before,
+                             i == MOEC_SCORE_STEPS ? ", and exactly 1 for the last one" : "");
     return MOEC_OK;
 }
 

@@ -19,8 +19,8 @@ enum moec_status moec_sparsity_check_config(const struct moec_config *config, st
     if (config->plain_mlp)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "the experts of '%s' have no gate projection: thresholds of |up . x| could leave out their down "
-            "projection alone, which is not supported",
+            "the experts of '%s' have no gate projection: skipping neurons by |up . x| would leave out only "
+            "the down projection, which is not supported",
             config->family);
     if (config->activation == MOEC_ACTIVATION_CLAMPED_GLU || config->expert_bias)
         return moec_fail(
@@ -97,7 +97,7 @@ enum moec_status moec_sparsity_table_choose(const struct moec_sparsity_table *ta
 {
     const uint32_t most = table->n_share > 0 ? table->shares[table->n_share - 1] : 0;
     if (share == 0 || share > most)
-        return moec_fail(err, MOEC_ERR_USAGE, "sparsity %.3f, expected 0.001 to %.3f, the range of the table",
+        return moec_fail(err, MOEC_ERR_USAGE, "sparsity %.3f is outside the table, expected 0.001 to %.3f",
                          share * 1e-3, most * 1e-3);
     for (uint32_t l = 0; l < table->n_layer; l++)
         for (uint32_t e = 0; e < table->n_expert; e++)

@@ -283,8 +283,8 @@ static enum moec_status check_unigram(const struct moec_tokenizer_model *m, cons
     /* Unigram names its unknown token by id, which a vocabulary has or has not. */
     if (n > 0 && m->unk_id == MOEC_TOKENIZER_ID_MISSING)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' is a Unigram model whose unk token is named but missing, expected "
-                         "an id below %" PRIu32 " or no unk token",
+                         "tokenizer '%s' is a Unigram model that names an unk token but does not have it, "
+                         "expected an id below %" PRIu32 " or no unk token",
                          subject, m->n_tokens);
     for (uint32_t id = 0; id < n; id++) {
         const double score = moec_tokenizer_model_score(m, id);
@@ -304,8 +304,8 @@ static enum moec_status check_japanese(const struct moec_tokenizer_model *m, con
     if (is_japanese && (m->flags != MOEC_TOKENIZER_JAPANESE || m->n_merges > 0 || m->n_pretokenizer > 0 ||
                         m->unk_id >= m->n_tokens || m->n_suffix > 0 || m->n_prefix > 2 || !decodes))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' is a Japanese tokenizer (flags 0x%" PRIx32 "), but has parts of "
-                         "other tokenizers or no decoder or unknown token of its own",
+                         "tokenizer '%s' is a Japanese tokenizer (flags 0x%" PRIx32 "), but it has parts "
+                         "that such tokenizers do not have, or its decoder or unknown token is missing",
                          subject, m->flags);
     for (uint32_t id = 0; is_japanese && id < m->n_tokens; id++) {
         const uint32_t length = m->token_start[id + 1] - m->token_start[id];
@@ -343,7 +343,7 @@ static enum moec_status check_charsmap(const struct moec_tokenizer_model *m, con
     if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > m->charsmap_bytes - 4)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s': the character map of %" PRIu32 " bytes has a trie of %" PRIu32 " "
-                         "bytes, expected a multiple of 4 that fits",
+                         "bytes, expected a multiple of 4 that fits in the map",
                          subject, m->charsmap_bytes, trie_bytes);
     const size_t n_text = m->charsmap_bytes - 4 - trie_bytes;
     const size_t valid = moec_utf8_valid_bytes((const char *)m->charsmap + 4 + trie_bytes, n_text);

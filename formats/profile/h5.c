@@ -557,8 +557,8 @@ static enum moec_status check_storage(const struct moec_h5 *h5, const struct moe
     uint64_t stored = H5Dget_storage_size(id);
     if (stored > h5->n_bytes || n_bytes / DEFLATE_MAX_RATIO > stored)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: '%s' cannot have %" PRIu64 " bytes: it stores %" PRIu64
-                         " bytes in an archive of %zu bytes",
+                         "%s: '%s' claims %" PRIu64 " bytes of data, but stores %" PRIu64 " bytes in a file "
+                         "of %zu bytes: the file is damaged",
                          h5->subject, dataset->path, n_bytes, stored, h5->n_bytes);
     return MOEC_OK;
 }

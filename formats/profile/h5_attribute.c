@@ -141,7 +141,8 @@ static enum moec_status read_variable(struct moec_h5 *h5, const char *path, cons
         return moec_h5_fail(h5, "find the header of", path, err);
     if (address_bytes != sizeof(uint64_t) || length_bytes != sizeof(uint64_t))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has addresses of %zu bytes and lengths of %zu, expected 8 bytes for both",
+                         "%s is an HDF5 file with addresses of %zu bytes and lengths of %zu "
+                         "bytes, expected 8 for both",
                          h5->subject, address_bytes, length_bytes);
     image.base = user_block_bytes;
     enum moec_status status = moec_h5_text_read(&image, info.addr, name, n, texts, text_bytes, err);

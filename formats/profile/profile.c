@@ -170,14 +170,17 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
     const uint8_t quantizer = p->quantizer == MOEC_QUANTIZER_AUTO ? MOEC_QUANTIZER_LINEAR : p->quantizer;
     if (p->quantizer >= MOEC_QUANTIZER_COUNT || p->scheme >= MOEC_SCHEME_COUNT ||
         !moec_quantizer_makes((enum moec_quantizer)quantizer, (enum moec_scheme)p->scheme))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: quantizer %u cannot make codes of scheme %u", subject,
-                         (unsigned)p->quantizer, (unsigned)p->scheme);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: the profile is damaged: quantizer number %u does not support scheme number %u",
+                         subject, (unsigned)p->quantizer, (unsigned)p->scheme);
     for (uint32_t bits = 0; bits < MOEC_CODEC_TABLE; bits++)
         if (p->choices[bits].quantizer >= MOEC_QUANTIZER_AUTO ||
             p->choices[bits].scheme > MOEC_SCHEME_ASYMMETRIC)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: quantizer %u with scheme %u cannot be chosen for %" PRIu32 " bits", subject,
-                             (unsigned)p->choices[bits].quantizer, (unsigned)p->choices[bits].scheme, bits);
+                             "%s: the profile is damaged: quantizer number %u with scheme number %u is not a "
+                             "choice for %" PRIu32 " bits",
+                             subject, (unsigned)p->choices[bits].quantizer, (unsigned)p->choices[bits].scheme,
+                             bits);
     if (p->group != 0 && p->group != 16 && p->group != 32 && p->group != 64 && p->group != 128)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 16, 32, 64 or 128", subject,
                          (unsigned)p->group);
@@ -292,28 +295,29 @@ static enum moec_status check_windows(const struct moec_profile *p, const char *
     const uint32_t stride = moec_profile_window_stride(p);
     if ((p->n_document > 0) != (p->window_part != NULL) ||
         (p->n_document > 0) != (p->window_document != NULL))
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "%s: the profile has %" PRIu64
-            " documents, expected a part and a document for each window if and only if there are documents",
-            subject, p->n_document);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: the profile has %" PRIu64
+                         " documents: with documents, every window must name a "
+                         "part and a document; without documents, no window may name either",
+                         subject, p->n_document);
     for (uint32_t w = 0; w < p->n_window; w++) {
         uint32_t length = p->window_length[w];
         MOEC_TRY(check_lengths(p, w, subject, err));
         MOEC_TRY(check_part(p, w, subject, err));
         if (p->window_index[w] >= p->n_window_available)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: window %" PRIu32 " has number %" PRIu64
-                             " in the data, expected less than %" PRIu64,
+                             "%s: window %" PRIu32 " is number %" PRIu64 " of the windows in the data, "
+                             "expected less than %" PRIu64,
                              subject, w, p->window_index[w], p->n_window_available);
         const uint32_t *tokens = p->window_tokens + (size_t)w * stride;
         for (uint32_t t = 0; t < stride; t++) {
             bool good = t < length ? tokens[t] < p->config.n_vocab : tokens[t] == MOEC_PROFILE_NO_TOKEN;
             if (!good)
-                return moec_fail(
-                    err, MOEC_ERR_FORMAT,
-                    "%s: token %" PRIu32 " of window %" PRIu32 " is %" PRIu32 ", expected %s", subject, t, w,
-                    tokens[t], t < length ? "an id of the vocabulary" : "4294967295, the mark for no token");
+                return moec_fail(err, MOEC_ERR_FORMAT,
+                                 "%s: token %" PRIu32 " of window %" PRIu32 " is %" PRIu32 ", expected %s",
+                                 subject, t, w, tokens[t],
+                                 t < length ? "an id of the vocabulary"
+                                            : "4294967295 (no token) after the end of the window");
         }
     }
     return MOEC_OK;

@@ -182,7 +182,7 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     uint32_t version = 0;
     void *memory = NULL;
     if (loader->has_setup)
-        return refuse(loader, "is a second header");
+        return refuse(loader, "is a second header, expected only one");
     MOEC_TRY(get_u32(loader, args, "version", 0, UINT32_MAX, &version));
     if (version < 1 || version > TRACE_VERSION)
         return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED, "trace '%s' has version %u, expected 1 to %d",
@@ -213,13 +213,13 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     MOEC_TRY(get_indices(loader, args, "moe_layers", replay->n_layer, MOEC_MAX_LAYERS, replay->moe_layers));
     for (uint32_t s = 1; s < replay->n_layer; s++) {
         if (replay->moe_layers[s] <= replay->moe_layers[s - 1])
-            return refuse(loader, "has MoE layers that do not increase");
+            return refuse(loader, "does not list its MoE layers in increasing order");
     }
     MOEC_TRY(get_sizes(loader, args, "record_bytes", &replay->record_bytes));
     MOEC_TRY(get_sizes(loader, args, "slot_bytes", &replay->slot_bytes));
     for (size_t i = 0; i < (size_t)replay->n_layer * replay->n_form * replay->n_expert; i++) {
         if (replay->slot_bytes[i] < replay->record_bytes[i])
-            return refuse(loader, "has a slot of %" PRIu64 " bytes for a record of %" PRIu64,
+            return refuse(loader, "has a cache slot of %" PRIu64 " bytes for an expert of %" PRIu64 " bytes",
                           replay->slot_bytes[i], replay->record_bytes[i]);
     }
     MOEC_TRY(moec_alloc(&memory, (uint64_t)replay->n_form * replay->n_expert, sizeof(uint32_t), "a replay",
@@ -242,10 +242,10 @@ static enum moec_status read_paths(struct loader *loader, const struct moec_json
     size_t n = 0;
     void *memory = NULL;
     if (!loader->has_setup || replay->own_paths.n_layer > 0)
-        return refuse(loader, "has a path table where none is expected");
+        return refuse(loader, "has a path table before the header, or a second one");
     MOEC_TRY(moec_json_get_string(args, "the path table of a trace", "hex", &hex, &n, loader->err));
     if (n % 2 != 0)
-        return refuse(loader, "has an odd number of hexadecimal digits");
+        return refuse(loader, "has an odd number of hexadecimal digits for the path table");
     MOEC_TRY(moec_alloc(&memory, n / 2, 1, "a path table", loader->err));
     uint8_t *bytes = memory;
     for (size_t i = 0; i < n / 2; i++) {
@@ -278,14 +278,14 @@ static enum moec_status check_choices(struct loader *loader, const uint32_t *act
     uint32_t n_chosen = 0;
     for (uint32_t i = 0; i < n_active; i++) {
         if (i > 0 && active[i] <= active[i - 1])
-            return refuse(loader, "has active experts that do not increase");
+            return refuse(loader, "does not list its active experts in increasing order");
         loader->stamps[active[i]] = is_active;
     }
     for (uint64_t i = 0; i < n_tok * k; i++) {
         const bool low = is_low != NULL && is_low[i];
         uint32_t *stamp = &loader->stamps[experts[i] + (low ? loader->replay->n_expert : 0)];
         if (!isfinite(weights[i]))
-            return refuse(loader, "has a weight that is not a finite number");
+            return refuse(loader, "has a router weight that is not a finite number");
         if (*stamp != is_active && *stamp != is_chosen && weights[i] != 0)
             return refuse(loader, "has chosen expert %u, which is not among the active ones", experts[i]);
         n_chosen += *stamp == is_active;
@@ -293,7 +293,7 @@ static enum moec_status check_choices(struct loader *loader, const uint32_t *act
             *stamp = is_chosen;
         for (uint64_t j = i - i % k; j < i && weights[i] != 0; j++) {
             if (experts[j] == experts[i] && weights[j] != 0)
-                return refuse(loader, "has expert %u twice among the choices of a token", experts[i]);
+                return refuse(loader, "has expert %u twice among the experts of a token", experts[i]);
         }
     }
     if (n_chosen != n_active)
@@ -491,7 +491,7 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
     struct moec_replay *replay = loader->replay;
     uint32_t layer = 0, n_tok = 0;
     if (!loader->has_setup)
-        return refuse(loader, "is an answer before the header");
+        return refuse(loader, "has an 'answer' event before the header");
     MOEC_TRY(get_u32(loader, args, "layer", 0, MOEC_MAX_LAYERS, &layer));
     MOEC_TRY(get_u32(loader, args, "tokens", 1, MOEC_MAX_POSITIONS, &n_tok));
     end_chunk(loader, layer);
@@ -499,11 +499,11 @@ static enum moec_status read_answer(struct loader *loader, const struct moec_jso
         MOEC_TRY(begin_step(loader, layer, n_tok));
     if (layer != replay->moe_layers[loader->next])
         return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED,
-                         "line %" PRIu64 " of trace '%s' is the answer of layer %u, expected layer %u: only "
-                         "traces of one session without failures can be replayed",
+                         "line %" PRIu64 " of trace '%s' has the 'answer' event of layer %u, expected layer "
+                         "%u: only traces of one session without failures can be replayed",
                          loader->line, loader->path, layer, replay->moe_layers[loader->next]);
     if (((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1] != n_tok)
-        return refuse(loader, "has %u tokens, expected the %u of its step", n_tok,
+        return refuse(loader, "has %u tokens, expected %u as in earlier layers of its step", n_tok,
                       ((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1]);
     struct moec_replay_answer answer = {0};
     MOEC_TRY(read_choices(loader, args, n_tok, &answer));
@@ -561,8 +561,8 @@ static enum moec_status read_end(struct loader *loader, const struct moec_json *
     MOEC_TRY(get_u64(loader, args, "lost_answers", 0, UINT64_MAX >> 1, &n_lost));
     if (n_lost > 0)
         return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED,
-                         "trace '%s' lost %" PRIu64
-                         " answers because its buffer was full, and cannot be replayed",
+                         "trace '%s' lost %" PRIu64 " 'answer' events because its buffer was full, "
+                         "and cannot be replayed",
                          loader->path, n_lost);
     loader->has_end = true;
     return MOEC_OK;
@@ -597,7 +597,7 @@ static enum moec_status read_line(struct loader *loader, const char *line, size_
     char subject[96];
     if (loader->line == 1) {
         if (n != strlen(first_line) || memcmp(line, first_line, n) != 0)
-            return refuse(loader, "is not the first line of a trace, which is '%s'", first_line);
+            return refuse(loader, "is not the first line of a trace, expected '%s'", first_line);
         return MOEC_OK;
     }
     if (n == strlen(last_line) && memcmp(line, last_line, n) == 0) {
@@ -610,7 +610,7 @@ static enum moec_status read_line(struct loader *loader, const char *line, size_
     MOEC_TRY(moec_json_parse(line, n, LINE_MAX_BYTES, subject, &event, loader->err));
     const enum moec_status status = moec_json_type(event) == MOEC_JSON_OBJECT
                                         ? read_event(loader, event)
-                                        : refuse(loader, "is not an event");
+                                        : refuse(loader, "is not an event, expected a JSON object");
     moec_json_free(event);
     return status;
 }

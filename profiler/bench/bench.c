@@ -41,8 +41,8 @@ static enum moec_status check_tokens(const struct moec_bundle *bundle,
     if (length <= bundle->config.n_position)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,
-                     "a sample has %" PRIu64 " tokens with its prompt, but the model has only %" PRIu32
-                     " positions",
+                     "a sample has %" PRIu64 " tokens including its prompt, but the model has "
+                     "only %" PRIu32 " positions",
                      length, bundle->config.n_position);
 }
 

@@ -327,7 +327,9 @@ enum moec_status moec_units_open(const char *path, enum moec_units_mode mode, co
     struct moec_units *units = NULL;
     struct moec_error problem = {0};
     if (job->is_full)
-        return moec_fail(err, MOEC_ERR_LIMIT, "the description of the job is longer than %zu bytes",
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "this job has too many options for a journal: their description is longer than %zu "
+                         "bytes",
                          sizeof job->text);
     MOEC_TRY(moec_alloc((void **)&units, 1, sizeof *units, "units of work", err));
     units->outer = progress;

@@ -427,7 +427,9 @@ static enum moec_status score_targets(struct moec_continuation *c, const char *p
     enum moec_status status = MOEC_OK;
     struct tokens source = {0};
     if (c->n_context <= c->start->n_prefix + c->start->n_suffix)
-        return moec_fail(err, MOEC_ERR_LIMIT, "a context of %" PRIu32 " tokens has no room for a source",
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "a context of %" PRIu32 " tokens has no room for the source text that the encoder "
+                         "reads; raise --ctx",
                          c->n_context);
     MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &source, err));
     if (source.n > c->n_context) {

@@ -32,7 +32,8 @@ enum moec_status moec_offload_if_room(struct moec_gpu_place *place, struct moec_
     if ((status == MOEC_ERR_BUDGET || status == MOEC_ERR_UNSUPPORTED) && !moec_gpu_place_rounds(place)) {
         if (!moec_gpu_place_has_told(place))
             moec_progress_note(progress,
-                               "models with other dense weights run on the CPU instead of the GPU: %s",
+                               "variants of the model with changed dense weights run on the CPU instead of "
+                               "the GPU: %s",
                                why.message);
         return MOEC_OK;
     }

@@ -23,9 +23,10 @@ static enum moec_status check_options(const struct moec_loss_options *options, s
         return MOEC_OK;
     if (!(c > 0.5 && c < 1))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "confidence is %g, expected more than 0.5 and less than 1, or point", c);
+                         "confidence is %g, expected more than 0.5 and less than 1, or 'point'", c);
     if (options->n_resample < 100)
-        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " resamples, expected at least 100",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "%" PRIu32 " bootstrap resamples are asked for, expected at least 100",
                          options->n_resample);
     return MOEC_OK;
 }

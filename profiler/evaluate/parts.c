@@ -66,17 +66,18 @@ enum moec_status moec_parts_size(const struct moec_part_request *request, uint64
     for (size_t i = 0; i < 2; i++)
         if (wide[needed[i]] < request->min_part_windows)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "%" PRIu64 " windows give only %" PRIu64 " to the %s part, expected at least "
-                             "%" PRIu32 "; draw at least %" PRIu32 " windows, or fewer for the other parts",
+                             "of %" PRIu64 " windows only %" PRIu64
+                             " go to the %s part, expected at least %" PRIu32 ": draw at least %" PRIu32
+                             " windows, or give fewer to the other parts",
                              n, wide[needed[i]], moec_part_name(needed[i]), request->min_part_windows,
                              2 * request->min_part_windows);
     for (int p = 0; p < MOEC_PART_COUNT; p++)
         sum += wide[p];
     if (sum > n)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "%" PRIu64 " windows to search on, %" PRIu64 " to select with and %" PRIu64
-                         " to certify with make %" PRIu64 ", but the text has %" PRIu64 "; ask for fewer or "
-                         "shorter windows, or give more text",
+                         "%" PRIu64 " windows to search on, %" PRIu64 " to select with and %" PRIu64 " to "
+                         "certify with are %" PRIu64 " together, but the text has only %" PRIu64 "; ask for "
+                         "fewer or shorter windows, or give more text",
                          wide[MOEC_PART_SEARCH], wide[MOEC_PART_SELECT], wide[MOEC_PART_CERTIFICATE], sum, n);
     for (int p = 0; p < MOEC_PART_COUNT; p++)
         sizes[p] = (uint32_t)wide[p];

@@ -29,7 +29,8 @@ static enum moec_status score_text(const struct scoring *job, const struct moec_
     }
     struct moec_answer right, given;
     if (!moec_answer_take(job->task, reference, row->reference_bytes, &right))
-        return moec_fail(err, MOEC_ERR_FORMAT, "the reference has no answer in the task's form%s%s%s",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the reference text has no answer that the task's field 'take' accepts%s%s%s",
                          job->task->after[0] != '\0' ? " after '" : "", job->task->after,
                          job->task->after[0] != '\0' ? "'" : "");
     values[0] =
@@ -146,7 +147,8 @@ enum moec_status moec_row_scores_measure(struct moec_continuation *continuation,
     *scores = (struct moec_row_scores){0};
     const enum moec_task_kind kind = moec_task_metric_kind(task->metric);
     if (kind == MOEC_TASK_KIND_WINDOWS)
-        return moec_fail(err, MOEC_ERR_USAGE, "task '%s' measures windows of text, not rows", task->name);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "task '%s' scores windows of text, expected a task that scores rows", task->name);
     scores->first = moec_task_kind_first(kind, &scores->n_metric);
     MOEC_TRY(moec_alloc((void **)&job, 1, sizeof *job, "scores of the rows", err));
     *job = (struct scoring){.continuation = continuation, .task = task, .rows = rows};

@@ -73,8 +73,8 @@ static enum moec_status serve_variant(struct moec_source *source, uint32_t bits,
     const uint32_t low = bits > 0 ? bits : LOW_BITS;
     if (low >= high)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a low copy of %" PRIu32 " bits is not lower than '%s' itself, which has %" PRIu32
-                         " bits: give fewer bits",
+                         "low-precision copies of experts at %" PRIu32 " bits are not smaller than the "
+                         "experts of '%s' themselves, which have %" PRIu32 " bits: give fewer bits",
                          low, source->path, high);
     MOEC_TRY(moec_variants_serve_low(source->variants, low, err));
     return fill_bytes(source, low, &source->record_bytes[1], err);

@@ -166,7 +166,7 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
     if (!moec_record_store_make_room(&variants->store, layout.n_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64 " bytes, but experts in "
-                         "use fill %" PRIu64 " of the %" PRIu64 " bytes allowed for variants",
+                         "use fill %" PRIu64 " of the %" PRIu64 " bytes allowed for expert variants",
                          expert, layer, layout.n_bytes, variants->store.used_bytes,
                          variants->store.limit_bytes);
     uint8_t *bytes = NULL;
@@ -483,8 +483,8 @@ static enum moec_status add_bitwidths(struct moec_variants *variants, enum moec_
     uint64_t one = moec_variants_record_bytes(variants, moec_variants_source_bits(variants));
     if (variants->store.limit_bytes != 0 && variants->store.limit_bytes < one)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a limit of %" PRIu64 " bytes for variants is too low: one expert needs %" PRIu64
-                         " bytes",
+                         "a limit of %" PRIu64
+                         " bytes for expert variants is too low: one expert needs %" PRIu64 " bytes",
                          variants->store.limit_bytes, one);
     return MOEC_OK;
 }

@@ -218,7 +218,7 @@ enum moec_status moec_plot_open(const char *path, enum moec_plot_format format, 
                          path);
     if (!(width >= 1 && width <= MOEC_PLOT_MAX_SIDE && height >= 1 && height <= MOEC_PLOT_MAX_SIDE))
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "plot '%s' would be %.0f x %.0f points, expected at most %.0f a side: use .csv",
+                         "plot '%s' would be %.0f x %.0f points, expected at most %.0f per side: use .csv",
                          path, width, height, MOEC_PLOT_MAX_SIDE);
     MOEC_TRY(moec_alloc((void **)&plot, 1, sizeof *plot, "a plot", err));
     plot->format = format;

@@ -57,7 +57,8 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
     const struct moec_profile_options *options = job->options;
     const uint32_t baseline = options->baseline_bits;
     if (baseline != 4 && baseline != 16)
-        return moec_fail(err, MOEC_ERR_USAGE, "a baseline of %" PRIu32 " bits, expected 4 or 16", baseline);
+        return moec_fail(err, MOEC_ERR_USAGE, "the baseline has %" PRIu32 " bits, expected 4 or 16",
+                         baseline);
     const bool has_sensitivity = options->sensitivity != MOEC_SENSITIVITY_NONE;
     if ((options->n_bits == 0 && has_sensitivity) || options->n_bits > MOEC_PROFILE_MAX_BITS)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " bitwidths are given, expected 1..%d",
@@ -69,7 +70,8 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
         const uint32_t bits = options->bits[i];
         if (!moec_profile_has_bits(bits))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "a bitwidth of %" PRIu32 ", expected 1, 2, 3, 4, 5, 6, 8 or 16", bits);
+                             "the bitwidth %" PRIu32 " is not supported, expected 1, 2, 3, 4, 5, 6, 8 or 16",
+                             bits);
         for (uint32_t j = 0; j < i; j++) {
             if (options->bits[j] == bits)
                 return moec_fail(err, MOEC_ERR_USAGE, "the bitwidth %" PRIu32 " is given twice", bits);
@@ -78,7 +80,8 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
     }
     if (!has_other && has_sensitivity)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the only bitwidth, %" PRIu32 ", is the baseline's; give another to measure",
+                         "the only bitwidth given is %" PRIu32 ", which is the baseline's: give another one "
+                         "to measure",
                          baseline);
     if (moec_config_moe_count(job->config) == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the model in '%s' has no layer with experts",
@@ -395,9 +398,9 @@ static enum moec_status check_reference(struct moec_profile_job *job, struct moe
             moec_unit_keep(job->units, "original", &now, 1, moec_scorer_multiply_adds(job->scorer), err));
     else if (memcmp(before, profile->reference.nll, n_bytes) != 0)
         status = moec_fail(err, MOEC_ERR_MISMATCH,
-                           "the original model does not give the losses recorded in the journal '%s': "
-                           "another build or a faulty machine computed them; "
-                           "delete the journal to start over",
+                           "the losses of the original model differ from those recorded in the journal "
+                           "'%s': another build or a faulty machine computed them; delete the journal to "
+                           "start over",
                            job->options->journal_path);
 out:
     free(before);

@@ -54,7 +54,7 @@ enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, 
             set = all;
         if (set == 0 && !is_word("none", word, n))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "no study '%.*s', expected projections, layers, dense, quantizers, ranks, "
+                             "unknown study '%.*s', expected projections, layers, dense, quantizers, ranks, "
                              "sparsity, choices, all or none",
                              (int)(n > 60 ? 60 : n), word);
         found |= set;

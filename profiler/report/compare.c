@@ -20,8 +20,8 @@ static enum moec_status check_shapes(const struct moec_profile *a, const struct 
         const char *what;
         uint32_t a, b;
     } pairs[] = {{"layers with experts", a->n_moe_layer, b->n_moe_layer},
-                 {"experts a layer", a->n_expert, b->n_expert},
-                 {"experts a token", a->top_k, b->top_k}};
+                 {"experts per layer", a->n_expert, b->n_expert},
+                 {"experts per token", a->top_k, b->top_k}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i].a != pairs[i].b)
             return moec_fail(err, MOEC_ERR_MISMATCH,

@@ -357,8 +357,8 @@ static enum moec_status keys_that_fit(const struct moec_path_table *table, uint6
     free(bytes);
     if (empty_bytes > max_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the expert frequencies alone take %zu bytes, more than the %" PRIu64
-                         " bytes allowed for paths",
+                         "the expert frequencies alone take %zu bytes, more than the %" PRIu64 " bytes "
+                         "allowed for the path table",
                          empty_bytes, max_bytes);
     *n = 0;
     if (table->n_key == 0)
@@ -442,7 +442,7 @@ enum moec_status moec_paths_append(const struct moec_path_table *stack, struct m
     if (stack->n_expert != table->n_expert || stack->top_k != table->top_k ||
         stack->n_value != table->n_value || stack->n_layer > MOEC_MAX_LAYERS - table->n_layer)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "the path tables of the two stacks are from different models");
+                         "the path tables of encoder and decoder are from different models");
     MOEC_TRY(append_arrays(stack, table, err));
     table->n_layer += stack->n_layer;
     table->n_key += stack->n_key;
@@ -484,8 +484,8 @@ enum moec_status moec_paths_popularity(const struct moec_path_trace *trace, cons
     MOEC_TRY(check_trace(trace, err));
     if (n_layers == 0 || first_layer >= trace->n_layer || n_layers > trace->n_layer - first_layer)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "there are no paths of %" PRIu32 " layers from layer %" PRIu32 " on: the trace has "
-                         "%" PRIu32 " layers",
+                         "paths of %" PRIu32 " layers from layer %" PRIu32 " on do not fit into the routing "
+                         "trace, which has %" PRIu32 " layers",
                          n_layers, first_layer, trace->n_layer);
     MOEC_TRY(moec_alloc((void **)&walks, trace->n_token, sizeof *walks, "expert paths", err));
     for (uint64_t t = 0; t < trace->n_token; t++)

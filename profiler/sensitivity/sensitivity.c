@@ -364,11 +364,11 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
         const double kl = moec_score_sum(baseline->kl + baseline->row_start[i], n);
         MOEC_TRY(moec_score_check(nll, w, err));
         if (job->kept.baseline[w] && (result->baseline.nll[w] != nll || result->baseline.kl[w] != kl))
-            return moec_fail(err, MOEC_ERR_MISMATCH,
-                             "the baseline does not give the losses recorded in the journal for window "
-                             "%" PRIu32 ": another build or a faulty machine computed them; delete the "
-                             "journal to start over",
-                             w);
+            return moec_fail(
+                err, MOEC_ERR_MISMATCH,
+                "the baseline's losses differ from those recorded in the journal for window %" PRIu32 ": "
+                "another build or a faulty machine computed them; delete the journal to start over",
+                w);
         result->baseline.nll[w] = nll;
         result->baseline.kl[w] = kl;
         start_variants(job, w);
@@ -718,10 +718,11 @@ static enum moec_status check_options(const struct moec_sensitivity_options *opt
     for (uint32_t b = 0; b < options->n_bits; b++) {
         if (options->bits[b] == options->baseline_bits)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "%" PRIu32 " bits are the baseline, expected other bitwidths", options->bits[b]);
+                             "%" PRIu32 " bits are the baseline's bitwidth: give other bitwidths to measure",
+                             options->bits[b]);
         if (moec_variants_record_bytes(options->variants, options->bits[b]) == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "a bitwidth of %" PRIu32 ", expected 1, 2, 3, 4, 5, 6, 8 or 16",
+                             "the bitwidth %" PRIu32 " is not supported, expected 1, 2, 3, 4, 5, 6, 8 or 16",
                              options->bits[b]);
     }
     return MOEC_OK;

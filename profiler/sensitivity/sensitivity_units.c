@@ -31,8 +31,8 @@ static const char *key_of(const struct moec_sensitivity_units *kept, const char 
 static enum moec_status refuse(const char *what, struct moec_error *err)
 {
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the journal's units of the sensitivity sweep do not fit together (%s); "
-                     "delete the journal to start over",
+                     "the sensitivity results in the journal are damaged: %s; delete the journal to start "
+                     "over",
                      what);
 }
 
@@ -49,10 +49,10 @@ static enum moec_status restore_baseline(struct moec_sensitivity_units *kept, si
     MOEC_TRY(moec_unit_read_part(kept->units, record, 0, numbers, sizeof numbers, err));
     const uint64_t first = numbers[0], n = numbers[1];
     if (first > kept->n_window || n > kept->n_window - first)
-        return refuse("windows that do not exist", err);
+        return refuse("they name windows that do not exist", err);
     for (uint64_t w = first; w < first + n; w++) {
         if (kept->baseline[w])
-            return refuse("a baseline twice", err);
+            return refuse("they have the baseline of a window twice", err);
         kept->baseline[w] = 1;
     }
     const uint64_t n_bytes = n * sizeof(double);
@@ -72,7 +72,7 @@ static enum moec_status read_range(const struct moec_sensitivity_units *kept, si
     if (numbers[0] >= kept->n_moe || numbers[1] > kept->n_window ||
         numbers[2] > kept->n_window - numbers[1] || numbers[3] > n_variant ||
         numbers[4] > n_variant - numbers[3])
-        return refuse("layers, windows or variants that do not exist", err);
+        return refuse("they name a layer, window or expert variant that does not exist", err);
     *range = (struct moec_sensitivity_range){.s = (uint32_t)numbers[0],
                                              .first_window = (uint32_t)numbers[1],
                                              .n_window = (uint32_t)numbers[2],
@@ -106,7 +106,7 @@ static enum moec_status restore_variants(struct moec_sensitivity_units *kept, si
     for (uint32_t i = 0; i < range.n_window; i++) {
         uint32_t *done = moec_sensitivity_units_variants(kept, range.first_window + i, range.s);
         if (*done != range.first_variant || !kept->baseline[range.first_window + i])
-            return refuse("variants out of order", err);
+            return refuse("their expert variants are out of order", err);
         *done += range.n_variant;
     }
     const uint64_t n_row = (uint64_t)range.n_variant * range.n_window;

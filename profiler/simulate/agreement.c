@@ -149,7 +149,8 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
         return moec_fail(err, MOEC_ERR_FORMAT, "unknown mode '%.40s'", row->mode);
     if (mode->streams_all && scene->model.n_form > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' streams one copy of every expert, but the recording also uses low copies",
+                         "mode '%s' streams one copy of every expert, but the recording also uses "
+                         "low-precision copies",
                          mode->name);
     if (mode->streams_all)
         return moec_simulated_stream(&setup, result, err);
@@ -202,8 +203,9 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
                          row->name, storage == NULL ? "storage" : "computing",
                          storage == NULL ? ", or --emulate-storage" : ", or a trace of moec run");
     if (row->copy >= setup->bundle->n_copy)
-        return moec_fail(err, MOEC_ERR_USAGE, "row '%.60s' runs copy %" PRIu64 ", which '%s' does not have",
-                         row->name, row->copy, setup->bundle->file.path);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "row '%.60s' runs precision copy %" PRIu64 ", which '%s' does not have", row->name,
+                         row->copy, setup->bundle->file.path);
     MOEC_TRY_OUT(moec_simulated_model_of_bundle(setup->bundle, (uint32_t)row->copy, setup->low,
                                                 setup->recording, &scene->model, err));
     moec_simulated_model_pool(&scene->model, &setup->guesses);
@@ -274,7 +276,7 @@ static enum moec_status check_decisions(const struct moec_json *root, const char
         if (strcmp(theirs != NULL ? theirs : "", ours[i] != NULL ? ours[i] : "") != 0)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "%s was measured with %s '%s', but the simulation has '%s': give the same --%s "
-                             "and the same slots",
+                             "and the same --slots of the logical cache",
                              subject, keys[i], theirs != NULL ? theirs : "none",
                              ours[i] != NULL ? ours[i] : "none", keys[i]);
     }

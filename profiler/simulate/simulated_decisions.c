@@ -23,7 +23,7 @@ enum moec_status moec_simulated_decisions_check(const struct moec_replay *replay
                          "eval and moec bench",
                          config->family,
                          moec_config_is_encoder_decoder(config)
-                             ? "encoder decides by itself"
+                             ? "encoder makes its own decisions"
                              : "layers route by token id, which traces do not have");
     bool is_same = replay->n_layer == moec_config_moe_count(config) && replay->n_expert == config->n_expert &&
                    replay->top_k == config->top_k && replay->n_logit == moec_config_choices(config);
@@ -31,7 +31,8 @@ enum moec_status moec_simulated_decisions_check(const struct moec_replay *replay
         is_same = replay->moe_layers[s] == moec_config_moe_layer(config, s);
     if (!is_same)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' was recorded with another model: give --model the bundle that ran", path);
+                         "'%s' was recorded with another model: give the bundle of that run with --model",
+                         path);
     return MOEC_OK;
 }
 
@@ -194,8 +195,8 @@ static enum moec_status check_foreseen(const struct moec_simulated_decisions_set
                              "all tokens of a prompt together: give --decide decode");
         if (replay->answers[a].n_next_gate < width)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "the trace has only %" PRIu32 " predicted experts a layer, but precision fate "
-                             "asks for %" PRIu32 ": give fate:%" PRIu32,
+                             "the trace has only %" PRIu32 " predicted experts per layer, but precision "
+                             "fate asks for %" PRIu32 ": give fate:%" PRIu32,
                              replay->answers[a].n_next_gate, width, replay->answers[a].n_next_gate);
     }
     return MOEC_OK;

@@ -600,16 +600,16 @@ static enum moec_status check_capacity(const struct moec_simulated_setup *setup,
     const uint64_t least = setup->model->largest_bytes;
     if (setup->capacity_bytes < least)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64
-                         " bytes",
+                         "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's record "
+                         "of %" PRIu64 " bytes",
                          setup->capacity_bytes, least);
     if (setup->low_pool_bytes == 0 ||
         (setup->model->has_pools &&
          moec_simulated_pools_fit(setup->model, setup->capacity_bytes, setup->low_pool_bytes)))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_BUDGET,
-                     "a buffer of %" PRIu64 " bytes, %" PRIu64 " of them for low copies, has no room for the "
-                     "largest record of each precision",
+                     "an expert buffer of %" PRIu64 " bytes, %" PRIu64 " of them for low-precision copies, "
+                     "has no room for the largest expert of each precision",
                      setup->capacity_bytes, setup->low_pool_bytes);
 }
 

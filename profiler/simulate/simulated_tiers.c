@@ -416,8 +416,8 @@ static enum moec_status create(struct run *run, struct moec_error *err)
                   {(void **)&run->is_behind, model->n_expert, sizeof(bool)}};
     if (of->pool_bytes < model->largest_bytes || of->buffer_bytes < model->largest_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a pool of %" PRIu64 " bytes and a buffer of %" PRIu64 " bytes must each have room "
-                         "for the largest record of %" PRIu64 " bytes",
+                         "the GPU's pool of %" PRIu64 " bytes and the expert buffer of %" PRIu64 " bytes "
+                         "must each have room for the largest expert's record of %" PRIu64 " bytes",
                          of->pool_bytes, of->buffer_bytes, model->largest_bytes);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         MOEC_TRY(moec_alloc(arrays[i].at, arrays[i].n, arrays[i].size, "simulated tiers", err));

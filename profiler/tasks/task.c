@@ -90,8 +90,8 @@ static enum moec_status check_labels(const struct moec_task *task, struct moec_e
     if (strchr(task->labels, '/') == NULL && strstr(task->labels, "..") == NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "labels of task '%s' is '%s', expected the ending of a file name in the data's folder, "
-                     "without '/' and '..'",
+                     "field 'labels' of task '%s' is '%s', expected the ending of a file name in the data's "
+                     "folder, without '/' and '..'",
                      task->name, task->labels);
 }
 
@@ -111,10 +111,12 @@ static enum moec_status check_generation(const struct moec_task *task, struct mo
         return moec_fail(err, MOEC_ERR_FORMAT, "task '%s' generates %u tokens, expected 1..%d", task->name,
                          (unsigned)task->n_tokens, MOEC_TASK_MAX_TOKENS);
     if (task->stem > 1)
-        return moec_fail(err, MOEC_ERR_FORMAT, "stem of task '%s' is %u, expected 0 or 1", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "field 'stem' of task '%s' is %u, expected 0 or 1 (compare word stems)", task->name,
                          (unsigned)task->stem);
     if ((unsigned)task->take > MOEC_TASK_TAKE_LAST_NUMBER)
-        return moec_fail(err, MOEC_ERR_FORMAT, "take of task '%s' is %u, expected 0..4", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "field 'take' of task '%s' is %u, expected 0 (text) to 4 (last number)", task->name,
                          (unsigned)task->take);
     for (size_t i = 0; i < MOEC_TASK_MAX_STOPS; i++)
         MOEC_TRY(check_text(task, "a stop text", task->stops[i], sizeof task->stops[i], err));
@@ -137,8 +139,8 @@ static enum moec_status check_choices(const struct moec_task *task, struct moec_
     MOEC_TRY(check_template(task, "label", task->label, capacity, err));
     MOEC_TRY(need(task, "label", task->label[0] != '\0', err));
     if (task->first_label > 1)
-        return moec_fail(err, MOEC_ERR_FORMAT, "first_label of task '%s' is %u, expected 0 or 1", task->name,
-                         (unsigned)task->first_label);
+        return moec_fail(err, MOEC_ERR_FORMAT, "field 'first_label' of task '%s' is %u, expected 0 or 1",
+                         task->name, (unsigned)task->first_label);
     return MOEC_OK;
 }
 
@@ -148,21 +150,25 @@ enum moec_status moec_task_check(const struct moec_task *task, struct moec_error
         return moec_fail(err, MOEC_ERR_FORMAT, "a task needs a name of 1..%d bytes",
                          MOEC_TASK_NAME_BYTES - 1);
     if ((unsigned)task->format > MOEC_TASK_FORMAT_JSON)
-        return moec_fail(err, MOEC_ERR_FORMAT, "format of task '%s' is %u, expected 0..4", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "field 'format' of task '%s' is %u, expected 0 (auto) to 4 (json)", task->name,
                          (unsigned)task->format);
     if ((unsigned)task->split > MOEC_TASK_SPLIT_PARAGRAPH)
-        return moec_fail(err, MOEC_ERR_FORMAT, "split of task '%s' is %u, expected 0..2", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "field 'split' of task '%s' is %u, expected 0 (file) to 2 (paragraph)", task->name,
                          (unsigned)task->split);
     if ((unsigned)task->metric >= MOEC_TASK_METRICS)
-        return moec_fail(err, MOEC_ERR_FORMAT, "metric of task '%s' is %u, expected 0..%d", task->name,
-                         (unsigned)task->metric, MOEC_TASK_METRICS - 1);
+        return moec_fail(err, MOEC_ERR_FORMAT, "field 'metric' of task '%s' is %u, expected 0..%d",
+                         task->name, (unsigned)task->metric, MOEC_TASK_METRICS - 1);
     if (task->delimiter == '"' || task->delimiter == '\n' || task->delimiter == '\r')
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "delimiter of task '%s' is a quote or a line end, expected another character",
+                         "field 'delimiter' of task '%s' is a quote or a line end, expected another "
+                         "character",
                          task->name);
     if (task->prompt[0] == '\0')
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "prompt of task '%s' is empty, expected a template such as '{text}'", task->name);
+                         "field 'prompt' of task '%s' is empty, expected a template such as '{text}'",
+                         task->name);
     MOEC_TRY(check_template(task, "prompt", task->prompt, sizeof task->prompt, err));
     MOEC_TRY(check_template(task, "reference", task->reference, sizeof task->reference, err));
     MOEC_TRY(check_labels(task, err));

@@ -196,7 +196,7 @@ static enum moec_status filter_length(const struct filtering *f)
     case MOEC_CHAT_UNDEFINED:
         break;
     default:
-        return fail(f, "cannot count items here");
+        return fail(f, "needs a string, a list or a dict");
     }
     *f->out = moec_chat_int((int64_t)n);
     return MOEC_OK;

@@ -31,9 +31,9 @@ static enum moec_status check_bundle(const struct moert_engine *engine, struct m
         header->low < engine->bundle->n_copy)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_MISMATCH,
-                     "'%s' was recorded with top-k %" PRIu32 " in %" PRIu32 " layers and "
-                     "low copy %" PRIu32 ", expected top-k %" PRIu32 " in %" PRIu32
-                     " layers and a copy below %" PRIu32,
+                     "'%s' was recorded with top-k %" PRIu32 " in %" PRIu32 " layers and low-precision copy "
+                     "%" PRIu32 ", expected top-k %" PRIu32 " in %" PRIu32 " layers and a copy number below "
+                     "%" PRIu32,
                      engine->replay.path, header->top_k, header->n_layer, header->low, config->top_k,
                      moec_config_moe_count(config), engine->bundle->n_copy);
 }
@@ -70,8 +70,8 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
                          "to '%s': leave out one of them",
                          path, decisions->record);
     if (decisions->none)
-        return moec_fail(err, MOEC_ERR_USAGE, "decisions are turned off, but a replay of '%s' is asked for",
-                         path);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "decisions are turned off, but a replay of '%s' is asked for: choose one", path);
     if (options->drafts)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "drafts try tokens that are not in '%s': replay "
@@ -147,8 +147,8 @@ static enum moec_status check_settings(const struct moert_engine *engine,
                          theirs->kv, ours->kv);
     if (ours->copy != theirs->copy || ours->low != theirs->low)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with copy %" PRIu32 " and low copy %" PRIu32 ", this run uses "
-                         "%" PRIu32 " and %" PRIu32,
+                         "'%s' was recorded with precision copy %" PRIu32 " and low-precision copy %" PRIu32
+                         ", but this run uses copies %" PRIu32 " and %" PRIu32,
                          path, theirs->copy, theirs->low, ours->copy, ours->low);
     if (ours->rope_context != theirs->rope_context)
         return moec_fail(err, MOEC_ERR_MISMATCH,
@@ -165,14 +165,15 @@ enum moec_status moec_engine_open_book(struct moert_engine *engine, const struct
         if (decisions->record == NULL)
             return MOEC_OK;
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "decisions can be recorded to '%s' only with precision shared:T1:T2: others depend "
-                         "only on bundle, settings and tokens, and repeat without a file",
+                         "decisions can be recorded to '%s' only with precision shared:T1:T2: other "
+                         "decisions depend only on the bundle, settings and tokens, so they repeat without "
+                         "a file",
                          decisions->record);
     }
     if (engine->on_device)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "precision shared looks at the expert buffer, but a device has its own pool in "
-                         "front of it: leave out the device, or use precision hobbit");
+                         "precision shared looks at the expert buffer, but a device keeps experts in a pool "
+                         "of its own: leave out the device, or use precision hobbit");
     const struct moec_decision_header header = header_of(engine);
     if (engine->replay.path == NULL)
         return moec_decision_book_create(decisions->record, &header, &engine->book, err);

@@ -38,8 +38,8 @@ static enum moec_status read_low(struct moert_engine *engine, const struct moert
     MOEC_TRY(moec_route_check(route, config, err));
     if (engine->low_pool_slots > config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the pool has %" PRIu32 " low copies for each "
-                         "layer, expected 1 to %" PRIu32 " (all)",
+                         "the pool has room for %" PRIu32 " low-precision copies of experts per layer, "
+                         "expected 1 to %" PRIu32 " (all)",
                          engine->low_pool_slots, config->n_expert);
     return find_low_copy(engine, decisions->precision, decisions->prefill, decisions->low_bits, "", err);
 }
@@ -93,11 +93,12 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
     const bool has_low = decisions->low_slots != NULL || decisions->low_bits > 0;
     if (decisions->precision == NULL && decisions->prefill == NULL && has_low)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "settings of a low copy are given without a precision or a "
-                         "prefill: choose one, or leave them out");
+                         "settings of low-precision copies (low_slots, low_bits) are given without a "
+                         "precision or a prefill: choose one, or leave them out");
     if (decisions->route == NULL && decisions->keep_top > 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "settings of a route are given without a route: choose one, or leave them out");
+                         "keep_top (--keep-top) has no effect without a route: choose a route, or leave out "
+                         "keep_top");
     if (decisions->decode_only && decisions->all_tokens)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "decisions are set both for generated tokens only and for all tokens: choose one");
@@ -114,8 +115,8 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
         if (decisions->slots == NULL && !is_idle && !decisions->starts_frequent)
             return MOEC_OK;
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "settings of decisions are given without a route, a precision or a prefill: choose "
-                         "one, or leave them out");
+                         "settings of decisions (slots, decode_only and the like) are given without a "
+                         "route, a precision or a prefill: choose one, or leave them out");
     }
     route->keep_top = decisions->keep_top;
     route->decode_only = decisions->decode_only;

@@ -56,8 +56,8 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
                          mode->name, copy);
     if (copy >= bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "precision copy %" PRIu32 " of '%s' does not exist, it has %" PRIu32
-                         " (compile with --copies)",
+                         "precision copy %" PRIu32 " is asked for, but '%s' has only %" PRIu32 ", counted "
+                         "from 0: compile with --copies to add one",
                          copy, bundle->file.path, bundle->n_copy);
     *out = copy;
     struct moec_error missing = {0};

@@ -294,7 +294,7 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     if (options->transfer.copies_whole && (options->device == NULL || engine->sparsity == NULL))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "copying whole experts needs a device and a sparsity; without a sparsity they are always "
+            "whole records apply only to a device that runs with sparsity; without sparsity, experts are always "
             "copied whole");
     if (options->device == NULL)
         return MOEC_OK;

@@ -273,8 +273,8 @@ static enum moec_status check_pool(uint64_t pool_bytes, uint64_t largest_bytes, 
     if (pool_bytes >= largest_bytes)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_BUDGET,
-                     "a pool of %" PRIu64 " bytes for %s copies has no room for the "
-                     "largest copy of %" PRIu64 " bytes",
+                     "a pool of %" PRIu64 " bytes for %s-precision copies has no room for the largest copy "
+                     "of an expert, which has %" PRIu64 " bytes",
                      pool_bytes, what, largest_bytes);
 }
 
@@ -284,8 +284,8 @@ static enum moec_status check_buffer(const struct moec_expert_cache_options *opt
     if (options->buffer_bytes < sizes->largest_bytes ||
         (options->least_bytes > 0 && options->least_bytes < sizes->largest_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "an expert buffer of %" PRIu64 " bytes has no room for the "
-                         "largest record of %" PRIu64 " bytes",
+                         "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's record "
+                         "of %" PRIu64 " bytes",
                          options->least_bytes > 0 ? options->least_bytes : options->buffer_bytes,
                          sizes->largest_bytes);
     if (options->is_resident && options->buffer_bytes < sizes->all_bytes)
@@ -320,8 +320,9 @@ static enum moec_status create_forms(struct moec_expert_cache *cache, struct moe
     cache->forms[0] = (struct moec_expert_form){.copy = options->copy};
     if (options->n_beside >= MOEC_CACHE_FORMS)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " forms are asked for beside form 0, the limit is %d", options->n_beside,
-                         MOEC_CACHE_FORMS - 1);
+                         "experts are asked for in %" PRIu32 " forms (precisions) besides form 0, the limit "
+                         "is %d",
+                         options->n_beside, MOEC_CACHE_FORMS - 1);
     for (uint32_t form = 0; form < cache->n_form; form++) {
         if (form > 0)
             cache->forms[form] = options->beside[form - 1].form;
@@ -385,7 +386,8 @@ static enum moec_status check_pools(const struct moec_expert_cache *cache, struc
     if (options->n_beside != 1 || options->low_pool_bytes > cache->buffer_bytes ||
         (options->least_bytes > 0 && options->least_bytes < cache->buffer_bytes))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a pool of low copies needs one form beside form 0 and a buffer of fixed size");
+                         "a pool of low-precision copies needs exactly one form of experts besides form 0, "
+                         "and a buffer of fixed size that holds the pool");
     MOEC_TRY(check_pool(high_bytes_of(cache), sizes_of(cache, 0, 1).largest_bytes, "high", err));
     return check_pool(options->low_pool_bytes, sizes_of(cache, 1, 2).largest_bytes, "low", err);
 }

@@ -368,9 +368,9 @@ static enum moec_status check_prompt(const struct moec_session *session, uint32_
         (first == 0 && n_tokens >= n_prompt && n_prompt <= max_tokens))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "prefill '%s' needs the whole prompt in one call: expected all %" PRIu32 " tokens and "
-                     "at most %" PRIu32 ", found %" PRIu32 " from position %" PRIu32 " on; prefill "
-                     "'unpopular' works block by block",
+                     "prefill '%s' needs the whole prompt of %" PRIu32 " tokens in one call, which takes at "
+                     "most %" PRIu32 "; this call has %" PRIu32 " tokens from position %" PRIu32 " on. "
+                     "Prefill 'unpopular' works block by block",
                      moec_prefill_name(&session->forward->decider->route->prefill), n_prompt, max_tokens,
                      n_tokens, first);
 }

@@ -199,8 +199,8 @@ MOEC_WARN_UNUSED static inline enum moec_status moec_experts_check_form(const st
     if (request.form < n_form)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "layer %u expert %u is requested in form %u, expected a form below %u", request.layer,
-                     request.expert, request.form, n_form);
+                     "layer %u expert %u is requested in form (precision) %u, expected a form below %u",
+                     request.layer, request.expert, request.form, n_form);
 }
 
 #endif

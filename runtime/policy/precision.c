@@ -138,8 +138,8 @@ enum moec_status moec_precision_check(const struct moec_precision *precision,
         return check_fate(precision, config, err);
     if (config->top_k == 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a token of this model uses one expert, always in the high "
-                         "copy: precision %s changes nothing",
+                         "a token of this model uses one expert, always in its high-precision copy: "
+                         "precision %s changes nothing",
                          name);
     return MOEC_OK;
 }

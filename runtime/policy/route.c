@@ -125,7 +125,8 @@ static enum moec_status check_low(const struct moec_route *route, const struct m
 {
     if (route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a precision or prefill needs the number of slots of its logical cache");
+                         "a precision or prefill needs the size of its logical cache: set the experts per "
+                         "layer (slots)");
     if (route->prefill.kind != MOEC_PREFILL_SAME && route->decode_only)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a prefill applies to prompts, but decisions are set for generated tokens only: "
@@ -133,8 +134,8 @@ static enum moec_status check_low(const struct moec_route *route, const struct m
     if (route->n_low_slots >= config->top_k && route->n_low_slots <= config->n_expert)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "the logical cache has %u low copies in each layer, expected %u "
-                     "(those of one token) to %u (all)",
+                     "the logical cache has %u low-precision copies in each layer, expected %u (those of "
+                     "one token) to %u (all)",
                      route->n_low_slots, config->top_k, config->n_expert);
 }
 
@@ -170,7 +171,8 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     const bool needs_cache =
         (route->kind != MOEC_ROUTE_TOP_K && route->kind != MOEC_ROUTE_PRUNE) || route->skip > 0;
     if (needs_cache && route->n_slots == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "route %s needs the number of slots of its logical cache",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "route %s needs the size of its logical cache: set the experts per layer (slots)",
                          kinds[route->kind].name);
     MOEC_TRY(moec_precision_check(&route->precision, config, err));
     if (moec_route_takes_low(route))
@@ -181,10 +183,10 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
                          "(those of one token) to %u (all)",
                          route->n_slots, config->top_k, config->n_expert);
     if (route->keep_top > config->top_k || (route->keep_top > 0 && !needs_cache))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "the best %u experts of a token are to be kept with route %s, expected %s",
-                         route->keep_top, kinds[route->kind].name,
-                         needs_cache ? "at most all experts of a token" : "a route that may replace experts");
+        return moec_fail(
+            err, MOEC_ERR_USAGE, "the best %u experts of a token cannot be kept with route %s, expected %s",
+            route->keep_top, kinds[route->kind].name,
+            needs_cache ? "no more experts than a token uses" : "a route that may replace experts");
     if (needs_cache && route->keep_top == config->top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a token takes %u experts and the best %u are kept, so route %s changes nothing",
@@ -192,8 +194,8 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert == 1 &&
         route->precision.kind != MOEC_PRECISION_ONE && route->precision.kind != MOEC_PRECISION_FATE)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "prune:1 keeps only the best expert, always in the high "
-                         "copy: a precision changes nothing");
+                         "prune:1 keeps only the best expert, always in its high-precision copy: a "
+                         "precision changes nothing");
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert >= config->top_k)
         return moec_fail(err, MOEC_ERR_USAGE, "prune:%u keeps all %u experts of a token, expected fewer",
                          route->n_expert, config->top_k);

@@ -109,7 +109,7 @@ try 0 "and it runs" "$run" "$bundle" -p "Once upon a time" -n 40 --memory "$prop
 try 0 "doctor --ctx" "$moec" doctor "$bundle" --ctx 1000 --json
 equal "counts a longer context" "$(number memory_context_tokens)" 1000
 try 1 "doctor of a context that the model does not know" "$moec" doctor "$bundle" --ctx 5000
-says stderr 'context of 5000 tokens, expected at most the 1024 positions' "is refused"
+says stderr 'context of 5000 tokens is too long: the model has only 1024 positions' "is refused"
 try 0 "doctor --memory of plenty" "$moec" doctor "$bundle" --memory 1GiB
 says stdout ' 100%$' "every expert is kept in plenty"
 

@@ -155,6 +155,6 @@ try 2 "min-p above 1" "$moec" run "$work/sampling.moec" -p ab --min-p 2
 
 sed -i 's/"num_beams": 3/"num_beam_groups": 3/' "$work/model/generation_config.json"
 try 1 "a setting that is not known" "$moec" eval "$work/model" --data "$work/lines.txt" --quiet
-says stderr "'num_beam_groups', which moec does not know" "is named"
+says stderr "'num_beam_groups', which moec does not support" "is named"
 
 done_testing

@@ -97,9 +97,9 @@ refused "predicts all 16 experts.*width of 1 to 15" "$moec" eval "$work/m.moec" 
 refused "low-bits does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --low-bits 2
 refused "low-slots does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --route top-k --low-slots 4
 refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8
-refused "cache has 1 low copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
+refused "cache has 1 low-precision copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
 refused "mode 'io-qfree' runs only one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
-refused "low copy of 16 bits is not lower than.*which has 16 bits: give fewer bits" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
+refused "low-precision copies of experts at 16 bits are not smaller than.*which have 16 bits: give fewer bits" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
 refused "unknown prefill 'often'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill often
 refused "a prefill applies to prompts" "$moec" run "$work/m.moec" -p x --prefill unpopular --decide decode
 refused "mode 'io-qfree' runs only one precision copy: leave out prefill" "$moec" run "$work/m.moec" -p x --prefill unpopular --mode io-qfree

@@ -39,7 +39,7 @@ try 0 "the target that the message names is met" with_bits 2 --max-loss "$over" 
 # The safest plan, 8 or 16 bits, does not fit the size: there is nothing to fall back to.
 size=$(with_bits 4 --max-size 100MB --dry-run --json 2>/dev/null | sed -n 's/.*"bundle_bytes": \([0-9]*\).*/\1/p')
 try 1 "4 bits under a target between loss and upper end" with_bits 4 --max-loss 0.5% --max-size "$size" -o "$work/no.moec"
-says stderr 'the safest of 1 plans has a loss of [0-9.]+% on the certificate part [(]with 95% confidence at most [0-9.]+%[)], but the target is 0.500%, so nothing was written' \
+says stderr 'the safest of 1 plans has a loss of [0-9.]+% on the certificate part [(]upper bound with 95% confidence: [0-9.]+%[)], but the target is 0.500%, so nothing was written' \
     "the message says what was measured"
 says stderr 'about [1-9][0-9]* windows would prove it \(--certificate-samples [1-9][0-9]*\); these 16 prove --max-loss [0-9.]+%' \
     "and how many windows would do, and what these do"
@@ -83,13 +83,13 @@ return function(m)
 end
 EOF
 try 1 "a policy gives up" "$moec" compile $model --profile "$work/p.h5" --policy "$work/none.lua" --max-loss 0.01% --dry-run -q
-says stderr "nothing will do; the safest assignment measured has a loss of -?[0-9.]+% \(at most [0-9.]+%\) on the search part" \
+says stderr "nothing will do; the safest assignment measured has a loss of -?[0-9.]+% \(upper bound [0-9.]+%\) on the search part" \
     "the safest assignment is named"
-says stderr "the target is 0.010%: the loss itself is not under" "and what would do"
+says stderr "the target is 0.010%: the loss itself is not below the target" "and what would do"
 
 # ---- a size alone is met whatever is lost, which is said ----
 
-loud='WARNING: the loss on the (search|certificate) part is [0-9.]+%, at most [0-9.]+%, which is above 10%'
+loud='WARNING: the loss on the (search|certificate) part is [0-9.]+% [(]upper bound [0-9.]+%[)], which is above 10%'
 try 0 "2 bits, as a plan" with_bits 2 --max-size 100MB --dry-run
 says stderr "$loud.*--max-loss 10% in place of --max-size" "are warned about, with what to do"
 says stderr "loss on the search part" "on the search part"

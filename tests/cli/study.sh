@@ -40,7 +40,7 @@ says stderr "no study 'sparsity' in this profile; --study list prints the names"
 try 2 "a group of studies that is misspelt" "$moec" profile --show "$work/p.h5" --study rnak
 says stderr "did you mean 'rank'" "the message has its name"
 try 2 "a study that does not exist" "$moec" profile $model --data $data --study weights -o "$work/r.h5"
-says stderr "no study 'weights', expected projections, layers," "the message names those that do"
+says stderr "unknown study 'weights', expected projections, layers," "the message names those that do"
 try 2 "a study that is misspelt" "$moec" profile $model --data datasets/sample/calibration.txt --study layer,projektion -o "$work/z.h5"
 says stderr "did you mean 'projections'" "the message has its name"
 

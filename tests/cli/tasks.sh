@@ -189,9 +189,9 @@ refuse() { # STATUS NAME LUA PATTERN
     says stderr "$4" "$2: the message"
 }
 refuse 1 "an unknown member" 'return {name = "x", answer = {token = 3}, metric = "rouge-1", reference = "r"}' "'answer' has an unknown member 'token'"
-refuse 1 "choices of a summary" 'return {name = "x", metric = "rouge-1", reference = "r", choices = {field = "c"}}' "'choices' is for accuracy.*'rouge-1'"
-refuse 1 "an answer of perplexity" 'return {name = "x", answer = {tokens = 3}}' "'answer' is for rouge-1.*'perplexity'"
-refuse 1 "stems of an exact match" 'return {name = "x", metric = "exact-match", reference = "r", answer = {stem = true}}' "'stem' is for rouge-1"
+refuse 1 "choices of a summary" 'return {name = "x", metric = "rouge-1", reference = "r", choices = {field = "c"}}' "'choices' is only for accuracy.*'rouge-1'"
+refuse 1 "an answer of perplexity" 'return {name = "x", answer = {tokens = 3}}' "'answer' is only for rouge-1.*'perplexity'"
+refuse 1 "stems of an exact match" 'return {name = "x", metric = "exact-match", reference = "r", answer = {stem = true}}' "'stem' is only for rouge-1"
 refuse 1 "a summary without reference" 'return {name = "x", metric = "rouge-1"}' "has no 'reference', which its metric 'rouge-1' needs"
 refuse 1 "accuracy without choices" 'return {name = "x", metric = "accuracy"}' "has no 'choices'"
 refuse 1 "too many tokens" 'return {name = "x", metric = "rouge-1", reference = "r", answer = {tokens = 5000}}' "'tokens' is 5000, expected a whole number in 0..4096"
@@ -201,7 +201,7 @@ refuse 1 "a brace that is not closed" 'return {name = "x", prompt = "say {"}' "'
 refuse 1 "a member with a NUL" 'return {name = "x", ["prompt\0"] = "a"}' "unknown member 'prompt"
 mkdir -p "$work/lines"
 echo 0 >"$work/elsewhere.lst"
-refuse 1 "labels elsewhere" 'return {name = "x", prompt = "{label}", rows = {labels = "/../elsewhere.lst"}}' "labels of task 'x' is '/../elsewhere.lst'"
+refuse 1 "labels elsewhere" 'return {name = "x", prompt = "{label}", rows = {labels = "/../elsewhere.lst"}}' "field 'labels' of task 'x' is '/../elsewhere.lst'"
 try 2 "windows of rows" "$moec" eval $sample --task "$work/copy.lua" --data "$work/lines.txt" --seq-len 64 --quiet
 says stderr "ctx" "the message names --ctx"
 try 2 "answers of windows" "$moec" eval $sample --data "$work/lines.txt" --answers "$work/none.jsonl" --quiet

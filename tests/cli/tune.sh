@@ -215,8 +215,8 @@ refused 'expected the checkpoint' 2 "a bundle as original" \
     "$moec" tune "$work/m.moec" --data "$data" --reference "$work/m.moec" --max-loss 2% --force -q
 refused 'which has another SHA-256' 1 "another original" \
     "$moec" tune "$work/m.moec" --data "$data" --reference datasets/switch-sample/model --max-loss 2% --force -q
-refused 'PROFILE|applies to a checkpoint' 2 "a profile" tune --max-loss 2% --profile "$data" -q
-refused 'combines low copies .precision or prefill. with sparsity' 2 "a plan with low copies" tune --max-loss 2% --with precision,sparsity -q
+refused 'profile applies only to a checkpoint' 2 "a profile" tune --max-loss 2% --profile "$data" -q
+refused 'combines low-precision copies of experts .precision or prefill. with sparsity' 2 "a plan with low copies" tune --max-loss 2% --with precision,sparsity -q
 try 0 "a bundle without copies" "$moec" compile "$sample" --policy uniform --bits 8 -q -o "$work/one.moec"
 refused '--copies' 2 "no low copy" \
     "$moec" tune "$work/one.moec" --data "$data" --reference "$sample" --max-loss 2% --with precision --force -q

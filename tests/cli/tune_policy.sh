@@ -115,8 +115,8 @@ refused 1 'return {}' 'decides nothing and leaves nothing out'
 refused 1 'return nil, "no luck"' "policy .*: no luck"
 refused 1 'return {rout = "x"}' "has a member 'rout', expected route, precision"
 refused 1 'return {route = "cache-prior:x"}' "has the parameter 'x', expected a share"
-refused 1 'moec.evaluate {route = "cache-prior:0.1", slots = 99}' 'p.lua:2: .* a cache of 99 experts'
-refused 1 'moec.evaluate {slots = 0}' 'a candidate has no slots'
+refused 1 'moec.evaluate {route = "cache-prior:0.1", slots = 99}' 'p.lua:2: .* the logical cache has 99 experts in each layer'
+refused 1 'moec.evaluate {slots = 0}' 'a candidate has 0 slots for its logical cache'
 refused 1 'moec.evaluate {low_slots = 2}' 'low_slots without precision or prefill'
 refused 1 'moec.evaluate {left_out = 0.5}' 'has left_out, which is not searched here'
 refused 1 'moec.evaluate {draft = 2}' 'as draft, expected a whole number up to 1'

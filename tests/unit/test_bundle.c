@@ -708,7 +708,7 @@ static void test_bundle__absurd_indices_are_refused(void **state)
                  {8, 0, "states 0 bits"},
                  {8, 1000, "1000 bits"},
                  {12, 1, "record index has"}, /* entries of a codec for each projection are longer */
-                 {12, 2, "has form 2, expected 0"},
+                 {12, 2, "has entries of unknown form 2, expected 0"},
                  {16, 32, "is at offset 32"},
                  {16 + 24, 0, "is at offset 0"},
                  {16 + 4, 1, "is at offset 4294967296"},

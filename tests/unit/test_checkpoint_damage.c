@@ -509,8 +509,8 @@ static void test_checkpoint_damage__tables_of_tokens(void **state)
     static const struct {
         uint8_t bytes[8];
         const char *part;
-    } cases[] = {{{8}, "table of layer 3 sends token 5 to expert 8, expected one of 0..7"},
-                 {{255, 255, 255, 255, 255, 255, 255, 255}, "sends token 5 to expert -1"}};
+    } cases[] = {{{8}, "routing table of layer 3 sends token id 5 to expert 8, expected one of 0..7"},
+                 {{255, 255, 255, 255, 255, 255, 255, 255}, "sends token id 5 to expert -1"}};
     static const char weights[] = "model.safetensors";
     char *folder = temporary_folder();
     temporary_copy(FAMILIES "hash_moe", folder);

@@ -191,7 +191,7 @@ static void test_compare__refuses_other_shapes(void **state)
     other.n_expert = 6;
     make(&other, &b);
     assert_status(moec_compare_make(&a, &b, &c, &err), MOEC_ERR_MISMATCH, err);
-    assert_message(err, "8 and 6 experts a layer");
+    assert_message(err, "8 and 6 experts per layer");
     moec_profile_release(&b);
     other = shape;
     other.n_dense = 2;

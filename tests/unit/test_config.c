@@ -109,10 +109,10 @@ static void test_config__section_of_attentions(void **state)
         {block + 8, 0, MOEC_ERR_LIMIT, "0 more kinds of attention, expected 1..31"},
         {block + 8, 3, MOEC_ERR_FORMAT, "73 bytes for kinds of attention, expected 105"},
         {block + 12, 2, MOEC_ERR_LIMIT, "layer 2 of config section says key/value heads 3, expected 1..2"},
-        {block + 12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention 1, expected 0 or 1"},
-        {block + 12 + 31, 1, MOEC_ERR_FORMAT, "1 for flag 3 of attention 1, expected 0"},
-        {block + 76, 1, MOEC_ERR_FORMAT, "attention 1 of 2 for layer 0, out of order"},
-        {block + 79, 3, MOEC_ERR_FORMAT, "attention 3 of 2 for layer 3, out of order"},
+        {block + 12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention kind 1, expected 0 or 1"},
+        {block + 12 + 31, 1, MOEC_ERR_FORMAT, "1 for flag 3 of attention kind 1, expected 0"},
+        {block + 76, 1, MOEC_ERR_FORMAT, "attention kind 1 of 2 to layer 0, but the kinds must be numbered"},
+        {block + 79, 3, MOEC_ERR_FORMAT, "attention kind 3 of 2 to layer 3, but the kinds must be numbered"},
         {block + 80, 1, MOEC_ERR_FORMAT, "73 bytes for kinds of attention (block 1), expected 41"},
         {block + 81, 1, MOEC_ERR_FORMAT, "block 1 after block 1"},
     };
@@ -139,7 +139,7 @@ static void test_config__section_of_dense_sizes(void **state)
 
     const struct damage damages[] = {
         {block, 77, MOEC_ERR_UNSUPPORTED, "a block with tag 77"},
-        {block, 0, MOEC_ERR_FORMAT, "rising tags"},
+        {block, 0, MOEC_ERR_FORMAT, "increasing block numbers"},
         {block + 4, 5, MOEC_ERR_FORMAT, "only 4 bytes left for block 2, which needs 5"},
         {block + 8, 40, MOEC_ERR_FORMAT,
          "4 bytes for MLP sizes (block 2), expected 0"}, /* the first one's size */
@@ -237,18 +237,18 @@ static void test_config__section_of_running_layers(void **state)
 
     const size_t last = mixers + 8 + 24;
     const struct damage damages[] = {
-        {mixers + 4, 24, MOEC_ERR_FORMAT, "24 bytes for kinds of mixing, expected 36"},
-        {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of mixing of attention 0"},
+        {mixers + 4, 24, MOEC_ERR_FORMAT, "24 bytes for kinds of mixers, expected 36"},
+        {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the mixer of attention kind 0"},
         {mixers + 8, 2, MOEC_ERR_LIMIT, "positions of a convolution 0, expected 2..16"},
         {mixers + 12, 2, MOEC_ERR_LIMIT, "positions of a convolution 2, expected 0..0"},
         {mixers + 16, 2, MOEC_ERR_LIMIT, "dimension of values 2, expected 0..0"},
-        {last, 6, MOEC_ERR_LIMIT, "kind of mixing 6, expected 0..5"},
-        {last, 4, MOEC_ERR_FORMAT, "without a mixer but with heads"},
+        {last, 6, MOEC_ERR_LIMIT, "kind of mixer 6, expected 0..5"},
+        {last, 4, MOEC_ERR_FORMAT, "without a mixer (attention or running state), but with heads"},
         {last, 5, MOEC_ERR_LIMIT, "key heads 2, expected 4..4"},
-        {last + 3, 2, MOEC_ERR_FORMAT, "0, 0 and 2 after the kind of mixing of attention 2"},
+        {last + 3, 2, MOEC_ERR_FORMAT, "0, 0 and 2 after the mixer of attention kind 2"},
         {last + 3, 1, MOEC_ERR_FORMAT, "has no MLP and has experts, expected only a mixer"},
         {last, 0, MOEC_ERR_LIMIT, "dimension of values 7, expected 0..0"},
-        {last, 1, MOEC_ERR_FORMAT, "running state and settings of attention"},
+        {last, 1, MOEC_ERR_FORMAT, "running state and attention settings"},
         {last + 4, 17, MOEC_ERR_LIMIT, "positions of a convolution 17"},
         {last + 10, 0xff, MOEC_ERR_LIMIT, "dimension of values"},
     };
@@ -279,9 +279,10 @@ static void test_config__section_of_layers_of_one_part(void **state)
     assert_true(moec_config_attention(&back) == &back.kinds[3] && back.activation == c.activation);
 
     const struct damage damages[] = {
-        {steps + 4, 8, MOEC_ERR_FORMAT, "8 bytes for least steps, expected 12"},
-        {steps + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the least step of a state space"},
-        {steps + 15, 0x3e, MOEC_ERR_FORMAT, "as the least step of a state space but has no state space"},
+        {steps + 4, 8, MOEC_ERR_FORMAT, "8 bytes for minimum time steps, expected 12"},
+        {steps + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the minimum time step of a state space"},
+        {steps + 15, 0x3e, MOEC_ERR_FORMAT,
+         "as the minimum time step of a state space but has no state space"},
         {mixers + 23, 1, MOEC_ERR_FORMAT, "has no MLP and has experts"},
         {mixers + 11, 0, MOEC_ERR_LIMIT, "dense MLP size 0, expected 1.."},
         {sizes + 12, 40, MOEC_ERR_LIMIT, "dense MLP size without an MLP 40"},
@@ -366,10 +367,10 @@ static void test_config__section_of_experts(void **state)
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
     assert_true(back.expert_bias && back.activation == MOEC_ACTIVATION_CLAMPED_GLU);
     const struct damage damages[] = {
-        {block + 4, 3, MOEC_ERR_FORMAT, "3 bytes for forms of experts, expected 4"},
-        {block + 8, 0, MOEC_ERR_FORMAT, "flags of experts 0, 0, 0 and 0"},
-        {block + 8, 2, MOEC_ERR_FORMAT, "flags of experts 2, 0, 0 and 0"},
-        {block + 11, 1, MOEC_ERR_FORMAT, "flags of experts 1, 0, 0 and 1"},
+        {block + 4, 3, MOEC_ERR_FORMAT, "3 bytes for expert options, expected 4"},
+        {block + 8, 0, MOEC_ERR_FORMAT, "0 as the flag of expert biases, then 0, 0 and 0"},
+        {block + 8, 2, MOEC_ERR_FORMAT, "2 as the flag of expert biases, then 0, 0 and 0"},
+        {block + 11, 1, MOEC_ERR_FORMAT, "1 as the flag of expert biases, then 0, 0 and 1"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
@@ -413,11 +414,11 @@ static void test_config__section_of_own_norms(void **state)
     assert_true(back.own_norms && back.layer_scale && back.logit_cap == 30);
 
     const struct damage damages[] = {
-        {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of mixing of attention 0"},
+        {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the mixer of attention kind 0"},
         {norms + 8, 1, MOEC_ERR_FORMAT, "need norms around layers and a shared expert"},
-        {caps + 4, 4, MOEC_ERR_FORMAT, "4 bytes for own norms and caps, expected 8"},
-        {caps + 8, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for own norms and scales"},
-        {caps + 10, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for own norms and scales"},
+        {caps + 4, 4, MOEC_ERR_FORMAT, "4 bytes for separate norms and logit caps, expected 8"},
+        {caps + 8, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for separate norms and scales"},
+        {caps + 10, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for separate norms and scales"},
         {caps + 15, 0xc1, MOEC_ERR_FORMAT, "-30 as the logit cap"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
@@ -503,7 +504,7 @@ static void test_config__section_of_chunks(void **state)
     assert_memory_equal(bytes + scaled, ((uint8_t[]){21, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0}), 12);
     assert_memory_equal(bytes + chunks, ((uint8_t[]){13, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0}), 16);
     const struct damage damages[] = {
-        {scaled + 8, 2, MOEC_ERR_FORMAT, "2 in 4 bytes for scaled inputs"},
+        {scaled + 8, 2, MOEC_ERR_FORMAT, "2 in 4 bytes for scaled expert inputs"},
         {chunks + 4, 4, MOEC_ERR_FORMAT, "4 bytes for chunks, expected 8"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
@@ -649,16 +650,16 @@ static void test_config__section_of_forms(void **state)
                 back.logit_divisor == 8);
 
     const struct damage damages[] = {
-        {form + 4, 52, MOEC_ERR_FORMAT, "52 bytes for forms of attention, expected 104"},
-        {form + 8, 1, MOEC_ERR_FORMAT, "flags of attention 0"},
+        {form + 4, 52, MOEC_ERR_FORMAT, "52 bytes for attention options, expected 104"},
+        {form + 8, 1, MOEC_ERR_FORMAT, "invalid flags for attention kind 0"},
         {form + 8, 5, MOEC_ERR_LIMIT, "kind of q/k norm 5"},
-        {form + 8 + 3, 2, MOEC_ERR_FORMAT, "flags of attention 0"},
+        {form + 8 + 3, 2, MOEC_ERR_FORMAT, "invalid flags for attention kind 0"},
         {form + 12, 8, MOEC_ERR_LIMIT, "rotated part of a head 8, expected 0..7"},
         {form + 12, 3, MOEC_ERR_FORMAT, "rotates 3 dimensions of each head"},
         {form + 19, 0xbf, MOEC_ERR_FORMAT, "-0.5 as the scale of attention scores"},
         {form + 20, 1, MOEC_ERR_LIMIT, "original context length of RoPE"},
         {form + 20, 7, MOEC_ERR_LIMIT, "kind of RoPE scaling 7"},
-        {form + 22, 1, MOEC_ERR_FORMAT, "flags of attention 0"},
+        {form + 22, 1, MOEC_ERR_FORMAT, "invalid flags for attention kind 0"},
         {form + 24, 0, MOEC_ERR_LIMIT, "original context length of RoPE 0"},
         {form + 35, 0xc0, MOEC_ERR_FORMAT, "RoPE scaling factor -4"},
         {form + 8 + 52 + 51, 0x7f, MOEC_ERR_FORMAT, "attention factor"},

@@ -49,7 +49,7 @@ static void test_config_check__check_refuses(void **state)
             "projects the last hidden state");
     REFUSED((c.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
             "expert bypass together with a shared");
-    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT, "together with a top-k above 1");
+    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT, "scales expert inputs: this needs top-k 1");
     REFUSED((c.kinds[0].window = 4, c.kinds[0].chunk = 3), MOEC_ERR_LIMIT,
             "attention chunk 3, expected 0..0");
     REFUSED(c.growth_positions = 3, MOEC_ERR_LIMIT, "positions of growing queries 3, expected 0..0");
@@ -58,8 +58,8 @@ static void test_config_check__check_refuses(void **state)
                                                                   .beta_fast = 1,
                                                                   .beta_slow = 2,
                                                                   .original_positions = 9}),
-            MOEC_ERR_FORMAT, "expected at least as many for the fast");
-    REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "activation, expected no gates");
+            MOEC_ERR_FORMAT, "expected the high one to be at least the low one");
+    REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "activation: these two are supported only without gates");
     REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "but has no expert capacity");
     REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "identity experts 4096");
     REFUSED((c.n_identity = 2, c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = false),
@@ -81,12 +81,12 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c.kinds[0].n_head = 0, MOEC_ERR_LIMIT, "attention heads");
     REFUSED(c.kinds[0].n_kv_head = 0, MOEC_ERR_LIMIT, "key/value heads");
     REFUSED(c.kinds[0].n_kv_head = 7, MOEC_ERR_LIMIT, "key/value heads");
-    REFUSED(c.kinds[0].n_kv_head = 4, MOEC_ERR_FORMAT, "expected a multiple");
+    REFUSED(c.kinds[0].n_kv_head = 4, MOEC_ERR_FORMAT, "to be a multiple of the key/value heads");
     REFUSED(c.kinds[0].head_dim = 7, MOEC_ERR_FORMAT, "even");
     REFUSED(c.n_encoder_layer = 2, MOEC_ERR_FORMAT, "2 encoder layers and 0 buckets");
     REFUSED(c.n_encoder_layer = 5, MOEC_ERR_LIMIT, "expected 0..4");
-    REFUSED(c.n_bucket = 8; c.max_distance = 20, MOEC_ERR_FORMAT, "RoPE theta");
-    REFUSED(c.max_distance = 20, MOEC_ERR_FORMAT, "without buckets");
+    REFUSED(c.n_bucket = 8; c.max_distance = 20, MOEC_ERR_FORMAT, "RoPE (theta");
+    REFUSED(c.max_distance = 20, MOEC_ERR_FORMAT, "has no buckets for them, expected 0");
     REFUSED(c.expert_capacity = 5, MOEC_ERR_LIMIT, "expert capacity");
     REFUSED(c.kinds[0].q_latent_dim = 5, MOEC_ERR_LIMIT, "latent of queries 5, expected 0..0");
     REFUSED(c = latent(); c.kinds[0].n_head = 4;
@@ -94,12 +94,13 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c = latent();
             c.kinds[0].rotary_dim = 0, MOEC_ERR_LIMIT, "rotated part of a head with a latent 0");
     REFUSED(c = latent();
-            c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "a latent of keys and values together with");
+            c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "latent attention (MLA) together with");
     REFUSED(c = latent(); c.kinds[0].n_head = c.kinds[0].latent_dim = 1u << 19, MOEC_ERR_LIMIT, "heads x ");
     REFUSED(c.activation = 6, MOEC_ERR_LIMIT, "activation 6");
     REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_SILU;
             c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
-    REFUSED(c = two_stacks(); c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token but has");
+    REFUSED(c = two_stacks();
+            c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token id but has");
     REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
             c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
     REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "settings that only decoders support");
@@ -110,7 +111,7 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c = two_stacks(); c.decoder_start_id = 99, MOEC_ERR_LIMIT, "decoder start id");
     REFUSED(c = two_stacks(); c.pad_id = 99, MOEC_ERR_LIMIT, "padding id");
     REFUSED(c.pad_id = 1, MOEC_ERR_LIMIT, "padding id");
-    REFUSED(c.scaled_head = true, MOEC_ERR_FORMAT, "without an encoder");
+    REFUSED(c.scaled_head = true, MOEC_ERR_FORMAT, "supported only with an encoder");
     REFUSED(c.kinds[0].head_dim = 0, MOEC_ERR_LIMIT, "head dimension");
     REFUSED((c.kinds[0].n_head = 1u << 20, c.kinds[0].n_kv_head = 1, c.kinds[0].head_dim = 1u << 20),
             MOEC_ERR_LIMIT, "heads x head dimension");
@@ -142,23 +143,23 @@ static void test_config_check__check_refuses(void **state)
     REFUSED((c = parts_alone(), c.kinds[1].is_moe = false, c.kinds[1].no_mlp = true), MOEC_ERR_FORMAT,
             "has no MLP and has no mixer");
     REFUSED((c = parts_alone(), c.layer_scale = true), MOEC_ERR_FORMAT,
-            "but also an encoder or a layer scale");
+            "not supported with an encoder or a layer scale");
     REFUSED((c = two_stacks(), c.kinds[1].no_mlp = true, c.kinds[1].n_ff_dense = 0), MOEC_ERR_FORMAT,
-            "but also an encoder or a layer scale");
+            "not supported with an encoder or a layer scale");
     REFUSED((c = two_stacks(), c.kinds[1].head_dim = 9), MOEC_ERR_FORMAT,
             "the attention of layer 1 of 'config.json' differs from layer 0's");
     REFUSED(c.kinds[1].n_kv_head = 4, MOEC_ERR_FORMAT, "layer 1 of 'config.json' says 6 attention heads");
     REFUSED(c.kinds[1].is_moe = true, MOEC_ERR_LIMIT, "dense MLP size with experts");
     REFUSED((c.kinds[0].is_moe = false, c.kinds[0].n_ff_dense = 50), MOEC_ERR_FORMAT,
             "no layer with experts");
-    REFUSED(c.layer_kind[2] = 2, MOEC_ERR_FORMAT, "kind 2 for layer 2");
-    REFUSED(c.layer_kind[0] = 1, MOEC_ERR_FORMAT, "out of order");
+    REFUSED(c.layer_kind[2] = 2, MOEC_ERR_FORMAT, "kind 2 to layer 2");
+    REFUSED(c.layer_kind[0] = 1, MOEC_ERR_FORMAT, "must be numbered in the order of their first use");
     REFUSED((c.kinds[2] = c.kinds[0], c.n_kind = 3), MOEC_ERR_LIMIT, "kinds of layers in use");
     REFUSED((c.kinds[2] = c.kinds[0], c.n_kind = 3, c.layer_kind[4] = 2), MOEC_ERR_FORMAT,
-            "says the same for kinds 0 and 2 of layers");
+            "has the same settings for kinds 0 and 2 of layers");
     REFUSED(c.n_kind = 0, MOEC_ERR_LIMIT, "kinds of layers");
     REFUSED(c.n_kind = 33, MOEC_ERR_LIMIT, "kinds of layers 33");
-    REFUSED(c.layer_kind[5] = 1, MOEC_ERR_FORMAT, "layer 5 of 5");
+    REFUSED(c.layer_kind[5] = 1, MOEC_ERR_FORMAT, "to layer 5 of 5");
     REFUSED(c.expert_dtype = MOEC_DTYPE_INT4, MOEC_ERR_FORMAT, "expert dtype");
     REFUSED(c.n_eos = 17, MOEC_ERR_LIMIT, "end-of-text ids");
     REFUSED(c.eos_ids[1] = 99, MOEC_ERR_LIMIT, "end-of-text id 99");

@@ -87,11 +87,11 @@ static void test_decisions__refuses_other_sections(void **state)
     } wrong[] = {
         {4, 4, "flags 0x4, expected 0 to 3"},
         {4, 2, "leaves out prompts, but its version 1"},
-        {8, 0, "0 slots"},
-        {9, 1, "slots"},
-        {13, 1, "low slots"},
-        {12, 0, "expected low slots and bits exactly when"},
-        {16, 0, "expected low slots and bits exactly when"},
+        {8, 0, "0 cache slots"},
+        {9, 1, "cache slots"},
+        {13, 1, "low-precision slots"},
+        {12, 0, "expected slots and bits above 0 exactly when"},
+        {16, 0, "expected slots and bits above 0 exactly when"},
         {16, 17, "17 bits"},
         {20, 9, "keeps 9 experts"},
         {24, 'A', "byte 0 of the route of the decisions section is 0x41"},
@@ -100,7 +100,7 @@ static void test_decisions__refuses_other_sections(void **state)
         {56 + 5, '\0', "of the precision"},
         {88 + 7, 0x7f, "expected finite numbers"}, /* with the byte below it NaN or infinite */
         {112, 1, "12 misses of 1 experts"},
-        {128 + 7, 0xc0, "bytes a token"},
+        {128 + 7, 0xc0, "bytes per token"},
         {160, 0, "reserved byte"},
     };
     sample_make(&sample, 3, 8, 4, 1);

@@ -614,7 +614,7 @@ static void what_cannot_be_is_refused_in_words(void **state)
     faults.capability = 0;
     options = options_of("cuda", 0);
     options.decisions.precision = "shared";
-    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "a device has its own pool");
+    assert_refused(f, &options, MOERT_ERR_UNSUPPORTED, "a device keeps experts in a pool of its own");
 }
 
 /* Without the library the engine says where it would have to be. */

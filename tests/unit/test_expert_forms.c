@@ -318,17 +318,17 @@ static void test_expert_forms__pools_have_room_for_a_record(void **state)
                    low = moec_record_sizes_of(f->bundle, 2).largest_bytes;
     struct moec_expert_cache_options options = {
         .buffer_bytes = high + low, .low_pool_bytes = low - 1, .beside = &f->beside[LOW - 1], .n_beside = 1};
-    refuse_pools(f, &options, MOEC_ERR_BUDGET, "for low copies has no room for the largest");
+    refuse_pools(f, &options, MOEC_ERR_BUDGET, "for low-precision copies has no room for the largest");
     options.low_pool_bytes = low + 1;
-    refuse_pools(f, &options, MOEC_ERR_BUDGET, "for high copies has no room for the largest");
+    refuse_pools(f, &options, MOEC_ERR_BUDGET, "for high-precision copies has no room for the largest");
     options.low_pool_bytes = high + low + 1;
-    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form beside form 0");
+    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form of experts besides form 0");
     options.low_pool_bytes = low;
     options.least_bytes = high;
     refuse_pools(f, &options, MOEC_ERR_USAGE, "a buffer of fixed size");
     options.least_bytes = 0;
     options.n_beside = 0;
-    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form beside form 0");
+    refuse_pools(f, &options, MOEC_ERR_USAGE, "one form of experts besides form 0");
 }
 
 /* An answer names the form in which its experts will be asked for. */
@@ -404,14 +404,14 @@ static void test_expert_forms__refuses(void **state)
     refuse(f, (struct moec_cache_form){.form = {.pool = (enum moec_expert_pool)1}}, 1, MOEC_ERR_UNSUPPORTED,
            "no pool 1");
     refuse(f, (struct moec_cache_form){.form = {.part = {.first_neuron = 1}}}, 1, MOEC_ERR_USAGE,
-           "in one piece");
+           "is not contiguous with");
     refuse(f, (struct moec_cache_form){.form = up}, MOEC_CACHE_FORMS, MOEC_ERR_USAGE, "the limit is 7");
     struct moec_expert_cache *cache = make_cache(f, 1 << 20);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     struct moec_error err = {0};
     struct moec_mlp mlp;
     assert_status(source->ops->acquire(source, request_of(N_FORM, 0), &mlp, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "form 5");
+    assert_message(err, "form (precision) 5, expected a form below 5");
     assert_false(source->ops->ready(source, request_of(N_FORM, 0)));
     const uint32_t expert = 0;
     const struct moec_router_answer answer = {

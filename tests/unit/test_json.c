@@ -53,7 +53,7 @@ static void test_json__names_file_and_place(void **state)
         {"{NaN: 1}", "line 1"},
         {"NaN NaN", "line 1"},
         {"[-NaN]", "line 1"},
-        {"[NaN, \"\x7f\"]", "has NaN or Infinity and also strings of only DEL"},
+        {"[NaN, \"\x7f\"]", "has NaN or Infinity and also a string of only DEL"},
         {"{\"a\\u0000b\": 1}", "line 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

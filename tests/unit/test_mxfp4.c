@@ -219,7 +219,7 @@ static void test_mxfp4__experts_come_back_from_records(void **state)
     }
     assert_ok(moec_record_part_range(&layout, &all, &range, &err), err);
     assert_status(moec_record_part_range(&layout, &some, &range, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "neurons share");
+    assert_message(err, "shares scales between neurons");
     free(record);
     free(gate);
     free(up);

@@ -52,7 +52,7 @@ static void test_parts__half_certify(void **state)
     check_sizes((struct moec_part_request){.n_window = 6000}, 50000, 2000, 1000, 3000);
     check_sizes((struct moec_part_request){.n_window = 6000}, 96, 32, 16, 48);
     refuse_sizes((struct moec_part_request){.n_window = 31}, 5000, MOEC_ERR_USAGE,
-                 "31 windows give only 15 to the certificate part, expected at least 16");
+                 "of 31 windows only 15 go to the certificate part, expected at least 16");
 }
 
 static void test_parts__sizes_as_asked(void **state)
@@ -65,9 +65,9 @@ static void test_parts__sizes_as_asked(void **state)
     check_sizes((struct moec_part_request){.no_select = true}, 2000, 256, 0, 512);
     check_sizes((struct moec_part_request){.n_window = 60, .no_select = true}, 2000, 30, 0, 30);
     check_sizes((struct moec_part_request){.n_part = {20, 30, 40}}, 90, 20, 40, 30);
-    refuse_sizes(
-        (struct moec_part_request){.n_part = {20, 30, 40}}, 89, MOEC_ERR_LIMIT,
-        "20 windows to search on, 40 to select with and 30 to certify with make 90, but the text has 89");
+    refuse_sizes((struct moec_part_request){.n_part = {20, 30, 40}}, 89, MOEC_ERR_LIMIT,
+                 "20 windows to search on, 40 to select with and 30 to certify with are 90 together, "
+                 "but the text has only 89");
     refuse_sizes((struct moec_part_request){.n_part = {[MOEC_PART_CERTIFICATE] = 90}}, 100, MOEC_ERR_USAGE,
                  "to the search part");
     refuse_sizes((struct moec_part_request){.n_part = {[MOEC_PART_CERTIFICATE] = UINT32_MAX}}, 100,

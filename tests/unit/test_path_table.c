@@ -184,21 +184,21 @@ static void test_path_table__hostile_bytes_are_refused(void **state)
         const char *message;
     } cases[] = {
         {0, 0, "has 0 layers"},
-        {2, 1, "which fit no model"}, /* 65540 layers */
-        {4, 5000, "which fit no model"},
+        {2, 1, "no model has these dimensions"}, /* 65540 layers */
+        {4, 5000, "no model has these dimensions"},
         {8, 0, "top-k 0"},
         {12, 3, "3 values"},
-        {18, 0xffff, "which fit no model"}, /* keys */
+        {18, 0xffff, "no model has these dimensions"}, /* keys */
         {20, 255, "(255 shallow)"},
         {16, 3, "bytes, expected"},
         {frequency_at(0), N_EXPERT, "frequency row 0"},
         {frequency_at(1), N_EXPERT - 1, "frequency row 0"},       /* twice */
         {frequency_at(N_LAYER * N_EXPERT), 1, "frequency row 0"}, /* not falling */
-        {key_at(0, k, 0), 0, "wrong key 0: layer 0"},
-        {key_at(0, k, 0), N_LAYER, "wrong key 0: layer 4"},
-        {key_at(0, k, k - 1), 1, "not in order"},
-        {key_at(1, k, 0), 0, "wrong key 0"}, /* a pair in layer 1 */
-        {key_at(2, k, 0), N_EXPERT, "wrong key 0"},
+        {key_at(0, k, 0), 0, "invalid: key 0 has layer 0"},
+        {key_at(0, k, 0), N_LAYER, "invalid: key 0 has layer 4"},
+        {key_at(0, k, k - 1), 1, "out of order"},
+        {key_at(1, k, 0), 0, "invalid: key 0"}, /* a pair in layer 1 */
+        {key_at(2, k, 0), N_EXPERT, "invalid: key 0"},
         {value_at(k, 0), N_EXPERT, "of key 0"},
         {value_at(k, 0), MOEC_PATH_NONE, "of key 0"},
     };
@@ -225,7 +225,7 @@ static void test_path_table__wrong_tables_are_not_written(void **state)
     make_table(&t);
     t.keys[1] = t.keys[0];
     assert_status(moec_path_table_encode(&t, &bytes, &n, &err), MOEC_ERR_FORMAT, err);
-    assert_message(err, "not in order");
+    assert_message(err, "out of order");
     moec_path_table_release(&t);
 }
 

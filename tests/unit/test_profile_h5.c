@@ -623,7 +623,7 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.sensitivity, MOEC_SENSITIVITY_NONE,
                    "profiled bitwidths do not match a sensitivity of none");
     EXPECT_REFUSED(p.n_sensitivity_window, p.n_window + 1, "number of windows with sensitivities");
-    EXPECT_REFUSED(p.n_document, 3, "a part and a document for each window");
+    EXPECT_REFUSED(p.n_document, 3, "every window must name a part and a document");
     EXPECT_REFUSED(p.n_bits, 9, "number of profiled bitwidths is 9");
     EXPECT_REFUSED(p.bits[0], 4, "is also the baseline's");
     EXPECT_REFUSED(p.bits[0], 8, "expected increasing");
@@ -634,7 +634,7 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.moe_layers[1], 0, "is layer 0 of the model, expected 2");
     EXPECT_REFUSED(p.window_length[2], 17, "window 2 has 17 tokens");
     EXPECT_REFUSED(p.window_scored[2], 0, "window 2 has 0 scored tokens");
-    EXPECT_REFUSED(p.window_index[2], 18, "has number 18 in the data");
+    EXPECT_REFUSED(p.window_index[2], 18, "is number 18 of the windows in the data");
     EXPECT_REFUSED(p.window_tokens[1], 1000, "token 1 of window 0 is 1000");
     EXPECT_REFUSED(p.window_tokens[31], 0, "token 15 of window 1 is 0");
     EXPECT_REFUSED(p.reference.nll[0], -1, "is -1, expected 0 to 1e+15");
@@ -649,11 +649,11 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.path_recall[2], 1.5, "expected 0 to 1");
     EXPECT_REFUSED(p.paths.n_layer, 2, "p: the path table has 2 layers");
     EXPECT_REFUSED(p.paths.n_value, 3, "p: path table has 3 layers");
-    EXPECT_REFUSED(p.paths.keys[1].second, 9, "p: path table has a wrong key 1");
-    EXPECT_REFUSED(p.paths.keys[1].layer, 3, "wrong key 1");
-    EXPECT_REFUSED(p.paths.keys[1].second, 0, "not in order");
-    EXPECT_REFUSED(p.paths.values[3].expert, 8, "wrong value 3 of key 0");
-    EXPECT_REFUSED(p.paths.frequency[3].expert, 8, "wrong value 3 of frequency row 0");
+    EXPECT_REFUSED(p.paths.keys[1].second, 9, "p: path table is invalid: key 1");
+    EXPECT_REFUSED(p.paths.keys[1].layer, 3, "invalid: key 1");
+    EXPECT_REFUSED(p.paths.keys[1].second, 0, "out of order");
+    EXPECT_REFUSED(p.paths.values[3].expert, 8, "invalid: value 3 of key 0");
+    EXPECT_REFUSED(p.paths.frequency[3].expert, 8, "invalid: value 3 of frequency row 0");
     assert_int_equal(moec_profile_check(&p, "p", NULL), MOEC_OK);
     moec_profile_release(&p);
 }

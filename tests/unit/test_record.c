@@ -138,12 +138,13 @@ static void test_record__parts_stand_in_one_piece(void **state)
     assert_true(range.offset == gated.up_bytes + 6 * row && range.n_bytes == (N_FF - 3) * 2 * row);
     range = range_of(&plain, (struct moec_record_part){PART(DOWN), N_FF - 1, 1});
     assert_true(range.offset == plain.up_bytes + (N_FF - 1) * row && range.n_bytes == row);
-    refuse_part(&plain, (struct moec_record_part){.projections = PART(GATE)}, "has no projections");
-    refuse_part(&gated, (struct moec_record_part){.projections = 8}, "has no projections");
+    refuse_part(&plain, (struct moec_record_part){.projections = PART(GATE)},
+                "projections 0x1 were requested");
+    refuse_part(&gated, (struct moec_record_part){.projections = 8}, "projections 0x8 were requested");
     refuse_part(&gated, (struct moec_record_part){.first_neuron = N_FF}, "neurons");
     refuse_part(&gated, (struct moec_record_part){PART(UP), 1, N_FF}, "neurons");
     refuse_part(&gated, (struct moec_record_part){PART(UP), UINT32_MAX, UINT32_MAX}, "neurons");
-    refuse_part(&gated, (struct moec_record_part){PART(UP) | PART(DOWN), 0, 4}, "in one piece");
+    refuse_part(&gated, (struct moec_record_part){PART(UP) | PART(DOWN), 0, 4}, "is not contiguous with");
 }
 
 /* Rows that a part binds are those of the record. */
@@ -338,8 +339,8 @@ static void test_record__dense_table_is_checked(void **state)
     DAMAGED(e->codec.dtype = MOEC_DTYPE_F16, "expected 48");
     DAMAGED(e->n_bytes += 64, "expected 96");
     DAMAGED(e->offset += 1, "expected a multiple of 64");
-    DAMAGED(e->offset -= 64, "from");
-    DAMAGED(e->offset = 0, "from");
+    DAMAGED(e->offset -= 64, "expected a multiple of 64 that is at least 2884");
+    DAMAGED(e->offset = 0, "expected a multiple of 64 that is at least 2884");
     DAMAGED(e->offset = UINT64_MAX - 63, "past the dense weights");
     dense.n_entries--;
     refuse_table(&dense, "is missing");

@@ -240,7 +240,7 @@ static void check_whole_prompts(enum moec_prefill_kind kind)
     start(&opened);
     assert_status(moec_session_step(opened.session, tokens, N_PROMPT - 1, NULL, 0, NULL, &err),
                   MOEC_ERR_USAGE, err);
-    assert_message(err, "expected all 9 tokens in one call");
+    assert_message(err, "needs the whole prompt of 9 tokens in one call");
     err = (struct moec_error){0};
     assert_ok(moec_session_step(opened.session, tokens, N_PROMPT, NULL, 0, NULL, &err), err);
     const struct moec_route_counts prompt = moec_session_route_counts(opened.session);

@@ -490,7 +490,8 @@ static void test_rows__labels_stay_beside_the_data(void **state)
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
         struct moec_task task = task_of("{text}", "");
         (void)snprintf(task.labels, sizeof task.labels, "%s", elsewhere[i]);
-        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_FORMAT, "labels of task 'test'", elsewhere[i]);
+        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_FORMAT, "field 'labels' of task 'test'",
+                  elsewhere[i]);
     }
 }
 

@@ -429,11 +429,13 @@ static void test_shared_precision__what_does_nothing_is_refused(void **state)
     refuses_open(s, &options, MOERT_ERR_USAGE, "slots and start of a logical cache have no effect");
     options.decisions.slots = NULL;
     options.decisions.low_slots = "999";
-    refuses_open(s, &options, MOERT_ERR_USAGE, "the pool has 999 low copies for each layer, expected 1 to");
+    refuses_open(s, &options, MOERT_ERR_USAGE,
+                 "the pool has room for 999 low-precision copies of experts per layer, expected 1 to");
     options.decisions.precision = NULL;
     options.decisions.low_slots = "50%";
     refuses_open(s, &options, MOERT_ERR_USAGE,
-                 "settings of a low copy are given without a precision or a prefill");
+                 "settings of low-precision copies (low_slots, low_bits) are given without a precision or a "
+                 "prefill");
     options.decisions.low_slots = NULL;
     options.decisions.precision = "shared";
     options.decisions.route = "cache-prior:0.2";

@@ -338,7 +338,7 @@ static void test_trace__counts_what_found_no_room(void **state)
     moec_trace_answer(trace, &large, f->k, 40); /* more than there is room for at all */
     trace_end(trace);
     assert_int_equal(moec_replay_load(f->trace_path, &replay, &err), MOEC_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "lost 1 answers"));
+    assert_non_null(strstr(err.message, "lost 1 'answer' events"));
     free(experts);
     free(weights);
     fixture_free(f);
