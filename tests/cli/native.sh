@@ -31,7 +31,7 @@ else
 fi
 if [ -n "$best" ]; then
     other=avx2
-    [ $best != avx2 ] || other=avx512
+    [ "$best" != avx2 ] || other=avx512
     try 1 "a set that it has not" "$native" run "$work/all.moec" -p "The old" -n 2 --cpu $other
     says stderr "this processor, or this build, cannot run instruction set '$other'" "is refused"
 else
