@@ -162,13 +162,18 @@ static enum moec_status get_prompt(const uint8_t *bytes, struct moec_bundle_deci
     memcpy(decisions->settings.prefill, bytes + PREFILL_AT, sizeof decisions->settings.prefill);
     decisions->prompt_tokens = moec_get_u32(bytes + PROMPT_AT);
     const uint32_t reserved = moec_get_u32(bytes + PROMPT_AT + 4);
-    if ((decisions->settings.prefill[0] != '\0') != decisions->settings.decode_only && reserved == 0)
-        return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the decisions section of version %u has prefill '%.*s'%s and %" PRIu32 " in its last "
-                     "bytes, expected either a prefill or prompts left out, and 0",
-                     VERSION_PROMPT, (int)MOEC_DECISION_TEXT_BYTES, decisions->settings.prefill,
-                     decisions->settings.decode_only ? ", prompts left out," : "", reserved);
+    if (reserved != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the decisions section of version %u ends with %" PRIu32 ", expected 0",
+                         VERSION_PROMPT, reserved);
+    if ((decisions->settings.prefill[0] != '\0') == decisions->settings.decode_only)
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the decisions section of version %u %s a prefill and %s prompts out, expected one of "
+            "the two",
+            VERSION_PROMPT, decisions->settings.decode_only ? "has" : "does not have",
+            decisions->settings.decode_only ? "leaves" : "does not leave");
+    return MOEC_OK;
 }
 
 enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, const struct moec_config *config,

@@ -598,8 +598,8 @@ static enum moec_status number_codec(struct moec_codec *codecs, struct moec_code
     }
     if (at == MOEC_CODEC_TABLE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has one codec too many: the records of a file may have only %d codecs besides "
-                         "the first of each bitwidth",
+                         "%s has one codec too many: in a file, each bitwidth may have one codec, and %d "
+                         "further codecs are allowed in all",
                          where, MOEC_CODEC_TABLE - MOEC_CODEC_FIRST_OTHER);
     codecs[at] = codec;
     *number = (uint8_t)at;

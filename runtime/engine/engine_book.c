@@ -172,8 +172,8 @@ enum moec_status moec_engine_open_book(struct moert_engine *engine, const struct
     }
     if (engine->on_device)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "precision shared looks at the expert buffer, but a device keeps experts in a pool "
-                         "of its own: leave out the device, or use precision hobbit");
+                         "precision 'shared' needs the expert buffer, but a device keeps experts in a pool "
+                         "of its own: leave out the device, or use precision 'hobbit'");
     const struct moec_decision_header header = header_of(engine);
     if (engine->replay.path == NULL)
         return moec_decision_book_create(decisions->record, &header, &engine->book, err);
