@@ -30,7 +30,7 @@ struct moec_evaluation {
     double loss_low;  /* lower end at the chosen confidence */
     double loss_high; /* upper end at the chosen confidence; equals loss for `point` */
     double kl;        /* mean nats a token against the original */
-    bool accepted;    /* loss_high <= max_loss; true without a loss target */
+    bool accepted;    /* loss <= max_loss; true without a loss target */
     /* Of candidates with decisions, by the logical cache: */
     bool has_traffic;
     double missed_share; /* missed experts of those taken, 0 to 1 */
