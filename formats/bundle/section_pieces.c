@@ -308,8 +308,8 @@ enum moec_status moec_section_sums_check(const uint8_t *bytes, size_t n_bytes, u
     if (n_bytes != moec_section_sums_bytes(content_bytes) || moec_get_u32(bytes + 4) != MOEC_PIECE_BYTES)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "checksums of dense weights have %zu bytes, expected %zu: one for every %zu of the %" PRIu64
-            " bytes",
+            "the checksums of the dense weights have %zu bytes, expected %zu: one checksum for every %zu of the "
+            "%" PRIu64 " bytes of weights",
             n_bytes, moec_section_sums_bytes(content_bytes), MOEC_PIECE_BYTES, content_bytes);
     return MOEC_OK;
 }

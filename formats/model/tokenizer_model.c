@@ -216,8 +216,9 @@ static enum moec_status check_merges(const struct moec_tokenizer_model *m, const
 {
     if (m->merge_start[0] != 0 || m->merge_start[m->n_tokens] != m->n_merges)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s': the merge index does not cover %" PRIu32 " merges", subject,
-                         m->n_merges);
+                         "tokenizer '%s': the merge index does not begin at 0 and end at %" PRIu32
+                         ", the number of merges",
+                         subject, m->n_merges);
     for (uint32_t left = 0; left < m->n_tokens; left++) {
         uint32_t start = m->merge_start[left];
         uint32_t end = m->merge_start[left + 1];

@@ -328,7 +328,7 @@ static enum moec_status create_forms(struct moec_expert_cache *cache, struct moe
             cache->forms[form] = options->beside[form - 1].form;
         if (cache->forms[form].pool != MOEC_POOL_HOST)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "experts are kept in the host's memory, which has no pool %d",
+                             "there is no pool %d of experts in the host's memory, only pool 0",
                              (int)cache->forms[form].pool);
         const struct moec_storage_setup setup = {.bundle = cache->bundle,
                                                  .copy = cache->forms[form].copy,

@@ -402,7 +402,7 @@ static void test_expert_forms__refuses(void **state)
     refuse(f, (struct moec_cache_form){.form = up}, 1, MOEC_ERR_UNSUPPORTED, "not of their parts");
     refuse(f, (struct moec_cache_form){.form = {.copy = 3}}, 1, MOEC_ERR_USAGE, "no precision copy 3");
     refuse(f, (struct moec_cache_form){.form = {.pool = (enum moec_expert_pool)1}}, 1, MOEC_ERR_UNSUPPORTED,
-           "no pool 1");
+           "there is no pool 1 of experts");
     refuse(f, (struct moec_cache_form){.form = {.part = {.first_neuron = 1}}}, 1, MOEC_ERR_USAGE,
            "is not contiguous with");
     refuse(f, (struct moec_cache_form){.form = up}, MOEC_CACHE_FORMS, MOEC_ERR_USAGE, "the limit is 7");
