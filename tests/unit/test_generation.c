@@ -82,7 +82,7 @@ static void test_generation__json_is_refused(void **state)
         {"{\"suppress_tokens\": [-1]}", MOEC_ERR_FORMAT, "suppress_tokens"},
         {"{\"suppress_tokens\": {}}", MOEC_ERR_FORMAT, "suppress_tokens"},
         {"{\"min_length\": 4294967295}", MOEC_ERR_LIMIT, "min_length"},
-        {"{\"num_beam_groups\": 2}", MOEC_ERR_UNSUPPORTED, "'num_beam_groups', which moec does not know"},
+        {"{\"num_beam_groups\": 2}", MOEC_ERR_UNSUPPORTED, "'num_beam_groups', which moec does not support"},
         {"{\"bad_words_ids\": [[3]]}", MOEC_ERR_UNSUPPORTED, "'bad_words_ids'"},
         {"{\"renormalize_logits\": true}", MOEC_ERR_UNSUPPORTED, "'renormalize_logits'"},
         {"{\"stop_strings\": \"x\"}", MOEC_ERR_UNSUPPORTED, "'stop_strings'"},
