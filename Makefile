@@ -89,7 +89,7 @@ say = $(if $(V),,@echo '$(1) $(2)')
 all: $(BUILD)/libmoert.a $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
-ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 CPU_FLAGS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo 2>/dev/null)
 # cpu_has FLAGS: whether this processor has them all.
 cpu_has = $(if $(filter-out $(CPU_FLAGS),$(1)),,has)
@@ -338,7 +338,7 @@ ARM_TESTS   ?= $(RUNTIME_TESTS)
 ARM_MISSING ?= fail
 ARM_BUILD   := $(TOP)/aarch64
 # Of the libraries that only moec has, the headers of this machine do: moec-run is linked with none of them.
-HERE            = $(shell gcc -print-multiarch)
+HERE            = $(shell gcc -print-multiarch 2>/dev/null)
 ARM_PKG_CONFIG  = /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/lib/$(HERE)/pkgconfig:/usr/share/pkgconfig
 ARM_MAKE     = PKG_CONFIG_LIBDIR=$(ARM_PKG_CONFIG) $(MAKE) --no-print-directory -j$(JOBS) \
                CC=aarch64-linux-gnu-gcc BUILD=$(ARM_BUILD) CFLAGS='-O2 -g -idirafter /usr/include/$(HERE)'
