@@ -110,7 +110,8 @@ $(BUILD)/obj/runtime/%_avx512_amx.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -ma
 # no ABI to keep. One body of each function for all codecs compiles in half a minute instead of five.
 ifeq ($(call cpu_has,avx512f),)
 $(BUILD)/obj/tests/unit/%.o: ALL_CFLAGS += -DMOEC_TESTS_SIMDE
-$(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 '-DINLINE=static inline' -mavx2 -mfma -mf16c -Wno-psabi -Wno-pass-failed \
+$(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 '-DINLINE=static inline' -mavx2 -mfma -mf16c -Wno-psabi \
+    $(if $(findstring clang,$(CC)),-Wno-pass-failed,-Wno-maybe-uninitialized) \
     $(if $(SANITIZE),-fno-sanitize=all) # SIMDe's thousands of inlined functions take an instrumenting compiler forever
 TEST_PARTS += $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/*_simde.c))
 endif

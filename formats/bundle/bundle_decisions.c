@@ -199,8 +199,8 @@ enum moec_status moec_decisions_decode(const uint8_t *bytes, size_t n_bytes, con
         MOEC_TRY(get_prompt(bytes, &made, err));
     else if (made.settings.decode_only)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the decisions section leaves out prompts, but its version %u does not state the "
-                         "prompt length: expected version %u",
+                         "the decisions do not apply to prompts, but version %u of their section does not "
+                         "store the prompt length: expected version %u",
                          VERSION, VERSION_PROMPT);
     MOEC_TRY(check_settings(&made.settings, config, err));
     for (size_t i = 0; i < N_PLAIN; i++)

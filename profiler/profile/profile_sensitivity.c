@@ -50,8 +50,9 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
         profile->sensitivity = MOEC_SENSITIVITY_EXACT;
         (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice,
                        "auto: there are no estimates with an encoder");
-        moec_progress_note(options->progress,
-                           "sensitivity: exact, because fast cannot estimate the errors of an encoder");
+        moec_progress_note(
+            options->progress,
+            "sensitivity 'exact' is used, because 'fast' does not support models with an encoder");
         return MOEC_OK;
     }
     if (options->sensitivity != MOEC_SENSITIVITY_AUTO) {

@@ -86,7 +86,7 @@ static void test_decisions__refuses_other_sections(void **state)
         const char *message;
     } wrong[] = {
         {4, 4, "flags 0x4, expected 0 to 3"},
-        {4, 2, "leaves out prompts, but its version 1"},
+        {4, 2, "do not apply to prompts, but version 1"},
         {8, 0, "0 cache slots"},
         {9, 1, "cache slots"},
         {13, 1, "low-precision slots"},
