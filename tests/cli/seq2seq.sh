@@ -45,7 +45,7 @@ says stderr "sensitivity exact" "and what to use instead is said"
 
 try 0 "both stacks are profiled" "$moec" profile "$model" --data "$work/one.jsonl" $measure -o "$work/one.h5" \
     --study projections,layers
-says stderr "sensitivity: exact" "auto says that it measures"
+says stderr "sensitivity 'exact' is used" "auto says that it measures"
 says stderr "study 'projections' is left out" "a study of gates is left out and said so"
 says stdout "on 36 of 48 windows" "windows are rows"
 try 0 "the profile is shown" "$moec" profile --show "$work/one.h5"
