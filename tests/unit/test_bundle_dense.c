@@ -221,7 +221,8 @@ static void test_bundle_dense__checksums_beside_plain_weights(void **state)
     const struct {
         size_t at;
         const char *message;
-    } wrong[] = {{sums, "have version"}, {sums + 5, "one checksum for every 262144"}, {sums + 9, "has CRC32C"}};
+    } wrong[] = {
+        {sums, "have version"}, {sums + 5, "one checksum for every 262144"}, {sums + 9, "has CRC32C"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         memcpy(bytes, original, n);
         bytes[wrong[i].at] ^= 2;
