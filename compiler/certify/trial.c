@@ -227,6 +227,22 @@ enum moec_status moec_trial_test(struct moec_trial *trial, const struct moec_tri
     return MOEC_OK;
 }
 
+enum moec_status moec_trial_refuse(const struct moec_trial *trial, const char *alone, const char *kind,
+                                   const char *mildest, const struct moec_loss *plain,
+                                   const struct moec_loss *safest, struct moec_error *err)
+{
+    char advice[MOEC_SEQUENCE_ADVICE_BYTES];
+    const double target = trial->options->max_loss;
+    return moec_fail(
+        err, MOEC_ERR_TARGET,
+        "%s, the bundle itself loses %.3f%% (upper bound %.3f%%) on the certificate part. With the "
+        "mildest %s, %s, it loses %.3f%% (upper bound with %g%% confidence: %.3f%%), but the target "
+        "is %.3f%%, so nothing was written: %s",
+        alone, 100 * plain->loss, 100 * plain->high, kind, mildest, 100 * safest->loss,
+        100 * trial->options->confidence, 100 * safest->high, 100 * target,
+        moec_sequence_advice(safest, target, "windows", advice));
+}
+
 bool moec_trial_is_reused(const struct moec_trial *trial, const struct moec_certificate *certificate)
 {
     const struct moec_certificate *own = &trial->inputs->bundle->bundle->certificate;

@@ -190,21 +190,6 @@ static enum moec_status refuse_search(const struct sparsify *s, struct moec_erro
         100 * report->plain.high, ceil(1e3 * least) / 10);
 }
 
-static enum moec_status refuse_test(struct sparsify *s, const struct moec_loss *plain,
-                                    const struct moec_loss *safest, struct moec_error *err)
-{
-    char advice[MOEC_SEQUENCE_ADVICE_BYTES];
-    const double target = s->options->trial.max_loss;
-    return moec_fail(
-        err, MOEC_ERR_TARGET,
-        "with all neurons, the bundle itself loses %.3f%% (upper bound %.3f%%) on the "
-        "certificate part. With the mildest sparsity plan, %s, it loses %.3f%% (upper bound with "
-        "%g%% confidence: %.3f%%), but the target is %.3f%%, so nothing was written: %s",
-        100 * plain->loss, 100 * plain->high, name_test(s, 0), 100 * safest->loss,
-        100 * s->options->trial.confidence, 100 * safest->high, 100 * target,
-        moec_sequence_advice(safest, target, "windows", advice));
-}
-
 /* The last that passed becomes the report's plan. */
 static enum moec_status test_all(struct sparsify *s, struct moec_loss *first, uint32_t *n_passed,
                                  struct moec_error *err)
@@ -239,7 +224,8 @@ static enum moec_status certify(struct sparsify *s, struct moec_error *err)
     plan->plain_low = plain.low;
     plan->plain_high = plain.high;
     if (n_passed == 0)
-        return refuse_test(s, &plain, &first, err);
+        return moec_trial_refuse(&s->trial, "with all neurons", "sparsity plan", name_test(s, 0), &plain,
+                                 &first, err);
     s->report->is_reused = moec_trial_is_reused(&s->trial, &plan->certificate);
     return MOEC_OK;
 }

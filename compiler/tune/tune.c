@@ -132,20 +132,6 @@ static const char *name_test(void *context, uint32_t i)
     return moec_tune_name(&candidate_of(tune, i)->settings, candidate_of(tune, i)->share, tune->name);
 }
 
-static enum moec_status refuse_test(struct tune *tune, const struct moec_loss *plain,
-                                    const struct moec_loss *safest, struct moec_error *err)
-{
-    char advice[MOEC_SEQUENCE_ADVICE_BYTES];
-    const double target = tune->options->trial.max_loss;
-    return moec_fail(err, MOEC_ERR_TARGET,
-                     "without decisions, the bundle itself loses %.3f%% (upper bound %.3f%%) on the "
-                     "certificate part. With the mildest decisions, %s, it loses %.3f%% (upper bound with "
-                     "%g%% confidence: %.3f%%), but the target is %.3f%%, so nothing was written: %s",
-                     100 * plain->loss, 100 * plain->high, name_test(tune, 0), 100 * safest->loss,
-                     100 * tune->options->trial.confidence, 100 * safest->high, 100 * target,
-                     moec_sequence_advice(safest, target, "windows", advice));
-}
-
 /* ---- the tests ---- */
 
 static enum moec_status prepare_test(void *context, uint32_t i, struct moec_error *err)
@@ -289,7 +275,8 @@ static enum moec_status certify(struct tune *tune, struct moec_error *err)
     MOEC_TRY(look(tune, &plain, &without, err));
     MOEC_TRY(test_all(tune, &first, &n_passed, err));
     if (n_passed == 0)
-        return refuse_test(tune, &without, &first, err);
+        return moec_trial_refuse(&tune->trial, "without decisions", "decisions", name_test(tune, 0), &without,
+                                 &first, err);
     report->before = find_before(tune);
     if (report->winner.draft != plain.draft) {
         plain = report->plain[report->winner.draft];
