@@ -138,8 +138,8 @@ static void claim_uniform(const struct experiment_sample *sample, struct experim
     if (ours->n_bytes > best->n_bytes)
         experiment_claim_explain(
             claim,
-            "ours must meet the target with 95 %% confidence on the search data (it lost %.2f %%, at most "
-            "%.2f %%, on the certificate's), uniform INT%u only by its mean on the test data",
+            "ours must meet the target with 95 %% confidence on the search data (it lost %.2f %%, upper "
+            "bound %.2f %%, on the certificate's), uniform INT%u only by its mean on the test data",
             100 * ours->search_loss, 100 * ours->search_high, bits);
 }
 

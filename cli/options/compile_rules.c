@@ -80,22 +80,22 @@ static enum moec_status check_data(const struct cli_args *args, struct moec_erro
             continue;
         if (has_profile)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s is ignored: the profile '%s' already fixes its "
+                             "--%s has no effect: the profile '%s' already fixes its "
                              "value. Leave it out, or give --data instead of --profile",
                              of_profile[i], cli_text(args, "profile"));
         if (!has_data && i >= N_OF_BUNDLE)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s is ignored when nothing is measured: leave it out, or give --data",
+                             "--%s has no effect when nothing is measured: leave it out, or give --data",
                              of_profile[i]);
     }
     for (size_t i = 0; i < sizeof of_data / sizeof *of_data; i++)
         if (cli_has(args, of_data[i]) && !has_data)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s is ignored without --data: leave it out, or give --data", of_data[i]);
+                             "--%s has no effect without --data: leave it out, or give --data", of_data[i]);
     for (size_t i = 0; i < sizeof of_measuring / sizeof *of_measuring; i++)
         if (cli_has(args, of_measuring[i]) && !has_profile && !has_data)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s is ignored when nothing is measured: leave it out, or give --data",
+                             "--%s has no effect when nothing is measured: leave it out, or give --data",
                              of_measuring[i]);
     return MOEC_OK;
 }

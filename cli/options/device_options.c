@@ -13,8 +13,8 @@ static enum moec_status read_device(const struct cli_args *args, const char **de
     *vram_bytes = 0;
     if (*device != NULL && strstr(*device, ".json") != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--device is '%s', expected a GPU such as 'cuda': give a file of "
-                         "moec device with --device-file, in commands that have this option",
+                         "--device is '%s', expected a GPU such as 'cuda'; a file made by moec device "
+                         "goes with --device-file, if the command has this option",
                          *device);
     MOEC_TRY(cli_bytes(args, "vram", vram_bytes, err));
     if (cli_has(args, "vram") && (*device == NULL || *vram_bytes == 0))

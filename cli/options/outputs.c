@@ -169,7 +169,8 @@ static enum moec_status check_ending(const struct cli_option *option, const char
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--%s writes a folder, but '%s' ends with %s like a file: choose another name",
                              option->name, path, endings[i]);
-        return moec_fail(err, MOEC_ERR_USAGE, "--%s writes %s, but '%s' ends with %s: name it *%s",
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--%s writes %s, but '%s' ends with %s: choose a name that ends with %s",
                          option->name, option->argument, path, endings[i], own);
     }
     return MOEC_OK;

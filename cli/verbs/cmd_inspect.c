@@ -189,7 +189,7 @@ static void print_tests(const struct moec_certificate *certificate)
         char size[24];
         cli_print(stdout, "    plan %" PRIu32 " %*s", i + 1, 12, cli_size_text(size, step->n_bytes));
         if (step->result != MOEC_SEQUENCE_NOT_TESTED)
-            cli_print(stdout, "  loss %.3f%%, at most %.3f%%", 100 * step->loss, 100 * step->high);
+            cli_print(stdout, "  loss %.3f%% (upper bound %.3f%%)", 100 * step->loss, 100 * step->high);
         cli_print(stdout, ": %s\n", results[step->result]);
     }
 }
@@ -218,7 +218,7 @@ static void print_certificate(const struct moec_certificate *certificate, bool i
     if (certificate->is_chance)
         cli_print(stdout, "  promises nothing                 " MOEC_CHANCE_MARK " (--anyway)\n");
     print_tests(certificate);
-    cli_print(stdout, "  search part                      %.3f%%, at most %.3f%%\n",
+    cli_print(stdout, "  search part                      loss %.3f%% (upper bound %.3f%%)\n",
               100 * certificate->search_loss, 100 * certificate->search_loss_high);
     if (certificate->n_token > 0)
         cli_print(stdout, "  mean KL divergence               %.6f nats a token\n", certificate->mean_kl);

@@ -201,8 +201,8 @@ static enum moec_status open_bundle(struct job *job, struct moec_error *err)
     job->low = job->replay.low_copy;
     if (job->low >= job->bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' was recorded with experts of copy level %u, which "
-                         "'%s' does not have: name the bundle that was run",
+                         "'%s' was recorded with experts of precision copy %u, which '%s' does "
+                         "not have: give --model the bundle that was run",
                          job->args->positional[0], (unsigned)job->low, job->bundle->file.path);
     return MOEC_OK;
 }
@@ -227,9 +227,9 @@ static enum moec_status decide(struct job *job, struct moec_error *err)
         return MOEC_OK;
     if (cli_has(job->args, "vram"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--vram simulates three tiers with the routing as recorded, in one precision. Leave "
-                         "out --vram, or else --route, --precision, --prefill and traces with experts in "
-                         "low precision");
+                         "--vram simulates only the recorded routing with experts in one precision: leave "
+                         "out --vram, or leave out --route, --precision and --prefill HOW and give a trace "
+                         "without experts in low precision");
     if (!job->decides)
         return read_precision(job, err);
     if (job->bundle == NULL)
@@ -369,7 +369,8 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
                              "'%s' does not have what the predictor '%s' needs. 'gate' and "
                              "'learned' need a trace of moec run --trace ('learned': of a "
                              "bundle with a predictor of moec predict). 'path' needs a path "
-                             "table. 'token' needs the model's tables, which no recording has",
+                             "table (moec compile --profile). 'token' needs the model's tables, "
+                             "which no recording has",
                              job->args->positional[0], job->options.predictors[i]->name);
     }
     if (job->options.n_predictor == 0 && !job->options.is_every_predictor)
@@ -399,7 +400,7 @@ static enum moec_status check_ahead(const struct job *job, struct moec_error *er
     for (uint32_t i = 0; i < sweep->n_predictor; i++)
         n_gated += sweep->predictors[i]->needs_next_gate;
     if (sweep->preload_ahead > 0 && n_gated == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "--preload-ahead applies to --predict gate and path+gate");
+        return moec_fail(err, MOEC_ERR_USAGE, "--preload-ahead applies only to --predict gate and path+gate");
     if (sweep->preload_ahead > told)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-ahead %u needs router gates for that many layers ahead, "
@@ -417,7 +418,7 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     sweep->device = &job->device;
     cli_set_policies(&job->options, job->model.n_shallow, sweep);
     if (job->options.is_every_policy && job->model.n_shallow == 0)
-        say(job, "policy 'fate' is left out: nothing says how many layers are shallow (--shallow-layers)");
+        say(job, "policy 'fate' is left out: the number of shallow layers is unknown; give --shallow-layers");
     for (uint32_t i = 0; i < sweep->n_policy; i++)
         if (sweep->policies[i] == &moec_evict_fate) {
             (void)snprintf(text, sizeof text, "fate keeps the experts of the first %u of %u MoE layers",
@@ -530,7 +531,7 @@ static enum moec_status plan_tiers(struct job *job, struct moec_tiers_sweep *swe
     if (cli_has(job->args, "plots") || cli_has(job->args, "tune-evict") ||
         cli_has(job->args, "preload-ahead") || job->options.is_every_budget)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--plots, --tune-evict, --preload-ahead and --memory all do not work "
+                         "--plots, --tune-evict, --preload-ahead and '--memory all' do not work "
                          "with the three tiers of --vram: leave out either these options or --vram");
     cli_set_policies(&job->options, job->model.n_shallow, &policies);
     sweep->recording = &job->recording;

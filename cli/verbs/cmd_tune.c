@@ -349,16 +349,21 @@ static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
     if (tune->with_sparsity)
         MOEC_TRY(moec_sparsity_check_config(job->config, err));
     if (!takes_low(job) && (cli_has(job->args, "low-slots") || cli_has(job->args, "low-bits")))
-        return moec_fail(err, MOEC_ERR_USAGE, "--low-slots and --low-bits do nothing with --with %s", with);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--low-slots and --low-bits apply only to precision and prefill, but --with is %s",
+                         with);
     if (tune->shared.decode_only && tune->with_prefill)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--decide decode leaves out prompts, but prefill in --with "
                          "%s applies only to prompts: leave out one of the two",
                          with);
     if (tune->shared.decode_only && !moec_tune_has_routes(tune) && !tune->with_precision)
-        return moec_fail(err, MOEC_ERR_USAGE, "--decide decode does nothing with --with %s", with);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--decide decode applies only to route, rank, skip and precision, but --with is %s",
+                         with);
     if (!moec_tune_has_routes(tune) && cli_has(job->args, "keep-top"))
-        return moec_fail(err, MOEC_ERR_USAGE, "--keep-top does nothing with --with %s", with);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--keep-top applies only to route, rank and skip, but --with is %s", with);
     return MOEC_OK;
 }
 
@@ -402,8 +407,9 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "'%s' describes a model with other MoE layers than '%s': measure this model with moec device", path,
-        job->args->positional[0]);
+        "device file '%s' is of a model with other MoE layers than '%s': make one of this model with moec "
+        "device",
+        path, job->args->positional[0]);
 }
 
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)

@@ -178,9 +178,10 @@ static enum moec_status drop_low(struct cli_tune_drafts *drafts, struct moec_err
     if (n > 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_TARGET,
-                     "with a loss of %.3f%% allowed, no plan of bits is larger than low-precision copies "
-                     "of %" PRIu32 " bits. Such copies then save nothing, so nothing was written: leave "
-                     "precision and prefill out of --with, or give fewer --low-bits or a smaller --max-loss",
+                     "no plan of bits within a loss of %.3f%% has larger experts than the low-precision "
+                     "copies of %" PRIu32 " bits. These copies would save nothing, so nothing was written: "
+                     "leave precision and prefill out of --with, or give a lower --low-bits or a smaller "
+                     "--max-loss",
                      100 * drafts->max_loss, drafts->low_bits);
 }
 

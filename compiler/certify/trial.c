@@ -191,9 +191,10 @@ static void take_test(void *context, uint32_t i, const struct moec_loss *loss)
     const struct moec_trial_sequence *sequence = tests->sequence;
     const bool has_passed = tests->steps[i].result == MOEC_SEQUENCE_PASSED;
     char line[192];
-    (void)snprintf(line, sizeof line, "test %" PRIu32 " of %" PRIu32 ", %s: loss %.3f%%, at most %.3f%%: %s",
-                   i + 1, sequence->n, sequence->name(sequence->context, i), 100 * loss->loss,
-                   100 * loss->high, has_passed ? "proven" : "not proven");
+    (void)snprintf(line, sizeof line,
+                   "test %" PRIu32 " of %" PRIu32 ", %s: loss %.3f%% (upper bound %.3f%%): %s", i + 1,
+                   sequence->n, sequence->name(sequence->context, i), 100 * loss->loss, 100 * loss->high,
+                   has_passed ? "proven" : "not proven");
     moec_trial_say(tests->trial, line);
     if (i == 0)
         *tests->first = *loss;

@@ -80,8 +80,8 @@ static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
     moec_sha256_hex(digest, ours);
     return moec_fail(
         err, MOEC_ERR_MISMATCH,
-        "the profile is of another model: it was made from SHA-256 %.16s..., '%s' has %.16s...; profile this "
-        "model, or give --data",
+        "the profile is of another model: it was made from a model with SHA-256 %.16s..., but '%s' has "
+        "%.16s...; profile this model, or give --data",
         theirs, moec_checkpoint_folder(checkpoint), ours);
 }
 
@@ -256,7 +256,8 @@ static enum moec_status check_options(const struct moec_compile_options *options
                          "--order-neurons needs data that shows which neurons "
                          "are active together: give --profile or --data");
     if (options->rows != NULL && profile == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "this metric needs a profile: give --profile or --data");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a --metric measured on rows needs data to rank experts: give --profile or --data");
     if (options->dense_gptq && profile == NULL)
         return moec_fail(
             err, MOEC_ERR_USAGE,
@@ -267,7 +268,7 @@ static enum moec_status check_options(const struct moec_compile_options *options
     for (uint32_t i = 0; i < options->n_copy_bits; i++)
         for (uint32_t j = 0; j < i; j++)
             if (options->copy_bits[i] == options->copy_bits[j])
-                return moec_fail(err, MOEC_ERR_USAGE, "--copies has %u bits twice", options->copy_bits[i]);
+                return moec_fail(err, MOEC_ERR_USAGE, "--copies names %u bits twice", options->copy_bits[i]);
     return MOEC_OK;
 }
 

@@ -16,8 +16,8 @@ enum moec_status moec_compile_order_check(const struct moec_config *config, uint
     const struct moec_record_layout layout = moec_record_layout_make(config, codec);
     if (layout.pair_bytes < MOEC_COACTIVATION_LEAST_BYTES)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "gate and down of an expert of '%s' take %" PRIu64 " bytes at %u bits (%zu "
-                         "per neuron), so reading them whole is faster than reading parts. Ordering "
+                         "the gate and down matrices of an expert of '%s' take %" PRIu64 " bytes at %u bits "
+                         "(%zu per neuron), so reading them whole is faster than reading parts. Ordering "
                          "neurons saves time only from %u bytes on: leave out --order-neurons",
                          config->family, layout.pair_bytes, TYPICAL_BITS, layout.pair_stride_bytes,
                          MOEC_COACTIVATION_LEAST_BYTES);

@@ -128,7 +128,9 @@ enum moec_status moec_row_metric_open(const struct moec_row_metric_options *opti
 {
     struct moec_row_metric *metric = NULL;
     if (moec_task_metric_kind(options->task.metric) == MOEC_TASK_KIND_WINDOWS)
-        return moec_fail(err, MOEC_ERR_USAGE, "task '%s' measures perplexity, not rows", options->task.name);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "task '%s' measures perplexity, expected a task measured on rows",
+                         options->task.name);
     if (moec_checkpoint_tokenizer(checkpoint) == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
                          moec_checkpoint_folder(checkpoint));

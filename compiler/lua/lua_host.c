@@ -372,7 +372,7 @@ static enum moec_status explain_death(const struct moec_guest *guest, int wait_s
                          "script '%s' used more than %u s of CPU time (an endless loop?)", guest->name,
                          guest->limits.cpu_seconds);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EXIT_MEMORY)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' needs more than its %llu MiB of memory",
+        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' needs more than %llu MiB of memory, the limit",
                          guest->name, (unsigned long long)(guest->limits.memory_bytes >> 20));
     if (signal_number == SIGKILL)
         return moec_fail(err, MOEC_ERR_SCRIPT,
@@ -434,11 +434,12 @@ static enum moec_status answer_question(const struct moec_guest *guest, int sock
 {
     if (guest->answer == NULL)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "script '%s' asked for a measurement, but none can be made here", guest->name);
+                         "script '%s' asked for a measurement, but scripts of this kind may not ask for any",
+                         guest->name);
     if (usage->n_questions++ == guest->limits.n_questions)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "script '%s' asked more than its %u questions (an endless loop?)", guest->name,
-                         guest->limits.n_questions);
+                         "script '%s' asked more than %u questions, the limit (an endless loop?)",
+                         guest->name, guest->limits.n_questions);
     uint8_t *answer = NULL;
     size_t n = 0;
     MOEC_TRY(guest->answer(guest->context, frame->payload, frame->n, &answer, &n, err));
@@ -454,8 +455,9 @@ static enum moec_status pass_line(const struct moec_guest *guest, struct usage *
                                   const struct frame *frame, struct moec_error *err)
 {
     if (usage->n_log_lines++ == guest->limits.n_log_lines)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' logged more than its %u lines (an endless loop?)",
-                         guest->name, guest->limits.n_log_lines);
+        return moec_fail(err, MOEC_ERR_SCRIPT,
+                         "script '%s' logged more than %u lines, the limit (an endless loop?)", guest->name,
+                         guest->limits.n_log_lines);
     if (guest->log != NULL)
         guest->log(guest->context, (const char *)frame->payload);
     return MOEC_OK;
@@ -545,8 +547,8 @@ enum moec_status moec_lua_script_load(const char *prefix, const char *name_or_pa
                        moec_lua_library_name(prefix, i));
     }
     return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                     "no '%s' in %s (built in: %s); the name of your own file must end in .lua", name_or_path,
-                     prefix, known);
+                     "'%s' is not among the built-in %s (%s); the name of your own file must end in .lua",
+                     name_or_path, prefix, known);
 }
 
 const char *moec_lua_version(void)

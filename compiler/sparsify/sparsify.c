@@ -70,7 +70,8 @@ static enum moec_status try_share(struct sparsify *s, uint32_t share, struct moe
     candidate->traffic = traffic_of(s);
     report->n_candidate++;
     (void)snprintf(line, sizeof line,
-                   "%.1f%% left out: loss %.3f%%, at most %.3f%%, %.1f%% of neurons active, %.1f KiB a token",
+                   "%.1f%% left out: loss %.3f%% (upper bound %.3f%%), %.1f%% of neurons active, "
+                   "%.1f KiB a token",
                    share / 10.0, 100 * candidate->search.loss, 100 * candidate->search.high,
                    100 * candidate->traffic.active_share, candidate->traffic.token_bytes / 1024);
     moec_trial_say(&s->trial, line);

@@ -109,7 +109,7 @@ static enum moec_status refuse_search(const struct tune *tune, struct moec_error
     if (tune->drafts != NULL)
         return moec_fail(err, MOEC_ERR_TARGET,
                          "no plan of bits with decisions stays within the target of %.3f%% on "
-                         "the search and select parts of the data, so nothing was written: "
+                         "the search and selection parts of the data, so nothing was written: "
                          "ask for --max-loss %.1f%% or more, or compile without decisions",
                          100 * tune->options->trial.max_loss, ceil(1e3 * least) / 10);
     return moec_fail(

@@ -75,7 +75,7 @@ static enum moec_status measure(struct search *search, const struct moec_policy_
         return MOEC_OK;
     if (at >= most)
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "policy '%s' evaluated more than its %" PRIu32 " different candidates",
+                         "policy '%s' evaluated more than %" PRIu32 " different candidates, the limit",
                          tune->options->policy, most);
     MOEC_TRY(get_ready(search, wanted, err));
     if (is_of(plain, wanted)) {

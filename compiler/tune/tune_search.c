@@ -146,7 +146,7 @@ static enum moec_status try_candidate(struct tune *tune, struct moec_tune_candid
         (void)snprintf(draft, sizeof draft, "draft %" PRIu32 ", ", candidate->draft + 1);
     if (candidate->share > 0)
         (void)snprintf(computed, sizeof computed, ", %.0f%% of it computed", 100 * candidate->kept_share);
-    (void)snprintf(line, sizeof line, "%s%s: loss %.3f%%, at most %.3f%%, %.1f KiB a token%s", draft,
+    (void)snprintf(line, sizeof line, "%s%s: loss %.3f%% (upper bound %.3f%%), %.1f KiB a token%s", draft,
                    moec_tune_name(&candidate->settings, candidate->share, name), 100 * candidate->search.loss,
                    100 * candidate->search.high, moec_tune_cost_of(candidate).read_bytes / 1024, computed);
     moec_trial_say(&tune->trial, line);

@@ -56,8 +56,8 @@ static enum moec_status take(struct moec_claim *claim, const char *path, struct 
         (void)close(claim->fd);
         claim->fd = -1;
     }
-    return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': its lock file '%s' keeps being removed", path,
-                     claim->path);
+    return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': another process keeps removing its lock file '%s'",
+                     path, claim->path);
 }
 
 enum moec_status moec_claim_take(struct moec_claim *claim, const char *path, struct moec_error *err)

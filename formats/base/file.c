@@ -116,8 +116,9 @@ enum moec_status moec_file_read(const struct moec_file *file, uint64_t offset, v
     uint64_t end = 0;
     if (__builtin_add_overflow(offset, (uint64_t)n, &end) || end > (uint64_t)INT64_MAX)
         return moec_fail(err, MOEC_ERR_IO,
-                         "cannot read %zu bytes at offset %" PRIu64 " of '%s': past the largest offset", n,
-                         offset, file->path);
+                         "cannot read %zu bytes at offset %" PRIu64
+                         " of '%s': they end past the largest offset that a file can have",
+                         n, offset, file->path);
     uint8_t *at = buffer;
     while (n > 0) {
         const uint64_t begun_ns = moec_work_begin(MOEC_WORK_READING);
@@ -315,7 +316,9 @@ static enum moec_status check_target(const char *path, struct moec_error *err)
 {
     struct stat info;
     if (path[0] == '\0' || path[strlen(path) - 1] == '/')
-        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': expected the name of a file", path);
+        return moec_fail(err, MOEC_ERR_IO,
+                         "cannot write '%s': the path is empty or ends with '/', expected the name of a file",
+                         path);
     /* A rename would replace a device such as /dev/null by a file. */
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': it is %s, expected a regular file", path,
@@ -435,7 +438,8 @@ static enum moec_status write_at(int fd, const char *path, uint64_t offset, cons
     const uint8_t *at = bytes;
     uint64_t end = 0;
     if (__builtin_add_overflow(offset, (uint64_t)n, &end) || end > (uint64_t)INT64_MAX)
-        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' past the largest offset", path);
+        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' past the largest offset that a file can have",
+                         path);
     while (n > 0) {
         ssize_t written = pwrite(fd, at, n < CALL_MAX_BYTES ? n : CALL_MAX_BYTES, (off_t)offset);
         if (written < 0 && errno == EINTR)

@@ -78,8 +78,8 @@ enum moec_status moec_grow_within(void **array, size_t *capacity, size_t needed,
         grown = *capacity + (size_t)(*left_bytes / item_bytes);
         if (grown < needed)
             return moec_fail(err, MOEC_ERR_BUDGET,
-                             "%s needs %" PRIu64 " more bytes, but only %" PRIu64 " are left", what,
-                             (uint64_t)(needed - *capacity) * item_bytes, *left_bytes);
+                             "%s needs %" PRIu64 " more bytes, but only %" PRIu64 " of the limit are left",
+                             what, (uint64_t)(needed - *capacity) * item_bytes, *left_bytes);
     }
     uint64_t total = 0;
     MOEC_TRY(total_bytes(grown, item_bytes, what, &total, err));

@@ -48,7 +48,7 @@ static enum moec_status check_header(const struct moec_file *file, const uint8_t
         *place = intact ? NULL : "header";
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s' has bundle version %u, this moec reads version %u%s", path, version,
-                         MOEC_BUNDLE_VERSION, intact ? "" : " (or its header is damaged)");
+                         MOEC_BUNDLE_VERSION, intact ? "" : " (or the file's header is damaged)");
     }
     if (!intact) {
         *place = "header";
@@ -81,7 +81,8 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
     uint32_t alignment = records ? contents->alignment : MOEC_SECTION_ALIGNMENT;
     bool known = is_known_kind(section->kind);
     if (!known && section->kind < MOEC_SECTION_ANCILLARY)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "section %u of '%s' has unknown kind %u", index, path,
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "section %u of '%s' has unknown kind %u: a newer moec may know it", index, path,
                          section->kind);
     if (section->offset % alignment != 0 || section->offset < end || section->offset > contents->file_bytes ||
         section->stored_bytes > contents->file_bytes - section->offset)
@@ -564,8 +565,8 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
             (bundle->n_copy == 0 ? section->level != 0 : section->level <= previous))
             return moec_fail(
                 err, MOEC_ERR_FORMAT,
-                "'%s' has '%s' as copy level number %u, expected level 0 first and then increasing levels "
-                "below %d",
+                "'%s' has section '%s' as record index number %u, expected the one of copy level 0 first, "
+                "then those of increasing levels below %d",
                 bundle->file.path, section->name, bundle->n_copy, MOEC_MAX_COPIES);
         if (section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES &&
             section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES)

@@ -32,8 +32,9 @@ static enum moec_status check_word(const char *word, const char *what, struct mo
 {
     const size_t length = strnlen(word, MOEC_DECISION_TEXT_BYTES);
     if (length == MOEC_DECISION_TEXT_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the %s of the decisions section has no end within %u bytes",
-                         what, MOEC_DECISION_TEXT_BYTES);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the %s of the decisions section has no terminating NUL within %u bytes", what,
+                         MOEC_DECISION_TEXT_BYTES);
     for (size_t i = 0; i < MOEC_DECISION_TEXT_BYTES; i++)
         if (i < length ? strchr(ALLOWED_LETTERS, word[i]) == NULL : word[i] != '\0')
             return moec_fail(err, MOEC_ERR_FORMAT,
@@ -169,8 +170,8 @@ static enum moec_status get_prompt(const uint8_t *bytes, struct moec_bundle_deci
     if ((decisions->settings.prefill[0] != '\0') == decisions->settings.decode_only)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "the decisions section of version %u %s a prefill and %s prompts out, expected one of "
-            "the two",
+            "the decisions section of version %u %s a prefill and %s prompts out, expected exactly one "
+            "of the two",
             VERSION_PROMPT, decisions->settings.decode_only ? "has" : "does not have",
             decisions->settings.decode_only ? "leaves" : "does not leave");
     return MOEC_OK;

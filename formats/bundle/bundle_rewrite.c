@@ -84,7 +84,7 @@ static enum moec_status choose_sections(struct rewriting *s, struct moec_error *
             continue;
         if (s->to.n_sections + (is_in ? 0u : n_put) >= MOEC_BUNDLE_MAX_SECTIONS)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "'%s' has no room for another section: it already has %" PRIu32,
+                             "'%s' has no room for another section: it already has %" PRIu32 " sections",
                              s->bundle->file.path, s->from->n_sections);
         /* Small sections stand before the records. */
         if (is_level && !is_in) {

@@ -172,7 +172,7 @@ static enum moec_status check_text(const char *text, size_t capacity, const char
 {
     size_t length = strnlen(text, capacity);
     if (length == capacity)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no end within %zu bytes", what, capacity);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no terminating NUL within %zu bytes", what, capacity);
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             return moec_fail(err, MOEC_ERR_FORMAT, "%s has control character 0x%02x at byte %zu", what,
@@ -196,7 +196,7 @@ static enum moec_status get_text(const uint8_t *at, char *text, size_t capacity,
     MOEC_TRY(check_text(text, capacity, what, err));
     for (size_t i = strlen(text); i < capacity; i++)
         if (text[i] != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s has bytes after its end", what);
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s has nonzero bytes after its end", what);
     return MOEC_OK;
 }
 
@@ -306,9 +306,11 @@ static enum moec_status check_step(const struct moec_sequence_step *step, uint32
                                           step->high,        step->kl,          step->p_value};
     for (size_t n = 0; n < STEP_NUMBERS; n++)
         if (isinf(numbers[n]))
-            return moec_fail(err, MOEC_ERR_FORMAT, "plan %u of the sequence has an infinite number", i);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "plan %u of the certificate's sequence has an infinite number", i);
     if ((unsigned)step->result > MOEC_SEQUENCE_FAILED)
-        return moec_fail(err, MOEC_ERR_FORMAT, "plan %u of the sequence has result %u, expected 0 to 2", i,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "plan %u of the certificate's sequence has result %u, expected 0 to 2", i,
                          (unsigned)step->result);
     return MOEC_OK;
 }
@@ -324,12 +326,14 @@ static enum moec_status check_order(const struct moec_certificate *certificate, 
     for (uint32_t i = n_passed; i < certificate->n_sequence; i++) {
         if (i > n_passed && steps[i].result != MOEC_SEQUENCE_NOT_TESTED)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "plan %u of the sequence was tested although plan %u did not pass: such a test "
-                             "proves nothing",
+                             "plan %u of the certificate's sequence was tested although plan %u did not "
+                             "pass: such a test proves nothing",
                              i, n_passed);
         if (steps[i].is_chosen && (n_passed > 0 || !certificate->missed))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "plan %u of the sequence is the one in the bundle, but it did not pass", i);
+                             "plan %u of the certificate's sequence is the one in the bundle, but it did not "
+                             "pass",
+                             i);
     }
     return MOEC_OK;
 }
@@ -363,8 +367,8 @@ enum moec_status moec_sequence_decode(const uint8_t *bytes, size_t n_bytes,
 {
     MOEC_TRY(check_size(n_bytes, MOEC_SEQUENCE_BYTES, "sequence", err));
     if (bytes[0] > MOEC_MAX_SEQUENCE || (bytes[0] > 0 && !certificate->present))
-        return moec_fail(err, MOEC_ERR_FORMAT, "sequence has %u plans, expected at most %d", bytes[0],
-                         certificate->present ? MOEC_MAX_SEQUENCE : 0);
+        return moec_fail(err, MOEC_ERR_FORMAT, "the certificate's sequence has %u plans, expected at most %d",
+                         bytes[0], certificate->present ? MOEC_MAX_SEQUENCE : 0);
     MOEC_TRY(check_zero(bytes + 1, 7, "sequence", err));
     const size_t used = MOEC_SEQUENCE_HEADER_BYTES + (size_t)bytes[0] * MOEC_SEQUENCE_STEP_BYTES;
     MOEC_TRY(check_zero(bytes + used, MOEC_SEQUENCE_BYTES - used, "end of the sequence", err));
@@ -381,8 +385,8 @@ enum moec_status moec_sequence_decode(const uint8_t *bytes, size_t n_bytes,
             *numbers[n] = moec_get_f64(in + 8 + 8 * n);
         step->result = (enum moec_sequence_result)in[64];
         if (in[65] > 1)
-            return moec_fail(err, MOEC_ERR_FORMAT, "plan %u of the sequence has flag %u, expected 0 or 1", i,
-                             in[65]);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "plan %u of the certificate's sequence has flag %u, expected 0 or 1", i, in[65]);
         step->is_chosen = in[65] != 0;
         MOEC_TRY(check_zero(in + 66, MOEC_SEQUENCE_STEP_BYTES - 66, "plan of the sequence", err));
         MOEC_TRY(check_step(step, i, err));

@@ -104,7 +104,7 @@ enum moec_status moec_bundle_plan_set_codecs(struct moec_bundle_plan *plan, cons
         const uint32_t bits = moec_codec_bits(codec);
         if (number < MOEC_CODEC_FIRST_OTHER && bits != number)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "%s has %" PRIu32 " bits, expected a number equal to its bitwidth", subject,
+                             "%s has %" PRIu32 " bits, expected as many as the codec's number", subject,
                              bits);
         uint64_t n_bytes = moec_record_layout_make(&plan->config, codec).n_bytes;
         if (n_bytes > UINT32_MAX)

@@ -79,8 +79,8 @@ static enum moec_status read_header(const struct loading *loading, struct moec_p
     if (piece->n_stored == 0 || !is_fit)
         return moec_fail(
             err, MOEC_ERR_CHECKSUM,
-            "section '%s' of '%s' is damaged at offset %" PRIu64 ": its piece has %u stored bytes for %u "
-            "bytes of content",
+            "section '%s' of '%s' is damaged at offset %" PRIu64 ": the piece there has %u stored bytes for "
+            "%u bytes of content",
             section->name, loading->file->path, section->offset + piece->at, piece->n_stored, piece->n);
     piece->at += sizeof piece->header;
     if (piece->is_raw)
@@ -123,7 +123,7 @@ static enum moec_status load_piece(const struct loading *loading, const struct m
     if (crc != piece->crc)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
                          "section '%s' of '%s' is damaged at offset %" PRIu64
-                         ": its piece of %u bytes has CRC32C %08x, expected %08x",
+                         ": the piece of %u bytes there has CRC32C %08x, expected %08x",
                          section->name, loading->file->path, section->offset + piece->at, piece->n_stored,
                          crc, piece->crc);
     if (piece->is_raw)

@@ -420,7 +420,7 @@ static enum moec_status put_gemma4(const struct moec_gguf_making *m)
     for (uint64_t i = n_turning; i < n; i++)
         if (factors[i] < 1e29f)
             return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
-                             "tensor 'rope_freqs.weight' in '%s' divides pair %" PRIu64
+                             "tensor 'rope_freqs.weight' in '%s' divides the angle of RoPE pair %" PRIu64
                              " by %g, expected 1 for the first pairs and 1e30 for the others",
                              m->gguf->file.path, i, (double)factors[i]);
     struct moec_json_out *rope = moec_json_out_object();
@@ -457,8 +457,8 @@ static enum moec_status put_phimoe_mscales(const struct moec_gguf_making *m)
         return moec_fail(
             m->err, MOEC_ERR_UNSUPPORTED,
             "'%s' has LongRoPE from %" PRIu64 " to %" PRIu64
-            " positions without 'short_mscale' and 'long_mscale', which moec knows only for 4096 to 131072: "
-            "start from the model's Hugging Face folder",
+            " positions without 'short_mscale' and 'long_mscale': moec knows these factors only for 4096 to "
+            "131072 positions; start from the model's Hugging Face folder",
             m->gguf->file.path, n_trained, n_context);
     moec_json_out_double(m->root, "short_mscale", 1.243163121016122);
     moec_json_out_double(m->root, "long_mscale", 1.243163121016122);

@@ -63,8 +63,8 @@ static enum moec_status count_layers(struct moec_gguf_making *m)
         MOEC_TRY(moec_gguf_as_u64(m->gguf, extra, &n_extra, m->err));
     if (n_extra >= m->n_layer)
         return moec_fail(m->err, MOEC_ERR_FORMAT,
-                         "'%s' has %" PRIu64 " blocks ('%s.block_count'), and %" PRIu64
-                         " blocks for multi-token prediction: expected fewer of the latter",
+                         "'%s' has %" PRIu64 " blocks ('%s.block_count'), %" PRIu64
+                         " of them for multi-token prediction: expected at least 1 other block",
                          m->gguf->file.path, m->n_layer, m->architecture->name, n_extra);
     m->n_layer -= n_extra;
     moec_json_out_u64(m->root, "num_hidden_layers", m->n_layer);

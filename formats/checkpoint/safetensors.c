@@ -187,7 +187,7 @@ static enum moec_status check_tiling(const struct moec_safetensors *safetensors,
     uint64_t data_end = context->data_start + context->data_bytes;
     if (end != data_end)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "'%s' has %" PRIu64 " bytes after its last tensor at offset %" PRIu64
+                         "'%s' has %" PRIu64 " bytes after its last tensor, which ends at offset %" PRIu64
                          ", expected none",
                          context->path, data_end - end, end);
     return MOEC_OK;

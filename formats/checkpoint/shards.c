@@ -361,7 +361,8 @@ static enum moec_status open_numbered(struct moec_shards *shards, const char *fo
         MOEC_TRY(moec_folder_has(folder, name, &exists, err));
         if (!exists)
             return moec_fail(err, MOEC_ERR_NOT_FOUND,
-                             "'%s' has neither '%s' nor '%s', one of %" PRIu32 " shards: finish the download",
+                             "'%s' has neither '%s' nor '%s', which is one of its %" PRIu32
+                             " shards: finish the download",
                              folder, index_name, name, n_shard);
         MOEC_TRY(open_file(shards, folder, name, err));
     }

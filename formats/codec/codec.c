@@ -38,7 +38,9 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         scheme = moec_scheme_is_nested(scheme) ? MOEC_SCHEME_SYMMETRIC_NESTED : MOEC_SCHEME_SYMMETRIC;
     if (!group_is_known(group))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a group has %u weights, expected 16, 32, 64 or 128, or 0 for channels", group);
+                         "quantisation groups of %u weights are not supported, expected 16, 32, 64 or 128, "
+                         "or 0 for one group per row",
+                         group);
     if ((int)scheme < 0 || scheme >= MOEC_SCHEME_COUNT)
         return moec_fail(err, MOEC_ERR_USAGE, "unknown quantisation scheme %d", (int)scheme);
     const char *misfit = misfit_of(bits, scheme, group);
@@ -116,8 +118,8 @@ enum moec_status moec_codec_check(struct moec_codec codec, const char *subject, 
     if ((dtype_is_float(codec.dtype) || codec.dtype == MOEC_DTYPE_MXFP4) &&
         (codec.scheme != 0 || codec.group != 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s is stored as floats but has scheme %u and group %u, expected 0 and 0", subject,
-                         codec.scheme, codec.group);
+                         "%s has no integer codes but scheme %u and groups of %u weights, expected 0 and 0",
+                         subject, codec.scheme, codec.group);
     if (codec.scheme >= MOEC_SCHEME_COUNT)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has unknown quantisation scheme %u, expected 0..%d",
                          subject, codec.scheme, MOEC_SCHEME_COUNT - 1);

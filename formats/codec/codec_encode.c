@@ -86,7 +86,8 @@ static enum moec_status fit_linear(struct moec_codec codec, struct moec_range ra
 {
     const uint16_t half = moec_f32_to_f16(scale);
     if (half >= F16_INF)
-        return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows F16: its weights reach %g", scale,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the scale %g of a group overflows F16: its largest weight has magnitude %g", scale,
                          moec_f32_from_bits(range.top_bits));
     *fit = (struct group_fit){.scale = scale, .min = range.min, .is_linear = true};
     if (!moec_scheme_is_nested((enum moec_scheme)codec.scheme))
@@ -262,7 +263,7 @@ static enum moec_status to_half(float value, const char *what, uint16_t *half, s
 {
     *half = moec_f32_to_f16(value);
     if ((*half & 0x7fffu) >= F16_INF)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s %g overflows F16", what, value);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s %g overflows F16, which reaches 65504", what, value);
     return MOEC_OK;
 }
 

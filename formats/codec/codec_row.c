@@ -196,7 +196,8 @@ enum moec_status moec_codec_round_scales(struct moec_codec codec, size_t n, floa
     for (size_t g = 0; g < groups; g++) {
         const uint16_t half = moec_f32_to_f16(scales[g]);
         if (half >= F16_INF) /* and where it is negative or NaN */
-            return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows F16", scales[g]);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the scale %g of a group overflows F16, expected 0 to 65504", scales[g]);
         top = scales[g] > top ? scales[g] : top;
         if (!is_nested)
             store_u16(stored + 2 * g, half);
@@ -204,7 +205,8 @@ enum moec_status moec_codec_round_scales(struct moec_codec codec, size_t n, floa
     if (is_nested && groups > 0) {
         const uint16_t half = row_scale_over(top);
         if (half >= F16_INF)
-            return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows the F16 scale of its row", top);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the scale %g of a group needs a row scale that overflows F16", top);
         store_u16(stored, half);
         const float step = moec_f16_to_f32(half) * 0x1p-8f;
         for (size_t g = 0; g < groups; g++) {

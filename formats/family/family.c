@@ -336,7 +336,9 @@ static enum moec_status check_config_written(const struct moec_config *config, c
     if (status != MOEC_OK || n_first != n_second || memcmp(first, second, n_first) != 0)
         status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
                            "the model of '%s' cannot be expressed in a config.json of family '%s'%s%s",
-                           subject, config->family, why.status != MOEC_OK ? ": " : "", why.message);
+                           subject, config->family,
+                           why.status != MOEC_OK ? ": " : ": reading it back would give a different config",
+                           why.message);
 out:
     free(first);
     free(second);

@@ -46,7 +46,9 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
     const uint32_t n = is_proportional ? (uint32_t)(part * kind->head_dim / 2) : kind->head_dim / 2;
     if (n == 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s rotates 0 pairs of dimensions per head, expected 1 or more", inner);
+                         "%s rotates 0 pairs of dimensions per head, expected 1 or more: "
+                         "'partial_rotary_factor' or 'head_dim' is too small",
+                         inner);
     const double factor = turning_factor(n, kind->head_dim);
     if (factor > 0)
         kind->rope_scaling = (struct moec_rope_scaling){.kind = MOEC_ROPE_PROPORTIONAL, .factor = factor};

@@ -87,7 +87,8 @@ static enum moec_status take_name(struct cursor *c, const char *what, char name[
     for (uint64_t i = 0; i < n; i++)
         if (bytes[i] < ' ' || bytes[i] > '~')
             return moec_fail(c->err, MOEC_ERR_FORMAT,
-                             "%s in '%s' at offset %" PRIu64 " has a name with byte 0x%02x, expected ASCII",
+                             "%s in '%s' at offset %" PRIu64
+                             " has a name with byte 0x%02x, expected printable ASCII",
                              what, c->path, begin, bytes[i]);
     memcpy(name, bytes, n);
     name[n] = '\0';
@@ -145,8 +146,8 @@ static enum moec_status take_values(struct cursor *c, uint64_t n, struct moec_gg
 {
     if (n > MOEC_GGUF_MAX_VALUES || n > (c->file_bytes - c->at) / MIN_VALUE_BYTES)
         return moec_fail(c->err, MOEC_ERR_LIMIT,
-                         "'%s' announces %" PRIu64 " values: this is more than the limit of %u, or the "
-                         "file is too short for them",
+                         "'%s' announces %" PRIu64 " metadata values: this is more than the limit of %u, or "
+                         "the file is too short for them",
                          c->path, n, MOEC_GGUF_MAX_VALUES);
     MOEC_TRY(moec_alloc((void **)&gguf->values, n, sizeof *gguf->values, "values of a GGUF file", c->err));
     for (; gguf->n_values < n; gguf->n_values++)
@@ -154,7 +155,8 @@ static enum moec_status take_values(struct cursor *c, uint64_t n, struct moec_gg
     qsort(gguf->values, gguf->n_values, sizeof *gguf->values, compare_values);
     for (size_t i = 1; i < gguf->n_values; i++)
         if (compare_values(&gguf->values[i - 1], &gguf->values[i]) == 0)
-            return moec_fail(c->err, MOEC_ERR_FORMAT, "'%s' has '%s' twice", c->path, gguf->values[i].key);
+            return moec_fail(c->err, MOEC_ERR_FORMAT, "'%s' has metadata key '%s' twice", c->path,
+                             gguf->values[i].key);
     return MOEC_OK;
 }
 
@@ -205,7 +207,7 @@ static enum moec_status place_tensor(const struct cursor *c, uint64_t data, uint
     if (overflow || n_bytes > c->file_bytes - tensor->offset)
         return moec_fail(c->err, MOEC_ERR_FORMAT,
                          "tensor '%s' in '%s' has %s%" PRIu64 " bytes at offset %" PRIu64
-                         ", but the file ends at %" PRIu64 ": it is truncated or its header is damaged",
+                         ", but the file ends at %" PRIu64 ": the file is truncated or its header is damaged",
                          tensor->name, c->path, overflow ? "more than " : "", overflow ? UINT64_MAX : n_bytes,
                          tensor->offset, c->file_bytes);
     tensor->n_bytes = n_bytes;
@@ -255,7 +257,8 @@ static enum moec_status take_header(struct cursor *c, struct moec_gguf *gguf)
     uint64_t n_tensors = 0, n_values = 0;
     MOEC_TRY(take(c, 4, &magic));
     if (memcmp(magic, "GGUF", 4) != 0)
-        return moec_fail(c->err, MOEC_ERR_FORMAT, "'%s' does not begin with 'GGUF'", c->path);
+        return moec_fail(c->err, MOEC_ERR_FORMAT, "'%s' is not a GGUF file: it does not begin with 'GGUF'",
+                         c->path);
     MOEC_TRY(take_u32(c, &version));
     if (version != 2 && version != 3)
         return moec_fail(c->err, MOEC_ERR_UNSUPPORTED,
@@ -468,8 +471,9 @@ enum moec_status moec_gguf_expect_array(const struct moec_gguf *gguf, const stru
                                         struct moec_error *err)
 {
     if (value->type != MOEC_GGUF_ARRAY || value->item_type != item_type)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' is %s of %s, expected an array of %s",
-                         value->key, gguf->file.path, type_names[value->type], type_names[value->item_type],
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "'%s' in '%s' is %s (item type: %s), expected an array (item type: %s)", value->key,
+                         gguf->file.path, type_names[value->type], type_names[value->item_type],
                          type_names[item_type]);
     if (value->n_items != n_items)
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' in '%s' has %" PRIu64 " items, expected %" PRIu64,

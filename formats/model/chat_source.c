@@ -93,7 +93,9 @@ static enum moec_status decode(const uint8_t *bytes, size_t n_bytes, struct moec
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the chat section has version %u, expected %u",
                          moec_get_u32(bytes), VERSION);
     if (n == 0 || n > MOEC_CHAT_SOURCE_MAX_TEXTS || n_bytes - HEADER_BYTES < (size_t)n * ENTRY_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the chat section of %zu bytes has %u texts, expected 1 to %u",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the chat section of %zu bytes states %u texts, expected 1 to %u that fit in its "
+                         "bytes",
                          n_bytes, n, MOEC_CHAT_SOURCE_MAX_TEXTS);
     const uint8_t *entry = bytes + HEADER_BYTES;
     size_t at = HEADER_BYTES + (size_t)n * ENTRY_BYTES;
@@ -107,7 +109,8 @@ static enum moec_status decode(const uint8_t *bytes, size_t n_bytes, struct moec
         if (strlen(name) != n_name || !is_name(name, n_name) ||
             (i > 0 && strcmp(source->texts[i - 1].name, name) >= 0))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "text %u of the chat section has an invalid name, or its name is out of order",
+                             "the name of text %u of the chat section is invalid, or does not sort after the "
+                             "name before it",
                              i);
         MOEC_TRY(moec_chat_source_add(source, name, (const char *)bytes + at + n_name, n_text, err));
         at += n_name + n_text;

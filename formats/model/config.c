@@ -61,12 +61,12 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
     for (size_t i = 0; i < 3; i++) {
         const bool is_used = is_yarn || (is_long && i == 2) || (is_llama && i < 2);
         if (is_used ? !(values[i] >= 1e-6 && values[i] <= 1e6) : values[i] != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for YaRN's %s, expected %s", subject,
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for RoPE scaling's %s, expected %s", subject,
                              values[i],
-                             i == 0   ? "beta_fast"
-                             : i == 1 ? "beta_slow"
+                             i == 0   ? "beta_fast (Llama 3: high_freq_factor)"
+                             : i == 1 ? "beta_slow (Llama 3: low_freq_factor)"
                                       : "attention factor",
-                             is_used ? "a positive number" : "0 without YaRN");
+                             is_used ? "1e-6 to 1e6" : "0 with this kind of scaling");
     }
     if (is_llama && !(s->beta_fast >= s->beta_slow))
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -127,7 +127,7 @@ static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool
         MOEC_TRY(check_range(subject, "key heads", k->n_kv_head, k->n_head, k->n_head, err));
     if (has_attention(k) || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a layer with both a running state and attention settings, "
+                         "%s has a layer with both a recurrent state and attention settings, "
                          "expected only one of them",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
@@ -140,8 +140,8 @@ static enum moec_status check_kind_alone(const struct moec_layer_kind *k, const 
     if (has_attention(k) || k->n_head > 0 || k->n_kv_head > 0 || k->head_dim > 0 || k->value_dim > 0 ||
         k->conv_size > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a layer without a mixer (attention or running state), but with heads or "
-                         "attention settings, expected none",
+                         "%s has a layer without attention or a recurrent state, but with heads or "
+                         "attention settings, expected no such settings",
                          subject);
     return check_scaling(&k->rope_scaling, subject, err);
 }
@@ -185,8 +185,8 @@ static enum moec_status check_latent(const struct moec_layer_kind *k, bool has_b
         k->keys_are_values)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has latent attention (MLA) together with position buckets, a QKV clip, biases or norms of q, "
-            "k, v, or an output gate, expected none of these",
+            "%s has latent attention (MLA) together with position buckets, a QKV clip, an output gate, biases "
+            "or norms of q, k, v, or keys used as values: this combination is not supported",
             subject);
     return MOEC_OK;
 }
@@ -217,7 +217,8 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
                          subject, k->rope_theta);
     MOEC_TRY(check_range(subject, "head dimension", k->head_dim, 2, MOEC_MAX_DIMENSION, err));
     if (k->head_dim % 2 != 0 && k->rope_theta > 0 && k->rotary_dim == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says head dimension %u, expected an even number", subject,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says head dimension %u, expected an even number, as RoPE rotates pairs", subject,
                          k->head_dim);
     MOEC_TRY(check_rope(k, subject, err));
     MOEC_TRY(check_range(subject, "heads x head dimension", (uint64_t)k->n_head * k->head_dim, 2,
@@ -271,12 +272,13 @@ static enum moec_status check_kind_mlp(const struct moec_config *c, const struct
         MOEC_TRY(check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
     if (kind->no_mlp && (kind->is_moe || !moec_layer_mixes(kind)))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has no MLP and %s, expected only a mixer (attention or running state)", where,
-                         kind->is_moe ? "has experts" : "has no mixer");
+                         "%s has no MLP and %s: a layer without an MLP needs attention or a recurrent state, "
+                         "and no experts",
+                         where, kind->is_moe ? "has experts" : "has neither attention nor a recurrent state");
     if ((kind->no_mlp || !moec_layer_mixes(kind)) && (c->n_encoder_layer > 0 || c->layer_scale))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has only a mixer (attention or running state) or only an MLP: this is not "
-                         "supported with an encoder or a layer scale",
+                         "%s has no MLP, or neither attention nor a recurrent state: this is not supported "
+                         "with an encoder or a layer scale",
                          where);
     if (kind->adds_positions && (!moec_layer_attends(kind) || c->n_encoder_layer > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -335,7 +337,7 @@ static enum moec_status check_long_rope(const struct moec_config *c, const char 
         const float factor = c->rope_factors[i % 2][i / 2];
         if (!(factor >= 1e-6f && factor <= 1e9f))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s says %g for a factor of RoPE, expected a positive number", subject,
+                             "%s says %g for a factor of LongRoPE, expected 1e-6 to 1e9", subject,
                              (double)factor);
     }
     const double attention = c->rope_long_attention;
@@ -409,7 +411,7 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             "%s has an expert bypass together with a shared expert, an encoder or separate norms for "
-            "experts, expected none of these",
+            "experts: this combination is not supported",
             subject);
     MOEC_TRY(check_identity(c, subject, err));
     if ((c->dense_bias || c->dense_silu) && !c->plain_mlp)
@@ -449,7 +451,7 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
     if (c->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN && c->norm_topk_prob)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s divides router weights by their sum, but a softmax over the chosen experts "
-                         "already makes it 1",
+                         "already gives weights that sum to 1",
                          subject);
     if (c->router_scales_input && (c->top_k != 1 || c->own_norms || c->expert_capacity > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -495,24 +497,24 @@ static enum moec_status check_factors(const struct moec_config *c, const char *s
     MOEC_TRY(check_factor(subject, "the logit cap", c->logit_cap, err));
     if (c->own_norms && (c->norms != MOEC_NORMS_AROUND || c->n_ff_shared == 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has separate norms for router and experts, which need norms around layers and "
-                         "a shared expert",
+                         "%s has separate norms for router and experts: these need norms both before and "
+                         "after attention and MLP, and a shared expert",
                          subject);
     if (c->layer_norm && (c->norms == MOEC_NORMS_AROUND || c->n_encoder_layer > 0))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s has LayerNorms with biases around layers or with an encoder, expected them before or after "
-            "layers and no encoder",
+            "%s has LayerNorms with biases: these need norms only before or only after attention and MLP, "
+            "and no encoder",
             subject);
     if (c->projects_output && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s projects the last hidden state and has an encoder or a logit divisor, expected "
-                         "neither of these",
+                         "%s projects the last hidden state: this is not supported with an encoder or a "
+                         "logit divisor",
                          subject);
     if (c->head_bias && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a bias of logits and an encoder or a logit divisor, expected neither of "
-                         "these",
+                         "%s adds a bias to the logits: this is not supported with an encoder or a logit "
+                         "divisor",
                          subject);
     return check_factor(subject, "the logit divisor", c->logit_divisor, err);
 }
@@ -525,8 +527,8 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
     if (has_encoder != (c->n_bucket > 0))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s says %u encoder layers and %u buckets of relative positions, expected both or none", subject,
-            c->n_encoder_layer, c->n_bucket);
+            "%s says %u encoder layers and %u buckets of relative positions, expected both above 0 or both 0",
+            subject, c->n_encoder_layer, c->n_bucket);
     const struct moec_layer_kind *kind = &c->kinds[0];
     if (has_encoder &&
         (c->own_norms || c->layer_scale || c->logit_cap > 0 || kind->v_norm || kind->keys_are_values ||
@@ -535,9 +537,9 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
          kind->score_scale > 0 || c->n_ff_shared > 0 || c->norms > 0 || c->embedding_scale > 0 ||
          c->residual_scale > 0 || c->logit_divisor > 0 || c->expert_bias))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has an encoder together with settings that only decoders support (such as a "
-                         "window, a QKV clip, biases or norms of q, k, v, a shared expert, scales or expert "
-                         "biases), expected none of these",
+                         "%s has an encoder together with settings that moec supports only without one, such "
+                         "as a window, a QKV clip, biases or norms of q, k, v, a shared expert, scales or "
+                         "expert biases",
                          subject);
     if (!has_encoder && c->scaled_head)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -633,8 +635,8 @@ enum moec_status moec_config_choose_kv(struct moec_config *config, struct moec_c
 {
     if (kv.dtype != MOEC_DTYPE_F32 && moec_config_is_encoder_decoder(config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "a model of family '%s' has an encoder, so its keys and values must be F32: choose "
-                         "F32 for them",
+                         "a model of family '%s' has an encoder, so its keys and values must be F32: give "
+                         "--kv f32",
                          config->family);
     for (uint32_t i = 0; i < config->n_kind; i++)
         if (moec_layer_attends(&config->kinds[i]))

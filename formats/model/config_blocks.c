@@ -76,8 +76,8 @@ static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes
     const uint32_t n = n_bytes < sizeof(uint32_t) ? 0 : moec_section_get_u32(&payload);
     if (n < 1 || n >= MOEC_MAX_LAYER_KINDS)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         MOEC_CONFIG_SUBJECT " says %u more kinds of attention, expected 1..%u", n,
-                         MOEC_MAX_LAYER_KINDS - 1);
+                         MOEC_CONFIG_SUBJECT " says %u kinds of attention beside the first, expected 1..%u",
+                         n, MOEC_MAX_LAYER_KINDS - 1);
     const size_t wanted = sizeof(uint32_t) + (size_t)n * ATTENTION_BYTES + reading->n_layer;
     if (n_bytes != wanted)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -275,8 +275,8 @@ static enum moec_status decode_latents(const uint8_t *payload, size_t n_bytes,
 {
     const size_t wanted = (size_t)reading->n_attention * LATENT_BYTES;
     if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes for latents, expected %zu",
-                         n_bytes, wanted);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for MLA latents, expected %zu", n_bytes, wanted);
     for (uint32_t i = 0; i < reading->n_attention; i++) {
         reading->attention[i].latent_dim = moec_section_get_u32(&payload);
         reading->attention[i].q_latent_dim = moec_section_get_u32(&payload);
@@ -348,8 +348,9 @@ static enum moec_status decode_chunks(const uint8_t *payload, size_t n_bytes,
 {
     const size_t wanted = (size_t)reading->n_attention * CHUNK_BYTES;
     if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes for chunks, expected %zu",
-                         n_bytes, wanted);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for attention chunks, expected %zu", n_bytes,
+                         wanted);
     for (uint32_t i = 0; i < reading->n_attention; i++)
         reading->attention[i].chunk = moec_section_get_u32(&payload);
     return MOEC_OK;
@@ -668,17 +669,18 @@ static enum moec_status decode_rope(const uint8_t *payload, size_t n_bytes,
     struct moec_config *c = &reading->config;
     if (n_bytes < ROPE_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for factors of RoPE, expected %u", n_bytes,
-                         ROPE_BYTES);
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for factors of RoPE, expected at least %u",
+                         n_bytes, ROPE_BYTES);
     c->rope_context = moec_section_get_u32(&payload);
     c->n_rope_factor = moec_section_get_u32(&payload);
     c->rope_long_attention = moec_section_get_f64(&payload);
     if (c->n_rope_factor > MOEC_MAX_FACTORS)
-        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says factors of RoPE %u, expected 0..%u",
+        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says %u factors of RoPE, expected 0..%u",
                          c->n_rope_factor, MOEC_MAX_FACTORS);
     if (n_bytes != ROPE_BYTES + 2 * sizeof(float) * c->n_rope_factor)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for %u factors of RoPE, which is the wrong size",
+                         MOEC_CONFIG_SUBJECT
+                         " has %zu bytes for %u factors of RoPE, expected 16 bytes and 8 for each factor",
                          n_bytes, c->n_rope_factor);
     for (size_t set = 0; set < 2; set++)
         for (uint32_t i = 0; i < c->n_rope_factor; i++)
@@ -852,11 +854,11 @@ const struct moec_config_block moec_config_blocks[] = {
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
     {3, "attention options", forms_size, encode_forms, decode_forms},
     {8, "kinds of mixers", mixers_size, encode_mixers, decode_mixers},
-    {9, "latents", latents_size, encode_latents, decode_latents},
+    {9, "MLA latents", latents_size, encode_latents, decode_latents},
     {10, "factors of RoPE", rope_size, encode_rope, decode_rope},
     {11, "the growth of queries", growth_size, encode_growth, decode_growth},
     {12, "minimum time steps", steps_size, encode_steps, decode_steps},
-    {13, "chunks", chunks_size, encode_chunks, decode_chunks},
+    {13, "attention chunks", chunks_size, encode_chunks, decode_chunks},
     {16, "the router", router_size, encode_router, decode_router},
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
     {18, "expert options", experts_size, encode_experts, decode_experts},

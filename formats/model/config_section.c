@@ -87,8 +87,8 @@ static enum moec_status decode_blocks(const uint8_t *at, size_t n_left, struct m
         if (i == moec_config_block_count)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                              MOEC_CONFIG_SUBJECT
-                             " has a block with tag %u, which this version of moec does not know: it was "
-                             "written by a newer version; use that one",
+                             " has a block with tag %u, which this version of moec does not know: the bundle "
+                             "was written by a newer moec; use a newer moec to read it",
                              tag);
         MOEC_TRY(moec_config_blocks[i].decode(at, n_bytes, reading, err));
         at += n_bytes;
@@ -246,7 +246,7 @@ static enum moec_status decode_family(const uint8_t *at, struct moec_config *c, 
     for (size_t i = strnlen(c->family, sizeof c->family); i < sizeof c->family; i++)
         if (c->family[i] != 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT " has bytes after the end of the family name");
+                             MOEC_CONFIG_SUBJECT " has nonzero bytes after the end of the family name");
     return MOEC_OK;
 }
 
@@ -339,7 +339,9 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
     if (version > 1)
         MOEC_TRY(decode_tail(at + reading.n_layer, c, err));
     if (version == 2 && !needs_tail(c))
-        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has version 2 but needs only version 1");
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT
+                         " has version 2, expected version 1, as none of its settings needs version 2");
     const uint8_t *const first_block = bytes + expected;
     MOEC_TRY(decode_blocks(first_block, n_bytes - expected, &reading, err));
     MOEC_TRY(place_layers(&reading, err));

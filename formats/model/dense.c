@@ -455,8 +455,8 @@ static enum moec_status check_entry(const struct moec_dense_entry *entry, const 
                          entry_name(name, entry), entry->offset, BLOB_ALIGNMENT, previous_end);
     if (entry->offset > blob_bytes || n_bytes > blob_bytes - entry->offset)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s ends at offset %" PRIu64 " + %" PRIu64 ", past the dense weights' %" PRIu64
-                         " bytes",
+                         "%s begins at offset %" PRIu64 " and has %" PRIu64
+                         " bytes, which does not fit in the dense weights' %" PRIu64 " bytes",
                          entry_name(name, entry), entry->offset, n_bytes, blob_bytes);
     return MOEC_OK;
 }

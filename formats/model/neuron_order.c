@@ -11,12 +11,13 @@ enum moec_status moec_neuron_order_check(const struct moec_config *config, struc
     MOEC_TRY(moec_sparsity_check_config(config, err));
     if (config->expert_dtype == MOEC_DTYPE_MXFP4)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "experts of '%s' are MXFP4, where 32 neurons share their scales: their neurons "
-                         "cannot be reordered",
+                         "experts of '%s' are MXFP4, where 32 neurons share scales, so neurons cannot be "
+                         "reordered: leave out --order-neurons",
                          config->family);
     if (config->n_ff_expert > MOEC_ORDER_MAX_NEURONS)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "an expert of '%s' has %u neurons, expected at most %u to reorder them",
+                         "an expert of '%s' has %u neurons, but moec can reorder at most %u: leave out "
+                         "--order-neurons",
                          config->family, config->n_ff_expert, MOEC_ORDER_MAX_NEURONS);
     return MOEC_OK;
 }

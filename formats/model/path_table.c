@@ -168,8 +168,9 @@ static enum moec_status check_values(const struct moec_path_value *values, uint3
             (values[i - 1].probability == values[i].probability && values[i - 1].expert < values[i].expert);
         if (ended || values[i].expert >= n_expert || !falling || seen[values[i].expert] == stamp)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "path table is invalid: value %u of %s %u is expert %u with probability %u", i,
-                             what, index, values[i].expert, values[i].probability);
+                             "path table is invalid: value %u of %s %u is expert %u with probability %u, "
+                             "expected known experts, each at most once, by falling probability",
+                             i, what, index, values[i].expert, values[i].probability);
         seen[values[i].expert] = stamp;
     }
     return MOEC_OK;
@@ -186,7 +187,8 @@ static enum moec_status check_key(const struct moec_path_table *table, uint32_t 
     if (!known || !sorted)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "path table is invalid: key %u has layer %u, experts %u and %u%s", index, key->layer,
-                         key->first, key->second, sorted ? "" : " and is out of order");
+                         key->first, key->second,
+                         sorted ? ", which the model cannot have" : " and is out of order");
     return MOEC_OK;
 }
 
@@ -331,7 +333,9 @@ enum moec_status moec_router_ranges_decode(const uint8_t *bytes, size_t n_bytes,
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "router ranges have version %u, expected %u",
                          moec_get_u32(bytes), RANGES_VERSION);
     if (n_bytes != moec_router_ranges_bytes(n_layer) || moec_get_u32(bytes + 4) != n_layer)
-        return moec_fail(err, MOEC_ERR_FORMAT, "router ranges have %zu bytes, expected %zu for %u MoE layers",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "router ranges of %zu bytes do not fit the model, expected %zu bytes that state %u "
+                         "MoE layers",
                          n_bytes, moec_router_ranges_bytes(n_layer), n_layer);
     MOEC_TRY(moec_alloc((void **)&read, n_layer, sizeof *read, "router ranges", err));
     for (uint32_t layer = 0; layer < n_layer; layer++) {

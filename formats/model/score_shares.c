@@ -30,7 +30,7 @@ static enum moec_status check(const float *shares, struct moec_error *err)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the share of experts with scores up to %g is %g, expected %g to 1%s", i * 0.01,
                              (double)shares[i], (double)before,
-                             i == MOEC_SCORE_STEPS ? ", and exactly 1 for the last one" : "");
+                             i == MOEC_SCORE_STEPS ? "; the last share must be exactly 1" : "");
     return MOEC_OK;
 }
 
@@ -42,7 +42,9 @@ enum moec_status moec_score_shares_decode(const uint8_t *bytes, size_t n_bytes, 
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "expert scores have version %u, expected %u",
                          moec_get_u32(bytes), VERSION);
     if (n_bytes != MOEC_SCORES_BYTES || moec_get_u32(bytes + 4) != MOEC_SCORE_COUNT)
-        return moec_fail(err, MOEC_ERR_FORMAT, "expert scores have %zu bytes, expected %u for %u thresholds",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the section of expert scores has %zu bytes, expected %u bytes that state %u "
+                         "thresholds",
                          n_bytes, MOEC_SCORES_BYTES, MOEC_SCORE_COUNT);
     MOEC_TRY(moec_alloc((void **)&read, MOEC_SCORE_COUNT, sizeof *read, "expert scores", err));
     for (size_t i = 0; i < MOEC_SCORE_COUNT; i++)

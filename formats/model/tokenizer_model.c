@@ -235,7 +235,9 @@ static enum moec_status check_merges(const struct moec_tokenizer_model *m, const
                     "tokenizer '%s': merge %" PRIu32 " names token %" PRIu32 ", expected ids below %" PRIu32,
                     subject, i, merge->right >= m->n_tokens ? merge->right : merge->merged, m->n_tokens);
             if (i > start && m->merges[i - 1].right >= merge->right)
-                return moec_fail(err, MOEC_ERR_FORMAT, "tokenizer '%s': merge %" PRIu32 " is out of order",
+                return moec_fail(err, MOEC_ERR_FORMAT,
+                                 "tokenizer '%s': merge %" PRIu32
+                                 " is out of order, expected the ids of a token's right neighbours to rise",
                                  subject, i);
         }
     }
@@ -439,7 +441,7 @@ static enum moec_status check_step(const struct moec_tokenizer_model *m,
     else if (!string_fits(m, step->pattern, MOEC_TOKENIZER_MAX_STRING) ||
              !string_fits(m, step->content,
                           has_pairs(step->kind) ? MOEC_TOKENIZER_MAX_PAIRS : MOEC_TOKENIZER_MAX_STRING))
-        problem = "has a string outside the text";
+        problem = "has a string that is too long, not UTF-8 or outside the tokenizer's text";
     else if (has_pairs(step->kind) && !are_pairs(m, step->content))
         problem = "needs pairs of texts that end with NUL, the first of each pair not empty";
     else if ((step->kind == MOEC_STEP_SPLIT || step->kind == MOEC_STEP_REPLACE) && step->pattern.length == 0)
@@ -464,8 +466,8 @@ static enum moec_status check_pretokenizer_order(const struct moec_tokenizer_mod
         if (m->pretokenizer[i].kind == MOEC_STEP_BYTE_LEVEL)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "tokenizer '%s' has a pre-tokenizer step after ByteLevel, which moec supports only as the "
-                "last step",
+                "tokenizer '%s' has a pre-tokenizer step after ByteLevel: moec supports ByteLevel only as "
+                "the last step",
                 subject);
     }
     return MOEC_OK;
@@ -558,7 +560,9 @@ static enum moec_status read_header(const uint32_t *header, const char *subject,
     if (m->flags >= 2 * (is_first ? MOEC_TOKENIZER_IGNORE_MERGES : MOEC_TOKENIZER_JAPANESE) ||
         (is_first && header[13] != 0) || header[14] != 0 || header[15] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' sets unknown fields in its header (bytes 8 and 52..63)", subject);
+                         "tokenizer '%s' has unknown flags (byte 8) or nonzero reserved fields (bytes "
+                         "52..63) in its header",
+                         subject);
     return check_counts(m, subject, err);
 }
 

@@ -292,7 +292,8 @@ enum moec_status moec_h5_check_links(struct moec_h5 *h5, const char *path, struc
     char step[256];
     size_t length = strlen(path);
     if (length >= sizeof step)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: the path '%s' is too long", h5->subject, path);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: the path '%s' has more than 255 bytes", h5->subject,
+                         path);
     for (size_t i = 1; i <= length && length > 1; i++) {
         if (path[i] != '/' && path[i] != '\0')
             continue;

@@ -115,7 +115,10 @@ static enum moec_status open_attribute(struct moec_h5 *h5, const char *path, con
         (void)H5Aclose(id);
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: attribute '%s' of '%s' has the wrong shape, expected %" PRIu64 " value%s",
-                         h5->subject, name, path, n > 0 ? n : 1, n > 1 ? "s" : "");
+                         h5->subject, name, path, n > 0 ? n : 1,
+                         n > 1    ? "s"
+                         : n == 1 ? " in a list"
+                                  : ", not a list");
     }
     *attribute = id;
     *type = found;

@@ -108,7 +108,8 @@ static enum moec_status find_attribute(const struct moec_h5_image *image, uint64
             rest = (struct span){message.at + message.n, rest.n - MESSAGE_PREFIX_BYTES - message.n};
         }
     }
-    return moec_fail(err, MOEC_ERR_FORMAT, "the object's header does not have this variable-length text");
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "the object's header does not have this text as one of variable length");
 }
 
 /* Object `index` of the heap at an address; false where there is none. */
@@ -161,8 +162,9 @@ enum moec_status moec_h5_text_read(const struct moec_h5_image *image, uint64_t h
         if (!find_in_heap(image, moec_get_u64(place + 4), moec_get_u32(place + 12), &object) ||
             length > object.n)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "text %" PRIu64 " (%" PRIu32 " bytes) is not in a heap of the archive", i,
-                             length);
+                             "text %" PRIu64 " (%" PRIu32
+                             " bytes) is not in a heap of the HDF5 file: the file is damaged",
+                             i, length);
         const uint8_t *end = memchr(object.at, '\0', length);
         const size_t n_text = end != NULL ? (size_t)(end - object.at) : length;
         if (n_text >= text_bytes)

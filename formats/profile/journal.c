@@ -105,7 +105,8 @@ static enum moec_status lock(struct moec_journal *journal, struct moec_error *er
     enum moec_lock taken = MOEC_LOCK_NONE;
     MOEC_TRY(moec_lock_try(journal->file.fd, journal->file.path, &taken, err));
     if (taken == MOEC_LOCK_BUSY)
-        return moec_fail(err, MOEC_ERR_IO, "'%s' is being written by another process", journal->file.path);
+        return moec_fail(err, MOEC_ERR_IO, "'%s' is being written by another process; wait until it ends",
+                         journal->file.path);
     journal->is_unlocked = taken == MOEC_LOCK_NONE;
     /* The process that held it may have finished its job and removed it. */
     if (fstat(journal->file.fd, &info) != 0 || info.st_nlink == 0)
@@ -243,7 +244,7 @@ static enum moec_status torn_header(struct moec_journal *journal)
 static enum moec_status damaged_header(const struct moec_journal *journal, struct moec_error *err)
 {
     return moec_fail(err, MOEC_ERR_CHECKSUM,
-                     "the header of '%s' does not match its checksum; delete it to start over",
+                     "the header of '%s' does not match its checksum; delete the file to start over",
                      journal->file.path);
 }
 
@@ -261,12 +262,13 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
     const uint32_t version = moec_get_u32(header + 16), n_job = moec_get_u32(header + 20);
     if (version != MOEC_JOURNAL_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' is a journal of version %" PRIu32 ", expected %u; delete it to start over",
+                         "'%s' is a journal of version %" PRIu32
+                         ", expected %u; delete the file to start over",
                          file->path, version, MOEC_JOURNAL_VERSION);
     if (n_job > MOEC_JOURNAL_MAX_JOB)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "'%s' has a job description of %" PRIu32
-                         " bytes, expected at most %u; delete it to start over",
+                         " bytes, expected at most %u; delete the file to start over",
                          file->path, n_job, MOEC_JOURNAL_MAX_JOB);
     if (file->n_bytes - sizeof header < n_job)
         return job == NULL || n_job == strlen(job) ? torn_header(journal) : damaged_header(journal, err);
@@ -277,7 +279,8 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
     if (journal->crc != moec_get_u32(header + 60) || memcmp(digest, header + 24, sizeof digest) != 0)
         return damaged_header(journal, err);
     if (!is_plain(journal->job, n_job, true))
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has a job description with control characters",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "'%s' has a job description with control characters; delete the file to start over",
                          file->path);
     journal->n_bytes = sizeof header + n_job;
     return MOEC_OK;
@@ -319,8 +322,8 @@ static enum moec_status read_record(struct moec_journal *journal, uint8_t *piece
     if (crc != moec_get_u32(head) || !is_plain(key, n_key, false))
         return MOEC_OK;
     if (journal->n_record >= MOEC_JOURNAL_MAX_RECORDS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has more than %u records", journal->file.path,
-                         MOEC_JOURNAL_MAX_RECORDS);
+        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has more than %u records; delete the file to start over",
+                         journal->file.path, MOEC_JOURNAL_MAX_RECORDS);
     MOEC_TRY(add_record(journal, moec_get_u16(head + 4), key, n_key, key_offset + n_key, n_payload, err));
     journal->crc = crc;
     journal->n_bytes = key_offset + n_key + n_payload;

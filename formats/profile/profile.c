@@ -150,7 +150,7 @@ static enum moec_status check_text(const char *text, size_t capacity, const char
                                    struct moec_error *err)
 {
     if (memchr(text, '\0', capacity) == NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s is not terminated within %zu bytes", subject, what,
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s has %zu bytes or more, expected fewer", subject, what,
                          capacity);
     return MOEC_OK;
 }
@@ -182,8 +182,8 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
                              subject, (unsigned)p->choices[bits].quantizer, (unsigned)p->choices[bits].scheme,
                              bits);
     if (p->group != 0 && p->group != 16 && p->group != 32 && p->group != 64 && p->group != 128)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 16, 32, 64 or 128", subject,
-                         (unsigned)p->group);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: the group size is %u, expected 0, 16, 32, 64 or 128",
+                         subject, (unsigned)p->group);
     if (p->sensitivity != MOEC_SENSITIVITY_EXACT && p->sensitivity != MOEC_SENSITIVITY_FAST &&
         p->sensitivity != MOEC_SENSITIVITY_NONE)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -191,14 +191,17 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
                          (unsigned)p->sensitivity);
     if ((p->sensitivity == MOEC_SENSITIVITY_NONE) != (p->n_bits == 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: %" PRIu32 " profiled bitwidths do not match a sensitivity of %s", subject,
-                         p->n_bits, p->n_bits == 0 ? "exact or fast" : "none");
+                         "%s: the profile has %" PRIu32 " profiled bitwidths, but its sensitivity is %s",
+                         subject, p->n_bits,
+                         p->n_bits == 0 ? "exact or fast, which needs at least 1"
+                                        : "none, which goes with 0 only");
     MOEC_TRY(check_text(p->sensitivity_choice, sizeof p->sensitivity_choice, "the choice of sensitivity",
                         subject, err));
     if (!isfinite(p->cost_passes) || p->cost_passes < 0 || !isfinite(p->naive_passes) || p->naive_passes < 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: offline cost is %g of %g passes, expected finite numbers of 0 or more", subject,
-                         p->cost_passes, p->naive_passes);
+                         "%s: the offline cost is %g passes instead of %g, expected two finite numbers of "
+                         "0 or more",
+                         subject, p->cost_passes, p->naive_passes);
     return MOEC_OK;
 }
 
@@ -208,11 +211,12 @@ static enum moec_status check_bits(const uint32_t *bits, uint32_t n, const char 
     for (uint32_t b = 0; b < n; b++) {
         if (!is_bitwidth(bits[b]))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: %s %" PRIu32 " is %" PRIu32 ", expected 1, 2, 3, 4, 5, 6, 8, 16 or 32",
+                             "%s: %s number %" PRIu32 " is %" PRIu32
+                             ", expected 1, 2, 3, 4, 5, 6, 8, 16 or 32",
                              subject, what, b, bits[b]);
         if (b > 0 && bits[b] <= bits[b - 1])
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: %s %" PRIu32 " is %" PRIu32 " after %" PRIu32
+                             "%s: %s number %" PRIu32 " is %" PRIu32 " after %" PRIu32
                              ", expected increasing bitwidths",
                              subject, what, b, bits[b], bits[b - 1]);
     }
@@ -237,7 +241,8 @@ static enum moec_status check_model(const struct moec_profile *p, const char *su
     for (uint32_t s = 0; s < p->n_moe_layer; s++)
         if (p->moe_layers[s] != moec_config_moe_layer(config, s))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: MoE layer %" PRIu32 " is layer %" PRIu32 " of the model, expected %" PRIu32,
+                             "%s: MoE layer %" PRIu32 " is layer %" PRIu32
+                             " of the model, expected layer %" PRIu32,
                              subject, s, p->moe_layers[s], moec_config_moe_layer(config, s));
     for (uint32_t b = 0; b < p->n_bits; b++)
         if (p->bits[b] == p->baseline_bits)
@@ -297,8 +302,8 @@ static enum moec_status check_windows(const struct moec_profile *p, const char *
         (p->n_document > 0) != (p->window_document != NULL))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: the profile has %" PRIu64
-                         " documents: with documents, every window must name a "
-                         "part and a document; without documents, no window may name either",
+                         " documents, which contradicts its windows: every window must name a part and a "
+                         "document if there are documents, and none may name them otherwise",
                          subject, p->n_document);
     for (uint32_t w = 0; w < p->n_window; w++) {
         uint32_t length = p->window_length[w];
@@ -332,7 +337,7 @@ static enum moec_status check_doubles(const double *values, uint64_t n, double l
 {
     for (uint64_t i = 0; i < n; i++)
         if (!(values[i] >= lowest && values[i] <= highest))
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s number %" PRIu64 " is %g, expected %g to %g",
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s, value %" PRIu64 ": %g, expected %g to %g",
                              subject, what, i, values[i], lowest, highest);
     return MOEC_OK;
 }

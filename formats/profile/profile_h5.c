@@ -535,8 +535,8 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
     MOEC_TRY(moec_h5_read_f64(h5, "/", "naive_passes", &p->naive_passes, err));
     if (group > UINT16_MAX || n_config_byte > CONFIG_MAX_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: the quantization group size (%" PRIu32 ") or the config "
-                         "(%" PRIu64 " bytes) is too large",
+                         "%s: the quantization group size (%" PRIu32
+                         ", at most 65535) or the config (%" PRIu64 " bytes, at most 1 MiB) is too large",
                          subject, group, n_config_byte);
     p->group = (uint16_t)group;
     MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_encoder_layer", &has_encoder, err));

@@ -222,8 +222,9 @@ static enum moec_status read_axis_names(struct reader *reader, const char *path,
     }
     if (!good)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: attribute 'axes' of '%s' is '%s', expected %" PRIu32 " names", reader->subject,
-                         path, names, study->n_axis);
+                         "%s: attribute 'axes' of '%s' is '%s', expected %" PRIu32
+                         " names separated by commas",
+                         reader->subject, path, names, study->n_axis);
     return MOEC_OK;
 }
 
@@ -233,11 +234,14 @@ static enum moec_status use_known_scale(const struct reader *reader, struct moec
     struct moec_profile_axis known;
     uint32_t cuts[3];
     if (!moec_profile_find_axis(reader->profile, axis->name, cuts, &known))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: study '%s' has an axis '%s' without a scale",
-                         reader->subject, reader->study.name, axis->name);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s: study '%s' has an axis '%s' without a scale, and the profile has no axis of that name",
+            reader->subject, reader->study.name, axis->name);
     if (known.n != axis->n)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: axis '%s' of study '%s' has length %" PRIu64 ", expected %" PRIu64,
+                         "%s: axis '%s' of study '%s' has length %" PRIu64
+                         ", but the profile's axis of that name has %" PRIu64,
                          reader->subject, axis->name, reader->study.name, axis->n, known.n);
     (void)snprintf(axis->units, sizeof axis->units, "%s", known.units);
     if (known.values == NULL && known.first == 0)
@@ -294,8 +298,8 @@ static enum moec_status read_study(struct reader *reader, struct moec_error *err
         if (dataset.dims[i] == 0 || __builtin_mul_overflow(n, dataset.dims[i], &n) ||
             n > MOEC_STUDY_MAX_VALUES)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: '%s' has the wrong number of values, expected 1 to %" PRIu64,
-                             reader->subject, path, MOEC_STUDY_MAX_VALUES);
+                             "%s: '%s' has no values or too many, expected 1 to %" PRIu64, reader->subject,
+                             path, MOEC_STUDY_MAX_VALUES);
     }
     MOEC_TRY(moec_h5_check(reader->h5, &dataset, err));
     for (uint32_t i = 0; i < dataset.rank; i++)
@@ -334,7 +338,8 @@ static enum moec_status visit_study(void *context, const char *name, struct moec
     const int length = snprintf(study->name, sizeof study->name, "%s/%s", reader->group, name);
     if (length < 0 || (size_t)length >= sizeof study->name || !moec_study_name_is_valid(study->name))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: '" ROOT "/%s/%s' is not a study name (lower case, digits and underscores)",
+                         "%s: '" ROOT "/%s/%s' cannot name a study, expected a short name of lower case, "
+                         "digits and underscores",
                          reader->subject, reader->group, name);
     const struct moec_studies only = {1, study};
     enum moec_status status = read_study(reader, err);

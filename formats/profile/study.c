@@ -37,7 +37,7 @@ static enum moec_status check_text(const char *text, size_t capacity, const char
 {
     const size_t length = strnlen(text, capacity);
     if (length == capacity)
-        return moec_fail(complaint->err, complaint->status, "%s: %s is not terminated within %zu bytes",
+        return moec_fail(complaint->err, complaint->status, "%s: %s has %zu bytes or more, expected fewer",
                          complaint->subject, what, capacity);
     for (size_t i = 0; i < length; i++) {
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
@@ -108,8 +108,9 @@ static enum moec_status check_study(const struct moec_study *study, const struct
     for (uint64_t i = 0; study->values != NULL && i < n; i++) {
         if (isinf(study->values[i]))
             return moec_fail(complaint->err, complaint->status,
-                             "%s: value %" PRIu64 " of study '%s' is infinite", complaint->subject, i,
-                             study->name);
+                             "%s: value %" PRIu64
+                             " of study '%s' is infinite, expected a finite number, or NaN for none",
+                             complaint->subject, i, study->name);
     }
     return MOEC_OK;
 }

@@ -43,7 +43,7 @@ static enum moec_status append(struct moec_declared_tokens *tokens, const struct
                                struct moec_error *err)
 {
     if (tokens->n == MOEC_TOKENIZER_MAX_ADDED)
-        return moec_fail(err, MOEC_ERR_LIMIT, "a tokenizer declares more than %u tokens",
+        return moec_fail(err, MOEC_ERR_LIMIT, "the tokenizer's JSON files declare more than %u added tokens",
                          MOEC_TOKENIZER_MAX_ADDED);
     MOEC_TRY(moec_grow((void **)&tokens->items, &tokens->capacity, tokens->n + 1, sizeof *tokens->items,
                        "declared tokens", err));
@@ -96,11 +96,11 @@ static enum moec_status read_decoder(struct moec_declared_tokens *tokens, const 
          m = moec_json_next(decoder, m)) {
         struct moec_declared_token token = {.replaces = true};
         char where[200], *end = NULL;
-        (void)snprintf(where, sizeof where, "'added_tokens_decoder' '%.40s' of a tokenizer_config.json",
+        (void)snprintf(where, sizeof where, "key '%.40s' of 'added_tokens_decoder' in tokenizer_config.json",
                        m.key);
         token.order = strtoull(m.key, &end, 10);
         if (end == m.key || *end != '\0')
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s is not a token id", where);
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s is not a token id, expected a whole number", where);
         MOEC_TRY(read_token(m.value, where, false, &token, err));
         MOEC_TRY(append(tokens, &token, err));
     }

@@ -64,8 +64,8 @@ static enum moec_status read_lines(struct reader *r)
         if (at + length == n && length == 1 && text[at] == ',')
             return moec_fail(
                 r->err, MOEC_ERR_UNSUPPORTED,
-                "the last line of '%s' is a comma without a line break, which is not a token: add the line "
-                "break",
+                "the last line of '%s' is a comma without a line break, so it does not count as the token "
+                "',': add the line break",
                 r->files->vocab_path);
         MOEC_TRY(add_start(r));
         MOEC_TRY(append(r, text + at, length));
@@ -142,12 +142,15 @@ static enum moec_status read_special(struct reader *r)
                                        &cleans, r->err));
     if (cleans)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s': tokenizer_config.json says 'do_clean_text' true, only false is supported",
+                         "tokenizer_config.json beside '%s' says 'do_clean_text' true, only false is "
+                         "supported",
                          r->files->vocab_path);
     for (size_t i = 0; i < N_NAMED; i++) {
         const struct moec_declared_token *token = moec_declared_tokens_named(declared, i);
         if (token == NULL)
-            return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "the tokenizer of '%s' has no '%s', expected one",
+            return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
+                             "the tokenizer of '%s' has no '%s', expected one in tokenizer_config.json or "
+                             "special_tokens_map.json",
                              r->files->vocab_path, names[i]);
         MOEC_TRY(find(r, token, &r->named[i]));
     }
@@ -161,7 +164,8 @@ static enum moec_status add_pair(struct reader *r, const char *from, size_t n_fr
 {
     if (n_from == 0 || memchr(from, 0, n_from) != NULL || memchr(to, 0, n_to) != NULL)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has an empty text or a text with a NUL character", r->files->emoji_path);
+                         "'%s' has a key that is empty, or a key or value with a NUL character",
+                         r->files->emoji_path);
     MOEC_TRY(append(r, from, n_from));
     MOEC_TRY(append(r, "", 1));
     MOEC_TRY(append(r, to, n_to));

@@ -107,7 +107,7 @@ static enum moec_status read_piece(struct reader *r, const struct moec_protobuf_
     if (type == UNKNOWN && r->unk_id != MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
                          "pieces %" PRIu32 " and %" PRIu32
-                         " of '%s' are both unknown pieces, expected only one",
+                         " of '%s' both have type 'unknown', expected only one such piece",
                          r->unk_id, r->vocab.n, r->subject);
     MOEC_TRY(moec_grow((void **)&r->vocab.pieces, &r->pieces_capacity, (size_t)r->vocab.n + 1,
                        sizeof *r->vocab.pieces, "a vocabulary", r->err));
@@ -226,8 +226,9 @@ static enum moec_status read_message(struct reader *r, const uint8_t *bytes, siz
     if (r->vocab.n == 0 || r->unk_id == MOEC_TOKENIZER_NO_ID)
         return moec_fail(r->err, MOEC_ERR_FORMAT,
                          "'%s' has %" PRIu32
-                         " pieces and %s unknown piece: the file is damaged or not a SentencePiece model",
-                         r->subject, r->vocab.n, r->unk_id == MOEC_TOKENIZER_NO_ID ? "no" : "an");
+                         " pieces and %s piece of type 'unknown': the file is damaged or not a SentencePiece "
+                         "model",
+                         r->subject, r->vocab.n, r->unk_id == MOEC_TOKENIZER_NO_ID ? "no" : "a");
     if (r->model_type != TYPE_UNIGRAM && r->model_type != TYPE_BPE)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
                          "'%s' is a SentencePiece model of type %" PRIu64 ", expected 1 (Unigram) or 2 (BPE)",

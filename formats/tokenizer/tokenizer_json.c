@@ -475,7 +475,7 @@ static enum moec_status read_merge_pair(struct moec_tokenizer_reader *r, const s
     char what[PLACE_BYTES];
     (void)snprintf(what, sizeof what, "model.merges[%zu] in '%.128s'", index, r->subject);
     if (moec_json_type(node) != MOEC_JSON_ARRAY || moec_json_length(node) != 2)
-        return moec_fail(r->err, MOEC_ERR_FORMAT, "%s is %s of %zu items, expected an array of two tokens",
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "%s is %s (%zu items), expected an array of two tokens",
                          what, moec_json_type_name(node), moec_json_length(node));
     const char *left = NULL;
     const char *right = NULL;

@@ -29,8 +29,8 @@ static enum moec_status special_piece(struct moec_tokenizer_reader *r, const str
             return moec_fail(r->err, MOEC_ERR_FORMAT, "%s is %" PRIu64 ", expected an id below %zu", what, id,
                              r->n_tokens);
         if (*count == MOEC_TOKENIZER_MAX_AFFIX)
-            return moec_fail(r->err, MOEC_ERR_LIMIT, "%s adds more than %u ids", place.text,
-                             MOEC_TOKENIZER_MAX_AFFIX);
+            return moec_fail(r->err, MOEC_ERR_LIMIT, "%s adds more than %u ids before or after a text",
+                             place.text, MOEC_TOKENIZER_MAX_AFFIX);
         ids[(*count)++] = (uint32_t)id;
     }
     return MOEC_OK;
@@ -43,7 +43,7 @@ static enum moec_status add_affixes(struct moec_tokenizer_reader *r, const char 
 {
     if (counts[0] > MOEC_TOKENIZER_MAX_AFFIX - r->n_affix[0] ||
         counts[1] > MOEC_TOKENIZER_MAX_AFFIX - r->n_affix[1])
-        return moec_fail(r->err, MOEC_ERR_LIMIT, "%s adds more than %u ids",
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "%s adds more than %u ids before or after a text",
                          moec_tokenizer_place_in(r, path).text, MOEC_TOKENIZER_MAX_AFFIX);
     memmove(r->affix[0] + counts[0], r->affix[0], r->n_affix[0] * sizeof r->affix[0][0]);
     memcpy(r->affix[0], ids[0], counts[0] * sizeof ids[0][0]);
@@ -78,7 +78,8 @@ static enum moec_status read_template(struct moec_tokenizer_reader *r, const str
         }
     }
     if (side == 0)
-        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "'single' in %s has no Sequence", place.text);
+        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
+                         "'single' in %s has no Sequence, expected one for the text", place.text);
     return add_affixes(r, path, ids, counts);
 }
 

@@ -45,7 +45,8 @@ static enum moec_status read_piece(const struct moec_json *pair, uint32_t id, co
     char what[256];
     (void)snprintf(what, sizeof what, "model.vocab[%" PRIu32 "] in '%.160s'", id, subject);
     if (moec_json_type(pair) != MOEC_JSON_ARRAY || moec_json_length(pair) != 2)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s is %s, expected an array of a text and a score", what,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s is %s, expected an array of 2 items: a token and its score", what,
                          moec_json_type_name(pair));
     MOEC_TRY(moec_json_as_string(moec_json_at(pair, 0), what, &piece->bytes, &piece->n_bytes, err));
     if (piece->n_bytes == 0)

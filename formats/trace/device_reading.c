@@ -182,7 +182,8 @@ static enum moec_status read_device(const struct reading *root, struct moec_devi
     MOEC_TRY(read_u64(root, "version", 1, UINT32_MAX, &version));
     if (version != MOEC_DEVICE_VERSION)
         return moec_fail(root->err, MOEC_ERR_UNSUPPORTED,
-                         "%s has version %" PRIu64 ", this moec reads version %d: measure it again",
+                         "%s has version %" PRIu64 ", this moec reads version %d: measure the device again "
+                         "with moec device",
                          root->where, version, MOEC_DEVICE_VERSION);
     MOEC_TRY(read_text(root, "processor", device->processor, sizeof device->processor));
     MOEC_TRY(read_text(root, "instruction_set", device->instruction_set, sizeof device->instruction_set));

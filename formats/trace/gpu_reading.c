@@ -82,8 +82,9 @@ enum moec_status moec_gpu_description_read(const struct moec_json *section, cons
     MOEC_TRY(read_u64(&r, "version", 1, UINT32_MAX, &version));
     if (version != MOEC_GPU_DESCRIPTION_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "%s has version %" PRIu64 ", this moec reads version %d: measure it again", r.where,
-                         version, MOEC_GPU_DESCRIPTION_VERSION);
+                         "%s has version %" PRIu64 ", this moec reads version %d: measure the GPU again with "
+                         "moec device --device cuda",
+                         r.where, version, MOEC_GPU_DESCRIPTION_VERSION);
     MOEC_TRY(read_text(&r, "name", gpu->name, sizeof gpu->name));
     if (gpu->name[0] == '\0')
         return moec_fail(err, MOEC_ERR_FORMAT, "'name' in %s is empty, expected a device name", r.where);

@@ -122,8 +122,8 @@ enum moec_status moec_replay_from_profile(const struct moec_profile *profile, ui
     if (profile->window_source != NULL && prompt_tokens > 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "the profile is from an encoder-decoder model, where the sources are the prompts: leave out "
-            "--prefill");
+            "the profile is from an encoder-decoder model, whose sources are the prompts already: leave "
+            "out --prefill");
     if (profile->n_trace_token == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "the profile has no routing trace to replay");
     for (uint32_t window = 0; window < profile->n_window; window++)

@@ -121,7 +121,7 @@ static enum moec_status get_array(struct loader *loader, const struct moec_json 
 {
     *out = moec_json_find(object, key);
     if (*out == NULL || moec_json_type(*out) != MOEC_JSON_ARRAY || moec_json_length(*out) != n)
-        return refuse(loader, "has %s with %zu items for '%s', expected an array of %zu",
+        return refuse(loader, "has %s (%zu items) for '%s', expected an array of %zu items",
                       moec_json_type_name(*out), moec_json_length(*out), key, n);
     return MOEC_OK;
 }
@@ -219,7 +219,9 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     MOEC_TRY(get_sizes(loader, args, "slot_bytes", &replay->slot_bytes));
     for (size_t i = 0; i < (size_t)replay->n_layer * replay->n_form * replay->n_expert; i++) {
         if (replay->slot_bytes[i] < replay->record_bytes[i])
-            return refuse(loader, "has a cache slot of %" PRIu64 " bytes for an expert of %" PRIu64 " bytes",
+            return refuse(loader,
+                          "has a cache slot of %" PRIu64 " bytes, too small for its expert of %" PRIu64
+                          " bytes",
                           replay->slot_bytes[i], replay->record_bytes[i]);
     }
     MOEC_TRY(moec_alloc(&memory, (uint64_t)replay->n_form * replay->n_expert, sizeof(uint32_t), "a replay",
@@ -242,7 +244,7 @@ static enum moec_status read_paths(struct loader *loader, const struct moec_json
     size_t n = 0;
     void *memory = NULL;
     if (!loader->has_setup || replay->own_paths.n_layer > 0)
-        return refuse(loader, "has a path table before the header, or a second one");
+        return refuse(loader, "has a path table before the header, or a second path table");
     MOEC_TRY(moec_json_get_string(args, "the path table of a trace", "hex", &hex, &n, loader->err));
     if (n % 2 != 0)
         return refuse(loader, "has an odd number of hexadecimal digits for the path table");
@@ -251,7 +253,8 @@ static enum moec_status read_paths(struct loader *loader, const struct moec_json
     for (size_t i = 0; i < n / 2; i++) {
         const int high = digit_value(hex[2 * i]), low = digit_value(hex[2 * i + 1]);
         if (high < 0 || low < 0) {
-            status = refuse(loader, "has characters other than hexadecimal digits");
+            status =
+                refuse(loader, "has characters other than lower-case hexadecimal digits for the path table");
             goto out;
         }
         bytes[i] = (uint8_t)(high * 16 + low);
@@ -390,7 +393,7 @@ static enum moec_status read_logits(struct loader *loader, const struct moec_jso
     float *logits = (float *)loader->logits.items + answer->logits;
     for (uint64_t i = 0; i < n; i++)
         if (!read_bits(hex + 8 * i, &logits[i]))
-            return refuse(loader, "has characters other than hexadecimal digits for 'logits'");
+            return refuse(loader, "has characters other than lower-case hexadecimal digits for 'logits'");
     return MOEC_OK;
 }
 
@@ -422,7 +425,7 @@ static enum moec_status read_scored(struct loader *loader, const struct moec_jso
         const bool is_falling =
             i == 0 || score < before || (!(score > before) && list[i].expert > list[i - 1].expert);
         if (!is_falling || loader->stamps[expert] == stamp)
-            return refuse(loader, "has experts for '%s' twice or out of order", name);
+            return refuse(loader, "has an expert for '%s' twice, or not by falling score", name);
         loader->stamps[expert] = stamp;
     }
     return MOEC_OK;

@@ -21,7 +21,7 @@ local function bounds_by_loss(moec)
   local low
   for _, bits in ipairs(moec.bitwidths) do
     local result = moec.evaluate(assignment.uniform(moec, bits))
-    moec.log(string.format("all experts at %d bits: loss %s, at most %s", bits, target.percent(result.loss),
+    moec.log(string.format("all experts at %d bits: loss %s (upper bound %s)", bits, target.percent(result.loss),
       target.percent(result.loss_high)))
     if result.accepted then return low, bits end
     low = bits
@@ -71,7 +71,7 @@ function two_widths.search(moec, harm)
     local k = target.last(#ranking - 1, function(k)
       if k == 0 then return true end
       local result = moec.evaluate(with_lowered(moec, ranking, k, low, high))
-      moec.log(string.format("%d of %d experts at %d bits: loss %s, at most %s: %s", k, #ranking, low,
+      moec.log(string.format("%d of %d experts at %d bits: loss %s (upper bound %s): %s", k, #ranking, low,
         target.percent(result.loss), target.percent(result.loss_high), result.accepted and "more" or "fewer"))
       return result.accepted
     end)

@@ -115,7 +115,7 @@ return function(moec)
   local function ok(k)
     local candidate, harm = prefix(moec, steps, k, top)
     local result = moec.evaluate(candidate)
-    moec.log(string.format("%d of %d steps (%s): loss %s, at most %s; KL %.5f, %.5f more than the start if additive: %s",
+    moec.log(string.format("%d of %d steps (%s): loss %s (upper bound %s); KL %.5f, %.5f more than the start if additive: %s",
       k, #steps, assignment.describe(candidate), target.percent(result.loss), target.percent(result.loss_high),
       result.kl, harm, result.accepted and "more" or "fewer"))
     return result.accepted

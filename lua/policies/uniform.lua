@@ -15,7 +15,7 @@ return function(moec)
     local candidate = assignment.uniform(moec, bits)
     local ok, why, result = target.met(moec, candidate)
     if result then
-      moec.log(string.format("uniform INT%d: loss %s, at most %s: %s", bits, target.percent(result.loss),
+      moec.log(string.format("uniform INT%d: loss %s (upper bound %s): %s", bits, target.percent(result.loss),
         target.percent(result.loss_high), ok and "meets the target" or "too much"))
     end
     if ok then

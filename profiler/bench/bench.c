@@ -42,7 +42,7 @@ static enum moec_status check_tokens(const struct moec_bundle *bundle,
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,
                      "a sample has %" PRIu64 " tokens including its prompt, but the model has "
-                     "only %" PRIu32 " positions",
+                     "only %" PRIu32 " positions: lower --prompt-tokens or --tokens",
                      length, bundle->config.n_position);
 }
 

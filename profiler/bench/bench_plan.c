@@ -297,10 +297,11 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
     }
     if (needs_memory && options->n_memory == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "give --memory the memory that experts may take, such as 25%%,50%%,64MiB");
+                         "no memory size given: give --memory shares of the experts or budgets for the "
+                         "process, such as 25%%,50%%,64MiB");
     if (!takes_any && (options->n_evict > 0 || options->predict != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--evict and --predict apply to mode cache, which is not among --modes");
+                         "--evict and --predict apply only to mode cache, which is not among --modes");
     if (options->ablation && plan->bundle->paths.n_layer == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--ablation needs a path table, but '%s' does not have one: "
@@ -308,11 +309,12 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
                          plan->bundle->file.path);
     if (options->preload_ahead > 0 && !takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--preload-ahead applies to mode cache with --predict gate or path+gate");
+                         "--preload-ahead applies only to mode cache with --predict gate or path+gate: add "
+                         "cache to --modes");
     if (!predicts && (options->preload_count > 0 || options->against_none))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--preload-count and --against-none apply to modes that predict: edgemoe, or cache "
-                         "with --predict");
+                         "--preload-count and --against-none apply only to modes that predict: give mode "
+                         "edgemoe, or cache with --predict");
     return MOEC_OK;
 }
 

@@ -130,8 +130,8 @@ static void check_logits(struct moec_bench *bench, struct moec_bench_row *row)
     for (uint32_t s = 0; s < bench->tokens.n_sample; s++)
         if (first->samples[s].logits_crc != row->samples[s].logits_crc) {
             (void)moec_fail(&row->error, MOEC_ERR_MISMATCH,
-                            "logits of sample %" PRIu32 " differ from those of row '%s', which computes with "
-                            "the same weights",
+                            "logits of sample %" PRIu32 " differ from those of row '%s', but both rows use "
+                            "the same weights and must agree",
                             s, first->name);
             return;
         }

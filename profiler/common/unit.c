@@ -49,7 +49,7 @@ static enum moec_status read_head(const struct moec_journal *journal, size_t rec
     *n_part = moec_get_u32(head + 56);
     if (*n_part > MOEC_UNIT_MAX_PARTS)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "unit '%s' of '%s' has %" PRIu32 " parts, expected at most %u; "
+                         "unit '%s' of journal '%s' has %" PRIu32 " parts, expected at most %u; "
                          "delete the journal to start over",
                          moec_journal_key(journal, record), journal->file.path, *n_part, MOEC_UNIT_MAX_PARTS);
     MOEC_TRY(moec_journal_read(journal, record, HEAD_BYTES, head + HEAD_BYTES, 8 * (size_t)*n_part, err));
@@ -58,8 +58,8 @@ static enum moec_status read_head(const struct moec_journal *journal, size_t rec
         const uint64_t n = moec_get_u64(head + HEAD_BYTES + 8 * (size_t)i);
         if (n > left)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "part %" PRIu32 " of unit '%s' of '%s' has %" PRIu64 " bytes, but the unit has "
-                             "only %" PRIu64 " bytes left; delete the journal to start over",
+                             "part %" PRIu32 " of unit '%s' of journal '%s' has %" PRIu64 " bytes, but the "
+                             "unit has only %" PRIu64 " bytes left; delete the journal to start over",
                              i, moec_journal_key(journal, record), journal->file.path, n, left);
         left -= n;
     }
@@ -83,7 +83,7 @@ static enum moec_status find_part(const struct moec_units *units, size_t record,
     MOEC_TRY(read_head(&units->journal, record, head, &n_part, err));
     if (part >= n_part)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "unit '%s' of '%s' has %" PRIu32 " parts, expected more than %" PRIu32
+                         "unit '%s' of journal '%s' has %" PRIu32 " parts, expected more than %" PRIu32
                          "; delete the journal to start over",
                          moec_journal_key(&units->journal, record), units->journal.file.path, n_part, part);
     *offset = HEAD_BYTES + 8 * (uint64_t)n_part;
@@ -107,8 +107,8 @@ enum moec_status moec_unit_read_part(const struct moec_units *units, size_t reco
     MOEC_TRY(find_part(units, record, part, &offset, &n, err));
     if (n != n_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "part %" PRIu32 " of unit '%s' of '%s' has %" PRIu64 " bytes, expected %" PRIu64
-                         "; delete the journal to start over",
+                         "part %" PRIu32 " of unit '%s' of journal '%s' has %" PRIu64
+                         " bytes, expected %" PRIu64 "; delete the journal to start over",
                          part, moec_journal_key(&units->journal, record), units->journal.file.path, n,
                          n_bytes);
     return moec_journal_read(&units->journal, record, offset, data, n_bytes, err);

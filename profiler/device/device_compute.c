@@ -153,8 +153,8 @@ static enum moec_status load_resident(struct compute_job *job, struct moec_error
     }
     if (n < n_expert)
         moec_progress_note(job->options->progress,
-                           "only %" PRIu32 " of %" PRIu32 " experts of each layer fit into memory: they are "
-                           "measured instead of all",
+                           "only %" PRIu32 " of %" PRIu32 " experts of each layer fit into memory, so only "
+                           "these are measured",
                            n, n_expert);
     return MOEC_OK;
 }

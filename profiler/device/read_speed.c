@@ -107,7 +107,8 @@ enum moec_status moec_read_speed_measure(const struct moec_read_speed_request *r
     } while (m.failed.error == 0 && m.n_begun < request->max_reads &&
              (m.n_begun < request->min_reads || m.spent_ns < request->limit_ns));
     if (m.failed.error != 0) {
-        status = moec_fail(err, MOEC_ERR_IO, "cannot read %" PRIu64 " bytes at offset %" PRIu64 ": %s",
+        status = moec_fail(err, MOEC_ERR_IO,
+                           "cannot read %" PRIu64 " bytes at offset %" PRIu64 " of the bundle: %s",
                            m.failed.n_bytes, m.failed.offset,
                            m.failed.error == ENODATA ? "the file is too short" : strerror(m.failed.error));
         goto out;

@@ -16,7 +16,8 @@ enum moec_status moec_chance_check(const struct moec_chance *chance, bool goes_o
     if (!moec_chance_is(chance))
         return MOEC_OK;
     if (chance->is_accuracy)
-        (void)snprintf(numbers, sizeof numbers, "%.1f%% of the choices are right, by lot %.1f%% would be",
+        (void)snprintf(numbers, sizeof numbers,
+                       "%.1f%% of the choices are right, and random choices give %.1f%%",
                        100 * chance->original, 100 * chance->guessing);
     else
         (void)snprintf(
@@ -31,6 +32,6 @@ enum moec_status moec_chance_check(const struct moec_chance *chance, bool goes_o
         err, MOEC_ERR_MISMATCH,
         "%s; a loss measured against it would mean nothing. Likely causes: a tokenizer from another model, "
         "weights that are wrong or partly from another model, or text in a language or of a kind that the "
-        "model does not know. Correct this, or give --anyway to go on with a marked result",
+        "model does not know. Correct this, or give --anyway to go on and get a result that says so",
         note);
 }

@@ -161,7 +161,8 @@ enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, cons
                                    .size = scored[w]};
     }
     if (n == 0) {
-        status = moec_fail(err, MOEC_ERR_USAGE, "this part of the data has no windows: give more text");
+        status = moec_fail(err, MOEC_ERR_USAGE,
+                           "a part of the data that was to be compared has no windows: give more text");
         goto out;
     }
     const double n_token = (double)loss->n_token;

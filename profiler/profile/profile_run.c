@@ -34,8 +34,8 @@ static enum moec_status check_dictionaries(const struct moec_profile_options *op
         has_others = has_others || options->bits[i] == 1 || options->bits[i] == 5 || options->bits[i] == 6;
     if (has_others && (is_one || is_studied))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%s: dictionaries have 2, 3, 4 or 8 bits and cannot have groups of 16; leave out "
-                         "other bitwidths and groups of 16",
+                         "%s: the quantizers outlier and log have only 2, 3, 4 or 8 bits and no groups of "
+                         "16; leave out other bitwidths and groups of 16",
                          subject);
     return MOEC_OK;
 }

@@ -34,8 +34,8 @@ static enum moec_status choose_by_time(const struct moec_profile_job *job, uint8
     say_duration(expected, seconds);
     say_duration(allowed, limit);
     moec_progress_note(job->options->progress,
-                       "sensitivity: %s; exact would take about %.0f passes over the text (%s), and the "
-                       "time limit is %s",
+                       "sensitivity '%s' is used: 'exact' would take about %.0f passes over the text (%s), "
+                       "and the time limit is %s",
                        *chosen == MOEC_SENSITIVITY_EXACT ? "exact" : "fast",
                        (double)cost / (double)moec_cost_pass(job->config, &job->windows), expected, allowed);
     return MOEC_OK;

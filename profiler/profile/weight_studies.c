@@ -262,7 +262,7 @@ void moec_weight_studies_limit(const struct moec_config *config, struct moec_pro
     if (!config->plain_mlp)
         return;
     if (options->projections)
-        moec_progress_note(options->progress, "--projections is left out: the experts of this model have no "
+        moec_progress_note(options->progress, "--projections is ignored: the experts of this model have no "
                                               "gate projection to compare with");
     options->projections = false;
 }

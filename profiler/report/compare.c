@@ -53,7 +53,8 @@ static enum moec_status match_bits(struct moec_compare *c, struct moec_error *er
     if (c->n_bits == 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
                          "the profiles have no bitwidth in common at which single experts were measured "
-                         "(lowest: %" PRIu32 " and %" PRIu32 " bits)",
+                         "(lowest: %" PRIu32 " and %" PRIu32 " bits); profile one of the models again with a "
+                         "bitwidth of the other",
                          c->a->bits[0], c->b->bits[0]);
     return MOEC_OK;
 }

@@ -245,7 +245,7 @@ enum moec_status moec_simulate(const struct moec_simulate_sweep *sweep, int n_th
         if (sweep->predictors[p] != &moec_predict_none && !sweep->has_times && sweep->preload_count == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "the predictor '%s' prefetches as long as time allows, so the simulation needs "
-                             "a device description: give one, or a preload count",
+                             "a device description (--device-file) or a preload count (--preload-count)",
                              sweep->predictors[p]->name);
     const uint64_t n_run = (uint64_t)sweep->n_predictor * sweep->n_policy * sweep->n_budget;
     MOEC_TRY_OUT(

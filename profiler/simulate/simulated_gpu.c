@@ -55,7 +55,8 @@ enum moec_status moec_simulated_gpu_make(const struct moec_gpu_description *gpu,
                          "the device description has no GPU: measure one with moec device --device cuda");
     if (gpu->n_experts == 0 || isnan(moec_gpu_copy_ns(gpu, true, 1)))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the description of the GPU '%s' lacks %s: measure the GPU again with moec device",
+                         "the description of the GPU '%s' has no times of %s: measure the GPU again with "
+                         "moec device",
                          gpu->name, gpu->n_experts == 0 ? "experts" : "copies from pinned memory");
     MOEC_TRY_OUT(moec_alloc((void **)&out->copy_ns, n_key, sizeof(double), "simulated device", err));
     MOEC_TRY_OUT(moec_alloc((void **)&out->compute_ns, n_key, sizeof(double), "simulated device", err));

@@ -113,8 +113,8 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
         model->n_expert != recording->n_expert || model->top_k != recording->top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "'%s' has %" PRIu32 " MoE layers (%" PRIu32 " in an encoder), %" PRIu32
-                         " experts, top-%" PRIu32 ", but the routing has %" PRIu32 " layers (%" PRIu32
-                         " in an encoder), %" PRIu32 " experts, top-%" PRIu32 "; "
+                         " experts, top-%" PRIu32 ", but the recorded routing has %" PRIu32
+                         " layers (%" PRIu32 " in an encoder), %" PRIu32 " experts, top-%" PRIu32 "; "
                          "give the bundle of the same model",
                          bundle->file.path, model->n_layer, model->n_encoder, model->n_expert, model->top_k,
                          recording->n_layer, recording->n_encoder, recording->n_expert, recording->top_k);

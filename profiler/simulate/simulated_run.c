@@ -590,7 +590,8 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
                          run->setup->predictor->name);
     if (run->setup->preload_ahead > 1 && run->setup->preload_ahead > run->recording->replay->gates_ahead)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the recording has gate predictions for %" PRIu32 " layers ahead, expected %" PRIu32,
+                         "the recording has gate predictions for only %" PRIu32 " layers ahead, but "
+                         "preloading needs them for %" PRIu32,
                          run->recording->replay->gates_ahead, run->setup->preload_ahead);
     return moec_preload_create(&setup, &run->preload, err);
 }
@@ -601,7 +602,7 @@ static enum moec_status check_capacity(const struct moec_simulated_setup *setup,
     if (setup->capacity_bytes < least)
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's record "
-                         "of %" PRIu64 " bytes",
+                         "of %" PRIu64 " bytes; give a larger --memory",
                          setup->capacity_bytes, least);
     if (setup->low_pool_bytes == 0 ||
         (setup->model->has_pools &&
@@ -609,7 +610,7 @@ static enum moec_status check_capacity(const struct moec_simulated_setup *setup,
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_BUDGET,
                      "an expert buffer of %" PRIu64 " bytes, %" PRIu64 " of them for low-precision copies, "
-                     "has no room for the largest expert of each precision",
+                     "has no room for the largest expert of each precision; give a larger --memory",
                      setup->capacity_bytes, setup->low_pool_bytes);
 }
 

@@ -144,8 +144,8 @@ enum moec_status moec_simulated_stream(const struct moec_simulated_setup *setup,
     *result = (struct moec_simulated_result){.lifetime_tokens = NAN};
     if (setup->capacity_bytes < setup->model->largest_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
-                         "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64
-                         " bytes",
+                         "an expert buffer of %" PRIu64 " bytes has no room for the largest expert's record "
+                         "of %" PRIu64 " bytes",
                          setup->capacity_bytes, setup->model->largest_bytes);
     if (stream.n_round == 0)
         stream.n_round = stream.n_key;

@@ -350,8 +350,8 @@ static enum moec_status parse_json(struct row_maker *maker, const char *bytes, s
     MOEC_TRY(moec_json_parse(bytes, n_bytes, MOEC_ROWS_MAX_BYTES, subject, &root, err));
     if (moec_json_type(root) != MOEC_JSON_ARRAY) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "'%s' holds %s, expected an array of rows; if it has one object per line, its "
-                           "format is jsonl",
+                           "'%s' holds %s, expected an array of rows; if it has one object per line, rename "
+                           "it to .jsonl or set the task's format to jsonl",
                            subject, moec_json_type_name(root));
         goto out;
     }

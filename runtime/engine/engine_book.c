@@ -82,11 +82,13 @@ enum moec_status moec_engine_load_replay(struct moert_engine *engine, const stru
     MOEC_TRY(check_precision(path, header->precision, decisions->precision, err));
     if (decisions->precision != NULL && decisions->decode_only != header->decode_only)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with decisions for %s tokens: replay it with the same setting",
+                         "'%s' was recorded with decisions for %s tokens: replay it with the same --decide "
+                         "(decode_only)",
                          path, header->decode_only ? "generated" : "all");
     if (decisions->decode_only && !header->decode_only)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with decisions for all tokens: replay it with the same setting",
+                         "'%s' was recorded with decisions for all tokens: replay it with the same --decide "
+                         "(decode_only)",
                          path);
     decisions->precision = header->precision;
     decisions->decode_only = header->decode_only;
@@ -139,12 +141,15 @@ static enum moec_status check_settings(const struct moert_engine *engine,
     const struct moec_decision_header *theirs = &engine->replay.header;
     const char *path = engine->replay.path;
     if (strcmp(ours->arithmetic, theirs->arithmetic) != 0)
-        return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' was recorded with arithmetic '%s', this run uses '%s'",
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' was recorded with arithmetic '%s', this run uses '%s': replay it with the "
+                         "same --arithmetic",
                          path, theirs->arithmetic, ours->arithmetic);
     if (strcmp(ours->kv, theirs->kv) != 0)
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "'%s' was recorded with keys and values in '%s', this run uses '%s'", path,
-                         theirs->kv, ours->kv);
+                         "'%s' was recorded with keys and values in '%s', this run uses '%s': replay it with "
+                         "the same --kv",
+                         path, theirs->kv, ours->kv);
     if (ours->copy != theirs->copy || ours->low != theirs->low)
         return moec_fail(err, MOEC_ERR_MISMATCH,
                          "'%s' was recorded with precision copy %" PRIu32 " and low-precision copy %" PRIu32
@@ -153,7 +158,7 @@ static enum moec_status check_settings(const struct moert_engine *engine,
     if (ours->rope_context != theirs->rope_context)
         return moec_fail(err, MOEC_ERR_MISMATCH,
                          "'%s' was recorded with rotary angles for a context of %" PRIu32 " tokens, this "
-                         "run has %" PRIu32 ": give the same context",
+                         "run has %" PRIu32 ": give the same --ctx",
                          path, theirs->rope_context, ours->rope_context);
     return MOEC_OK;
 }

@@ -105,7 +105,10 @@ enum moec_status moec_engine_decide(struct moert_engine *engine, const struct mo
     if (decisions->none && are_on(decisions)) {
         char text[MOERT_DECISIONS_TEXT_BYTES];
         moert_decisions_text(decisions, text);
-        return moec_fail(err, MOEC_ERR_USAGE, "decisions are turned off, but '%s' is asked for", text);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "decisions are turned off (--decide none), but '%s' is asked for: leave out one of "
+                         "them",
+                         text);
     }
     if (!are_chosen(decisions))
         MOEC_TRY(use_tuned(engine, options, config, err));

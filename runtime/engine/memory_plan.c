@@ -130,7 +130,7 @@ static enum moec_status refuse(const struct moec_memory_request *request, const 
         err, MOEC_ERR_BUDGET,
         "memory budget of %" PRIu64 " bytes (%.2f MiB) is below the floor of %" PRIu64
         " (%.2f MiB): process %.2f + dense weights %.2f + KV cache for %u positions %.2f + scratch %.2f + "
-        "logits %.2f + expert tables %.2f + %s %.2f + margin %.2f MiB; raise it%s",
+        "logits %.2f + expert tables %.2f + %s %.2f + margin %.2f MiB; raise the budget%s",
         request->budget_bytes, MIB(request->budget_bytes), plan->floor_bytes, MIB(plan->floor_bytes),
         MIB(plan->base_bytes), MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
         MIB(plan->scratch_bytes), MIB(plan->logits_bytes), MIB(plan->table_bytes),

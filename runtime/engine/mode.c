@@ -127,7 +127,7 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
     MOEC_TRY(moec_predict_find(chosen, &out->predict, err));
     if (name != NULL && !mode->takes_any && strcmp(name, mode->predict) != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' has the predictor '%s': leave out '%s', or use mode "
+                         "mode '%s' runs only with predictor '%s': leave out '%s', or use mode "
                          "'cache', which takes any",
                          mode->name, mode->predict, name);
     if (out->predict->needs_learned && !bundle->has_predictor)
@@ -140,8 +140,8 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
         return MOEC_OK;
     if (name != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "predictor '%s' needs a path table, and '%s' has none: it was "
-                         "compiled without a profile",
+                         "predictor '%s' needs a path table, and '%s' has none: compile it "
+                         "with a profile, or choose another predictor",
                          name, bundle->file.path);
     out->lacks_paths = true;
     return moec_predict_find("none", &out->predict, err);
@@ -155,7 +155,7 @@ static enum moec_status choose_ahead(const struct moec_mode_request *request, st
     if (ahead > 1 && !predict->needs_next_gate)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "preloads for %" PRIu32 " layers ahead are asked for, but predictor '%s' does not "
-                         "run gates: use 'gate' or 'path+gate'",
+                         "run the routers of later layers: use 'gate' or 'path+gate'",
                          ahead, predict->name);
     if (ahead > MOEC_GATES_AHEAD)
         return moec_fail(err, MOEC_ERR_USAGE,

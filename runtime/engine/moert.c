@@ -58,8 +58,8 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
         MOEC_TRY(moec_io_find(options->io, &io->io, err));
     if (options->device != NULL && io->io == MOEC_IO_MAPPED)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "device '%s' copies from pinned memory, where files cannot be mapped: choose a way "
-                         "of reading other than 'mapped'",
+                         "device '%s' copies from pinned memory, into which files cannot be mapped: choose a "
+                         "way of reading (--io) other than 'mapped'",
                          options->device);
     if (options->device != NULL && io->io == MOEC_IO_AUTO_MAPPED)
         io->io = MOEC_IO_AUTO;
@@ -80,8 +80,8 @@ static enum moec_status refuse_sparsity(double sparsity, const char *precision, 
 {
     const bool is_precision = precision != NULL && precision[0] != '\0';
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "sparsity %g cannot be combined with %s '%s'%s: its thresholds "
-                     "fit only the compiled assignment",
+                     "sparsity %g cannot be combined with %s '%s'%s: sparsity thresholds "
+                     "hold only for the compiled assignment, without low-precision copies",
                      sparsity, is_precision ? "precision" : "prefill", is_precision ? precision : prefill,
                      whose);
 }
@@ -99,9 +99,9 @@ static enum moec_status use_plan(struct moert_engine *engine, struct moec_error 
     if (!engine->is_planned || !moec_route_takes_low(&engine->route))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "a precision or prefill cannot be combined with the bundle's sparsity plan, which fits "
-                     "only the compiled assignment: leave it out, or keep all neurons "
-                     "(decisions.all_neurons, --sparsity none)");
+                     "a precision or prefill cannot be combined with the bundle's sparsity plan, which holds "
+                     "only for the compiled assignment: leave out the precision or prefill, or keep all "
+                     "neurons (decisions.all_neurons, --sparsity none)");
 }
 
 static enum moec_status open_sparsity(struct moert_engine *engine, const struct moert_decisions *decisions,
@@ -163,7 +163,8 @@ static enum moec_status read_evict_weights(struct moert_engine *engine, const ch
     engine->has_evict_weights = is_hobbit && text != NULL;
     if (text != NULL && !is_hobbit)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "eviction weights '%s' do nothing with eviction policy '%s', only with 'hobbit'",
+                         "eviction weights '%s' do nothing with eviction policy '%s': leave them out, or use "
+                         "'hobbit'",
                          text, moec_engine_evict_name(engine));
     if (text != NULL)
         return moec_evict_read_weights(text, engine->evict_weights, err);
@@ -192,7 +193,8 @@ static enum moec_status choose_shallow(struct moert_engine *engine, uint32_t ask
     const uint32_t n_layer = moec_config_moe_count(config) - moec_config_moe_encoder_count(config);
     if (asked > 0 && !is_fate)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " shallow layers do nothing with eviction policy '%s', only with 'fate'",
+                         "%" PRIu32 " shallow layers do nothing with eviction policy '%s': leave them out, "
+                         "or use 'fate'",
                          asked, moec_engine_evict_name(engine));
     if (asked > n_layer)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -223,8 +225,8 @@ static enum moec_status check_options(const struct moert_options *options, const
             config->n_position < DEFAULT_CONTEXT_TOKENS ? config->n_position : DEFAULT_CONTEXT_TOKENS;
     if (engine->n_context > config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "a context of %" PRIu32 " tokens, expected at most the %" PRIu32
-                         " positions that the model knows",
+                         "the context has %" PRIu32 " tokens, expected at most %" PRIu32
+                         ", the number of positions that the model supports",
                          engine->n_context, config->n_position);
     engine->rope_tokens = engine->n_context;
     engine->n_beams = options->n_beams > 0 ? options->n_beams : engine->bundle->generation.n_beam;
@@ -284,24 +286,25 @@ static enum moec_status check_device(const struct moert_engine *engine, const st
     if (options->device == NULL && is_bf16)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "the arithmetic 'bf16' needs the tensor cores of a device, and no device is given: "
-                         "choose one, or 'canonical' or 'int8', which run on the processor");
+                         "give a device, or choose 'canonical' or 'int8', which run on the processor");
     if (options->device == NULL && options->vram_bytes > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a limit on the device's memory is given, but no device");
     if (options->cooperates && (options->device == NULL || engine->n_sessions > 1))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "computing experts on the processor beside a device needs a device and a single session");
+            "computing experts on the processor as well as on a device (--cooperate) needs a device and a "
+            "single session");
     if (options->transfer.copies_whole && (options->device == NULL || engine->sparsity == NULL))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "whole records apply only to a device that runs with sparsity; without sparsity, experts are always "
-            "copied whole");
+            "whole records (--whole-records) apply only to a device that runs with sparsity; without "
+            "sparsity, experts are always copied whole");
     if (options->device == NULL)
         return MOEC_OK;
     if (options->cooperates && engine->bundle->config.router_scales_input)
-        what = "experts on the processor too in a model whose router scales the experts' input";
+        what = "--cooperate in a model whose router scales the experts' input";
     if (options->cooperates && is_bf16)
-        what = "experts on the processor too in the arithmetic bf16, which the processor cannot run";
+        what = "--cooperate in the arithmetic bf16, which the processor cannot run";
     if (what != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "device '%s' does not support %s", options->device, what);
     return MOEC_OK;

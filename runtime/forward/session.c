@@ -368,9 +368,9 @@ static enum moec_status check_prompt(const struct moec_session *session, uint32_
         (first == 0 && n_tokens >= n_prompt && n_prompt <= max_tokens))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "prefill '%s' needs the whole prompt of %" PRIu32 " tokens in one call, which takes at "
-                     "most %" PRIu32 "; this call has %" PRIu32 " tokens from position %" PRIu32 " on. "
-                     "Prefill 'unpopular' works block by block",
+                     "prefill '%s' needs the whole prompt of %" PRIu32 " tokens in one call of at most "
+                     "%" PRIu32 " tokens, but this call has %" PRIu32 " tokens from position %" PRIu32 " on: "
+                     "use prefill 'unpopular', which works block by block",
                      moec_prefill_name(&session->forward->decider->route->prefill), n_prompt, max_tokens,
                      n_tokens, first);
 }
@@ -639,7 +639,9 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
 {
     if (moec_config_is_encoder_decoder(&session->forward->model->config) &&
         session->first->source_kv.length == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "the target was given before its source");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the decoder's tokens were given before the encoder read a source: "
+                         "encode the source first");
     if (n_tokens > session->n_context - length_of(session))
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%" PRIu32 " more tokens do not fit into the context of %" PRIu32

@@ -102,8 +102,8 @@ enum moec_status moec_sparsity_open(const struct moec_bundle *bundle, uint32_t c
                          "the sparsity is %g, expected a share of neurons from 0.001 to 0.999", share);
     if (copy != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "sparsity %g cannot be combined with copy %" PRIu32 ": its thresholds "
-                         "fit only the compiled assignment",
+                         "sparsity %g cannot be combined with precision copy %" PRIu32 ": sparsity "
+                         "thresholds hold only for the compiled assignment, which is copy 0",
                          share, copy);
     MOEC_TRY(moec_sparsity_check_config(&bundle->config, err));
     MOEC_TRY(moec_bundle_load_sparsity(bundle, &table, err));

@@ -365,7 +365,7 @@ static enum moec_status check_finite(double value, struct moec_error *err)
     if (isfinite(value))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "no token has a finite score: the logits are not finite, or everything is suppressed");
+                     "no token has a finite score: the logits are not finite, or every token is suppressed");
 }
 
 /* ---- without beams ---- */

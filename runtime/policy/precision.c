@@ -151,8 +151,8 @@ enum moec_status moec_precision_check_pure(const struct moec_precision *precisio
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "%s: precision shared:%g:%g looks at the expert buffer, so its output depends on memory and "
-        "time, and no loss can be promised or compared; hobbit:%g:%g looks at a logical cache instead",
+        "%s: precision shared:%g:%g decides by the experts in memory, so its output depends on memory and "
+        "timing, and no loss can be promised or compared; use hobbit:%g:%g, which decides by a logical cache",
         whose, (double)precision->high_score, (double)precision->low_score, (double)precision->high_score,
         (double)precision->low_score);
 }

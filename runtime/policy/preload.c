@@ -145,10 +145,11 @@ enum moec_status moec_preload_create(const struct moec_preload_setup *setup, str
     enum moec_status status = MOEC_OK;
     void *memory = NULL;
     if (setup->ahead > 1 && (setup->ahead > MOEC_GATES_AHEAD || !setup->predictor->needs_next_gate))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "predictor '%s' cannot predict %" PRIu32 " layers ahead, expected 1%s",
-                         setup->predictor->name, setup->ahead,
-                         setup->predictor->needs_next_gate ? " to 4" : ", as it does not run gates");
+        return moec_fail(
+            err, MOEC_ERR_USAGE, "predictor '%s' cannot predict %" PRIu32 " layers ahead, expected 1%s",
+            setup->predictor->name, setup->ahead,
+            setup->predictor->needs_next_gate ? " to 4"
+                                              : ", because it does not run the routers of later layers");
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_preload), what, err));
     struct moec_preload *preload = memory;
     preload->setup = *setup;

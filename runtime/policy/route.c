@@ -111,8 +111,8 @@ enum moec_status moec_route_read_slots(const char *text, const struct moec_confi
     if (end == text || (*end != '\0' && !is_share) || !(value > 0) ||
         value > (is_share ? 100 : MOEC_MAX_EXPERTS) || (!is_share && value != floor(value)))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "cannot read '%s' as a cache size, expected a number of experts "
-                         "such as 12 or a share such as 50%%",
+                         "cannot read '%s' as the size of a logical cache, expected a number of experts "
+                         "per layer such as 12, or a share of them up to 100%% such as 50%%",
                          text);
     *n_slots = (uint32_t)(is_share ? value / 100 * config->n_expert : value);
     if (is_share && *n_slots < config->top_k)
@@ -125,8 +125,8 @@ static enum moec_status check_low(const struct moec_route *route, const struct m
 {
     if (route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a precision or prefill needs the size of its logical cache: set the experts per "
-                         "layer (slots)");
+                         "a precision or prefill needs the size of its logical cache: set the number of "
+                         "experts that it holds per layer (slots)");
     if (route->prefill.kind != MOEC_PREFILL_SAME && route->decode_only)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a prefill applies to prompts, but decisions are set for generated tokens only: "
@@ -134,8 +134,8 @@ static enum moec_status check_low(const struct moec_route *route, const struct m
     if (route->n_low_slots >= config->top_k && route->n_low_slots <= config->n_expert)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "the logical cache has %u low-precision copies in each layer, expected %u (those of "
-                     "one token) to %u (all)",
+                     "the logical cache has room for %u low-precision copies in each layer, expected %u "
+                     "(those of one token) to %u (all)",
                      route->n_low_slots, config->top_k, config->n_expert);
 }
 
@@ -146,15 +146,15 @@ static enum moec_status check_shared(const struct moec_route *route, const struc
     const bool has_cache = route->n_slots > 0 || route->n_low_slots > 0 || route->initial != NULL;
     if (route->kind != MOEC_ROUTE_TOP_K || route->prefill.kind != MOEC_PREFILL_SAME)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a %s looks at a logical cache, but precision 'shared' looks at the "
-                         "expert buffer: leave out one of them, or use precision 'hobbit', "
-                         "which looks at a logical cache too",
+                         "a %s decides by a logical cache, but precision 'shared' by the experts "
+                         "in memory: leave out one of them, or use precision 'hobbit', "
+                         "which decides by a logical cache too",
                          route->kind != MOEC_ROUTE_TOP_K ? "route" : "prefill");
     if (has_cache)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "precision 'shared' looks at the expert buffer, so slots and start of a logical cache have no "
-            "effect: leave them out, or use precision 'hobbit'");
+            "precision 'shared' decides by the experts in memory, so slots and start of a logical cache "
+            "have no effect: leave them out, or use precision 'hobbit'");
     if (moec_config_is_encoder_decoder(config))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "precision shared does not record the decisions of an encoder, which family '%s' "
@@ -172,14 +172,15 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
         (route->kind != MOEC_ROUTE_TOP_K && route->kind != MOEC_ROUTE_PRUNE) || route->skip > 0;
     if (needs_cache && route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "route %s needs the size of its logical cache: set the experts per layer (slots)",
+                         "route %s needs the size of its logical cache: set the number of experts that it "
+                         "holds per layer (slots)",
                          kinds[route->kind].name);
     MOEC_TRY(moec_precision_check(&route->precision, config, err));
     if (moec_route_takes_low(route))
         MOEC_TRY(check_low(route, config, err));
     if (route->n_slots > 0 && (route->n_slots < config->top_k || route->n_slots > config->n_expert))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the logical cache has %u experts in each layer, expected %u "
+                         "the logical cache has room for %u experts in each layer, expected %u "
                          "(those of one token) to %u (all)",
                          route->n_slots, config->top_k, config->n_expert);
     if (route->keep_top > config->top_k || (route->keep_top > 0 && !needs_cache))

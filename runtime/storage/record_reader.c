@@ -60,12 +60,13 @@ static enum moec_status check_mapping(const struct moec_bundle *bundle, const st
         return MOEC_OK;
     if (io->emulation.bytes_per_second > 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "an emulated device cannot map '%s': choose a way of reading other than 'mapped'",
+                         "emulated storage cannot map '%s': choose a way of reading (--io) other than "
+                         "'mapped'",
                          bundle->file.path);
     if (bundle->alignment < MAPPED_ALIGNMENT)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "records of '%s' are aligned to %" PRIu32 " bytes, mapping needs "
-                         "%d; read through the page cache",
+                         "%d; choose the way of reading 'cached' (--io)",
                          bundle->file.path, bundle->alignment, MAPPED_ALIGNMENT);
     return MOEC_OK;
 }
@@ -90,8 +91,8 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
     if (bundle->alignment < LEAST_DIRECT_ALIGNMENT) {
         if (io->io == MOEC_IO_DIRECT)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "records of '%s' are aligned to %" PRIu32 " bytes, direct reads need %d; read "
-                             "through the page cache",
+                             "records of '%s' are aligned to %" PRIu32 " bytes, direct reads need %d; choose "
+                             "the way of reading 'cached' (--io)",
                              bundle->file.path, bundle->alignment, LEAST_DIRECT_ALIGNMENT);
         options.io = MOEC_IO_CACHED;
     }
@@ -142,7 +143,8 @@ enum moec_status moec_record_failed(const struct moec_bundle *bundle, uint32_t c
             layer, expert, copy, moec_bundle_record(bundle, copy, ordinal, expert)->offset, bundle->file.path,
             problem == ENODATA ? "the file ends before the end of the record" : strerror(problem));
     if (words != NULL)
-        return moec_fail(err, words->status, "%s; read %d times, 'moec verify' checks the whole file",
+        return moec_fail(err, words->status,
+                         "%s; the record was read %d times, 'moec verify' checks the whole file",
                          words->message, MOEC_RECORD_TRIES);
     return moec_fail(err, MOEC_ERR_CHECKSUM,
                      "record of layer %" PRIu32 " expert %" PRIu32

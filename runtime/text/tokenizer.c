@@ -642,7 +642,10 @@ enum moec_status moec_tokenizer_encode_marked(const struct moec_tokenizer *token
     *n_ids = 0;
     if (n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES || moec_utf8_valid_bytes(text, n_bytes) < n_bytes)
         return moec_fail(err, n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES ? MOEC_ERR_LIMIT : MOEC_ERR_FORMAT,
-                         "a text of %zu bytes is too long, or not UTF-8", n_bytes);
+                         n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES
+                             ? "the text of %zu bytes is too long, expected at most 1 GiB"
+                             : "the text of %zu bytes is not UTF-8",
+                         n_bytes);
     MOEC_TRY_OUT(
         moec_grow_within((void **)&e.ids, &e.ids_capacity, 1, sizeof *e.ids, &budget, "token ids", err));
     const size_t first_bytes = n_bytes == 0 ? 0 : moec_utf8_read(text, n_bytes).n_bytes;

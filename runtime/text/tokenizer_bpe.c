@@ -55,7 +55,8 @@ static enum moec_status unknown_char(struct moec_encoding *e, struct pending_unk
         return MOEC_OK;
     if (t->model->unk_id == MOEC_TOKENIZER_ID_MISSING)
         return moec_fail(e->err, MOEC_ERR_NOT_FOUND,
-                         "the tokenizer's vocabulary has neither the character '%.*s' nor its unk_token",
+                         "the tokenizer's vocabulary has neither the character '%.*s' nor the unk_token "
+                         "that would replace it",
                          (int)n_bytes, text);
     if ((t->model->flags & MOEC_TOKENIZER_FUSE_UNK) == 0)
         MOEC_TRY(flush_unk(e, unk));

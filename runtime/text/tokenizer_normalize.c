@@ -95,7 +95,9 @@ static enum moec_status decompose(const char *text, size_t n_bytes, bool compati
         utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)c.code_point, out->items + out->count,
                                                      32, options, &boundary);
         if (n < 0 || n > 32)
-            return moec_fail(err, MOEC_ERR_FORMAT, "character U+%04X cannot be decomposed", c.code_point);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "character U+%04X of the text cannot be decomposed for Unicode normalisation",
+                             c.code_point);
         out->count += (size_t)n;
     }
     return MOEC_OK;

@@ -63,7 +63,7 @@ struct translation {
 static enum moec_status refuse(struct translation *t, const char *what)
 {
     return moec_fail(t->err, MOEC_ERR_UNSUPPORTED,
-                     "pattern '%.*s' has %s at byte %zu, which moec does not support",
+                     "the tokenizer's pattern '%.*s' has %s at byte %zu, and moec does not support this",
                      (int)(t->n_bytes < 200 ? t->n_bytes : 200), t->text, what, t->at);
 }
 
@@ -165,7 +165,7 @@ static enum moec_status translate_property(struct translation *t, char kind)
 {
     const char *close = memchr(t->text + t->at, '}', t->n_bytes - t->at);
     if (peek(t) != '{' || close == NULL)
-        return refuse(t, "a property without braces");
+        return refuse(t, "a \\p property without braces");
     bool negated = kind == 'P';
     const char *name = t->text + t->at + 1;
     if (*name == '^') {
@@ -178,7 +178,7 @@ static enum moec_status translate_property(struct translation *t, char kind)
         return refuse(t, "an unknown property");
     /* Under (?i) the engines widen cased categories differently. */
     if (t->caseless[t->depth] && n_bytes == 2 && name[0] == 'L')
-        return refuse(t, "a cased property where case is ignored");
+        return refuse(t, "a property of letter case under (?i)");
     char text[32];
     /* sc: by script alone; PCRE2's bare name also takes shared punctuation. */
     (void)snprintf(text, sizeof text, "\\%c{%s%.*s}", negated ? 'P' : 'p', script ? "sc:" : "", (int)n_bytes,
@@ -263,7 +263,7 @@ static bool folds_differently(const struct translation *t, uint32_t code_point)
 static enum moec_status translate_literal(struct translation *t, uint32_t code_point)
 {
     if (t->caseless[t->depth] && folds_differently(t, code_point))
-        return refuse(t, "a character whose case folds to several characters");
+        return refuse(t, "a character that (?i) may match with several characters");
     t->last_literal = code_point;
     t->repeatable = true;
     return emit_char(t, code_point);
@@ -295,13 +295,13 @@ static enum moec_status class_range(struct translation *t, bool is_first)
     MOEC_TRY(class_member(t, &single, &low));
     const bool range = peek(t) == '-' && t->at + 1 < t->n_bytes && t->text[t->at + 1] != ']';
     if (bare_hyphen && !is_first && peek(t) != ']')
-        return refuse(t, "a hyphen inside a class");
+        return refuse(t, "an unescaped hyphen inside a character class");
     if (range && !single)
         return refuse(t, "a range that starts with a set");
     if (!single)
         return MOEC_OK;
     if (t->caseless[t->depth] && low >= 0x80)
-        return refuse(t, "a class beyond ASCII where case is ignored");
+        return refuse(t, "a character class beyond ASCII under (?i)");
     MOEC_TRY(emit_char(t, low));
     if (!range)
         return MOEC_OK;
@@ -575,7 +575,7 @@ static enum moec_status compile(struct moec_pattern *p, const char *source, size
         return MOEC_OK;
     char reason[128] = "";
     (void)pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "pattern '%.*s' cannot be compiled: %s",
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the tokenizer's pattern '%.*s' cannot be compiled: %s",
                      (int)(n_bytes < 200 ? n_bytes : 200), text, reason);
 }
 
@@ -699,7 +699,7 @@ static enum moec_status search(struct moec_pattern_walk *walk, struct moec_error
         char reason[128] = "";
         (void)pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof reason);
         return moec_fail(err, rc == PCRE2_ERROR_NOMEMORY ? MOEC_ERR_MEMORY : MOEC_ERR_LIMIT,
-                         "a pattern of the tokenizer failed at byte %zu of %zu of the text: %s",
+                         "a pattern of the tokenizer failed on the text at byte %zu of its %zu bytes: %s",
                          walk->search_from, walk->n_bytes, reason);
     }
     const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(memory->match_data);
@@ -768,8 +768,8 @@ enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const 
         size_t piece_bytes = part.is_match ? content_bytes : part.end - part.start;
         if (out->n_bytes > limit_bytes || piece_bytes > limit_bytes - out->n_bytes) {
             status = moec_fail(err, MOEC_ERR_LIMIT,
-                               "a replacement of the tokenizer makes more than %zu "
-                               "bytes from a text of %zu bytes",
+                               "a replacement by the tokenizer makes more bytes than the limit "
+                               "of %zu from a text of %zu bytes",
                                limit_bytes, n_bytes);
             goto out;
         }

@@ -184,7 +184,8 @@ enum moec_status moec_tokenizer_unigram(struct moec_encoding *e, const char *wor
         n_bytes = e->mapped.n_bytes;
     }
     if (n_bytes >= NONE)
-        return moec_fail(e->err, MOEC_ERR_LIMIT, "a word has %zu bytes, more than the limit of %u", n_bytes,
+        return moec_fail(e->err, MOEC_ERR_LIMIT,
+                         "a word of the text has %zu bytes, but the tokenizer takes at most %u", n_bytes,
                          NONE - 1);
     MOEC_TRY(find_cut(e, word, (uint32_t)n_bytes));
     /* The cut is known from its end; turned round, each node holds where its token ends. */

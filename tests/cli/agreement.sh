@@ -111,7 +111,7 @@ agree "other experts" --memory $small --evict lru
 agree "other experts that are kept" --memory $((floor + 1572864)) --evict fifo
 decide=
 try 2 "a walk without gates" "$moec" simulate "$work/trace.json" --predict path --evict lru --memory 30% --preload-ahead 2
-says stderr "\-\-preload-ahead applies to --predict gate" "is refused"
+says stderr "\-\-preload-ahead applies only to --predict gate" "is refused"
 sed 's/,"gate_[34]":.*_scores":\[[^]]*\]//' "$work/trace.json" >"$work/short.json"
 try 2 "further than was recorded" "$moec" simulate "$work/short.json" --predict gate --evict lru --memory 30% --preload-ahead 3
 says stderr "the recording has 2: record again with moec run --trace" "is refused too"

@@ -79,13 +79,13 @@ try 0 "a policy of one's own may use all" "$moec" compile $model --policy "$work
 
 for option in "group 32" "quantizer hqq" "scheme asymmetric" "baseline 16" "sensitivity fast" "time-limit 1min" "seq-len 64"; do
     # shellcheck disable=SC2086 # name and value
-    refused "${option% *} with a profile" "--${option% *} is ignored: the profile '$work/p.h5' already fixes its value" \
+    refused "${option% *} with a profile" "--${option% *} has no effect: the profile '$work/p.h5' already fixes its value" \
         --policy marginal --profile "$work/p.h5" --max-loss 5% --$option
 done
 for option in "baseline 16" "sensitivity fast" "time-limit 1min" "seq-len 64" "samples 32" "task text"; do
     # shellcheck disable=SC2086 # name and value
-    refused "${option% *} without data" "--${option% *} is ignored w" --policy uniform --bits 4 --$option
+    refused "${option% *} without data" "--${option% *} has no effect w" --policy uniform --bits 4 --$option
 done
-refused "samples with a profile" "--samples is ignored without --data" --profile "$work/p.h5" --max-loss 5% --samples 64
+refused "samples with a profile" "--samples has no effect without --data" --profile "$work/p.h5" --max-loss 5% --samples 64
 
 done_testing

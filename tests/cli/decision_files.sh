@@ -122,12 +122,12 @@ refused 2 "recorded to .* only with precision shared:T1:T2" generate --precision
 refused 2 "slots and start of a logical cache have no effect" generate --precision shared --slots 4
 refused 2 "the pool has room for 17 low-precision copies of experts per layer, expected 1 to 16" generate --precision shared --low-slots 17
 refused 2 "low-slots does nothing without --precision" generate --low-slots 4
-refused 2 "a route looks at a logical cache" generate --precision shared --route cache-prior:0.2
-refused 2 "a prefill looks at a logical cache" generate --precision shared --prefill unpopular
+refused 2 "a route decides by a logical cache" generate --precision shared --route cache-prior:0.2
+refused 2 "a prefill decides by a logical cache" generate --precision shared --prefill unpopular
 refused 2 "unknown precision 'shared:0.9:0.2'" generate --precision shared:0.9:0.2
-refused 2 "moec eval: precision shared:0.6:0.9 looks at the expert buffer.*hobbit" "$moec" eval "$work/m.moec" \
+refused 2 "moec eval: precision shared:0.6:0.9 decides by the experts in memory.*hobbit" "$moec" eval "$work/m.moec" \
     --data datasets/sample/test.txt -q --precision shared
-refused 2 "moec bench: precision shared:0.5:1 looks at the expert buffer" "$moec" bench "$work/m.moec" -q --precision shared:0.5:1
+refused 2 "moec bench: precision shared:0.5:1 decides by the experts in memory" "$moec" bench "$work/m.moec" -q --precision shared:0.5:1
 try 0 "a bundle without copies" "$moec" strip "$work/m.moec" --copies 2 -o "$work/one.moec"
 refused 2 "no precision copy that is smaller.*--copies 2" "$moec" run "$work/one.moec" -p x --precision shared
 if [ -e "$work/new.txt" ]; then fail "nothing was written by what was refused"; else pass "nothing was written by what was refused"; fi

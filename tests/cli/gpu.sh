@@ -12,7 +12,7 @@ try 2 "a device that is not CUDA's" on_device --device vulkan
 says stderr "device 'vulkan' is unknown, expected 'cuda' or 'cuda:N'" "is refused by name"
 for verb in run bench chat; do
     try 2 "a description as a GPU of $verb" "$moec" $verb "$work/int4.moec" --device "$work/device.json"
-    says stderr "device.json', expected a GPU such as 'cuda': give a file of moec device with --device-file" "is refused"
+    says stderr "device.json', expected a GPU such as 'cuda'; a file made by moec device goes with --device-file" "is refused"
 done
 try 2 "a limit without a device" on_device --vram 1GiB
 says stderr "give --device too" "is refused"

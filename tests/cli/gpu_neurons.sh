@@ -43,5 +43,5 @@ try 0 "a bench" "$there" bench "$bundle" --device cuda --vram 4MiB --sparsity 0.
     --prompt-tokens 4 --tokens 3 --quiet
 says stdout "copied +whole$" "shows both"
 try 2 "whole records without a sparsity" "$there" run "$bundle" -p "The" -n 1 --device cuda --whole-records
-says stderr "whole records apply only to a device that runs with sparsity" "are refused"
+says stderr "whole records .--whole-records. apply only to a device that runs with sparsity" "are refused"
 done_testing

@@ -40,7 +40,7 @@ try 0 "a slower device" run --emulate-storage 2GB/s,50us --stats
 same "$work/stdout" "$work/text" "has the same words"
 says stderr '^ +emulated 2000 MB/s, 50 us.* over cached' "and is never mapped"
 try 2 "a slower device that is to be mapped" run --emulate-storage 2GB/s,50us --io mapped
-says stderr 'an emulated device cannot map' "is refused"
+says stderr 'emulated storage cannot map' "is refused"
 try 0 "a bundle of small experts" "$moec" compile datasets/sample/model --policy uniform --bits 4 -q -o "$work/small.moec"
 try 1 "mapped" "$moec" run "$work/small.moec" -p Once -n 4 --io mapped
 says stderr 'aligned to 512 bytes, mapping needs 4096' "is refused"

@@ -138,7 +138,7 @@ try 0 "a dry run writes nothing" "$moec" compile "$model" --policy uniform --bit
 : >"$work/empty.moec"
 try 0 "an empty file holds nothing to lose" "$moec" compile "$model" --policy uniform --bits 4 -o "$work/empty.moec" --quiet
 try 2 "a profile that is named like a plot" "$moec" profile "$model" --data "$work/data.txt" -o "$work/p.pdf"
-says stderr "--output writes PROFILE.h5, but '.*p.pdf' ends with .pdf: name it \*.h5" "the ending is explained"
+says stderr "--output writes PROFILE.h5, but '.*p.pdf' ends with .pdf: choose a name that ends with .h5" "the ending is explained"
 try 1 "a folder that is not there" "$moec" profile "$model" --data "$work/data.txt" -o "$work/none/p.h5"
 says stderr "cannot write '.*none/p.h5' \(--output\): folder '.*none': No such file" "the folder is named"
 

@@ -84,7 +84,7 @@ done
 # ---- refusals ----
 
 try 2 "a walk without gates" run --predict learned --preload-ahead 2
-says stderr "'learned' does not run gates: use 'gate' or 'path.gate'" "is refused"
+says stderr "'learned' does not run the routers of later layers: use 'gate' or 'path.gate'" "is refused"
 try 2 "a walk too far" run --predict gate --preload-ahead 5
 says stderr "preload-ahead.*5" "is refused too"
 

@@ -221,7 +221,7 @@ try 0 "inspect" "$moec" inspect "$work/up.moec"
 says stdout 'gate 4, up 1, down 4 bits' "inspect names the mixture"
 try 2 "a dictionary at 1 bit" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer log --bits 1,2 \
     -o "$work/x.h5"
-says stderr "log: dictionaries have 2, 3, 4 or 8 bits" "is explained"
+says stderr "log: the quantizers outlier and log have only 2, 3, 4 or 8 bits" "is explained"
 
 # ---- refused ----
 
@@ -233,17 +233,17 @@ try 2 "scales of scales beside auto" "$moec" profile $model --data datasets/samp
 says stderr "leave out --scheme" "is explained"
 try 2 "a dictionary at 5 bits" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer log --bits 2,5 \
     -o "$work/x.h5"
-says stderr "log: dictionaries have 2, 3, 4 or 8 bits" "is explained"
+says stderr "log: the quantizers outlier and log have only 2, 3, 4 or 8 bits" "is explained"
 try 2 "the study of quantisers in groups of 16" "$moec" profile $model --data datasets/sample/calibration.txt \
     --study quantizers --group 16 -o "$work/x.h5"
-says stderr "study 'quantizers': dictionaries have" "is explained"
+says stderr "study 'quantizers': the quantizers outlier and log have" "is explained"
 
 try 2 "an unknown quantizer" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer gptq -o "$work/x.h5"
 says stderr "gptq.*linear" "names what there is"
 try 2 "auto with nothing to measure on" "$moec" compile $model --policy uniform --bits 4 --quantizer auto -o "$work/x.moec"
 says stderr "auto needs data to measure on" "is explained"
 try 2 "a quantizer beside a profile" "$moec" compile $model --policy marginal --profile "$work/auto.h5" --quantizer hqq -o "$work/x.moec"
-says stderr "--[a-z]+ is ignored: the profile .* already fixes its value" "is explained"
+says stderr "--[a-z]+ has no effect: the profile .* already fixes its value" "is explained"
 try 1 "and nothing was written" test -e "$work/x.moec"
 
 done_testing

@@ -38,7 +38,7 @@ says stdout 'certificate: perplexity' "certifies by measuring"
 
 # shellcheck disable=SC2086
 try 0 "auto with no time" "$moec" profile $model $data --bits 2,4 --time-limit 0.001s -o "$work/auto.h5"
-says stderr 'sensitivity: fast; exact would take about [0-9]+ passes' "says what it chose and why"
+says stderr "sensitivity 'fast' is used: 'exact' would take about [0-9]+ passes" "says what it chose and why"
 says stdout 'sensitivity: estimated from local errors \(auto: exact was expected to take more than 0.001 s\)' "so does the report"
 # shellcheck disable=SC2086
 try 0 "auto with time" "$moec" profile $model $data --bits 2,4 --time-limit 10h -o "$work/auto.h5" --force

@@ -69,7 +69,7 @@ try 0 "the bundle" "$moec" inspect "$work/lean.moec"
 says stdout "^  route      $skip_route" "shows them"
 try 0 "a whole one" "$moec" verify "$work/lean.moec"
 try 2 "low slots with it alone" tune --max-loss 4% --with skip --low-slots 4 -q -o "$work/none.moec"
-says stderr 'do nothing with --with skip' "are refused"
+says stderr 'low-bits apply only to .* --with is skip' "are refused"
 try 0 "of prompts too" tune --max-loss 4% --slots 6 --with prefill --block-tokens 8 -q --json -o "$work/p.moec"
 prefill=$(sed -n 's/^ *"prefill": *"\(unpopular:[0-9.]*:8\)".*/\1/p' "$work/stdout" | head -n 1)
 check "a share of the experts in low copies" "length(\"$prefill\") > 12 && $(number loss_high) <= 0.04 && $(number prompt_tokens) == 48"
@@ -241,8 +241,8 @@ refused 'expected route, rank, skip, precision, prefill or sparsity' 2 "another 
 refused 'has no record of which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
 refused 'prompt-tokens does nothing without --with prefill or --decide decode' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
 refused 'leaves out prompts, but prefill in --with prefill applies only to prompts' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q
-refused 'decide decode does nothing with --with sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q
-refused 'do nothing with --with route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
+refused 'decide decode applies only to .* --with is sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q
+refused 'low-bits apply only to .* --with is route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
 refused 'without a route, a precision or a prefill' 2 "decisions of generated tokens, but none" \
     "$moec" run "$work/m.moec" -p x -n 1 --decide decode
 refused 'leave out either --decide none' 2 "none and a route" "$moec" run "$work/t.moec" -p x -n 1 --decide none --route top-k

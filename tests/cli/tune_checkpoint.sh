@@ -71,9 +71,9 @@ refused 'leave out --reference' 2 "a reference" tune --max-loss 2% --reference "
 refused 'only in canonical arithmetic' 1 "another arithmetic" tune --max-loss 2% --arithmetic int8 -o "$work/x.moec"
 refused 'give either --data FILE or --profile' 2 "data twice" tune --max-loss 2% --profile "$work/p.h5" -o "$work/x.moec"
 refused 'combines low-precision copies of experts .precision or prefill. with sparsity' 2 "low copies with a plan" tune --max-loss 2% --with prefill,sparsity -o "$work/x.moec"
-refused 'the logical cache has 2 experts in each layer, expected 4' 2 "too few slots" \
+refused 'the logical cache has room for 2 experts in each layer, expected 4' 2 "too few slots" \
     "$moec" tune "$sample" --data "$data" --max-loss 2% --slots 2 -o "$work/x.moec"
-refused 'the logical cache has 1 low-precision copies in each layer' 2 "too few low slots" \
+refused 'the logical cache has room for 1 low-precision copies in each layer' 2 "too few low slots" \
     tune --max-loss 2% --with precision --low-slots 1 -o "$work/x.moec"
 refused 'the best 9 experts of a token cannot be kept with route cache-prior' 2 "more kept than taken" \
     tune --max-loss 2% --keep-top 9 -o "$work/x.moec"

@@ -115,16 +115,16 @@ refused 1 'return {}' 'decides nothing and leaves nothing out'
 refused 1 'return nil, "no luck"' "policy .*: no luck"
 refused 1 'return {rout = "x"}' "has a member 'rout', expected route, precision"
 refused 1 'return {route = "cache-prior:x"}' "has the parameter 'x', expected a share"
-refused 1 'moec.evaluate {route = "cache-prior:0.1", slots = 99}' 'p.lua:2: .* the logical cache has 99 experts in each layer'
+refused 1 'moec.evaluate {route = "cache-prior:0.1", slots = 99}' 'p.lua:2: .* the logical cache has room for 99 experts in each layer'
 refused 1 'moec.evaluate {slots = 0}' 'a candidate has 0 slots for its logical cache'
 refused 1 'moec.evaluate {low_slots = 2}' 'low_slots without precision or prefill'
 refused 1 'moec.evaluate {left_out = 0.5}' 'has left_out, which is not searched here'
 refused 1 'moec.evaluate {draft = 2}' 'as draft, expected a whole number up to 1'
 refused 1 'return {route = "cache-prior:0.9"}' 'gave cache-prior:0.9, whose loss is .* the target is 4.000%'
 refused 1 'return {sequence = {}}' 'a sequence of 0 candidates, expected 1 to 8'
-refused 1 'for i = 1, 999 do moec.evaluate {route = "cache-prior:" .. i / 1e6, slots = 16} end' 'more than its 240 different candidates'
+refused 1 'for i = 1, 999 do moec.evaluate {route = "cache-prior:" .. i / 1e6, slots = 16} end' 'more than 240 different candidates, the limit'
 try 1 "a policy of bits" tune --policy hull -q -o "$work/no.moec"
-says stderr "no 'hull' in decisions \(built in: prior\)" "is none of decisions"
+says stderr "'hull' is not among the built-in decisions \(prior\)" "is none of decisions"
 try 1 "a policy that is not there" tune --policy prio -q -o "$work/no.moec"
 says stderr "did you mean 'prior'" "is guessed"
 

@@ -746,20 +746,22 @@ static void test_bundle__wrong_statements_are_refused(void **state)
         {MOEC_SECTION_CERTIFICATE, 3, 1, "reserved"},
         {MOEC_SECTION_CERTIFICATE, 8, 0x1b, "control character 0x1b"},
         {MOEC_SECTION_CERTIFICATE, 39, 'x', "bytes after its end"},
-        {MOEC_SECTION_SEQUENCE, 0, 9, "sequence has 9 plans, expected at most 8"},
+        {MOEC_SECTION_SEQUENCE, 0, 9, "the certificate's sequence has 9 plans, expected at most 8"},
         {MOEC_SECTION_SEQUENCE, 0, 2, "reserved"},
         {MOEC_SECTION_SEQUENCE, 7, 1, "reserved"},
-        {MOEC_SECTION_SEQUENCE, 40 + 64, 3, "plan 0 of the sequence has result 3"},
-        {MOEC_SECTION_SEQUENCE, 40 + 65, 2, "plan 0 of the sequence has flag 2"},
+        {MOEC_SECTION_SEQUENCE, 40 + 64, 3, "plan 0 of the certificate's sequence has result 3"},
+        {MOEC_SECTION_SEQUENCE, 40 + 65, 2, "plan 0 of the certificate's sequence has flag 2"},
         {MOEC_SECTION_SEQUENCE, 40 + 71, 1, "reserved"},
         /* Plans that passed, passed and were not tested; the bundle has the second. */
         {MOEC_SECTION_SEQUENCE, 40 + 64, 2,
-         "plan 1 of the sequence was tested although plan 0 did not pass: such a test proves nothing"},
-        {MOEC_SECTION_SEQUENCE, 40 + 64, 0, "plan 1 of the sequence was tested although plan 0 did not"},
+         "plan 1 of the certificate's sequence was tested although plan 0 did not pass: such a test proves "
+         "nothing"},
+        {MOEC_SECTION_SEQUENCE, 40 + 64, 0,
+         "plan 1 of the certificate's sequence was tested although plan 0 did not"},
         {MOEC_SECTION_SEQUENCE, 40 + 72 + 64, 2,
-         "plan 1 of the sequence is the one in the bundle, but it did not pass"},
+         "plan 1 of the certificate's sequence is the one in the bundle, but it did not pass"},
         {MOEC_SECTION_SEQUENCE, 40 + 144 + 65, 1,
-         "plan 2 of the sequence is the one in the bundle, but it did not pass"},
+         "plan 2 of the certificate's sequence is the one in the bundle, but it did not pass"},
         {MOEC_SECTION_PROVENANCE, 33, 7, "control character 0x07"}};
     struct fixture *f = *state;
     size_t n = 0;
@@ -781,7 +783,7 @@ static void test_bundle__wrong_statements_are_refused(void **state)
     moec_put_f64(bytes + moec_get_u64(contents_entry(bytes, MOEC_SECTION_SEQUENCE, 0) + 16) + 40 + 72 + 24,
                  (double)-INFINITY);
     reseal_section(bytes, MOEC_SECTION_SEQUENCE, 0);
-    expect_refused(f, bytes, n, "plan 1 of the sequence has an infinite number");
+    expect_refused(f, bytes, n, "plan 1 of the certificate's sequence has an infinite number");
     free(bytes);
     free(original);
 }

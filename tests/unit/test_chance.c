@@ -48,8 +48,8 @@ static void test_chance__is_refused_with_both_numbers(void **state)
     err = (struct moec_error){0};
     assert_status(moec_chance_check(&lot, false, note, &err), MOEC_ERR_MISMATCH, err);
     assert_message(
-        err, "the model predicts 'rows.jsonl' no better than chance: 20.0% of the choices are right, by lot "
-             "25.0% would be");
+        err, "the model predicts 'rows.jsonl' no better than chance: 20.0% of the choices are right, and "
+             "random choices give 25.0%");
 }
 
 int main(void)

@@ -106,7 +106,7 @@ static void test_config__section_of_attentions(void **state)
     for (uint32_t i = 0; i < c.n_kind; i++)
         assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
     const struct damage damages[] = {
-        {block + 8, 0, MOEC_ERR_LIMIT, "0 more kinds of attention, expected 1..31"},
+        {block + 8, 0, MOEC_ERR_LIMIT, "0 kinds of attention beside the first, expected 1..31"},
         {block + 8, 3, MOEC_ERR_FORMAT, "73 bytes for kinds of attention, expected 105"},
         {block + 12, 2, MOEC_ERR_LIMIT, "layer 2 of config section says key/value heads 3, expected 1..2"},
         {block + 12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention kind 1, expected 0 or 1"},
@@ -243,12 +243,12 @@ static void test_config__section_of_running_layers(void **state)
         {mixers + 12, 2, MOEC_ERR_LIMIT, "positions of a convolution 2, expected 0..0"},
         {mixers + 16, 2, MOEC_ERR_LIMIT, "dimension of values 2, expected 0..0"},
         {last, 6, MOEC_ERR_LIMIT, "kind of mixer 6, expected 0..5"},
-        {last, 4, MOEC_ERR_FORMAT, "without a mixer (attention or running state), but with heads"},
+        {last, 4, MOEC_ERR_FORMAT, "without attention or a recurrent state, but with heads"},
         {last, 5, MOEC_ERR_LIMIT, "key heads 2, expected 4..4"},
         {last + 3, 2, MOEC_ERR_FORMAT, "0, 0 and 2 after the mixer of attention kind 2"},
-        {last + 3, 1, MOEC_ERR_FORMAT, "has no MLP and has experts, expected only a mixer"},
+        {last + 3, 1, MOEC_ERR_FORMAT, "has no MLP and has experts: a layer without an MLP"},
         {last, 0, MOEC_ERR_LIMIT, "dimension of values 7, expected 0..0"},
-        {last, 1, MOEC_ERR_FORMAT, "running state and attention settings"},
+        {last, 1, MOEC_ERR_FORMAT, "recurrent state and attention settings"},
         {last + 4, 17, MOEC_ERR_LIMIT, "positions of a convolution 17"},
         {last + 10, 0xff, MOEC_ERR_LIMIT, "dimension of values"},
     };
@@ -306,7 +306,7 @@ static void test_config__section_of_latents(void **state)
     for (uint32_t i = 0; i < c.n_kind; i++)
         assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
     const struct damage damages[] = {
-        {latents + 4, 7, MOEC_ERR_FORMAT, "7 bytes for latents, expected 8"},
+        {latents + 4, 7, MOEC_ERR_FORMAT, "7 bytes for MLA latents, expected 8"},
         {latents + 8, 0, MOEC_ERR_LIMIT, "dimension of values 7, expected 0..0"},
         {latents + 11, 1, MOEC_ERR_LIMIT, "latent of keys and values 16777225"},
         {latents + 15, 1, MOEC_ERR_LIMIT, "latent of queries 16777221"},
@@ -415,7 +415,7 @@ static void test_config__section_of_own_norms(void **state)
 
     const struct damage damages[] = {
         {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the mixer of attention kind 0"},
-        {norms + 8, 1, MOEC_ERR_FORMAT, "need norms around layers and a shared expert"},
+        {norms + 8, 1, MOEC_ERR_FORMAT, "need norms both before and after attention and MLP"},
         {caps + 4, 4, MOEC_ERR_FORMAT, "4 bytes for separate norms and logit caps, expected 8"},
         {caps + 8, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for separate norms and scales"},
         {caps + 10, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for separate norms and scales"},
@@ -505,7 +505,7 @@ static void test_config__section_of_chunks(void **state)
     assert_memory_equal(bytes + chunks, ((uint8_t[]){13, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0}), 16);
     const struct damage damages[] = {
         {scaled + 8, 2, MOEC_ERR_FORMAT, "2 in 4 bytes for scaled expert inputs"},
-        {chunks + 4, 4, MOEC_ERR_FORMAT, "4 bytes for chunks, expected 8"},
+        {chunks + 4, 4, MOEC_ERR_FORMAT, "4 bytes for attention chunks, expected 8"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
@@ -578,13 +578,13 @@ static void test_config__section_of_long_rope(void **state)
                 back.head_bias);
 
     const struct damage damages[] = {
-        {rope + 4, 12, MOEC_ERR_FORMAT, "12 bytes for factors of RoPE, expected 16"},
+        {rope + 4, 12, MOEC_ERR_FORMAT, "12 bytes for factors of RoPE, expected at least 16"},
         {rope + 4, 40, MOEC_ERR_FORMAT, "40 bytes for 2 factors of RoPE"},
         {rope + 8, 250, MOEC_ERR_LIMIT, "text length for RoPE angles 250, expected 251"},
         {rope + 12, 3, MOEC_ERR_FORMAT, "32 bytes for 3 factors of RoPE"},
-        {rope + 13, 9, MOEC_ERR_LIMIT, "says factors of RoPE 2306"},
+        {rope + 13, 9, MOEC_ERR_LIMIT, "says 2306 factors of RoPE"},
         {rope + 23, 0xbf, MOEC_ERR_FORMAT, "-1.5 for LongRoPE's attention factor"},
-        {rope + 27, 0xbf, MOEC_ERR_FORMAT, "-1 for a factor of RoPE"},
+        {rope + 27, 0xbf, MOEC_ERR_FORMAT, "-1 for a factor of LongRoPE"},
         {growth + 4, 5, MOEC_ERR_FORMAT, "5 bytes for the growth of queries, expected 4"},
         {growth + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the growth of queries"},
         {router + 8, 0, MOEC_ERR_FORMAT, "0.5 as the router's jitter"},

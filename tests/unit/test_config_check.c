@@ -103,7 +103,7 @@ static void test_config_check__check_refuses(void **state)
             c.kinds[1].routes_by_token = true, MOEC_ERR_FORMAT, "routes by token id but has");
     REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
             c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate, but an activation that clamps gates");
-    REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "settings that only decoders support");
+    REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "settings that moec supports only");
     REFUSED(c = two_stacks(); c.top_k = 2, MOEC_ERR_LIMIT, "expected 1..1");
     REFUSED(c = two_stacks(); c.n_bucket = 3, MOEC_ERR_LIMIT, "buckets");
     REFUSED(c = two_stacks(); c.max_distance = 4, MOEC_ERR_LIMIT, "expected 5..");

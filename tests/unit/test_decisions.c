@@ -149,7 +149,7 @@ static void test_decisions__prompts_can_be_left_out(void **state)
     bytes[4] = 1; /* without the flag it would be a prefill's version */
     assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), MOEC_ERR_FORMAT,
                   err);
-    assert_message(err, "prompts out, expected one of the two");
+    assert_message(err, "prompts out, expected exactly one of the two");
     sample_release(&sample);
 }
 
@@ -278,7 +278,7 @@ static void test_decisions__settings_are_a_route(void **state)
     (void)snprintf(settings.precision, sizeof settings.precision, "shared:0.8:1");
     assert_status(moec_route_from_settings(&settings, &sample.config, &sample.paths, "a.moec", &route, &err),
                   MOEC_ERR_USAGE, err);
-    assert_message(err, "a.moec: precision shared:0.8:1 looks at the expert buffer");
+    assert_message(err, "a.moec: precision shared:0.8:1 decides by the experts in memory");
     settings.route[0] = 'x';
     assert_status(moec_route_from_settings(&settings, &sample.config, &sample.paths, "a.moec", &route, &err),
                   MOEC_ERR_USAGE, err);

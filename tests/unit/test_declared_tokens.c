@@ -144,7 +144,7 @@ static void test_declared_tokens__files_that_are_refused(void **state)
     refuse("tokenizer_config.json", "{\"split_special_tokens\": true}", MOEC_ERR_UNSUPPORTED,
            "'split_special_tokens' true");
     refuse("tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}",
-           MOEC_ERR_FORMAT, "'added_tokens_decoder' 'x' of a tokenizer_config.json is not a token id");
+           MOEC_ERR_FORMAT, "key 'x' of 'added_tokens_decoder' in tokenizer_config.json is not a token id");
     refuse("tokenizer_config.json", "{\"added_tokens_decoder\": {\"1\": {\"special\": true}}}",
            MOEC_ERR_FORMAT, "has no 'content'");
     refuse("special_tokens_map.json", "{\"bos_token\": 7}", MOEC_ERR_FORMAT, "bos_token");

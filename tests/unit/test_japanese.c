@@ -50,7 +50,8 @@ static void test_japanese__refuses(void **state)
         {"a\n" SPECIAL ",", emoji, "{}", MOEC_ERR_UNSUPPORTED, "is a comma without a line break"},
         {"a\xff\n" SPECIAL, emoji, "{}", MOEC_ERR_FORMAT, "token 0 is not UTF-8"},
         {vocab, "{\"emoji\": {}}", "{}", MOEC_ERR_FORMAT, "emoji_inv"},
-        {vocab, "{\"emoji\": {\"\": \"a\"}, \"emoji_inv\": {}}", "{}", MOEC_ERR_UNSUPPORTED, "empty text"},
+        {vocab, "{\"emoji\": {\"\": \"a\"}, \"emoji_inv\": {}}", "{}", MOEC_ERR_UNSUPPORTED,
+         "a key that is empty"},
         {vocab, "{\"emoji\": {\"a\": 1}, \"emoji_inv\": {}}", "{}", MOEC_ERR_FORMAT, "emoji.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

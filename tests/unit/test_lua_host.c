@@ -267,10 +267,10 @@ static void test_lua_host__ends_endless_talk(void **state)
 {
     (void)state;
     expect_text("return function() for i = 1, 3 do log(i) end return 'three lines' end", "three lines");
-    expect_failure("while true do log('again') end", "more than its 3 lines");
+    expect_failure("while true do log('again') end", "more than 3 lines, the limit");
     struct moec_guest guest = make_guest("return 1", asking_for_ever);
     guest.answer = double_it;
-    expect_end(&guest, "more than its 3 questions");
+    expect_end(&guest, "more than 3 questions, the limit");
     guest = make_guest("return 1", sleeping_body);
     guest.answer = double_it;
     guest.limits.n_questions = 1000;

@@ -141,7 +141,7 @@ static void test_memory_plan__below_the_floor_is_itemised(void **state)
     assert_message(err, "dense weights 9.");
     assert_message(err, "KV cache for 1024 positions 8.");
     assert_message(err, "largest expert 0.05");
-    assert_message(err, "raise it");
+    assert_message(err, "raise the budget");
     request.budget_bytes = lowest;
     err = (struct moec_error){0};
     assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);

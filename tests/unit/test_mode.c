@@ -118,7 +118,8 @@ static void test_mode__gates_alone_are_asked_further_ahead(void **state)
     assert_int_equal(
         choose(*state, (struct moec_mode_request){.predict = "path+gate", .preload_ahead = 4}).preload_ahead,
         4);
-    refuse(*state, (struct moec_mode_request){.predict = "path", .preload_ahead = 2}, "does not run gates");
+    refuse(*state, (struct moec_mode_request){.predict = "path", .preload_ahead = 2},
+           "does not run the routers of later layers");
     refuse(*state, (struct moec_mode_request){.predict = "gate", .preload_ahead = 5}, "expected 1 to 4");
 }
 

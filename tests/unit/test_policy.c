@@ -284,7 +284,7 @@ static void test_policy__ends_a_search_that_measures_for_ever(void **state)
                                "return uniform(4)";
     struct outcome outcome = run_policy(body);
     assert_status(outcome.status, MOEC_ERR_SCRIPT, outcome.err);
-    assert_message(outcome.err, "more than its 5 different assignments");
+    assert_message(outcome.err, "more than 5 different assignments, the limit");
     assert_int_equal(outcome.counted.n_evaluate, 5);
 }
 
@@ -359,7 +359,8 @@ static void test_policy__measures_candidates_with_decisions(void **state)
         "return uniform(4)");
     assert_ok(outcome.status, outcome.err);
     assert_int_equal(outcome.n_evaluations, 3); /* the second one was measured before */
-    expect_refusal("moec.evaluate {assignment = uniform(4), slots = 5}", "the logical cache has 5 experts");
+    expect_refusal("moec.evaluate {assignment = uniform(4), slots = 5}",
+                   "the logical cache has room for 5 experts");
     expect_refusal("moec.evaluate {assignment = uniform(4), slots = 1.5}",
                    "as slots, expected a whole number");
     expect_refusal("moec.evaluate {assignment = uniform(4), prefill = 'unpopular:0.5:8'}",

@@ -539,7 +539,7 @@ static void test_preload__walks_while_everything_is_there(void **state)
     setup.predictor = &oracle_ops;
     err = (struct moec_error){0};
     assert_int_equal(moec_preload_create(&setup, &preload, &err), MOEC_ERR_USAGE);
-    assert_non_null(strstr(err.message, "does not run gates"));
+    assert_non_null(strstr(err.message, "does not run the routers of later layers"));
     world_free(world);
 }
 

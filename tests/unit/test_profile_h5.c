@@ -619,9 +619,8 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.n_moe_layer, 0, "number of MoE layers is 0");
     EXPECT_REFUSED(p.n_moe_layer, 2, ", but its model has");
     EXPECT_REFUSED(p.top_k, 9, "top-k is 9, expected 1 to 8");
-    EXPECT_REFUSED(p.n_bits, 0, "0 profiled bitwidths do not match a sensitivity of exact or fast");
-    EXPECT_REFUSED(p.sensitivity, MOEC_SENSITIVITY_NONE,
-                   "profiled bitwidths do not match a sensitivity of none");
+    EXPECT_REFUSED(p.n_bits, 0, "has 0 profiled bitwidths, but its sensitivity is exact or fast");
+    EXPECT_REFUSED(p.sensitivity, MOEC_SENSITIVITY_NONE, "profiled bitwidths, but its sensitivity is none");
     EXPECT_REFUSED(p.n_sensitivity_window, p.n_window + 1, "number of windows with sensitivities");
     EXPECT_REFUSED(p.n_document, 3, "every window must name a part and a document");
     EXPECT_REFUSED(p.n_bits, 9, "number of profiled bitwidths is 9");
@@ -629,17 +628,17 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.bits[0], 8, "expected increasing");
     EXPECT_REFUSED(p.bits[0], 7, "is 7, expected 1, 2, 3, 4, 5, 6, 8, 16 or 32");
     EXPECT_REFUSED(p.baseline_bits, 7, "the baseline has 7 bits");
-    EXPECT_REFUSED(p.group, 33, "group is 33");
+    EXPECT_REFUSED(p.group, 33, "group size is 33");
     EXPECT_REFUSED(p.cost_passes, NAN, "offline cost");
-    EXPECT_REFUSED(p.moe_layers[1], 0, "is layer 0 of the model, expected 2");
+    EXPECT_REFUSED(p.moe_layers[1], 0, "is layer 0 of the model, expected layer 2");
     EXPECT_REFUSED(p.window_length[2], 17, "window 2 has 17 tokens");
     EXPECT_REFUSED(p.window_scored[2], 0, "window 2 has 0 scored tokens");
     EXPECT_REFUSED(p.window_index[2], 18, "is number 18 of the windows in the data");
     EXPECT_REFUSED(p.window_tokens[1], 1000, "token 1 of window 0 is 1000");
     EXPECT_REFUSED(p.window_tokens[31], 0, "token 15 of window 1 is 0");
-    EXPECT_REFUSED(p.reference.nll[0], -1, "is -1, expected 0 to 1e+15");
-    EXPECT_REFUSED(p.expert_nll[100], NAN, "NLL of the experts number 100");
-    EXPECT_REFUSED(p.expert_kl[100], INFINITY, "KL of the experts number 100");
+    EXPECT_REFUSED(p.reference.nll[0], -1, "value 0: -1, expected 0 to 1e+15");
+    EXPECT_REFUSED(p.expert_nll[100], NAN, "NLL of the experts, value 100");
+    EXPECT_REFUSED(p.expert_kl[100], INFINITY, "KL of the experts, value 100");
     EXPECT_REFUSED(p.uniform[3].nll[0], NAN, "whole-model measurement");
     EXPECT_REFUSED(p.activations[5], 1000, "expert 5 of MoE layer 0 has 1000 activations");
     EXPECT_REFUSED(p.mean_gate_weight[5], -1, "mean gate weight");

@@ -108,7 +108,7 @@ static void test_read_speed__a_failed_read_names_its_place(void **state)
     place_make(&place, NULL);
     assert_int_equal(truncate(place.path, (N_RANGES - 1) * SLOT_BYTES), 0);
     assert_status(moec_read_speed_measure(&place.request, &speed, &err), MOEC_ERR_IO, err);
-    assert_message(err, "5000 bytes at offset 90112: the file is too short");
+    assert_message(err, "5000 bytes at offset 90112 of the bundle: the file is too short");
     place_release(&place);
 }
 

@@ -119,7 +119,7 @@ static void test_record_reader__maps_where_records_stand_on_pages(void **state)
     io.io = MOEC_IO_MAPPED;
     assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_ERR_USAGE,
                   err);
-    assert_message(err, "an emulated device cannot map");
+    assert_message(err, "emulated storage cannot map");
     free(buffer);
 }
 
@@ -227,7 +227,7 @@ static void test_record_reader__failures_name_the_record(void **state)
     const struct moec_error words = {.status = MOEC_ERR_FORMAT, .message = "a scale that is not finite"};
     err = (struct moec_error){0};
     assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, 0, &words, &err), MOEC_ERR_FORMAT);
-    assert_message(err, "a scale that is not finite; read 3 times");
+    assert_message(err, "a scale that is not finite; the record was read 3 times");
     err = (struct moec_error){0};
     assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, 0, NULL, &err), MOEC_ERR_CHECKSUM);
     assert_message(err, "layer 2 expert 5");

@@ -47,7 +47,7 @@ static void test_section_hash__damage_and_a_short_file_are_told_once(void **stat
     stored_write(&stored);
     assert_status(moec_section_load(&stored.file, &stored.section, stored.loaded, &err), MOEC_ERR_CHECKSUM,
                   err);
-    assert_message(err, "its piece of");
+    assert_message(err, "the piece of");
     err = (struct moec_error){0};
     stored.n_bytes -= 100;
     stored_write(&stored);

@@ -252,7 +252,7 @@ static void test_sentencepiece__refusals(void **state)
         const char *part;
     } cases[] = {
 #define CASE(bytes, status, part) {bytes, sizeof(bytes) - 1, status, part}
-        CASE("", MOEC_ERR_FORMAT, "has 0 pieces and no unknown piece"),
+        CASE("", MOEC_ERR_FORMAT, "has 0 pieces and no piece of type 'unknown'"),
         CASE("\x0A", MOEC_ERR_FORMAT, "a number is cut short at byte 1"),
         CASE("\x0A\x05"
              "ab",
@@ -264,8 +264,8 @@ static void test_sentencepiece__refusals(void **state)
                    "\x01"
                    "a",
                    "\x01"),
-             MOEC_ERR_FORMAT, "no unknown piece"),
-        CASE(UNK UNK, MOEC_ERR_FORMAT, "both unknown pieces"),
+             MOEC_ERR_FORMAT, "no piece of type 'unknown'"),
+        CASE(UNK UNK, MOEC_ERR_FORMAT, "both have type 'unknown'"),
         CASE(UNK PIECE("\x05",
                        "\x01"
                        "a",

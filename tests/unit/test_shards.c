@@ -115,7 +115,8 @@ static void test_shards__numbered_files_need_no_index(void **state)
     write_shard(folder, "model-00002-of-00002.safetensors", "two=20,ten=100");
     refuse(folder, MOEC_ERR_NOT_FOUND,
            "neither '" INDEX
-           "' nor 'model-00001-of-00002.safetensors', one of 2 shards: finish the download");
+           "' nor 'model-00001-of-00002.safetensors', which is one of its 2 shards: finish the "
+           "download");
     write_shard(folder, "model-00001-of-00002.safetensors", "one=1");
     open_good(folder, &shards);
     assert_null(shards.index);

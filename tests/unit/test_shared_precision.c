@@ -439,10 +439,10 @@ static void test_shared_precision__what_does_nothing_is_refused(void **state)
     options.decisions.low_slots = NULL;
     options.decisions.precision = "shared";
     options.decisions.route = "cache-prior:0.2";
-    refuses_open(s, &options, MOERT_ERR_USAGE, "a route looks at a logical cache");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "a route decides by a logical cache");
     options.decisions.route = NULL;
     options.decisions.prefill = "unpopular";
-    refuses_open(s, &options, MOERT_ERR_USAGE, "a prefill looks at a logical cache");
+    refuses_open(s, &options, MOERT_ERR_USAGE, "a prefill decides by a logical cache");
     options.decisions.prefill = NULL;
     options.copy = 1;
     refuses_open(s, &options, MOERT_ERR_USAGE, "no precision copy that is smaller");
