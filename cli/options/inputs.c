@@ -72,15 +72,17 @@ static enum moec_status expect_bundle(const char *path, struct moec_error *err)
                      path, is_folder ? "folder" : "GGUF file", path);
 }
 
-static enum moec_status expect_checkpoint(const char *path, struct moec_error *err)
+static enum moec_status expect_checkpoint(const struct cli_command *command, const char *path,
+                                          struct moec_error *err)
 {
     struct stat info;
     if (stat(path, &info) == 0 || !is_of_hub(path))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' does not exist; if it is a model of the Hugging Face hub, download it first: "
-                     "hf download %s --local-dir %s",
-                     path, path, hub_folder(path));
+                     "'%s' does not exist; if it is a model of the Hugging Face hub, download %s: "
+                     "hf download %s%s --local-dir %s",
+                     path, command->takes_config ? "its JSON files, which moec doctor reads" : "it first",
+                     path, command->takes_config ? " --include '*.json'" : "", hub_folder(path));
 }
 
 enum moec_status cli_check_inputs(const struct cli_args *args, struct moec_error *err)
@@ -90,7 +92,7 @@ enum moec_status cli_check_inputs(const struct cli_args *args, struct moec_error
     if (args->n_positional > 0 && command->model == CLI_BUNDLE)
         MOEC_TRY(expect_bundle(args->positional[0], err));
     else if (args->n_positional > 0 && command->model != CLI_NO_MODEL)
-        MOEC_TRY(expect_checkpoint(args->positional[0], err));
+        MOEC_TRY(expect_checkpoint(command, args->positional[0], err));
     for (size_t o = 0; command->options[o].name != NULL; o++)
         for (uint32_t v = 0; v < args->n_values[o]; v++) {
             const unsigned flags = command->options[o].flags;

@@ -71,6 +71,7 @@ struct cli_command {
                                               * written, --force are implied */
     int (*run)(const struct cli_args *args); /* exit status */
     bool is_offline;                         /* works in long regions, which OpenMP runs */
+    bool takes_config;                       /* MODEL may be a folder of JSON files alone, without weights */
 };
 
 struct cli_args {

@@ -48,7 +48,8 @@ struct examination {
     struct moec_bundle *bundle;
     struct moec_doctor doctor;
     struct moec_forecast forecast; /* of a checkpoint with a tokenizer */
-    bool has_text;
+    bool has_weights, has_tokenizer;
+    bool has_text; /* it can be compiled and run by text */
     bool has_chat;
     struct moec_error chat_refusal; /* of a template that moec chat cannot use */
 };
@@ -101,7 +102,8 @@ static enum moec_status examine_bundle(struct examination *x, struct moec_error 
     examine_chat(x, &source);
     moec_chat_source_release(&source);
     MOEC_TRY(check_context(x, err));
-    x->has_text = x->bundle->tokenizer != NULL;
+    x->has_weights = true;
+    x->has_text = x->has_tokenizer = x->bundle->tokenizer != NULL;
     uint64_t before = 0, after = 0;
     MOEC_TRY(moec_memory_resident_bytes(&before, err));
     if (x->has_text)
@@ -120,12 +122,15 @@ static enum moec_status examine_checkpoint(struct examination *x, struct moec_er
     uint64_t tokenizer_bytes = 0;
     struct cli_progress progress;
     MOEC_TRY(moec_memory_base_bytes(&x->request.base_bytes[MOEC_DOCTOR_MOEC], err));
-    MOEC_TRY(moec_checkpoint_open(x->path, &x->checkpoint, err));
+    MOEC_TRY(moec_checkpoint_open_config(x->path, &x->checkpoint, err));
     cli_progress_init(&progress, "doctor", NULL, false);
     cli_say_checkpoint(&progress, x->checkpoint);
     MOEC_TRY(moec_model_check(x->checkpoint, false, err));
     MOEC_TRY(check_context(x, err));
-    x->has_text = moec_checkpoint_tokenizer(x->checkpoint) != NULL;
+    x->has_weights = moec_checkpoint_has_weights(x->checkpoint);
+    x->has_tokenizer = moec_checkpoint_tokenizer(x->checkpoint) != NULL;
+    /* A download that has begun with config.json may get its tokenizer yet. */
+    x->has_text = x->has_tokenizer || !x->has_weights;
     examine_chat(x, moec_checkpoint_chat(x->checkpoint));
     MOEC_TRY(moec_doctor_tokenizer_bytes(x->checkpoint, &tokenizer_bytes, err));
     x->request.base_bytes[MOEC_DOCTOR_MOEC] += tokenizer_bytes + OPENING_BYTES;
@@ -221,6 +226,10 @@ static void print_model(const struct examination *x)
         cli_print(stdout, "  chat template: yes, for moec chat\n");
     else if (x->has_chat)
         cli_print(stdout, "  chat template: refused; %s\n", x->chat_refusal.message);
+    if (!x->has_weights)
+        cli_print_wrapped(stdout, 2, "  no weights here: download them before you compile\n");
+    if (!x->has_weights && !x->has_tokenizer)
+        cli_print_wrapped(stdout, 2, "  no tokenizer here: the memory that it takes is not counted\n");
     if (!x->has_text)
         cli_print(stdout,
                   "  no tokenizer: it can be compiled with --policy uniform, and libmoert runs it on ids\n");
@@ -475,7 +484,7 @@ static struct moec_json_out *json_model(const struct examination *x)
         moec_json_out_u64(node, "rope_limit_tokens", moec_config_rope_limit(config));
     moec_json_out_u64(node, "parameters", x->doctor.n_parameter);
     moec_json_out_u64(node, "active_parameters", x->doctor.n_active);
-    moec_json_out_bool(node, "tokenizer", x->has_text);
+    moec_json_out_bool(node, "tokenizer", x->has_tokenizer);
     moec_json_out_bool(node, "chat_template", x->has_chat && x->chat_refusal.status == MOEC_OK);
     return node;
 }
@@ -507,6 +516,7 @@ static enum moec_status print_json(const struct examination *x, struct moec_erro
     if (x->bundle != NULL) {
         moec_json_out_u64(root, "file_bytes", x->bundle->file.n_bytes);
     } else {
+        moec_json_out_bool(root, "has_weights", x->has_weights);
         moec_json_out_u64(root, "weight_bytes", moec_checkpoint_weight_bytes(x->checkpoint));
         moec_json_out_u64(root, "expert_bytes", moec_checkpoint_expert_bytes(x->checkpoint));
     }
@@ -562,6 +572,9 @@ const struct cli_command cli_command_doctor = {
         "refused in the words of moec profile and "
         "moec compile, and the exit status is 1.",
     .details =
+        "MODEL may be a folder without weights, or its config.json: doctor then takes sizes from the dimensions, "
+        "and checks the names of tensors if model.safetensors.index.json is there. So a model can be judged "
+        "before it is downloaded.\n"
         "Of a checkpoint, the size of a bundle is at most what is shown, because dense weights are "
         "compressed in the file. The profile is one with the defaults of moec profile: four bitwidths, and "
         "text for as many windows as it draws at most. A pass is one evaluation of all of them. The time is "
@@ -573,10 +586,12 @@ const struct cli_command cli_command_doctor = {
         "Of a bundle every precision copy has a row.",
     .examples = "moec doctor MODEL --memory 4GiB --ctx 4096\n"
                 "moec doctor model.gguf\n"
+                "hf download OWNER/NAME --include '*.json' --local-dir NAME && moec doctor NAME\n"
                 "moec doctor --json MODEL | jq .dimensions.active_parameters",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,
     .run = run_doctor,
     .is_offline = true,
+    .takes_config = true,
 };

@@ -2,6 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/checkpoint/absent_weights.h"
 #include "formats/checkpoint/checkpoint_chat.h"
 #include "formats/checkpoint/folder_json.h"
 #include "formats/checkpoint/gguf_model.h"
@@ -50,6 +51,8 @@ static enum moec_status load_config(struct moec_checkpoint *ck, struct moec_erro
         goto out;
     MOEC_TRY_OUT(moec_family_read_config(root, where, &family, &ck->config, err));
     ck->family = *family;
+    if (ck->lacks_weights)
+        MOEC_TRY_OUT(moec_weight_types_read(root, where, &ck->types, err));
     ck->generation = moec_generation_default();
     MOEC_TRY_OUT(moec_generation_read(root, where, ck->config.n_vocab, &ck->generation, err));
     moec_generation_sampling(root, ck->sampling, sizeof ck->sampling);
@@ -153,14 +156,48 @@ static enum moec_status finish_note(struct moec_checkpoint *ck, struct moec_erro
     return MOEC_OK;
 }
 
-enum moec_status moec_checkpoint_open(const char *path, struct moec_checkpoint **out, struct moec_error *err)
+/* What is known of the weights of a folder that has none. */
+static enum moec_status note_absence(struct moec_checkpoint *ck, struct moec_error *err)
+{
+    static const char *const names[] = {
+        [MOEC_DTYPE_F32] = "float32", [MOEC_DTYPE_F16] = "float16", [MOEC_DTYPE_BF16] = "bfloat16"};
+    static const char *const quantised[] = {[MOEC_STORAGE_PLAIN] = "",
+                                            [MOEC_STORAGE_FP8] = ", linear layers as FP8",
+                                            [MOEC_STORAGE_MXFP4] = ", experts as MXFP4"};
+    if (asprintf(&ck->note,
+                 "'%.300s' has no weights: sizes are those of config.json's dimensions%s, weights are taken "
+                 "as %s%s%s",
+                 ck->folder, ck->source->index != NULL ? " and of the tensors that the index lists" : "",
+                 names[ck->types.dtype], ck->types.is_said ? "" : ", since it names no 'dtype'",
+                 quantised[ck->types.storage]) >= 0)
+        return MOEC_OK;
+    ck->note = NULL;
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: note on '%s'", ck->folder);
+}
+
+static enum moec_status open_folder(struct moec_checkpoint *ck, bool needs_weights, struct moec_error *err)
+{
+    bool has_weights = true;
+    if (!needs_weights)
+        MOEC_TRY(moec_model_path_has_weights(ck->folder, &has_weights, err));
+    ck->lacks_weights = !has_weights;
+    MOEC_TRY(load_config(ck, err));
+    if (has_weights)
+        return moec_safetensors_source_open(ck->folder, &ck->source, err);
+    MOEC_TRY(moec_absent_weights_open(ck->folder, &ck->source, err));
+    free(ck->note);
+    return note_absence(ck, err);
+}
+
+static enum moec_status open_checkpoint(const char *path, bool needs_weights, struct moec_checkpoint **out,
+                                        struct moec_error *err)
 {
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_checkpoint), "checkpoint", err));
     struct moec_checkpoint *ck = memory;
     (void)pthread_mutex_init(&ck->lock, NULL);
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_model_path_find(path, &ck->folder, &ck->note, err));
+    MOEC_TRY_OUT(moec_model_path_find(path, needs_weights, &ck->folder, &ck->note, err));
     const char *folder = ck->folder;
     const bool is_gguf = !moec_path_is_folder(folder);
     ck->is_gguf = is_gguf;
@@ -170,8 +207,7 @@ enum moec_status moec_checkpoint_open(const char *path, struct moec_checkpoint *
         MOEC_TRY_OUT(moec_gguf_source_open(folder, &ck->source, err));
         MOEC_TRY_OUT(load_gguf_config(ck, err));
     } else {
-        MOEC_TRY_OUT(load_config(ck, err));
-        MOEC_TRY_OUT(moec_safetensors_source_open(folder, &ck->source, err));
+        MOEC_TRY_OUT(open_folder(ck, needs_weights, err));
     }
     MOEC_TRY_OUT(moec_checkpoint_locate(ck, err));
     MOEC_TRY_OUT(is_gguf ? load_gguf_tokenizer(ck, err) : load_tokenizer(ck, err));
@@ -186,6 +222,17 @@ enum moec_status moec_checkpoint_open(const char *path, struct moec_checkpoint *
 out:
     moec_checkpoint_close(ck);
     return status;
+}
+
+enum moec_status moec_checkpoint_open(const char *path, struct moec_checkpoint **out, struct moec_error *err)
+{
+    return open_checkpoint(path, true, out, err);
+}
+
+enum moec_status moec_checkpoint_open_config(const char *path, struct moec_checkpoint **out,
+                                             struct moec_error *err)
+{
+    return open_checkpoint(path, false, out, err);
 }
 
 void moec_checkpoint_close(struct moec_checkpoint *checkpoint)
@@ -207,6 +254,11 @@ void moec_checkpoint_close(struct moec_checkpoint *checkpoint)
 void moec_checkpoint_choose_rope(struct moec_checkpoint *checkpoint, uint32_t n_tokens)
 {
     moec_config_choose_rope(&checkpoint->config, n_tokens);
+}
+
+bool moec_checkpoint_has_weights(const struct moec_checkpoint *checkpoint)
+{
+    return !checkpoint->lacks_weights;
 }
 
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint)

@@ -24,6 +24,14 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_open(const char *path, struct 
                                                        struct moec_error *err);
 void moec_checkpoint_close(struct moec_checkpoint *checkpoint);
 
+/* The same, also of a folder without weights, or of the path of its config.json: what follows from dimensions.
+ * The index, the tokenizer and the chat template are read where they are there. Weights are taken to be stored
+ * as config.json says, their bytes to be as many as the index says; no weight can be loaded, and there is no
+ * digest (MOEC_ERR_NOT_FOUND). A note says so. Errors: as above. */
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_open_config(const char *path, struct moec_checkpoint **out,
+                                                              struct moec_error *err);
+bool moec_checkpoint_has_weights(const struct moec_checkpoint *checkpoint);
+
 /* Chooses rotary angles for texts of up to n_tokens where they depend on it (moec_config_choose_rope), before
  * anything else uses the config. */
 void moec_checkpoint_choose_rope(struct moec_checkpoint *checkpoint, uint32_t n_tokens);

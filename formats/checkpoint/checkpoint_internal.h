@@ -5,6 +5,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/checkpoint/tensor_view.h"
 #include "formats/family/family.h"
+#include "formats/family/weight_types.h"
 #include "formats/model/chat_source.h"
 
 #include <pthread.h>
@@ -29,6 +30,8 @@ struct moec_checkpoint {
     /* The keys and values of a latent stand in two tensors, head by head: in `dense` the views of the roles K
      * and V are those of the first head's, and that of KV_UP is the first of them. */
     bool has_split_latents;
+    bool lacks_weights; /* the views are those of tensors as `types` says, which no file holds */
+    struct moec_weight_types types;
     /* Linear layers (outputs, inputs): [MoE layers x n_expert x MOEC_PROJECTION_COUNT]. */
     struct moec_tensor_view *experts;
     uint64_t weight_bytes;
@@ -43,6 +46,7 @@ struct moec_checkpoint_tensor {
     const char *pattern;
     uint32_t layer;
     uint32_t expert;
+    bool is_expert;
     struct moec_tensor_view *view; /* its place in the tables above */
 };
 
@@ -58,7 +62,8 @@ const char *moec_checkpoint_tensor_name(const struct moec_checkpoint *ck, const 
                                         uint32_t expert, char name[static MOEC_TENSOR_NAME_BYTES]);
 
 /* Finds every tensor that the family expects and checks its shape and coding; fills the tables, the sizes and
- * config.expert_dtype. Copies of the embedding must be copies. */
+ * config.expert_dtype. Copies of the embedding must be copies. Where weights are absent nothing is looked for:
+ * every tensor has the shape that it is expected to have. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_locate(struct moec_checkpoint *ck, struct moec_error *err);
 
 #endif

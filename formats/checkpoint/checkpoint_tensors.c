@@ -31,6 +31,7 @@ struct moec_checkpoint_tensor moec_checkpoint_expert_tensor(const struct moec_ch
         .pattern = moec_family_expert_pattern(&ck->family, &ck->config, projection, layer),
         .layer = layer,
         .expert = expert,
+        .is_expert = true,
         .view = &ck->experts[index]};
 }
 
@@ -117,6 +118,39 @@ static void choose_experts(struct moec_checkpoint *ck)
     }
 }
 
+/* Whether a tensor is among those that config.json says are stored in fewer bits. */
+static bool is_packed(const struct moec_checkpoint *ck, const struct moec_checkpoint_tensor *tensor)
+{
+    if (tensor->is_expert)
+        return ck->types.storage != MOEC_STORAGE_PLAIN;
+    const enum moec_role role = (enum moec_role)((size_t)(tensor->view - ck->dense) % MOEC_ROLE_COUNT);
+    return ck->types.storage == MOEC_STORAGE_FP8 && role != MOEC_ROLE_EMBEDDING && role != MOEC_ROLE_HEAD &&
+           moec_role_is_quantisable(role);
+}
+
+/* The view of a linear layer in a tensor of its own, for a folder without weights; its index, where there is
+ * one, must have a tensor for it. */
+static enum moec_status assume(struct moec_checkpoint *ck, const struct moec_checkpoint_tensor *tensor,
+                               uint32_t rows, uint32_t columns, struct moec_error *err)
+{
+    const struct moec_tensor_coding *const packed =
+        ck->types.storage == MOEC_STORAGE_FP8 ? &moec_tensor_e4m3 : &moec_tensor_e2m1;
+    char name[MOEC_TENSOR_NAME_BYTES];
+    struct moec_tensor found;
+    (void)moec_checkpoint_tensor_name(ck, tensor->pattern, tensor->layer, tensor->expert, name);
+    if (ck->source->index != NULL && !ck->source->find(ck->source, name, &found))
+        return fail_missing(ck, name, err);
+    *tensor->view = (struct moec_tensor_view){
+        .coding = is_packed(ck, tensor) ? packed : moec_tensor_coding_of(ck->types.dtype),
+        .line = columns,
+        .row_step = columns,
+        .column_step = 1,
+        .rows = rows,
+        .columns = columns};
+    ck->weight_bytes += moec_tensor_view_bytes(tensor->view);
+    return MOEC_OK;
+}
+
 /* Finds a linear layer (rows = outputs), one of n_stacked in a tensor that is stacked, and fills its view. */
 static enum moec_status locate_stacked(struct moec_checkpoint *ck,
                                        const struct moec_checkpoint_tensor *tensor,
@@ -125,6 +159,8 @@ static enum moec_status locate_stacked(struct moec_checkpoint *ck,
 {
     char name[MOEC_TENSOR_NAME_BYTES], where[MOEC_TENSOR_NAME_BYTES + 4096];
     struct moec_tensor found;
+    if (ck->lacks_weights)
+        return assume(ck, tensor, rows, columns, err);
     (void)moec_checkpoint_tensor_name(ck, tensor->pattern, tensor->layer, tensor->expert, name);
     if (!ck->source->find(ck->source, name, &found))
         return fail_missing(ck, name, err);
@@ -320,7 +356,7 @@ static enum moec_status untie_head(struct moec_checkpoint *ck, struct moec_error
     const char *name = ck->family.names[MOEC_ROLE_HEAD];
     const uint64_t n_bytes = ck->weight_bytes;
     bool is_same = true;
-    if (!ck->config.tied_head || name == NULL || !has_tensor(ck, name, MOEC_LAYER_NONE))
+    if (!ck->config.tied_head || name == NULL || ck->lacks_weights || !has_tensor(ck, name, MOEC_LAYER_NONE))
         return MOEC_OK;
     MOEC_TRY(compare_embedding(ck, name, &is_same, err));
     ck->weight_bytes = n_bytes;
@@ -334,7 +370,7 @@ static enum moec_status check_embedding_copies(struct moec_checkpoint *ck, struc
 {
     const char *const *name = ck->family.embedding_copies;
     struct moec_tensor found;
-    for (; name != NULL && *name != NULL; name++)
+    for (; !ck->lacks_weights && name != NULL && *name != NULL; name++)
         if (ck->source->find(ck->source, *name, &found))
             MOEC_TRY(check_embedding_copy(ck, *name, err));
     return MOEC_OK;

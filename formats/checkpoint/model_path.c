@@ -160,10 +160,9 @@ static enum moec_status refuse_cache(const char *folder, struct moec_error *err)
 
 /* ---- all of it ---- */
 
-static enum moec_status has_weights(const char *folder, bool *has, struct moec_error *err)
+enum moec_status moec_model_path_has_weights(const char *folder, bool *has, struct moec_error *err)
 {
-    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
-                                         "model.safetensors.index.json"};
+    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
     struct moec_folder_names names;
     MOEC_TRY(moec_folder_list(folder, ".safetensors", &names, err));
     *has = names.n > 0;
@@ -176,7 +175,9 @@ static enum moec_status has_weights(const char *folder, bool *has, struct moec_e
 static enum moec_status look_inside(const char *folder, char **model, char **note, struct moec_error *err)
 {
     bool has_config = false, has_any = false;
-    MOEC_TRY(has_weights(folder, &has_any, err));
+    MOEC_TRY(moec_model_path_has_weights(folder, &has_any, err));
+    if (!has_any)
+        MOEC_TRY(moec_folder_has(folder, "model.safetensors.index.json", &has_any, err));
     if (has_any)
         return MOEC_OK;
     MOEC_TRY(find_gguf(folder, model, note, err));
@@ -187,7 +188,16 @@ static enum moec_status look_inside(const char *folder, char **model, char **not
     return *model != NULL ? MOEC_OK : refuse_cache(folder, err);
 }
 
-enum moec_status moec_model_path_find(const char *path, char **model, char **note, struct moec_error *err)
+/* The folder of a config.json. */
+static enum moec_status take_folder(const char *path, char **model, struct moec_error *err)
+{
+    const char *const slash = strrchr(path, '/');
+    return slash == NULL ? moec_strndup(model, ".", 1, err)
+                         : moec_strndup(model, path, slash == path ? 1 : (size_t)(slash - path), err);
+}
+
+enum moec_status moec_model_path_find(const char *path, bool needs_weights, char **model, char **note,
+                                      struct moec_error *err)
 {
     bool is_found = false;
     *model = *note = NULL;
@@ -196,6 +206,9 @@ enum moec_status moec_model_path_find(const char *path, char **model, char **not
         return is_found ? moec_path_fail_link(path, err)
                         : moec_fail(err, MOEC_ERR_NOT_FOUND, "checkpoint '%s' does not exist", path);
     }
+    const char *const slash = strrchr(path, '/');
+    if (!needs_weights && strcmp(slash != NULL ? slash + 1 : path, "config.json") == 0)
+        return take_folder(path, model, err);
     if (moec_path_is_folder(path))
         MOEC_TRY(look_inside(path, model, note, err));
     return *model != NULL ? MOEC_OK : moec_strndup(model, path, strlen(path), err);

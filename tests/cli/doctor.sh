@@ -174,6 +174,34 @@ if grep -q "moec-run model" "$work/stdout"; then
 else
     pass "and nothing that needs some"
 fi
+
+# Before the weights are there: what does not come from measuring is the same.
+mkdir "$work/begun"
+cp $model/*.json "$work/begun"
+# measured_not FILE: --json without what is measured, of weights that are there and of others.
+measured_not() {
+    grep -Ev '"(model|has_weights|multiply_adds_per_second|[a-z]*_seconds|memory_[a-z]*_bytes)"' "$work/stdout" >"$1"
+}
+try 0 "doctor of a folder with weights" "$moec" doctor $model --json
+measured_not "$work/with"
+try 0 "doctor of its JSON files alone" "$moec" doctor "$work/begun" --json
+says stdout '"has_weights": false' "says that the weights are not there"
+says stderr 'note: .*begun.* has no weights: .* weights are taken as bfloat16' "and what they are taken for"
+measured_not "$work/without"
+same "$work/with" "$work/without" "but for what is measured it says the same"
+try 0 "doctor of a config.json" "$moec" doctor "$work/begun/config.json"
+says stdout 'no weights here: download them before you compile' "names what is missing"
+says stdout 'moec-run model.moec .* --ctx 512 --memory [0-9.]+MiB$' "and what to type next"
+rm "$work"/begun/tokenizer*
+try 0 "doctor without a tokenizer either" "$moec" doctor "$work/begun"
+says stdout 'no tokenizer here: the memory that it takes is not counted' "says what is not counted"
+try 1 "other verbs need weights" "$moec" compile "$work/begun" --policy uniform --bits 4 -q -o "$work/no.moec"
+echo '{"weight_map": {"lm_head.weight": "model.safetensors"}}' >"$work/begun/model.safetensors.index.json"
+try 1 "doctor of an index of another model" "$moec" doctor "$work/begun"
+says stderr "index.json' lists no tensor 'model.layers.0" "names what it lacks"
+try 2 "doctor of a model of the Hub" "$moec" doctor Nobody/Nothing-1B
+says stderr "hf download Nobody/Nothing-1B --include '\*.json' --local-dir Nothing-1B" "says how to get what it reads"
+
 try 1 "doctor of nothing" "$moec" doctor "$work/nothing"
 try 2 "doctor with a budget of 0" "$moec" doctor $model --memory 0
 done_testing
