@@ -78,7 +78,7 @@ static enum moec_status check_plots(const struct cli_args *args, const struct mo
                 char *path = NULL;
                 if (asprintf(&path, "%s/%s.%s", cli_text(args, "plots"), figures->items[i].charts[c].name,
                              endings[formats[f]]) < 0)
-                    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a figure");
+                    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a figure");
                 const enum moec_status status = cli_check_output(args, "plots", path, err);
                 free(path);
                 MOEC_TRY(status);

@@ -446,7 +446,7 @@ static enum moec_status name_journal(const char *output, const char *suffix, cha
     if (asprintf(path, "%s.%s", output, suffix) >= 0)
         return MOEC_OK;
     *path = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of the journal");
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of the journal");
 }
 
 /* A journal that the user names is never replaced, so what is no journal is refused before any work. */

@@ -480,7 +480,7 @@ static enum moec_status find_journal(struct profile_job *job, struct moec_error 
                    : MOEC_OK;
     if (asprintf(&job->journal, "%s.journal", output) < 0) {
         job->journal = NULL;
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of the journal");
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of the journal");
     }
     job->measure.journal = job->journal;
     MOEC_TRY(cli_check_output(job->args, "output", job->journal, err));

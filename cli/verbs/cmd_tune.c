@@ -597,7 +597,7 @@ static enum moec_status write_winner(struct tune_job *job, struct moec_error *er
     if (report->plan.n_layer > 0) {
         if (has_decisions && asprintf(&job->staging, "%s.planned", job->output) < 0) {
             job->staging = NULL;
-            return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a file beside the output");
+            return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
         }
         const char *out = has_decisions ? job->staging : job->output;
         MOEC_TRY(moec_bundle_put_sparsity(path, &job->table, &report->plan, false, out, err));

@@ -77,7 +77,7 @@ static enum moec_status name_file(const char *output, const char *suffix, char *
     if (asprintf(path, "%s.%s", output, suffix) >= 0)
         return MOEC_OK;
     *path = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a file beside the output");
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a file beside the output");
 }
 
 /* ---- the drafts ---- */

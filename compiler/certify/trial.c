@@ -236,12 +236,11 @@ enum moec_status moec_trial_refuse(const struct moec_trial *trial, const char *a
     const double target = trial->options->max_loss;
     return moec_fail(
         err, MOEC_ERR_TARGET,
-        "%s, the bundle itself loses %.3f%% (upper bound %.3f%%) on the certificate part. With the "
-        "mildest %s, %s, it loses %.3f%% (upper bound with %g%% confidence: %.3f%%), but the target "
-        "is %.3f%%, so nothing was written: %s",
-        alone, 100 * plain->loss, 100 * plain->high, kind, mildest, 100 * safest->loss,
-        100 * trial->options->confidence, 100 * safest->high, 100 * target,
-        moec_sequence_advice(safest, target, "windows", advice));
+        "on the certificate part, the loss with the mildest %s, %s, is %.3f%% (upper bound with %g%% "
+        "confidence: %.3f%%), but the target is %.3f%%, so nothing was written. %s, it is %.3f%% "
+        "(upper bound %.3f%%): %s",
+        kind, mildest, 100 * safest->loss, 100 * trial->options->confidence, 100 * safest->high, 100 * target,
+        alone, 100 * plain->loss, 100 * plain->high, moec_sequence_advice(safest, target, "windows", advice));
 }
 
 bool moec_trial_is_reused(const struct moec_trial *trial, const struct moec_certificate *certificate)

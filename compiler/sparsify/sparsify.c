@@ -225,7 +225,7 @@ static enum moec_status certify(struct sparsify *s, struct moec_error *err)
     plan->plain_low = plain.low;
     plan->plain_high = plain.high;
     if (n_passed == 0)
-        return moec_trial_refuse(&s->trial, "with all neurons", "sparsity plan", name_test(s, 0), &plain,
+        return moec_trial_refuse(&s->trial, "With all neurons", "sparsity plan", name_test(s, 0), &plain,
                                  &first, err);
     s->report->is_reused = moec_trial_is_reused(&s->trial, &plan->certificate);
     return MOEC_OK;

@@ -275,7 +275,7 @@ static enum moec_status certify(struct tune *tune, struct moec_error *err)
     MOEC_TRY(look(tune, &plain, &without, err));
     MOEC_TRY(test_all(tune, &first, &n_passed, err));
     if (n_passed == 0)
-        return moec_trial_refuse(&tune->trial, "without decisions", "decisions", name_test(tune, 0), &without,
+        return moec_trial_refuse(&tune->trial, "Without decisions", "decisions", name_test(tune, 0), &without,
                                  &first, err);
     report->before = find_before(tune);
     if (report->winner.draft != plain.draft) {

@@ -24,7 +24,7 @@ static enum moec_status lock_path(const char *path, char **out, struct moec_erro
     if (length >= 0)
         return MOEC_OK;
     *out = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a lock");
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a lock");
 }
 
 /* Whether the name still stands for the open file. */

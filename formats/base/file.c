@@ -348,7 +348,7 @@ static enum moec_status temporary_prefix(const char *path, char **folder, char *
     if (asprintf(prefix, ".%s" TEMPORARY_INFIX, path + folder_length(path)) >= 0)
         return MOEC_OK;
     *prefix = NULL;
-    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a temporary file");
 }
 
 #define NAME_TRIES 1000
@@ -380,7 +380,7 @@ static enum moec_status make_temporary(const char *path, int (*make)(const char 
         if (asprintf(name, "%.*s%s%ld-%u", (int)folder_length(path), path, prefix, (long)getpid(),
                      atomic_fetch_add(&counter, 1)) < 0) {
             *name = NULL;
-            status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+            status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a temporary file");
             goto out;
         }
         *fd = make(*name);

@@ -88,7 +88,7 @@ static enum moec_status load_gguf_config(struct moec_checkpoint *ck, struct moec
     enum moec_status status = moec_gguf_model_config(ck->source, &text, err);
     if (status == MOEC_OK && asprintf(&where, "the metadata of '%s'", ck->folder) < 0) {
         where = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of '%s'", ck->folder);
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of '%s'", ck->folder);
     }
     if (status == MOEC_OK)
         status = moec_json_parse(text, strlen(text), CONFIG_MAX_BYTES, where, &root, err);

@@ -633,8 +633,8 @@ static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
     if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          MOEC_CONFIG_SUBJECT
-                         " has %u, %u, %u and %u for separate norms and scales, expected two values "
-                         "of 0 or 1, then two of 0",
+                         " has the bytes %u, %u, %u, %u for separate norms, layer scale and two reserved "
+                         "fields, expected 0 or 1 in the first two and 0 in the others",
                          payload[0], payload[1], payload[2], payload[3]);
     c->own_norms = payload[0] != 0;
     c->layer_scale = payload[1] != 0;

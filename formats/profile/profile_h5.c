@@ -845,7 +845,7 @@ enum moec_status moec_profile_read(const char *path, bool trust, struct moec_pro
     enum moec_status status = MOEC_OK;
     if (asprintf(&subject, "profile '%s'", path) < 0) {
         subject = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a profile");
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of a profile");
     }
     if (status == MOEC_OK)
         status = moec_profile_decode((uint8_t *)bytes, n_bytes, subject, trust, out, digest, err);

@@ -92,8 +92,8 @@ static enum moec_status get_pattern(struct moec_tokenizer_reader *r, const struc
     bool is_regex = moec_json_find(pattern, "Regex") != NULL;
     MOEC_TRY(get_text(r, pattern, inner, is_regex ? "Regex" : "String", &step->pattern));
     if (step->pattern.length == 0)
-        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "%s in '%s' is empty, expected something to match",
-                         inner, r->subject);
+        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
+                         "%s in '%s' is empty, expected a pattern to search for", inner, r->subject);
     if (is_regex)
         step->flags |= MOEC_STEP_REGEX;
     return MOEC_OK;

@@ -149,8 +149,8 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
         return moec_fail(err, MOEC_ERR_FORMAT, "unknown mode '%.40s'", row->mode);
     if (mode->streams_all && scene->model.n_form > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' streams one copy of every expert, but the recording also uses "
-                         "low-precision copies",
+                         "mode '%s' streams every expert in one precision, but the recording also uses "
+                         "low-precision copies: choose another mode",
                          mode->name);
     if (mode->streams_all)
         return moec_simulated_stream(&setup, result, err);

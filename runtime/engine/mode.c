@@ -126,10 +126,11 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
     const char *chosen = name != NULL ? name : moec_mode_predict(mode, facts);
     MOEC_TRY(moec_predict_find(chosen, &out->predict, err));
     if (name != NULL && !mode->takes_any && strcmp(name, mode->predict) != 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' runs only with predictor '%s': leave out '%s', or use mode "
-                         "'cache', which takes any",
-                         mode->name, mode->predict, name);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "mode '%s' runs only with predictor '%s', not with '%s': leave out the predictor, or use "
+            "mode 'cache', which takes any predictor",
+            mode->name, mode->predict, name);
     if (out->predict->needs_learned && !bundle->has_predictor)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "predictor 'learned' must be taught first, and '%s' does not have it yet: run moec "

@@ -185,9 +185,10 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
                          route->n_slots, config->top_k, config->n_expert);
     if (route->keep_top > config->top_k || (route->keep_top > 0 && !needs_cache))
         return moec_fail(
-            err, MOEC_ERR_USAGE, "the best %u experts of a token cannot be kept with route %s, expected %s",
+            err, MOEC_ERR_USAGE,
+            "the router's best %u experts of a token cannot all be used (keep_top) with route %s: %s",
             route->keep_top, kinds[route->kind].name,
-            needs_cache ? "no more experts than a token uses" : "a route that may replace experts");
+            needs_cache ? "give at most as many as a token uses" : "choose a route that may replace experts");
     if (needs_cache && route->keep_top == config->top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a token takes %u experts and the best %u are kept, so route %s changes nothing",

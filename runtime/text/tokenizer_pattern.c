@@ -263,7 +263,7 @@ static bool folds_differently(const struct translation *t, uint32_t code_point)
 static enum moec_status translate_literal(struct translation *t, uint32_t code_point)
 {
     if (t->caseless[t->depth] && folds_differently(t, code_point))
-        return refuse(t, "a character that (?i) may match with several characters");
+        return refuse(t, "a character whose lower or upper case has several characters, under (?i)");
     t->last_literal = code_point;
     t->repeatable = true;
     return emit_char(t, code_point);

@@ -417,8 +417,8 @@ static void test_config__section_of_own_norms(void **state)
         {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the mixer of attention kind 0"},
         {norms + 8, 1, MOEC_ERR_FORMAT, "need norms both before and after attention and MLP"},
         {caps + 4, 4, MOEC_ERR_FORMAT, "4 bytes for separate norms and logit caps, expected 8"},
-        {caps + 8, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for separate norms and scales"},
-        {caps + 10, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for separate norms and scales"},
+        {caps + 8, 2, MOEC_ERR_FORMAT, "bytes 2, 1, 0, 0 for separate norms"},
+        {caps + 10, 1, MOEC_ERR_FORMAT, "bytes 1, 1, 1, 0 for separate norms"},
         {caps + 15, 0xc1, MOEC_ERR_FORMAT, "-30 as the logit cap"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
