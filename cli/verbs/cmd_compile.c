@@ -5,6 +5,7 @@
 #include "cli/options/outputs.h"
 #include "cli/options/route_options.h"
 #include "cli/output/checkpoint_note.h"
+#include "cli/output/compile_forecast.h"
 #include "cli/output/compile_output.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/phase_output.h"
@@ -360,9 +361,13 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
             n_bits = job->measure.quantizer == MOEC_QUANTIZER_AUTO ? n_bits : 0;
             job->measure.baseline_bits = cli_has(job->args, "baseline") ? job->measure.baseline_bits : 16;
         }
-        cli_progress_later(&job->progress,
-                           moec_compile_foresee(moec_checkpoint_config(job->checkpoint), &job->compile,
-                                                job->measure.n_sample, job->measure.seq_len_tokens));
+        const struct moec_config *config = moec_checkpoint_config(job->checkpoint);
+        const struct moec_compile_forecast forecast =
+            moec_compile_foresee(config, &job->compile, job->measure.n_sample, job->measure.seq_len_tokens);
+        cli_progress_later(&job->progress, forecast.passes + forecast.weights);
+        if (!needs_sensitivities(job))
+            MOEC_TRY(cli_warn_long_compile(&job->progress, config, &job->compile, job->measure.n_sample,
+                                           job->measure.seq_len_tokens, err));
         MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile,
                                  err));
         job->has_profile = true;

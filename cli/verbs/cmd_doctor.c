@@ -1,5 +1,6 @@
 #include "cli/options/inputs.h"
 #include "cli/output/checkpoint_note.h"
+#include "cli/output/compile_forecast.h"
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -48,6 +49,7 @@ struct examination {
     struct moec_bundle *bundle;
     struct moec_doctor doctor;
     struct moec_forecast forecast; /* of a checkpoint with a tokenizer */
+    struct cli_compile_forecast compile;
     bool has_weights, has_tokenizer;
     bool has_text; /* it can be compiled and run by text */
     bool has_chat;
@@ -141,7 +143,14 @@ static enum moec_status examine_checkpoint(struct examination *x, struct moec_er
                                                   .n_threads = x->request.n_threads,
                                                   .seq_len_tokens = PROFILE_SEQ_LEN_TOKENS,
                                                   .n_bits = PROFILE_BITWIDTHS};
-    return x->has_text ? moec_forecast_make(&request, &x->forecast, err) : MOEC_OK;
+    if (!x->has_text)
+        return MOEC_OK;
+    MOEC_TRY(moec_forecast_make(&request, &x->forecast, err));
+    const struct moec_compile_options defaults = {.offers_variants = true};
+    x->compile =
+        cli_forecast_compile(config_of(x), &defaults, x->forecast.n_window, x->forecast.window_tokens,
+                             x->forecast.pass_multiply_adds / x->forecast.multiply_adds_per_second);
+    return MOEC_OK;
 }
 
 static enum moec_status examine(struct examination *x, struct moec_error *err)
@@ -337,6 +346,20 @@ static void print_sizes(const struct examination *x)
                           "token's experts, most are read again for every token.\n");
 }
 
+/* Hours of one core that passes take, as if threads shared the work evenly. */
+static double core_hours(const struct examination *x, double passes)
+{
+    const struct moec_forecast *f = &x->forecast;
+    return passes * f->pass_multiply_adds / f->multiply_adds_per_second / 3600 *
+           moec_pool_make(x->request.n_threads).n_threads;
+}
+
+static const char *hours_text(char text[static 16], double hours)
+{
+    (void)snprintf(text, 16, "%.*f", hours < 1 ? 2 : hours < 10 ? 1 : 0, hours);
+    return text;
+}
+
 static void print_forecast(const struct examination *x)
 {
     const struct moec_forecast *f = &x->forecast;
@@ -345,15 +368,22 @@ static void print_forecast(const struct examination *x)
     if (!x->has_text || x->bundle != NULL)
         return;
     cli_print(stdout,
-              "\n  A profile of %" PRIu32 " windows of %" PRIu32 " tokens, on %" PRIu32
-              " threads here (%.1f billion\n  multiply-adds a second were measured):\n",
+              "\n  With %" PRIu32 " windows of %" PRIu32 " tokens, on %" PRIu32
+              " threads here (%.1f billion multiply-adds\n  a second were measured):\n",
               f->n_window, f->window_tokens, n_threads, f->multiply_adds_per_second * 1e-9);
-    cli_print(stdout, "    every expert measured   %7.0f passes, at least %s\n", f->exact_passes,
+    cli_print(stdout, "    compile                    %7.0f passes and fitting, about %s\n",
+              x->compile.passes, time_text(text, x->compile.seconds));
+    cli_print(stdout, "    profile, each expert       %7.0f passes, at least %s\n", f->exact_passes,
               time_text(text, f->exact_seconds));
     if (f->fast_passes > 0)
-        cli_print(stdout, "    estimated (fast)        %7.0f passes, at least %s\n", f->fast_passes,
+        cli_print(stdout, "    profile, estimated (fast)  %7.0f passes, at least %s\n", f->fast_passes,
                   time_text(text, f->fast_seconds));
-    cli_print(stdout, "    one expert at a time    %7.0f passes\n", f->naive_passes);
+    cli_print(stdout, "    one expert at a time       %7.0f passes\n", f->naive_passes);
+    char all[16], passes[16], fitting[16];
+    cli_print(stdout, "  compile takes %s core-hours: %s for the passes, %s for fitting weights\n",
+              hours_text(all, core_hours(x, x->compile.passes + x->compile.weights)),
+              hours_text(passes, core_hours(x, x->compile.passes)),
+              hours_text(fitting, core_hours(x, x->compile.weights)));
     if (f->fast_passes > 0)
         cli_print_wrapped(
             stdout, 2,
@@ -506,6 +536,17 @@ static struct moec_json_out *json_forecast(const struct moec_forecast *f)
     return node;
 }
 
+static struct moec_json_out *json_compile(const struct examination *x)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "windows", x->compile.n_window);
+    moec_json_out_double(node, "passes", x->compile.passes);
+    moec_json_out_double(node, "fit_passes", x->compile.weights);
+    moec_json_out_double(node, "compile_seconds", x->compile.seconds);
+    moec_json_out_double(node, "core_seconds", 3600 * core_hours(x, x->compile.passes + x->compile.weights));
+    return node;
+}
+
 static enum moec_status print_json(const struct examination *x, struct moec_error *err)
 {
     struct moec_json_out *root = moec_json_out_object();
@@ -524,8 +565,10 @@ static enum moec_status print_json(const struct examination *x, struct moec_erro
         moec_json_out_u64(root, "memory_bytes", x->request.budget_bytes);
     moec_json_out_u64(root, "memory_context_tokens", x->doctor.n_context);
     moec_json_out_node(root, "sizes", json_sizes(x));
-    if (x->bundle == NULL && x->has_text)
+    if (x->bundle == NULL && x->has_text) {
+        moec_json_out_node(root, "compile", json_compile(x));
         moec_json_out_node(root, "profile", json_forecast(&x->forecast));
+    }
     return cli_print_json(root, err);
 }
 
@@ -567,20 +610,20 @@ const struct cli_command cli_command_doctor = {
     .about =
         "Reads the headers of MODEL, a Hugging Face folder, a GGUF file or a bundle, and says whether moec "
         "supports it, what it is, how large it would be with experts at each bitwidth, the smallest "
-        "--memory that runs it, the --memory in which every expert stays, what a profile would cost on "
-        "this machine, and what to type next. It takes some seconds. A model that is not supported is "
-        "refused in the words of moec profile and "
-        "moec compile, and the exit status is 1.",
+        "--memory that runs it, the --memory in which every expert stays, what compile and profile would "
+        "cost on this machine, and what to type next. It takes some seconds. A model that is not supported "
+        "is refused in the words of moec profile and moec compile, and the exit status is 1.",
     .details =
-        "MODEL may be a folder without weights, or its config.json: doctor then takes sizes from the dimensions, "
-        "and checks the names of tensors if model.safetensors.index.json is there. So a model can be judged "
-        "before it is downloaded.\n"
+        "MODEL may be a folder without weights, or its config.json: doctor then takes sizes from the "
+        "dimensions, and checks the names of tensors if model.safetensors.index.json is there. So a model "
+        "can be judged before it is downloaded.\n"
         "Of a checkpoint, the size of a bundle is at most what is shown, because dense weights are "
-        "compressed in the file. The profile is one with the defaults of moec profile: four bitwidths, and "
-        "text for as many windows as it draws at most. A pass is one evaluation of all of them. The time is "
+        "compressed in the file. Costs are those of the defaults of moec compile --data --max-loss and of "
+        "moec profile, with text for as many windows as they draw at most. A pass is one evaluation of all. "
+        "How often compile measures depends on the data: a typical number is counted. The time is "
         "that of products and quantising on an idle machine, with experts chosen equally often: in models as "
         "small as the samples all else takes about twice as long again. It leaves out reading weights from "
-        "storage, which happens about eight times where they do not fit into memory.\n"
+        "storage, which happens for each pass where they do not fit into memory.\n"
         "Memory is counted for moec-run, which has no code for profiling and compiling, and for moec run. It "
         "holds for any start of the program: one takes up to half a mebibyte more than another.\n"
         "Of a bundle every precision copy has a row.",

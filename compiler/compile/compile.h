@@ -187,10 +187,15 @@ moec_compile_drafts(struct moec_checkpoint *checkpoint, const struct moec_profil
                     struct moec_error *err);
 void moec_compile_draft_release(struct moec_compile_draft *draft);
 
-/* Passes over the windows that a compile from data is expected to take beside its profile; n_window 0 = as
- * usual. */
-double moec_compile_foresee(const struct moec_config *config, const struct moec_compile_options *options,
-                            uint32_t n_window, uint32_t seq_len_tokens);
+/* What a compile from data is expected to take beside its profile, in passes over n_window windows (0 = a
+ * typical number): of the windows through the model, and of fitting and encoding weights, which do not become
+ * fewer with fewer windows. How often a search measures is not known before: a typical number stands for it. */
+struct moec_compile_forecast {
+    double passes, weights;
+};
+struct moec_compile_forecast moec_compile_foresee(const struct moec_config *config,
+                                                  const struct moec_compile_options *options,
+                                                  uint32_t n_window, uint32_t seq_len_tokens);
 void moec_compile_report_release(struct moec_compile_report *report);
 
 #endif

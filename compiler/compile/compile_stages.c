@@ -69,21 +69,25 @@ static void weigh_experts(const struct moec_config *config, double *n_weight, do
     *gptq = n * matrix * (n_inner * config->n_embd + config->n_ff_expert) / 2;
 }
 
-static double stage_cost(const struct basis *basis, enum moec_compile_stage stage)
+/* What a stage does with weights alone. */
+static double weights_cost(const struct basis *basis, enum moec_compile_stage stage)
+{
+    double n_weight = 0, gptq = 0;
+    weigh_experts(basis->config, &n_weight, &gptq);
+    if (stage == MOEC_STAGE_FIT_EXPERTS && basis->options->offers_variants)
+        return (4 * MAC_PRICE * gptq + TRELLIS_PRICE * n_weight) / pass_cost(basis);
+    return stage == MOEC_STAGE_PACK && basis->is_written ? PACKED_PRICE * n_weight / pass_cost(basis) : 0;
+}
+
+/* What it does with windows. */
+static double windows_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
     const struct moec_compile_options *options = basis->options;
-    double n_weight = 0, gptq = 0;
-    if (!basis->is_measured)
-        return stage == MOEC_STAGE_PACK;
-    const double pass = pass_cost(basis);
-    weigh_experts(basis->config, &n_weight, &gptq);
     switch (stage) {
     case MOEC_STAGE_ORDER:
         return options->orders_neurons ? basis->search : 0;
     case MOEC_STAGE_FIT_EXPERTS:
-        return options->offers_variants
-                   ? basis->search + (4 * MAC_PRICE * gptq + TRELLIS_PRICE * n_weight) / pass
-                   : 0;
+        return options->offers_variants ? basis->search : 0;
     case MOEC_STAGE_FIT_DENSE:
         return options->offers_variants || options->dense_gptq ? 2 * basis->search : 0;
     case MOEC_STAGE_HARM:
@@ -97,11 +101,17 @@ static double stage_cost(const struct basis *basis, enum moec_compile_stage stag
     case MOEC_STAGE_CERTIFY:
         return basis->is_written ? basis->certificate * (1 + TYPICAL_TESTS) : 0;
     case MOEC_STAGE_PACK:
-        return basis->is_written ? PACKED_PRICE * n_weight / pass : 0;
     case MOEC_STAGE_COUNT:
         break;
     }
     return 0;
+}
+
+static double stage_cost(const struct basis *basis, enum moec_compile_stage stage)
+{
+    if (!basis->is_measured)
+        return stage == MOEC_STAGE_PACK;
+    return windows_cost(basis, stage) + weights_cost(basis, stage);
 }
 
 static double cost_from(const struct basis *basis, enum moec_compile_stage first)
@@ -112,9 +122,11 @@ static double cost_from(const struct basis *basis, enum moec_compile_stage first
     return left;
 }
 
-double moec_compile_foresee(const struct moec_config *config, const struct moec_compile_options *options,
-                            uint32_t n_window, uint32_t seq_len_tokens)
+struct moec_compile_forecast moec_compile_foresee(const struct moec_config *config,
+                                                  const struct moec_compile_options *options,
+                                                  uint32_t n_window, uint32_t seq_len_tokens)
 {
+    struct moec_compile_forecast forecast = {0};
     const struct basis basis = {.config = config,
                                 .options = options,
                                 .n_window = n_window > 0 ? n_window : TYPICAL_WINDOWS,
@@ -123,7 +135,11 @@ double moec_compile_foresee(const struct moec_config *config, const struct moec_
                                 .certificate = 1 / 2.0,
                                 .is_measured = true,
                                 .is_written = true};
-    return cost_from(&basis, MOEC_STAGE_ORDER);
+    for (int stage = MOEC_STAGE_ORDER; stage < MOEC_STAGE_COUNT; stage++) {
+        forecast.passes += windows_cost(&basis, (enum moec_compile_stage)stage);
+        forecast.weights += weights_cost(&basis, (enum moec_compile_stage)stage);
+    }
+    return forecast;
 }
 
 void moec_compile_begin(struct moec_compile_run *run, enum moec_compile_stage stage)

@@ -87,21 +87,34 @@ static enum moec_status pass_seconds(const struct moec_forecast_request *request
     return MOEC_OK;
 }
 
+static struct window window_of(const struct moec_forecast_request *request)
+{
+    const struct moec_config *config = request->config;
+    const uint32_t length =
+        request->seq_len_tokens < config->n_position ? request->seq_len_tokens : config->n_position;
+    return (struct window){.scored = length - 1,
+                           .source = moec_config_is_encoder_decoder(config) ? length : 0};
+}
+
+enum moec_status moec_forecast_evaluation(const struct moec_forecast_request *request, uint32_t n_window,
+                                          double *seconds, struct moec_error *err)
+{
+    return pass_seconds(request, window_of(request), n_window, seconds, err);
+}
+
 enum moec_status moec_forecast_make(const struct moec_forecast_request *request,
                                     struct moec_forecast *forecast, struct moec_error *err)
 {
     const struct moec_config *config = request->config;
     const bool has_encoder = moec_config_is_encoder_decoder(config);
     const uint32_t n_moe = moec_config_moe_count(config);
-    const uint32_t length =
-        request->seq_len_tokens < config->n_position ? request->seq_len_tokens : config->n_position;
-    const struct window window = {.scored = length - 1, .source = has_encoder ? length : 0};
+    const struct window window = window_of(request);
     const double n_other = request->n_bits - 1;
     *forecast = (struct moec_forecast){
         .n_window =
             MOEC_DEFAULT_SEARCH_WINDOWS + MOEC_DEFAULT_SELECT_WINDOWS + MOEC_DEFAULT_CERTIFICATE_WINDOWS,
         .n_sensitivity_window = MOEC_DEFAULT_SENSITIVITY_WINDOWS,
-        .window_tokens = length,
+        .window_tokens = window.scored + 1,
         .naive_passes = (double)n_moe * config->n_expert * n_other,
     };
     const double pass = pass_cost(config, window),

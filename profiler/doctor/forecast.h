@@ -29,6 +29,12 @@ struct moec_forecast {
     uint32_t n_sweep;                 /* how often the weights are read, if they do not fit into memory */
 };
 
+/* Seconds of one evaluation of n_window windows, at the pace that is measured in most of a second. Errors:
+ * MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_forecast_evaluation(const struct moec_forecast_request *request,
+                                                           uint32_t n_window, double *seconds,
+                                                           struct moec_error *err);
+
 /* Takes about a second. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_forecast_make(const struct moec_forecast_request *request,
                                                      struct moec_forecast *forecast, struct moec_error *err);

@@ -32,7 +32,7 @@ equal() {
 try 0 "doctor of a folder" "$moec" doctor $model
 says stdout ': supported$' "it says that the model is supported"
 says stdout '16 experts a layer, top-4, 96 neurons each; no shared expert' "and what it is"
-says stdout 'every expert measured +[0-9]+ passes' "and what a profile costs"
+says stdout 'profile, each expert +[0-9]+ passes' "and what a profile costs"
 says stdout '^    moec compile datasets/sample/model .$' "and what to type next"
 says stdout '^        --data mytext.txt --max-loss 2% -o model.moec$' "in lines that a terminal has room for"
 says stdout '^    moec-run model.moec .* --ctx 512 --memory [0-9.]+MiB$' "with the program that needs least"
@@ -201,6 +201,22 @@ try 1 "doctor of an index of another model" "$moec" doctor "$work/begun"
 says stderr "index.json' lists no tensor 'model.layers.0" "names what it lacks"
 try 2 "doctor of a model of the Hub" "$moec" doctor Nobody/Nothing-1B
 says stderr "hf download Nobody/Nothing-1B --include '\*.json' --local-dir Nothing-1B" "says how to get what it reads"
+
+# What a compile costs, in doctor and at the beginning of a long one.
+try 0 "doctor of what a compile costs" "$moec" doctor $model
+says stdout 'compile +[0-9]+ passes and fitting, about ' "passes and time"
+says stdout 'compile takes [0-9.]+ core-hours: [0-9.]+ for the passes, [0-9.]+ for fitting weights' "and core-hours"
+try 0 "the same as JSON" "$moec" doctor $model --json
+core_seconds=$(number core_seconds)
+near "threads share the work" "$core_seconds" \
+    "$(awk -v s="$(number compile_seconds)" -v n="$(nproc)" 'BEGIN { print s * n }')" 1
+head -c 6000 datasets/sample/calibration.txt >"$work/short.txt"
+try 0 "a compile that could take hours" "$moec" compile $model --data "$work/short.txt" --samples 16777216 --seq-len 16 \
+    --max-loss 90% -o "$work/short.moec"
+says stderr 'moec compile: note: this takes about [0-9]+ h .* threads here if the data has 16777216 windows' "says so"
+says stderr '--samples 256 takes about .*can only prove a larger loss' "and what fewer windows take"
+try 0 "one that cannot" "$moec" compile $model --policy uniform --bits 4 -o "$work/quick.moec"
+if grep -q 'takes about' "$work/stderr"; then fail "does not"; else pass "does not"; fi
 
 try 1 "doctor of nothing" "$moec" doctor "$work/nothing"
 try 2 "doctor with a budget of 0" "$moec" doctor $model --memory 0
