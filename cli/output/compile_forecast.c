@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define PROFILE_PASSES 2 /* of the original: its losses, and its routing */
+#define PROFILE_PASSES 1 /* of the original: its losses and its routing */
 #define LONG_SECONDS   3600.0
 #define LEAST_PACE     5e9 /* multiply-adds a second of one thread: no machine that matters is slower */
 #define FEWER_WINDOWS  256u

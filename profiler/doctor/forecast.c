@@ -122,10 +122,10 @@ enum moec_status moec_forecast_make(const struct moec_forecast_request *request,
     double variants = 0, seconds = 0, encoded_per_second = 0;
     for (uint32_t s = 0; s < n_moe; s++)
         variants += n_other * layer_cost(config, moec_config_moe_layer(config, s), window);
-    /* The original, its routing and whole models at each bitwidth; then the sweep's baseline and variants. */
+    /* The original with its routing, whole models at each bitwidth; the sweep's baseline and variants. */
     forecast->exact_passes =
-        2 + request->n_bits + MIXED_PASSES + CODES_PASSES + share * (2 + variants / pass);
-    forecast->fast_passes = has_encoder ? 0 : 4 + CODES_PASSES + config->n_layer;
+        1 + request->n_bits + MIXED_PASSES + CODES_PASSES + share * (2 + variants / pass);
+    forecast->fast_passes = has_encoder ? 0 : 3 + CODES_PASSES + config->n_layer;
     forecast->n_sweep = 2 * request->n_bits;
     forecast->pass_multiply_adds = pass * forecast->n_window;
     MOEC_TRY(pass_seconds(request, window, forecast->n_window, &seconds, err));

@@ -285,21 +285,27 @@ static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_
     return MOEC_OK;
 }
 
-/* Runs the reference through `sweep` and keeps what KL needs; the scorer then owns the hidden states.
- */
-static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sweep *sweep,
-                                      const struct moec_states *states, double *nll, struct moec_error *err)
+uint64_t moec_scorer_layers_cost(const struct moec_scorer *scorer)
 {
-    const struct moec_forward *forward = sweep->forward;
+    return scorer->pass - moec_cost_head(&scorer->forward.model->config, scorer->n_row);
+}
+
+/* What is to be computed of a reference after its layers: its head, for probabilities that are kept, and for
+ * NLL. */
+static uint64_t heads_cost(const struct moec_scorer *scorer, const struct moec_config *config,
+                           const double *nll)
+{
+    const uint64_t head = moec_cost_head(config, scorer->n_row);
+    return (scorer->reference_kept ? head : 0) + (nll != NULL ? head : 0);
+}
+
+/* Keeps what KL needs of a reference with these final states, and takes its losses. */
+static enum moec_status head_reference(struct moec_scorer *scorer, const struct moec_forward *forward,
+                                       const struct moec_states *states, double *nll, struct moec_error *err)
+{
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
-    const struct moec_sweep_store store = {.states = states, .worked = worked, .context = scorer};
     const float *hidden = scored_rows(scorer, states);
-    const uint64_t head =
-        moec_cost_head(config, scorer->n_row); /* a pass has one; here none, one or two are computed */
-    MOEC_TRY(make_room(scorer, config, err));
-    scorer->run_total = scorer->pass - head + (scorer->reference_kept ? head : 0) + (nll != NULL ? head : 0);
-    MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, states->rows, &store, err));
     for (uint64_t row = 0; scorer->reference_kept && row < scorer->n_row;) {
         uint64_t left = scorer->n_row - row;
         uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
@@ -320,6 +326,56 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
         row += n;
     }
     return nll != NULL ? sum_windows(scorer, nll, NULL, err) : MOEC_OK;
+}
+
+/* Runs the reference through `sweep` and keeps what KL needs; the scorer then owns the hidden states.
+ */
+static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sweep *sweep,
+                                      const struct moec_states *states, double *nll, struct moec_error *err)
+{
+    const struct moec_config *config = &sweep->forward->model->config;
+    const struct moec_sweep_store store = {.states = states, .worked = worked, .context = scorer};
+    MOEC_TRY(make_room(scorer, config, err));
+    scorer->run_total = moec_scorer_layers_cost(scorer) + heads_cost(scorer, config, nll);
+    MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, states->rows, &store, err));
+    return head_reference(scorer, sweep->forward, states, nll, err);
+}
+
+/* Leaves the rows that are scored, one behind the other: nobody scores what follows a window's last token. */
+static void keep_scored(const struct moec_windows *windows, struct moec_states *hidden)
+{
+    const size_t stride = hidden->stride;
+    uint64_t from = moec_windows_source_count(windows), to = from;
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        const uint32_t n = windows->scored[w];
+        if (from != to)
+            memmove(hidden->rows + to * stride, hidden->rows + from * stride, n * stride * sizeof(float));
+        moec_states_leave(hidden, to, n);
+        from += moec_windows_read(windows, MOEC_STACK_DECODER, w);
+        to += n;
+    }
+}
+
+enum moec_status moec_scorer_take_reference(struct moec_scorer *scorer, struct moec_states *hidden,
+                                            double *nll, const struct moec_progress *progress,
+                                            struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &scorer->forward.model->config;
+    drop_reference(scorer);
+    start(scorer, progress, "original", scorer->pass);
+    scorer->head = &scorer->canonical;
+    keep_scored(scorer->windows, hidden);
+    MOEC_TRY_OUT(make_room(scorer, config, err));
+    scorer->run_total = heads_cost(scorer, config, nll);
+    MOEC_TRY_OUT(head_reference(scorer, &scorer->canonical, hidden, nll, err));
+    scorer->reference_hidden = *hidden;
+    *hidden = (struct moec_states){0};
+out:
+    if (status != MOEC_OK)
+        drop_reference(scorer);
+    moec_states_release(hidden);
+    return status;
 }
 
 enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const struct moec_model *model,

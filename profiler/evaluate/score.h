@@ -52,6 +52,17 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_set_reference(struct moec_scorer *
                                                             const struct moec_progress *progress,
                                                             struct moec_error *err);
 
+/* The same for the scorer's own model, whose windows went through all layers elsewhere, as a reference does:
+ * `hidden` are the final states of whole windows (struct moec_routing), which the scorer takes over in any
+ * case. Only the head is left to do. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_take_reference(struct moec_scorer *scorer,
+                                                             struct moec_states *hidden, double *nll,
+                                                             const struct moec_progress *progress,
+                                                             struct moec_error *err);
+
+/* Multiply-adds of a reference's layers, which moec_scorer_take_reference saves. */
+uint64_t moec_scorer_layers_cost(const struct moec_scorer *scorer);
+
 /* From now on runs decide by `route` (borrowed, NULL = not at all), and their counts begin anew. The
  * reference stays what it is. Errors: MOEC_ERR_MEMORY, after which the scorer can only be freed. */
 MOEC_WARN_UNUSED enum moec_status

@@ -40,7 +40,8 @@ static double room(const struct moec_profile_job *job)
     const double pass = (double)moec_cost_pass(job->config, &job->windows);
     if (profile->sensitivity != MOEC_SENSITIVITY_FAST)
         return INFINITY;
-    return 4 + (double)profile->n_moe_layer - (double)moec_job_multiply_adds(job) / pass;
+    return 4 + (double)profile->n_moe_layer -
+           (double)(moec_job_multiply_adds(job) + moec_job_shared_multiply_adds(job)) / pass;
 }
 
 static enum moec_status open(struct mixed *m, struct moec_error *err)

@@ -134,17 +134,19 @@ static uint32_t count_whole(const struct moec_profile *profile)
 void moec_profile_cost_estimate(const struct moec_profile_job *job, struct moec_profile_cost *cost)
 {
     const struct moec_profile *profile = job->profile;
-    const double pass = (double)moec_cost_pass(job->config, &job->windows);
+    const double pass = (double)moec_cost_pass(job->config, &job->windows),
+                 shared = (double)moec_job_shared_multiply_adds(job) / pass;
     const bool is_chosen = profile->sensitivity_choice[0] != '\0';
     const int mode = is_chosen ? profile->sensitivity : (int)job->options->sensitivity;
-    *cost = (struct moec_profile_cost){.passes = {[MOEC_PHASE_ORIGINAL] = 1, [MOEC_PHASE_ROUTING] = 1}};
+    *cost = (struct moec_profile_cost){
+        .passes = {[MOEC_PHASE_ORIGINAL] = 1 - shared, [MOEC_PHASE_ROUTING] = shared}};
     cost->passes[MOEC_PHASE_QUANTIZERS] = moec_quantizer_choice_passes(job);
     cost->passes[MOEC_PHASE_WHOLE] = count_whole(profile) + (profile->baseline_bits < 16);
     cost->passes[MOEC_PHASE_STUDIES] = studies_cost(job);
     cost->exact_passes = even_cost(job) / pass;
     const double before =
         cost->passes[MOEC_PHASE_ORIGINAL] + cost->passes[MOEC_PHASE_ROUTING] + cost->passes[MOEC_PHASE_WHOLE];
-    cost->fast_passes = fmax(4 + (double)job->config->n_layer - before, 1);
+    cost->fast_passes = fmax(4 + (double)job->config->n_layer - shared - before, 1);
     if (mode == MOEC_SENSITIVITY_NONE)
         return;
     const bool is_fast = mode == MOEC_SENSITIVITY_FAST;

@@ -11,8 +11,8 @@
 
 /* In the order of a run. */
 enum moec_profile_phase {
-    MOEC_PHASE_ORIGINAL,
     MOEC_PHASE_ROUTING,
+    MOEC_PHASE_ORIGINAL, /* its losses, from the last hidden states of that */
     MOEC_PHASE_QUANTIZERS,
     MOEC_PHASE_WHOLE, /* whole models at one bitwidth, and the baseline */
     MOEC_PHASE_SENSITIVITY,

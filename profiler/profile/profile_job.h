@@ -26,9 +26,15 @@ struct moec_profile_job {
     struct moec_variants *variants;  /* a phase may assign as it likes; the next one assigns again */
     struct moec_scorer *scorer;      /* its reference is the original, once that is measured */
     uint64_t multiply_adds;          /* beside the scorer's */
+    uint64_t repeated_multiply_adds; /* among the scorer's: of what this run had to do once more */
     struct moec_units *units;        /* finished work of this job, NULL when it is not kept */
     double seconds_per_multiply_add; /* pace of the original's evaluation */
 };
+
+/* The cost of the job so far: what an uninterrupted run would have done. */
+uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
+/* Those of the original's layers, which its losses and its routing share. */
+uint64_t moec_job_shared_multiply_adds(const struct moec_profile_job *job);
 
 /* moec_scorer_run of the job's scorer as a unit of work: evaluates the model with the current assignment, or
  * takes the measure that an interrupted run left under `key`. */
@@ -59,8 +65,5 @@ struct moec_job_progress {
 };
 const struct moec_progress *moec_job_progress_scale(const struct moec_profile_job *job, double passes,
                                                     struct moec_job_progress *scaled);
-
-/* The cost of the job so far, including that of interrupted runs. */
-uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
 
 #endif

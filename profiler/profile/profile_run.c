@@ -424,48 +424,60 @@ static enum moec_status check_trace(const struct moec_profile_job *job, struct m
     return MOEC_OK;
 }
 
+struct routing_parts {
+    struct moec_unit_part parts[5];
+    uint32_t n;
+};
+
+static struct routing_parts routing_parts(const struct moec_profile *profile,
+                                          const struct moec_router_results *results)
+{
+    const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
+    const uint64_t n_choice = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
+    return (struct routing_parts){{{profile->trace_experts, n_choice * sizeof *profile->trace_experts},
+                                   {profile->trace_weights, n_choice * sizeof *profile->trace_weights},
+                                   {profile->activations, n_expert * sizeof *profile->activations},
+                                   {profile->mean_gate_weight, n_expert * sizeof *profile->mean_gate_weight},
+                                   {results->values, results->n_value * sizeof *results->values}},
+                                  5};
+}
+
+static const char routing_key[] = "routing by path and gate";
+
+/* Takes the routing that an interrupted run left, if it did. */
+static enum moec_status find_routing(struct moec_profile_job *job, struct moec_router_results *results,
+                                     bool *found, struct moec_error *err)
+{
+    const struct routing_parts kept = routing_parts(job->profile, results);
+    MOEC_TRY(moec_unit_find(job->units, routing_key, kept.parts, kept.n, &job->multiply_adds, found, err));
+    return *found ? check_trace(job, err) : MOEC_OK;
+}
+
+/* Windows through all layers: where tokens go, and the hidden states that give the original's losses. */
 static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_router_results *results,
-                                      struct moec_error *err)
+                                      struct moec_states *hidden, uint64_t *cost, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     struct moec_profile *profile = job->profile;
-    const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
-    const uint64_t n_choice = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
-    const struct moec_unit_part parts[] = {
-        {profile->trace_experts, n_choice * sizeof *profile->trace_experts},
-        {profile->trace_weights, n_choice * sizeof *profile->trace_weights},
-        {profile->activations, n_expert * sizeof *profile->activations},
-        {profile->mean_gate_weight, n_expert * sizeof *profile->mean_gate_weight},
-        {results->values, results->n_value * sizeof *results->values}};
-    const uint32_t n_part = sizeof parts / sizeof *parts;
-    bool found = false;
-    MOEC_TRY(moec_unit_find(job->units, "routing by path and gate", parts, n_part, &job->multiply_adds,
-                            &found, err));
-    if (found)
-        return check_trace(job, err);
     struct moec_routing routing = {.experts = profile->trace_experts,
                                    .weights = profile->trace_weights,
                                    .activations = profile->activations,
                                    .mean_gate_weight = profile->mean_gate_weight,
-                                   .results = results};
+                                   .results = results,
+                                   .hidden = hidden};
     MOEC_TRY(moec_routing_run(job->model, moec_variants_experts(job->variants), options->kernels,
                               options->n_threads, &job->windows, &routing, options->progress, err));
+    *cost = routing.multiply_adds;
     job->multiply_adds += routing.multiply_adds;
-    return moec_unit_keep(job->units, "routing by path and gate", parts, n_part, routing.multiply_adds, err);
+    return MOEC_OK;
 }
 
-static enum moec_status study_routing(struct moec_profile_job *job, struct moec_error *err)
+static enum moec_status study_routing(struct moec_profile_job *job, struct moec_router_results *results,
+                                      struct moec_error *err)
 {
-    struct moec_router_results results = {0};
-    enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_router_results_create(job->config, &results, err));
-    MOEC_TRY_OUT(trace_routing(job, &results, err));
-    MOEC_TRY_OUT(moec_router_results_add(&results, job->profile, err));
-    MOEC_TRY_OUT(moec_score_study_run(job->profile, err));
-    MOEC_TRY_OUT(moec_path_study_run(job->profile, results.gate_recall, &results.path_gate, err));
-out:
-    moec_router_results_release(&results);
-    return status;
+    MOEC_TRY(moec_router_results_add(results, job->profile, err));
+    MOEC_TRY(moec_score_study_run(job->profile, err));
+    return moec_path_study_run(job->profile, results->gate_recall, &results->path_gate, err);
 }
 
 /* Whether something is measured against the original: that needs its hidden states, not only its losses. */
@@ -490,26 +502,71 @@ static enum moec_status check_chance(const struct moec_profile_job *job, struct 
     return MOEC_OK;
 }
 
+/* The losses of the original from its last hidden states, or, where an interrupted run has the routing
+ * already, from a pass of its own: later phases need these states. */
+static enum moec_status score_original(struct moec_profile_job *job, struct moec_states *hidden,
+                                       struct moec_error *err)
+{
+    double *nll = job->profile->reference.nll;
+    if (hidden->rows != NULL)
+        return moec_scorer_take_reference(job->scorer, hidden, nll, job->options->progress, err);
+    MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants), nll,
+                                       job->options->progress, err));
+    job->repeated_multiply_adds = moec_scorer_layers_cost(job->scorer);
+    return MOEC_OK;
+}
+
+/* The original's routing and losses, in one pass; what the journal has of both is taken. */
+static enum moec_status measure_both(struct moec_profile_job *job, struct moec_router_results *results,
+                                     struct moec_error *err)
+{
+    const uint64_t start_ns = moec_now_ns();
+    struct moec_states hidden = {0};
+    uint64_t cost = 0;
+    bool has_routing = false;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
+    MOEC_TRY_OUT(find_routing(job, results, &has_routing, err));
+    if (!has_routing)
+        MOEC_TRY_OUT(trace_routing(job, results, &hidden, &cost, err));
+    MOEC_TRY_OUT(score_original(job, &hidden, err));
+    job->seconds_per_multiply_add =
+        1e-9 * (double)(moec_now_ns() - start_ns) / (double)(cost + moec_scorer_multiply_adds(job->scorer));
+    MOEC_TRY_OUT(check_chance(job, err));
+    MOEC_TRY_OUT(check_reference(job, err));
+    if (!has_routing) {
+        const struct routing_parts kept = routing_parts(job->profile, results);
+        MOEC_TRY_OUT(moec_unit_keep(job->units, routing_key, kept.parts, kept.n, cost, err));
+    }
+out:
+    moec_states_release(&hidden);
+    return status;
+}
+
 static enum moec_status measure_original(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_unit_part losses = {job->profile->reference.nll,
                                           job->profile->n_window * sizeof(double)};
-    bool found = false;
+    struct moec_router_results results = {0};
+    enum moec_status status = MOEC_OK;
+    bool has_losses = false, has_routing = false;
+    MOEC_TRY_OUT(moec_router_results_create(job->config, &results, err));
     if (!needs_original(job))
-        MOEC_TRY(moec_unit_find(job->units, "original", &losses, 1, &job->multiply_adds, &found, err));
-    if (found) {
-        MOEC_TRY(check_chance(job, err));
-        return study_routing(job, err);
+        MOEC_TRY_OUT(
+            moec_unit_find(job->units, "original", &losses, 1, &job->multiply_adds, &has_losses, err));
+    if (has_losses)
+        MOEC_TRY_OUT(find_routing(job, &results, &has_routing, err));
+    if (has_routing) {
+        MOEC_TRY_OUT(check_chance(job, err));
+    } else {
+        MOEC_TRY_OUT(measure_both(job, &results, err));
+        if (has_losses)
+            job->repeated_multiply_adds += moec_scorer_multiply_adds(job->scorer);
     }
-    const uint64_t start_ns = moec_now_ns();
-    MOEC_TRY(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
-    MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants),
-                                       job->profile->reference.nll, job->options->progress, err));
-    job->seconds_per_multiply_add =
-        1e-9 * (double)(moec_now_ns() - start_ns) / (double)moec_scorer_multiply_adds(job->scorer);
-    MOEC_TRY(check_chance(job, err));
-    MOEC_TRY(check_reference(job, err));
-    return study_routing(job, err);
+    MOEC_TRY_OUT(study_routing(job, &results, err));
+out:
+    moec_router_results_release(&results);
+    return status;
 }
 
 static void copy_measure(const struct moec_measure *from, uint32_t n_window, struct moec_measure *to)
@@ -620,7 +677,7 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     options->progress = moec_units_progress(job->units, options->progress);
     MOEC_TRY(plan_memory(job, options, err));
     MOEC_TRY(open_model(job, err));
-    expect_from(job, MOEC_PHASE_ORIGINAL);
+    expect_from(job, MOEC_PHASE_ROUTING);
     MOEC_TRY(measure_original(job, err));
     MOEC_TRY(moec_quantizer_choose(job, err));
     MOEC_TRY(moec_job_choose_sensitivity(job, err));

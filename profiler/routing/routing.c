@@ -142,6 +142,10 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
     }
     if (collector.study != NULL)
         routing->multiply_adds += moec_router_study_multiply_adds(collector.study);
+    if (routing->hidden != NULL) {
+        *routing->hidden = hidden;
+        hidden = (struct moec_states){0};
+    }
 out:
     moec_router_study_free(collector.study);
     moec_sweep_release(&sweep);

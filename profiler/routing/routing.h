@@ -19,7 +19,10 @@ struct moec_routing {
     uint64_t *activations;               /* (S, E): tokens that chose the expert */
     double *mean_gate_weight;            /* (S, E): over those tokens; 0 when none */
     struct moec_router_results *results; /* what else is to be measured, made by the caller; NULL = nothing */
-    uint64_t multiply_adds;              /* set: all that was done */
+    /* Set where not NULL, and then the caller's: the final hidden states of whole windows, those of sources
+     * first. */
+    struct moec_states *hidden;
+    uint64_t multiply_adds; /* set: all that was done */
 };
 
 /* Runs the windows through all layers (not the head) with whatever `experts` answers. Errors: those of the

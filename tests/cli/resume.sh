@@ -120,7 +120,7 @@ says stderr 'an incomplete record and were cut off' "is said"
 same "and costs only that record"
 flip 50
 try 1 "a flipped byte in the header" profile $model --data $data -o "$out" --resume
-says stderr 'header of .* does not match its checksum; delete it' "is refused"
+says stderr 'header of .* does not match its checksum; delete the file' "is refused"
 head -c $((n - 7)) "$work/journal" >"$journal"
 try 0 "a torn record" profile $model --data $data -o "$out" --resume
 same "is measured again"

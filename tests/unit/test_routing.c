@@ -1,4 +1,5 @@
 #include "formats/base/half.h"
+#include "profiler/evaluate/score.h"
 #include "profiler/routing/routing.h"
 #include "tests/unit/fixture_model.h"
 
@@ -86,6 +87,74 @@ static void test_routing__equals_the_engine(void **state)
     check_family("mixtral-window");
 }
 
+/* The losses of the original and, of experts at 2 bits, losses and KL against it. */
+struct reference_scores {
+    double original[32], nll[32], kl[32];
+    uint64_t multiply_adds;
+};
+
+static void score_against(struct fixture *fixture, const struct moec_windows *windows, bool by_routing,
+                          struct reference_scores *out)
+{
+    struct moec_error err = {0};
+    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 2};
+    const struct moec_config *config = &fixture->model->config;
+    const size_t n_choice = moec_windows_token_count(windows) * moec_config_moe_count(config) * config->top_k,
+                 n_cell = (size_t)moec_config_moe_count(config) * config->n_expert;
+    struct moec_experts *experts = moec_variants_experts(fixture->variants);
+    struct moec_scorer *scorer = NULL;
+    struct moec_states hidden = {0};
+    struct moec_routing routing = {.experts = calloc(n_choice, sizeof(uint16_t)),
+                                   .weights = calloc(n_choice, sizeof(uint16_t)),
+                                   .activations = calloc(n_cell, sizeof(uint64_t)),
+                                   .mean_gate_weight = calloc(n_cell, sizeof(double)),
+                                   .hidden = &hidden};
+    assert_ok(moec_variants_assign_all(fixture->variants, moec_variants_source_bits(fixture->variants), &err),
+              err);
+    assert_ok(moec_scorer_create(fixture->model, experts, windows, &options, &scorer, &err), err);
+    if (by_routing) {
+        assert_ok(
+            moec_routing_run(fixture->model, experts, options.kernels, 2, windows, &routing, NULL, &err),
+            err);
+        assert_ok(moec_scorer_take_reference(scorer, &hidden, out->original, NULL, &err), err);
+        assert_null(hidden.rows);
+    } else {
+        assert_ok(moec_scorer_set_reference(scorer, fixture->model, experts, out->original, NULL, &err), err);
+    }
+    out->multiply_adds =
+        moec_scorer_multiply_adds(scorer) + (by_routing ? moec_scorer_layers_cost(scorer) : 0);
+    assert_ok(moec_variants_assign_all(fixture->variants, 2, &err), err);
+    const struct moec_measure measure = {.nll = out->nll, .kl = out->kl};
+    assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
+    moec_scorer_free(scorer);
+    free(routing.experts);
+    free(routing.weights);
+    free(routing.activations);
+    free(routing.mean_gate_weight);
+}
+
+/* A profile's first pass serves both: the states that windows end with, when traced, are the reference. */
+static void test_routing__leaves_a_reference(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_moe", "olmoe-b", "mixtral-window"};
+    for (size_t i = 0; i < 3; i++) {
+        struct fixture fixture = fixture_open(names[i]);
+        struct moec_windows windows;
+        struct reference_scores own = {0}, shared = {0};
+        fixture_windows(&fixture, 7, &windows);
+        assert_in_range(windows.n_window, 2, 32);
+        windows.length[0] = 5; /* of different lengths, so that rows move by different distances */
+        windows.scored[0] = 4;
+        score_against(&fixture, &windows, false, &own);
+        score_against(&fixture, &windows, true, &shared);
+        assert_true(own.original[0] > 0 && own.nll[0] != own.original[0] && own.kl[0] > 0);
+        assert_memory_equal(&own, &shared, sizeof own);
+        moec_windows_release(&windows);
+        fixture_close(&fixture);
+    }
+}
+
 static enum moec_status stop(void *context, const char *phase, double done, double total)
 {
     (void)context;
@@ -122,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_routing__equals_the_engine),
+        cmocka_unit_test(test_routing__leaves_a_reference),
         cmocka_unit_test(test_routing__stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
