@@ -198,9 +198,9 @@ enum moec_status moec_policy_check_candidate(const struct moec_candidate_rules *
     if (candidate->draft >= rules->n_draft || candidate->left_out > 1000 ||
         (settings->low_bits != 0 && settings->low_bits != rules->shared.low_bits))
         return moec_fail(err, MOEC_ERR_SCRIPT,
-                         "a candidate has draft %" PRIu32 ", %" PRIu32 " thousandths left "
-                         "out and low-precision copies of %" PRIu32 " bits, expected a draft below %" PRIu32
-                         ", at most 1000 thousandths, and %" PRIu32 " bits",
+                         "a candidate names draft number %" PRIu32 ", a sparsity of %" PRIu32
+                         "/1000 and low-precision copies of %" PRIu32 " bits, expected a draft below %" PRIu32
+                         ", a sparsity of at most 1000/1000, and %" PRIu32 " bits",
                          candidate->draft, candidate->left_out, settings->low_bits, rules->n_draft,
                          rules->shared.low_bits);
     if (settings->n_slots == 0)

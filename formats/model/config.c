@@ -547,9 +547,8 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
                          subject);
     if (c->full_keeps_input && (c->expert_capacity == 0 || has_encoder))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has experts that return their input when full, but has %s, expected an expert "
-                         "capacity and no encoder",
-                         subject, has_encoder ? "an encoder" : "no expert capacity");
+                         "%s says that tokens pass by an expert whose capacity is used up, but %s", subject,
+                         has_encoder ? "this is not supported with an encoder" : "gives no capacity");
     if (c->expert_capacity > 0)
         MOEC_TRY(check_range(subject, "experts for each token with an expert capacity", c->top_k, 1, 1, err));
     const uint32_t last_id = has_encoder ? c->n_vocab - 1 : 0;

@@ -145,8 +145,8 @@ static enum moec_status check_dimensions(const struct moec_path_table *t, struct
         t->n_key > MAX_KEYS || t->n_shallow > t->n_layer)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "path table has %u layers (%u shallow), %u experts, top-k %u, %u values and %u keys: no "
-            "model has these dimensions",
+            "the path table is damaged: it says %u MoE layers (%u of them shallow), %u experts, top-k %u, %u "
+            "predictions per key and %u keys, but no model has these dimensions",
             t->n_layer, t->n_shallow, t->n_expert, t->top_k, t->n_value, t->n_key);
     return MOEC_OK;
 }

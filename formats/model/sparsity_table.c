@@ -25,8 +25,9 @@ enum moec_status moec_sparsity_check_config(const struct moec_config *config, st
     if (config->activation == MOEC_ACTIVATION_CLAMPED_GLU || config->expert_bias)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "neurons of '%s' contribute even where up . x is 0, so they cannot be skipped by |up . x|; to "
-            "read less, use fewer bits (moec compile --max-loss) or decisions (moec tune --with route)",
+            "neurons of '%s' contribute even where up . x is 0, so they cannot be skipped by |up . x|; "
+            "other ways to read less: moec compile --max-loss (fewer bits), moec tune --with route (experts that "
+            "are in memory)",
             config->family);
     return MOEC_OK;
 }
