@@ -224,7 +224,7 @@ $(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BU
 # and the bundles are the same.
 ifeq ($(ARCH),x86_64)
 SETS := kernels_avx2 kernels_avx512 kernels_avx512_vbmi int8_avx2 int8_avx512_vnni int8_avx512_amx
-SETS_HERE := $(if $(call cpu_has,avx512f avx512bw avx512dq avx512vl avx512_vbmi gfni avx512_vnni),\
+SETS_HERE := $(if $(call cpu_has,avx512f avx512bw avx512dq avx512vl avx512vbmi gfni avx512_vnni),\
     kernels_avx512_vbmi int8_avx512_vnni $(if $(call cpu_has,amx_tile amx_int8),int8_avx512_amx),\
     $(if $(call cpu_has,avx512f avx512bw avx512dq avx512vl fma f16c),kernels_avx512 int8_avx2,\
         $(if $(call cpu_has,avx2 fma f16c),kernels_avx2 int8_avx2)))
