@@ -139,12 +139,12 @@ static enum moec_status check_vocab(const struct moec_vocab_merges *files, struc
     struct moec_json *tree = NULL;
     MOEC_TRY(moec_json_parse(files->vocab, files->n_vocab, MOEC_TOKENIZER_JSON_MAX_BYTES, files->vocab_path,
                              &tree, err));
-    const enum moec_json_type type = moec_json_type(tree);
-    const char *name = moec_json_type_name(tree);
+    enum moec_status status = MOEC_OK;
+    if (moec_json_type(tree) != MOEC_JSON_OBJECT)
+        status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' holds %s, expected an object", files->vocab_path,
+                           moec_json_type_name(tree));
     moec_json_free(tree);
-    return type == MOEC_JSON_OBJECT ? MOEC_OK
-                                    : moec_fail(err, MOEC_ERR_FORMAT, "'%s' holds %s, expected an object",
-                                                files->vocab_path, name);
+    return status;
 }
 
 enum moec_status moec_vocab_merges_json(const struct moec_vocab_class *class,
