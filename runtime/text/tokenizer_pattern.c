@@ -63,7 +63,7 @@ struct translation {
 static enum moec_status refuse(struct translation *t, const char *what)
 {
     return moec_fail(t->err, MOEC_ERR_UNSUPPORTED,
-                     "the tokenizer's pattern '%.*s' has %s at byte %zu, and moec does not support this",
+                     "pattern '%.*s' has %s at byte %zu, and moec does not support this",
                      (int)(t->n_bytes < 200 ? t->n_bytes : 200), t->text, what, t->at);
 }
 
@@ -575,7 +575,7 @@ static enum moec_status compile(struct moec_pattern *p, const char *source, size
         return MOEC_OK;
     char reason[128] = "";
     (void)pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the tokenizer's pattern '%.*s' cannot be compiled: %s",
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "pattern '%.*s' cannot be compiled: %s",
                      (int)(n_bytes < 200 ? n_bytes : 200), text, reason);
 }
 

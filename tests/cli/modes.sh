@@ -154,7 +154,7 @@ says stderr "mode 'io-free' keeps every expert in memory: they take [0-9.]+ MiB 
 try 2 "io-free with an eviction policy" run --mode io-free --evict lru
 says stderr "mode 'io-free' evicts nothing" "is a contradiction"
 try 2 "io-exp+lru with another eviction policy" run --mode io-exp+lru --evict lfu
-says stderr "use mode 'cache', which takes any predictor" "is a contradiction"
+says stderr "use mode 'cache', which takes any" "is a contradiction"
 try 0 "io-exp+lru with its own eviction policy" run --mode io-exp+lru --evict lru
 try 2 "io-free with a copy" run --mode io-free --copy 1
 says stderr "leave out copy 1" "is a contradiction"

@@ -97,7 +97,7 @@ refused "predicts all 16 experts.*width of 1 to 15" "$moec" eval "$work/m.moec" 
 refused "low-bits does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --low-bits 2
 refused "low-slots does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --route top-k --low-slots 4
 refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8
-refused "cache has 1 low-precision copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
+refused "cache has room for 1 low-precision copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
 refused "mode 'io-qfree' runs only one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
 refused "low-precision copies of experts at 16 bits are not smaller than.*which have 16 bits: give fewer bits" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
 refused "unknown prefill 'often'.*unpopular:SHARE:TOKENS" "$moec" eval "$work/m.moec" --data $text -q --prefill often

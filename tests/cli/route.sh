@@ -66,7 +66,7 @@ refused "unknown route 'prior'.*cache-prior:SHARE" --route prior
 refused "cache-prior.*'2', expected a share of 0 to 1" --route cache-prior:2
 refused "'skip:2', expected skip:W with a weight W above 0 and at most 1" --route top-k:skip:2
 refused "prune:4 keeps all 4" --route prune:4
-refused "cache has 1 experts.*expected 4" --route top-k --slots 1
+refused "cache has room for 1 experts.*expected 4" --route top-k --slots 1
 refused "changes nothing" --route cache-prior:0.2 --keep-top 4
 refused "slots does nothing without --route" --slots 4
 refused "prompt-tokens does nothing without --route" --prompt-tokens 4

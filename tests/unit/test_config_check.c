@@ -60,7 +60,7 @@ static void test_config_check__check_refuses(void **state)
                                                                   .original_positions = 9}),
             MOEC_ERR_FORMAT, "expected the high one to be at least the low one");
     REFUSED(c.dense_bias = true, MOEC_ERR_FORMAT, "activation: these two are supported only without gates");
-    REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "but has no expert capacity");
+    REFUSED(c.full_keeps_input = true, MOEC_ERR_FORMAT, "but gives no capacity");
     REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "identity experts 4096");
     REFUSED((c.n_identity = 2, c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = false),
             MOEC_ERR_FORMAT, "need a softmax or sigmoid router");
@@ -141,7 +141,7 @@ static void test_config_check__check_refuses(void **state)
     REFUSED((c = parts_alone(), c.kinds[2].no_mlp = true), MOEC_ERR_LIMIT,
             "dense MLP size without an MLP 40");
     REFUSED((c = parts_alone(), c.kinds[1].is_moe = false, c.kinds[1].no_mlp = true), MOEC_ERR_FORMAT,
-            "has no MLP and has no mixer");
+            "has no MLP and has neither attention nor");
     REFUSED((c = parts_alone(), c.layer_scale = true), MOEC_ERR_FORMAT,
             "not supported with an encoder or a layer scale");
     REFUSED((c = two_stacks(), c.kinds[1].no_mlp = true, c.kinds[1].n_ff_dense = 0), MOEC_ERR_FORMAT,

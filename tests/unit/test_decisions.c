@@ -211,7 +211,7 @@ static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
         assert_status(
             moec_route_from_settings(&read.settings, &sample.config, &sample.paths, "a.moec", &route, &err),
             MOEC_ERR_USAGE, err);
-        assert_message(err, "has no certificate");
+        assert_message(err, "cannot be certified");
     }
     sample_release(&sample);
 }

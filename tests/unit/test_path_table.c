@@ -183,13 +183,13 @@ static void test_path_table__hostile_bytes_are_refused(void **state)
         uint16_t value;
         const char *message;
     } cases[] = {
-        {0, 0, "has 0 layers"},
+        {0, 0, "0 MoE layers"},
         {2, 1, "no model has these dimensions"}, /* 65540 layers */
         {4, 5000, "no model has these dimensions"},
         {8, 0, "top-k 0"},
-        {12, 3, "3 values"},
+        {12, 3, "3 predictions per key"},
         {18, 0xffff, "no model has these dimensions"}, /* keys */
-        {20, 255, "(255 shallow)"},
+        {20, 255, "(255 of them shallow)"},
         {16, 3, "bytes, expected"},
         {frequency_at(0), N_EXPERT, "frequency row 0"},
         {frequency_at(1), N_EXPERT - 1, "frequency row 0"},       /* twice */
@@ -246,7 +246,7 @@ static void test_router_ranges__round_trip_and_damage(void **state)
         assert_status(moec_router_ranges_decode(bytes, n, 3, &read, &err), MOEC_ERR_FORMAT, err);
     err = (struct moec_error){0};
     assert_status(moec_router_ranges_decode(bytes, sizeof bytes, 2, &read, &err), MOEC_ERR_FORMAT, err);
-    assert_message(err, "for 2 MoE layers");
+    assert_message(err, "that state 2 MoE layers");
     static const float wrong[] = {-1, INFINITY, NAN};
     for (size_t i = 0; i < 3; i++) {
         err = (struct moec_error){0};

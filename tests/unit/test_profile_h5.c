@@ -647,7 +647,7 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.trace_weights[7], 0x7c00, "F16 bits 0x7c00");
     EXPECT_REFUSED(p.path_recall[2], 1.5, "expected 0 to 1");
     EXPECT_REFUSED(p.paths.n_layer, 2, "p: the path table has 2 layers");
-    EXPECT_REFUSED(p.paths.n_value, 3, "p: path table has 3 layers");
+    EXPECT_REFUSED(p.paths.n_value, 3, "3 predictions per key");
     EXPECT_REFUSED(p.paths.keys[1].second, 9, "p: path table is invalid: key 1");
     EXPECT_REFUSED(p.paths.keys[1].layer, 3, "invalid: key 1");
     EXPECT_REFUSED(p.paths.keys[1].second, 0, "out of order");

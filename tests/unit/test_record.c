@@ -341,12 +341,12 @@ static void test_record__dense_table_is_checked(void **state)
     DAMAGED(e->offset += 1, "expected a multiple of 64");
     DAMAGED(e->offset -= 64, "expected a multiple of 64 that is at least 2884");
     DAMAGED(e->offset = 0, "expected a multiple of 64 that is at least 2884");
-    DAMAGED(e->offset = UINT64_MAX - 63, "past the dense weights");
+    DAMAGED(e->offset = UINT64_MAX - 63, "does not fit in the dense weights");
     dense.n_entries--;
     refuse_table(&dense, "is missing");
     dense.n_entries += 1;
     dense.blob_bytes -= 192;
-    refuse_table(&dense, "past the dense weights");
+    refuse_table(&dense, "does not fit in the dense weights");
     dense.blob_bytes += 192;
     config.n_layer = 2;
     assert_status(moec_dense_check(&dense, &config, &err), MOEC_ERR_FORMAT, err);
