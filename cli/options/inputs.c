@@ -80,9 +80,11 @@ static enum moec_status expect_checkpoint(const struct cli_command *command, con
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "'%s' does not exist; if it is a model of the Hugging Face hub, download %s: "
-                     "hf download %s%s --local-dir %s",
-                     path, command->takes_config ? "its JSON files, which moec doctor reads" : "it first",
-                     path, command->takes_config ? " --include '*.json'" : "", hub_folder(path));
+                     "hf download %s%s --local-dir %s%s%s",
+                     path, command->takes_config ? "its JSON files, which are enough" : "it first", path,
+                     command->takes_config ? " --include '*.json'" : "", hub_folder(path),
+                     command->takes_config ? " && moec doctor " : "",
+                     command->takes_config ? hub_folder(path) : "");
 }
 
 enum moec_status cli_check_inputs(const struct cli_args *args, struct moec_error *err)

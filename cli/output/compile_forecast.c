@@ -61,8 +61,8 @@ enum moec_status cli_warn_long_compile(struct cli_progress *progress, const stru
             config, options, FEWER_WINDOWS, seq_len_tokens, seconds * FEWER_WINDOWS / n_window);
         cli_duration_text(fewer, part.seconds);
         (void)snprintf(line + n, sizeof line - (size_t)n,
-                       "; --samples %u takes about %s, but can only prove a larger loss", FEWER_WINDOWS,
-                       fewer);
+                       "; --samples %u takes about %s, but may not be able to prove a loss as small",
+                       FEWER_WINDOWS, fewer);
     }
     cli_progress_note(progress, line);
     return MOEC_OK;

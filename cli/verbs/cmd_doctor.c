@@ -19,7 +19,7 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"memory", 0, "SIZE", NULL, "Say what part of the experts stays in memory within this limit.", 0},
+    {"memory", 0, "SIZE", NULL, "Show what share of the experts stays in memory within this limit.", 0},
     {"ctx", 0, "TOKENS", NULL,
      "Count memory for a KV cache of that size (default 512, or the model's limit if that is less).", 0},
     {"tokens", 'n', "N", NULL, "Count memory for a text of N tokens after a short prompt.", 0},
@@ -218,7 +218,7 @@ static void print_model(const struct examination *x)
         cli_print(stdout, "shared expert: %" PRIu32 " neurons\n", config->n_ff_shared);
     else
         cli_print(stdout, "no shared expert\n");
-    cli_print(stdout, "  hidden %" PRIu32 ", vocabulary %" PRIu32 ", context %" PRIu32 " tokens\n",
+    cli_print(stdout, "  hidden %" PRIu32 ", vocabulary %" PRIu32 ", context of at most %" PRIu32 " tokens\n",
               config->n_embd, config->n_vocab, config->n_position);
     if (moec_config_rope_limit(config) > 0)
         cli_print(stdout, "  RoPE has other angles for contexts of more than %" PRIu32 " tokens (--ctx)\n",
@@ -235,10 +235,6 @@ static void print_model(const struct examination *x)
         cli_print(stdout, "  chat template: yes, for moec chat\n");
     else if (x->has_chat)
         cli_print(stdout, "  chat template: refused; %s\n", x->chat_refusal.message);
-    if (!x->has_weights)
-        cli_print_wrapped(stdout, 2, "  no weights here: download them before you compile\n");
-    if (!x->has_weights && !x->has_tokenizer)
-        cli_print_wrapped(stdout, 2, "  no tokenizer here: the memory that it takes is not counted\n");
     if (!x->has_text)
         cli_print(stdout,
                   "  no tokenizer: it can be compiled with --policy uniform, and libmoert runs it on ids\n");
@@ -321,8 +317,13 @@ static void print_sizes(const struct examination *x)
     for (uint32_t i = 0; i < doctor->n_size; i++)
         print_row(x, &doctor->sizes[i]);
     cli_print(stdout, "\n");
+    cli_print(stdout, "  token's experts: those that one token uses, in all layers together\n");
     if (x->bundle == NULL)
-        cli_print(stdout, "  dense 16, 4: weights other than experts at 16 and at 4 bits\n");
+        cli_print_wrapped(
+            stdout, 4,
+            "  dense 16, dense 4: with 16 or 4 bits for the weights that are not experts. By "
+            "default, compile chooses bits for each expert and each of these weights, so its bundle is "
+            "between two rows.\n");
     if (x->bundle == NULL && config_of(x)->expert_dtype == MOEC_DTYPE_MXFP4)
         cli_print_wrapped(
             stdout, 4,
@@ -342,8 +343,12 @@ static void print_sizes(const struct examination *x)
     else
         cli_print_wrapped(stdout, 4,
                           "  for all experts: the --memory at which every expert stays in memory. With less, "
-                          "some are read from storage more than once. With less than the minimum plus one "
-                          "token's experts, most are read again for every token.\n");
+                          "some are read from storage again and again. With less than the minimum plus one "
+                          "token's experts, most are read again for every token, which is slow.\n");
+    if (x->bundle == NULL && !x->has_tokenizer && x->has_text)
+        cli_print_wrapped(
+            stdout, 4,
+            "  no tokenizer here: each --memory must be larger by the memory that it takes, some MiB\n");
 }
 
 /* Hours of one core that passes take, as if threads shared the work evenly. */
@@ -367,29 +372,28 @@ static void print_forecast(const struct examination *x)
     char text[24];
     if (!x->has_text || x->bundle != NULL)
         return;
-    cli_print(stdout,
-              "\n  With %" PRIu32 " windows of %" PRIu32 " tokens, on %" PRIu32
-              " threads here (%.1f billion multiply-adds\n  a second were measured):\n",
-              f->n_window, f->window_tokens, n_threads, f->multiply_adds_per_second * 1e-9);
-    cli_print(stdout, "    compile                    %7.0f passes and fitting, about %s\n",
-              x->compile.passes, time_text(text, x->compile.seconds));
-    cli_print(stdout, "    profile, each expert       %7.0f passes, at least %s\n", f->exact_passes,
+    cli_print(stdout, "\n");
+    cli_print_wrapped(stdout, 2,
+                      "  For a text of %" PRIu32 " windows of %" PRIu32 " tokens, on %" PRIu32
+                      " threads here (together %.1f billion multiply-adds a second, measured now):\n",
+                      f->n_window, f->window_tokens, n_threads, f->multiply_adds_per_second * 1e-9);
+    cli_print(stdout, "    compile               %7.0f passes and fitting, about %s\n", x->compile.passes,
+              time_text(text, x->compile.seconds));
+    cli_print(stdout, "    profile, measured     %7.0f passes, at least %s\n", f->exact_passes,
               time_text(text, f->exact_seconds));
     if (f->fast_passes > 0)
-        cli_print(stdout, "    profile, estimated (fast)  %7.0f passes, at least %s\n", f->fast_passes,
+        cli_print(stdout, "    profile, estimated    %7.0f passes, at least %s\n", f->fast_passes,
                   time_text(text, f->fast_seconds));
-    cli_print(stdout, "    one expert at a time       %7.0f passes\n", f->naive_passes);
     char all[16], passes[16], fitting[16];
-    cli_print(stdout, "  compile takes %s core-hours: %s for the passes, %s for fitting weights\n",
+    cli_print(stdout, "  compile: %s core-hours, of which passes %s, fitting quantised weights %s\n",
               hours_text(all, core_hours(x, x->compile.passes + x->compile.weights)),
               hours_text(passes, core_hours(x, x->compile.passes)),
               hours_text(fitting, core_hours(x, x->compile.weights)));
-    if (f->fast_passes > 0)
-        cli_print_wrapped(
-            stdout, 2,
-            "  moec profile measures every expert if that takes less than 30 minutes, and otherwise "
-            "estimates. For this model it would %s.\n",
-            f->exact_seconds <= PROFILE_LIMIT_SECONDS ? "measure" : "estimate");
+    cli_print_wrapped(
+        stdout, 4,
+        "  profile, which compile does not need, measures every expert if that takes less than 30 "
+        "minutes%s. Each expert in a pass of its own would take %.0f passes.\n",
+        f->fast_passes > 0 ? ", and otherwise estimates" : "", f->naive_passes);
 }
 
 /* The budget that was asked about if it is enough; else one in which a token's experts fit. */
@@ -436,7 +440,7 @@ static void print_next(const struct examination *x)
 {
     if (x->bundle != NULL && !x->has_text)
         return;
-    cli_print(stdout, "\n  Next:\n");
+    cli_print(stdout, "\n  Next%s:\n", x->has_weights ? "" : ", with the weights in the same folder");
     if (x->bundle == NULL)
         print_compile(x);
     if (x->has_text)
@@ -614,19 +618,22 @@ const struct cli_command cli_command_doctor = {
         "cost on this machine, and what to type next. It takes some seconds. A model that is not supported "
         "is refused in the words of moec profile and moec compile, and the exit status is 1.",
     .details =
-        "MODEL may be a folder without weights, or its config.json: doctor then takes sizes from the "
-        "dimensions, and checks the names of tensors if model.safetensors.index.json is there. So a model "
-        "can be judged before it is downloaded.\n"
-        "Of a checkpoint, the size of a bundle is at most what is shown, because dense weights are "
-        "compressed in the file. Costs are those of the defaults of moec compile --data --max-loss and of "
-        "moec profile, with text for as many windows as they draw at most. A pass is one evaluation of all. "
-        "How often compile measures depends on the data: a typical number is counted. The time is "
-        "that of products and quantising on an idle machine, with experts chosen equally often: in models as "
-        "small as the samples all else takes about twice as long again. It leaves out reading weights from "
-        "storage, which happens for each pass where they do not fit into memory.\n"
-        "Memory is counted for moec-run, which has no code for profiling and compiling, and for moec run. It "
-        "holds for any start of the program: one takes up to half a mebibyte more than another.\n"
-        "Of a bundle every precision copy has a row.",
+        "MODEL may be a folder without weights, or its config.json, so that a model can be judged before "
+        "it is downloaded. Sizes then follow from the dimensions. If model.safetensors.index.json is "
+        "there, doctor also checks the names of the tensors; if the tokenizer is there, it counts the "
+        "tokenizer's memory.\n"
+        "If MODEL is not a bundle yet, its bundle may be smaller than shown, because moec compresses dense "
+        "weights in the file. If it is a bundle, the table has a row for each precision in it.\n"
+        "Costs are those of moec compile --data --max-loss and of moec profile with their defaults, for a "
+        "text that is long enough for the most windows that they draw; a shorter text costs less. A pass "
+        "runs the model once over all windows. How many passes a compile takes depends on the data: a "
+        "typical number is shown. The time counts matrix products and quantising, on an idle machine and "
+        "with experts used equally often. In models as small as moec's samples everything else takes about "
+        "twice as long as that. If the weights do not fit into memory, each pass also reads them from "
+        "storage, which is not counted.\n"
+        "Memory is that of moec-run, the small program that only runs bundles, and of moec run, which "
+        "needs more. The figures hold for every start of the program: one takes up to half a mebibyte more "
+        "than another.",
     .examples = "moec doctor MODEL --memory 4GiB --ctx 4096\n"
                 "moec doctor model.gguf\n"
                 "hf download OWNER/NAME --include '*.json' --local-dir NAME && moec doctor NAME\n"

@@ -162,14 +162,14 @@ static enum moec_status note_absence(struct moec_checkpoint *ck, struct moec_err
     static const char *const names[] = {
         [MOEC_DTYPE_F32] = "float32", [MOEC_DTYPE_F16] = "float16", [MOEC_DTYPE_BF16] = "bfloat16"};
     static const char *const quantised[] = {[MOEC_STORAGE_PLAIN] = "",
-                                            [MOEC_STORAGE_FP8] = ", linear layers as FP8",
-                                            [MOEC_STORAGE_MXFP4] = ", experts as MXFP4"};
+                                            [MOEC_STORAGE_FP8] = ", linear layers in FP8",
+                                            [MOEC_STORAGE_MXFP4] = ", experts in MXFP4"};
     if (asprintf(&ck->note,
-                 "'%.300s' has no weights: sizes are those of config.json's dimensions%s, weights are taken "
-                 "as %s%s%s",
-                 ck->folder, ck->source->index != NULL ? " and of the tensors that the index lists" : "",
-                 names[ck->types.dtype], ck->types.is_said ? "" : ", since it names no 'dtype'",
-                 quantised[ck->types.storage]) >= 0)
+                 "'%.300s' has no weights: sizes are computed from config.json for %s weights%s%s; "
+                 "names of tensors are %s",
+                 ck->folder, names[ck->types.dtype], ck->types.is_said ? "" : " (it names no 'dtype')",
+                 quantised[ck->types.storage],
+                 ck->source->index != NULL ? "those in the index" : "not checked without an index") >= 0)
         return MOEC_OK;
     ck->note = NULL;
     return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: note on '%s'", ck->folder);
