@@ -167,7 +167,7 @@ static enum moec_status note_absence(struct moec_checkpoint *ck, struct moec_err
     if (asprintf(&ck->note,
                  "'%.300s' has no weights: sizes are computed from config.json for %s weights%s%s; "
                  "names of tensors are %s",
-                 ck->folder, names[ck->types.dtype], ck->types.is_said ? "" : " (it names no 'dtype')",
+                 ck->folder, names[ck->types.dtype], ck->types.is_said ? "" : " (it names no other type)",
                  quantised[ck->types.storage],
                  ck->source->index != NULL ? "those in the index" : "not checked without an index") >= 0)
         return MOEC_OK;

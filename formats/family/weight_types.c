@@ -18,10 +18,6 @@ static enum moec_status read_dtype(const struct moec_json *object, const char *w
                 types->dtype = names[i].dtype;
                 types->is_said = true;
             }
-        if (name[0] != '\0' && !types->is_said)
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s says '%s' '%.40s', expected float32, float16 or bfloat16", where, keys[k],
-                             name);
     }
     return MOEC_OK;
 }

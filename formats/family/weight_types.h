@@ -11,13 +11,12 @@ enum moec_weight_storage { MOEC_STORAGE_PLAIN, MOEC_STORAGE_FP8, MOEC_STORAGE_MX
 
 struct moec_weight_types {
     enum moec_dtype dtype; /* F32, F16 or BF16 */
-    bool is_said;          /* BF16 is taken where config.json has no 'dtype' */
+    bool is_said;          /* BF16 is taken where config.json names none of these */
     enum moec_weight_storage storage;
 };
 
 /* From the root of a config.json that moec_family_read_config has read: 'dtype' or 'torch_dtype', of the root
- * or of its 'text_config', and 'quantization_config'. `where` names the file. Errors: MOEC_ERR_FORMAT,
- * MOEC_ERR_UNSUPPORTED for another type of weights. */
+ * or of its 'text_config', and 'quantization_config'. `where` names the file. Errors: MOEC_ERR_FORMAT. */
 MOEC_WARN_UNUSED enum moec_status moec_weight_types_read(const struct moec_json *root, const char *where,
                                                          struct moec_weight_types *types,
                                                          struct moec_error *err);
