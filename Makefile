@@ -232,7 +232,7 @@ SETS_ABSENT := $(filter-out $(SETS_HERE),$(SETS))
 endif
 NATIVE_OBJ := $(patsubst %/obj/runtime/kernels/kernels_absent.o,%/obj/native/runtime/kernels/kernels_absent.o,\
     $(filter-out $(SETS_ABSENT:%=$(BUILD)/obj/runtime/kernels/%.o),$(MOERT_OBJ)))
-$(BUILD)/obj/native/%.o: %.c
+$(BUILD)/obj/native/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CCACHE) $(CC) $(ALL_CFLAGS) $(SETS_ABSENT:%=-DMOEC_ABSENT_%) -MMD -MP -c $< -o $@
 $(BUILD)/native/moec: $(NATIVE_OBJ) $(BUILD)/obj/cli/main.o $(BUILD)/libcli.a $(BUILD)/libmoec.a

@@ -654,7 +654,7 @@ static enum moec_status keep_variants(struct sensitivity *job, uint32_t s, bool 
         later += job->costs[v].later;
     }
     range.multiply_adds = range.extra + later;
-    if (!is_end && range.multiply_adds < job->pass / UNIT_PARTS)
+    if (range.n_variant == 0 || (!is_end && range.multiply_adds < job->pass / UNIT_PARTS))
         return MOEC_OK;
     for (uint32_t e = 0; e < n_expert && job->result->reached != NULL && first == 0; e++)
         job->result->reached[(size_t)s * n_expert + e] += job->reached[e];
