@@ -89,8 +89,9 @@ MOEC_WARN_UNUSED enum moec_status
 moec_trial_test(struct moec_trial *trial, const struct moec_trial_sequence *sequence, struct moec_loss *first,
                 uint32_t *n_passed, struct moec_certificate *certificate, struct moec_error *err);
 
-/* MOEC_ERR_TARGET after a sequence of which nothing passed, with what would help: `plain` is the loss of the bundle itself,
- * as it is `alone` ("With all neurons"), `safest` that of the first test, of the mildest `kind`, called `mildest`. */
+/* MOEC_ERR_TARGET after a sequence of which nothing passed, with what would help: `plain` is the loss of the
+ * bundle itself, as it is `alone` ("With all neurons"), `safest` that of the first test, of the mildest
+ * `kind`, called `mildest`. */
 MOEC_WARN_UNUSED enum moec_status moec_trial_refuse(const struct moec_trial *trial, const char *alone,
                                                     const char *kind, const char *mildest,
                                                     const struct moec_loss *plain,

@@ -2,12 +2,9 @@
 
 #include "formats/base/memory.h"
 #include "formats/checkpoint/folder_json.h"
+#include "formats/checkpoint/shards.h"
 
-#include <string.h>
-
-#define INDEX_MAX_BYTES ((uint64_t)256 << 20)
-
-static const char index_name[] = "model.safetensors.index.json";
+#include <stdlib.h>
 
 struct absent_weights {
     struct moec_tensor_source source; /* first: this is what others see */
@@ -65,20 +62,17 @@ enum moec_status moec_absent_weights_open(const char *folder, struct moec_tensor
     struct absent_weights *made = NULL;
     bool has_index = false;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_folder_has(folder, index_name, &has_index, err));
+    MOEC_TRY(moec_folder_has(folder, moec_shard_index_name, &has_index, err));
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a source of tensors", err));
-    made->source = (struct moec_tensor_source){.index = has_index ? index_name : NULL,
+    made->source = (struct moec_tensor_source){.index = has_index ? moec_shard_index_name : NULL,
                                                .find = find_tensor,
                                                .explain = explain_missing,
                                                .read = read_nothing,
                                                .file = no_file,
                                                .forget = forget_names,
                                                .free = free_source};
-    if (has_index) {
-        MOEC_TRY_OUT(
-            moec_folder_load_json(folder, index_name, INDEX_MAX_BYTES, &made->root, &made->where, err));
-        MOEC_TRY_OUT(moec_json_get(made->root, made->where, "weight_map", MOEC_JSON_OBJECT, &made->map, err));
-    }
+    if (has_index)
+        MOEC_TRY_OUT(moec_shard_index_load(folder, &made->root, &made->map, &made->where, err));
     *out = &made->source;
     made = NULL;
 out:

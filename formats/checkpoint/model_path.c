@@ -4,6 +4,7 @@
 #include "formats/base/memory.h"
 #include "formats/checkpoint/folder_json.h"
 #include "formats/checkpoint/folder_names.h"
+#include "formats/checkpoint/shards.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,7 +178,7 @@ static enum moec_status look_inside(const char *folder, char **model, char **not
     bool has_config = false, has_any = false;
     MOEC_TRY(moec_model_path_has_weights(folder, &has_any, err));
     if (!has_any)
-        MOEC_TRY(moec_folder_has(folder, "model.safetensors.index.json", &has_any, err));
+        MOEC_TRY(moec_folder_has(folder, moec_shard_index_name, &has_any, err));
     if (has_any)
         return MOEC_OK;
     MOEC_TRY(find_gguf(folder, model, note, err));

@@ -13,7 +13,8 @@
 #define MAX_SHARDS      1000
 #define NAME_BYTES      64
 
-static const char single_name[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
+const char moec_shard_index_name[] = "model.safetensors.index.json";
+static const char single_name[] = "model.safetensors";
 
 /* ---- opening files ---- */
 
@@ -169,7 +170,7 @@ static enum moec_status fail_copies(const struct moec_shards *shards, const stru
                      "the shard in '%s'",
                      copies->name, paths[0], paths[1], shards->index != NULL ? shards->where : "there is ",
                      shards->index != NULL ? " names neither" : "no index that names one of them",
-                     index_name);
+                     moec_shard_index_name);
 }
 
 /* Of `n` copies the one that stays, or none where the index names another file. */
@@ -246,7 +247,7 @@ static enum moec_status note_stray(struct moec_shards *shards, const char *folde
     if (asprintf(&shards->note,
                  "'%.200s' has '%s' beside '%s', which does not name it: moec reads '%s' alone, as "
                  "transformers does; remove the one that is not meant",
-                 folder, single_name, index_name, single_name) >= 0)
+                 folder, single_name, moec_shard_index_name, single_name) >= 0)
         return MOEC_OK;
     shards->note = NULL;
     return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: note on '%s'", folder);
@@ -271,6 +272,13 @@ static void release_index(struct moec_shards *shards)
     shards->n_shard = 0;
 }
 
+enum moec_status moec_shard_index_load(const char *folder, struct moec_json **root,
+                                       const struct moec_json **map, char **where, struct moec_error *err)
+{
+    MOEC_TRY(moec_folder_load_json(folder, moec_shard_index_name, INDEX_MAX_BYTES, root, where, err));
+    return moec_json_get(*root, *where, "weight_map", MOEC_JSON_OBJECT, map, err);
+}
+
 /* A single file beside an index: the index counts if it names the file and others. */
 static enum moec_status open_indexed(struct moec_shards *shards, const char *folder, bool has_single,
                                      struct moec_error *err)
@@ -278,10 +286,7 @@ static enum moec_status open_indexed(struct moec_shards *shards, const char *fol
     struct moec_json *root = NULL;
     const struct moec_json *map = NULL;
     struct moec_error why = {0};
-    enum moec_status status =
-        moec_folder_load_json(folder, index_name, INDEX_MAX_BYTES, &root, &shards->where, &why);
-    if (status == MOEC_OK)
-        status = moec_json_get(root, shards->where, "weight_map", MOEC_JSON_OBJECT, &map, &why);
+    enum moec_status status = moec_shard_index_load(folder, &root, &map, &shards->where, &why);
     if (status == MOEC_OK)
         status = list_shards(shards, map, &why);
     if (has_single && (status != MOEC_OK || !names_single(shards) || shards->n_shard == 1)) {
@@ -292,7 +297,7 @@ static enum moec_status open_indexed(struct moec_shards *shards, const char *fol
         if (status == MOEC_OK)
             status = open_single(shards, folder, err);
     } else if (status == MOEC_OK) {
-        shards->index = index_name;
+        shards->index = moec_shard_index_name;
         status = open_shards(shards, folder, err);
     } else {
         (void)moec_fail(err, status, "%s", why.message);
@@ -363,7 +368,7 @@ static enum moec_status open_numbered(struct moec_shards *shards, const char *fo
             return moec_fail(err, MOEC_ERR_NOT_FOUND,
                              "'%s' has neither '%s' nor '%s', which is one of its %" PRIu32
                              " shards: finish the download",
-                             folder, index_name, name, n_shard);
+                             folder, moec_shard_index_name, name, n_shard);
         MOEC_TRY(open_file(shards, folder, name, err));
     }
     return list_tensors(shards, NULL, err);
@@ -374,7 +379,7 @@ static enum moec_status open_all(struct moec_shards *shards, const char *folder,
     bool has_single = false, has_index = false;
     uint32_t n_shard = 0;
     MOEC_TRY(moec_folder_has(folder, single_name, &has_single, err));
-    MOEC_TRY(moec_folder_has(folder, index_name, &has_index, err));
+    MOEC_TRY(moec_folder_has(folder, moec_shard_index_name, &has_index, err));
     if (has_index)
         return open_indexed(shards, folder, has_single, err);
     if (has_single) {

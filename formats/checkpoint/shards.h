@@ -11,6 +11,7 @@
 #define MOEC_FORMATS_SHARDS_H
 
 #include "formats/checkpoint/safetensors.h"
+#include "formats/json/json.h"
 
 /* One copy of a tensor. */
 struct moec_shard_tensor {
@@ -44,6 +45,16 @@ struct moec_shards {
     size_t n_absent;
     char *note; /* what the user should hear of these files, a sentence; NULL without; owned */
 };
+
+/* The file that lists the tensors of all shards. */
+extern const char moec_shard_index_name[];
+
+/* Loads the folder's index: `*map` has each tensor's file, in `*root` (moec_json_free); `*where` is its path
+ * in quotes. Both are the caller's, also after an error. Errors: MOEC_ERR_FORMAT, MOEC_ERR_IO,
+ * MOEC_ERR_LIMIT, MOEC_ERR_MEMORY, MOEC_ERR_NOT_FOUND. */
+MOEC_WARN_UNUSED enum moec_status moec_shard_index_load(const char *folder, struct moec_json **root,
+                                                        const struct moec_json **map, char **where,
+                                                        struct moec_error *err);
 
 /* Opens the files and checks their tables. A folder with only pytorch_model.bin is refused with advice.
  * Errors: MOEC_ERR_NOT_FOUND without weights, MOEC_ERR_MISMATCH for two copies of a tensor, MOEC_ERR_IO,

@@ -139,3 +139,8 @@ uint64_t moec_cost_pass(const struct moec_config *config, const struct moec_wind
         cost += moec_cost_from_layer(config, 0, moec_windows_source(windows, w), 0, windows->scored[w]);
     return cost;
 }
+
+uint64_t moec_cost_layers(const struct moec_config *config, const struct moec_windows *windows)
+{
+    return moec_cost_pass(config, windows) - moec_cost_head(config, moec_windows_scored_count(windows));
+}

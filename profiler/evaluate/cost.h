@@ -46,5 +46,7 @@ uint64_t moec_cost_after_layer(const struct moec_config *config, uint32_t layer,
 
 /* One pass: a full evaluation of the windows. A window's last token is a target only and never computed. */
 uint64_t moec_cost_pass(const struct moec_config *config, const struct moec_windows *windows);
+/* The same without the head: what the losses of the original share with its routing. */
+uint64_t moec_cost_layers(const struct moec_config *config, const struct moec_windows *windows);
 
 #endif

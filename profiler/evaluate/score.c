@@ -285,11 +285,6 @@ static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_
     return MOEC_OK;
 }
 
-uint64_t moec_scorer_layers_cost(const struct moec_scorer *scorer)
-{
-    return scorer->pass - moec_cost_head(&scorer->forward.model->config, scorer->n_row);
-}
-
 /* What is to be computed of a reference after its layers: its head, for probabilities that are kept, and for
  * NLL. */
 static uint64_t heads_cost(const struct moec_scorer *scorer, const struct moec_config *config,
@@ -336,7 +331,8 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
     const struct moec_config *config = &sweep->forward->model->config;
     const struct moec_sweep_store store = {.states = states, .worked = worked, .context = scorer};
     MOEC_TRY(make_room(scorer, config, err));
-    scorer->run_total = moec_scorer_layers_cost(scorer) + heads_cost(scorer, config, nll);
+    scorer->run_total =
+        moec_cost_layers(&scorer->forward.model->config, scorer->windows) + heads_cost(scorer, config, nll);
     MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, states->rows, &store, err));
     return head_reference(scorer, sweep->forward, states, nll, err);
 }

@@ -60,9 +60,6 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_take_reference(struct moec_scorer 
                                                              const struct moec_progress *progress,
                                                              struct moec_error *err);
 
-/* Multiply-adds of a reference's layers, which moec_scorer_take_reference saves. */
-uint64_t moec_scorer_layers_cost(const struct moec_scorer *scorer);
-
 /* From now on runs decide by `route` (borrowed, NULL = not at all), and their counts begin anew. The
  * reference stays what it is. Errors: MOEC_ERR_MEMORY, after which the scorer can only be freed. */
 MOEC_WARN_UNUSED enum moec_status

@@ -41,7 +41,7 @@ static double room(const struct moec_profile_job *job)
     if (profile->sensitivity != MOEC_SENSITIVITY_FAST)
         return INFINITY;
     return 4 + (double)profile->n_moe_layer -
-           (double)(moec_job_multiply_adds(job) + moec_job_shared_multiply_adds(job)) / pass;
+           (double)(moec_job_multiply_adds(job) + moec_cost_layers(job->config, &job->windows)) / pass;
 }
 
 static enum moec_status open(struct mixed *m, struct moec_error *err)

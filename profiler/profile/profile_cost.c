@@ -135,7 +135,7 @@ void moec_profile_cost_estimate(const struct moec_profile_job *job, struct moec_
 {
     const struct moec_profile *profile = job->profile;
     const double pass = (double)moec_cost_pass(job->config, &job->windows),
-                 shared = (double)moec_job_shared_multiply_adds(job) / pass;
+                 shared = (double)moec_cost_layers(job->config, &job->windows) / pass;
     const bool is_chosen = profile->sensitivity_choice[0] != '\0';
     const int mode = is_chosen ? profile->sensitivity : (int)job->options->sensitivity;
     *cost = (struct moec_profile_cost){

@@ -2,7 +2,6 @@
 
 #include "formats/base/memory.h"
 #include "formats/profile/study_bytes.h"
-#include "profiler/evaluate/cost.h"
 
 #include <string.h>
 
@@ -10,12 +9,6 @@ uint64_t moec_job_multiply_adds(const struct moec_profile_job *job)
 {
     const uint64_t scored = job->scorer != NULL ? moec_scorer_multiply_adds(job->scorer) : 0;
     return job->multiply_adds + scored - job->repeated_multiply_adds;
-}
-
-uint64_t moec_job_shared_multiply_adds(const struct moec_profile_job *job)
-{
-    return moec_cost_pass(job->config, &job->windows) -
-           moec_cost_head(job->config, moec_windows_scored_count(&job->windows));
 }
 
 enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,

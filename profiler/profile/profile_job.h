@@ -33,8 +33,6 @@ struct moec_profile_job {
 
 /* The cost of the job so far: what an uninterrupted run would have done. */
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
-/* Those of the original's layers, which its losses and its routing share. */
-uint64_t moec_job_shared_multiply_adds(const struct moec_profile_job *job);
 
 /* moec_scorer_run of the job's scorer as a unit of work: evaluates the model with the current assignment, or
  * takes the measure that an interrupted run left under `key`. */

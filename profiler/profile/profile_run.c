@@ -512,7 +512,7 @@ static enum moec_status score_original(struct moec_profile_job *job, struct moec
         return moec_scorer_take_reference(job->scorer, hidden, nll, job->options->progress, err);
     MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants), nll,
                                        job->options->progress, err));
-    job->repeated_multiply_adds = moec_scorer_layers_cost(job->scorer);
+    job->repeated_multiply_adds = moec_cost_layers(job->config, &job->windows);
     return MOEC_OK;
 }
 

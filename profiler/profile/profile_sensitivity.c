@@ -172,14 +172,14 @@ static enum moec_status add_studies(struct moec_profile *profile, const struct m
 }
 
 /* Passes that a fast profile may cost: 4 and one for each layer, less what the original's losses and its
- * routing share. What is left of them goes into local errors,
- * but for a twentieth: every expert is measured on at least one token. In models of up to three layers the
- * whole models at four bitwidths, the original and the sweep alone come to that;
- * they are measured all the same. */
+ * routing share. What is left of them goes into local errors, but for a twentieth: every expert is measured
+ * on at least one token. In models of up to three layers the whole models at four bitwidths, the original and
+ * the sweep alone come to that; they are measured all the same. */
 static uint64_t passes_left(const struct moec_profile_job *job)
 {
     const uint64_t pass = moec_cost_pass(job->config, &job->windows), spent = moec_job_multiply_adds(job);
-    const uint64_t limit = (4 + job->config->n_layer) * pass - pass / 20 - moec_job_shared_multiply_adds(job);
+    const uint64_t limit =
+        (4 + job->config->n_layer) * pass - pass / 20 - moec_cost_layers(job->config, &job->windows);
     return limit > spent ? limit - spent : 0;
 }
 

@@ -1,4 +1,5 @@
 #include "formats/base/half.h"
+#include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/routing/routing.h"
 #include "tests/unit/fixture_model.h"
@@ -122,7 +123,7 @@ static void score_against(struct fixture *fixture, const struct moec_windows *wi
         assert_ok(moec_scorer_set_reference(scorer, fixture->model, experts, out->original, NULL, &err), err);
     }
     out->multiply_adds =
-        moec_scorer_multiply_adds(scorer) + (by_routing ? moec_scorer_layers_cost(scorer) : 0);
+        moec_scorer_multiply_adds(scorer) + (by_routing ? moec_cost_layers(config, windows) : 0);
     assert_ok(moec_variants_assign_all(fixture->variants, 2, &err), err);
     const struct moec_measure measure = {.nll = out->nll, .kl = out->kl};
     assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
