@@ -128,7 +128,8 @@ static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *e
     if (moec_route_takes_low(&job->decisions.route))
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "%s does not work with %s '%s'%s: sparsity thresholds hold only for the compiled assignment",
+            "%s does not work with %s '%s'%s: sparsity thresholds hold only for the bitwidths that experts were "
+            "compiled at",
             job->is_planned ? "the bundle's sparsity plan (--sparsity none turns it off)" : "--sparsity",
             is_precision ? "precision" : "prefill",
             is_precision ? cli_eval_precision(&job->decisions) : cli_eval_prefill(&job->decisions),

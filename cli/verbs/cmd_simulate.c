@@ -174,8 +174,8 @@ static enum moec_status check_output(const struct job *job, struct moec_error *e
     if (cli_has(args, "device-file") || cli_has(args, "emulate-storage"))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "--output chooses the eviction weights that lose the least time, so "
-                     "it needs times: give --device-file DEVICE.json, or --emulate-storage");
+                     "--output chooses the weights of hobbit's eviction by the time that misses cost, so "
+                     "it needs the device's times: give --device-file DEVICE.json, or --emulate-storage");
 }
 
 /* The bundle's own weights, where no others are given. */

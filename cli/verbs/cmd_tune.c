@@ -395,9 +395,10 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
     if (path == NULL)
         return MOEC_OK;
     if (!job->tune.with_precision)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--device-file does nothing without --with precision, which needs a bundle with "
-                         "low-precision copies of experts (moec compile --copies)");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--device-file serves only '--with precision': add that option, or remove --device-file. Precision "
+            "needs a bundle with low-precision copies of experts (moec compile --copies)");
     MOEC_TRY(moec_device_load(path, &job->device, err));
     job->tune.device = &job->device;
     bool is_same = job->device.n_layer == job->config->n_layer;

@@ -39,7 +39,7 @@ static enum moec_status check_word(const char *word, const char *what, struct mo
         if (i < length ? strchr(ALLOWED_LETTERS, word[i]) == NULL : word[i] != '\0')
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "byte %zu of the %s of the decisions section is 0x%02x, expected a word such "
-                             "as cache-prior:0.2, then only bytes 0",
+                             "as cache-prior:0.2, filled up with zero bytes",
                              i, what, (unsigned)(unsigned char)word[i]);
     return MOEC_OK;
 }
@@ -170,10 +170,9 @@ static enum moec_status get_prompt(const uint8_t *bytes, struct moec_bundle_deci
     if ((decisions->settings.prefill[0] != '\0') == decisions->settings.decode_only)
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "the decisions section of version %u %s a prefill and %s prompts out, expected exactly one "
-            "of the two",
-            VERSION_PROMPT, decisions->settings.decode_only ? "has" : "does not have",
-            decisions->settings.decode_only ? "leaves" : "does not leave");
+            "the decisions section of version %u has %s, expected either a prefill or the mark that "
+            "leaves prompts out",
+            VERSION_PROMPT, decisions->settings.decode_only ? "both" : "neither");
     return MOEC_OK;
 }
 

@@ -59,10 +59,13 @@ enum moec_status moec_bundle_evict_decode(const uint8_t *bytes, size_t n_bytes,
     if (n_bytes >= 4 && moec_get_u32(bytes) != VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the eviction weights have version %u, expected %u",
                          moec_get_u32(bytes), VERSION);
-    if (n_bytes != MOEC_BUNDLE_EVICT_BYTES || moec_get_u32(bytes + 4) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the eviction weights have %zu bytes, expected %u bytes with bytes 4 to 7 set to 0",
+    if (n_bytes != MOEC_BUNDLE_EVICT_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT, "the section of eviction weights has %zu bytes, expected %u",
                          n_bytes, MOEC_BUNDLE_EVICT_BYTES);
+    if (moec_get_u32(bytes + 4) != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the section of eviction weights has %u in its bytes 4 to 7, expected 0",
+                         moec_get_u32(bytes + 4));
     for (size_t i = 0; i < MOEC_BUNDLE_EVICT_WEIGHTS; i++)
         read.weights[i] = moec_get_f32(bytes + WEIGHTS_AT + 4 * i);
     read.buffer_bytes = moec_get_u64(bytes + BUFFER_AT);

@@ -231,9 +231,8 @@ enum moec_status moec_bundle_plan_set_dense(struct moec_bundle_plan *plan, const
     struct planned_section *table = &plan->sections[plan->n_sections - 2];
     const struct planned_section old[2] = {table[0], table[1]};
     if (!plan->cuts_dense)
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "dense weights cannot be replaced in this plan, which does not store them in pieces");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "this plan cannot take new dense weights, since it stores each dense matrix whole");
     plan->n_sections -= 2;
     const enum moec_status status = plan_dense_table(plan, dense, err);
     if (status != MOEC_OK) {
@@ -369,8 +368,8 @@ static enum moec_status lay_out(const struct moec_bundle_plan *plan, const struc
 {
     if (n_extra >= MOEC_MAX_COPIES)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the bundle would have %u additional copy levels, expected at most %d", n_extra,
-                         MOEC_MAX_COPIES - 1);
+                         "the bundle would hold copies of experts at %u more bitwidths, expected at most %d",
+                         n_extra, MOEC_MAX_COPIES - 1);
     memset(contents, 0, sizeof *contents);
     contents->alignment = plan->alignment;
     uint32_t n_sections = plan->n_sections + 2 * (1 + n_extra);

@@ -165,12 +165,13 @@ static enum moec_status fail_copies(const struct moec_shards *shards, const stru
     const char *paths[2];
     for (size_t i = 0; i < 2; i++)
         paths[i] = shards->files[copies[i].file].file.path;
-    return moec_fail(err, MOEC_ERR_MISMATCH,
-                     "tensor '%.200s' is in '%.200s' and in '%.200s', and %.300s%s: remove one copy, or name "
-                     "the shard in '%s'",
-                     copies->name, paths[0], paths[1], shards->index != NULL ? shards->where : "there is ",
-                     shards->index != NULL ? " names neither" : "no index that names one of them",
-                     moec_shard_index_name);
+    return moec_fail(
+        err, MOEC_ERR_MISMATCH,
+        "two shards have tensor '%.200s': '%.200s' and '%.200s', and %.300s%s. Remove one copy, or name "
+        "the right shard in '%s'",
+        copies->name, paths[0], paths[1], shards->index != NULL ? shards->where : "there is ",
+        shards->index != NULL ? " names neither" : "no index that names the right one",
+        moec_shard_index_name);
 }
 
 /* Of `n` copies the one that stays, or none where the index names another file. */

@@ -167,8 +167,8 @@ static enum moec_status refuse_nested(const struct moec_json *rope, const char *
         if (moec_json_type(m.value) == MOEC_JSON_OBJECT)
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
-                "%s has separate parameters for '%.60s', only one set for all layers is supported", inner,
-                m.key);
+                "%s gives layers of the kind '%.60s' RoPE parameters of their own; moec supports one set for all",
+                inner, m.key);
     return MOEC_OK;
 }
 

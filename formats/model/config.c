@@ -455,8 +455,8 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
                          subject);
     if (c->router_scales_input && (c->top_k != 1 || c->own_norms || c->expert_capacity > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has a router that scales expert inputs: this needs top-k 1, no separate norms "
-                         "and no expert capacity",
+                         "%s has a router that scales expert inputs; moec supports that only with top-k 1, "
+                         "without norms of each expert and without an expert capacity",
                          subject);
     const bool is_mixer = c->router_kind == MOEC_ROUTER_SPARSEMIXER;
     if (is_mixer ? !(c->router_jitter >= 0 && c->router_jitter <= 1e6f) : c->router_jitter != 0)

@@ -832,14 +832,16 @@ static enum moec_status decode_learned(const uint8_t *payload, size_t n_bytes,
     struct moec_config *c = &reading->config;
     if (n_bytes != LEARNED_BYTES + reading->n_layer)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         MOEC_CONFIG_SUBJECT " has %zu bytes for learned positions and bypasses, expected %u",
+                         MOEC_CONFIG_SUBJECT
+                         " has %zu bytes for position embeddings and skip connections, expected %u",
                          n_bytes, LEARNED_BYTES + reading->n_layer);
     for (size_t i = 0; i < n_bytes; i++)
         if (payload[i] > (i == 3 ? 3 : 1))
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             MOEC_CONFIG_SUBJECT
-                             " has %u at offset %zu of learned positions and bypasses, expected 0..%d",
-                             payload[i], i, i == 3 ? 3 : 1);
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                MOEC_CONFIG_SUBJECT
+                " has %u at offset %zu of position embeddings and skip connections, expected 0..%d",
+                payload[i], i, i == 3 ? 3 : 1);
     c->projects_output = payload[0] != 0;
     c->has_bypass = payload[1] != 0;
     c->full_keeps_input = payload[2] != 0;

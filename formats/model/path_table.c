@@ -280,8 +280,9 @@ enum moec_status moec_path_table_decode(const uint8_t *bytes, size_t n_bytes, st
     struct moec_path_table t = {0};
     void *keys = NULL, *values = NULL, *frequency = NULL;
     if (n_bytes < HEADER_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, "path table has %zu bytes, expected at least %u", n_bytes,
-                         HEADER_BYTES);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the path table (which experts follow which) has %zu bytes, expected at least %u",
+                         n_bytes, HEADER_BYTES);
     t.n_layer = moec_get_u32(bytes);
     t.n_expert = moec_get_u32(bytes + 4);
     t.top_k = moec_get_u32(bytes + 8);

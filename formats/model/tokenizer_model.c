@@ -512,8 +512,8 @@ static enum moec_status check_decoder_order(const struct moec_tokenizer_model *m
             return moec_fail(
                 err, MOEC_ERR_UNSUPPORTED,
                 "tokenizer '%s': decoder step %" PRIu32 " is in a position that moec does not support; "
-                "expected Replace, Strip and Metaspace first, then ByteLevel or ByteFallback and Fuse, then "
-                "one Strip of the start",
+                "expected any of Replace, Strip and Metaspace first, then either ByteLevel or ByteFallback with "
+                "Fuse, and at the end at most one Strip that removes from the start",
                 subject, i);
     }
     return MOEC_OK;

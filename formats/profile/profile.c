@@ -247,8 +247,9 @@ static enum moec_status check_model(const struct moec_profile *p, const char *su
     for (uint32_t b = 0; b < p->n_bits; b++)
         if (p->bits[b] == p->baseline_bits)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: profiled bitwidth %" PRIu32
-                             " is also the baseline's, expected a different one",
+                             "%s: %" PRIu32
+                             " bits are a profiled bitwidth and the baseline's; a profile compares "
+                             "with the baseline, so they must differ",
                              subject, p->bits[b]);
     MOEC_TRY(check_bits(p->bits, p->n_bits, "profiled bitwidth", subject, err));
     return check_bits(p->uniform_bits, p->n_uniform, "whole-model bitwidth", subject, err);
@@ -285,7 +286,9 @@ static enum moec_status check_part(const struct moec_profile *p, uint32_t w, con
     if (p->window_part == NULL)
         return MOEC_OK;
     if (p->window_part[w] >= MOEC_PART_COUNT)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: window %" PRIu32 " has part %u, expected 0 to %d",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: window %" PRIu32
+                         " belongs to part %u of the data, expected a number from 0 to %d",
                          subject, w, (unsigned)p->window_part[w], MOEC_PART_COUNT - 1);
     if (p->window_document[w] >= p->n_document)
         return moec_fail(err, MOEC_ERR_FORMAT,

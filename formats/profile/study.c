@@ -37,8 +37,9 @@ static enum moec_status check_text(const char *text, size_t capacity, const char
 {
     const size_t length = strnlen(text, capacity);
     if (length == capacity)
-        return moec_fail(complaint->err, complaint->status, "%s: %s has %zu bytes or more, expected fewer",
-                         complaint->subject, what, capacity);
+        return moec_fail(complaint->err, complaint->status,
+                         "%s: %s is too long, expected fewer than %zu bytes", complaint->subject, what,
+                         capacity);
     for (size_t i = 0; i < length; i++) {
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             return moec_fail(complaint->err, complaint->status, "%s: %s holds the control character 0x%02x",

@@ -348,7 +348,8 @@ static enum moec_status read_choices(struct loader *loader, const struct moec_js
     if (n_active > n_key)
         return refuse(loader, "has %zu active experts, expected at most %u", n_active, n_key);
     if (moec_json_length(chosen) != n)
-        return refuse(loader, "has %zu choices of experts, expected %" PRIu64, moec_json_length(chosen), n);
+        return refuse(loader, "has %zu entries in its list of chosen experts, expected %" PRIu64,
+                      moec_json_length(chosen), n);
     answer->n_active = (uint32_t)n_active;
     MOEC_TRY(pool_add(&loader->active, n_active, sizeof(uint32_t), &answer->active, loader->err));
     MOEC_TRY(pool_add(&loader->experts, n, sizeof(uint32_t), &answer->choices, loader->err));
@@ -425,7 +426,9 @@ static enum moec_status read_scored(struct loader *loader, const struct moec_jso
         const bool is_falling =
             i == 0 || score < before || (!(score > before) && list[i].expert > list[i - 1].expert);
         if (!is_falling || loader->stamps[expert] == stamp)
-            return refuse(loader, "has an expert for '%s' twice, or not by falling score", name);
+            return refuse(
+                loader, "has a list '%s' that names an expert twice or is not sorted by score, highest first",
+                name);
         loader->stamps[expert] = stamp;
     }
     return MOEC_OK;

@@ -403,7 +403,8 @@ static enum moec_status receive(struct moec_bench_worker *worker, const struct m
     }
     if (outcome == MOEC_PIPE_LATE) {
         moec_bench_worker_end(worker);
-        return moec_fail(err, MOEC_ERR_IO, "the worker stopped in the middle of an answer");
+        return moec_fail(err, MOEC_ERR_IO,
+                         "the bench's own worker process stopped in the middle of an answer");
     }
     return explain_death(worker, err);
 }

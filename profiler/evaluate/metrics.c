@@ -247,7 +247,7 @@ enum moec_status moec_loss_measure_scores(const double *reference, const double 
         ours += variant[i];
     }
     if (n_row == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "the data has no rows to compare");
+        return moec_fail(err, MOEC_ERR_USAGE, "the data has no row, so the two models cannot be compared");
     if (!(theirs > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "the reference scores 0 on every row, so no loss can be computed");

@@ -526,11 +526,11 @@ enum moec_status moec_report_write(const struct moec_profile *profile, const str
     moec_plot_clean_text(page.data, sizeof page.data, profile->data_name);
     page.stream = open_memstream(&text, &n_bytes);
     if (page.stream == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory while writing the report '%s'", path);
     enum moec_status status = put_page(&page, err);
     bool is_broken = ferror(page.stream) != 0;
     if (fclose(page.stream) != 0 || is_broken)
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory while writing the report '%s'", path);
     if (status == MOEC_OK)
         status = moec_html_write(path, text, n_bytes, err);
     free(text);

@@ -366,8 +366,9 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
         if (job->kept.baseline[w] && (result->baseline.nll[w] != nll || result->baseline.kl[w] != kl))
             return moec_fail(
                 err, MOEC_ERR_MISMATCH,
-                "the baseline's losses differ from those recorded in the journal for window %" PRIu32 ": "
-                "another build or a faulty machine computed them; delete the journal to start over",
+                "window %" PRIu32
+                ": the baseline's losses differ from those in the journal, which another build or "
+                "a faulty machine may have written; delete the journal to start over",
                 w);
         result->baseline.nll[w] = nll;
         result->baseline.kl[w] = kl;

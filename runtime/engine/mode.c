@@ -140,10 +140,11 @@ static enum moec_status choose_predict(const struct moec_bundle *bundle,
     if (!out->predict->needs_paths || has_paths)
         return MOEC_OK;
     if (name != NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "predictor '%s' needs a path table, and '%s' has none: compile it "
-                         "with a profile, or choose another predictor",
-                         name, bundle->file.path);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "predictor '%s' needs a path table (which experts follow which), and '%s' has none: compile it "
+            "with a profile, or choose another predictor",
+            name, bundle->file.path);
     out->lacks_paths = true;
     return moec_predict_find("none", &out->predict, err);
 }

@@ -109,7 +109,7 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
 {
     if (decisions->all_neurons && decisions->sparsity != 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "all neurons are to be kept, but the sparsity is %g: leave out one of them",
+                         "the settings all_neurons and sparsity (%g) contradict each other: set only one",
                          decisions->sparsity);
     if (decisions->all_neurons)
         return MOEC_OK;

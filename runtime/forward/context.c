@@ -95,10 +95,11 @@ enum moec_status moec_forward_take_model(struct moec_forward *forward, const str
         return model->offload->ops->open(model->offload, forward->max_tokens, forward->arithmetic,
                                          &forward->backend, err);
     if (forward->arithmetic != MOEC_ARITHMETIC_CANONICAL)
-        return moec_fail(err, MOEC_ERR_BUDGET,
-                         "the device has no room for the weights of a second model in the arithmetic '%s': "
-                         "allow more of the device's memory",
-                         moec_arithmetic_name(forward->arithmetic));
+        return moec_fail(
+            err, MOEC_ERR_BUDGET,
+            "the device has no memory left for a second model, which the arithmetic '%s' needs there: "
+            "allow more of the device's memory",
+            moec_arithmetic_name(forward->arithmetic));
     moec_forward_stay(forward);
     return MOEC_OK;
 }

@@ -789,8 +789,10 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
         MOEC_TRY(check_step(sessions[i], 1, NULL, 0, err));
         MOEC_TRY(moec_decision_log_check(&sessions[i]->log, length_of(sessions[i]), tokens + i, 1, err));
         if (sessions[i]->counts_capacity && !always_counts(&sessions[0]->forward->model->config))
-            return moec_fail(err, MOEC_ERR_USAGE,
-                             "sequences that count expert capacity must be stepped one by one");
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "this model limits how many tokens an expert takes, counted per sequence, so sequences "
+                "cannot share a step: step each by itself");
     }
     for (uint32_t i = 0; i < n; i++) {
         if (moec_kv_state_missing(&sessions[i]->kv) > 0)

@@ -39,10 +39,11 @@ enum moec_status moec_predict_check_paths(const struct moec_predict_ops *ops,
 {
     const struct moec_path_table *paths = setup->paths;
     if (paths == NULL || paths->n_layer == 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "predictor '%s' needs a path table, and this model has none: compile it with a "
-                         "profile, or use predictor 'gate'",
-                         ops->name);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "predictor '%s' needs a path table (which experts follow which), and this model has none: compile it with a "
+            "profile, or use predictor 'gate'",
+            ops->name);
     if (paths->n_layer != setup->n_layer || paths->n_expert != setup->n_expert ||
         paths->top_k != setup->top_k)
         return moec_fail(err, MOEC_ERR_USAGE,

@@ -382,9 +382,11 @@ enum moec_status moec_emulation_parse(const char *text, struct moec_emulation *o
                          text);
     if (!(speed >= MIN_BYTES_PER_SECOND && speed <= MAX_BYTES_PER_SECOND) || latency_ns > MAX_LATENCY_NS ||
         request_ns > MAX_LATENCY_NS)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "storage '%s' is out of range, expected 1KB/s to 1000GB/s and times of at most 1s",
-                         text);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "storage '%s' is out of range, expected 1KB/s to 1000GB/s, and a latency and a cost per request "
+            "of at most 1s each",
+            text);
     *out = (struct moec_emulation){.bytes_per_second = (uint64_t)speed,
                                    .latency_ns = (uint64_t)latency_ns,
                                    .request_ns = (uint64_t)request_ns};

@@ -301,7 +301,7 @@ static enum moec_status class_range(struct translation *t, bool is_first)
     if (!single)
         return MOEC_OK;
     if (t->caseless[t->depth] && low >= 0x80)
-        return refuse(t, "a character class beyond ASCII under (?i)");
+        return refuse(t, "a case-insensitive character class beyond ASCII");
     MOEC_TRY(emit_char(t, low));
     if (!range)
         return MOEC_OK;
@@ -345,7 +345,7 @@ static enum moec_status translate_members(struct translation *t, uint32_t depth)
 static enum moec_status translate_set(struct translation *t, uint32_t depth)
 {
     if (depth == MAX_NESTED_SETS || peek(t) == ':')
-        return refuse(t, peek(t) == ':' ? "a POSIX class" : "sets nested too deep");
+        return refuse(t, peek(t) == ':' ? "a POSIX class" : "character sets inside character sets too deep");
     const bool negated = peek(t) == '^';
     t->at += negated;
     MOEC_TRY(emit(t, negated ? "(?:(?!" : "(?:"));
@@ -402,7 +402,7 @@ static enum moec_status translate_group(struct translation *t)
         {"?>", "(?>", -1}, {"?i:", "(?i:", 1}, {"?-i:", "(?-i:", 0}, {"?<!", "(?<!", -1},
     };
     if (t->depth + 1 >= sizeof t->caseless / sizeof t->caseless[0])
-        return refuse(t, "a group nested too deep");
+        return refuse(t, "groups inside groups too deep");
     bool caseless = t->caseless[t->depth];
     const char *to = peek(t) == '?' ? NULL : "(?:";
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && to == NULL; i++) {
@@ -413,7 +413,7 @@ static enum moec_status translate_group(struct translation *t)
         t->at += strlen(kinds[i].from);
     }
     if (to == NULL)
-        return refuse(t, "an unknown kind of group");
+        return refuse(t, "an unknown kind of group, such as (?X...)");
     t->caseless[++t->depth] = caseless;
     t->repeatable = false;
     t->last_literal = 0;

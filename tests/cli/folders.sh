@@ -45,7 +45,7 @@ rm "$work/overlay/$index"
 mv "$work/overlay/base.safetensors" "$work/overlay/model-00001-of-00002.safetensors"
 mv "$work/overlay/tuned.safetensors" "$work/overlay/model-00002-of-00002.safetensors"
 try 1 "without an index" "$moec" doctor "$work/overlay"
-says stderr "tensor '[^']*' is in '.*/model-00001-of-00002.safetensors' and in '.*/model-00002-of-00002.safetensors'" \
+says stderr "two shards have tensor '[^']*': '.*/model-00001-of-00002.safetensors' and '.*/model-00002-of-00002.safetensors'" \
     "two copies are refused by the names of both files"
 mv "$work/overlay/model-00002-of-00002.safetensors" "$work/overlay/model.safetensors"
 name_shard model-00001-of-00002.safetensors

@@ -147,7 +147,7 @@ try 0 "edgemoe without a path table" run --mode edgemoe --stats
 says stderr "note: mode 'edgemoe' predicts by a path table" "says that nothing is guessed"
 says stderr 'prediction none$' "and guesses nothing"
 try 2 "prediction by a path table that is not there" run --predict path
-says stderr "predictor 'path' needs a path table" "is refused"
+says stderr "predictor 'path' needs a path table .which experts follow which." "is refused"
 bundle=$work/model.moec
 try 1 "io-free in too little memory" run --mode io-free --memory "$(small_budget run --mode io-free)"
 says stderr "mode 'io-free' keeps every expert in memory: they take [0-9.]+ MiB at 16 bits" "says how much it takes"

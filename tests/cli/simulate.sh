@@ -188,7 +188,7 @@ else
 fi
 try 2 "a bundle without times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict hobbit --memory 30% --tune-evict \
     -o "$work/none.moec"
-says stderr "lose the least time, so it needs times" "says what is missing"
+says stderr "so it needs the device's times" "says what is missing"
 try 2 "a bundle for two sizes" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device-file "$work/device.json" \
     --evict hobbit --memory 30%,50% --tune-evict -o "$work/none.moec"
 says stderr "for a single buffer size" "says what is missing"

@@ -234,7 +234,7 @@ check "are no wider" "$(grep -c . "$work/capped") <= $(grep -o '"precision": "fa
 try 0 "widths of one that reads none in time" tune --max-loss 4% --with precision -q --json -o "$work/f.moec" \
     --device-file "$work/device-1KB.json"
 if grep -q 'fate' "$work/stdout"; then fail "are none"; else pass "are none"; fi
-refused 'device-file does nothing without --with precision' 2 "a device of no width" \
+refused 'device-file serves only .--with precision.: add' 2 "a device of no width" \
     tune --max-loss 2% --with route --device-file "$work/device-1KB.json" -q
 refused 'has both route and rank' 2 "two routes" tune --max-loss 2% --with route,rank -q
 refused 'expected route, rank, skip, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q

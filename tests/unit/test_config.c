@@ -541,8 +541,10 @@ static void test_config__section_of_learned_positions(void **state)
     assert_memory_equal(bytes + block,
                         ((uint8_t[]){35, 0, 0, 0, (uint8_t)(4 + c.n_layer), 0, 0, 0, 1, 1, 1, 3}), 12);
     const struct damage damages[] = {
-        {block + 8, 2, MOEC_ERR_FORMAT, "2 at offset 0 of learned positions and bypasses, expected 0..1"},
-        {block + 11, 4, MOEC_ERR_FORMAT, "4 at offset 3 of learned positions and bypasses, expected 0..3"},
+        {block + 8, 2, MOEC_ERR_FORMAT,
+         "2 at offset 0 of position embeddings and skip connections, expected 0..1"},
+        {block + 11, 4, MOEC_ERR_FORMAT,
+         "4 at offset 3 of position embeddings and skip connections, expected 0..3"},
         {n - 1, 7, MOEC_ERR_FORMAT, "expected 0..1"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);

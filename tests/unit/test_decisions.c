@@ -149,7 +149,7 @@ static void test_decisions__prompts_can_be_left_out(void **state)
     bytes[4] = 1; /* without the flag it would be a prefill's version */
     assert_status(moec_decisions_decode(bytes, sizeof bytes, &sample.config, &read, &err), MOEC_ERR_FORMAT,
                   err);
-    assert_message(err, "prompts out, expected exactly one of the two");
+    assert_message(err, "expected either a prefill or the mark that leaves prompts out");
     sample_release(&sample);
 }
 
@@ -167,7 +167,7 @@ static void test_decisions__a_prefill_has_a_version_of_its_own(void **state)
         const char *message;
     } wrong[] = {
         {0, 1, "1272 bytes, expected 1232"},
-        {1232, 0, "does not have a prefill and does not leave prompts out"},
+        {1232, 0, "has neither, expected either a prefill"},
         {1232 + 3, ' ', "byte 3 of the prefill"},
         {1268, 1, "of version 2 ends with 1, expected 0"},
     };

@@ -82,7 +82,7 @@ static void test_mode__without_a_path_table(void **state)
     assert_ptr_equal(choice.predict, &moec_predict_none);
     assert_true(choice.lacks_paths);
     (void)choose(f, (struct moec_mode_request){.predict = "gate"});
-    refuse(f, (struct moec_mode_request){.predict = "path"}, "needs a path table");
+    refuse(f, (struct moec_mode_request){.predict = "path"}, "needs a path table (which");
     refuse(f, (struct moec_mode_request){.mode = "edgemoe", .preload_count = 2}, "nothing is predicted");
     f->bundle->paths = paths;
 }

@@ -219,7 +219,8 @@ static void test_profile_h5__round_trip_of_parts(void **state)
     assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_OK);
     p.window_part[5] = MOEC_PART_COUNT;
     assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "window 5 has part 3, expected 0 to 2"));
+    assert_non_null(
+        strstr(err.message, "window 5 belongs to part 3 of the data, expected a number from 0 to 2"));
     err = (struct moec_error){0};
     p.window_part[5] = MOEC_PART_SELECT;
     p.window_document[4] = 4;
@@ -624,7 +625,7 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.n_sensitivity_window, p.n_window + 1, "number of windows with sensitivities");
     EXPECT_REFUSED(p.n_document, 3, "every window must name a part and a document");
     EXPECT_REFUSED(p.n_bits, 9, "number of profiled bitwidths is 9");
-    EXPECT_REFUSED(p.bits[0], 4, "is also the baseline's");
+    EXPECT_REFUSED(p.bits[0], 4, "a profiled bitwidth and the baseline's");
     EXPECT_REFUSED(p.bits[0], 8, "expected increasing");
     EXPECT_REFUSED(p.bits[0], 7, "is 7, expected 1, 2, 3, 4, 5, 6, 8, 16 or 32");
     EXPECT_REFUSED(p.baseline_bits, 7, "the baseline has 7 bits");

@@ -96,10 +96,11 @@ static void test_shards__the_index_decides(void **state)
     write_text(folder, INDEX,
                "{\"weight_map\": {\"one\": \"a.safetensors\", "
                "\"two\": \"b.safetensors\", \"ten\": \"b.safetensors\"}}");
-    refuse(folder, MOEC_ERR_MISMATCH, "tensor 'six' is in '");
-    refuse(folder, MOEC_ERR_MISMATCH, "/a.safetensors' and in '");
+    refuse(folder, MOEC_ERR_MISMATCH, "two shards have tensor 'six': '");
+    refuse(folder, MOEC_ERR_MISMATCH, "/a.safetensors' and '");
     refuse(folder, MOEC_ERR_MISMATCH, "/b.safetensors', and '");
-    refuse(folder, MOEC_ERR_MISMATCH, INDEX "' names neither: remove one copy, or name the shard in '" INDEX);
+    refuse(folder, MOEC_ERR_MISMATCH,
+           INDEX "' names neither. Remove one copy, or name the right shard in '" INDEX);
     temporary_remove(folder);
 }
 
@@ -126,7 +127,7 @@ static void test_shards__numbered_files_need_no_index(void **state)
 
     write_shard(folder, "model-00001-of-00002.safetensors", "one=1,two=2");
     refuse(folder, MOEC_ERR_MISMATCH,
-           "/model-00002-of-00002.safetensors', and there is no index that names one of them: remove one");
+           "/model-00002-of-00002.safetensors', and there is no index that names the right one. Remove one");
     temporary_remove(folder);
 }
 
