@@ -80,9 +80,9 @@ if grep -q '"arithmetic": "int8"' "$work/int8.json" && ! grep -q arithmetic "$wo
 else
     fail "eval names it"
 fi
-samples=2 # scalar code takes a minute for 24
-evaluate "$work/few.json" "$work/m.moec" $sample --data $text --arithmetic int8
-evaluate "$work/again.json" "$work/m.moec" $sample --data $text --arithmetic int8 --threads 1 --cpu scalar
+samples=2 # scalar code takes long
+evaluate "$work/few.json" "$work/m.moec" $sample --data $text --seq-len 32 --arithmetic int8
+evaluate "$work/again.json" "$work/m.moec" $sample --data $text --seq-len 32 --arithmetic int8 --threads 1 --cpu scalar
 same "$work/few.json" "$work/again.json" "one thread and scalar code give the same"
 try 0 "a bench" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --modes cache --arithmetic int8 --json -q
 says stdout '"arithmetic": "int8"' "names it"

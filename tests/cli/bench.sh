@@ -1,6 +1,5 @@
 #!/bin/sh
 # moec bench on the sample: rows, figures, what is refused, workers that fail, and signals.
-# It compares times: runs alone.
 # shellcheck disable=SC2016 # fields of awk
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc

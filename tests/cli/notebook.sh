@@ -4,7 +4,7 @@
 . tests/cli/tap.inc
 model=datasets/sample/model
 
-try 0 "a profile with its table" "$moec" profile $model --data datasets/sample/calibration.txt --samples 32 --bits 2,8 \
+try 0 "a profile with its table" "$moec" profile $model --data datasets/sample/calibration.txt --samples 32 --seq-len 64 --bits 2,8 \
     --sensitivity exact --sensitivity-samples 4 -o "$work/p.h5" --table "$work/experts.csv" --quiet
 try 0 "the columns" sh -c "head -n 1 '$work/experts.csv' | grep -qx 'layer,expert,bits,loss,low,high,kl,tokens'"
 try 0 "a line for each of 96 experts at 2 bitwidths" sh -c "[ \"\$(wc -l <'$work/experts.csv')\" -eq 193 ]"
@@ -15,7 +15,7 @@ try 0 "layers and experts count from 0" awk -F, 'NR == 2 && !($1 == 0 && $2 == 0
 try 0 "the same table of the file" "$moec" profile --show "$work/p.h5" --table "$work/again.csv"
 try 0 "is the same" cmp "$work/experts.csv" "$work/again.csv"
 try 0 "figures without single experts" "$moec" profile $model --data datasets/sample/calibration.txt --samples 32 \
-    --sensitivity none --plots "$work/plots" --plot-format csv --report "$work/r.html" --quiet
+    --seq-len 64 --sensitivity none --plots "$work/plots" --plot-format csv --report "$work/r.html" --quiet
 try 0 "are there" test -s "$work/plots/recall.csv" -a -s "$work/r.html"
 try 2 "a table that is no CSV" "$moec" profile --show "$work/p.h5" --table "$work/experts.png"
 try 0 "forty lines of Python" sh -c "[ \"\$(wc -l <docs/notebook.py)\" -le 40 ]"
