@@ -179,7 +179,7 @@ tuned() {
     mkdir -p "$here/tunings"
     # shellcheck disable=SC2086
     json "$here/tunings/$tuning.json" "$moec" tune "$here/$bundle.moec" --data "$calibration" --reference "$model" \
-        --max-loss "${TARGET:-2%}" --samples "$tune_samples" $seq_len "$@" --force -o "$here/tunings/$tuning.moec" || {
+        --max-loss "${TARGET:-2%}" --decide all --samples "$tune_samples" $seq_len "$@" --force -o "$here/tunings/$tuning.moec" || {
         say "no settings of $tuning are proven"
         return 0
     }

@@ -22,6 +22,7 @@
 #include "compiler/tune/tune.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_sparsity.h"
+#include "formats/profile/profile_h5.h"
 #include "runtime/experts/low_copy.h"
 #include "runtime/forward/sparsity.h"
 #include "runtime/policy/route.h"
@@ -41,8 +42,8 @@ static const struct cli_option options[] = {
      "Of a bundle: the checkpoint that it was compiled from. Losses are against it.", CLI_INPUT},
     {"max-loss", 0, "LOSS", NULL, "All accuracy that may be lost, such as 2% or 0.02.", 0},
     {"with", 0, CLI_LIST, "route|rank|skip|precision|prefill|sparsity",
-     "What is searched (default: of a checkpoint route,sparsity where neurons can be left out; of a bundle "
-     "route,precision where moec compile --copies made low copies; else route):\nroute\tcache-prior: prefer "
+     "What is searched (default: route,skip; of a bundle also precision where moec compile --copies made low "
+     "copies):\nroute\tcache-prior: prefer "
      "experts that are in the cache\nrank\tmax-rank instead: choose among the router's best experts those in "
      "the cache\nskip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
      "a low copy; fate: run experts in a low copy that the layer before did not predict\nprefill\tunpopular: "
@@ -55,12 +56,12 @@ static const struct cli_option options[] = {
     {"block-tokens", 0, "L", NULL,
      "With prefill: tokens of its blocks (default 512): as many as a chunk of a prompt, or more.", CLI_RARE},
     {"decide", 0, "WHEN", "all|decode",
-     "Whose experts the settings decide, and the certificate is about:\nall\tall tokens' (default)\ndecode\t"
-     "those of generated tokens, not a prompt's",
+     "Whose experts the settings decide, and the certificate is about:\nall\tall tokens' (default with prefill "
+     "or a plan alone)\ndecode\tthose of generated tokens, not a prompt's (default)",
      CLI_RARE},
     {"prompt-tokens", 0, "P", NULL,
-     "With prefill or --decide decode: the first P tokens of each window are a prompt's (default: all with "
-     "prefill alone, else half).",
+     "Not with --decide all alone: the first P tokens of each window are a prompt's (default: all with prefill "
+     "alone, else half).",
      CLI_RARE},
     {"slots", 0, "N|PERCENT", NULL,
      "Experts of each layer in the logical cache (default " MOEC_ROUTE_SLOTS "): about as many as "
@@ -302,8 +303,10 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
     if (!job->tune.with_prefill && cli_has(job->args, "block-tokens"))
         return moec_fail(err, MOEC_ERR_USAGE, "--block-tokens does nothing without --with prefill");
     if (!job->tune.with_prefill && !leaves_out && is_given)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--prompt-tokens does nothing without --with prefill or --decide decode");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--prompt-tokens does nothing where all tokens are decided about alike: leave it out, or give "
+            "--decide decode or --with prefill");
     if (!job->tune.with_prefill && !leaves_out)
         return MOEC_OK;
     MOEC_TRY(cli_u32(job->args, "block-tokens", 1, MOEC_MAX_POSITIONS, &job->tune.block_tokens, err));
@@ -324,12 +327,9 @@ static enum moec_status read_prompt(struct tune_job *job, struct moec_error *err
 /* What is searched. */
 static enum moec_status read_with(struct tune_job *job, struct moec_error *err)
 {
-    struct moec_error ignored = {0};
-    const bool leaves_out = moec_sparsity_check_config(job->config, &ignored) == MOEC_OK;
     const char *with = cli_has(job->args, "with") ? cli_text(job->args, "with")
-                       : !job->is_checkpoint      ? "route,precision"
-                       : leaves_out               ? "route,sparsity"
-                                                  : "route";
+                       : job->is_checkpoint       ? "route,skip"
+                                                  : "route,skip,precision";
     struct moec_tune_options *tune = &job->tune;
     tune->with_route = strstr(with, "route") != NULL;
     tune->with_rank = strstr(with, "rank") != NULL;
@@ -413,6 +413,14 @@ static enum moec_status read_device_file(struct tune_job *job, struct moec_error
         path, job->args->positional[0]);
 }
 
+/* Where nobody says whose experts are decided: a prompt reads nearly all experts of a layer whatever it is
+ * given, so deciding about it costs loss and saves little. */
+static bool decides_generated(const struct moec_tune_options *tune, const struct moec_config *config)
+{
+    return moec_prefill_window(config) > 0 && !tune->with_prefill &&
+           (moec_tune_has_routes(tune) || tune->with_precision);
+}
+
 static enum moec_status read_settings(struct tune_job *job, struct moec_error *err)
 {
     const struct cli_args *args = job->args;
@@ -421,6 +429,8 @@ static enum moec_status read_settings(struct tune_job *job, struct moec_error *e
     struct moec_decision_settings *shared = &job->tune.shared;
     shared->decode_only = cli_has(args, "decide") && strcmp(cli_text(args, "decide"), "decode") == 0;
     MOEC_TRY(read_with(job, err));
+    if (!cli_has(args, "decide"))
+        shared->decode_only = decides_generated(&job->tune, job->config);
     MOEC_TRY(moec_route_read_slots(slots, job->config, &shared->n_slots, err));
     MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &shared->keep_top, err));
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &shared->low_bits, err));
@@ -473,6 +483,20 @@ static enum moec_status open_draft(void *context, uint32_t draft, struct moec_er
     return offload(job, &job->bundle, err);
 }
 
+/* A profile's windows have a length of their own. */
+static enum moec_status use_profile_length(struct tune_job *job, struct moec_error *err)
+{
+    const char *path = cli_text(job->args, "profile");
+    struct moec_profile profile;
+    uint8_t digest[MOEC_SHA256_BYTES];
+    if (path == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_profile_read(path, cli_has(job->args, "trust-profile"), &profile, digest, err));
+    job->measure.seq_len_tokens = profile.seq_len_tokens;
+    moec_profile_release(&profile);
+    return MOEC_OK;
+}
+
 /* Drafts of the checkpoint, their windows, and the original. */
 static enum moec_status make_drafts(struct tune_job *job, struct moec_error *err)
 {
@@ -485,6 +509,7 @@ static enum moec_status make_drafts(struct tune_job *job, struct moec_error *err
     drafts->confidence = job->tune.trial.confidence;
     drafts->profile = cli_text(job->args, "profile");
     drafts->trusts_profile = cli_has(job->args, "trust-profile");
+    MOEC_TRY(use_profile_length(job, err));
     MOEC_TRY(moec_checkpoint_open(path, &job->checkpoint, err));
     cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);

@@ -246,21 +246,13 @@ static uint32_t pass_identities(const struct moec_config *config, const bool *is
     return n;
 }
 
-static void take(const struct moec_forward *forward, const struct row *row, bool is_of_block,
-                 uint32_t n_identity, const uint32_t *experts, const float *weights, const bool *skips,
-                 const bool *is_low)
+/* `taken` but for the sizes of records. */
+static void take(const struct moec_forward *forward, const struct row *row, struct moec_route_taken taken)
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_decider *decider = forward->decider;
-    const struct moec_route_taken taken = {
-        .experts = experts,
-        .weights = weights,
-        .skips = skips,
-        .is_low = is_low,
-        .n_identity = n_identity,
-        .is_of_block = is_of_block,
-        .record_bytes = {bytes_of_layer(config, decider->record_bytes[0], row->token.layer),
-                         bytes_of_layer(config, decider->record_bytes[1], row->token.layer)}};
+    for (size_t form = 0; form < 2; form++)
+        taken.record_bytes[form] = bytes_of_layer(config, decider->record_bytes[form], row->token.layer);
     moec_route_state_take(row->span->route, row->span->route_layer, row->range, &taken);
 }
 
@@ -334,7 +326,14 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     const uint32_t n_identity = pass_identities(config, is_dropped, experts, weights, skips, is_low);
     if (span->counts != NULL && config->expert_capacity > 0 && !skips[0])
         skips[0] = moec_capacity_take(span, config, experts[0], weights);
-    take(forward, &row, is_of_block, n_identity, experts, weights, skips, is_low);
+    take(forward, &row,
+         (struct moec_route_taken){.experts = experts,
+                                   .weights = weights,
+                                   .skips = skips,
+                                   .is_low = is_low,
+                                   .n_identity = n_identity,
+                                   .is_of_block = is_of_block,
+                                   .is_left_out = !is_free});
 }
 
 /* Counts what the router chooses for the whole prompt, whose rows from `first_row` on are all there. */

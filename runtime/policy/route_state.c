@@ -306,10 +306,12 @@ void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float
     uint16_t touched[MOEC_MAX_TOP_K];
     const uint32_t n = order_of(state, taken, order);
     const uint32_t position = state->n_done[layer]++;
-    state->counts.n_position++;
-    state->counts.n_skipped += state->top_k - n - taken->n_identity;
-    for (uint32_t i = 0; i < n; i++)
-        count(state, layer, taken, order[i]);
+    if (!taken->is_left_out) {
+        state->counts.n_position++;
+        state->counts.n_skipped += state->top_k - n - taken->n_identity;
+        for (uint32_t i = 0; i < n; i++)
+            count(state, layer, taken, order[i]);
+    }
     for (uint32_t i = 0; i < state->top_k; i++) {
         const bool is_low = i < n && taken->is_low != NULL && taken->is_low[order[i]];
         touched[i] = i < n ? (uint16_t)(taken->experts[order[i]] + (is_low ? MOEC_ROUTE_LOW : 0))

@@ -19,7 +19,7 @@
 #define MOEC_ROUTE_NO_EXPERT UINT16_MAX
 #define MOEC_ROUTE_LOW       0x8000u
 
-/* Experts that tokens took. */
+/* Experts that tokens took, but for tokens of a prompt that is left to the router. */
 struct moec_route_counts {
     uint64_t n_position;          /* of all layers together */
     uint64_t n_taken, n_missed;   /* all, and those that neither the logical cache nor a prompt's block had;
@@ -118,6 +118,7 @@ struct moec_route_taken {
     const bool *is_low;              /* (top_k) in their low copies; NULL = none */
     uint32_t n_identity;             /* of the skips, those that give their input: they count as nothing */
     bool is_of_block;                /* a prompt's token: what its block has read is there for it */
+    bool is_left_out;                /* a prompt's token that nothing is decided about: it is not counted */
     const uint64_t *record_bytes[2]; /* (n_expert) of the layer's records, high and low; NULL = unknown */
 };
 

@@ -29,7 +29,7 @@ tune() {
 }
 
 try 0 "a bundle with low copies" "$moec" compile "$sample" --policy uniform --bits 8 --copies 4 -q -o "$work/m.moec"
-try 0 "settings for it" tune --max-loss 4% --slots 6 -q --json -o "$work/t.moec"
+try 0 "settings for it" tune --max-loss 4% --slots 6 --with route,precision --decide all -q --json -o "$work/t.moec"
 route=$(sed -n 's/^ *"route": *"\(cache-prior:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
 precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
 loss=$(number loss) loss_high=$(number loss_high) bytes=$(number missed_bytes_per_token)
@@ -40,7 +40,8 @@ says stdout '"chosen": true' "of which one is chosen"
 plain_bytes=$(sed -n '/"without"/,/}/s/.*"missed_bytes_per_token": *\([0-9.e+]*\).*/\1/p' "$work/stdout" | head -n 1)
 check "less than half as many bytes are read" "$bytes < 0.5 * $plain_bytes"
 try 0 "it is a whole bundle" "$moec" verify "$work/t.moec"
-try 0 "on other threads and instructions, in words" tune --max-loss 4% --slots 6 -v -t 1 --cpu avx2 -o "$work/again.moec"
+try 0 "on other threads and instructions, in words" tune --max-loss 4% --slots 6 --with route,precision --decide all -v \
+    -t 1 --cpu avx2 -o "$work/again.moec"
 same "the same bytes" "$work/t.moec" "$work/again.moec"
 says stdout "wrote '$work/again.moec', which decides by $route with $precision" "says what was found"
 says stdout 'loss .* against the original, limit 4.000%' "and what is promised"
@@ -55,12 +56,13 @@ try 0 "inspect --json" "$moec" inspect "$work/t.moec" --json
 check "has the same loss" "$(sed -n '/"decisions"/,$p' "$work/stdout" | sed -n 's/.*"loss": *\([-0-9.e+]*\).*/\1/p' | head -n 1) == $loss"
 cp "$work/m.moec" "$work/route.moec"
 try 0 "a route alone, in place" "$moec" tune "$work/route.moec" --data "$data" --reference "$sample" --samples 32 --seq-len 48 \
-    --max-loss 4% --with route --keep-top 1 --force -q
+    --max-loss 4% --with route --decide all --keep-top 1 --force -q
 says stdout 'route      cache-prior:0.[0-9]*, the best 1 in any case' "keeps the best"
 
 try 0 "by rank" tune --max-loss 30% --slots 6 --with rank -q -o "$work/r.moec"
 says stdout 'route      max-rank:[0-9]+$' "another route"
-try 0 "misses of little weight left out" tune --max-loss 4% --slots 6 --with route,skip -v --json -o "$work/lean.moec"
+try 0 "misses of little weight left out" tune --max-loss 4% --slots 6 --with route,skip --decide all -v --json \
+    -o "$work/lean.moec"
 says stderr 'top-k:skip:0.05: loss .*KiB a token' "alone"
 says stderr 'cache-prior:0.02:skip:0.05: loss' "and with routes"
 skip_route=$(sed -n 's/^ *"route": *"\([a-z]*-[a-z]*[0-9.:]*skip:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
@@ -81,10 +83,12 @@ says stdout "^  prefill    $prefill, certified for prompts of 48 tokens" "is sho
 try 0 "all together" tune --max-loss 4% --slots 6 --with route,precision,prefill --block-tokens 8 -v -o "$work/a.moec"
 says stderr 'cache-prior:[0-9.]* with hobbit:[0-9.]*:[0-9.]* with unpopular:[0-9.]*:8: loss' "are tried together"
 
-try 0 "without prompts" tune --max-loss 4% --slots 6 --decide decode -q --json -o "$work/d.moec"
-says stdout '"decide": "decode"' "they are left out"
+try 0 "by default" tune --max-loss 4% --slots 6 -q --json -o "$work/d.moec"
+says stdout '"decide": "decode"' "prompts are left out"
+says stdout '"route": "cache-prior:0.02:skip:0.05"' "routes that skip are tried"
+says stdout '"precision": "hobbit:0.9:1"' "and low copies, where there are some"
 check "by half" "$(number prompt_tokens) == 24 && $(number loss_high) <= 0.04"
-decode_route=$(sed -n 's/^ *"route": *"\(cache-prior:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
+decode_route=$(sed -n 's/^ *"route": *"\([a-z0-9.:-]*\)".*/\1/p' "$work/stdout" | head -n 1)
 decode_precision=$(sed -n 's/^ *"precision": *"\(hobbit:[0-9.]*:[0-9.]*\)".*/\1/p' "$work/stdout" | head -n 1)
 try 0 "the bundle" "$moec" inspect "$work/d.moec"
 says stdout 'prompts    are left out; certified for windows of which the first 24 tokens are one' "says so"
@@ -149,7 +153,7 @@ differs "--decide decode leaves the prompt out" "$work/words" "$work/tuned"
 cp "$work/words" "$work/decoded"
 run "$work/d.moec" --stats json >"$work/words"
 if grep -q '"decide": "decode"' "$work/stats"; then pass "settings without prompts leave them out"; else fail "settings without prompts leave them out"; fi
-run "$work/m.moec" --route "$decode_route" ${decode_precision:+--precision "$decode_precision"} --slots 6 --decide decode >"$work/other"
+run "$work/m.moec" ${decode_route:+--route "$decode_route"} ${decode_precision:+--precision "$decode_precision"} --slots 6 --decide decode >"$work/other"
 same "as the options would" "$work/words" "$work/other"
 run "$work/d.moec" --decide all >"$work/other"
 differs "--decide all takes prompts in" "$work/words" "$work/other"
@@ -184,7 +188,7 @@ evaluate "$work/m.moec"
 check "not with --decide none" "$(number value) == $plain && $plain != $tuned"
 evaluate "$work/d.moec"
 decoded=$(number value)
-evaluate "$work/m.moec" --route "$decode_route" ${decode_precision:+--precision "$decode_precision"} --slots 6 --prompt-tokens 24
+evaluate "$work/m.moec" ${decode_route:+--route "$decode_route"} ${decode_precision:+--precision "$decode_precision"} --slots 6 --prompt-tokens 24
 check "and prompts of the certificate's length are left out" "$(number value) == $decoded"
 evaluate "$work/d.moec" --decide all
 check "but not with --decide all" "$(number value) != $decoded"
@@ -239,7 +243,7 @@ refused 'device-file serves only .--with precision.: add' 2 "a device of no widt
 refused 'has both route and rank' 2 "two routes" tune --max-loss 2% --with route,rank -q
 refused 'expected route, rank, skip, precision, prefill or sparsity' 2 "another word" tune --max-loss 2% --with route,routes -q
 refused 'has no record of which experts calibration used' 2 "a prefill without a profile" tune --max-loss 2% --with prefill -q
-refused 'prompt-tokens does nothing without --with prefill or --decide decode' 2 "prompts without a prefill" tune --max-loss 2% --prompt-tokens 8 -q
+refused 'prompt-tokens does nothing where all tokens are decided about alike' 2 "prompts that are no others" tune --max-loss 2% --decide all --prompt-tokens 8 -q
 refused 'leaves out prompts, but prefill in --with prefill applies only to prompts' 2 "a prefill without prompts" tune --max-loss 2% --with prefill --decide decode -q
 refused 'decide decode applies only to .* --with is sparsity' 2 "a plan without prompts" tune --max-loss 2% --with sparsity --decide decode -q
 refused 'low-bits apply only to .* --with is route' 2 "low slots of a route" tune --max-loss 2% --with route --low-slots 4 -q
