@@ -107,8 +107,10 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
                          "content, which does not match its flags",
                          section->name, path, section->stored_bytes, section->content_bytes);
     if (section->level != 0 && known && !is_record_kind(section->kind))
-        return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has copy level %u, expected 0",
-                         section->name, path, section->level);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "section '%s' of '%s' belongs to precision copy %u, expected 0: only records have copies",
+            section->name, path, section->level);
     for (uint32_t i = 0; known && i < index; i++)
         if (contents->sections[i].kind == section->kind && contents->sections[i].level == section->level)
             return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has two sections '%s', expected one", path,

@@ -295,8 +295,8 @@ enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *che
         layout->n_matrix != moec_config_mlp_matrices(&checkpoint->config))
         return moec_fail(
             err, MOEC_ERR_MISMATCH,
-            "the record has %u matrices of %u x %u weights, but experts of '%s' have %u matrices of %u x %u "
-            "weights",
+            "the expert's record in the bundle has %u matrices of %u x %u weights, but experts of '%s' have %u "
+            "matrices of %u x %u weights",
             layout->n_matrix, layout->n_ff, layout->n_embd, checkpoint->folder,
             moec_config_mlp_matrices(&checkpoint->config), checkpoint->config.n_ff_expert,
             checkpoint->config.n_embd);

@@ -391,8 +391,9 @@ static enum moec_status check_identity(const struct moec_config *c, const char *
                           c->layer_scale || c->n_encoder_layer > 0 || c->has_bypass))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s adds expert outputs a layer later: this needs an MLP in the layer after each MoE layer, "
-            "norms before layers, and no scales, encoder or bypass",
+            "%s adds the output of experts one layer later. moec supports that only where each MoE layer is "
+            "followed by a layer with a dense MLP, norms stand before layers, and there are no scaled residuals, "
+            "encoder or skip connections",
             subject);
     return MOEC_OK;
 }

@@ -41,11 +41,13 @@ enum moec_status moec_score_shares_decode(const uint8_t *bytes, size_t n_bytes, 
     if (n_bytes >= 4 && moec_get_u32(bytes) != VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "expert scores have version %u, expected %u",
                          moec_get_u32(bytes), VERSION);
-    if (n_bytes != MOEC_SCORES_BYTES || moec_get_u32(bytes + 4) != MOEC_SCORE_COUNT)
+    if (n_bytes != MOEC_SCORES_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT, "the section of expert scores has %zu bytes, expected %u",
+                         n_bytes, MOEC_SCORES_BYTES);
+    if (moec_get_u32(bytes + 4) != MOEC_SCORE_COUNT)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the section of expert scores has %zu bytes, expected %u bytes that state %u "
-                         "thresholds",
-                         n_bytes, MOEC_SCORES_BYTES, MOEC_SCORE_COUNT);
+                         "the section of expert scores counts %u thresholds, expected %u",
+                         moec_get_u32(bytes + 4), MOEC_SCORE_COUNT);
     MOEC_TRY(moec_alloc((void **)&read, MOEC_SCORE_COUNT, sizeof *read, "expert scores", err));
     for (size_t i = 0; i < MOEC_SCORE_COUNT; i++)
         read[i] = moec_get_f32(bytes + 8 + 4 * i);

@@ -252,8 +252,8 @@ static enum moec_status read_japanese(const char *folder, struct moec_japanese_f
                          : strcmp(model_type, "gptsan-japanese") != 0)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
-            "'%s' has vocab.txt and emoji.json, and its tokenizer is of class '%s' ('model_type' "
-            "'%s'), only " MOEC_JAPANESE_CLASS " is supported",
+            "'%s' has vocab.txt and emoji.json, which moec reads for the tokenizer class " MOEC_JAPANESE_CLASS
+            " alone; its class is '%s' ('model_type' '%s')",
             folder, class, model_type);
     MOEC_TRY(moec_declared_tokens_read(folder, moec_japanese_special, &declared, err));
     files->declared = &declared;

@@ -393,8 +393,8 @@ static enum moec_status fill_arrays(struct reader *r, struct arrays *a, uint32_t
         total += r->vocab.pieces[id].n_bytes;
     if (total > MOEC_TOKENIZER_MAX_TEXT_BYTES)
         return moec_fail(r->err, MOEC_ERR_LIMIT,
-                         "the pieces of '%s' have %" PRIu64 " bytes, more than the limit of %u", r->subject,
-                         total, MOEC_TOKENIZER_MAX_TEXT_BYTES);
+                         "the vocabulary of '%s' has %" PRIu64 " bytes of text, more than the limit of %u",
+                         r->subject, total, MOEC_TOKENIZER_MAX_TEXT_BYTES);
     MOEC_TRY(moec_alloc((void **)&a->token_start, (uint64_t)n + 1, sizeof(uint32_t), "a vocabulary", r->err));
     MOEC_TRY(moec_alloc((void **)&a->merge_start, (uint64_t)n + 1, sizeof(uint32_t), "merges", r->err));
     MOEC_TRY(moec_alloc((void **)&a->scores, 2 * (uint64_t)n, sizeof(uint32_t), "a vocabulary", r->err));

@@ -123,8 +123,8 @@ static enum moec_status check_fate(const struct moec_precision *precision, const
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "precision fate:%u predicts all %u experts of a layer and so changes nothing: expected a width of "
-        "1 to %u",
+        "--precision fate:%u takes all %u experts of a layer as predicted and so changes nothing: expected "
+        "fate:1 to fate:%u",
         width, config->n_expert, config->n_expert - 1);
 }
 

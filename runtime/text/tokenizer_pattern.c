@@ -178,7 +178,7 @@ static enum moec_status translate_property(struct translation *t, char kind)
         return refuse(t, "an unknown property");
     /* Under (?i) the engines widen cased categories differently. */
     if (t->caseless[t->depth] && n_bytes == 2 && name[0] == 'L')
-        return refuse(t, "a property of letter case under (?i)");
+        return refuse(t, "a class of upper or lower case letters in a part that ignores case, (?i)");
     char text[32];
     /* sc: by script alone; PCRE2's bare name also takes shared punctuation. */
     (void)snprintf(text, sizeof text, "\\%c{%s%.*s}", negated ? 'P' : 'p', script ? "sc:" : "", (int)n_bytes,
