@@ -142,8 +142,12 @@ struct moert_options {
                               0 = as the bundle's generation settings say, usually 1 */
     bool drafts;           /* generators may draft (moert_generation.draft): each then has logits of
                               MOERT_DRAFT_TOKENS more positions */
-    int n_threads;         /* 0 = all cores that this process may use */
-    const char *cpu;       /* "auto", "scalar", "avx2", "avx512", "neon": same bits, different speed */
+    /* Sessions are used by one thread, one after the other: they share one set of activations, which the
+     * budget counts once, and several can take a step together (moert_step_each). */
+    bool one_thread;
+    uint64_t reserve_bytes; /* of memory_bytes, for what the program itself will allocate after opening */
+    int n_threads;          /* 0 = all cores that this process may use */
+    const char *cpu;        /* "auto", "scalar", "avx2", "avx512", "neon": same bits, different speed */
     /* NULL = the CPU alone, or "cuda" or "cuda:N": the pass runs on that GPU, with the same bits in the
      * canonical arithmetic, its experts in a pool in front of the expert buffer, which becomes pinned memory.
      * Errors: MOERT_ERR_UNSUPPORTED without libmoert-cuda.so or such a device, and for the int8
@@ -390,6 +394,15 @@ MOERT_API bool moert_token_is_end(const struct moert_engine *engine, uint32_t to
 MOERT_API enum moert_status moert_tokenize(const struct moert_engine *engine, const char *text,
                                            size_t n_bytes, bool add_special, uint32_t **tokens,
                                            size_t *n_tokens, struct moert_error *err);
+/* The same for what a user typed: no part of the text becomes a special token, whatever it spells. */
+MOERT_API enum moert_status moert_tokenize_typed(const struct moert_engine *engine, const char *text,
+                                                 size_t n_bytes, bool add_special, uint32_t **tokens,
+                                                 size_t *n_tokens, struct moert_error *err);
+/* The text of tokens (UTF-8, a NUL follows), special ones spelled out unless they are skipped; ids outside the
+ * vocabulary are left out. The caller frees `*text` with moert_free. Errors: as moert_tokenize. */
+MOERT_API enum moert_status moert_detokenize(const struct moert_engine *engine, const uint32_t *tokens,
+                                             size_t n_tokens, bool skip_special, char **text, size_t *n_bytes,
+                                             struct moert_error *err);
 MOERT_API void moert_free(void *memory);
 
 /* Token ids to text, one at a time; incomplete UTF-8 characters are held back. `*piece` (n_bytes, possibly 0)
@@ -422,6 +435,52 @@ MOERT_API enum moert_status moert_session_step(struct moert_session *session, co
 MOERT_API enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
                                                   size_t n_tokens, const uint32_t *at, size_t n_at,
                                                   float *logits, struct moert_error *err);
+/* Appends tokens[i] to sessions[i], n different ones of an engine with options.one_thread, in one batch: an
+ * expert that several need is read and decoded once. logits (n, n_vocab); they are those of n single steps. A
+ * failure leaves all sessions unchanged. Errors: MOERT_ERR_USAGE without one_thread. */
+MOERT_API enum moert_status moert_step_each(struct moert_session *const *sessions, const uint32_t *tokens,
+                                            size_t n, float *logits, struct moert_error *err);
+
+/* How likely a token is: the natural logarithm of its probability, and 1 + the number of likelier ones (equal
+ * ones come in the order of their ids). */
+struct moert_score {
+    uint32_t token;
+    uint32_t rank;
+    double log_prob;
+};
+#define MOERT_SCORE_BEST 20 /* likeliest tokens that can be asked for */
+/* Scores `token` by logits (n_vocab), which are then scratch, and the n_best likeliest tokens: scores (1 +
+ * n_best), the token's first, then those of ranks 1, 2, ... Errors: MOERT_ERR_LIMIT for more than
+ * MOERT_SCORE_BEST or the vocabulary. */
+MOERT_API enum moert_status moert_logits_score(const struct moert_engine *engine, float *logits,
+                                               uint32_t token, uint32_t n_best, struct moert_score *scores,
+                                               struct moert_error *err);
+
+/* Tokens to append, and those whose scores are asked for: next[i] after tokens[i]. */
+struct moert_scoring {
+    const uint32_t *tokens; /* (n_tokens) */
+    const uint32_t *next;   /* (n_next), at most n_tokens of them */
+    size_t n_tokens, n_next;
+    uint32_t n_best;
+    float *rows; /* (n_rows, n_vocab), scratch: logits are never held for all tokens at once */
+    uint32_t n_rows;
+};
+/* Appends tokens as moert_session_step does; scores (n_next, 1 + n_best) as moert_logits_score has them, and
+ * the logits after the last token into `last` (n_vocab), where it is not NULL. Text that is longer than one
+ * call takes can come in parts. Errors: those of both. */
+MOERT_API enum moert_status moert_session_score(struct moert_session *session,
+                                                const struct moert_scoring *scoring,
+                                                struct moert_score *scores, float *last,
+                                                struct moert_error *err);
+
+/* Keeps, of the session's first n positions, those that may begin another prompt, which then gives what it
+ * gives in an empty session, and removes all others. Returns how many are kept: n, or fewer where the session
+ * is shorter, where generated positions are decided about in another way than a prompt's, and with an
+ * encoder. */
+MOERT_API uint32_t moert_session_keep(struct moert_session *session, uint32_t n);
+/* The same of a copy of `from` in `to`, another session of the engine, whose own positions are lost. */
+MOERT_API uint32_t moert_session_copy(struct moert_session *to, const struct moert_session *from, uint32_t n);
+
 /* Positions below n are a prompt's (decisions.decode_only); generators set it by themselves. 0 at first. */
 MOERT_API void moert_session_set_prompt(struct moert_session *session, uint32_t n);
 
@@ -486,6 +545,8 @@ struct moert_generation {
     bool ignore_end;              /* continue after tokens that end a text */
     struct moert_sampler sampler; /* greedy with beams */
     enum moert_draft draft;       /* none with beams */
+    bool
+        is_given; /* the caller runs the session and gives logits (moert_generator_begin); no beams, drafts */
 };
 MOERT_API struct moert_generation moert_generation_default(const struct moert_engine *engine);
 
@@ -516,6 +577,17 @@ MOERT_API enum moert_status moert_generator_continue(struct moert_generator *gen
 /* The next token. With beams all the work is done in the first call. */
 MOERT_API enum moert_status moert_generator_next(struct moert_generator *generator, uint32_t *token,
                                                  enum moert_generated *what, struct moert_error *err);
+/* In place of start and next where generation.is_given: takes a prompt, which the caller appends to the session
+ * (after moert_session_set_prompt), and chooses the next token from the logits after the last one (n_vocab),
+ * which are then scratch. The caller appends what was chosen. The text is that of start and next. Errors:
+ * MOERT_ERR_USAGE of another generator. */
+MOERT_API enum moert_status moert_generator_begin(struct moert_generator *generator, const uint32_t *tokens,
+                                                  size_t n_tokens, struct moert_error *err);
+MOERT_API enum moert_status moert_generator_choose(struct moert_generator *generator, float *logits,
+                                                   uint32_t *token, enum moert_generated *what,
+                                                   struct moert_error *err);
+/* Tokens that may still follow. */
+MOERT_API uint32_t moert_generator_left(const struct moert_generator *generator);
 /* How often the model has run on generated tokens since the start: once for each token, whatever the beams,
  * but for accepted drafts. */
 MOERT_API uint64_t moert_generator_steps(const struct moert_generator *generator);
@@ -554,6 +626,7 @@ struct moert_chat {
     const struct moert_value *variables; /* a dict of others, such as documents or enable_thinking */
     bool add_generation_prompt;          /* ends with what begins an answer */
     const struct tm *date;               /* for templates that show it */
+    uint64_t memory_bytes;               /* that rendering may take; 0 = 256 MiB */
 };
 
 /* The text of a conversation, and for each byte whether it came from the caller's values (1) or is the

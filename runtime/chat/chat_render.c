@@ -346,7 +346,8 @@ enum moec_status moec_chat_template_render(const struct moec_chat_template *chat
     enum flow flow = FLOW_ON;
     struct moec_chat_run run = {
         .arena = arena, .variables = variables, .date = date, .out = &out, .err = err};
-    arena->limit_bytes = arena->n_bytes + MOEC_CHAT_MAX_MEMORY_BYTES;
+    if (arena->limit_bytes == 0 || arena->limit_bytes > arena->n_bytes + MOEC_CHAT_MAX_MEMORY_BYTES)
+        arena->limit_bytes = arena->n_bytes + MOEC_CHAT_MAX_MEMORY_BYTES;
     MOEC_TRY(moec_chat_scope_make(&run, NULL, &scope));
     run.scope = scope;
     MOEC_TRY(run_body(&run, chat_template->root, &flow));

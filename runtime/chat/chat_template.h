@@ -40,7 +40,7 @@ void moec_chat_template_free(struct moec_chat_template *chat_template);
 
 /* Renders with the variables of a dict whose values were measured (moec_chat_measure). `date` is what
  * strftime_now shows. The text, a STRING with marks, lives in `arena`, which is limited to
- * MOEC_CHAT_MAX_MEMORY_BYTES beside what it has. Errors: MOEC_ERR_USAGE for what the template itself refuses
+ * MOEC_CHAT_MAX_MEMORY_BYTES beside what it has, where it has no lower limit. Errors: MOEC_ERR_USAGE for what the template itself refuses
  * (raise_exception), MOEC_ERR_FORMAT for what Jinja would fail at, MOEC_ERR_LIMIT beyond a bound, with line
  * and column. */
 MOEC_WARN_UNUSED enum moec_status moec_chat_template_render(const struct moec_chat_template *chat_template,

@@ -23,6 +23,8 @@
 
 #include <stdatomic.h>
 
+#define MOEC_MAX_SESSIONS 1024u /* of an engine */
+
 struct moert_engine {
     struct moec_bundle *bundle;
     struct moec_model *model;
@@ -43,11 +45,13 @@ struct moert_engine {
     struct moec_record_io io;
     struct moec_memory_plan plan;
     uint32_t n_context;
-    uint32_t rope_tokens; /* the context that was asked for, which rotary angles are chosen by */
-    uint32_t n_prompt;    /* of the options' prompt */
-    uint32_t n_sessions;  /* allowed */
-    uint32_t n_beams;     /* allowed to a generator */
-    bool drafts;          /* likewise */
+    uint32_t rope_tokens;    /* the context that was asked for, which rotary angles are chosen by */
+    uint32_t n_prompt;       /* of the options' prompt */
+    uint32_t n_sessions;     /* allowed */
+    bool one_thread;         /* they share `work` */
+    struct moert_work *work; /* of the sessions that exist, while they share it (moert_session.c) */
+    uint32_t n_beams;        /* allowed to a generator */
+    bool drafts;             /* likewise */
     float evict_weights[MOEC_EVICT_WEIGHTS];
     bool has_evict_weights;
     struct moec_route route;

@@ -35,7 +35,7 @@ struct moec_expert_cache_options moec_engine_cache_options(const struct moert_en
         .parts = engine->parts.n_layer > 0 ? &engine->parts : NULL,
         .beside = &engine->low,
         .n_beside = moec_route_takes_low(&engine->route),
-        .n_sessions = engine->n_sessions,
+        .n_sessions = engine->one_thread ? 1 : engine->n_sessions, /* at work at once */
         .policy = choice->evict,
         .evict_weights = engine->has_evict_weights ? engine->evict_weights : NULL,
         .io = engine->io,
@@ -118,8 +118,10 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         .on_device = options->device != NULL,
         .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
         .n_sessions = engine->n_sessions,
+        .share_scratch = engine->one_thread,
+        .reserve_bytes = options->reserve_bytes,
         .n_beams = engine->n_beams,
-        .n_logits = engine->n_sessions,
+        .n_logits = engine->n_sessions + engine->one_thread, /* one more for scores */
         .generator_bytes = engine->n_sessions * generator_bytes(engine),
         .n_threads = engine->n_threads,
         .buffer_bytes = options->expert_buffer_bytes,
@@ -159,8 +161,9 @@ struct moec_memory_request moec_engine_request(const struct moert_engine *engine
         request.table_bytes += moec_decision_book_bytes(moec_config_moe_count(&engine->bundle->config),
                                                         engine->bundle->config.top_k);
     if (engine->predictor.n_layer > 0)
-        request.table_bytes += moec_expert_predictor_bytes(&engine->predictor) +
-                               engine->n_sessions * moec_guesser_bytes(&engine->predictor);
+        request.table_bytes +=
+            moec_expert_predictor_bytes(&engine->predictor) +
+            (engine->one_thread ? 1 : engine->n_sessions) * moec_guesser_bytes(&engine->predictor);
     if (options->trace != NULL) {
         const struct moec_trace_setup trace = moec_engine_trace_setup(engine, options);
         request.table_bytes += moec_trace_bytes(&trace);

@@ -57,7 +57,7 @@ static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_
     const struct moec_config *config = request->config;
     uint64_t session = moec_session_bytes(config, request->n_context, max_tokens) -
                        moec_session_bytes(config, request->n_context, 0);
-    return n_sessions(request) *
+    return (request->share_scratch ? 1 : n_sessions(request)) *
            (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session +
             moec_forward_arithmetic_bytes(config, max_tokens, request->arithmetic) +
             (request->on_device ? moec_gpu_backend_sizes_of(config, max_tokens).host_bytes : 0) +
@@ -108,8 +108,8 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
                    moec_forward_arithmetic_bytes(config, MOEC_PLAN_MAX_TOKENS, MOEC_ARITHMETIC_INT8);
     if (n_beams(request) > MOEC_MAX_BEAMS || request->generator_bytes > limit ||
         __builtin_mul_overflow(one, (uint64_t)n_sessions(request), &session) || session > limit ||
-        request->base_bytes > limit || request->dense_bytes > limit || request->all_record_bytes > limit ||
-        request->largest_record_bytes > request->all_record_bytes)
+        request->base_bytes > limit || request->reserve_bytes > limit || request->dense_bytes > limit ||
+        request->all_record_bytes > limit || request->largest_record_bytes > request->all_record_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%u sessions with a context of %u tokens need too much memory: "
                          "ask for fewer sessions or tokens",
@@ -167,7 +167,8 @@ static void plan_floor(const struct moec_memory_request *request, struct moec_me
         .logits_bytes =
             (uint64_t)request->n_logits * config->n_vocab * sizeof(float) + request->generator_bytes,
         .table_bytes = request->table_bytes,
-        .margin_bytes = MOEC_PLAN_MARGIN_BYTES + (uint64_t)n_threads * MOEC_PLAN_THREAD_BYTES,
+        .margin_bytes =
+            MOEC_PLAN_MARGIN_BYTES + (uint64_t)n_threads * MOEC_PLAN_THREAD_BYTES + request->reserve_bytes,
         .working_set_bytes = request->token_record_bytes,
         .all_record_bytes = request->all_record_bytes,
         .logical = request->logical};

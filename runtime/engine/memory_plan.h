@@ -5,10 +5,11 @@
  *  - dense: dense weights and the tables made of them
  *  - KV cache: for n_context positions of each session, and of each beam; what is empty of it may serve as
  *    expert buffer meanwhile (runtime/engine/kv_lending.h)
- *  - scratch: activations for chunks of max_tokens tokens, of each session
+ *  - scratch: activations for chunks of max_tokens tokens, of each session or shared by all
  *  - logits: rows handed out, and what choosing tokens takes
  *  - experts: the expert buffer; beside it the cache's tables, with its policy, predictor, reader and thread
- *  - margin: what no plan sees: code touched later, stacks, the allocator's own
+ *  - margin: what no plan sees: code touched later, stacks, the allocator's own, and what the program that
+ *    embeds the library asked for itself (options.reserve_bytes)
  *
  * The floor is all of it with chunks of one token and room for one record. What a budget has above the floor
  * goes to the prefill chunk first, up to a quarter of it, then to experts: a chunk twice as long halves the
@@ -47,6 +48,8 @@ struct moec_memory_request {
     uint64_t token_record_bytes;
     uint32_t n_context;
     uint32_t n_sessions;      /* 0 counts as 1 */
+    bool share_scratch;       /* they work one after the other, in one scratch */
+    uint64_t reserve_bytes;   /* that the program wants for itself, beside the library */
     uint32_t n_beams;         /* sequences of each session; 0 counts as 1 */
     uint32_t n_logits;        /* rows of logits kept at once by all sessions together */
     uint64_t generator_bytes; /* of all generators, but for their sequences and those rows */

@@ -219,6 +219,7 @@ static enum moec_status check_options(const struct moert_options *options, const
     engine->traces_scores = options->trace != NULL && options->trace_scores;
     moec_engine_take_arithmetic(engine, &engine->bundle->certificate);
     engine->n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
+    engine->one_thread = options->one_thread;
     engine->n_context = options->n_context;
     if (engine->n_context == 0)
         engine->n_context =
@@ -234,9 +235,9 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (engine->n_beams > MOEC_MAX_BEAMS)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " beams are asked for, the limit is %d",
                          engine->n_beams, MOEC_MAX_BEAMS);
-    if (engine->n_sessions > 1024)
-        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions are asked for, the limit is 1024",
-                         engine->n_sessions);
+    if (engine->n_sessions > MOEC_MAX_SESSIONS)
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions are asked for, the limit is %u",
+                         engine->n_sessions, MOEC_MAX_SESSIONS);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
     struct moec_mode_request request = {.mode = options->mode,
                                         .evict = options->evict,
@@ -785,6 +786,29 @@ enum moert_status moert_tokenize(const struct moert_engine *engine, const char *
     if (status == MOEC_OK)
         status =
             moec_tokenizer_encode(engine->tokenizer, text, n_bytes, add_special, tokens, n_tokens, &ours);
+    return moert_to_public(status, &ours, err);
+}
+
+enum moert_status moert_tokenize_typed(const struct moert_engine *engine, const char *text, size_t n_bytes,
+                                       bool add_special, uint32_t **tokens, size_t *n_tokens,
+                                       struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    enum moec_status status = need_tokenizer(engine, &ours);
+    if (status == MOEC_OK)
+        status = moec_tokenizer_encode_typed(engine->tokenizer, text, n_bytes, add_special, tokens, n_tokens,
+                                             &ours);
+    return moert_to_public(status, &ours, err);
+}
+
+enum moert_status moert_detokenize(const struct moert_engine *engine, const uint32_t *tokens, size_t n_tokens,
+                                   bool skip_special, char **text, size_t *n_bytes, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    enum moec_status status = need_tokenizer(engine, &ours);
+    if (status == MOEC_OK)
+        status =
+            moec_tokenizer_decode(engine->tokenizer, tokens, n_tokens, skip_special, text, n_bytes, &ours);
     return moert_to_public(status, &ours, err);
 }
 

@@ -280,7 +280,7 @@ enum moert_status moert_chat_render(const struct moert_engine *engine, struct mo
                                     struct moert_error *err)
 {
     struct moec_error ours = {0};
-    struct moec_chat_arena arena = {0};
+    struct moec_chat_arena arena = {.limit_bytes = chat->memory_bytes};
     const enum moec_status status = render(engine, values, chat, &arena, out, &ours);
     moec_chat_arena_release(&arena);
     return moert_to_public(status, &ours, err);

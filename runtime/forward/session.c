@@ -1,14 +1,10 @@
-#include "runtime/forward/session.h"
+#include "runtime/forward/session_internal.h"
 
 #include "formats/base/memory.h"
 #include "runtime/forward/backend.h"
-#include "runtime/forward/decide.h"
 #include "runtime/forward/kv_lender.h"
-#include "runtime/forward/kv_state.h"
 #include "runtime/forward/router_answer.h"
 #include "runtime/forward/scratch.h"
-#include "runtime/policy/decision_log.h"
-#include "runtime/policy/route_state.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -16,33 +12,6 @@
 
 /* Sequences stepped in one batch at most. */
 #define EACH_TOKENS 64u
-
-struct moec_session {
-    const struct moec_forward *forward; /* borrowed */
-    uint32_t n_context;
-    const struct moec_session *first; /* the session that this one stands beside, or itself */
-    struct moec_kv_state kv;          /* of the decoder's layers; its length is the sequence's */
-    uint32_t n_taken;                 /* positions of it that a lender has made room for */
-    uint32_t *tokens;              /* owned, (n_context), where running states may have to pass them again */
-    float *hidden;                 /* (max_tokens, stride), the first's */
-    struct moec_route_state route; /* of all MoE layers; empty where the forward does not decide */
-    uint64_t *foreseen; /* owned, (n_context, words): of struct moec_sequence_rows; NULL where none asks */
-    uint32_t n_prompt;  /* positions of a prompt */
-    struct moec_decision_log log; /* where decisions look at the expert buffer, else all zero */
-    uint32_t n_beside;            /* of the first: sessions that were made beside it */
-
-    /* Encoder-decoder models alone, and the first's alone. */
-    struct moec_kv_state source_kv;  /* of the source, as the decoder's layers attend to it */
-    struct moec_kv_state encoder_kv; /* of the encoder's layer at work */
-    uint64_t source_id;              /* equal in sessions that hold the same source; 0 = none */
-    float *source;                   /* owned, (n_context, stride): hidden states of the encoder */
-
-    /* With an expert capacity: of encoder-decoder models the first's alone, whose targets count where they
-     * are asked to, and of a decoder alone each session's, which always count. */
-    bool counts_capacity;
-    uint32_t *counts;  /* owned, (MoE layers, n_expert): tokens of the sequence that each expert was sent */
-    uint32_t *choices; /* owned, (decoder's MoE layers, n_context): experts that counted, to take them back */
-};
 
 /* Names sources, over all sessions of the process. */
 static atomic_ullong next_source_id = 1;
@@ -141,7 +110,7 @@ uint64_t moec_session_filled_bytes(const struct moec_config *config, uint32_t n_
 }
 
 /* The first n positions are about to be filled. */
-static void take_memory(struct moec_session *session, uint32_t n)
+void moec_session_take_memory(struct moec_session *session, uint32_t n)
 {
     const struct moec_kv_lender *lender = session->forward->lender;
     const struct moec_config *config = &session->forward->model->config;
@@ -161,11 +130,6 @@ static void give_memory(struct moec_session *session)
         lender->give(lender->context, taken_bytes(&session->forward->model->config, session->kv.room,
                                                   session->n_context, session->n_taken));
     session->n_taken = 0;
-}
-
-static uint32_t length_of(const struct moec_session *session)
-{
-    return (uint32_t)session->kv.length;
 }
 
 static enum moec_status create_counts(struct moec_session *session, struct moec_error *err)
@@ -265,15 +229,34 @@ static bool is_logged(const struct moec_forward *forward)
     return forward->decider != NULL && forward->decider->book != NULL;
 }
 
+enum moec_status moec_session_rows_create(const struct moec_forward *forward, float **out,
+                                          struct moec_error *err)
+{
+    return create_rows(forward, forward->max_tokens, "activations of a session", out, err);
+}
+
+void moec_session_rows_free(const struct moec_forward *forward, float *hidden)
+{
+    free_rows(forward, hidden);
+}
+
 enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,
                                      struct moec_session **out, struct moec_error *err)
+{
+    return moec_session_create_with(forward, n_context, NULL, out, err);
+}
+
+enum moec_status moec_session_create_with(const struct moec_forward *forward, uint32_t n_context,
+                                          float *hidden, struct moec_session **out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
     struct moec_session *session = NULL;
     MOEC_TRY(create(forward, n_context, MOEC_KV_REWINDABLE, &session, err));
-    MOEC_TRY_OUT(
-        create_rows(forward, forward->max_tokens, "activations of a session", &session->hidden, err));
+    session->borrows_hidden = hidden != NULL;
+    session->hidden = hidden;
+    if (hidden == NULL)
+        MOEC_TRY_OUT(moec_session_rows_create(forward, &session->hidden, err));
     if (moec_config_is_encoder_decoder(config))
         MOEC_TRY_OUT(create_source(session, err));
     if (is_logged(forward))
@@ -307,7 +290,7 @@ void moec_session_free(struct moec_session *session)
     if (session == NULL)
         return;
     moec_decision_log_end(&session->log, length_of(session));
-    if (session->first == session)
+    if (session->first == session && !session->borrows_hidden)
         free_rows(session->forward, session->hidden);
     moec_kv_state_release(&session->kv);
     give_memory(session);
@@ -323,11 +306,6 @@ void moec_session_free(struct moec_session *session)
 }
 
 /* ---- what MoE layers are told of a sequence ---- */
-
-static bool decides(const struct moec_session *session)
-{
-    return session->forward->decider != NULL;
-}
 
 static bool routes_by_token(const struct moec_config *config, uint32_t layer)
 {
@@ -403,7 +381,7 @@ static void forget_routes(struct moec_session *session, uint32_t n)
 }
 
 /* The same of what they decided by the expert buffer, which positions that run again take once more. */
-static void forget_decisions(struct moec_session *session, uint32_t n)
+void moec_session_forget_decisions(struct moec_session *session, uint32_t n)
 {
     forget_routes(session, n);
     moec_decision_log_truncate(&session->log, n);
@@ -412,6 +390,20 @@ static void forget_decisions(struct moec_session *session, uint32_t n)
 void moec_session_set_prompt(struct moec_session *session, uint32_t n_prompt)
 {
     session->n_prompt = n_prompt;
+}
+
+uint32_t moec_session_keepable(const struct moec_session *session, uint32_t n)
+{
+    const struct moec_decider *decider = session->forward->decider;
+    uint32_t kept = moec_min_u32(n, length_of(session));
+    if (moec_config_is_encoder_decoder(&session->forward->model->config))
+        return 0;
+    if (decider != NULL && moec_prefill_looks_ahead(&decider->route->prefill))
+        return 0;
+    /* Where prompts are decided about in another way than generated positions, one of a prompt is another. */
+    if (decider != NULL && (decider->route->decode_only || decider->route->prefill.kind != MOEC_PREFILL_SAME))
+        kept = moec_min_u32(kept, session->n_prompt);
+    return kept;
 }
 
 struct moec_route_counts moec_session_route_counts(const struct moec_session *session)
@@ -432,7 +424,7 @@ uint64_t moec_session_route_bytes(const struct moec_config *config, const struct
 /* ---- expert capacity ---- */
 
 /* Where the choices of a decoder's MoE layer stand; NULL for a dense one. */
-static uint32_t *choices_of(const struct moec_session *session, uint32_t layer)
+uint32_t *moec_session_choices(const struct moec_session *session, uint32_t layer)
 {
     const struct moec_config *config = &session->forward->model->config;
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
@@ -442,14 +434,14 @@ static uint32_t *choices_of(const struct moec_session *session, uint32_t layer)
 }
 
 /* Counts of the text as far as it goes, of the target where it has a source. */
-static void count_again(struct moec_session *session)
+void moec_session_count_again(struct moec_session *session)
 {
     const struct moec_config *config = &session->forward->model->config;
     if (!session->counts_capacity)
         return;
     uint32_t *counts = session->counts + (size_t)moec_config_moe_encoder_count(config) * config->n_expert;
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
-        const uint32_t *choices = choices_of(session, layer);
+        const uint32_t *choices = moec_session_choices(session, layer);
         if (choices == NULL)
             continue;
         memset(counts, 0, config->n_expert * sizeof *counts);
@@ -466,7 +458,7 @@ void moec_session_count_capacity(struct moec_session *session, bool counts)
     session->counts_capacity = counts;
     moec_kv_state_truncate(&session->kv, 0);
     forget_routes(session, 0);
-    count_again(session);
+    moec_session_count_again(session);
 }
 
 /* ---- the source ---- */
@@ -589,7 +581,7 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
         MOEC_TRY(moec_forward_cross(forward, layer, &source, 1, n_tok, session->hidden, err));
     }
     const uint32_t first = length_of(session);
-    uint32_t *choices = session->counts_capacity ? choices_of(session, layer) : NULL;
+    uint32_t *choices = session->counts_capacity ? moec_session_choices(session, layer) : NULL;
     return run_mlp(session, layer, first, tokens, n_tok, session->hidden, session->counts_capacity,
                    choices == NULL ? NULL : choices + first, err);
 }
@@ -674,12 +666,31 @@ static uint32_t begin_step(struct moec_session *session, const uint32_t *tokens,
     return n_again;
 }
 
-/* What is wanted of a step: logits of some rows, or a choice after the last. */
+/* Logits of all rows of the step among those of this chunk, some at a time. */
+static enum moec_status read_logits(struct moec_session *session, uint32_t first, uint32_t n_tok,
+                                    uint32_t n_again, const struct moec_logits_reader *reader,
+                                    struct moec_error *err)
+{
+    const struct moec_forward *forward = session->forward;
+    const size_t stride = moec_forward_stride(&forward->model->config);
+    uint32_t at = first < n_again ? n_again : first;
+    while (at < first + n_tok) {
+        const uint32_t n = moec_min_u32(reader->n_rows, first + n_tok - at);
+        MOEC_TRY(moec_forward_head(forward, n, session->hidden + (at - first) * stride, reader->rows,
+                                   forward->model->config.n_vocab, err));
+        reader->take(reader->context, at - n_again, n, reader->rows);
+        at += n;
+    }
+    return MOEC_OK;
+}
+
+/* What is wanted of a step: logits of some rows, of all, or a choice after the last. */
 struct wanted {
     const uint32_t *logits_at;
     uint32_t n_logits;
     float *logits;
-    const struct moec_draw *how; /* NULL: no choice */
+    const struct moec_logits_reader *reader; /* NULL: nobody reads all */
+    const struct moec_draw *how;             /* NULL: no choice */
     struct moec_chosen *chosen;
 };
 
@@ -688,7 +699,7 @@ static enum moec_status step(struct moec_session *session, const uint32_t *token
 {
     MOEC_TRY(check_step(session, n_tokens, wanted->logits_at, wanted->n_logits, err));
     MOEC_TRY(moec_decision_log_check(&session->log, length_of(session), tokens, n_tokens, err));
-    take_memory(session, length_of(session) + n_tokens);
+    moec_session_take_memory(session, length_of(session) + n_tokens);
     const uint32_t start = length_of(session), n_again = begin_step(session, tokens, n_tokens);
     const uint32_t *all = session->tokens != NULL ? session->tokens + (start - n_again) : tokens;
     const uint32_t max_tokens = session->forward->max_tokens, n_all = n_again + n_tokens;
@@ -701,13 +712,15 @@ static enum moec_status step(struct moec_session *session, const uint32_t *token
         if (status == MOEC_OK)
             status = chunk_logits(session, done, n, n_again, wanted->logits_at, wanted->n_logits,
                                   &n_logits_done, wanted->logits, err);
+        if (status == MOEC_OK && wanted->reader != NULL)
+            status = read_logits(session, done, n, n_again, wanted->reader, err);
         if (status == MOEC_OK && wanted->how != NULL && done + n == n_all)
             status = moec_forward_choose(session->forward, session->hidden + (n - 1) * stride, wanted->how,
                                          wanted->chosen, err);
         if (status != MOEC_OK) {
             moec_kv_state_recover(&session->kv, start);
-            forget_decisions(session, start);
-            count_again(session);
+            moec_session_forget_decisions(session, start);
+            moec_session_count_again(session);
             return status;
         }
         moec_kv_state_append(&session->kv, n);
@@ -722,6 +735,14 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
 {
     const struct wanted wanted = {
         .logits_at = logits_at, .n_logits = logits_at != NULL ? n_logits : 0, .logits = logits};
+    return step(session, tokens, n_tokens, &wanted, err);
+}
+
+enum moec_status moec_session_step_reading(struct moec_session *session, const uint32_t *tokens,
+                                           uint32_t n_tokens, const struct moec_logits_reader *reader,
+                                           struct moec_error *err)
+{
+    const struct wanted wanted = {.reader = reader};
     return step(session, tokens, n_tokens, &wanted, err);
 }
 
@@ -751,7 +772,7 @@ static enum moec_status run_mlp_each(struct moec_session *const *sessions, uint3
         spans[i] = rows_of(sessions[i], (uint32_t)ordinal, length_of(sessions[i]), tokens + i, 1);
     MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, &sequences, &trace, err));
     for (uint32_t i = 0; counts && i < n; i++)
-        choices_of(sessions[i], layer)[length_of(sessions[i])] = experts[i];
+        moec_session_choices(sessions[i], layer)[length_of(sessions[i])] = experts[i];
     return MOEC_OK;
 }
 
@@ -797,7 +818,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
     for (uint32_t i = 0; i < n; i++) {
         if (moec_kv_state_missing(&sessions[i]->kv) > 0)
             MOEC_TRY(moec_session_step(sessions[i], NULL, 0, NULL, 0, NULL, err));
-        take_memory(sessions[i], length_of(sessions[i]) + 1);
+        moec_session_take_memory(sessions[i], length_of(sessions[i]) + 1);
         (void)begin_step(sessions[i], tokens + i, 1);
         moec_decision_log_begin_step(&sessions[i]->log, length_of(sessions[i]), tokens + i, 1);
     }
@@ -812,8 +833,8 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
             moec_kv_state_append(&sessions[i]->kv, 1);
         } else {
             moec_kv_state_recover(&sessions[i]->kv, length_of(sessions[i]));
-            forget_decisions(sessions[i], length_of(sessions[i]));
-            count_again(sessions[i]);
+            moec_session_forget_decisions(sessions[i], length_of(sessions[i]));
+            moec_session_count_again(sessions[i]);
         }
     }
     return status;
@@ -839,58 +860,6 @@ void moec_session_truncate(struct moec_session *session, uint32_t n)
     if (n >= length_of(session))
         return;
     moec_kv_state_truncate(&session->kv, n);
-    forget_decisions(session, n);
-    count_again(session);
-}
-
-static void copy_source(struct moec_session *to, const struct moec_session *from)
-{
-    const struct moec_session *origin = from->first;
-    if (to->source_id != origin->source_id)
-        moec_kv_state_copy(&to->source_kv, &origin->source_kv, 0);
-    to->source_id = origin->source_id;
-    to->counts_capacity = from->counts_capacity;
-}
-
-static void copy_counts(struct moec_session *to, const struct moec_session *from)
-{
-    const struct moec_config *config = &from->forward->model->config;
-    for (uint32_t layer = config->n_encoder_layer; from->counts_capacity && layer < config->n_layer;
-         layer++) {
-        uint32_t *choices = choices_of(to, layer);
-        if (choices != NULL)
-            memcpy(choices, choices_of(from, layer), length_of(from) * sizeof *choices);
-    }
-    count_again(to);
-}
-
-void moec_session_copy(struct moec_session *to, const struct moec_session *from)
-{
-    moec_session_copy_after(to, from, 0);
-    moec_decision_log_follow(&to->log, &from->log, length_of(from), to->first != from->first);
-}
-
-void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared)
-{
-    const struct moec_config *config = &from->forward->model->config;
-    take_memory(to, length_of(from));
-    moec_kv_state_copy(&to->kv, &from->kv, shared);
-    for (uint32_t i = shared; from->tokens != NULL && i < length_of(from); i++)
-        to->tokens[i] = from->tokens[i];
-    to->n_prompt = from->n_prompt;
-    if (decides(from) && decides(to))
-        moec_route_state_copy(&to->route, &from->route);
-    const bool has_source = moec_config_is_encoder_decoder(config);
-    if (has_source && to->first != from->first)
-        copy_source(to, from);
-    if (!has_source || to->first != from->first)
-        copy_counts(to, from);
-}
-
-enum moec_status moec_session_fork(const struct moec_session *session, struct moec_session **out,
-                                   struct moec_error *err)
-{
-    MOEC_TRY(moec_session_create(session->forward, session->n_context, out, err));
-    moec_session_copy(*out, session);
-    return MOEC_OK;
+    moec_session_forget_decisions(session, n);
+    moec_session_count_again(session);
 }

@@ -26,6 +26,15 @@ MOEC_WARN_UNUSED enum moec_status moec_session_create(const struct moec_forward 
                                                       struct moec_session **out, struct moec_error *err);
 void moec_session_free(struct moec_session *session);
 
+/* The same of sessions that share their activations: `hidden` is (max_tokens, stride) from
+ * moec_session_rows_create on the same forward, and borrowed. One thread for all of them. */
+MOEC_WARN_UNUSED enum moec_status moec_session_create_with(const struct moec_forward *forward,
+                                                           uint32_t n_context, float *hidden,
+                                                           struct moec_session **out, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_session_rows_create(const struct moec_forward *forward, float **out,
+                                                           struct moec_error *err);
+void moec_session_rows_free(const struct moec_forward *forward, float *hidden);
+
 /* Bytes of what sequences keep beside that where the forward decides (runtime/forward/decide.h). */
 uint64_t moec_session_route_bytes(const struct moec_config *config, const struct moec_route *route,
                                   uint32_t n_context);
@@ -63,8 +72,23 @@ MOEC_WARN_UNUSED enum moec_status
 moec_session_step_choose(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens,
                          const struct moec_draw *how, struct moec_chosen *chosen, struct moec_error *err);
 
-/* Appends one token to each of n sequences that stand beside each other, in one batch: every weight is read
- * once for all. tokens (n), logits (n, n_vocab); by D1 the same as n steps. Errors as above, for all. */
+/* Who reads the logits of a step, some rows at a time: after tokens first .. first + n - 1 of it, (n, n_vocab),
+ * which it may change. */
+struct moec_logits_reader {
+    void (*take)(void *context, uint32_t first, uint32_t n, float *logits);
+    void *context;
+    float *rows; /* (n_rows, n_vocab), borrowed */
+    uint32_t n_rows;
+};
+
+/* The same with logits after each of the tokens, in order. */
+MOEC_WARN_UNUSED enum moec_status moec_session_step_reading(struct moec_session *session,
+                                                            const uint32_t *tokens, uint32_t n_tokens,
+                                                            const struct moec_logits_reader *reader,
+                                                            struct moec_error *err);
+
+/* Appends one token to each of n sequences that stand beside each other or share one forward, in one batch:
+ * every weight is read once for all. tokens (n), logits (n, n_vocab); by D1 the same as n steps. Errors as above, for all. */
 MOEC_WARN_UNUSED enum moec_status moec_session_step_each(struct moec_session *const *sessions,
                                                          const uint32_t *tokens, uint32_t n, float *logits,
                                                          struct moec_error *err);
@@ -72,6 +96,10 @@ MOEC_WARN_UNUSED enum moec_status moec_session_step_each(struct moec_session *co
 /* Positions below n_prompt are a prompt's, which keep the router's choice where routes decide for decoding
  * alone and may have a precision of their own (struct moec_route). 0 at first; copies take it over. */
 void moec_session_set_prompt(struct moec_session *session, uint32_t n_prompt);
+
+/* How many of its first n positions may begin another prompt, as they stand: not those that were decided about
+ * in another way than a prompt's. None of an encoder-decoder model, nor where a prompt is looked at whole. */
+uint32_t moec_session_keepable(const struct moec_session *session, uint32_t n);
 
 /* Experts taken by this session's tokens, and those that its logical cache had not. */
 struct moec_route_counts moec_session_route_counts(const struct moec_session *session);
@@ -89,6 +117,9 @@ void moec_session_truncate(struct moec_session *session, uint32_t n);
  * different forwards. A source that `to` has from an earlier copy is not copied again; of an encoder-decoder
  * model a sequence beside others is copied into from these alone. */
 void moec_session_copy(struct moec_session *to, const struct moec_session *from);
+
+/* The same of the first n positions, as if `from` had been truncated there. */
+void moec_session_copy_first(struct moec_session *to, const struct moec_session *from, uint32_t n);
 
 /* The same where both hold the same up to position `shared`: only what follows is copied. */
 void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared);

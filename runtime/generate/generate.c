@@ -36,7 +36,7 @@ struct moec_generator {
     struct moec_step_hooks hooks;
     struct moec_token_rules rules;
     uint32_t n_context;
-    float *logits;       /* (rows of a step, n_vocab), owned */
+    float *logits;       /* (rows of a step, n_vocab), owned; NULL where the caller gives them */
     float *exponentials; /* (n_vocab), owned; NULL without beams */
     uint32_t *prompt;    /* (n_context), owned */
     uint32_t n_prompt;
@@ -115,6 +115,9 @@ static enum moec_status check_options(const struct moec_generator_options *optio
                          "a beam search of %" PRIu32 " beams does not sample: a "
                          "temperature needs a single beam",
                          generation->n_beam);
+    if (options->is_given && (generation->n_beam > 1 || options->drafts))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a generator whose caller gives the logits has a single beam and no drafts");
     if (generation->n_beam > 1 && options->drafts)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a beam search of %" PRIu32 " beams continues several texts at "
@@ -151,8 +154,10 @@ enum moec_status moec_generator_create(struct moec_session *session,
     MOEC_TRY_OUT(moec_alloc((void **)&g->prompt, g->n_context, sizeof *g->prompt, "a prompt", err));
     MOEC_TRY_OUT(
         moec_alloc((void **)&g->generated, g->n_context, sizeof *g->generated, "generated tokens", err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&g->logits, options->drafts ? DRAFT_ROWS : generation->n_beam,
-                                    config->n_vocab * sizeof(float), "logits", err));
+    if (!options->is_given)
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&g->logits,
+                                        options->drafts ? DRAFT_ROWS : generation->n_beam,
+                                        config->n_vocab * sizeof(float), "logits", err));
     if (generation->n_beam > 1)
         MOEC_TRY_OUT(create_beams(g, err));
     if (options->drafts)
@@ -289,16 +294,9 @@ static void start_drafts(struct moec_generator *g, const uint32_t *prompt, uint3
  * in any case, for its logits. */
 static uint32_t count_kept(const struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt)
 {
-    const struct moec_decider *decider = moec_session_forward(g->session)->decider;
-    uint32_t held = moec_session_length(g->session), n = 0;
-    /* Where prompts are decided about in another way than generated positions, one of a prompt is another. */
-    if (decider != NULL &&
-        (decider->route->decode_only || decider->route->prefill.kind != MOEC_PREFILL_SAME) &&
-        held > g->n_prompt)
-        held = g->n_prompt;
-    if (decider != NULL && moec_prefill_looks_ahead(&decider->route->prefill))
-        return 0;
-    if (g->beams != NULL || moec_config_is_encoder_decoder(g->config))
+    const uint32_t held = moec_session_keepable(g->session, UINT32_MAX);
+    uint32_t n = 0;
+    if (g->beams != NULL)
         return 0;
     while (n + 1 < n_prompt && n < held && n < g->n_prompt + g->n_generated &&
            prompt[n] == (n < g->n_prompt ? g->prompt[n] : g->generated[n - g->n_prompt]))
@@ -306,10 +304,10 @@ static uint32_t count_kept(const struct moec_generator *g, const uint32_t *promp
     return n;
 }
 
-static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
-                              uint32_t n_tokens, bool keeps, uint32_t *n_kept, struct moec_error *err)
+/* Takes a prompt, of which nothing has been read yet. */
+static enum moec_status begin_text(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
+                                   uint32_t n_tokens, struct moec_error *err)
 {
-    *n_kept = 0;
     if (n_prompt == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty: this model can only continue a text");
     if (n_prompt > g->n_context)
@@ -319,7 +317,6 @@ static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, 
             g->n_context < g->config->n_position ? "raise --ctx or shorten the prompt"
                                                  : "shorten the prompt, as the model supports no more");
     const bool has_encoder = moec_config_is_encoder_decoder(g->config);
-    const uint32_t kept = keeps ? count_kept(g, prompt, n_prompt) : 0;
     g->n_prompt = has_encoder ? 1 : n_prompt;
     const uint32_t room = g->n_context - g->n_prompt + 1;
     memcpy(g->prompt, has_encoder ? &g->config->decoder_start_id : prompt, g->n_prompt * sizeof *prompt);
@@ -332,6 +329,19 @@ static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, 
     g->n_run = g->n_steps = 0;
     g->row = NULL;
     g->is_chosen = false;
+    return MOEC_OK;
+}
+
+static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
+                              uint32_t n_tokens, bool keeps, uint32_t *n_kept, struct moec_error *err)
+{
+    const bool has_encoder = moec_config_is_encoder_decoder(g->config);
+    const uint32_t kept = keeps ? count_kept(g, prompt, n_prompt) : 0;
+    *n_kept = 0;
+    if (g->logits == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the generator was made for logits that its caller gives, so it reads no prompt");
+    MOEC_TRY(begin_text(g, prompt, n_prompt, n_tokens, err));
     moec_session_truncate(g->session, kept);
     if (g->drafts != NULL)
         start_drafts(g, prompt, n_prompt);
@@ -435,14 +445,25 @@ static enum moec_status take_chosen(struct moec_generator *g, uint32_t *token, s
     return MOEC_OK;
 }
 
-static enum moec_status choose_from_row(struct moec_generator *g, uint32_t *token, struct moec_error *err)
+static enum moec_status choose_from(struct moec_generator *g, float *row, uint32_t *token,
+                                    struct moec_error *err)
 {
     const struct moec_text_ids text = {g->prompt, g->n_prompt, g->generated, g->n_generated};
-    moec_token_rules_apply(&g->rules, &text, g->row);
-    const float largest = g->kernels->max(g->row, g->config->n_vocab);
+    moec_token_rules_apply(&g->rules, &text, row);
+    const float largest = g->kernels->max(row, g->config->n_vocab);
     MOEC_TRY(check_finite(largest, err));
-    *token = moert_sampler_next(&g->sampler, g->row, g->config->n_vocab);
+    *token = moert_sampler_next(&g->sampler, row, g->config->n_vocab);
     return MOEC_OK;
+}
+
+/* The token is the next one of the text. */
+static enum moec_generated append_token(struct moec_generator *g, uint32_t token)
+{
+    g->generated[g->n_generated++] = token;
+    if (!moec_token_rules_is_end(&g->rules, token))
+        return MOEC_GENERATED_TOKEN;
+    g->n_tokens = g->n_generated;
+    return MOEC_GENERATED_END;
 }
 
 static enum moec_status next_token(struct moec_generator *g, uint32_t *token, enum moec_generated *what,
@@ -457,12 +478,30 @@ static enum moec_status next_token(struct moec_generator *g, uint32_t *token, en
     if (g->is_chosen)
         MOEC_TRY(take_chosen(g, token, err));
     else
-        MOEC_TRY(choose_from_row(g, token, err));
-    g->generated[g->n_generated++] = *token;
-    *what = moec_token_rules_is_end(&g->rules, *token) ? MOEC_GENERATED_END : MOEC_GENERATED_TOKEN;
-    if (*what == MOEC_GENERATED_END)
-        g->n_tokens = g->n_generated;
+        MOEC_TRY(choose_from(g, g->row, token, err));
+    *what = append_token(g, *token);
     find_row(g, *token);
+    return MOEC_OK;
+}
+
+/* ---- of logits that are given ---- */
+
+enum moec_status moec_generator_begin(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
+                                      uint32_t n_tokens, struct moec_error *err)
+{
+    if (g->logits != NULL || moec_config_is_encoder_decoder(g->config))
+        return moec_fail(err, MOEC_ERR_USAGE, "this generator runs the model itself: start it with a prompt");
+    return begin_text(g, prompt, n_prompt, n_tokens, err);
+}
+
+enum moec_status moec_generator_choose(struct moec_generator *g, float *logits, uint32_t *token,
+                                       enum moec_generated *what, struct moec_error *err)
+{
+    *what = why_over(g);
+    if (g->n_generated == g->n_tokens)
+        return MOEC_OK;
+    MOEC_TRY(choose_from(g, logits, token, err));
+    *what = append_token(g, *token);
     return MOEC_OK;
 }
 
@@ -573,6 +612,11 @@ enum moec_status moec_generator_next(struct moec_generator *g, uint32_t *token, 
 float moec_generator_score(const struct moec_generator *g)
 {
     return g->score;
+}
+
+uint32_t moec_generator_left(const struct moec_generator *g)
+{
+    return g->n_tokens - (g->beams != NULL ? g->n_given : g->n_generated);
 }
 
 uint64_t moec_generator_steps(const struct moec_generator *g)

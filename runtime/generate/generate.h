@@ -44,7 +44,8 @@ struct moec_generator_options {
     const struct moec_generation *generation; /* copied; lengths are moec_generator_start's */
     bool ignore_eos;                          /* no text ends before its length */
     bool drafts;                              /* prompt lookup: see below; goes without beams */
-    struct moert_sampler sampler;             /* greedy, or draws, which go without beams */
+    bool is_given; /* the caller runs the session (moec_generator_begin); without beams and drafts */
+    struct moert_sampler sampler; /* greedy, or draws, which go without beams */
     struct moec_step_hooks hooks;
 };
 
@@ -86,6 +87,20 @@ MOEC_WARN_UNUSED enum moec_status moec_generator_continue(struct moec_generator 
  * has a finite score, those of the session. */
 MOEC_WARN_UNUSED enum moec_status moec_generator_next(struct moec_generator *generator, uint32_t *token,
                                                       enum moec_generated *what, struct moec_error *err);
+
+/* Of a generator with is_given, in place of start and next: takes a prompt, which the caller reads into the
+ * session, and chooses one token after the other, each from the logits (n_vocab) behind the one before, which
+ * are used as scratch. The text is that of start and next. Errors: as there; MOEC_ERR_USAGE of another
+ * generator or for an encoder-decoder model. */
+MOEC_WARN_UNUSED enum moec_status moec_generator_begin(struct moec_generator *generator,
+                                                       const uint32_t *prompt, uint32_t n_prompt,
+                                                       uint32_t n_tokens, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_generator_choose(struct moec_generator *generator, float *logits,
+                                                        uint32_t *token, enum moec_generated *what,
+                                                        struct moec_error *err);
+
+/* Tokens that may still follow. */
+uint32_t moec_generator_left(const struct moec_generator *generator);
 
 /* Score of the text that a beam search found: its log probability / (tokens ^ length_penalty). */
 float moec_generator_score(const struct moec_generator *generator);

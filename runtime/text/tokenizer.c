@@ -657,6 +657,33 @@ out:
     return status;
 }
 
+enum moec_status moec_tokenizer_encode_typed(const struct moec_tokenizer *tokenizer, const char *text,
+                                             size_t n_bytes, bool add_special, uint32_t **ids, size_t *n_ids,
+                                             struct moec_error *err)
+{
+    const struct moec_tokenizer_model *m = tokenizer->model;
+    const uint32_t n_prefix = add_special ? moec_tokenizer_prefix_count(tokenizer, text, n_bytes) : 0,
+                   n_suffix = add_special ? m->n_suffix : 0;
+    uint32_t *inner = NULL, *all = NULL;
+    uint8_t *marks = NULL;
+    size_t n = 0;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc((void **)&marks, n_bytes, 1, "marks of a text", err));
+    if (n_bytes > 0)
+        memset(marks, 1, n_bytes);
+    MOEC_TRY_OUT(moec_tokenizer_encode_marked(tokenizer, text, n_bytes, marks, &inner, &n, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&all, n_prefix + n + n_suffix, sizeof *all, "token ids", err));
+    memcpy(all, m->prefix, n_prefix * sizeof *all);
+    memcpy(all + n_prefix, inner, n * sizeof *all);
+    memcpy(all + n_prefix + n, m->suffix, n_suffix * sizeof *all);
+    *ids = all;
+    *n_ids = n_prefix + n + n_suffix;
+out:
+    free(marks);
+    free(inner);
+    return status;
+}
+
 /* ---- look-ups ---- */
 
 uint32_t moec_tokenizer_size(const struct moec_tokenizer *tokenizer)

@@ -58,6 +58,12 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_marked(const struct moec
                                                                const uint8_t *marks, uint32_t **ids,
                                                                size_t *n_ids, struct moec_error *err);
 
+/* The same for a text that comes from a user whole, with the post-processor's ids around it if add_special. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_typed(const struct moec_tokenizer *tokenizer,
+                                                              const char *text, size_t n_bytes,
+                                                              bool add_special, uint32_t **ids, size_t *n_ids,
+                                                              struct moec_error *err);
+
 /* A text longer than this is encoded in pieces of about this size by the function below. */
 #define MOEC_TOKENIZER_PIECE_BYTES ((size_t)256 << 10)
 
