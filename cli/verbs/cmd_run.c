@@ -12,6 +12,7 @@
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
+#include "formats/base/stop_texts.h"
 #include "runtime/moert.h"
 #include "runtime/storage/reader.h"
 
@@ -129,8 +130,8 @@ struct run {
     size_t n_prompt_bytes;
     uint32_t *tokens; /* owned by libmoert: the prompt's */
     size_t n_tokens;
-    char *pending; /* owned: text held back because it may begin a --stop text */
-    size_t n_pending, pending_capacity;
+    struct moec_stop_text stop_texts[CLI_MAX_REPEATS];
+    struct moec_stop_texts stops; /* of --stop */
     bool is_stopped;
     bool is_full; /* the context ended the text */
     double prefill_seconds, decode_seconds;
@@ -234,42 +235,15 @@ static void write_text(const char *text, size_t n)
     (void)fflush(stdout);
 }
 
-/* Longest end of `text` that a stop text begins with. */
-static size_t stop_overlap(const char *text, size_t n, const char *stop)
-{
-    size_t most = strlen(stop) < n ? strlen(stop) : n;
-    for (size_t length = most; length > 0; length--)
-        if (memcmp(text + n - length, stop, length) == 0)
-            return length;
-    return 0;
-}
-
 /* Writes what can no longer be part of a stop text; ends at the first stop text. */
 static enum moec_status emit(struct run *run, const char *piece, size_t n, bool is_last,
                              struct moec_error *err)
 {
-    MOEC_TRY(cli_reserve(&run->pending, &run->pending_capacity, run->n_pending + n + 1, err));
-    memcpy(run->pending + run->n_pending, piece, n);
-    run->n_pending += n;
-    size_t held = 0, end = run->n_pending;
-    for (uint32_t i = 0; i < cli_count(run->args, "stop"); i++) {
-        const char *stop = cli_repeat(run->args, "stop", i);
-        const char *found = stop[0] != '\0' ? memmem(run->pending, run->n_pending, stop, strlen(stop)) : NULL;
-        if (found != NULL && (size_t)(found - run->pending) <= end) {
-            end = (size_t)(found - run->pending);
-            run->is_stopped = true;
-        }
-        size_t overlap = stop_overlap(run->pending, run->n_pending, stop);
-        held = overlap > held ? overlap : held;
-    }
-    if (run->is_stopped || is_last)
-        held = 0;
-    if (!run->is_stopped)
-        end -= held;
-    write_text(run->pending, end);
-    run->is_stopped = run->is_stopped || ferror(stdout) != 0; /* cli_finish says why */
-    memmove(run->pending, run->pending + end, run->n_pending - end);
-    run->n_pending -= end;
+    const char *text = "";
+    size_t n_bytes = 0;
+    MOEC_TRY(moec_stop_texts_push(&run->stops, piece, n, is_last, &text, &n_bytes, err));
+    write_text(text, n_bytes);
+    run->is_stopped = run->stops.is_found || ferror(stdout) != 0; /* cli_finish says why */
     return MOEC_OK;
 }
 
@@ -353,6 +327,11 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
 {
     struct moert_error theirs = {0};
     struct moert_info info = moert_engine_info(run->engine);
+    for (uint32_t i = 0; i < cli_count(run->args, "stop"); i++) {
+        const char *text = cli_repeat(run->args, "stop", i);
+        run->stop_texts[run->stops.n_text++] = (struct moec_stop_text){text, strlen(text)};
+    }
+    run->stops.texts = run->stop_texts;
     MOEC_TRY(find_tokens(run, err));
     if (run->n_tokens == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -407,7 +386,7 @@ static enum moec_status end(struct run *run, enum moec_status status, struct moe
     moert_generator_free(run->generator);
     moert_session_free(run->session);
     const enum moert_status ended = moert_engine_end(run->engine, &theirs);
-    free(run->pending);
+    moec_stop_texts_release(&run->stops);
     return status != MOEC_OK ? status : cli_from_runtime(ended, &theirs, err);
 }
 
