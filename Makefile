@@ -32,8 +32,8 @@ TOP := $(if $(filter command,$(firstword $(origin BUILD))),$(BUILD),build)
 
 # What building and the demo need, and what tests and checks need on top.
 PACKAGES := gcc make pkg-config libhdf5-dev libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-            libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev
-PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd g++ clang libclang-rt-dev libomp-dev libsimde-dev mandoc chromium zsh fish
+            libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libmicrohttpd-dev
+PACKAGES_TEST  := libcmocka-dev hdf5-tools zstd curl g++ clang libclang-rt-dev libomp-dev libsimde-dev mandoc chromium zsh fish
 PACKAGES_CHECK := clang-format shellcheck
 PACKAGES_ARM   := gcc-aarch64-linux-gnu $(addsuffix :arm64,libzstd-dev libpcre2-dev libutf8proc-dev nettle-dev liburing-dev)
 PACKAGES_TEST_ARM := qemu-user-static libcmocka-dev:arm64
@@ -43,7 +43,7 @@ PACKAGES_CHECK_ALL := clang-tidy
 # names the missing header and `make deps` installs it.
 pc = $(shell pkg-config $(1) 2>/dev/null)
 RUNTIME_PC := libzstd libpcre2-8 libutf8proc nettle liburing
-TOOL_PC    := $(shell packaging/pc_names.sh hdf5 lua5.4) jansson cairo
+TOOL_PC    := $(shell packaging/pc_names.sh hdf5 lua5.4) jansson cairo libmicrohttpd
 
 WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wundef
 # -ffp-contract=off: a fused multiply-add appears where the source says fma and nowhere else (canonical arithmetic).
@@ -71,7 +71,7 @@ c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)
 # libmoert: the runtime and the formats that it may include (tests/rooms.tab): no JSON, no HDF5.
 MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model bundle decisions) runtime) $(wildcard runtime/cuda/kernels/*.c)
 CLI_SRC   := $(call c_files,cli/options cli/output cli/print cli/verbs)
-TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler))
+TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler server))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # Kernels take most of the time to compile, and so begin first.
@@ -438,7 +438,7 @@ experiment-floe: deps
 
 # ---- quality ----
 
-SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests docs,\
+SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler server cli experiments tests docs,\
            $(folder)/*.[ch] $(folder)/*/*.[ch])) $(wildcard runtime/cuda/*/*.[ch] runtime/cuda/*/*.cu runtime/cuda/*/*.cuh tests/unit/*.cu tests/gpu/*.cu)
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh tests/gpu/steps/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
 EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni -mgfni -mavx2 -mfma -mf16c)
@@ -463,7 +463,7 @@ check-all: check
 	@tests/install_packages.sh $(PACKAGES_CHECK_ALL)
 	@mkdir -p $(BUILD)/tidy
 	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(EVERY_ISA) $(OPENMP) > $(BUILD)/tidy/compile_flags.txt
-	@echo 'clang-tidy' && printf '%s\n' $(call c_files,formats runtime profiler compiler cli experiments) | \
+	@echo 'clang-tidy' && printf '%s\n' $(call c_files,formats runtime profiler compiler server cli experiments) | \
 	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p $(BUILD)/tidy
 	@$(MAKE) --no-print-directory CC=clang DEV=1 test
 	@for sanitizer in address,undefined thread; do \

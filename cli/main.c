@@ -16,10 +16,11 @@
 #include <unistd.h>
 
 static const struct cli_command *const commands[] = {
-    &cli_command_profile, &cli_command_compile,  &cli_command_run,     &cli_command_eval,
-    &cli_command_bench,   &cli_command_simulate, &cli_command_device,  &cli_command_inspect,
-    &cli_command_verify,  &cli_command_export,   &cli_command_strip,   &cli_command_doctor,
-    &cli_command_chat,    &cli_command_sparsify, &cli_command_predict, &cli_command_tune,
+    &cli_command_profile, &cli_command_compile,  &cli_command_run,      &cli_command_eval,
+    &cli_command_bench,   &cli_command_simulate, &cli_command_device,   &cli_command_inspect,
+    &cli_command_verify,  &cli_command_export,   &cli_command_strip,    &cli_command_doctor,
+    &cli_command_chat,    &cli_command_serve,    &cli_command_sparsify, &cli_command_predict,
+    &cli_command_tune,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

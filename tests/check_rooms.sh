@@ -59,7 +59,8 @@ awk '
         else if (layer_of(target) == layer_of($1)) {
             used[$1, target] = 1
             if (!(($1, target) in room_may)) wrong($2, "includes \"" $3 "\": " $1 " may not include " target)
-        } else if (!((layer_of($1), layer_of(target)) in layer_may) && !((layer_of($1), target) in layer_may))
+        } else if (!((layer_of($1), layer_of(target)) in layer_may) && !((layer_of($1), target) in layer_may) &&
+                 !((layer_of($1), target "/.") in layer_may))
             wrong($2, "includes \"" $3 "\": " layer_of($1) " may not include " target)
     }
     END {

@@ -14,8 +14,8 @@ set -eu
 # What each library does, once: HDF5, jansson, PCRE2 and utf8proc, Lua, Cairo, zstd, nettle, liburing, OpenMP.
 unit_tests="test_profile_h5 test_h5_text test_json test_tokenizer test_lua_host test_plot test_compress test_digest test_reader
     test_openmp test_codec test_kernels"
-# Help by mandoc and completion by other shells; installing and building against libmoert.
-cli_tests="tests/cli/help.sh tests/cli/library.sh tests/cli/packages.sh"
+# Help by mandoc and completion by other shells; installing and building against libmoert; a server by libmicrohttpd.
+cli_tests="tests/cli/help.sh tests/cli/library.sh tests/cli/packages.sh tests/cli/serve.sh"
 
 work=$(mktemp -d)
 root=$work/root

@@ -60,7 +60,7 @@ look_for() {
     fi
     case $1 in
     gcc) program "$c_compiler" ;;
-    make | pkg-config | zstd | g++ | clang | clang-format | clang-tidy | shellcheck) program "$1" ;;
+    make | pkg-config | zstd | curl | g++ | clang | clang-format | clang-tidy | shellcheck) program "$1" ;;
     gcc-aarch64-linux-gnu) program aarch64-linux-gnu-gcc ;;
     qemu-user-static) program qemu-aarch64-static ;;
     hdf5-tools) program h5dump ;;
@@ -73,7 +73,7 @@ look_for() {
     libcairo2-dev) library cairo ;;
     liblua5.4-dev) library lua5.4 ;;
     libjansson-dev | libcmocka-dev) library "$(expr "$1" : 'lib\(.*\)-dev')" ;;
-    libzstd-dev | libutf8proc-dev | libedit-dev | liburing-dev | nettle-dev) library "${1%-dev}" ;;
+    libzstd-dev | libutf8proc-dev | libedit-dev | liburing-dev | nettle-dev | libmicrohttpd-dev) library "${1%-dev}" ;;
     libsimde-dev) header simde/x86/avx512.h libzstd SIMDe ;;
     libomp*-dev) compiles clang 'int main(void) { return 0; }' -fopenmp || add "clang's library of OpenMP" ;;
     libclang-rt-*) compiles clang 'int main(void) { return 0; }' -fsanitize=address || add "clang's library of sanitizers" ;;

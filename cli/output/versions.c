@@ -7,6 +7,7 @@
 #include "profiler/plot/plot.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/text/tokenizer.h"
+#include "server/serve_http.h"
 
 void cli_print_versions(FILE *out)
 {
@@ -19,6 +20,7 @@ void cli_print_versions(FILE *out)
             moec_json_version(), moec_compress_version());
     fprintf(out, "PCRE2     %s\nutf8proc  %s\nCairo     %s\n", pcre2, moec_tokenizer_utf8proc_version(),
             moec_plot_version());
+    fprintf(out, "microhttpd %s\n", serve_http_version());
     fprintf(out, "%s\n", moec_openmp_version());
 #ifdef __clang__
     fprintf(out, "compiler  clang %s\n", __clang_version__);

@@ -22,5 +22,6 @@ extern const struct cli_command cli_command_simulate;
 extern const struct cli_command cli_command_device;
 extern const struct cli_command cli_command_doctor;
 extern const struct cli_command cli_command_chat;
+extern const struct cli_command cli_command_serve;
 
 #endif

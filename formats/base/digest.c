@@ -3,6 +3,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/crc32c_fold.h"
 
+#include <nettle/memops.h>
 #include <nettle/version.h>
 #include <pthread.h>
 #include <string.h>
@@ -41,6 +42,11 @@ void moec_sha256(const void *bytes, size_t n, uint8_t out[static MOEC_SHA256_BYT
     moec_sha256_init(&digest);
     moec_sha256_update(&digest, bytes, n);
     moec_sha256_finish(&digest, out);
+}
+
+bool moec_sha256_equal(const uint8_t a[static MOEC_SHA256_BYTES], const uint8_t b[static MOEC_SHA256_BYTES])
+{
+    return memeql_sec(a, b, MOEC_SHA256_BYTES) != 0;
 }
 
 void moec_sha256_hex(const uint8_t digest[static MOEC_SHA256_BYTES],

@@ -20,6 +20,8 @@ void moec_sha256_update(struct moec_sha256 *digest, const void *bytes, size_t n)
 void moec_sha256_update_u64(struct moec_sha256 *digest, uint64_t value);
 void moec_sha256_finish(struct moec_sha256 *digest, uint8_t out[static MOEC_SHA256_BYTES]);
 void moec_sha256(const void *bytes, size_t n, uint8_t out[static MOEC_SHA256_BYTES]);
+/* Whether two digests are the same, in the same time for any two: for secrets. */
+bool moec_sha256_equal(const uint8_t a[static MOEC_SHA256_BYTES], const uint8_t b[static MOEC_SHA256_BYTES]);
 /* Lower-case hexadecimal with a NUL. */
 void moec_sha256_hex(const uint8_t digest[static MOEC_SHA256_BYTES],
                      char text[static 2 * MOEC_SHA256_BYTES + 1]);

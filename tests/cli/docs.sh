@@ -44,7 +44,7 @@ else
     fail "only $n_links links were found in all documents"
 fi
 
-for room in formats/*/ runtime/*/ runtime/*/*/ profiler/*/ cli/*/ compiler/*/; do
+for room in formats/*/ runtime/*/ runtime/*/*/ profiler/*/ server/ cli/*/ compiler/*/; do
     n_lines=$(wc -l <"${room}README.md" 2>/dev/null || echo 0)
     if [ "$n_lines" -ge 3 ] && [ "$n_lines" -le 8 ]; then
         pass "${room}README.md says in 3 to 8 lines what lives there"

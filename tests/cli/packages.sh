@@ -38,7 +38,7 @@ limited() {
     # shellcheck disable=SC2317 # try calls it
     without_apt env PKG_CONFIG_LIBDIR="$work/pc" PKG_CONFIG_PATH= "$@"
 }
-others='libzstd=1.5 jansson=2.14 libpcre2-8=10.42 libutf8proc=2.8 libedit=3.1 liburing=2.3 cairo=1.16 nettle=3.8'
+others='libzstd=1.5 jansson=2.14 libpcre2-8=10.42 libutf8proc=2.8 libedit=3.1 liburing=2.3 cairo=1.16 nettle=3.8 libmicrohttpd=0.9'
 packages=$(make --no-print-directory -pn help 2>/dev/null | sed -n 's/^PACKAGES := //p')
 try 0 "packages of the demo are known" [ -n "$packages" ]
 for package in libcmocka-dev hdf5-tools zstd; do

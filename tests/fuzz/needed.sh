@@ -16,5 +16,5 @@ done | sed -n -e 's/.*libmoe\(c\|rt\)\.a(\(.*\)\.o)$/\2.c/p' -e '/^error: /p' | 
         exit 1
         ;;
     esac
-    find formats runtime profiler compiler -name "$name"
+    find formats runtime profiler compiler server -name "$name"
 done
