@@ -289,7 +289,7 @@ void moec_session_free(struct moec_session *session)
 {
     if (session == NULL)
         return;
-    moec_decision_log_end(&session->log, length_of(session));
+    moec_decision_log_end(&session->log, moec_session_filled(session));
     if (session->first == session && !session->borrows_hidden)
         free_rows(session->forward, session->hidden);
     moec_kv_state_release(&session->kv);
@@ -320,7 +320,7 @@ static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t 
     struct moec_sequence_rows span = {.n_rows = n_tok, .tokens = tokens};
     if (always_counts(config))
         span.counts = session->counts + (size_t)ordinal * config->n_expert;
-    if (!decides(session))
+    if (!moec_session_decides(session))
         return span;
     const bool is_source = ordinal < moec_config_moe_encoder_count(config);
     const uint32_t n_prompt = is_source ? UINT32_MAX : session->n_prompt;
@@ -341,7 +341,8 @@ static enum moec_status check_prompt(const struct moec_session *session, uint32_
                                      uint32_t n_tokens, struct moec_error *err)
 {
     const uint32_t max_tokens = session->forward->max_tokens;
-    if (!decides(session) || !moec_prefill_looks_ahead(&session->forward->decider->route->prefill) ||
+    if (!moec_session_decides(session) ||
+        !moec_prefill_looks_ahead(&session->forward->decider->route->prefill) ||
         session->forward->decider->route->decode_only || first >= n_prompt ||
         (first == 0 && n_tokens >= n_prompt && n_prompt <= max_tokens))
         return MOEC_OK;
@@ -362,7 +363,7 @@ static enum moec_status run_mlp(struct moec_session *session, uint32_t layer, ui
     const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
-    if (ordinal < 0 || (!counts && !decides(session) && !routes_by_token(config, layer)))
+    if (ordinal < 0 || (!counts && !moec_session_decides(session) && !routes_by_token(config, layer)))
         return moec_forward_mlp(forward, layer, n_tok, hidden, NULL, NULL, err);
     struct moec_sequence_rows span = rows_of(session, (uint32_t)ordinal, first, tokens, n_tok);
     if (counts)
@@ -375,7 +376,7 @@ static enum moec_status run_mlp(struct moec_session *session, uint32_t layer, ui
 /* Positions from n on are forgotten. */
 static void forget_routes(struct moec_session *session, uint32_t n)
 {
-    if (decides(session))
+    if (moec_session_decides(session))
         moec_route_state_truncate(&session->route,
                                   moec_config_moe_encoder_count(&session->forward->model->config), n);
 }
@@ -395,7 +396,7 @@ void moec_session_set_prompt(struct moec_session *session, uint32_t n_prompt)
 uint32_t moec_session_keepable(const struct moec_session *session, uint32_t n)
 {
     const struct moec_decider *decider = session->forward->decider;
-    uint32_t kept = moec_min_u32(n, length_of(session));
+    uint32_t kept = moec_min_u32(n, moec_session_filled(session));
     if (moec_config_is_encoder_decoder(&session->forward->model->config))
         return 0;
     if (decider != NULL && moec_prefill_looks_ahead(&decider->route->prefill))
@@ -445,7 +446,7 @@ void moec_session_count_again(struct moec_session *session)
         if (choices == NULL)
             continue;
         memset(counts, 0, config->n_expert * sizeof *counts);
-        for (uint32_t i = 0; i < length_of(session); i++)
+        for (uint32_t i = 0; i < moec_session_filled(session); i++)
             counts[choices[i]]++;
         counts += config->n_expert;
     }
@@ -580,7 +581,7 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
             moec_kv_state_source_span(&session->first->source_kv, layer, 0, n_tok);
         MOEC_TRY(moec_forward_cross(forward, layer, &source, 1, n_tok, session->hidden, err));
     }
-    const uint32_t first = length_of(session);
+    const uint32_t first = moec_session_filled(session);
     uint32_t *choices = session->counts_capacity ? moec_session_choices(session, layer) : NULL;
     return run_mlp(session, layer, first, tokens, n_tok, session->hidden, session->counts_capacity,
                    choices == NULL ? NULL : choices + first, err);
@@ -593,13 +594,13 @@ static enum moec_status run_chunk(struct moec_session *session, const uint32_t *
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
-    if (length_of(session) == 0 && !moec_config_is_encoder_decoder(config))
+    if (moec_session_filled(session) == 0 && !moec_config_is_encoder_decoder(config))
         begin_experts(forward);
     MOEC_TRY(moec_forward_embed(forward, tokens, n_tok, session->hidden, err));
     const struct moec_sequence_rows span =
-        rows_of(session, moec_config_moe_encoder_count(config), length_of(session), tokens, n_tok);
+        rows_of(session, moec_config_moe_encoder_count(config), moec_session_filled(session), tokens, n_tok);
     const struct moec_sequences sequences = {.spans = &span, .n_spans = 1};
-    moec_router_foresee(forward, decides(session) ? &sequences : NULL, tokens, n_tok);
+    moec_router_foresee(forward, moec_session_decides(session) ? &sequences : NULL, tokens, n_tok);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
         MOEC_TRY(run_layer(session, layer, tokens, n_tok, err));
     return MOEC_OK;
@@ -634,12 +635,12 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the decoder's tokens were given before the encoder read a source: "
                          "encode the source first");
-    if (n_tokens > session->n_context - length_of(session))
+    if (n_tokens > session->n_context - moec_session_filled(session))
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%" PRIu32 " more tokens do not fit into the context of %" PRIu32
                          ", of which %" PRIu32 " are filled, reserve more with --ctx",
-                         n_tokens, session->n_context, length_of(session));
-    MOEC_TRY(check_prompt(session, session->n_prompt, length_of(session), n_tokens, err));
+                         n_tokens, session->n_context, moec_session_filled(session));
+    MOEC_TRY(check_prompt(session, session->n_prompt, moec_session_filled(session), n_tokens, err));
     for (uint32_t i = 0; i < n_logits; i++) {
         if (logits_at[i] >= n_tokens || (i > 0 && logits_at[i] <= logits_at[i - 1]))
             return moec_fail(err, MOEC_ERR_USAGE,
@@ -654,7 +655,8 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
  * and goes to where running states stand. Returns how many earlier positions run again. */
 static uint32_t begin_step(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens)
 {
-    const uint32_t start = length_of(session), n_again = (uint32_t)moec_kv_state_missing(&session->kv);
+    const uint32_t start = moec_session_filled(session),
+                   n_again = (uint32_t)moec_kv_state_missing(&session->kv);
     if (session->tokens == NULL)
         return 0;
     for (uint32_t i = 0; i < n_tokens; i++)
@@ -698,9 +700,9 @@ static enum moec_status step(struct moec_session *session, const uint32_t *token
                              const struct wanted *wanted, struct moec_error *err)
 {
     MOEC_TRY(check_step(session, n_tokens, wanted->logits_at, wanted->n_logits, err));
-    MOEC_TRY(moec_decision_log_check(&session->log, length_of(session), tokens, n_tokens, err));
-    moec_session_take_memory(session, length_of(session) + n_tokens);
-    const uint32_t start = length_of(session), n_again = begin_step(session, tokens, n_tokens);
+    MOEC_TRY(moec_decision_log_check(&session->log, moec_session_filled(session), tokens, n_tokens, err));
+    moec_session_take_memory(session, moec_session_filled(session) + n_tokens);
+    const uint32_t start = moec_session_filled(session), n_again = begin_step(session, tokens, n_tokens);
     const uint32_t *all = session->tokens != NULL ? session->tokens + (start - n_again) : tokens;
     const uint32_t max_tokens = session->forward->max_tokens, n_all = n_again + n_tokens;
     const size_t stride = moec_forward_stride(&session->forward->model->config);
@@ -766,13 +768,14 @@ static enum moec_status run_mlp_each(struct moec_session *const *sessions, uint3
     const struct moec_sequences sequences = {.spans = spans, .n_spans = n};
     const bool counts = always_counts(&forward->model->config); /* with one expert a token */
     const struct moec_mlp_trace trace = {.experts = counts ? experts : NULL};
-    if (ordinal < 0 || (!counts && !decides(sessions[0]) && !routes_by_token(&forward->model->config, layer)))
+    if (ordinal < 0 ||
+        (!counts && !moec_session_decides(sessions[0]) && !routes_by_token(&forward->model->config, layer)))
         return moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err);
     for (uint32_t i = 0; i < n; i++)
-        spans[i] = rows_of(sessions[i], (uint32_t)ordinal, length_of(sessions[i]), tokens + i, 1);
+        spans[i] = rows_of(sessions[i], (uint32_t)ordinal, moec_session_filled(sessions[i]), tokens + i, 1);
     MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, &sequences, &trace, err));
     for (uint32_t i = 0; counts && i < n; i++)
-        moec_session_choices(sessions[i], layer)[length_of(sessions[i])] = experts[i];
+        moec_session_choices(sessions[i], layer)[moec_session_filled(sessions[i])] = experts[i];
     return MOEC_OK;
 }
 
@@ -808,7 +811,8 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
     const uint32_t batch = max_tokens < EACH_TOKENS ? max_tokens : EACH_TOKENS;
     for (uint32_t i = 0; i < n; i++) {
         MOEC_TRY(check_step(sessions[i], 1, NULL, 0, err));
-        MOEC_TRY(moec_decision_log_check(&sessions[i]->log, length_of(sessions[i]), tokens + i, 1, err));
+        MOEC_TRY(
+            moec_decision_log_check(&sessions[i]->log, moec_session_filled(sessions[i]), tokens + i, 1, err));
         if (sessions[i]->counts_capacity && !always_counts(&sessions[0]->forward->model->config))
             return moec_fail(
                 err, MOEC_ERR_USAGE,
@@ -818,9 +822,9 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
     for (uint32_t i = 0; i < n; i++) {
         if (moec_kv_state_missing(&sessions[i]->kv) > 0)
             MOEC_TRY(moec_session_step(sessions[i], NULL, 0, NULL, 0, NULL, err));
-        moec_session_take_memory(sessions[i], length_of(sessions[i]) + 1);
+        moec_session_take_memory(sessions[i], moec_session_filled(sessions[i]) + 1);
         (void)begin_step(sessions[i], tokens + i, 1);
-        moec_decision_log_begin_step(&sessions[i]->log, length_of(sessions[i]), tokens + i, 1);
+        moec_decision_log_begin_step(&sessions[i]->log, moec_session_filled(sessions[i]), tokens + i, 1);
     }
     enum moec_status status = MOEC_OK;
     for (uint32_t done = 0; done < n && status == MOEC_OK; done += batch) {
@@ -832,8 +836,8 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
         if (status == MOEC_OK) {
             moec_kv_state_append(&sessions[i]->kv, 1);
         } else {
-            moec_kv_state_recover(&sessions[i]->kv, length_of(sessions[i]));
-            moec_session_forget_decisions(sessions[i], length_of(sessions[i]));
+            moec_kv_state_recover(&sessions[i]->kv, moec_session_filled(sessions[i]));
+            moec_session_forget_decisions(sessions[i], moec_session_filled(sessions[i]));
             moec_session_count_again(sessions[i]);
         }
     }
@@ -842,7 +846,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
 
 uint32_t moec_session_length(const struct moec_session *session)
 {
-    return length_of(session);
+    return moec_session_filled(session);
 }
 
 uint32_t moec_session_context(const struct moec_session *session)
@@ -857,7 +861,7 @@ const struct moec_forward *moec_session_forward(const struct moec_session *sessi
 
 void moec_session_truncate(struct moec_session *session, uint32_t n)
 {
-    if (n >= length_of(session))
+    if (n >= moec_session_filled(session))
         return;
     moec_kv_state_truncate(&session->kv, n);
     moec_session_forget_decisions(session, n);

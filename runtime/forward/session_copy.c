@@ -19,7 +19,7 @@ static void copy_counts(struct moec_session *to, const struct moec_session *from
          layer++) {
         uint32_t *choices = moec_session_choices(to, layer);
         if (choices != NULL)
-            memcpy(choices, moec_session_choices(from, layer), length_of(from) * sizeof *choices);
+            memcpy(choices, moec_session_choices(from, layer), moec_session_filled(from) * sizeof *choices);
     }
     moec_session_count_again(to);
 }
@@ -27,13 +27,13 @@ static void copy_counts(struct moec_session *to, const struct moec_session *from
 void moec_session_copy(struct moec_session *to, const struct moec_session *from)
 {
     moec_session_copy_after(to, from, 0);
-    moec_decision_log_follow(&to->log, &from->log, length_of(from), to->first != from->first);
+    moec_decision_log_follow(&to->log, &from->log, moec_session_filled(from), to->first != from->first);
 }
 
 void moec_session_copy_first(struct moec_session *to, const struct moec_session *from, uint32_t n)
 {
     struct moec_session first = *from; /* as far as that; running states have to be passed as a whole */
-    if (!from->kv.is_running && n < length_of(from))
+    if (!from->kv.is_running && n < moec_session_filled(from))
         first.kv.length = first.kv.run_length = n;
     moec_session_copy(to, &first);
     moec_session_truncate(to, n);
@@ -44,12 +44,12 @@ void moec_session_copy_first(struct moec_session *to, const struct moec_session 
 void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared)
 {
     const struct moec_config *config = &from->forward->model->config;
-    moec_session_take_memory(to, length_of(from));
+    moec_session_take_memory(to, moec_session_filled(from));
     moec_kv_state_copy(&to->kv, &from->kv, shared);
-    for (uint32_t i = shared; from->tokens != NULL && i < length_of(from); i++)
+    for (uint32_t i = shared; from->tokens != NULL && i < moec_session_filled(from); i++)
         to->tokens[i] = from->tokens[i];
     to->n_prompt = from->n_prompt;
-    if (decides(from) && decides(to))
+    if (moec_session_decides(from) && moec_session_decides(to))
         moec_route_state_copy(&to->route, &from->route);
     const bool has_source = moec_config_is_encoder_decoder(config);
     if (has_source && to->first != from->first)

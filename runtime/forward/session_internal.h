@@ -36,12 +36,14 @@ struct moec_session {
     uint32_t *choices; /* owned, (decoder's MoE layers, n_context): experts that counted, to take them back */
 };
 
-static inline uint32_t length_of(const struct moec_session *session)
+/* Positions that are filled. */
+static inline uint32_t moec_session_filled(const struct moec_session *session)
 {
     return (uint32_t)session->kv.length;
 }
 
-static inline bool decides(const struct moec_session *session)
+/* Whether its tokens decide about experts (runtime/forward/decide.h). */
+static inline bool moec_session_decides(const struct moec_session *session)
 {
     return session->forward->decider != NULL;
 }
