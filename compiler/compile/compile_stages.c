@@ -7,6 +7,7 @@
  * policy measures is not known before it has: a typical number stands for it. */
 #include "compiler/compile/compile_internal.h"
 #include "profiler/evaluate/cost.h"
+#include "profiler/sensitivity/fast_sensitivity.h"
 
 #include <math.h>
 
@@ -15,7 +16,7 @@
 #define TYPICAL_SEARCH   8
 #define TYPICAL_SEQUENCE 6
 #define TYPICAL_TESTS    8
-#define HARM_PASSES      22 /* beside one for each layer with experts: projections and roles */
+#define HARM_MODELS      22 /* whole models: the original, projections at each codec, and roles */
 #define MAC_PRICE        3.0
 #define TRELLIS_PRICE    85000.0 /* multiply-adds for each weight that is fitted at 2 bits */
 #define PACKED_PRICE     40.0    /* multiply-adds for each weight that is encoded into the bundle */
@@ -69,6 +70,12 @@ static void weigh_experts(const struct moec_config *config, double *n_weight, do
     *gptq = n * matrix * (n_inner * config->n_embd + config->n_ff_expert) / 2;
 }
 
+/* The share of so many windows of the search part. */
+static double first_windows(const struct basis *basis, double n)
+{
+    return fmin(basis->search, n / basis->n_window);
+}
+
 /* What a stage does with weights alone. */
 static double weights_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
@@ -91,8 +98,8 @@ static double windows_cost(const struct basis *basis, enum moec_compile_stage st
     case MOEC_STAGE_FIT_DENSE:
         return options->offers_variants || options->dense_gptq ? 2 * basis->search : 0;
     case MOEC_STAGE_HARM:
-        return options->offers_variants ? fmin(basis->search, MOEC_HARM_WINDOWS / basis->n_window) *
-                                              (HARM_PASSES + (double)moec_config_moe_count(basis->config))
+        return options->offers_variants ? MOEC_FAST_PASSES * first_windows(basis, MOEC_HARM_WINDOWS) +
+                                              HARM_MODELS * first_windows(basis, MOEC_HARM_CLASS_WINDOWS)
                                         : 0;
     case MOEC_STAGE_SEARCH:
         return basis->search * fmax(1 + TYPICAL_SEARCH - (double)basis->n_asked, 1);

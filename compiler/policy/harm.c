@@ -1,7 +1,6 @@
 #include "compiler/policy/harm.h"
 
 #include "formats/base/memory.h"
-#include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 
@@ -11,18 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Passes that the fast sensitivity may take beside one for each MoE layer. */
-#define FAST_PASSES 4
-
 struct harm_job {
     const struct moec_harm_request *request;
     struct moec_harm *harm;
     const struct moec_config *config;
+    struct moec_windows windows;   /* of whole models: the first of the request's; owned */
+    struct moec_progress progress; /* of these */
     struct moec_scorer *scorer;
     struct moec_measure measured; /* (W) each, owned */
     double *reference_nll;        /* (W), owned */
-    double *local; /* (S, E, MOEC_PROJECTION_COUNT), owned: gain * local error at the lowest codec */
-    uint64_t n_scored;
+    double *local;        /* (S, E, MOEC_PROJECTION_COUNT), owned: gain * local error at the lowest codec */
     int first_projection; /* a plain MLP has no gate */
 };
 
@@ -37,7 +34,19 @@ static double sum_of(const double *values, uint32_t n)
 /* Mean KL of what was measured last, nats a token. */
 static double mean_kl(const struct harm_job *job)
 {
-    return fmax(sum_of(job->measured.kl, job->request->windows->n_window), 0) / (double)job->n_scored;
+    return fmax(sum_of(job->measured.kl, job->windows.n_window), 0) /
+           (double)moec_windows_scored_count(&job->windows);
+}
+
+/* Passes are those of the request's windows. */
+static enum moec_status show_model(void *context, const char *phase, double done, double total)
+{
+    const struct harm_job *job = context;
+    const struct moec_progress *progress = job->request->progress;
+    const double share = job->windows.n_window / (double)job->request->windows->n_window;
+    if (progress == NULL || progress->report == NULL)
+        return MOEC_OK;
+    return progress->report(progress->context, phase, share * done, share * total);
 }
 
 static size_t cell(const struct harm_job *job, uint32_t s, uint32_t e, int projection)
@@ -62,7 +71,7 @@ static struct kept keep_as(const struct harm_job *job, void *values, uint64_t n_
     va_start(args, format);
     (void)vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    (void)snprintf(kept.key, sizeof kept.key, "harm/%08" PRIx32 "/%s", job->request->units_crc, name);
+    (void)snprintf(kept.key, sizeof kept.key, "harm/%08" PRIx32 "/32/%s", job->request->units_crc, name);
     return kept;
 }
 
@@ -87,10 +96,10 @@ static enum moec_status open_scorer(struct harm_job *job, struct moec_error *err
     struct moec_experts *experts = moec_variants_experts(request->variants);
     if (job->scorer != NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_scorer_create(request->original, experts, request->windows, &options, &job->scorer, err));
+    MOEC_TRY(moec_scorer_create(request->original, experts, &job->windows, &options, &job->scorer, err));
     MOEC_TRY(moec_variants_assign_all(request->variants, moec_variants_source_bits(request->variants), err));
     return moec_scorer_set_reference(job->scorer, request->original, experts, job->reference_nll,
-                                     request->progress, err);
+                                     &job->progress, err);
 }
 
 /* ---- what each expert feels ---- */
@@ -112,8 +121,6 @@ static enum moec_status allocate_fast(const struct harm_job *job, uint32_t n_bit
     const uint64_t n_window = job->request->windows->n_window;
     const char *what = "sensitivities of experts";
     MOEC_TRY(
-        moec_alloc((void **)&result->expert_nll, n_expert * n_bits * n_window, sizeof(double), what, err));
-    MOEC_TRY(
         moec_alloc((void **)&result->expert_kl, n_expert * n_bits * n_window, sizeof(double), what, err));
     MOEC_TRY(moec_alloc((void **)&result->local_error, n_expert * (n_bits + 1), sizeof(double), what, err));
     MOEC_TRY(moec_alloc((void **)&result->gain, n_expert, sizeof(double), what, err));
@@ -124,7 +131,6 @@ static enum moec_status allocate_fast(const struct harm_job *job, uint32_t n_bit
 
 static void release_fast(struct moec_fast_result *result)
 {
-    free(result->expert_nll);
     free(result->expert_kl);
     free(result->local_error);
     free(result->gain);
@@ -142,6 +148,7 @@ static enum moec_status measure_locally(struct harm_job *job, struct moec_error 
     uint32_t codes[1 + MOEC_PROJECTION_COUNT] = {lowest}, n_code = 1;
     struct moec_fast_result result = {0};
     const struct moec_measure *unmeasured[1 + MOEC_PROJECTION_COUNT] = {NULL};
+    struct moec_measure baseline = {NULL, NULL}; /* the original */
     const uint64_t n_cell = (uint64_t)job->harm->n_layer * job->harm->n_expert * MOEC_PROJECTION_COUNT;
     struct kept kept = keep_as(job, job->local, n_cell * sizeof *job->local, "local");
     bool found = false;
@@ -152,12 +159,10 @@ static enum moec_status measure_locally(struct harm_job *job, struct moec_error 
     MOEC_TRY(find(job, &kept, &found, err));
     if (found)
         return MOEC_OK;
-    MOEC_TRY(open_scorer(job, err));
     for (int p = job->first_projection; p < MOEC_PROJECTION_COUNT; p++)
         codes[n_code++] = moec_variants_projection_code(lowest, (enum moec_projection)p);
     MOEC_TRY_OUT(allocate_fast(job, n_code, &result, err));
-    memset(job->measured.kl, 0, n_window * sizeof(double)); /* the baseline is the original */
-    const struct moec_measure baseline = {job->reference_nll, job->measured.kl};
+    MOEC_TRY_OUT(moec_alloc((void **)&baseline.kl, n_window, sizeof(double), "window losses", err));
     const struct moec_fast_options options = {
         .model = request->original,
         .variants = request->variants,
@@ -169,9 +174,7 @@ static enum moec_status measure_locally(struct harm_job *job, struct moec_error 
         .n_bits = n_code,
         .baseline = &baseline,
         .uniform = unmeasured,
-        .reference_nll = job->reference_nll,
-        .limit_multiply_adds =
-            (FAST_PASSES + job->harm->n_layer) * moec_cost_pass(job->config, request->windows),
+        .limit_multiply_adds = moec_fast_sensitivity_limit(job->config, request->windows),
         .progress = request->progress,
     };
     MOEC_TRY_OUT(moec_fast_sensitivity_run(&options, &result, err));
@@ -184,6 +187,7 @@ static enum moec_status measure_locally(struct harm_job *job, struct moec_error 
             }
     status = keep(job, &kept, err);
 out:
+    free(baseline.kl);
     release_fast(&result);
     return status;
 }
@@ -241,7 +245,7 @@ static enum moec_status measure_class(struct harm_job *job, int projection, uint
         return MOEC_OK;
     MOEC_TRY(open_scorer(job, err));
     MOEC_TRY(moec_variants_assign_all(request->variants, code, err));
-    MOEC_TRY(moec_scorer_run(job->scorer, &job->measured, request->progress, err));
+    MOEC_TRY(moec_scorer_run(job->scorer, &job->measured, &job->progress, err));
     *kl = mean_kl(job);
     return keep(job, &kept, err);
 }
@@ -302,7 +306,7 @@ static enum moec_status measure_model(struct harm_job *job, uint32_t role, const
     MOEC_TRY(request->errors.model(request->errors.context, numbers, &model, err));
     const struct moec_scorer_variation variation = {.model = model};
     const enum moec_status status =
-        moec_scorer_run_varied(job->scorer, &variation, &job->measured, request->progress, err);
+        moec_scorer_run_varied(job->scorer, &variation, &job->measured, &job->progress, err);
     moec_model_free(model);
     MOEC_TRY(status);
     *kl = mean_kl(job);
@@ -353,8 +357,7 @@ out:
 static enum moec_status allocate(struct harm_job *job, struct moec_error *err)
 {
     struct moec_harm *harm = job->harm;
-    const uint64_t n_expert = (uint64_t)harm->n_layer * harm->n_expert,
-                   n_window = job->request->windows->n_window;
+    const uint64_t n_expert = (uint64_t)harm->n_layer * harm->n_expert, n_window = job->windows.n_window;
     MOEC_TRY(moec_alloc((void **)&harm->experts, n_expert * MOEC_PROJECTION_COUNT * harm->n_number,
                         sizeof(double), "the model of harm", err));
     MOEC_TRY(moec_alloc((void **)&harm->dense, (uint64_t)harm->n_dense * MOEC_CODEC_TABLE, sizeof(double),
@@ -378,9 +381,13 @@ enum moec_status moec_harm_measure(const struct moec_harm_request *request, stru
     struct harm_job job = {.request = request,
                            .harm = harm,
                            .config = config,
-                           .n_scored = moec_windows_scored_count(request->windows),
                            .first_projection = moec_config_mlp_matrices(config) == 3 ? MOEC_PROJECTION_GATE
                                                                                      : MOEC_PROJECTION_UP};
+    const uint32_t n_window = request->windows->n_window;
+    job.progress = (struct moec_progress){.report = show_model, .context = &job};
+    MOEC_TRY_OUT(moec_windows_first(request->windows,
+                                    n_window < MOEC_HARM_CLASS_WINDOWS ? n_window : MOEC_HARM_CLASS_WINDOWS,
+                                    &job.windows, err));
     MOEC_TRY_OUT(allocate(&job, err));
     MOEC_TRY_OUT(measure_locally(&job, err));
     fill_unreached(&job);
@@ -391,6 +398,7 @@ enum moec_status moec_harm_measure(const struct moec_harm_request *request, stru
     status = moec_variants_assign_all(request->variants, moec_variants_source_bits(request->variants), err);
 out:
     moec_scorer_free(job.scorer);
+    moec_windows_release(&job.windows);
     free(job.measured.nll);
     free(job.measured.kl);
     free(job.reference_nll);

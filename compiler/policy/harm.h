@@ -16,8 +16,8 @@
  * more has a quarter of the squared error. On models with an encoder, whose errors are not local, shares are
  * by tokens and relative error alone.
  *
- * The cost is that of the fast sensitivity and one evaluation for each class, on the windows given. Thread
- * rule: one thread, parallel inside. */
+ * The cost is that of the fast sensitivity on the windows given, and one evaluation for each class and role on
+ * the first of them. Thread rule: one thread, parallel inside. */
 #ifndef MOEC_COMPILER_HARM_H
 #define MOEC_COMPILER_HARM_H
 
@@ -28,6 +28,10 @@
 #include "runtime/forward/model.h"
 #include "runtime/kernels/arithmetic.h"
 #include "runtime/kernels/kernels.h"
+
+/* Windows that whole models are evaluated on: the sum over all experts is far less noisy than what each takes
+ * of it. */
+#define MOEC_HARM_CLASS_WINDOWS 32
 
 /* Squared error of a matrix encoded at `number` on its inputs, relative to its outputs; negative where it is
  * not known. */

@@ -5,6 +5,7 @@
 #include "profiler/evaluate/parts.h"
 #include "profiler/evaluate/sweep.h"
 #include "profiler/profile/profile_run.h"
+#include "profiler/sensitivity/fast_sensitivity.h"
 
 #define CODES_PASSES 2.0 /* of at most 4 for the codes that compile takes */
 #define MIXED_PASSES 6.0 /* of at most 12 for assignments at three targets: the usual number */
@@ -125,7 +126,7 @@ enum moec_status moec_forecast_make(const struct moec_forecast_request *request,
     /* The original with its routing, whole models at each bitwidth; the sweep's baseline and variants. */
     forecast->exact_passes =
         1 + request->n_bits + MIXED_PASSES + CODES_PASSES + share * (2 + variants / pass);
-    forecast->fast_passes = has_encoder ? 0 : 3 + CODES_PASSES + config->n_layer;
+    forecast->fast_passes = has_encoder ? 0 : 1 + request->n_bits + CODES_PASSES + share * MOEC_FAST_PASSES;
     forecast->n_sweep = 2 * request->n_bits;
     forecast->pass_multiply_adds = pass * forecast->n_window;
     MOEC_TRY(pass_seconds(request, window, forecast->n_window, &seconds, err));

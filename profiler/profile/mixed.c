@@ -1,7 +1,6 @@
 #include "profiler/profile/mixed.h"
 
 #include "formats/base/memory.h"
-#include "profiler/evaluate/cost.h"
 #include "profiler/profile/loss_study.h"
 #include "profiler/profile/mixed_plan.h"
 
@@ -30,19 +29,8 @@ struct mixed {
         uniform_bytes[MOEC_MIXED_TARGETS], blind_bytes[MOEC_MIXED_TARGETS];
     double *assignments; /* (targets, S x E), owned */
     uint32_t n_pass;
-    double room_passes; /* whole passes that may still be spent */
+    bool measures; /* plans, not only predicts them */
 };
-
-/* Passes that a fast profile may still spend; exact ones are free to. */
-static double room(const struct moec_profile_job *job)
-{
-    const struct moec_profile *profile = job->profile;
-    const double pass = (double)moec_cost_pass(job->config, &job->windows);
-    if (profile->sensitivity != MOEC_SENSITIVITY_FAST)
-        return INFINITY;
-    return 4 + (double)profile->n_moe_layer -
-           (double)(moec_job_multiply_adds(job) + moec_cost_layers(job->config, &job->windows)) / pass;
-}
 
 static enum moec_status open(struct mixed *m, struct moec_error *err)
 {
@@ -62,7 +50,7 @@ static enum moec_status open(struct mixed *m, struct moec_error *err)
                         sizeof(double), "mixed assignments", err));
     MOEC_TRY(moec_alloc((void **)&m->measure.nll, profile->n_window, sizeof(double), "window losses", err));
     MOEC_TRY(moec_alloc((void **)&m->measure.kl, profile->n_window, sizeof(double), "window losses", err));
-    m->room_passes = room(m->job);
+    m->measures = profile->sensitivity != MOEC_SENSITIVITY_FAST;
     return MOEC_OK;
 }
 
@@ -86,7 +74,6 @@ static enum moec_status measure(struct mixed *m, uint32_t target, uint32_t numbe
     MOEC_TRY(moec_job_score(m->job, key, &m->measure, err));
     attempt->loss = moec_profile_loss(m->job->profile, m->measure.nll);
     m->n_pass++;
-    m->room_passes -= 1;
     return MOEC_OK;
 }
 
@@ -144,7 +131,7 @@ static enum moec_status plan_target(struct mixed *m, uint32_t target, struct moe
         if (number > 0 && memcmp(now.plan.assignment, best.plan.assignment, m->model.n_expert) == 0)
             break;
         now.loss = NAN;
-        if (m->room_passes >= 1)
+        if (m->measures)
             MOEC_TRY_OUT(measure(m, target, number, &now, err));
         const double measured = now.loss;
         if (number == 0 || is_better(&now, &best, loss)) {
@@ -154,7 +141,7 @@ static enum moec_status plan_target(struct mixed *m, uint32_t target, struct moe
             now.plan = (struct moec_mixed_plan){0};
         }
         moec_mixed_plan_release(&now.plan);
-        if (m->room_passes < 1 || !(measured > 0) || (measured <= loss && measured >= (1 - SLACK) * loss))
+        if (!(measured > 0) || (measured <= loss && measured >= (1 - SLACK) * loss))
             break;
         correct(&search, loss, measured);
     }
@@ -214,10 +201,8 @@ static enum moec_status run(struct mixed *m, struct moec_error *err)
     MOEC_TRY(open(m, err));
     for (uint32_t target = 0; target < MOEC_MIXED_TARGETS; target++)
         choose_uniform(m, target);
-    /* Where passes are few, the middle target is worth most. */
-    static const uint32_t order[MOEC_MIXED_TARGETS] = {1, 0, 2};
-    for (uint32_t i = 0; i < MOEC_MIXED_TARGETS; i++)
-        MOEC_TRY(plan_target(m, order[i], err));
+    for (uint32_t target = 0; target < MOEC_MIXED_TARGETS; target++)
+        MOEC_TRY(plan_target(m, target, err));
     return add_all(m, err);
 }
 

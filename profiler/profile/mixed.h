@@ -3,8 +3,8 @@
  * For each target a plan is made from the single-expert effects (profiler/profile/mixed_plan.h) and measured
  * as a whole model; where the measurement misses the target, or leaves more than a tenth of it, the KL that
  * the plan may spend is corrected and it is measured again, up to MOEC_MIXED_ATTEMPTS times. The smallest one
- * that met the target is kept, else the last. Fast profiles keep within 4 + S passes here: what does not fit
- * is predicted. A phase of the profile run (profiler/profile/profile_job.h). */
+ * that met the target is kept, else the last. Fast profiles only predict: they measure no plans.
+ * A phase of the profile run (profiler/profile/profile_job.h). */
 #ifndef MOEC_PROFILER_MIXED_H
 #define MOEC_PROFILER_MIXED_H
 

@@ -6,6 +6,7 @@
 #include "profiler/profile/mixed.h"
 #include "profiler/profile/quantizer_choice.h"
 #include "profiler/profile/weight_studies.h"
+#include "profiler/sensitivity/fast_sensitivity.h"
 
 #include <math.h>
 #include <string.h>
@@ -135,7 +136,8 @@ void moec_profile_cost_estimate(const struct moec_profile_job *job, struct moec_
 {
     const struct moec_profile *profile = job->profile;
     const double pass = (double)moec_cost_pass(job->config, &job->windows),
-                 shared = (double)moec_cost_layers(job->config, &job->windows) / pass;
+                 shared = (double)moec_cost_layers(job->config, &job->windows) / pass,
+                 fast = (double)moec_fast_sensitivity_limit(job->config, &job->sensitivity_windows);
     const bool is_chosen = profile->sensitivity_choice[0] != '\0';
     const int mode = is_chosen ? profile->sensitivity : (int)job->options->sensitivity;
     *cost = (struct moec_profile_cost){
@@ -144,14 +146,12 @@ void moec_profile_cost_estimate(const struct moec_profile_job *job, struct moec_
     cost->passes[MOEC_PHASE_WHOLE] = count_whole(profile) + (profile->baseline_bits < 16);
     cost->passes[MOEC_PHASE_STUDIES] = studies_cost(job);
     cost->exact_passes = even_cost(job) / pass;
-    const double before =
-        cost->passes[MOEC_PHASE_ORIGINAL] + cost->passes[MOEC_PHASE_ROUTING] + cost->passes[MOEC_PHASE_WHOLE];
-    cost->fast_passes = fmax(4 + (double)job->config->n_layer - shared - before, 1);
+    cost->fast_passes = fast / pass;
     if (mode == MOEC_SENSITIVITY_NONE)
         return;
     const bool is_fast = mode == MOEC_SENSITIVITY_FAST;
     cost->passes[MOEC_PHASE_SENSITIVITY] = is_fast ? cost->fast_passes : cost->exact_passes;
-    /* Mixed plans of a fast profile come out of the same allowance; the codes of compile do not. */
+    /* A fast profile measures no mixed plans. */
     cost->passes[MOEC_PHASE_MIXED] =
         (is_fast ? 0 : MOEC_MIXED_TARGETS * MOEC_MIXED_ATTEMPTS / 2.0) + MOEC_CODES_COUNT / 2.0;
 }

@@ -16,6 +16,7 @@
 #include "profiler/routing/routing.h"
 #include "profiler/routing/score_study.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
+#include "profiler/sensitivity/gain_plan.h"
 #include "profiler/sensitivity/sensitivity.h"
 #include "runtime/engine/memory_plan.h"
 
@@ -320,10 +321,11 @@ static struct moec_work_request work_request(const struct moec_profile_job *job,
     /* Beside the scorer's: local errors take a perturbed model along for each layer, on part of the windows;
      * an exact sweep has its rows to itself. */
     if (options->sensitivity == MOEC_SENSITIVITY_FAST) {
-        const struct moec_profile *profile = job->profile;
-        request.n_states += (uint32_t)((5 * (uint64_t)profile->n_moe_layer * profile->n_sensitivity_window +
-                                        4 * (uint64_t)profile->n_window - 1) /
-                                       (4 * (uint64_t)profile->n_window));
+        struct moec_gain_plan gains;
+        const uint64_t n_row = moec_windows_scored_count(&job->windows);
+        moec_gain_plan_make(job->config, &job->sensitivity_windows, &gains);
+        request.n_states +=
+            (uint32_t)((moec_gain_plan_rows(&gains, &job->sensitivity_windows) + n_row - 1) / n_row);
         request.sweeps = false;
     }
     return request;

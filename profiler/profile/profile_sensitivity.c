@@ -171,18 +171,6 @@ static enum moec_status add_studies(struct moec_profile *profile, const struct m
     return MOEC_OK;
 }
 
-/* Passes that a fast profile may cost: 4 and one for each layer, less what the original's losses and its
- * routing share. What is left of them goes into local errors, but for a twentieth: every expert is measured
- * on at least one token. In models of up to three layers the whole models at four bitwidths, the original and
- * the sweep alone come to that; they are measured all the same. */
-static uint64_t passes_left(const struct moec_profile_job *job)
-{
-    const uint64_t pass = moec_cost_pass(job->config, &job->windows), spent = moec_job_multiply_adds(job);
-    const uint64_t limit =
-        (4 + job->config->n_layer) * pass - pass / 20 - moec_cost_layers(job->config, &job->windows);
-    return limit > spent ? limit - spent : 0;
-}
-
 /* The original in the arithmetic of the estimate, which compares with it; released by the caller. */
 static enum moec_status measure_original(struct moec_profile_job *job, struct moec_measure *original,
                                          struct moec_error *err)
@@ -218,7 +206,8 @@ static enum moec_status run_fast(struct moec_profile_job *job, const double *ori
                                      .baseline = &profile->baseline,
                                      .uniform = uniform,
                                      .reference_nll = original_nll,
-                                     .limit_multiply_adds = passes_left(job)};
+                                     .limit_multiply_adds =
+                                         moec_fast_sensitivity_limit(job->config, &job->sensitivity_windows)};
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     const uint64_t n_row = n_expert * profile->n_bits * profile->n_sensitivity_window,
                    n_code = profile->n_bits + 1;

@@ -5,6 +5,7 @@
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
+#include "profiler/sensitivity/gain_plan.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,16 +16,18 @@
 #define TOGETHER              8  /* experts that are encoded at once */
 #define PHASE                 "local errors"
 
-/* Models with one layer changed, one for each MoE layer, on every so-many-th window. */
+#define NO_GAIN UINT32_MAX
+
+/* Models with one layer changed, one for each layer of the gain plan, on every so-many-th window. */
 struct perturbed {
     float scale;    /* of the change */
     uint32_t every; /* windows 0, every, 2 every, ... */
     struct moec_windows windows;
     struct moec_sweep sweep;
     uint64_t n_row;
-    struct moec_states states; /* (S * n_row, stride) */
-    double *kl;                /* (S, n_row): of each token */
-    double *nll;               /* (S): sums */
+    struct moec_states states; /* (n_gain * n_row, stride) */
+    double *kl;                /* (n_gain, n_row): of each token */
+    double *nll;               /* (n_gain): sums */
 };
 
 enum { FULL, SMALL, N_PERTURBED };
@@ -38,6 +41,7 @@ struct fast {
     uint32_t n_moe, n_expert, n_code, n_window, k;
     uint32_t codes[MOEC_PROFILE_MAX_BITS + 1];
     double fraction; /* of an expert's tokens that are measured where not all must be */
+    struct moec_gain_plan gains;
     struct moec_forward forward;
     struct moec_sweep sweep;
     struct moec_states hidden; /* (rows, stride): the original */
@@ -82,23 +86,26 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
                                 (double)job->planned / (double)job->pass, err);
 }
 
+/* At the bits of the source an expert has no error. */
+static bool is_source(const struct fast *job, uint32_t code)
+{
+    return job->codes[code] == moec_variants_source_bits(job->options->variants);
+}
+
 /* Plans what is certain, then as large a part of each expert's tokens as the limit leaves for. */
 static void plan(struct fast *job)
 {
     const struct moec_config *config = job->config;
     const uint64_t n_row = job->hidden.n_row, n_full = job->perturbed[FULL].n_row;
     job->pass = moec_cost_pass(config, job->options->windows);
-    job->planned = job->pass - moec_cost_head(config, n_row) + moec_cost_head(config, n_full);
-    for (uint32_t p = 0; p < N_PERTURBED; p++) {
-        const struct moec_windows *windows = &job->perturbed[p].windows;
-        for (uint32_t s = 0; s < job->n_moe; s++)
-            for (uint32_t w = 0; w < windows->n_window; w++)
-                job->planned += moec_cost_from_layer(config, moec_config_moe_layer(config, s) + 1, 0, 0,
-                                                     windows->scored[w]);
-    }
+    job->planned =
+        job->pass - moec_cost_head(config, n_row) + moec_cost_head(config, n_full) + job->gains.cost;
     const uint64_t choices = (uint64_t)job->n_moe * job->k;
+    uint32_t n_measured = 0;
+    for (uint32_t code = 0; code < job->n_code; code++)
+        n_measured += !is_source(job, code);
     job->planned += moec_cost_expert(config, choices * n_full);
-    const uint64_t rest = moec_cost_expert(config, choices * (job->n_code * n_row - n_full));
+    const uint64_t rest = moec_cost_expert(config, choices * (n_measured * n_row - n_full));
     const uint64_t limit = job->options->limit_multiply_adds;
     const uint64_t left = limit > job->planned ? limit - job->planned : 0;
     job->fraction = left >= rest ? 1 : (double)left / (double)rest;
@@ -116,10 +123,10 @@ static enum moec_status create_perturbed(struct fast *job, float scale, uint32_t
     MOEC_TRY(moec_windows_part_every(job->options->windows, MOEC_PART_ALL, every, &perturbed->windows, err));
     MOEC_TRY(moec_sweep_create(&job->forward, &perturbed->windows, false, &perturbed->sweep, err));
     perturbed->n_row = moec_windows_scored_count(&perturbed->windows);
-    const uint64_t n = job->n_moe * perturbed->n_row;
+    const uint64_t n = job->gains.n_layer * perturbed->n_row;
     MOEC_TRY(moec_alloc((void **)&perturbed->kl, n, sizeof(double), "scores of perturbed models", err));
-    MOEC_TRY(
-        moec_alloc((void **)&perturbed->nll, job->n_moe, sizeof(double), "scores of perturbed models", err));
+    MOEC_TRY(moec_alloc((void **)&perturbed->nll, job->gains.n_layer, sizeof(double),
+                        "scores of perturbed models", err));
     return moec_states_create(job->options->windows->work, n, job->stride,
                               "hidden states of perturbed models", &perturbed->states, err);
 }
@@ -182,8 +189,9 @@ static enum moec_status create(struct fast *job, struct moec_error *err)
     MOEC_TRY(moec_token_scorer_create(job->config, max_tokens, options->windows->work, &job->tokens, err));
     MOEC_TRY(moec_states_create(options->windows->work, moec_windows_scored_count(options->windows),
                                 job->stride, "hidden states of the windows", &job->hidden, err));
-    MOEC_TRY(create_perturbed(job, 1, 1, &job->perturbed[FULL], err));
-    MOEC_TRY(create_perturbed(job, 0.5f, 4, &job->perturbed[SMALL], err));
+    moec_gain_plan_make(job->config, options->windows, &job->gains);
+    MOEC_TRY(create_perturbed(job, 1, job->gains.every, &job->perturbed[FULL], err));
+    MOEC_TRY(create_perturbed(job, 0.5f, job->gains.small_every, &job->perturbed[SMALL], err));
     MOEC_TRY(allocate_batch(job, err));
     MOEC_TRY(allocate_sums(job, err));
     return allocate_scores(job, err);
@@ -219,7 +227,7 @@ static void release(struct fast *job)
 /* The batch that was traced, and the picked choices of one expert of it when its outputs are compared. */
 struct batch {
     struct fast *job;
-    uint32_t s;
+    uint32_t s, gain; /* ordinal, and its place among those with a perturbed model or NO_GAIN */
     uint32_t first_window, n_window;
     uint32_t n_row;
     const float *hidden; /* (n_row, stride): what leaves the layer */
@@ -248,7 +256,7 @@ static uint64_t perturbed_row(const struct batch *batch, const struct perturbed 
 
 static float *perturbed_hidden(const struct batch *batch, const struct perturbed *perturbed, uint64_t row)
 {
-    return perturbed->states.rows + (batch->s * perturbed->n_row + row) * perturbed->states.stride;
+    return perturbed->states.rows + (batch->gain * perturbed->n_row + row) * perturbed->states.stride;
 }
 
 static size_t cell(const struct fast *job, uint32_t s, uint32_t e, uint32_t code)
@@ -289,7 +297,7 @@ static void begin_batch(const struct batch *batch)
         const uint32_t first = batch_row(batch, w), n = batch_row(batch, w + 1) - first;
         for (uint32_t p = 0; p < N_PERTURBED; p++) {
             const struct perturbed *perturbed = &job->perturbed[p];
-            if (has_window(perturbed, w))
+            if (batch->gain != NO_GAIN && has_window(perturbed, w))
                 memcpy(perturbed_hidden(batch, perturbed, perturbed_row(batch, perturbed, w, first)),
                        batch->hidden + first * job->stride, n * job->stride * sizeof(float));
         }
@@ -341,9 +349,10 @@ static void perturb(const struct batch *batch, uint32_t w, uint32_t choice, cons
         if (!has_window(perturbed, w))
             continue;
         const uint64_t row = perturbed_row(batch, perturbed, w, choice / job->k);
-        job->forward.kernels->add_scaled(
-            perturbed->scale * job->trace.weights[choice], difference, job->config->n_embd,
-            perturbed_hidden(batch, perturbed, row) + moec_forward_late(job->config));
+        if (batch->gain != NO_GAIN)
+            job->forward.kernels->add_scaled(
+                perturbed->scale * job->trace.weights[choice], difference, job->config->n_embd,
+                perturbed_hidden(batch, perturbed, row) + moec_forward_late(job->config));
         if (p == FULL) {
             const size_t at = (batch->s * perturbed->n_row + row) * job->k + choice % job->k;
             job->token_error[at] = (float)(choice_weight(job, choice) * square);
@@ -405,7 +414,7 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
     const uint32_t layer = moec_config_moe_layer(job->config, batch->s), bits = job->codes[code];
     const uint32_t source_bits = moec_variants_source_bits(job->options->variants);
     batch->is_lowest = code == 0;
-    batch->n_picked = pick(batch, e, code);
+    batch->n_picked = is_source(job, code) ? 0 : pick(batch, e, code);
     if (batch->n_picked == 0) {
         add_errors(batch, e, code);
         return MOEC_OK;
@@ -442,12 +451,19 @@ static enum moec_status run_experts(struct batch *batch, uint32_t first, uint32_
 static void leave_batch(const struct batch *batch, const struct perturbed *perturbed)
 {
     for (uint32_t w = batch->first_window; w < batch->first_window + batch->n_window; w++) {
-        if (!has_window(perturbed, w))
+        if (batch->gain == NO_GAIN || !has_window(perturbed, w))
             continue;
         const uint64_t row = perturbed_row(batch, perturbed, w, batch_row(batch, w));
-        moec_states_leave(&perturbed->states, batch->s * perturbed->n_row + row,
+        moec_states_leave(&perturbed->states, batch->gain * perturbed->n_row + row,
                           batch_row(batch, w + 1) - batch_row(batch, w));
     }
+}
+
+/* Place of a layer among those with a perturbed model. */
+static uint32_t place_of(const struct fast *job, uint32_t s)
+{
+    const struct moec_gain_place place = moec_gain_plan_place(&job->gains, s);
+    return job->gains.layers[place.before] == s ? place.before : NO_GAIN;
 }
 
 static enum moec_status traced(void *context, uint32_t ordinal, const struct moec_sweep_batch *rows,
@@ -458,6 +474,7 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
     const uint32_t n_together = n_thread > TOGETHER ? n_thread : TOGETHER;
     struct batch batch = {.job = job,
                           .s = ordinal,
+                          .gain = place_of(job, ordinal),
                           .first_window = rows->first,
                           .n_window = rows->n,
                           .n_row = rows->n_rows,
@@ -481,20 +498,21 @@ static enum moec_status run_layers(struct fast *job, struct moec_error *err)
 {
     const struct moec_sweep_store store = {
         .states = &job->hidden, .trace = &job->trace, .traced = traced, .worked = worked, .context = job};
-    uint32_t n_changed = 0;
+    uint32_t n_changed = 0, ordinal = 0;
     MOEC_TRY(moec_sweep_embed(&job->sweep, 0, job->n_window, job->hidden.rows, &store, err));
     for (uint32_t layer = 0; layer < job->config->n_layer; layer++) {
         for (uint32_t p = 0; p < N_PERTURBED; p++) {
             struct perturbed *perturbed = &job->perturbed[p];
             const struct moec_sweep_store silent = {
                 .states = &perturbed->states, .worked = worked, .context = job};
-            for (uint32_t s = 0; s < n_changed; s++)
+            for (uint32_t g = 0; g < n_changed; g++)
                 MOEC_TRY(moec_sweep_layer(&perturbed->sweep, layer, 0, perturbed->windows.n_window,
-                                          perturbed->states.rows + s * perturbed->n_row * job->stride,
+                                          perturbed->states.rows + g * perturbed->n_row * job->stride,
                                           &silent, err));
         }
         MOEC_TRY(moec_sweep_layer(&job->sweep, layer, 0, job->n_window, job->hidden.rows, &store, err));
-        n_changed += moec_config_is_moe(job->config, layer);
+        if (moec_config_is_moe(job->config, layer))
+            n_changed += place_of(job, ordinal++) != NO_GAIN;
     }
     return MOEC_OK;
 }
@@ -523,7 +541,7 @@ static uint32_t list_rows(struct fast *job, const struct perturbed *perturbed, u
 }
 
 /* Adds the scores of n rows to a perturbed model's sum, in the order of the rows. */
-static enum moec_status add_scores(const struct fast *job, struct perturbed *perturbed, uint32_t s,
+static enum moec_status add_scores(const struct fast *job, struct perturbed *perturbed, uint32_t gain,
                                    uint64_t own_first, uint32_t n, struct moec_error *err)
 {
     const uint64_t *own = perturbed->sweep.row_start;
@@ -531,9 +549,9 @@ static enum moec_status add_scores(const struct fast *job, struct perturbed *per
     for (uint32_t t = 0; t < n; t++) {
         while (own[at + 1] <= own_first + t)
             at++;
-        perturbed->nll[s] += job->token_nll[t];
+        perturbed->nll[gain] += job->token_nll[t];
         if (t + 1 == n || own_first + t + 1 == own[at + 1])
-            MOEC_TRY(moec_score_check(perturbed->nll[s], at * perturbed->every, err));
+            MOEC_TRY(moec_score_check(perturbed->nll[gain], at * perturbed->every, err));
     }
     return MOEC_OK;
 }
@@ -544,15 +562,15 @@ static enum moec_status score_rows(struct fast *job, struct perturbed *perturbed
 {
     uint64_t own_first = 0;
     const uint32_t n_own = list_rows(job, perturbed, first, n, &own_first);
-    for (uint32_t s = 0; n_own > 0 && s < job->n_moe; s++) {
-        const uint64_t row = s * perturbed->n_row + own_first;
+    for (uint32_t g = 0; n_own > 0 && g < job->gains.n_layer; g++) {
+        const uint64_t row = g * perturbed->n_row + own_first;
         MOEC_TRY(moec_token_scorer_run(
             &job->tokens, &job->forward, n_own, perturbed->states.rows + row * job->stride, job->targets,
             &job->reference, job->row_numbers, job->token_nll, perturbed->kl + row, err));
         moec_states_leave(&perturbed->states, row, n_own);
-        MOEC_TRY(add_scores(job, perturbed, s, own_first, n_own, err));
+        MOEC_TRY(add_scores(job, perturbed, g, own_first, n_own, err));
     }
-    return worked(job, job->n_moe * moec_cost_head(job->config, n_own), err);
+    return worked(job, job->gains.n_layer * moec_cost_head(job->config, n_own), err);
 }
 
 /* Rows of many windows together, which share a decoding of the head. */
@@ -579,34 +597,59 @@ static double clip(double x, double low, double high)
     return x > low ? fmin(x, high) : low; /* NaN: low */
 }
 
-/* Gains of the experts of a layer at the lowest bits, from the tokens of the perturbed model. */
-static enum moec_status fit_layer(struct fast *job, uint32_t s, struct moec_error *err)
+/* Error of a token of FULL at layer s: the sum over its experts. */
+static double token_error(const struct fast *job, uint32_t s, uint64_t t)
+{
+    const float *errors = job->token_error + (s * job->perturbed[FULL].n_row + t) * job->k;
+    double error = 0;
+    for (uint32_t r = 0; r < job->k; r++)
+        error += errors[r];
+    return error;
+}
+
+/* Turns the KL of a perturbed model's tokens into their gains. */
+static void fit_tokens(struct fast *job, uint32_t g)
 {
     const struct perturbed *full = &job->perturbed[FULL];
-    const float *errors = job->token_error + s * full->n_row * job->k;
-    const uint16_t *experts = job->token_rank + s * full->n_row * job->k;
-    const double *kl = full->kl + s * full->n_row;
-    double *gain = job->result->gain + (size_t)s * job->n_expert, *sums = NULL;
-    double kl_sum = 0, error_sum = 0, gained = 0;
-    MOEC_TRY(moec_alloc((void **)&sums, job->n_expert, sizeof *sums, "errors of experts", err));
-    memset(gain, 0, job->n_expert * sizeof *gain);
+    const uint32_t s = job->gains.layers[g];
+    double *kl = full->kl + g * full->n_row, kl_sum = 0, error_sum = 0;
     for (uint64_t t = 0; t < full->n_row; t++) {
         kl_sum += fmax(kl[t], 0);
-        for (uint32_t r = 0; r < job->k; r++)
-            error_sum += errors[t * job->k + r];
+        error_sum += token_error(job, s, t);
     }
     const double typical = error_sum > 0 ? kl_sum / error_sum / 2 : 0;
     const double mean_error = error_sum / (double)full->n_row;
-    for (uint64_t t = 0; t < full->n_row && error_sum > 0; t++) {
-        double error = 0;
-        for (uint32_t r = 0; r < job->k; r++)
-            error += errors[t * job->k + r];
-        const double token_gain = (fmax(kl[t], 0) + typical * mean_error) / (error + mean_error);
+    for (uint64_t t = 0; t < full->n_row; t++)
+        kl[t] = error_sum > 0
+                    ? (fmax(kl[t], 0) + typical * mean_error) / (token_error(job, s, t) + mean_error)
+                    : 0;
+}
+
+/* Of the layers with gains of their own around one. */
+static double mix(struct moec_gain_place at, const double *values, uint64_t stride)
+{
+    return (1 - at.share) * values[at.before * stride] + at.share * values[at.after * stride];
+}
+
+/* Gains of the experts of a layer at the lowest bits, from those of tokens in perturbed models. */
+static enum moec_status fit_layer(struct fast *job, uint32_t s, struct moec_error *err)
+{
+    const struct perturbed *full = &job->perturbed[FULL];
+    const struct moec_gain_place at = moec_gain_plan_place(&job->gains, s);
+    const float *errors = job->token_error + s * full->n_row * job->k;
+    const uint16_t *experts = job->token_rank + s * full->n_row * job->k;
+    double *gain = job->result->gain + (size_t)s * job->n_expert, *sums = NULL;
+    double error_sum = 0, gained = 0;
+    MOEC_TRY(moec_alloc((void **)&sums, job->n_expert, sizeof *sums, "errors of experts", err));
+    memset(gain, 0, job->n_expert * sizeof *gain);
+    for (uint64_t t = 0; t < full->n_row; t++) {
+        const double token_gain = mix(at, full->kl + t, full->n_row);
         for (uint32_t r = 0; r < job->k; r++) {
             const double own = errors[t * job->k + r];
             gain[experts[t * job->k + r]] += token_gain * own;
             sums[experts[t * job->k + r]] += own;
             gained += token_gain * own;
+            error_sum += own;
         }
     }
     for (uint32_t e = 0; e < job->n_expert; e++)
@@ -616,18 +659,18 @@ static enum moec_status fit_layer(struct fast *job, uint32_t s, struct moec_erro
 }
 
 /* How a layer answers to changes of half the size: KL for a unit of squared change, relative to the whole
- * size on the same windows. */
-static double fit_small(const struct fast *job, uint32_t s)
+ * size on the same windows. Before KL becomes gains. */
+static double fit_small(const struct fast *job, uint32_t g)
 {
     const struct perturbed *full = &job->perturbed[FULL], *small = &job->perturbed[SMALL];
     double at_full = 0, at_small = 0;
     for (uint32_t i = 0; i < small->windows.n_window; i++) {
         const uint64_t from = full->sweep.row_start[i * (small->every / full->every)];
         for (uint32_t t = 0; t < small->windows.scored[i]; t++)
-            at_full += fmax(full->kl[s * full->n_row + from + t], 0);
+            at_full += fmax(full->kl[g * full->n_row + from + t], 0);
     }
     for (uint64_t t = 0; t < small->n_row; t++)
-        at_small += fmax(small->kl[s * small->n_row + t], 0);
+        at_small += fmax(small->kl[g * small->n_row + t], 0);
     const double squares = (double)small->scale * small->scale;
     return at_full > 0 ? clip(at_small / squares / at_full, 0.05, 2) : 1;
 }
@@ -652,7 +695,7 @@ static double fit_bits(const struct fast *job, uint32_t code)
     job->result->bits_gain[code] = 1;
     if (code == 0 || measured == NULL)
         return 1;
-    for (uint32_t w = 0; w < job->n_window; w += job->perturbed[FULL].every) {
+    for (uint32_t w = 0; w < job->n_window; w++) {
         kl += measured->kl[w];
         for (uint32_t s = 0; s < job->n_moe; s++)
             for (uint32_t e = 0; e < job->n_expert; e++)
@@ -661,16 +704,18 @@ static double fit_bits(const struct fast *job, uint32_t code)
     return sum > 0 ? clip(kl / sum, 1.0 / 16, 16) : 1;
 }
 
-/* Change of NLL for one of KL. */
-static double fit_nll(const struct fast *job, uint32_t s)
+/* Change of NLL for one of KL, before KL becomes gains. */
+static double fit_nll(const struct fast *job, uint32_t g)
 {
     const struct perturbed *full = &job->perturbed[FULL];
     double reference = 0, kl = 0;
+    if (job->options->reference_nll == NULL)
+        return 1;
     for (uint32_t w = 0; w < job->n_window; w += full->every)
         reference += job->options->reference_nll[w];
     for (uint64_t t = 0; t < full->n_row; t++)
-        kl += full->kl[s * full->n_row + t];
-    return kl > 0 ? clip((full->nll[s] - reference) / kl, 0.25, 4) : 1;
+        kl += full->kl[g * full->n_row + t];
+    return kl > 0 ? clip((full->nll[g] - reference) / kl, 0.25, 4) : 1;
 }
 
 static void estimate_expert(const struct fast *job, uint32_t s, uint32_t e)
@@ -686,7 +731,8 @@ static void estimate_expert(const struct fast *job, uint32_t s, uint32_t e)
         for (uint32_t w = 0; w < n_window; w++) {
             const double more = gain * error[w] - baseline_gain * baseline[w];
             job->result->expert_kl[at + w] = fmax(options->baseline->kl[w] + more, 0);
-            job->result->expert_nll[at + w] = fmax(options->baseline->nll[w] + nll_ratio * more, 0);
+            if (options->reference_nll != NULL)
+                job->result->expert_nll[at + w] = fmax(options->baseline->nll[w] + nll_ratio * more, 0);
         }
     }
 }
@@ -707,19 +753,33 @@ static enum moec_status estimate(struct fast *job, struct moec_error *err)
     const size_t n_cell = (size_t)job->n_moe * job->n_expert * job->n_code;
     for (size_t at = 0; at < n_cell; at++)
         fill_windows(job, at);
+    double small[MOEC_MAX_LAYERS], ratio[MOEC_MAX_LAYERS];
+    for (uint32_t g = 0; g < job->gains.n_layer; g++) {
+        small[g] = fit_small(job, g);
+        ratio[g] = fit_nll(job, g);
+        fit_tokens(job, g);
+    }
     for (uint32_t s = 0; s < job->n_moe; s++) {
         MOEC_TRY(fit_layer(job, s, err));
-        result->small_gain[s] = fit_small(job, s);
-        result->nll_ratio[s] = fit_nll(job, s);
+        result->small_gain[s] = mix(moec_gain_plan_place(&job->gains, s), small, 1);
+        result->nll_ratio[s] = mix(moec_gain_plan_place(&job->gains, s), ratio, 1);
     }
     for (uint32_t code = 0; code < job->n_code; code++)
         result->bits_gain[code] = fit_bits(job, code);
     for (uint32_t s = 0; s < job->n_moe; s++)
         for (uint32_t e = 0; e < job->n_expert; e++)
             estimate_expert(job, s, e);
-    for (size_t i = 0; i < n_cell; i++)
-        result->local_error[i] = job->output_sum[i] > 0 ? job->error_sum[i] / job->output_sum[i] : NAN;
+    for (size_t i = 0; i < n_cell; i++) {
+        const uint32_t code = (uint32_t)(i % job->n_code);
+        const double outputs = job->output_sum[is_source(job, code) ? i - code : i];
+        result->local_error[i] = outputs > 0 ? job->error_sum[i] / outputs : NAN;
+    }
     return MOEC_OK;
+}
+
+uint64_t moec_fast_sensitivity_limit(const struct moec_config *config, const struct moec_windows *windows)
+{
+    return MOEC_FAST_PASSES * moec_cost_pass(config, windows);
 }
 
 uint64_t moec_fast_sensitivity_bytes(const struct moec_config *config, const struct moec_windows *windows,

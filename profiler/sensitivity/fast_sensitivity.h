@@ -8,13 +8,17 @@
  *
  *     u(t, s, e, b) = g^2 |d|^2 / |x|^2,    u(window, s, e, b) = its sum over the window's tokens
  *
- * Gains. In the same sweep one perturbed model for each MoE layer goes along: all experts of that layer at
- * the lowest bitwidth, everything else original. What it costs a token, a KL divergence, is known in the end,
+ * Gains. In the same sweep perturbed models go along, each for one MoE layer and on some of the windows
+ * (profiler/sensitivity/gain_plan.h): all experts of that layer at the lowest bitwidth, everything else
+ * original. What it costs a token, a KL divergence, is known in the end,
  * and so is what each expert of the layer contributed to the error of that token. A token's gain is its KL
  * over its error, drawn towards half of the layer's mean as if it had been measured on one more token of mean
  * error (a few tokens with a huge KL make the mean, most lie below). The gain of an expert is the mean gain
  * of its tokens, weighted by its errors there. Some tokens feel a change much more than others do, and
  * experts that specialise in them are more sensitive than their errors say.
+ *
+ * A layer without a perturbed model takes each token's gain from the two layers around it, in proportion to
+ * their distance.
  *
  * Other bitwidths have smaller errors, to which a model does not answer in proportion: on a quarter of these
  * windows a second perturbed model with the same changes at half the size gives a factor for each layer, and
@@ -46,11 +50,18 @@ struct moec_fast_options {
     uint32_t n_bits;
     const struct moec_measure *baseline;       /* (W) each: all experts at the baseline, measured */
     const struct moec_measure *const *uniform; /* (n_bits): all experts at bits[b]; NULL: not measured */
-    const double *reference_nll;               /* (W): of the original, in this arithmetic */
-    uint64_t limit_multiply_adds;         /* local errors are measured on as many of an expert's tokens as
+    const double *reference_nll;  /* (W): of the original, in this arithmetic; NULL: NLL is not estimated */
+    uint64_t limit_multiply_adds; /* local errors are measured on as many of an expert's tokens as
                                              this leaves for, and on at least one */
     const struct moec_progress *progress; /* may be NULL */
 };
+
+/* What a run takes where nothing else says how much it may, in evaluations of its windows, whatever the number
+ * of layers. The sweep is one, perturbed models at most MOEC_GAIN_PASSES; local errors have the rest, and all
+ * of an expert's tokens would take less than one more for each bitwidth. */
+#define MOEC_FAST_PASSES 4
+/* The same in multiply-adds. */
+uint64_t moec_fast_sensitivity_limit(const struct moec_config *config, const struct moec_windows *windows);
 
 /* Bytes that a run keeps beside what windows->work bounds. */
 uint64_t moec_fast_sensitivity_bytes(const struct moec_config *config, const struct moec_windows *windows,
@@ -58,13 +69,13 @@ uint64_t moec_fast_sensitivity_bytes(const struct moec_config *config, const str
 
 /* The caller's arrays. W windows, S MoE layers, E experts, B = n_bits. */
 struct moec_fast_result {
-    double *expert_nll;     /* (S, E, B, W) */
+    double *expert_nll;     /* (S, E, B, W); not used without reference_nll */
     double *expert_kl;      /* (S, E, B, W) */
     double *local_error;    /* (S, E, B + 1): sum of |d|^2 over that of the output's |y|^2 on the expert's
                                tokens, the baseline's last; NaN for an expert without tokens */
     double *gain;           /* (S, E): at the lowest of `bits`, nats of KL for a unit of u */
     double *small_gain;     /* (S): factor of the layer's gain for errors of half the size */
-    double *nll_ratio;      /* (S): change of NLL for one of KL */
+    double *nll_ratio;      /* (S): change of NLL for one of KL; 1 without reference_nll */
     double *bits_gain;      /* (B + 1): factor for each bitwidth, 1 for the lowest, the baseline's last */
     uint64_t multiply_adds; /* set: all that was done */
     double fraction;        /* set: of the tokens that were measured, 0..1 */

@@ -5,9 +5,12 @@
 #include "formats/profile/profile_h5.h"
 #include "profiler/common/correlation.h"
 #include "profiler/common/progress.h"
+#include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/profile/codes_study.h"
 #include "profiler/profile/profile_run.h"
+#include "profiler/sensitivity/fast_sensitivity.h"
+#include "profiler/sensitivity/gain_plan.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -62,6 +65,13 @@ static const struct moec_study *study_of(const struct moec_profile *profile, con
     return study;
 }
 
+/* The original, whole models, and what the estimate may take: not more for more layers. */
+static double most_passes(const struct moec_profile *profile)
+{
+    const double share = (double)profile->n_sensitivity_window / profile->n_window;
+    return 1 + profile->n_uniform + MOEC_CODES_COUNT + 1.1 * MOEC_FAST_PASSES * share;
+}
+
 static void test_fast_sensitivity__ranks_experts_like_the_exact_one(void **state)
 {
     (void)state;
@@ -75,7 +85,7 @@ static void test_fast_sensitivity__ranks_experts_like_the_exact_one(void **state
 
     assert_int_equal(exact.sensitivity, MOEC_SENSITIVITY_EXACT);
     assert_int_equal(fast.sensitivity, MOEC_SENSITIVITY_FAST);
-    assert_true(fast.cost_passes <= 4 + fast.config.n_layer + MOEC_CODES_COUNT);
+    assert_true(fast.cost_passes <= most_passes(&fast));
     /* Both measure single experts on half of the windows. */
     assert_true(exact.cost_passes > 2 * fast.cost_passes);
     /* What both measure is the same. */
@@ -172,7 +182,7 @@ static void test_fast_sensitivity__studies(void **state)
     struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
     options.seq_len_tokens = 24;
     profile_make(MODEL, &options, &profile);
-    assert_true(profile.cost_passes <= 4 + profile.config.n_layer + MOEC_CODES_COUNT);
+    assert_true(profile.cost_passes <= most_passes(&profile));
     const struct moec_study *errors = study_of(&profile, "fast/local_error");
     assert_int_equal(errors->n_axis, 3);
     assert_int_equal(errors->axes[2].n, 4);
@@ -265,9 +275,87 @@ static void test_fast_sensitivity__stops_when_told(void **state)
     moec_checkpoint_close(checkpoint);
 }
 
+/* ---- which layers are perturbed ---- */
+
+#define N_WINDOW 64
+
+static void check_plan(const struct moec_config *config, const struct moec_windows *windows)
+{
+    struct moec_gain_plan plan;
+    const uint32_t n_moe = moec_config_moe_count(config);
+    uint64_t n_row = 0;
+    moec_gain_plan_make(config, windows, &plan);
+    assert_true((double)plan.cost <= MOEC_GAIN_PASSES * (double)moec_cost_pass(config, windows));
+    assert_true(plan.n_layer >= 2 && plan.n_layer <= n_moe);
+    assert_true((N_WINDOW + plan.every - 1) / plan.every >= MOEC_GAIN_WINDOWS);
+    assert_int_equal(plan.small_every % plan.every, 0);
+    assert_int_equal(plan.layers[0], 0);
+    assert_int_equal(plan.layers[plan.n_layer - 1], n_moe - 1);
+    for (uint32_t g = 1; g < plan.n_layer; g++)
+        assert_true(plan.layers[g] > plan.layers[g - 1]);
+    /* Layers are left out only where all on the fewest windows would cost too much. */
+    if (plan.n_layer < n_moe)
+        assert_int_equal(N_WINDOW / plan.every, MOEC_GAIN_WINDOWS);
+    for (uint32_t w = 0; w < N_WINDOW; w++)
+        n_row +=
+            (w % plan.every == 0) * windows->scored[w] + (w % plan.small_every == 0) * windows->scored[w];
+    assert_int_equal(moec_gain_plan_rows(&plan, windows), n_row * plan.n_layer);
+    for (uint32_t s = 0; s < n_moe; s++) {
+        const struct moec_gain_place place = moec_gain_plan_place(&plan, s);
+        const double at =
+            (1 - place.share) * plan.layers[place.before] + place.share * plan.layers[place.after];
+        assert_true(fabs(at - s) < 1e-9);
+        assert_true(place.share >= 0 && place.share < 1);
+    }
+}
+
+static void test_gain_plan__costs_the_same_at_any_depth(void **state)
+{
+    (void)state;
+    static const uint32_t depths[] = {2, 3, 6, 16, 24, 48, 94};
+    struct moec_checkpoint *checkpoint = NULL;
+    uint32_t scored[N_WINDOW], length[N_WINDOW];
+    MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
+    struct moec_config config = *moec_checkpoint_config(checkpoint);
+    for (uint32_t w = 0; w < N_WINDOW; w++) {
+        scored[w] = w % 7 == 3 ? 40 : 255;
+        length[w] = scored[w] + 1;
+    }
+    const struct moec_windows windows = {
+        .n_window = N_WINDOW, .seq_len_tokens = 256, .scored = scored, .length = length};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+        config.n_layer = depths[i]; /* layers past the model's are of its first kind */
+        check_plan(&config, &windows);
+    }
+    moec_checkpoint_close(checkpoint);
+}
+
+static void test_gain_plan__of_one_layer(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = NULL;
+    struct moec_gain_plan plan;
+    uint32_t scored[] = {9, 9, 9}, length[] = {10, 10, 10};
+    MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
+    struct moec_config config = *moec_checkpoint_config(checkpoint);
+    config.n_layer = 1;
+    const struct moec_windows windows = {
+        .n_window = 3, .seq_len_tokens = 10, .scored = scored, .length = length};
+    moec_gain_plan_make(&config, &windows, &plan);
+    assert_int_equal(plan.n_layer, 1);
+    assert_int_equal(plan.every, 1);
+    const struct moec_gain_place place = moec_gain_plan_place(&plan, 0);
+    assert_int_equal(place.before, 0);
+    assert_int_equal(place.after, 0);
+    assert_true(place.share == 0);
+    moec_checkpoint_close(checkpoint);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gain_plan__costs_the_same_at_any_depth),
+        cmocka_unit_test(test_gain_plan__of_one_layer),
         cmocka_unit_test(test_fast_sensitivity__ranks_experts_like_the_exact_one),
         cmocka_unit_test(test_fast_sensitivity__same_bytes_at_any_thread_count),
         cmocka_unit_test(test_fast_sensitivity__same_bytes_in_least_memory),
