@@ -194,6 +194,15 @@ static void print_tests(const struct moec_certificate *certificate)
     }
 }
 
+/* Whether only the certificate part has measured the plan that is written. */
+static bool is_unmeasured(const struct moec_certificate *certificate)
+{
+    for (uint32_t i = 0; i < certificate->n_sequence; i++)
+        if (certificate->sequence[i].is_chosen)
+            return isnan(certificate->sequence[i].search_loss);
+    return false;
+}
+
 /* `is_part`: there is one of the bits together with decisions or a plan. */
 static void print_certificate(const struct moec_certificate *certificate, bool is_part)
 {
@@ -218,8 +227,9 @@ static void print_certificate(const struct moec_certificate *certificate, bool i
     if (certificate->is_chance)
         cli_print(stdout, "  promises nothing                 " MOEC_CHANCE_MARK " (--anyway)\n");
     print_tests(certificate);
-    cli_print(stdout, "  search part                      loss %.3f%% (upper bound %.3f%%)\n",
-              100 * certificate->search_loss, 100 * certificate->search_loss_high);
+    cli_print(stdout, "  search part                      loss %.3f%% (upper bound %.3f%%)%s\n",
+              100 * certificate->search_loss, 100 * certificate->search_loss_high,
+              is_unmeasured(certificate) ? " of the smallest plan" : "");
     if (certificate->n_token > 0)
         cli_print(stdout, "  mean KL divergence               %.6f nats a token\n", certificate->mean_kl);
     if (certificate->n_token == 0)

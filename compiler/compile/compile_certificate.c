@@ -194,6 +194,7 @@ static void choose(struct moec_compile_run *run, uint32_t at, const struct moec_
     report->n_bytes = chosen->n_bytes;
     if (chosen->is_measured)
         run->search_loss = chosen->search;
+    run->has_unmeasured = !chosen->is_measured;
     report->trace.sequence[at].is_chosen = true;
     fill_certificate(run, loss);
     report->certificate.n_sequence = report->trace.n_sequence;

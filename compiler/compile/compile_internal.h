@@ -138,7 +138,8 @@ struct moec_compile_run {
     struct moec_compile_offer offer;
     uint64_t fit_bytes; /* that fitting experts may take for moments of their inputs */
     struct moec_compile_part search;
-    struct moec_loss search_loss; /* of the plan evaluated last */
+    struct moec_loss search_loss; /* of the plan evaluated last; at the end of the plan that is written, or, */
+    bool has_unmeasured;          /* where only the certificate part has measured that one, the smallest */
     struct moec_loss safest; /* the loss with the lowest upper end in this search; n_window 0: none yet */
     struct moec_compile_candidates candidates; /* of this search */
     const char *path;                          /* of the bundle; NULL: plans only */
@@ -394,8 +395,9 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_candidates_start(struct moec_comp
                                                                 struct moec_error *err);
 /* Idempotent. */
 void moec_compile_candidates_release(struct moec_compile_candidates *candidates);
-/* Makes the sequence that ends with report->plan. What it needs is measured on the search part, which it
- * opens; nothing of the certificate part is known yet. */
+/* Makes the sequence that ends with report->plan, which was measured. The others are plans that the search
+ * measured, those of the policy and uniform ones, whose losses are foretold. Nothing of the certificate part
+ * is known yet. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_sequence_make(struct moec_compile_run *run,
                                                              struct moec_error *err);
 

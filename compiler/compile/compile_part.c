@@ -271,8 +271,16 @@ enum moec_status moec_compile_note(struct moec_compile_run *run, enum moec_trace
 enum moec_status moec_compile_note_choice(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_search_trace *trace = &run->report->trace;
+    const struct moec_certificate *certificate = &run->report->certificate;
     trace->chosen = point_of(run, MOEC_TRACE_SEARCH, &run->report->plan, &run->search_loss);
     trace->has_chosen = true;
+    if (run->has_unmeasured) {
+        trace->chosen.part = MOEC_TRACE_CERTIFICATE;
+        trace->chosen.loss = certificate->loss;
+        trace->chosen.low = certificate->loss_low;
+        trace->chosen.high = certificate->loss_high;
+        trace->chosen.kl = certificate->mean_kl;
+    }
     return moec_compile_size(run, &run->report->plan, &trace->chosen.n_bytes, err);
 }
 

@@ -68,19 +68,18 @@ static bool is_wanted(const struct moec_compile_run *run, uint64_t n_bytes, cons
     return true;
 }
 
-enum moec_status moec_compile_candidates_add(struct moec_compile_run *run, const struct moec_plan *plan,
-                                             uint64_t n_bytes, const struct moec_loss *loss,
-                                             struct moec_error *err)
+static enum moec_status add(struct moec_compile_run *run, const struct moec_plan *plan, uint64_t n_bytes,
+                            const struct moec_loss *loss, bool is_measured, struct moec_error *err)
 {
     struct moec_compile_candidates *candidates = &run->candidates;
-    struct moec_compile_candidate added = {.n_bytes = n_bytes, .is_measured = true, .search = *loss};
+    struct moec_compile_candidate added = {.n_bytes = n_bytes, .is_measured = is_measured, .search = *loss};
     void *front = candidates->front;
     size_t n = 0, at = 0;
     if (!is_wanted(run, n_bytes, loss))
         return MOEC_OK;
     for (size_t i = 0; i < candidates->n_front; i++) {
         struct moec_compile_candidate *other = &candidates->front[i];
-        if (is_as_good(n_bytes, loss, other))
+        if (is_measured && is_as_good(n_bytes, loss, other)) /* what is foretold replaces nothing */
             release(other);
         else
             candidates->front[n++] = *other;
@@ -98,17 +97,14 @@ enum moec_status moec_compile_candidates_add(struct moec_compile_run *run, const
     return MOEC_OK;
 }
 
-/* ---- the sequence ---- */
-
-static enum moec_status measure(struct moec_compile_run *run, struct moec_compile_candidate *candidate,
-                                struct moec_error *err)
+enum moec_status moec_compile_candidates_add(struct moec_compile_run *run, const struct moec_plan *plan,
+                                             uint64_t n_bytes, const struct moec_loss *loss,
+                                             struct moec_error *err)
 {
-    if (!run->search.is_open)
-        MOEC_TRY(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
-    MOEC_TRY(moec_compile_part_measure(run, &run->search, &candidate->plan, &candidate->search, err));
-    candidate->is_measured = true;
-    return moec_compile_note(run, MOEC_TRACE_SEARCH, &candidate->plan, &candidate->search, false, err);
+    return add(run, plan, n_bytes, loss, true, err);
 }
+
+/* ---- the sequence ---- */
 
 /* All experts at these bits; dense weights no smaller than that. */
 static enum moec_status make_uniform(struct moec_compile_run *run, uint32_t bits,
@@ -163,30 +159,67 @@ static void put_first(struct moec_compile_candidates *candidates, struct moec_co
     candidates->n++;
 }
 
+/* The difference (moec_loss) that a plan of uniform bits is expected to have: that of the smallest plan, whose
+ * experts have `last_bits` on average, where a bit more has a quarter of the squared error
+ * (compiler/policy/harm.h). */
+static double expect(const struct moec_compile_run *run, double bits, double last_bits)
+{
+    return fmax(run->search_loss.difference, 0) * pow(0.25, bits - last_bits);
+}
+
+/* Bits of a weight of an expert, on average. */
+static double mean_bits(const struct moec_compile_run *run, const struct moec_plan *plan)
+{
+    double sum = 0;
+    for (size_t i = 0; i < moec_plan_count(plan); i++)
+        for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+            sum += moec_codec_bits(run->codecs[plan->experts[i].codecs[p]]);
+    return sum / (double)moec_plan_count(plan) / MOEC_PROJECTION_COUNT;
+}
+
 /* The safest plan goes first: all experts at 8 bits, or at the source's where 8 are not expected to pass. */
 static enum moec_status add_safest(struct moec_compile_run *run, const struct moec_sequence_spacing *spacing,
                                    struct moec_error *err)
 {
     static const uint32_t widths[] = {8, 16};
     struct moec_compile_candidates *candidates = &run->candidates;
+    const double last_bits = mean_bits(run, &run->report->plan);
     for (size_t i = 0; i < 2; i++) {
         struct moec_compile_candidate safest;
-        enum moec_status status = make_uniform(run, widths[i], &safest, err);
+        const enum moec_status status = make_uniform(run, widths[i], &safest, err);
         const bool is_larger = status == MOEC_OK && safest.n_bytes > candidates->sequence[0].n_bytes;
         if (status != MOEC_OK || !is_larger || !fits(run, &safest)) {
             release(&safest);
             MOEC_TRY(status);
             continue;
         }
-        status = measure(run, &safest, err);
-        if (status != MOEC_OK) {
-            release(&safest);
-            return status;
-        }
-        const bool is_safe = safest.search.difference <= moec_sequence_certain(spacing, 2);
         put_first(candidates, &safest);
-        if (is_safe)
+        if (expect(run, widths[i], last_bits) <= moec_sequence_certain(spacing, 2))
             return MOEC_OK;
+    }
+    return MOEC_OK;
+}
+
+/* A search measures little above what it ends with: uniform bitwidths stand in. Their losses are foretold. */
+static enum moec_status add_uniform(struct moec_compile_run *run, struct moec_error *err)
+{
+    static const uint32_t widths[] = {3, 4};
+    const struct moec_plan *last = &run->report->plan;
+    const double last_bits = mean_bits(run, last);
+    for (size_t i = 0; i < 2; i++) {
+        struct moec_compile_candidate candidate;
+        struct moec_loss loss = {.loss = NAN};
+        enum moec_status status = make_uniform(run, widths[i], &candidate, err);
+        if (status == MOEC_OK) {
+            memcpy(candidate.plan.dense, last->dense, last->n_dense);
+            status = moec_compile_size(run, &candidate.plan, &candidate.n_bytes, err);
+        }
+        loss.difference = expect(run, widths[i], last_bits);
+        loss.loss = run->rows != NULL ? loss.difference : expm1(loss.difference);
+        if (status == MOEC_OK && candidate.n_bytes > run->report->n_bytes && fits(run, &candidate))
+            status = add(run, &candidate.plan, candidate.n_bytes, &loss, false, err);
+        release(&candidate);
+        MOEC_TRY(status);
     }
     return MOEC_OK;
 }
@@ -221,26 +254,6 @@ out:
     return status;
 }
 
-/* A search measures little above what it ends with: uniform bitwidths stand in. */
-static enum moec_status measure_between(struct moec_compile_run *run, struct moec_error *err)
-{
-    static const uint32_t widths[] = {3, 4};
-    struct moec_compile_candidate candidate;
-    enum moec_status status = MOEC_OK;
-    for (size_t i = 0; i < 2 && status == MOEC_OK; i++) {
-        const struct moec_plan *last = &run->report->plan;
-        status = make_uniform(run, widths[i], &candidate, err);
-        if (status == MOEC_OK) {
-            memcpy(candidate.plan.dense, last->dense, last->n_dense);
-            status = moec_compile_size(run, &candidate.plan, &candidate.n_bytes, err);
-        }
-        if (status == MOEC_OK && candidate.n_bytes > run->report->n_bytes && fits(run, &candidate))
-            status = measure(run, &candidate, err);
-        release(&candidate);
-    }
-    return status;
-}
-
 enum moec_status moec_compile_sequence_make(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_candidates *candidates = &run->candidates;
@@ -259,10 +272,8 @@ enum moec_status moec_compile_sequence_make(struct moec_compile_run *run, struct
         return MOEC_OK;
     }
     const struct moec_sequence_spacing spacing = spacing_of(run, &run->search_loss);
-    for (uint32_t i = 0; i + 1 < candidates->n; i++)
-        MOEC_TRY(measure(run, &candidates->sequence[i], err));
     if (!is_own) {
-        MOEC_TRY(measure_between(run, err));
+        MOEC_TRY(add_uniform(run, err));
         MOEC_TRY(size_uniform(run, 8, &safest_bytes, err));
         MOEC_TRY(add_between(run, &spacing, safest_bytes, err));
     }

@@ -14,7 +14,7 @@
 /* Evaluations. */
 #define TYPICAL_WINDOWS  256
 #define TYPICAL_SEARCH   8
-#define TYPICAL_SEQUENCE 6
+#define TYPICAL_SEQUENCE 1 /* one plan of projections for all experts */
 #define TYPICAL_TESTS    8
 #define HARM_MODELS      22 /* whole models: the original, projections at each codec, and roles */
 #define MAC_PRICE        3.0

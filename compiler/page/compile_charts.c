@@ -92,7 +92,7 @@ static enum moec_status draw_curve(const struct curve *curve, bool has_interval,
                                                    "one plan of projections for all",
                                                    "selection part",
                                                    "certificate part",
-                                                   "the plan chosen, on the search part"};
+                                                   "the plan chosen"};
     for (enum curve_series s = 0; s < CURVE_COUNT; s++) {
         struct moec_chart_series *series = NULL;
         size_t n_own = 0;
