@@ -94,8 +94,10 @@ struct moec_compile_candidates {
     uint32_t n;
 };
 
-#define MOEC_HARM_WINDOWS                                                                                    \
-    64 /* the first of the search part: harm takes passes, a measurement of a plan one */
+/* The first of the search part: harm takes passes; and those that plans are measured on, which must tell plans
+ * apart (differences are paired) but not promise anything. Weights are fitted to all of the part. */
+#define MOEC_HARM_WINDOWS   64
+#define MOEC_SEARCH_WINDOWS 64
 
 /* In the order of a compile that takes all of them; dense weights may be tried again and again. */
 enum moec_compile_stage {
@@ -138,8 +140,9 @@ struct moec_compile_run {
     struct moec_compile_offer offer;
     uint64_t fit_bytes; /* that fitting experts may take for moments of their inputs */
     struct moec_compile_part search;
-    struct moec_loss search_loss; /* of the plan evaluated last; at the end of the plan that is written, or, */
-    bool has_unmeasured;          /* where only the certificate part has measured that one, the smallest */
+    struct moec_loss
+        search_loss;         /* of the plan evaluated last; at the end of the plan that is written, or, */
+    bool has_unmeasured;     /* where only the certificate part has measured that one, the smallest */
     struct moec_loss safest; /* the loss with the lowest upper end in this search; n_window 0: none yet */
     struct moec_compile_candidates candidates; /* of this search */
     const char *path;                          /* of the bundle; NULL: plans only */
@@ -193,6 +196,9 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
+/* Windows, or rows, that plans are measured on in a part: the first MOEC_SEARCH_WINDOWS of the search part, all
+ * of the others. */
+uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_part which);
 /* Frees what the part holds and zeroes it. */
 void moec_compile_part_release(struct moec_compile_part *part);
 

@@ -26,7 +26,7 @@ static enum moec_status check_reference(const struct moec_compile_run *run,
                                         const struct moec_compile_part *part, struct moec_error *err)
 {
     uint32_t at = 0;
-    for (uint32_t w = 0; w < run->profile->n_window; w++) {
+    for (uint32_t w = 0; w < run->profile->n_window && at < part->windows.n_window; w++) {
         if (!moec_part_has(part->which, run->profile->window_part, w))
             continue;
         if (part->reference_nll[at] != run->profile->reference.nll[w])
@@ -39,10 +39,20 @@ static enum moec_status check_reference(const struct moec_compile_run *run,
     return MOEC_OK;
 }
 
-static enum moec_status make_room(struct moec_compile_run *run, enum moec_part which,
+uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_part which)
+{
+    if (run->rows != NULL)
+        return moec_row_metric_count(run->rows, which);
+    const uint32_t n = moec_profile_part_count(run->profile, which);
+    return which == MOEC_PART_SEARCH && n > MOEC_SEARCH_WINDOWS ? MOEC_SEARCH_WINDOWS : n;
+}
+
+/* For the first n_most windows of a part. */
+static enum moec_status make_room(struct moec_compile_run *run, enum moec_part which, uint32_t n_most,
                                   struct moec_compile_part *part, struct moec_error *err)
 {
     MOEC_TRY(moec_windows_from_profile(run->profile, which, &part->windows, err));
+    part->windows.n_window = part->windows.n_window < n_most ? part->windows.n_window : n_most;
     part->which = which;
     part->windows.work = &run->memory.work;
     const uint64_t n = part->windows.n_window, n_record = moec_plan_count(&run->report->plan);
@@ -74,7 +84,7 @@ enum moec_status moec_compile_part_make(struct moec_compile_run *run, enum moec_
                                         const struct moec_model *model, struct moec_compile_part *part,
                                         struct moec_error *err)
 {
-    MOEC_TRY(make_room(run, which, part, err));
+    MOEC_TRY(make_room(run, which, UINT32_MAX, part, err));
     return make_scorer(run, model, MOEC_ARITHMETIC_CANONICAL, part, err);
 }
 
@@ -136,8 +146,8 @@ enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_
     part->is_open = true;
     if (run->rows != NULL)
         return open_rows(run, which, part, err);
-    MOEC_TRY(make_room(run, which, part, err));
-    for (uint32_t w = 0; w < run->profile->n_window; w++)
+    MOEC_TRY(make_room(run, which, moec_compile_part_count(run, which), part, err));
+    for (uint32_t w = 0; w < run->profile->n_window && at < part->windows.n_window; w++)
         if (moec_part_has(which, run->profile->window_part, w))
             part->reference_nll[at++] = run->profile->reference.nll[w];
     return MOEC_OK;

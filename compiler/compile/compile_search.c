@@ -126,9 +126,7 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .context = run,
     };
     for (uint32_t part = 0; run->profile != NULL && part < MOEC_PART_COUNT; part++)
-        request.n_part_window[part] = run->rows != NULL
-                                          ? moec_row_metric_count(run->rows, (enum moec_part)part)
-                                          : moec_profile_part_count(run->profile, (enum moec_part)part);
+        request.n_part_window[part] = moec_compile_part_count(run, (enum moec_part)part);
     run->safest = (struct moec_loss){0};
     struct moec_policy_answer answer;
     moec_compile_candidates_release(&run->candidates);

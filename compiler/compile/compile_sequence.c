@@ -127,19 +127,13 @@ static enum moec_status size_uniform(struct moec_compile_run *run, uint32_t bits
     return status;
 }
 
-static uint32_t count_windows(const struct moec_compile_run *run, enum moec_part part)
-{
-    return run->rows != NULL ? moec_row_metric_count(run->rows, part)
-                             : moec_profile_part_count(run->profile, part);
-}
-
 static struct moec_sequence_spacing spacing_of(const struct moec_compile_run *run,
                                                const struct moec_loss *last)
 {
     const double target = run->options->max_loss;
-    return moec_sequence_spacing_of(run->rows != NULL ? target : log1p(target), last,
-                                    count_windows(run, MOEC_PART_SEARCH),
-                                    count_windows(run, MOEC_PART_CERTIFICATE), run->options->confidence);
+    return moec_sequence_spacing_of(
+        run->rows != NULL ? target : log1p(target), last, moec_compile_part_count(run, MOEC_PART_SEARCH),
+        moec_compile_part_count(run, MOEC_PART_CERTIFICATE), run->options->confidence);
 }
 
 static bool fits(const struct moec_compile_run *run, const struct moec_compile_candidate *candidate)

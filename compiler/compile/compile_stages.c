@@ -30,7 +30,7 @@ struct basis {
     const struct moec_config *config;
     const struct moec_compile_options *options;
     double n_window, seq_len_tokens;
-    double search, certificate; /* shares of the windows */
+    double search, select, certificate; /* shares of the windows */
     uint32_t n_asked;
     bool is_measured, is_written;
 };
@@ -48,6 +48,7 @@ static struct basis basis_of(const struct moec_compile_run *run)
     basis.n_window = profile->n_window;
     basis.seq_len_tokens = profile->seq_len_tokens;
     basis.search = moec_profile_part_count(profile, MOEC_PART_SEARCH) / basis.n_window;
+    basis.select = moec_profile_part_count(profile, MOEC_PART_SELECT) / basis.n_window;
     basis.certificate = moec_profile_part_count(profile, MOEC_PART_CERTIFICATE) / basis.n_window;
     return basis;
 }
@@ -102,9 +103,11 @@ static double windows_cost(const struct basis *basis, enum moec_compile_stage st
                                               HARM_MODELS * first_windows(basis, MOEC_HARM_CLASS_WINDOWS)
                                         : 0;
     case MOEC_STAGE_SEARCH:
-        return basis->search * fmax(1 + TYPICAL_SEARCH - (double)basis->n_asked, 1);
+        return first_windows(basis, MOEC_SEARCH_WINDOWS) *
+                   fmax(1 + TYPICAL_SEARCH - (double)basis->n_asked, 1) +
+               (options->offers_variants ? 2 * basis->select : 0); /* one plan, beside the original */
     case MOEC_STAGE_SEQUENCE:
-        return basis->is_written ? basis->search * TYPICAL_SEQUENCE : 0;
+        return basis->is_written ? first_windows(basis, MOEC_SEARCH_WINDOWS) * TYPICAL_SEQUENCE : 0;
     case MOEC_STAGE_CERTIFY:
         return basis->is_written ? basis->certificate * (1 + TYPICAL_TESTS) : 0;
     case MOEC_STAGE_PACK:
@@ -139,6 +142,7 @@ struct moec_compile_forecast moec_compile_foresee(const struct moec_config *conf
                                 .n_window = n_window > 0 ? n_window : TYPICAL_WINDOWS,
                                 .seq_len_tokens = seq_len_tokens,
                                 .search = 1 / 3.0,
+                                .select = 1 / 6.0,
                                 .certificate = 1 / 2.0,
                                 .is_measured = true,
                                 .is_written = true};
@@ -167,9 +171,8 @@ void moec_compile_show_part(const struct moec_compile_run *run, double done, dou
 {
     const struct basis basis = basis_of(run);
     const double share = run->stage == MOEC_STAGE_CERTIFY ? basis.certificate
-                         : run->stage == MOEC_STAGE_HARM
-                             ? fmin(basis.search, MOEC_HARM_WINDOWS / basis.n_window)
-                             : basis.search;
+                         : run->stage == MOEC_STAGE_HARM  ? first_windows(&basis, MOEC_HARM_WINDOWS)
+                                                          : first_windows(&basis, MOEC_SEARCH_WINDOWS);
     show(run, share * done, share * total);
 }
 

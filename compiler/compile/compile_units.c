@@ -150,5 +150,6 @@ void moec_compile_units_name(const struct moec_compile_run *run, enum moec_part 
         moec_sha256_update(&sha, plan->experts[i].codecs, sizeof plan->experts[i].codecs);
     moec_sha256_finish(&sha, digest);
     moec_sha256_hex(digest, hex);
-    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "plan/%d/%s", (int)part, hex);
+    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "plan/%d/%" PRIu32 "/%s", (int)part,
+                   moec_compile_part_count(run, part), hex);
 }

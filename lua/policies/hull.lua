@@ -7,8 +7,9 @@
 --
 -- The model of harm is additive, the truth compounds: after each measurement the model is scaled to what was measured. KL
 -- says what a plan loses with far less noise than the loss itself, so the prefix is found by KL, and the ratio of loss to KL
--- comes from all measurements together. GPTQ has fitted the search part, so what a plan loses there is a little too low: the
--- select part, which nothing has seen, says by how much.
+-- comes from all measurements together. GPTQ has fitted the search part, and its first windows, on which plans are compared,
+-- are few: the select part, which nothing has seen, says what the plan that was found loses, and the search part only how much
+-- more or less others do.
 --
 -- The answer is a sequence for the certificate: from the safest plan to the one whose estimate just meets the target.
 local assignment = require "assignment"
@@ -181,10 +182,20 @@ local function observe(scale, result)
   end
 end
 
--- Loss for each nat of KL. A handful of windows can say anything; the truth is near 1.
+-- Loss for each nat of KL, of both parts by their windows. A handful of windows can say anything; the truth is near 1.
 local function ratio(scale)
   if scale.kl <= 0 then return 1 end
-  return math.min(math.max(scale.nll / scale.kl, 0.5), 2)
+  local value, select = scale.nll / scale.kl, scale.select
+  if select then value = (value * select.others + select.ratio * select.windows) / (select.others + select.windows) end
+  return math.min(math.max(value, 0.5), 2)
+end
+
+-- What the select part says of the plan that was found. Where it has fewer windows than were searched on, it may only raise
+-- what is expected.
+local function correct(scale, parts, found, select)
+  scale.bias = select.kl / found.kl
+  if parts.select < parts.search then scale.bias = math.max(scale.bias, 1) end
+  scale.select = {ratio = math.log(1 + math.max(select.loss, -0.5)) / select.kl, windows = parts.select, others = parts.search}
 end
 
 local function expected_loss(scale, kl) return math.exp(ratio(scale) * scale.bias * kl) - 1 end
@@ -325,7 +336,7 @@ return function(moec)
   if found.result.kl > 0 and moec.parts.select > 0 then
     local select = moec.evaluate(prefix(steps, top, found.k), "select")
     if select.kl > 0 then
-      scale.bias = math.max(select.kl / found.result.kl, 1)
+      correct(scale, moec.parts, found.result, select)
       moec.log(string.format("on the select part the same plan has a loss of %s, KL %.5f: %.3f of the search part's",
         target.percent(select.loss), select.kl, select.kl / found.result.kl))
     end
