@@ -347,6 +347,7 @@ enum moec_status cli_print_compile_json(const struct cli_compile_result *result,
         moec_json_out_double(root, "loss_low", certificate->loss_low);
         moec_json_out_double(root, "loss_high", certificate->loss_high);
         moec_json_out_double(root, "mean_kl", certificate->mean_kl);
+        moec_json_out_u64(root, "windows", certificate->n_window);
         moec_json_out_bool(root, "missed", certificate->missed);
         if (certificate->is_chance)
             moec_json_out_bool(root, "no_better_than_chance", true);

@@ -291,6 +291,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     *compile = (struct moec_compile_options){
         .policy = policy_of(args),
         .max_loss = NAN,
+        .takes_all_certificate = cli_has(args, "certificate-samples"),
         .accept_miss = cli_has(args, "accept-miss"),
         .orders_neurons = cli_has(args, "order-neurons"),
         .measure_uniform = cli_has(args, "report"),

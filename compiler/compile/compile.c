@@ -389,6 +389,8 @@ static enum moec_status choose_plan(struct moec_compile_run *run, struct moec_er
     moec_compile_begin(run, MOEC_STAGE_SEQUENCE);
     MOEC_TRY(note_choice(run, err));
     if (is_certified)
+        MOEC_TRY(moec_compile_windows_choose(run, err));
+    if (is_certified)
         MOEC_TRY(moec_compile_sequence_make(run, err));
     if (run->profile != NULL)
         run->report->mixing = moec_search_trace_mixing(&run->report->trace, &run->report->trace.chosen);

@@ -60,11 +60,12 @@ struct moec_compile_options {
     const struct moec_row_metric_options *rows;
     enum moec_arithmetic arithmetic; /* of plans' losses; the original's are canonical */
     double confidence;               /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
-    bool goes_on_by_chance; /* where the original predicts the data no better than chance; the bundle is
+    bool goes_on_by_chance;     /* where the original predicts the data no better than chance; the bundle is
                                marked */
-    bool accept_miss;       /* write and mark a bundle that misses its target */
-    bool measure_uniform;   /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
-    uint64_t seed;          /* of the policy's random numbers */
+    bool takes_all_certificate; /* tests are on all windows of the certificate part, however few would do */
+    bool accept_miss;           /* write and mark a bundle that misses its target */
+    bool measure_uniform; /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
+    uint64_t seed;        /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
     struct moec_gpu_place *place; /* plans are measured there; borrowed, NULL = in the process's memory */

@@ -126,6 +126,17 @@ static void digest_rows(const struct moec_row_metric *metric, uint8_t digest[sta
     moec_sha256_finish(&sha, digest);
 }
 
+/* Of all windows of the part, in their order: a certificate on the first of them warns of one on more. */
+static enum moec_status digest_part(const struct moec_compile_run *run,
+                                    uint8_t digest[static MOEC_SHA256_BYTES], struct moec_error *err)
+{
+    struct moec_windows part = {0};
+    MOEC_TRY(moec_windows_from_profile(run->profile, MOEC_PART_CERTIFICATE, &part, err));
+    moec_trial_digest_windows(run->profile->data_digest, &part, digest);
+    moec_windows_release(&part);
+    return MOEC_OK;
+}
+
 /* Made by the same options: the same promise once more. */
 static bool is_same_promise(const struct moec_compile_run *run, const struct moec_bundle *bundle)
 {
@@ -232,7 +243,8 @@ enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_
     if (run->rows != NULL)
         digest_rows(run->rows, digest);
     else
-        moec_trial_digest_windows(run->profile->data_digest, &part.windows, digest);
+        MOEC_TRY_OUT(digest_part(run, digest, err));
+    MOEC_TRY_OUT(moec_compile_windows_fix(run, err));
     if (!isnan(run->options->max_loss))
         count_reuses(run);
     MOEC_TRY_OUT(test_all(&tests, &n_passed, err));

@@ -10,6 +10,7 @@
  *   compile_decide.c       plans with decisions about each token, where a policy asks for them
  *   compile_variants.c     what moec.variants() offers a policy
  *   compile_sequence.c     the plans that the certificate tests, and their order
+ *   compile_windows.c      how many windows these are tested on
  *   compile_certificate.c  the tests, and the loss that is promised
  *   compile_limits.c       the smallest bundle that there can be, and how near a plan is to it
  *   compile.c              drives these, and writes the bundle
@@ -144,6 +145,8 @@ struct moec_compile_run {
         search_loss;         /* of the plan evaluated last; at the end of the plan that is written, or, */
     bool has_unmeasured;     /* where only the certificate part has measured that one, the smallest */
     struct moec_loss safest; /* the loss with the lowest upper end in this search; n_window 0: none yet */
+    struct moec_loss select_loss; /* of the plan measured last on the selection part; n_window 0: none */
+    uint32_t n_certify;           /* windows that the certificate is tested on; 0 before they are chosen */
     struct moec_compile_candidates candidates; /* of this search */
     const char *path;                          /* of the bundle; NULL: plans only */
     struct moec_units *units;                  /* finished work; NULL: none is kept */
@@ -196,8 +199,8 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
-/* Windows, or rows, that plans are measured on in a part: the first MOEC_SEARCH_WINDOWS of the search part, all
- * of the others. */
+/* Windows, or rows, that plans are measured on in a part: the first MOEC_SEARCH_WINDOWS of the search part, the
+ * first n_certify of the certificate part, and of either all before they are known. */
 uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_part which);
 /* Frees what the part holds and zeroes it. */
 void moec_compile_part_release(struct moec_compile_part *part);
@@ -416,6 +419,21 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_check_offer(struct moec_compile_r
 /* Fills report->uses_smallest for report->plan. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_note_smallest(struct moec_compile_run *run,
                                                              struct moec_error *err);
+
+/* ---- the certificate's windows: compile_windows.c ---- */
+
+/* How many of the certificate part's windows tests would take (compiler/certify/prefix.h), by what the search
+ * and selection parts have shown so far; of rows all. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_windows_expect(const struct moec_compile_run *run, uint32_t *n,
+                                                              struct moec_error *err);
+/* Sets n_certify. Where a compile whose journal this is has tested on more windows of the same part, it is
+ * these: what it said that they prove is then proven. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_windows_choose(struct moec_compile_run *run,
+                                                              struct moec_error *err);
+/* Keeps what the certificate is going to do, before it does: the order of the part's windows, n_certify and the
+ * sequence. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_windows_fix(struct moec_compile_run *run,
+                                                           struct moec_error *err);
 
 /* ---- the certificate: compile_certificate.c ---- */
 

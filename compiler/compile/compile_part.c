@@ -44,6 +44,8 @@ uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_p
     if (run->rows != NULL)
         return moec_row_metric_count(run->rows, which);
     const uint32_t n = moec_profile_part_count(run->profile, which);
+    if (which == MOEC_PART_CERTIFICATE && run->n_certify > 0)
+        return run->n_certify;
     return which == MOEC_PART_SEARCH && n > MOEC_SEARCH_WINDOWS ? MOEC_SEARCH_WINDOWS : n;
 }
 

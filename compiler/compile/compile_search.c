@@ -27,7 +27,9 @@ static enum moec_status evaluate_select(struct moec_compile_run *run, const stru
         status = moec_compile_part_measure(run, &part, plan, &loss, err);
     moec_compile_part_release(&part);
     MOEC_TRY(status);
+    run->select_loss = loss;
     *out = moec_compile_evaluation(run, &loss);
+    MOEC_TRY(moec_compile_windows_expect(run, &out->n_certificate, err));
     return moec_compile_note(run, MOEC_TRACE_SELECT, plan, &loss, false, err);
 }
 
@@ -43,6 +45,7 @@ static enum moec_status answer_evaluate(void *context, const struct moec_plan *p
     if (run->safest.n_window == 0 || run->search_loss.high < run->safest.high)
         run->safest = run->search_loss;
     *out = moec_compile_evaluation(run, &run->search_loss);
+    MOEC_TRY(moec_compile_windows_expect(run, &out->n_certificate, err));
     return moec_compile_note(run, MOEC_TRACE_SEARCH, plan, &run->search_loss, false, err);
 }
 
@@ -127,7 +130,8 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
     };
     for (uint32_t part = 0; run->profile != NULL && part < MOEC_PART_COUNT; part++)
         request.n_part_window[part] = moec_compile_part_count(run, (enum moec_part)part);
-    run->safest = (struct moec_loss){0};
+    run->safest = run->search_loss = run->select_loss = (struct moec_loss){0};
+    run->n_certify = 0;
     struct moec_policy_answer answer;
     moec_compile_candidates_release(&run->candidates);
     enum moec_status status = moec_policy_run(&request, &answer, err);

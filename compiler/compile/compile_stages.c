@@ -15,8 +15,9 @@
 #define TYPICAL_WINDOWS  256
 #define TYPICAL_SEARCH   8
 #define TYPICAL_SEQUENCE 1 /* one plan of projections for all experts */
-#define TYPICAL_TESTS    8
-#define HARM_MODELS      22 /* whole models: the original, projections at each codec, and roles */
+#define TYPICAL_TESTS    4
+#define TYPICAL_PROVEN   256 /* windows of the certificate part that are tested on */
+#define HARM_MODELS      22  /* whole models: the original, projections at each codec, and roles */
 #define MAC_PRICE        3.0
 #define TRELLIS_PRICE    85000.0 /* multiply-adds for each weight that is fitted at 2 bits */
 #define PACKED_PRICE     40.0    /* multiply-adds for each weight that is encoded into the bundle */
@@ -32,6 +33,7 @@ struct basis {
     double n_window, seq_len_tokens;
     double search, select, certificate; /* shares of the windows */
     uint32_t n_asked;
+    uint32_t n_certify; /* 0: not chosen yet */
     bool is_measured, is_written;
 };
 
@@ -41,6 +43,7 @@ static struct basis basis_of(const struct moec_compile_run *run)
     struct basis basis = {.config = moec_checkpoint_config(run->checkpoint),
                           .options = run->options,
                           .n_asked = run->n_asked,
+                          .n_certify = run->n_certify,
                           .is_measured = profile != NULL,
                           .is_written = run->path != NULL};
     if (profile == NULL)
@@ -77,6 +80,13 @@ static double first_windows(const struct basis *basis, double n)
     return fmin(basis->search, n / basis->n_window);
 }
 
+/* The share of the windows that the certificate is tested on. */
+static double tested_share(const struct basis *basis)
+{
+    const double n = basis->n_certify > 0 ? basis->n_certify : TYPICAL_PROVEN;
+    return fmin(basis->certificate, n / basis->n_window);
+}
+
 /* What a stage does with weights alone. */
 static double weights_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
@@ -109,7 +119,7 @@ static double windows_cost(const struct basis *basis, enum moec_compile_stage st
     case MOEC_STAGE_SEQUENCE:
         return basis->is_written ? first_windows(basis, MOEC_SEARCH_WINDOWS) * TYPICAL_SEQUENCE : 0;
     case MOEC_STAGE_CERTIFY:
-        return basis->is_written ? basis->certificate * (1 + TYPICAL_TESTS) : 0;
+        return basis->is_written ? tested_share(basis) * (1 + TYPICAL_TESTS) : 0;
     case MOEC_STAGE_PACK:
     case MOEC_STAGE_COUNT:
         break;
@@ -170,7 +180,7 @@ static void show(const struct moec_compile_run *run, double done, double total)
 void moec_compile_show_part(const struct moec_compile_run *run, double done, double total)
 {
     const struct basis basis = basis_of(run);
-    const double share = run->stage == MOEC_STAGE_CERTIFY ? basis.certificate
+    const double share = run->stage == MOEC_STAGE_CERTIFY ? tested_share(&basis)
                          : run->stage == MOEC_STAGE_HARM  ? first_windows(&basis, MOEC_HARM_WINDOWS)
                                                           : first_windows(&basis, MOEC_SEARCH_WINDOWS);
     show(run, share * done, share * total);

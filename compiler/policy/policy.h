@@ -26,11 +26,12 @@
 
 /* Measured on the search part. */
 struct moec_evaluation {
-    double loss;      /* (compiled - reference) / reference */
-    double loss_low;  /* lower end at the chosen confidence */
-    double loss_high; /* upper end at the chosen confidence; equals loss for `point` */
-    double kl;        /* mean nats a token against the original */
-    bool accepted;    /* loss <= max_loss; true without a loss target */
+    double loss;            /* (compiled - reference) / reference */
+    double loss_low;        /* lower end at the chosen confidence */
+    double loss_high;       /* upper end at the chosen confidence; equals loss for `point` */
+    double kl;              /* mean nats a token against the original */
+    bool accepted;          /* loss <= max_loss; true without a loss target */
+    uint32_t n_certificate; /* windows that the certificate would take by what is known; 0: not known */
     /* Of candidates with decisions, by the logical cache: */
     bool has_traffic;
     double missed_share; /* missed experts of those taken, 0 to 1 */

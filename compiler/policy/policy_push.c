@@ -115,6 +115,8 @@ void moec_policy_push_evaluation(lua_State *lua, const struct moec_evaluation *e
     moec_policy_set_number(lua, "kl", evaluation->kl);
     lua_pushboolean(lua, evaluation->accepted);
     lua_setfield(lua, -2, "accepted");
+    if (evaluation->n_certificate > 0)
+        moec_policy_set_integer(lua, "certificate_windows", evaluation->n_certificate);
     if (!evaluation->has_traffic)
         return;
     moec_policy_set_number(lua, "missed_share", evaluation->missed_share);

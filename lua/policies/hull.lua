@@ -18,7 +18,7 @@ local target = require "target"
 local MAX_EVALUATIONS = 12 -- of prefixes
 local CLOSE = 0.01 -- a prefix is found when its KL is that close to the goal
 -- The plans of the sequence expect a loss of so many standard errors of the certificate under the target.
-local MARGINS = {4.5, 3.4, 2.8, 2.3, 1.9, 1.5, 1.0}
+local MARGINS = {3.0, 2.1, 1.4} -- each test costs as much as the certificate's part
 local MAX_SEQUENCE = 8
 local WORTH_MIXING = 0.05
 local ALIKE_EVALUATIONS = 5 -- of plans whose experts are all alike
@@ -232,9 +232,9 @@ local function find_prefix(moec, steps, top, harm, goal, scale)
   return best
 end
 
--- What the certificate's standard error will be, from the interval on the search part.
-local function standard_error(moec, result)
-  return (result.loss_high - result.loss) / 1.645 * math.sqrt(moec.parts.search / moec.parts.certificate)
+-- What the certificate's standard error will be on so many windows (nil: of all its part), from the interval on the search part.
+local function standard_error(moec, result, windows)
+  return (result.loss_high - result.loss) / 1.645 * math.sqrt(moec.parts.search / (windows or moec.parts.certificate))
 end
 
 -- ---- one plan of projections for all experts ----
@@ -333,16 +333,18 @@ return function(moec)
     if result.loss > moec.max_loss then return nil, "not even the safest variants meet the loss target" end
     found.result = result
   end
+  local windows = found.result.certificate_windows
   if found.result.kl > 0 and moec.parts.select > 0 then
     local select = moec.evaluate(prefix(steps, top, found.k), "select")
     if select.kl > 0 then
       correct(scale, moec.parts, found.result, select)
+      windows = select.certificate_windows or windows
       moec.log(string.format("on the select part the same plan has a loss of %s, KL %.5f: %.3f of the search part's",
         target.percent(select.loss), select.kl, select.kl / found.result.kl))
     end
   end
 
-  local sequence, last, se = {top}, 0, standard_error(moec, found.result)
+  local sequence, last, se = {top}, 0, standard_error(moec, found.result, windows)
   for _, margin in ipairs(MARGINS) do
     local goal = moec.max_loss - margin * se
     -- Where the certificate is too noisy for such margins, shares of the target take their place.

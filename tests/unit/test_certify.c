@@ -1,5 +1,6 @@
 /* What a promise rests on: a sequence ends at its first failure, and what certifies is the certificate part.
  */
+#include "compiler/certify/prefix.h"
 #include "compiler/certify/trial.h"
 #include "compiler/sparsify/sparsify.h"
 #include "compiler/tune/tune.h"
@@ -284,11 +285,68 @@ static void test_certify__a_trial_writes_the_last_that_passed(void **state)
     close_parts(&b);
 }
 
+/* ---- how many windows ---- */
+
+#define N_PART 600
+
+static uint32_t choose(uint32_t n_window, const uint64_t *documents, double target, double error)
+{
+    const struct moec_prefix_request request = {.n_window = n_window,
+                                                .documents = documents,
+                                                .target = target,
+                                                .confidence = 0.95,
+                                                .error = error,
+                                                .n_measured = 64};
+    return moec_prefix_choose(&request);
+}
+
+/* The interval takes 12 % of the target at most: an error on 64 windows of about .0014 for 2 %. */
+static void test_certify__windows_follow_from_the_error(void **state)
+{
+    (void)state;
+    assert_int_equal(choose(N_PART, NULL, TARGET, 0.0014), 64);
+    assert_int_equal(choose(N_PART, NULL, TARGET, 0.0015), 128);
+    assert_int_equal(choose(N_PART, NULL, TARGET, 0.0021), 256);
+    assert_int_equal(choose(N_PART, NULL, TARGET, 0.0030), 512);
+    assert_int_equal(choose(N_PART, NULL, TARGET, 1), 512);
+    assert_int_equal(choose(N_PART, NULL, 2 * TARGET, 0.0030), 128);
+    /* All that there are where that is less, or where nothing says how many would do. */
+    assert_int_equal(choose(300, NULL, TARGET, 1), 300);
+    assert_int_equal(choose(40, NULL, TARGET, 1e-9), 40);
+    assert_int_equal(choose(200, NULL, NAN, 0.001), 200);
+    assert_int_equal(choose(200, NULL, TARGET, 0), 200);
+    const struct moec_prefix_request point = {.n_window = 200,
+                                              .target = TARGET,
+                                              .confidence = MOEC_CONFIDENCE_POINT,
+                                              .error = 1e-9,
+                                              .n_measured = 64};
+    assert_int_equal(moec_prefix_choose(&point), 200);
+}
+
+static void test_certify__windows_are_of_documents_enough(void **state)
+{
+    (void)state;
+    uint64_t documents[N_PART];
+    for (uint32_t w = 0; w < N_PART; w++)
+        documents[w] = w / 2;
+    assert_int_equal(choose(N_PART, documents, TARGET, 1e-9), 64); /* 32 of them */
+    for (uint32_t w = 0; w < N_PART; w++)
+        documents[w] = w / 5;
+    assert_int_equal(choose(N_PART, documents, TARGET, 1e-9), 256); /* 13, 26 and 52 */
+    /* One that is most of all counts for little more than itself. */
+    for (uint32_t w = 0; w < N_PART; w++)
+        documents[w] = w % 3 == 0 ? w : 1;
+    assert_int_equal(choose(N_PART, documents, TARGET, 1e-9), 512);
+    assert_int_equal(choose(100, documents, TARGET, 1e-9), 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_certify__a_sequence_ends_at_its_first_failure),
         cmocka_unit_test(test_certify__sequences_that_fail_at_once_or_never),
+        cmocka_unit_test(test_certify__windows_follow_from_the_error),
+        cmocka_unit_test(test_certify__windows_are_of_documents_enough),
         cmocka_unit_test(test_certify__sparsify_certifies_on_the_certificate_part),
         cmocka_unit_test(test_certify__tune_certifies_on_the_certificate_part),
         cmocka_unit_test(test_certify__tune_knows_what_is_better),
