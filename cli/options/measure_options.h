@@ -94,16 +94,16 @@
             "Bitwidth of the other experts while one is measured: 4 (default) or 16.", CLI_RARE              \
     }
 
-#define CLI_SENSITIVITY_OPTIONS(use)                                                                         \
+/* `modes` and `words` stand for what a verb offers beside auto, exact, fast and none. */
+#define CLI_SENSITIVITY_OPTIONS(use, modes, words)                                                           \
     {"sensitivity",                                                                                          \
      0,                                                                                                      \
      "MODE",                                                                                                 \
-     "auto|exact|fast|none",                                                                                 \
+     "auto|exact|fast|" modes "none",                                                                        \
      "How each expert's sensitivity is found:\n"                                                             \
      "auto\texact if it should finish within --time-limit, else fast (default)\n"                            \
      "exact\tthe model is measured for every expert and bitwidth\n"                                          \
-     "fast\testimated from local errors in a few passes\n"                                                   \
-     "none\tnot at all",                                                                                     \
+     "fast\testimated from local errors in a few passes\n" words "none\tnot at all",                         \
      CLI_RARE},                                                                                              \
     {                                                                                                        \
         "time-limit", 0, "DURATION", NULL, "Longer measurements are estimated (default 30min).", use         \

@@ -83,7 +83,7 @@ static const struct cli_option options[] = {
     {"ctx", 0, "TOKENS", NULL,
      "With --metric: context of a row (default 2048, or the model's limit if that is less).", CLI_RARE},
     CLI_QUANTISER_OPTIONS(CLI_RARE),
-    CLI_SENSITIVITY_OPTIONS(CLI_RARE),
+    CLI_SENSITIVITY_OPTIONS(CLI_RARE, "", ""),
     {"dense-quantizer", 0, "NAME", "linear|gptq",
      "How dense weights are encoded at 8 and 4 bits:\n"
      "gptq\tcodes compensate each other's errors on the search part (default if there is a profile or data)\n"

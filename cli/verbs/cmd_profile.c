@@ -17,6 +17,7 @@
 #include "cli/output/verdict_output.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
+#include "cli/verbs/profile_weights.h"
 #include "cli/verbs/run_profile.h"
 #include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
@@ -42,7 +43,8 @@ static const struct cli_option options[] = {
     {"bits", 0, CLI_LIST, "1|2|3|4|5|6|8",
      "Bitwidths to measure: of 1, 2, 3, 4, 5, 6 and 8 (default 2,3,4,8).", 0},
     CLI_QUANTISER_OPTIONS(0),
-    CLI_SENSITIVITY_OPTIONS(0),
+    CLI_SENSITIVITY_OPTIONS(0, "weights|",
+                            "weights\ta first look from weights alone: needs no --data, makes no profile\n"),
     {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", CLI_OUTPUT},
     {"resume", 0, NULL, NULL, "Continue an interrupted run.", 0},
     {"dry-run", 0, NULL, NULL, "Say what it would take: passes, time, memory, disk. Measure nothing.", 0},
@@ -580,8 +582,14 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
         MOEC_TRY(read_studies(cli_text(args, "study"), &job->measure.studies, err));
     job->measure.projections = cli_has(args, "projections");
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
+    if (cli_profile_wants_weights(args)) {
+        cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
+        return cli_profile_weights(args, &job->measure, bits, n_bits, job->show_bits, &job->progress, err);
+    }
     if (job->measure.data == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "nothing to measure on: give --data FILE, or --sensitivity weights for a first look");
     job->measure.arithmetic = cli_arithmetic(args, NULL);
     MOEC_TRY(cli_open_place(args, job->measure.arithmetic, &job->measure.place, err));
     if (cli_has(args, "dry-run"))

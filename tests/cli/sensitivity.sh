@@ -59,4 +59,27 @@ says stderr 'time-limit chooses between' "is explained"
 try 2 "an unknown mode" "$moec" profile $model $data --sensitivity quick -o "$work/bad.h5"
 try 1 "nothing is left" test -e "$work/bad.h5"
 
+# ---- a first look, from weights alone ----
+
+try 0 "a first look" "$moec" profile $model --sensitivity weights --bits 2,4 --table "$work/look.csv" \
+    --heatmap "$work/look.png" --heatmap "$work/look-map.csv"
+says stdout "^A first look at 'model', from weights alone" "says what it is"
+says stdout '^ 2 bits +[0-9.]+% +[0-9.]+% +[0-9.]+%' "with each bitwidth"
+says stdout '^   5  [0-9]{16}$' "a digit for each expert"
+says stdout '^next: moec profile datasets/sample/model --data FILE -o profile.h5$' "and what measures"
+if [ "$(wc -l <"$work/look.csv")" -eq 193 ] && [ "$(wc -l <"$work/look-map.csv")" -eq 97 ] && [ -s "$work/look.png" ]; then
+    pass "table and heatmap have all experts"
+else
+    fail "table and heatmap have all experts"
+fi
+try 0 "as JSON, on other codes" "$moec" profile $model --sensitivity weights --bits 2 --quantizer hqq --group 64 --json
+says stdout '"first_look": true' "says what it is"
+# shellcheck disable=SC2086
+try 2 "a first look at data" "$moec" profile $model $data --sensitivity weights
+says stderr 'looks at weights alone and makes no profile: leave out --data' "is refused"
+try 2 "and as a profile" "$moec" profile $model --sensitivity weights -o "$work/bad.h5"
+try 2 "compile needs more" "$moec" compile $model --sensitivity weights --max-loss 2% -o "$work/x.moec"
+try 2 "no data at all" "$moec" profile $model -o "$work/bad.h5"
+says stderr 'give --data FILE, or --sensitivity weights for a first look' "names the first look"
+
 done_testing
