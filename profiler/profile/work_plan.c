@@ -3,6 +3,7 @@
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
 #include "profiler/routing/router_study.h"
+#include "profiler/sensitivity/gain_plan.h"
 #include "profiler/sensitivity/sensitivity.h"
 #include "runtime/forward/model_stream.h"
 
@@ -350,9 +351,11 @@ static uint64_t single_bytes(const struct moec_work_request *request, const stru
         return smaller(plan->sweep_bytes,
                        moec_sensitivity_bytes(config, load->sensitivity_windows, plan->sweep_bytes)) +
                pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, plan, n_row);
-    /* The states of a perturbed model for each layer, and for a quarter of the windows once more; the trace
-     * of a batch and what is gathered of it; scores of a chunk at a time. */
-    const uint64_t states = (uint64_t)moec_config_moe_count(config) * n_row * 5 / 4 + n_row;
+    /* The states of perturbed models and the original; the trace of a batch and what is gathered of it; scores
+     * of a chunk at a time. */
+    struct moec_gain_plan gains;
+    moec_gain_plan_make(config, load->sensitivity_windows, &gains);
+    const uint64_t states = moec_gain_plan_rows(&gains, load->sensitivity_windows) + n_row;
     return pass_bytes(request, sizes, plan, n_row) + logits_bytes(request, plan, n_row) +
            reference_bytes(request, plan, n_row) + batch * (config->top_k + 3) * sizes->row_bytes +
            smaller(states * sizes->row_bytes, plan->work.states_bytes);

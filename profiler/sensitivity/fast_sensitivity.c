@@ -785,7 +785,9 @@ uint64_t moec_fast_sensitivity_limit(const struct moec_config *config, const str
 uint64_t moec_fast_sensitivity_bytes(const struct moec_config *config, const struct moec_windows *windows,
                                      uint32_t n_bits)
 {
-    const uint64_t n_moe = moec_config_moe_count(config), n_row = moec_windows_scored_count(windows);
+    struct moec_gain_plan gains;
+    moec_gain_plan_make(config, windows, &gains);
+    const uint64_t n_moe = moec_config_moe_count(config), n_row = moec_gain_plan_layer_rows(&gains, windows);
     const uint64_t sums = (windows->n_window + 4) * (n_bits + 1) * config->n_expert * sizeof(double);
     return n_moe * (sums + n_row * (config->top_k * (sizeof(float) + sizeof(uint16_t)) + 2 * sizeof(double)));
 }

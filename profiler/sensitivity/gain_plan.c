@@ -43,6 +43,14 @@ void moec_gain_plan_make(const struct moec_config *config, const struct moec_win
     (void)spread(config, windows, n, fewest, plan);
 }
 
+uint64_t moec_gain_plan_layer_rows(const struct moec_gain_plan *plan, const struct moec_windows *windows)
+{
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < windows->n_window; w += plan->every)
+        n += windows->scored[w];
+    return n;
+}
+
 uint64_t moec_gain_plan_rows(const struct moec_gain_plan *plan, const struct moec_windows *windows)
 {
     uint64_t n = 0;

@@ -26,6 +26,8 @@ struct moec_gain_plan {
 void moec_gain_plan_make(const struct moec_config *config, const struct moec_windows *windows,
                          struct moec_gain_plan *plan);
 
+/* Scored tokens of a layer's windows at the whole size of the change. */
+uint64_t moec_gain_plan_layer_rows(const struct moec_gain_plan *plan, const struct moec_windows *windows);
 /* Rows of hidden states that the perturbed models keep together. */
 uint64_t moec_gain_plan_rows(const struct moec_gain_plan *plan, const struct moec_windows *windows);
 
