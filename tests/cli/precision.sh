@@ -93,7 +93,7 @@ refused() {
 refused "unknown precision 'low'.*hobbit:T1:T2" "$moec" eval "$work/m.moec" --data $text -q --precision low
 refused "unknown precision 'hobbit:0.8:0.2'" "$moec" eval "$work/m.moec" --data $text -q --precision hobbit:0.8:0.2
 refused "unknown precision 'fate:0'.*fate:W" "$moec" eval "$work/m.moec" --data $text -q --precision fate:0
-refused "predicts all 16 experts.*width of 1 to 15" "$moec" eval "$work/m.moec" --data $text -q --precision fate:16
+refused "takes all 16 experts.*fate:1 to fate:15" "$moec" eval "$work/m.moec" --data $text -q --precision fate:16
 refused "low-bits does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --low-bits 2
 refused "low-slots does nothing without --precision or --prefill" "$moec" run "$work/m.moec" -p x --route top-k --low-slots 4
 refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8

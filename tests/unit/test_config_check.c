@@ -49,7 +49,8 @@ static void test_config_check__check_refuses(void **state)
             "projects the last hidden state");
     REFUSED((c.has_bypass = true, c.n_ff_shared = 3), MOEC_ERR_FORMAT,
             "expert bypass together with a shared");
-    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT, "scales expert inputs: this needs top-k 1");
+    REFUSED(c.router_scales_input = true, MOEC_ERR_FORMAT,
+            "scales expert inputs; moec supports that only with top-k 1");
     REFUSED((c.kinds[0].window = 4, c.kinds[0].chunk = 3), MOEC_ERR_LIMIT,
             "attention chunk 3, expected 0..0");
     REFUSED(c.growth_positions = 3, MOEC_ERR_LIMIT, "positions of growing queries 3, expected 0..0");

@@ -37,7 +37,7 @@ static void test_japanese__refuses(void **state)
         const char *part;
     } cases[] = {
         {vocab, emoji, "{\"tokenizer_class\": \"GPTNeoXJapaneseTokenizer\"}", MOEC_ERR_UNSUPPORTED,
-         "class 'GPTNeoXJapaneseTokenizer'"},
+         "its class is 'GPTNeoXJapaneseTokenizer'"},
         {vocab, emoji, "{\"do_clean_text\": true}", MOEC_ERR_UNSUPPORTED, "'do_clean_text' true"},
         {vocab, emoji, "{\"sep_token\": null}", MOEC_ERR_UNSUPPORTED, "no 'sep_token'"},
         {vocab, emoji, "{\"sep_token\": \"<s>\"}", MOEC_ERR_UNSUPPORTED, "'<s>', which is not in"},
