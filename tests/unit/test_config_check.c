@@ -65,7 +65,7 @@ static void test_config_check__check_refuses(void **state)
     REFUSED(c.n_identity = MOEC_MAX_EXPERTS, MOEC_ERR_LIMIT, "identity experts 4096");
     REFUSED((c.n_identity = 2, c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = false),
             MOEC_ERR_FORMAT, "need a softmax or sigmoid router");
-    REFUSED((c.joins_late = true, c.norms = MOEC_NORMS_AFTER), MOEC_ERR_FORMAT, "a layer later");
+    REFUSED((c.joins_late = true, c.norms = MOEC_NORMS_AFTER), MOEC_ERR_FORMAT, "one layer later");
     REFUSED(c.latent_scale = -1, MOEC_ERR_FORMAT, "the scale of latents");
     REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
     REFUSED(c.rope_context = 5, MOEC_ERR_LIMIT, "text length for RoPE angles 5");
