@@ -17,14 +17,15 @@ uint64_t moec_gptq_bytes(uint32_t n_input)
 
 uint64_t moec_gptq_factor_bytes(uint32_t n_input)
 {
-    return row_offset(padded(n_input)) * sizeof(double) +
-           ((uint64_t)n_input + GPTQ_AHEAD) * n_input * sizeof(float);
+    const uint64_t square = (uint64_t)n_input * padded(n_input) * sizeof(float);
+    const uint64_t triangle = row_offset(padded(n_input)) * sizeof(double);
+    return n_input * sizeof(double) + square + (square > triangle ? square : triangle);
 }
 
 uint64_t moec_gptq_encode_bytes(uint32_t n_row, uint32_t columns, bool by_input, int n_threads)
 {
     const uint64_t n_weight = (uint64_t)n_row * columns, n_input = by_input ? n_row : columns;
-    const uint64_t tile = moec_gptq_tile_bytes((uint32_t)n_input, by_input ? GROUP_MOST : LANES);
+    const uint64_t tile = moec_gptq_tile_bytes((uint32_t)n_input, by_input ? GROUP_MOST : GPTQ_WIDTH);
     const uint64_t tiles = (uint64_t)n_threads * tile;
     const uint64_t paths = moec_gptq_trellis_bytes(n_row, columns, by_input, n_threads);
     return n_weight + n_weight / LANES * (sizeof(float) + 1) + (tiles > paths ? tiles : paths);
@@ -53,13 +54,24 @@ out:
     return status;
 }
 
+static void forget_factor(struct moec_gptq *gptq)
+{
+    free(gptq->factor);
+    free(gptq->unit);
+    free(gptq->costs);
+    free(gptq->square);
+    gptq->factor = NULL;
+    gptq->unit = NULL;
+    gptq->costs = NULL;
+    gptq->square = NULL;
+}
+
 void moec_gptq_free(struct moec_gptq *gptq)
 {
     if (gptq == NULL)
         return;
     free(gptq->h);
-    free(gptq->factor);
-    free(gptq->square);
+    forget_factor(gptq);
     free(gptq->inputs);
     free(gptq->waiting);
     free(gptq->order);
@@ -227,7 +239,7 @@ static void order_runs(struct moec_gptq *gptq, uint32_t first, uint32_t n, uint3
 }
 
 /* Copies H in order, with damping, into `factor`. */
-static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_order order,
+static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_order order, double *damping,
                                      struct moec_error *err)
 {
     double sum = 0;
@@ -239,7 +251,7 @@ static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_orde
         sum += square;
     }
     const double fitted = MOEC_GPTQ_FIT_DAMPING + MOEC_GPTQ_FIT_TOKENS / gptq->n_token;
-    const double damping = (order == MOEC_GPTQ_BY_INPUT ? MOEC_GPTQ_DAMPING : fitted) * sum / gptq->n;
+    *damping = (order == MOEC_GPTQ_BY_INPUT ? MOEC_GPTQ_DAMPING : fitted) * sum / gptq->n;
     if (order == MOEC_GPTQ_BY_GROUP)
         order_runs(gptq, 0, gptq->n, GROUP_MOST, gptq->order);
     else if (order == MOEC_GPTQ_BY_INPUT)
@@ -248,7 +260,7 @@ static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_orde
         double *row = gptq->factor + row_offset(i);
         for (uint32_t j = 0; j <= i; j++)
             row[j] = h_at(gptq, gptq->order[i], gptq->order[j]);
-        row[i] += damping;
+        row[i] += *damping;
     }
     return MOEC_OK;
 }
@@ -310,24 +322,56 @@ static enum moec_status factorise(struct moec_gptq *gptq, const struct moec_pool
     return MOEC_OK;
 }
 
-static void forget_factor(struct moec_gptq *gptq)
+/* H with damping, a square of both triangles. */
+static enum moec_status make_square(struct moec_gptq *gptq, double damping, struct moec_error *err)
 {
-    free(gptq->factor);
-    free(gptq->square);
-    gptq->factor = NULL;
-    gptq->square = NULL;
-}
-
-/* `factor`, before it is one, as a square of both triangles. */
-static void copy_square(struct moec_gptq *gptq)
-{
-    const uint32_t n = gptq->n;
+    const size_t n = gptq->n, stride = padded(gptq->n);
+    MOEC_TRY(moec_alloc_aligned((void **)&gptq->square, n, stride * sizeof *gptq->square,
+                                "the inputs' products in order", err));
+    memset(gptq->square, 0, n * stride * sizeof *gptq->square);
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t j = 0; j <= i; j++) {
-            const float value = (float)gptq->factor[row_offset(i) + j];
-            gptq->square[(size_t)i * n + j] = value;
-            gptq->square[(size_t)j * n + i] = value;
+            const double value = h_at(gptq, gptq->order[i], gptq->order[j]) + (i == j ? damping : 0);
+            gptq->square[i * stride + j] = gptq->square[j * stride + i] = (float)value;
         }
+    return MOEC_OK;
+}
+
+/* `factor` over its diagonal, in the forms in which it is used. */
+static enum moec_status make_unit(struct moec_gptq *gptq, struct moec_error *err)
+{
+    const size_t n = gptq->n, stride = padded(gptq->n);
+    const char *what = "the factor of the inputs' products";
+    MOEC_TRY(moec_alloc_aligned((void **)&gptq->unit, n, stride * sizeof *gptq->unit, what, err));
+    MOEC_TRY(moec_alloc((void **)&gptq->costs, n, sizeof *gptq->costs, what, err));
+    memset(gptq->unit, 0, n * stride * sizeof *gptq->unit);
+    for (uint32_t i = 0; i < n; i++) {
+        double *row = gptq->factor + row_offset(i);
+        for (uint32_t j = 0; j < i; j++) {
+            row[j] /= row[i];
+            gptq->unit[i * stride + j] = (float)row[j];
+        }
+        gptq->unit[i * stride + i] = 1;
+        gptq->costs[i] = row[i] * row[i];
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status make_factor(struct moec_gptq *gptq, enum moec_gptq_order order,
+                                    const struct moec_pool *pool, struct moec_error *err)
+{
+    double damping = 0;
+    gptq->factored = order;
+    MOEC_TRY(moec_alloc((void **)&gptq->factor, row_offset(padded(gptq->n)), sizeof(double),
+                        "the factor of the inputs' products", err));
+    MOEC_TRY(copy_ordered(gptq, order, &damping, err));
+    MOEC_TRY(factorise(gptq, pool, err));
+    MOEC_TRY(make_unit(gptq, err));
+    if (order == MOEC_GPTQ_BY_INPUT)
+        return MOEC_OK;
+    free(gptq->factor);
+    gptq->factor = NULL;
+    return order == MOEC_GPTQ_BY_GROUP ? make_square(gptq, damping, err) : MOEC_OK;
 }
 
 enum moec_status moec_gptq_factor(struct moec_gptq *gptq, enum moec_gptq_order order,
@@ -340,28 +384,10 @@ enum moec_status moec_gptq_factor(struct moec_gptq *gptq, enum moec_gptq_order o
     if (gptq->n_token == 0 || (most == 0 && !isnan(gptq->h[0])))
         return MOEC_OK;
     forget_factor(gptq);
-    gptq->factored = order;
-    MOEC_TRY(moec_alloc((void **)&gptq->factor, row_offset(padded(gptq->n)), sizeof(double),
-                        "the factor of the inputs' products", err));
-    enum moec_status status = copy_ordered(gptq, order, err);
-    if (status == MOEC_OK && order == MOEC_GPTQ_BY_GROUP) {
-        status = moec_alloc((void **)&gptq->square, ((uint64_t)gptq->n + GPTQ_AHEAD) * gptq->n,
-                            sizeof *gptq->square, "the inputs' products in order", err);
-        if (status == MOEC_OK)
-            copy_square(gptq);
-    }
-    if (status == MOEC_OK)
-        status = factorise(gptq, pool, err);
-    if (status != MOEC_OK) {
+    const enum moec_status status = make_factor(gptq, order, pool, err);
+    if (status != MOEC_OK)
         forget_factor(gptq);
-        return status;
-    }
-    for (uint32_t i = 0; i < gptq->n; i++) {
-        double *row = gptq->factor + row_offset(i);
-        for (uint32_t j = 0; j < i; j++)
-            row[j] /= row[i];
-    }
-    return MOEC_OK;
+    return status;
 }
 
 /* ---- codes ---- */
@@ -398,6 +424,16 @@ static uint8_t round_code(double u, float scale, uint8_t zero, double highest, d
     return (uint8_t)code;
 }
 
+/* What compensates input i, from `room` (K) where it is kept in F32 alone. */
+static const double *factors_of(const struct moec_gptq *gptq, uint32_t i, double *room)
+{
+    if (gptq->factor != NULL)
+        return gptq->factor + row_offset(i);
+    for (uint32_t j = 0; j < i; j++)
+        room[j] = (double)unit_row(gptq, i)[j];
+    return room;
+}
+
 /* LANES outputs, or what is left of them: an output that is not there has weights of zero. */
 GPTQ_CLONES static void encode_outputs(void *context, size_t item, int thread)
 {
@@ -406,7 +442,8 @@ GPTQ_CLONES static void encode_outputs(void *context, size_t item, int thread)
     const uint32_t first = (uint32_t)item * LANES;
     const uint32_t n = e->n_output - first < LANES ? e->n_output - first : LANES;
     const double highest = (double)((1u << moec_codec_bits(e->codec)) - 1);
-    double *weights = e->scratch + (size_t)thread * 2 * gptq->n * LANES, *errors = weights + gptq->n * LANES;
+    double *weights = e->scratch + (size_t)thread * gptq->n * (2 * LANES + 1);
+    double *errors = weights + gptq->n * LANES, *room = errors + gptq->n * LANES;
     for (uint32_t i = 0; i < gptq->n; i++)
         for (uint32_t lane = 0; lane < LANES; lane++)
             weights[i * LANES + lane] =
@@ -414,7 +451,7 @@ GPTQ_CLONES static void encode_outputs(void *context, size_t item, int thread)
     for (uint32_t i = 0; i < gptq->n; i++) {
         const double *w = weights + i * LANES;
         double u[LANES];
-        compensate(gptq->factor + row_offset(i), i, errors, LANES, w, u);
+        compensate(factors_of(gptq, i, room), i, errors, LANES, w, u);
         for (uint32_t lane = 0; lane < LANES; lane++) {
             double decoded = 0;
             if (lane < n) {
@@ -448,8 +485,8 @@ static enum moec_status encode_rows(struct encoding *e, const struct moec_pool *
 static enum moec_status encode_plain(struct encoding *e, const struct moec_pool *pool, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_alloc_aligned((void **)&e->scratch, (size_t)pool->n_threads * 2 * e->gptq->n * LANES,
-                                sizeof(double), "weights in order", err));
+    MOEC_TRY(moec_alloc_aligned((void **)&e->scratch, (size_t)pool->n_threads * e->gptq->n,
+                                (2 * LANES + 1) * sizeof(double), "weights in order", err));
     moec_parallel_for(pool, (e->n_output + LANES - 1) / LANES, encode_outputs, e);
     moec_parallel_for(pool, e->n_row, pack, e);
     free(e->scratch);
@@ -463,6 +500,7 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
     enum moec_status status = MOEC_OK;
     const char *what = "codes of a matrix";
     struct encoding e = {.gptq = gptq,
+                         .kernels = moec_kernels_best(),
                          .codec = codec,
                          .by_input = matrix->by_input,
                          .weights = matrix->weights,
@@ -476,7 +514,7 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
     const uint32_t n_input = e.by_input ? e.n_row : e.columns;
     const bool is_sign = codec.dtype == MOEC_DTYPE_INT1; /* has no range to search */
     const bool is_fitted = codec.quantizer == MOEC_QUANTIZER_GPTQ && !is_sign,
-               has_factor = gptq->factor != NULL;
+               has_factor = gptq->unit != NULL;
     const bool is_trellis = codec.scheme == MOEC_SCHEME_TRELLIS;
     if (n_input != gptq->n)
         return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix has %" PRIu32 " inputs, expected %" PRIu32,
@@ -506,68 +544,5 @@ out:
     free(e.scales);
     free(e.zeros);
     free(e.codes);
-    return status;
-}
-
-/* ---- errors ---- */
-
-struct measuring {
-    const struct moec_gptq *gptq;
-    const struct moec_gptq_matrix *matrix;
-    const float *decoded;
-    uint32_t n_output;
-    double *scratch; /* (threads, K, LANES) */
-    double *sums;    /* (items) */
-};
-
-/* The sum of (R' d)^2 for LANES outputs, d their errors in order. */
-GPTQ_CLONES static void measure_outputs(void *context, size_t item, int thread)
-{
-    const struct measuring *m = context;
-    const uint32_t n = m->gptq->n, first = (uint32_t)item * LANES;
-    double *errors = m->scratch + (size_t)thread * n * LANES;
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            const size_t input = m->gptq->order[i], output = first + lane;
-            const size_t at = m->matrix->by_input ? input * m->matrix->columns + output
-                                                  : output * m->matrix->columns + input;
-            double *error = &errors[(size_t)i * LANES + lane];
-            *error = output < m->n_output ? (double)m->matrix->weights[at] : 0;
-            if (m->decoded != NULL && output < m->n_output)
-                *error -= (double)m->decoded[at];
-        }
-    for (uint32_t i = 0; i < n; i++) {
-        const double *factors = m->gptq->factor + row_offset(i), square = factors[i] * factors[i];
-        double u[LANES];
-        compensate(factors, i, errors, LANES, errors + (size_t)i * LANES, u);
-        for (uint32_t lane = 0; lane < LANES; lane++)
-            sum += square * u[lane] * u[lane];
-    }
-    m->sums[item] = sum;
-}
-
-enum moec_status moec_gptq_error(const struct moec_gptq *gptq, const struct moec_pool *pool,
-                                 const struct moec_gptq_matrix *matrix, const float *decoded, double *error,
-                                 struct moec_error *err)
-{
-    enum moec_status status = MOEC_OK;
-    struct measuring m = {.gptq = gptq,
-                          .matrix = matrix,
-                          .decoded = decoded,
-                          .n_output = matrix->by_input ? matrix->columns : matrix->n_row};
-    const uint32_t n_item = (m.n_output + LANES - 1) / LANES;
-    *error = 0;
-    if (gptq->factor == NULL)
-        return MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&m.scratch, (size_t)pool->n_threads * gptq->n * LANES,
-                                    sizeof(double), "errors of a matrix", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&m.sums, n_item, sizeof(double), "errors of a matrix", err));
-    moec_parallel_for(pool, n_item, measure_outputs, &m);
-    for (uint32_t i = 0; i < n_item; i++)
-        *error += m.sums[i];
-out:
-    free(m.scratch);
-    free(m.sums);
     return status;
 }

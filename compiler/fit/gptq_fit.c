@@ -1,5 +1,8 @@
 /* Codes of codecs whose quantizer is GPTQ: ranges are searched, and codes and scales improved after the last
- * input is rounded. */
+ * input is rounded.
+ *
+ * Inputs are worked on by blocks: what all others make of a block's weights is a product (gptq_product.c) for
+ * all outputs of a tile at once, and only what its own inputs make of each other goes one by one. */
 #include "compiler/fit/gptq_internal.h"
 #include "compiler/fit/gptq_range.h"
 #include "formats/base/half.h"
@@ -18,7 +21,11 @@ _Static_assert(LANES == MOEC_RANGE_LANES, "tiles are searched as they lie");
  * quarter off the error on unseen inputs, six another hundredth of it. */
 #define SWEEPS 3u
 
-#define AHEAD GPTQ_AHEAD
+#define BLOCK MOEC_SUM_CHUNK
+#define ROUND 0x1.8p23f /* adding and subtracting it rounds to an integer, half to even */
+
+#define VECTORS (GROUP_MOST / LANES) /* the most that a tile has */
+_Static_assert(GPTQ_WIDTH <= GROUP_MOST, "tiles have a scale for each lane");
 
 struct fitting {
     struct encoding *e;
@@ -28,57 +35,84 @@ struct fitting {
     float *limits;   /* (n_row) scales of nested rows */
     uint8_t *stored; /* (threads, stored_bytes): a row's scales */
     size_t stored_bytes;
-    double *scratch; /* (threads, scratch_doubles) */
-    size_t scratch_doubles;
+    float *scratch; /* (threads, scratch_floats) */
+    size_t scratch_floats;
 };
 
-/* Outputs that a thread encodes at once. Vectors have one value for each of `width` outputs; those past the
- * matrix have weights of 0. Where rows are outputs the width is LANES, and each lane has groups of its own;
- * where rows are inputs, a tile is one group wide and an input's vector has one scale, or, without groups,
- * LANES wide. Inputs are in the order in which they are rounded. */
+/* Outputs that a thread encodes at once, LANES of them in a vector; those past the matrix have weights of 0.
+ * Where rows are outputs each lane has groups of its own; where rows are inputs, a tile is one group wide and
+ * all lanes have one scale, or, without groups, LANES wide. Inputs are in the order in which they are
+ * rounded. */
 struct tile {
     const struct fitting *fit;
-    uint32_t first, n, width; /* outputs */
-    double *weights;          /* (K, width) */
-    double *errors;           /* (K, width): weight less what is decoded */
-    double *bases;            /* (K, LANES): weights of a group as the inputs before it correct them */
-    float *left;              /* (K, width): `errors` once all are rounded */
-    float *steps;             /* (K, width): code less zero */
-    float *vector;            /* (K + AHEAD, LANES): a group as it is searched, and its derivatives */
-    float *variances;         /* (K) weights of a group's errors */
-    float scales[LANES];      /* of the group at work, for each lane */
-    float zeros[LANES];
+    uint32_t first, n; /* outputs */
+    uint32_t n_vector; /* V */
+    vec *weights;      /* (K, V) */
+    vec *left;         /* (K, V): weight less what is decoded; 0 of inputs that are not rounded yet */
+    vec *steps;        /* (K, V): code less zero */
+    vec *bases;        /* (K, V): weights of a group as the inputs before it correct them; later, half the
+                          derivative of the error by what each decodes to */
+    vec *others;       /* (K, V): a group as it is searched; later, H's rows times the steps */
+    float *room;       /* (MOEC_SUM_CHUNK, width) */
+    float *variances;  /* (K) weights of a group's errors */
+    vec scales[VECTORS], zeros[VECTORS]; /* of the group at work */
 };
 
-static size_t tile_doubles(uint32_t n_input, uint32_t width)
+/* One more vector: of variances there may be fewer than a multiple of LANES. */
+static size_t tile_floats(uint32_t n_input, uint32_t width)
 {
-    return (size_t)n_input * (3 * (size_t)width + LANES + LANES / 2 + 1) + AHEAD * LANES;
+    return (5 * (size_t)n_input + MOEC_SUM_CHUNK) * width + padded(n_input);
 }
 
 uint64_t moec_gptq_tile_bytes(uint32_t n_input, uint32_t width)
 {
-    return tile_doubles(n_input, width) * sizeof(double);
+    return tile_floats(n_input, width) * sizeof(float);
 }
 
 static struct tile tile_make(const struct fitting *fit, size_t item, int thread)
 {
     const struct encoding *e = fit->e;
     const uint32_t first = (uint32_t)item * fit->width, left = e->n_output - first;
-    const size_t n = (size_t)e->gptq->n * fit->width, n_lane = (size_t)e->gptq->n * LANES;
-    struct tile tile = {
-        .fit = fit, .first = first, .n = left < fit->width ? left : fit->width, .width = fit->width};
-    tile.weights = fit->scratch + (size_t)thread * fit->scratch_doubles;
-    tile.errors = tile.weights + n;
-    tile.bases = tile.errors + n;
-    tile.left = (float *)(tile.bases + n_lane);
+    struct tile tile = {.fit = fit,
+                        .first = first,
+                        .n = left < fit->width ? left : fit->width,
+                        .n_vector = fit->width / LANES};
+    const size_t n = (size_t)e->gptq->n * tile.n_vector;
+    tile.weights = (vec *)(fit->scratch + (size_t)thread * fit->scratch_floats);
+    tile.left = tile.weights + n;
     tile.steps = tile.left + n;
-    tile.vector = tile.steps + n;
-    tile.variances = tile.vector + n_lane + AHEAD * LANES;
+    tile.bases = tile.steps + n;
+    tile.others = tile.bases + n;
+    tile.room = (float *)(tile.others + n);
+    tile.variances = tile.room + MOEC_SUM_CHUNK * fit->width;
+    float *weights = (float *)tile.weights;
     for (uint32_t i = 0; i < e->gptq->n; i++)
-        for (uint32_t o = 0; o < tile.width; o++)
-            tile.weights[(size_t)i * tile.width + o] =
-                o < tile.n ? (double)e->weights[place_of(e, e->gptq->order[i], first + o).weight] : 0;
+        for (uint32_t o = 0; o < fit->width; o++)
+            *weights++ = o < tile.n ? e->weights[place_of(e, e->gptq->order[i], first + o).weight] : 0;
+    memset(tile.left, 0, n * sizeof *tile.left);
     return tile;
+}
+
+/* sums (n_row, V) += rows of H or its factor times `values` (n, V). */
+static void multiply(const struct tile *tile, const float *rows, uint32_t n_row, const vec *values,
+                     uint32_t n, vec *sums)
+{
+    const struct encoding *e = tile->fit->e;
+    const struct moec_gptq_product product = {.kernels = e->kernels,
+                                              .rows = rows,
+                                              .stride = padded(e->gptq->n),
+                                              .n_row = n_row,
+                                              .n = n,
+                                              .width = tile->n_vector * LANES,
+                                              .pitch = tile->n_vector * LANES,
+                                              .values = (const float *)values,
+                                              .room = tile->room};
+    moec_gptq_multiply(&product, (float *)sums);
+}
+
+static const float *square_row(const struct tile *tile, uint32_t i)
+{
+    return tile->fit->e->gptq->square + (size_t)i * padded(tile->fit->e->gptq->n);
 }
 
 /* ---- scales ---- */
@@ -121,53 +155,21 @@ static void limit_row(void *context, size_t row, int thread)
     fit->limits[row] = isfinite(limit) ? limit : 65504;
 }
 
-/* Searches the range of n vectors in `vector`, of the group at `place` of each lane, and rounds the scales.
- */
-static void search_range(struct tile *tile, uint32_t n, bool is_shared, const size_t rows[static LANES])
+/* Searches the ranges of n vectors, those of one vector's lanes or of all of them, and rounds the scales. */
+static void search_range(struct tile *tile, uint32_t v, const vec *w, uint32_t n, bool is_shared,
+                         const size_t rows[static LANES])
 {
     const struct fitting *fit = tile->fit;
-    const struct moec_range_task task = {.w = tile->vector,
+    const struct moec_range_task task = {.w = (const float *)w,
                                          .v = is_shared ? NULL : tile->variances,
                                          .n = n,
                                          .bits = moec_codec_bits(fit->e->codec),
                                          .has_zeros = fit->has_zeros,
                                          .is_shared = is_shared};
-    moec_range_search(&task, tile->scales, tile->zeros);
+    float *scales = (float *)&tile->scales[v];
+    moec_range_search(&task, scales, (float *)&tile->zeros[v]);
     for (uint32_t lane = 0; lane < LANES; lane++)
-        tile->scales[lane] = rounded_scale(fit, rows[lane], tile->scales[lane]);
-}
-
-static void keep_range(const struct tile *tile, uint32_t lane, size_t group)
-{
-    tile->fit->e->scales[group] = tile->scales[lane];
-    tile->fit->e->zeros[group] =
-        tile->scales[lane] > 0 || !tile->fit->has_zeros ? (uint8_t)tile->zeros[lane] : 0;
-}
-
-/* ---- codes ---- */
-
-/* Code less zero. */
-static float nearest_step(const struct tile *tile, uint32_t lane, double u)
-{
-    const double zero = (double)tile->zeros[lane], scale = (double)tile->scales[lane];
-    if (scale == 0)
-        return 0;
-    double code = nearbyint(u / scale) + zero;
-    code = code < 0 ? 0 : code;
-    code = code > (double)tile->fit->highest ? (double)tile->fit->highest : code;
-    return (float)(code - zero);
-}
-
-/* Rounds LANES corrected weights of input i, from output `from` of the tile on. */
-static void round_vector(struct tile *tile, uint32_t i, uint32_t from, const double u[static LANES])
-{
-    const size_t at = (size_t)i * tile->width + from;
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        const float step = nearest_step(tile, lane, u[lane]);
-        const double decoded = (double)step * (double)tile->scales[lane];
-        tile->steps[at + lane] = step;
-        tile->errors[at + lane] = tile->weights[at + lane] - decoded;
-    }
+        scales[lane] = rounded_scale(fit, rows[lane], scales[lane]);
 }
 
 /* Inputs [begin, end) of the order that are one group of each output. */
@@ -181,54 +183,161 @@ static uint32_t group_end(const struct tile *tile, uint32_t begin)
     return begin + (n - first < group ? n - first : group);
 }
 
-static size_t group_of_lane(const struct tile *tile, uint32_t input, uint32_t lane)
+/* The output of a lane; of one past the matrix, the tile's first. */
+static uint32_t output_of(const struct tile *tile, uint32_t v, uint32_t lane)
 {
-    const uint32_t output = tile->first + (lane < tile->n ? lane : 0);
-    return place_of(tile->fit->e, tile->fit->e->gptq->order[input], output).group;
+    const uint32_t o = v * LANES + lane;
+    return tile->first + (o < tile->n ? o : 0);
 }
 
-/* Weights of the group as they are best were nothing in it rounded, and what an error of each costs when
- * those after it are corrected. */
-GPTQ_CLONES static void correct_group(struct tile *tile, uint32_t begin, uint32_t end)
+static size_t group_of(const struct tile *tile, uint32_t input, uint32_t v, uint32_t lane)
 {
-    const struct moec_gptq *gptq = tile->fit->e->gptq;
-    const double first = gptq->factor[row_offset(begin) + begin];
-    double largest = first * first;
-    for (uint32_t i = begin; i < end; i++) {
-        const double *factors = gptq->factor + row_offset(i), *w = tile->weights + (size_t)i * LANES;
-        double *base = tile->bases + (size_t)(i - begin) * LANES, u[LANES];
-        largest = factors[i] * factors[i] > largest ? factors[i] * factors[i] : largest;
-        compensate(factors, begin, tile->errors, LANES, w, base);
-        compensate(factors + begin, i - begin, tile->errors + (size_t)begin * LANES, LANES, base, u);
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            tile->errors[(size_t)i * LANES + lane] = w[lane] - u[lane];
-            tile->vector[(size_t)(i - begin) * LANES + lane] = (float)u[lane];
-        }
-    }
-    for (uint32_t i = begin; i < end; i++) {
-        const double root = gptq->factor[row_offset(i) + i];
-        tile->variances[i - begin] = (float)(root * root / largest);
+    return place_of(tile->fit->e, tile->fit->e->gptq->order[input], output_of(tile, v, lane)).group;
+}
+
+static void keep_range(const struct tile *tile, uint32_t v, uint32_t lane, size_t group)
+{
+    const float scale = tile->scales[v][lane];
+    tile->fit->e->scales[group] = scale;
+    tile->fit->e->zeros[group] = scale > 0 || !tile->fit->has_zeros ? (uint8_t)tile->zeros[v][lane] : 0;
+}
+
+/* Of each lane's group that has the input. */
+static void keep_ranges(const struct tile *tile, uint32_t input, uint32_t v)
+{
+    for (uint32_t lane = 0; lane < LANES && v * LANES + lane < tile->n; lane++)
+        keep_range(tile, v, lane, group_of(tile, input, v, lane));
+}
+
+static void take_ranges(struct tile *tile, uint32_t input, uint32_t v)
+{
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        const size_t group = group_of(tile, input, v, lane);
+        tile->scales[v][lane] = tile->fit->e->scales[group];
+        tile->zeros[v][lane] = (float)tile->fit->e->zeros[group];
     }
 }
 
-GPTQ_CLONES static void round_by_output(struct tile *tile)
+/* The same where all lanes have one group. */
+static void share_range(struct tile *tile, float scale, float zero)
 {
-    const struct moec_gptq *gptq = tile->fit->e->gptq;
-    for (uint32_t begin = 0, end = 0; begin < gptq->n; begin = end) {
+    for (uint32_t v = 0; v < tile->n_vector; v++) {
+        tile->scales[v] = (vec){0} + scale;
+        tile->zeros[v] = (vec){0} + zero;
+    }
+}
+
+/* ---- codes ---- */
+
+static inline __attribute__((always_inline)) void set_left(struct tile *tile, uint32_t i, uint32_t v)
+{
+    const size_t at = (size_t)i * tile->n_vector + v;
+    tile->left[at] = tile->weights[at] - tile->steps[at] * tile->scales[v];
+}
+
+/* Gives LANES weights of input i the codes nearest to u. */
+static inline __attribute__((always_inline)) void round_weights(struct tile *tile, uint32_t i, uint32_t v,
+                                                                const vec *u)
+{
+    const vec none = {0}, highest = none + tile->fit->highest, zero = tile->zeros[v];
+    vec code = *u / tile->scales[v] + zero;
+    code = CHOSEN((vec_bits)(code < 0), code, none);
+    code = CHOSEN((vec_bits)(code > highest), code, highest);
+    code = ((code + ROUND) - ROUND) - zero;
+    tile->steps[(size_t)i * tile->n_vector + v] = CHOSEN((vec_bits)(tile->scales[v] > 0), none, code);
+    set_left(tile, i, v);
+}
+
+/* u: the weight at [i - begin] of `bases`, as inputs begin .. i - 1 correct it too. */
+static inline __attribute__((always_inline)) void correct(const struct tile *tile, uint32_t begin, uint32_t i,
+                                                          uint32_t v, const vec *bases, vec *u)
+{
+    const float *factors = unit_row(tile->fit->e->gptq, i) + begin;
+    const vec *left = tile->left + (size_t)begin * tile->n_vector + v;
+    vec sum = bases[(size_t)(i - begin) * tile->n_vector + v];
+    for (uint32_t j = 0; j < i - begin; j++)
+        sum += factors[j] * left[(size_t)j * tile->n_vector];
+    *u = sum;
+}
+
+/* Weights of inputs [begin, end) as those before them correct them. */
+static void find_bases(struct tile *tile, uint32_t begin, uint32_t end, vec *bases)
+{
+    const size_t n_vector = tile->n_vector;
+    memcpy(bases, tile->weights + begin * n_vector, (end - begin) * n_vector * sizeof *bases);
+    multiply(tile, unit_row(tile->fit->e->gptq, begin), end - begin, tile->left, begin, bases);
+}
+
+/* Weights of inputs [begin, end) of a group of `length` from input `first` on as they are best were nothing in
+ * it rounded. */
+GPTQ_CLONES static void idealise(struct tile *tile, uint32_t v, uint32_t first, uint32_t length,
+                                 uint32_t begin, uint32_t end)
+{
+    const vec *bases = tile->bases + (size_t)(begin - first) * tile->n_vector;
+    vec *ideals = tile->others + (size_t)v * length - first;
+    for (uint32_t i = begin; i < end; i++) {
+        const size_t at = (size_t)i * tile->n_vector + v;
+        correct(tile, begin, i, v, bases, &ideals[i]);
+        tile->left[at] = tile->weights[at] - ideals[i];
+    }
+}
+
+GPTQ_CLONES static void round_block(struct tile *tile, uint32_t v, uint32_t first, uint32_t begin,
+                                    uint32_t end)
+{
+    const vec *bases = tile->bases + (size_t)(begin - first) * tile->n_vector;
+    for (uint32_t i = begin; i < end; i++) {
+        vec u;
+        correct(tile, begin, i, v, bases, &u);
+        round_weights(tile, i, v, &u);
+    }
+}
+
+/* What an error of each weight of the group costs when those after it are corrected. */
+static void find_variances(struct tile *tile, uint32_t begin, uint32_t end)
+{
+    const double *costs = tile->fit->e->gptq->costs;
+    double largest = costs[begin];
+    for (uint32_t i = begin; i < end; i++)
+        largest = costs[i] > largest ? costs[i] : largest;
+    for (uint32_t i = begin; i < end; i++)
+        tile->variances[i - begin] = (float)(costs[i] / largest);
+}
+
+static uint32_t block_end(uint32_t begin, uint32_t end)
+{
+    return end - begin < GROUP_MOST ? end : begin + GROUP_MOST;
+}
+
+static void round_group(struct tile *tile, uint32_t begin, uint32_t end)
+{
+    const uint32_t length = end - begin;
+    for (uint32_t at = begin; at < end; at = block_end(at, end)) {
+        find_bases(tile, at, block_end(at, end), tile->bases + (size_t)(at - begin) * tile->n_vector);
+        for (uint32_t v = 0; v < tile->n_vector; v++)
+            idealise(tile, v, begin, length, at, block_end(at, end));
+    }
+    find_variances(tile, begin, end);
+    for (uint32_t v = 0; v < tile->n_vector; v++) {
         size_t rows[LANES];
-        end = group_end(tile, begin);
-        correct_group(tile, begin, end);
         for (uint32_t lane = 0; lane < LANES; lane++)
-            rows[lane] = tile->first + (lane < tile->n ? lane : 0);
-        search_range(tile, end - begin, false, rows);
-        for (uint32_t lane = 0; lane < tile->n; lane++)
-            keep_range(tile, lane, group_of_lane(tile, begin, lane));
-        for (uint32_t i = begin; i < end; i++) {
-            double u[LANES];
-            compensate(gptq->factor + row_offset(i) + begin, i - begin, tile->errors + (size_t)begin * LANES,
-                       LANES, tile->bases + (size_t)(i - begin) * LANES, u);
-            round_vector(tile, i, 0, u);
-        }
+            rows[lane] = output_of(tile, v, lane);
+        search_range(tile, v, tile->others + (size_t)v * length, length, false, rows);
+        keep_ranges(tile, begin, v);
+    }
+    for (uint32_t at = begin; at < end; at = block_end(at, end)) {
+        if (at > begin) /* the first block's are still right */
+            find_bases(tile, at, block_end(at, end), tile->bases + (size_t)(at - begin) * tile->n_vector);
+        for (uint32_t v = 0; v < tile->n_vector; v++)
+            round_block(tile, v, begin, at, block_end(at, end));
+    }
+}
+
+static void round_by_output(struct tile *tile)
+{
+    for (uint32_t begin = 0, end = 0; begin < tile->fit->e->gptq->n; begin = end) {
+        end = group_end(tile, begin);
+        round_group(tile, begin, end);
     }
 }
 
@@ -238,7 +347,7 @@ static void search_row(void *context, size_t row, int thread)
     struct fitting *fit = context;
     const struct encoding *e = fit->e;
     const size_t n = (e->columns + LANES - 1) / LANES;
-    float *vector = (float *)(fit->scratch + (size_t)thread * fit->scratch_doubles);
+    float *vector = fit->scratch + (size_t)thread * fit->scratch_floats;
     float scales[LANES], zeros[LANES];
     memset(vector, 0, n * LANES * sizeof *vector);
     memcpy(vector, e->weights + row * e->columns, e->columns * sizeof *vector);
@@ -252,215 +361,164 @@ static void search_row(void *context, size_t row, int thread)
     e->zeros[row] = (uint8_t)zeros[0];
 }
 
-static void take_range(struct tile *tile, size_t group)
-{
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        tile->scales[lane] = tile->fit->e->scales[group];
-        tile->zeros[lane] = (float)tile->fit->e->zeros[group];
-    }
-}
-
-GPTQ_CLONES static void round_by_input(struct tile *tile)
+GPTQ_CLONES static void round_input(struct tile *tile, uint32_t begin, uint32_t i)
 {
     const struct encoding *e = tile->fit->e;
-    double *u = tile->bases; /* (width) */
-    for (uint32_t i = 0; i < e->gptq->n; i++) {
-        const size_t group = group_of_lane(tile, i, 0);
+    const size_t group = group_of(tile, i, 0, 0);
+    vec *u = tile->others;
+    for (uint32_t v = 0; v < tile->n_vector; v++)
+        correct(tile, begin, i, v, tile->bases, &u[v]);
+    if (e->codec.group == 0) {
+        share_range(tile, e->scales[group], (float)e->zeros[group]);
+    } else {
         size_t rows[LANES];
-        for (uint32_t from = 0; from < tile->width; from += LANES)
-            compensate(e->gptq->factor + row_offset(i), i, tile->errors + from, tile->width,
-                       tile->weights + (size_t)i * tile->width + from, u + from);
-        for (uint32_t o = 0; o < tile->width; o++)
-            tile->vector[o] = (float)u[o];
         for (uint32_t lane = 0; lane < LANES; lane++)
             rows[lane] = e->gptq->order[i];
-        if (e->codec.group == 0) {
-            take_range(tile, group);
-        } else {
-            search_range(tile, tile->width / LANES, true, rows);
-            keep_range(tile, 0, group);
-        }
-        for (uint32_t from = 0; from < tile->width; from += LANES)
-            round_vector(tile, i, from, u + from);
+        search_range(tile, 0, u, tile->n_vector, true, rows);
+        keep_range(tile, 0, 0, group);
+        share_range(tile, tile->scales[0][0], tile->zeros[0][0]);
+    }
+    for (uint32_t v = 0; v < tile->n_vector; v++)
+        round_weights(tile, i, v, &u[v]);
+}
+
+static void round_by_input(struct tile *tile)
+{
+    const uint32_t n = tile->fit->e->gptq->n;
+    for (uint32_t begin = 0; begin < n; begin += BLOCK) {
+        const uint32_t end = n - begin < BLOCK ? n : begin + BLOCK;
+        find_bases(tile, begin, end, tile->bases);
+        for (uint32_t i = begin; i < end; i++)
+            round_input(tile, begin, i);
     }
 }
 
 /* ---- sweeps ---- */
 
-/* H's rows times the errors, of inputs i .. i + AHEAD - 1 and LANES outputs: half the derivative of the error
- * by what each input decodes to. Those past the last input mean nothing. */
-GPTQ_CLONES static void derive(const struct tile *tile, uint32_t i, uint32_t from,
-                               float slopes[static AHEAD * LANES])
+/* Half the derivatives of the error by what inputs [begin, end) decode to. */
+static void derive(struct tile *tile, uint32_t begin, uint32_t end)
 {
-    const uint32_t n = tile->fit->e->gptq->n;
-    const float *h = tile->fit->e->gptq->square + (size_t)i * n, *left = tile->left + from;
-    float made[AHEAD][LANES] = {0};
-    for (uint32_t j = 0; j < n; j++, h++, left += tile->width)
-        for (uint32_t a = 0; a < AHEAD; a++)
-            for (uint32_t lane = 0; lane < LANES; lane++)
-                made[a][lane] += h[(size_t)a * n] * left[lane];
-    memcpy(slopes, made, sizeof made);
+    memset(tile->bases, 0, (size_t)(end - begin) * tile->n_vector * sizeof *tile->bases);
+    multiply(tile, square_row(tile, begin), end - begin, tile->left, tile->fit->e->gptq->n, tile->bases);
 }
 
-static float h_at(const struct tile *tile, uint32_t i, uint32_t j)
+/* Gives LANES weights of input i the codes nearest to where their error is least, all others staying, and
+ * tells the inputs up to `end`, whose slopes begin with those of input `begin`, what errors they have in place
+ * of those `before`. */
+static inline __attribute__((always_inline)) void improve_codes(struct tile *tile, uint32_t begin, uint32_t i,
+                                                                uint32_t end, uint32_t v, const vec *before)
 {
-    return tile->fit->e->gptq->square[(size_t)i * tile->fit->e->gptq->n + j];
-}
-
-/* slopes += factor times values. */
-static void add_scaled(float *slopes, float factor, const float values[static LANES])
-{
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        slopes[lane] += factor * values[lane];
-}
-
-static void set_left(struct tile *tile, uint32_t i, uint32_t from)
-{
-    const size_t at = (size_t)i * tile->width + from;
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        tile->left[at + lane] = (float)tile->weights[at + lane] - tile->steps[at + lane] * tile->scales[lane];
-}
-
-/* Gives each of LANES weights the code nearest to where its error is least, all others staying. */
-static void improve_codes(struct tile *tile, uint32_t i, uint32_t from, const float slopes[static LANES])
-{
-    const float h = h_at(tile, i, i);
-    float *steps = tile->steps + (size_t)i * tile->width + from;
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        steps[lane] = nearest_step(tile, lane, (double)(steps[lane] * tile->scales[lane] + slopes[lane] / h));
-    set_left(tile, i, from);
+    const float *h = square_row(tile, i);
+    const size_t n_vector = tile->n_vector, at = (size_t)i * n_vector + v;
+    vec *slopes = tile->bases + v;
+    const vec best = tile->steps[at] * tile->scales[v] + slopes[(i - begin) * n_vector] / h[i];
+    round_weights(tile, i, v, &best);
+    const vec change = tile->left[at] - *before;
+    if (memcmp(&tile->left[at], before, sizeof *before) == 0)
+        return;
+    for (uint32_t j = i + 1; j < end; j++)
+        slopes[(j - begin) * n_vector] += h[j] * change;
 }
 
 /* The scale of least error for the codes that there are, as near as it can be stored: what the error gains by
  * a larger scale is `product`, and its curvature `square`. */
-static float improved_scale(const struct tile *tile, uint32_t lane, size_t row, float product, float square)
+static float improved_scale(const struct fitting *fit, float old, size_t row, float product, float square)
 {
-    const float old = tile->scales[lane], best = old + product / square;
-    const float scale = square > 0 ? rounded_scale(tile->fit, row, best) : 0;
+    const float best = old + product / square;
+    const float scale = square > 0 ? rounded_scale(fit, row, best) : 0;
     return scale > 0 && fabsf(best - scale) < fabsf(best - old) ? scale : old;
 }
 
-/* Scales of a group for the codes that it has; `slopes` (end - begin, LANES) follow. */
-GPTQ_CLONES static void improve_group_scales(struct tile *tile, uint32_t begin, uint32_t end, float *slopes)
+/* Scales of a group for the codes that it has; slopes follow. */
+GPTQ_CLONES static void improve_group(struct tile *tile, uint32_t begin, uint32_t end, uint32_t v)
 {
-    float products[LANES] = {0}, squares[LANES] = {0}, changes[LANES];
-    float *sums = (float *)tile->bases; /* (end - begin, LANES): H's rows times the codes */
-    for (uint32_t i = begin; i < end; i++) {
-        const float *steps = tile->steps + (size_t)i * LANES;
-        float *slope = slopes + (size_t)(i - begin) * LANES, *sum = sums + (size_t)(i - begin) * LANES;
-        memset(sum, 0, LANES * sizeof *sum);
-        for (uint32_t j = begin; j < end; j++)
-            add_scaled(sum, h_at(tile, i, j), tile->steps + (size_t)j * LANES);
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            products[lane] += steps[lane] * slope[lane];
-            squares[lane] += steps[lane] * sum[lane];
-        }
+    const size_t n_vector = tile->n_vector;
+    const vec *steps = tile->steps + begin * n_vector + v, *sums = tile->others + v;
+    vec *slopes = tile->bases + v, products = {0}, squares = {0}, changes;
+    for (uint32_t i = 0; i < end - begin; i++) {
+        products += steps[i * n_vector] * slopes[i * n_vector];
+        squares += steps[i * n_vector] * sums[i * n_vector];
     }
     for (uint32_t lane = 0; lane < LANES; lane++) {
-        const size_t row = tile->first + (lane < tile->n ? lane : 0);
-        const float scale = improved_scale(tile, lane, row, products[lane], squares[lane]);
-        changes[lane] = scale - tile->scales[lane];
-        tile->scales[lane] = scale;
+        const float old = tile->scales[v][lane];
+        const float scale =
+            improved_scale(tile->fit, old, output_of(tile, v, lane), products[lane], squares[lane]);
+        changes[lane] = scale - old;
+        tile->scales[v][lane] = scale;
     }
     for (uint32_t i = begin; i < end; i++) {
-        for (uint32_t lane = 0; lane < LANES; lane++)
-            slopes[(size_t)(i - begin) * LANES + lane] -=
-                changes[lane] * sums[(size_t)(i - begin) * LANES + lane];
-        set_left(tile, i, 0);
+        slopes[(i - begin) * n_vector] -= changes * sums[(i - begin) * n_vector];
+        set_left(tile, i, v);
     }
-}
-
-/* How much LANES errors of input i have changed since `before`; false if not at all. */
-static bool changes_since(const struct tile *tile, uint32_t i, uint32_t from,
-                          const float before[static LANES], float changes[static LANES])
-{
-    const float *left = tile->left + (size_t)i * tile->width + from;
-    bool any = false;
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        changes[lane] = left[lane] - before[lane];
-        any = any || changes[lane] != 0;
+    for (uint32_t i = begin; i < end; i++) {
+        const vec before = tile->left[i * n_vector + v];
+        improve_codes(tile, begin, i, end, v, &before);
     }
-    return any;
 }
 
 static void sweep_by_output(struct tile *tile)
 {
-    const struct encoding *e = tile->fit->e;
-    float *slopes = tile->vector;
-    for (uint32_t begin = 0, end = 0; begin < e->gptq->n; begin = end) {
+    for (uint32_t begin = 0, end = 0; begin < tile->fit->e->gptq->n; begin = end) {
         end = group_end(tile, begin);
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            const size_t group = group_of_lane(tile, begin, lane);
-            tile->scales[lane] = e->scales[group];
-            tile->zeros[lane] = (float)e->zeros[group];
+        derive(tile, begin, end);
+        memset(tile->others, 0, (size_t)(end - begin) * tile->n_vector * sizeof *tile->others);
+        multiply(tile, square_row(tile, begin) + begin, end - begin,
+                 tile->steps + (size_t)begin * tile->n_vector, end - begin, tile->others);
+        for (uint32_t v = 0; v < tile->n_vector; v++) {
+            take_ranges(tile, begin, v);
+            improve_group(tile, begin, end, v);
+            keep_ranges(tile, begin, v);
         }
-        for (uint32_t i = begin; i < end; i += AHEAD)
-            derive(tile, i, 0, slopes + (size_t)(i - begin) * LANES);
-        improve_group_scales(tile, begin, end, slopes);
-        for (uint32_t i = begin; i < end; i++) {
-            float before[LANES], changes[LANES];
-            memcpy(before, tile->left + (size_t)i * LANES, sizeof before);
-            improve_codes(tile, i, 0, slopes + (size_t)(i - begin) * LANES);
-            if (changes_since(tile, i, 0, before, changes))
-                for (uint32_t j = i + 1; j < end; j++)
-                    add_scaled(slopes + (size_t)(j - begin) * LANES, h_at(tile, i, j), changes);
-        }
-        for (uint32_t lane = 0; lane < tile->n; lane++)
-            keep_range(tile, lane, group_of_lane(tile, begin, lane));
     }
 }
 
-/* The same for the tile's one group of an input; vector v's slopes stand at slopes + v * AHEAD * LANES. */
-static void improve_input_scale(struct tile *tile, uint32_t i, float *slopes)
+/* The same for the tile's one group of an input. */
+static inline __attribute__((always_inline)) void improve_input_scale(struct tile *tile, uint32_t i,
+                                                                      vec *slopes)
 {
-    const float h = h_at(tile, i, i);
+    const vec *steps = tile->steps + (size_t)i * tile->n_vector;
+    const float h = square_row(tile, i)[i], old = tile->scales[0][0];
+    vec products = {0}, squares = {0};
     float product = 0, square = 0;
-    for (uint32_t from = 0; from < tile->width; from += LANES) {
-        const float *steps = tile->steps + (size_t)i * tile->width + from;
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            product += slopes[from * AHEAD + lane] * steps[lane];
-            square += h * steps[lane] * steps[lane];
-        }
+    for (uint32_t v = 0; v < tile->n_vector; v++) {
+        products += slopes[v] * steps[v];
+        squares += h * steps[v] * steps[v];
     }
-    const float scale = improved_scale(tile, 0, tile->fit->e->gptq->order[i], product, square);
-    const float change = scale - tile->scales[0];
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        tile->scales[lane] = scale;
-    for (uint32_t from = 0; from < tile->width; from += LANES) {
-        add_scaled(slopes + (size_t)from * AHEAD, -change * h, tile->steps + (size_t)i * tile->width + from);
-        set_left(tile, i, from);
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        product += products[lane];
+        square += squares[lane];
+    }
+    const float scale = improved_scale(tile->fit, old, tile->fit->e->gptq->order[i], product, square);
+    share_range(tile, scale, tile->zeros[0][0]);
+    for (uint32_t v = 0; v < tile->n_vector; v++) {
+        slopes[v] -= (scale - old) * h * steps[v];
+        set_left(tile, i, v);
     }
 }
 
-static void sweep_input(struct tile *tile, uint32_t i, uint32_t end, float *slopes)
+GPTQ_CLONES static void sweep_input(struct tile *tile, uint32_t begin, uint32_t i, uint32_t end)
 {
     const struct encoding *e = tile->fit->e;
-    const size_t group = group_of_lane(tile, i, 0);
-    float before[GROUP_MOST], changes[LANES];
-    memcpy(before, tile->left + (size_t)i * tile->width, tile->width * sizeof *before);
-    take_range(tile, group);
+    const size_t group = group_of(tile, i, 0, 0);
+    vec before[VECTORS];
+    memcpy(before, tile->left + (size_t)i * tile->n_vector, tile->n_vector * sizeof *before);
+    share_range(tile, e->scales[group], (float)e->zeros[group]);
     if (e->codec.group != 0)
-        improve_input_scale(tile, i, slopes);
-    for (uint32_t from = 0; from < tile->width; from += LANES) {
-        improve_codes(tile, i, from, slopes + (size_t)from * AHEAD);
-        if (changes_since(tile, i, from, before + from, changes))
-            for (uint32_t j = i + 1; j < end; j++)
-                add_scaled(slopes + (size_t)from * AHEAD + (j - i) * LANES, h_at(tile, i, j), changes);
-    }
+        improve_input_scale(tile, i, tile->bases + (size_t)(i - begin) * tile->n_vector);
+    for (uint32_t v = 0; v < tile->n_vector; v++)
+        improve_codes(tile, begin, i, end, v, &before[v]);
     if (e->codec.group != 0)
-        keep_range(tile, 0, group);
+        keep_range(tile, 0, 0, group);
 }
 
 static void sweep_by_input(struct tile *tile)
 {
     const uint32_t n = tile->fit->e->gptq->n;
-    float slopes[GROUP_MOST * AHEAD];
-    for (uint32_t begin = 0; begin < n; begin += AHEAD) {
-        const uint32_t end = n - begin < AHEAD ? n : begin + AHEAD;
-        for (uint32_t from = 0; from < tile->width; from += LANES)
-            derive(tile, begin, from, slopes + (size_t)from * AHEAD);
+    for (uint32_t begin = 0; begin < n; begin += BLOCK) {
+        const uint32_t end = n - begin < BLOCK ? n : begin + BLOCK;
+        derive(tile, begin, end);
         for (uint32_t i = begin; i < end; i++)
-            sweep_input(tile, i, end, slopes + (size_t)(i - begin) * LANES);
+            sweep_input(tile, begin, i, end);
     }
 }
 
@@ -470,16 +528,13 @@ static void encode_tile(void *context, size_t item, int thread)
     const struct encoding *e = fit->e;
     struct tile tile = tile_make(fit, item, thread);
     (e->by_input ? round_by_input : round_by_output)(&tile);
-    const size_t n = (size_t)e->gptq->n * tile.width;
-    for (size_t i = 0; i < n; i++)
-        tile.left[i] = (float)tile.errors[i];
     for (uint32_t sweep = 0; sweep < SWEEPS; sweep++)
         (e->by_input ? sweep_by_input : sweep_by_output)(&tile);
-    for (uint32_t i = 0; i < e->gptq->n; i++)
+    const float *steps = (const float *)tile.steps;
+    for (uint32_t i = 0; i < e->gptq->n; i++, steps += fit->width)
         for (uint32_t o = 0; o < tile.n; o++) {
             const struct place place = place_of(e, e->gptq->order[i], tile.first + o);
-            e->codes[place.weight] =
-                (uint8_t)(tile.steps[(size_t)i * tile.width + o] + (float)e->zeros[place.group]);
+            e->codes[place.weight] = (uint8_t)(steps[o] + (float)e->zeros[place.group]);
         }
 }
 
@@ -522,16 +577,18 @@ enum moec_status moec_gptq_encode_fitted(struct encoding *e, const struct moec_p
                           .has_zeros = moec_scheme_has_zeros((enum moec_scheme)e->codec.scheme),
                           .is_nested = moec_scheme_is_nested((enum moec_scheme)e->codec.scheme),
                           .highest = (float)((1u << moec_codec_bits(e->codec)) - 1),
-                          .width = e->by_input && group > LANES ? group : LANES,
+                          .width = !e->by_input    ? moec_gptq_width(e->n_output, pool->n_threads)
+                                   : group > LANES ? group
+                                                   : LANES,
                           .stored_bytes = moec_codec_scales_bytes(e->codec, e->columns)};
     const uint64_t n_tile = (e->n_output + fit.width - 1) / fit.width;
-    const size_t row_doubles = padded(e->columns) / 2 + LANES;
-    fit.scratch_doubles = tile_doubles(e->gptq->n, fit.width);
-    fit.scratch_doubles = row_doubles > fit.scratch_doubles ? row_doubles : fit.scratch_doubles;
+    const size_t row_floats = padded(e->columns);
+    fit.scratch_floats = tile_floats(e->gptq->n, fit.width);
+    fit.scratch_floats = row_floats > fit.scratch_floats ? row_floats : fit.scratch_floats;
     MOEC_TRY_OUT(moec_alloc((void **)&fit.limits, e->n_row, sizeof *fit.limits, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&fit.stored, n_threads, fit.stored_bytes, what, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&fit.scratch, n_threads, fit.scratch_doubles * sizeof(double),
-                                    what, err));
+    MOEC_TRY_OUT(
+        moec_alloc_aligned((void **)&fit.scratch, n_threads, fit.scratch_floats * sizeof(float), what, err));
     if (fit.is_nested)
         moec_parallel_for(pool, e->n_row, limit_row, &fit);
     if (e->by_input && group == 0)

@@ -8,10 +8,11 @@
 
 #include "compiler/fit/gptq.h"
 #include "formats/base/sanitizers.h"
+#include "runtime/kernels/kernels.h"
 
 #define LANES      16u
 #define GROUP_MOST 128u /* the longest groups that codecs have */
-#define GPTQ_AHEAD 4u   /* inputs whose derivatives are found together */
+#define GPTQ_WIDTH 64u  /* outputs that share a look at the factor: kernels are at their best from there */
 
 /* The same source for each instruction set: products and sums stay apart (-ffp-contract=off) and lanes in
  * their places, so bits are the same. */
@@ -22,15 +23,23 @@
 #define GPTQ_CLONES
 #endif
 
+/* LANES outputs, one in each element: the compiler makes of it what an instruction set has. */
+typedef float vec __attribute__((vector_size(LANES * sizeof(float))));
+typedef uint32_t vec_bits __attribute__((vector_size(LANES * sizeof(uint32_t))));
+
+/* b where the mask is set, else a. */
+#define CHOSEN(mask, a, b) ((vec)(((vec_bits)(a) & ~(mask)) | ((vec_bits)(b) & (mask))))
+
 struct moec_gptq {
     uint32_t n;     /* K */
     double n_token; /* of others mixed in, their share */
     double *h;      /* lower triangle: row i at row_offset(i), i + 1 values and padding to whole lanes */
-    double *factor; /* the same, in order: R_ji / R_ii at (i, j), j < i, R_ii at (i, i); NULL before
-                       moec_gptq_factor */
-    enum moec_gptq_order factored; /* of `factor` */
-    float *square;  /* (K, K) H with damping, in order, where fitted codes are wanted; else NULL. GPTQ_AHEAD
-                       floats more may be read */
+    enum moec_gptq_order factored; /* what follows is in this order; NULL before moec_gptq_factor */
+    double
+        *factor;   /* as `h`: R_ji / R_ii at (i, j), j < i, R_ii at (i, i); NULL but for MOEC_GPTQ_BY_INPUT */
+    float *unit;   /* (K, K padded) R_ji / R_ii at (i, j), j < i, 1 at (i, i), else 0 */
+    double *costs; /* (K) R_ii^2 */
+    float *square; /* (K, K padded) H with damping, where fitted codes are wanted; else NULL */
     double *inputs; /* (K padded, CHUNK_TOKENS) that wait to be added; or, for quick sums, in `waiting` */
     float *waiting;
     uint32_t n_waiting; /* tokens */
@@ -52,6 +61,7 @@ static inline uint64_t row_offset(uint32_t i)
 /* A matrix to encode: (n_row, columns) weights, `groups` scales a row. */
 struct encoding {
     const struct moec_gptq *gptq;
+    const struct moec_kernels *kernels;
     struct moec_codec codec;
     bool by_input;
     const float *weights;
@@ -63,10 +73,32 @@ struct encoding {
     float *scales;             /* (n_row, groups) */
     uint8_t *zeros;            /* (n_row, groups) */
     uint8_t *codes;            /* (n_row, columns) */
-    double *scratch;           /* (threads, 2, K, LANES): weights in order, and errors of those that are
-                                  rounded */
+    double *scratch;           /* (threads, K, 2 LANES + 1): weights in order, errors of those that are
+                                  rounded, and room for a row */
     struct moec_error *errors; /* (threads) */
 };
+
+/* Row i of `unit`. */
+static inline const float *unit_row(const struct moec_gptq *gptq, uint32_t i)
+{
+    return gptq->unit + (size_t)i * padded(gptq->n);
+}
+
+/* out (n_row, width) += n values of rows of H or its factor times `values` (n, width), n by chunks of
+ * MOEC_SUM_CHUNK: each look at a row serves `width` outputs, a multiple of LANES. Rows of values and of out
+ * stand `pitch` apart. `room` is for MOEC_SUM_CHUNK times width (gptq_product.c). */
+struct moec_gptq_product {
+    const struct moec_kernels *kernels;
+    const float *rows; /* of K padded */
+    const float *values;
+    uint32_t n_row, n, width;
+    size_t stride, pitch;
+    float *room;
+};
+void moec_gptq_multiply(const struct moec_gptq_product *product, float *out);
+
+/* Outputs of a tile, where it may have any number: as many as serve every thread. */
+uint32_t moec_gptq_width(uint32_t n_output, int n_threads);
 
 /* Of a thread that encodes tiles of so many outputs. */
 uint64_t moec_gptq_tile_bytes(uint32_t n_input, uint32_t width);
