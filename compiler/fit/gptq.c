@@ -6,8 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK_TOKENS 64u /* that wait to be added together */
-#define ROWS         4u  /* of H that share a look at the inputs */
+#define CHUNK_TOKENS  64u /* that wait to be added together */
+#define ROWS          4u  /* of H that share a look at the inputs */
+#define QUICK_ROWS    64u /* the same for quick sums, of so many columns at a time */
+#define QUICK_COLUMNS 128u
+
+_Static_assert(CHUNK_TOKENS <= MOEC_SUM_CHUNK, "a chunk of tokens is one sum");
 
 uint64_t moec_gptq_bytes(uint32_t n_input)
 {
@@ -17,7 +21,7 @@ uint64_t moec_gptq_bytes(uint32_t n_input)
 
 uint64_t moec_gptq_factor_bytes(uint32_t n_input)
 {
-    const uint64_t square = (uint64_t)n_input * padded(n_input) * sizeof(float);
+    const uint64_t square = (uint64_t)n_input * row_stride(n_input) * sizeof(float);
     const uint64_t triangle = row_offset(padded(n_input)) * sizeof(double);
     return n_input * sizeof(double) + square + (square > triangle ? square : triangle);
 }
@@ -44,8 +48,8 @@ enum moec_status moec_gptq_create(uint32_t n_input, enum moec_gptq_sums sums, st
     gptq->n = n_input;
     MOEC_TRY_OUT(moec_alloc((void **)&gptq->h, row_offset(padded(n_input)), sizeof(double), what, err));
     void **inputs = sums == MOEC_GPTQ_QUICK ? (void **)&gptq->waiting : (void **)&gptq->inputs;
-    MOEC_TRY_OUT(moec_alloc(inputs, (uint64_t)CHUNK_TOKENS * padded(n_input),
-                            sums == MOEC_GPTQ_QUICK ? sizeof(float) : sizeof(double), what, err));
+    MOEC_TRY_OUT(
+        moec_alloc_aligned(inputs, (uint64_t)CHUNK_TOKENS * padded(n_input), sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&gptq->order, n_input, sizeof(uint32_t), what, err));
     *out = gptq;
     gptq = NULL;
@@ -89,6 +93,7 @@ static size_t input_at(uint32_t t, uint32_t i)
 
 struct adding {
     struct moec_gptq *gptq;
+    const struct moec_kernels *kernels;
     uint32_t n_tok;
 };
 
@@ -117,26 +122,32 @@ GPTQ_CLONES static void add_exact(void *context, size_t item, int thread)
     }
 }
 
-/* The same with sums in F32 over the chunk, which are then added in F64. */
-GPTQ_CLONES static void add_quickly(void *context, size_t item, int thread)
+/* Adds sums of a chunk in F32. */
+GPTQ_CLONES static void add_sums(const float *sums, uint32_t n, double *row)
+{
+    for (uint32_t j = 0; j < n; j += LANES)
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            row[j + lane] += (double)sums[j + lane];
+}
+
+/* The same for QUICK_ROWS rows, with sums in F32 over the chunk. */
+static void add_quickly(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct adding *adding = context;
     const struct moec_gptq *gptq = adding->gptq;
-    const uint32_t first = (uint32_t)item * LANES;
-    const size_t length = first + LANES;
-    for (uint32_t i = first; i < first + LANES; i += ROWS) {
-        double *row = gptq->h + row_offset(i);
-        for (uint32_t j = 0; j < length; j += LANES) {
-            const float *left = gptq->waiting + input_at(0, i), *x = gptq->waiting + input_at(0, j);
-            float sums[ROWS][LANES] = {0};
-            for (uint32_t t = 0; t < adding->n_tok; t++, left += LANES, x += LANES)
-                for (uint32_t r = 0; r < ROWS; r++)
-                    for (uint32_t lane = 0; lane < LANES; lane++)
-                        sums[r][lane] += left[r] * x[lane];
-            for (uint32_t r = 0; r < ROWS; r++)
-                for (uint32_t lane = 0; lane < LANES; lane++)
-                    row[r * length + j + lane] += (double)sums[r][lane];
+    const uint32_t width = padded(gptq->n), first = (uint32_t)item * QUICK_ROWS;
+    const uint32_t n_row = width - first < QUICK_ROWS ? width - first : QUICK_ROWS, end = first + n_row;
+    const float *rows = gptq->waiting + (size_t)CHUNK_TOKENS * width + (size_t)first * CHUNK_TOKENS;
+    float sums[QUICK_ROWS * QUICK_COLUMNS];
+    for (uint32_t from = 0; from < end; from += QUICK_COLUMNS) {
+        const uint32_t n = end - from < QUICK_COLUMNS ? end - from : QUICK_COLUMNS;
+        adding->kernels->sum_chunk(rows, CHUNK_TOKENS, n_row, gptq->waiting + from, width, adding->n_tok, n,
+                                   sums, QUICK_COLUMNS);
+        for (uint32_t r = 0; r < n_row; r++) {
+            const uint32_t length = padded(first + r + 1), left = length > from ? length - from : 0;
+            add_sums(sums + (size_t)r * QUICK_COLUMNS, left < n ? left : n,
+                     gptq->h + row_offset(first + r) + from);
         }
     }
 }
@@ -144,23 +155,35 @@ GPTQ_CLONES static void add_quickly(void *context, size_t item, int thread)
 /* Adds what waits. */
 static void flush(struct moec_gptq *gptq, const struct moec_pool *pool)
 {
-    struct adding adding = {gptq, gptq->n_waiting};
-    if (gptq->n_waiting > 0)
-        moec_parallel_for(pool, padded(gptq->n) / LANES, gptq->waiting != NULL ? add_quickly : add_exact,
-                          &adding);
+    struct adding adding = {gptq, moec_kernels_best(), gptq->n_waiting};
+    const uint32_t n = padded(gptq->n);
+    if (gptq->n_waiting > 0 && gptq->waiting != NULL)
+        moec_parallel_for(pool, (n + QUICK_ROWS - 1) / QUICK_ROWS, add_quickly, &adding);
+    else if (gptq->n_waiting > 0)
+        moec_parallel_for(pool, n / LANES, add_exact, &adding);
     gptq->n_waiting = 0;
+}
+
+static void wait_exactly(struct moec_gptq *gptq, const float *x, float factor)
+{
+    for (uint32_t i = 0; i < padded(gptq->n); i++)
+        gptq->inputs[input_at(gptq->n_waiting, i)] = (double)factor * (double)x[i];
+}
+
+static void wait_quickly(struct moec_gptq *gptq, const float *x, float factor)
+{
+    const uint32_t width = padded(gptq->n);
+    float *token = gptq->waiting + (size_t)gptq->n_waiting * width;
+    float *inputs = gptq->waiting + (size_t)CHUNK_TOKENS * width + gptq->n_waiting;
+    for (uint32_t i = 0; i < width; i++)
+        token[i] = inputs[(size_t)i * CHUNK_TOKENS] = factor * x[i];
 }
 
 void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const float *x, size_t stride,
                    const float *factors, uint32_t n_tok)
 {
-    const uint32_t width = padded(gptq->n);
     for (uint32_t t = 0; t < n_tok; t++, x += stride) {
-        const float factor = factors != NULL ? factors[t] : 1;
-        for (uint32_t i = 0; i < width && gptq->waiting != NULL; i++)
-            gptq->waiting[input_at(gptq->n_waiting, i)] = factor * x[i];
-        for (uint32_t i = 0; i < width && gptq->waiting == NULL; i++)
-            gptq->inputs[input_at(gptq->n_waiting, i)] = (double)factor * (double)x[i];
+        (gptq->waiting != NULL ? wait_quickly : wait_exactly)(gptq, x, factors != NULL ? factors[t] : 1);
         if (++gptq->n_waiting == CHUNK_TOKENS)
             flush(gptq, pool);
     }
@@ -265,25 +288,33 @@ static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_orde
     return MOEC_OK;
 }
 
+/* Half of a row's LANES values. */
+typedef double half __attribute__((vector_size(64)));
+#define HALVES (LANES * sizeof(double) / sizeof(half))
+
 struct block {
     double *factor;
     uint32_t begin, end; /* rows that are finished */
 };
 
-/* row[0..] -= sum over finished rows m, last first, of their value at i times their values. */
+/* Rows i .. i + ROWS - 1, of one band, less sum over finished rows m, last first, of their values at i times
+ * their values. */
 static inline __attribute__((always_inline)) void subtract_rows(const struct block *block, uint32_t i)
 {
-    double *row = block->factor + row_offset(i);
-    for (uint32_t j = 0; j <= i; j += LANES) {
-        double values[LANES];
-        memcpy(values, row + j, sizeof values);
+    const size_t length = (i / LANES + 1) * HALVES;
+    half *row = (half *)(block->factor + row_offset(i));
+    for (uint32_t j = 0; j < length; j++) {
+        half values[ROWS];
+        for (uint32_t r = 0; r < ROWS; r++)
+            values[r] = row[r * length + j];
         for (uint32_t m = block->end; m-- > block->begin;) {
             const double *finished = block->factor + row_offset(m);
-            const double factor = finished[i];
-            for (uint32_t lane = 0; lane < LANES; lane++)
-                values[lane] -= factor * finished[j + lane];
+            const half at = ((const half *)finished)[j];
+            for (uint32_t r = 0; r < ROWS; r++)
+                values[r] -= finished[i + r] * at;
         }
-        memcpy(row + j, values, sizeof values);
+        for (uint32_t r = 0; r < ROWS; r++)
+            row[r * length + j] = values[r];
     }
 }
 
@@ -292,8 +323,18 @@ GPTQ_CLONES static void subtract_band(void *context, size_t item, int thread)
     (void)thread;
     const struct block *block = context;
     const uint32_t first = (uint32_t)item * LANES;
-    for (uint32_t i = first; i < first + LANES && i < block->begin; i++)
+    for (uint32_t i = first; i < first + LANES; i += ROWS)
         subtract_rows(block, i);
+}
+
+/* Row i less row m times its value at i. */
+GPTQ_CLONES static void subtract_row(double *factor, uint32_t i, uint32_t m)
+{
+    double *row = factor + row_offset(i);
+    const double *finished = factor + row_offset(m), value = finished[i];
+    for (uint32_t j = 0; j <= i; j += LANES)
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            row[j + lane] -= value * finished[j + lane];
 }
 
 /* Rows become those of R': from the last one up, H_ij less what the rows below make of it, over R_ii. */
@@ -313,11 +354,10 @@ static enum moec_status factorise(struct moec_gptq *gptq, const struct moec_pool
             const double root = sqrt(row[m]);
             for (uint32_t j = 0; j <= m; j++)
                 row[j] /= root;
-            const struct block last = {gptq->factor, m, m + 1};
             for (uint32_t i = block.begin; i < m; i++)
-                subtract_rows(&last, i);
+                subtract_row(gptq->factor, i, m);
         }
-        moec_parallel_for(pool, (block.begin + LANES - 1) / LANES, subtract_band, &block);
+        moec_parallel_for(pool, block.begin / LANES, subtract_band, &block);
     }
     return MOEC_OK;
 }
@@ -325,7 +365,7 @@ static enum moec_status factorise(struct moec_gptq *gptq, const struct moec_pool
 /* H with damping, a square of both triangles. */
 static enum moec_status make_square(struct moec_gptq *gptq, double damping, struct moec_error *err)
 {
-    const size_t n = gptq->n, stride = padded(gptq->n);
+    const size_t n = gptq->n, stride = row_stride(gptq->n);
     MOEC_TRY(moec_alloc_aligned((void **)&gptq->square, n, stride * sizeof *gptq->square,
                                 "the inputs' products in order", err));
     memset(gptq->square, 0, n * stride * sizeof *gptq->square);
@@ -340,7 +380,7 @@ static enum moec_status make_square(struct moec_gptq *gptq, double damping, stru
 /* `factor` over its diagonal, in the forms in which it is used. */
 static enum moec_status make_unit(struct moec_gptq *gptq, struct moec_error *err)
 {
-    const size_t n = gptq->n, stride = padded(gptq->n);
+    const size_t n = gptq->n, stride = row_stride(gptq->n);
     const char *what = "the factor of the inputs' products";
     MOEC_TRY(moec_alloc_aligned((void **)&gptq->unit, n, stride * sizeof *gptq->unit, what, err));
     MOEC_TRY(moec_alloc((void **)&gptq->costs, n, sizeof *gptq->costs, what, err));
@@ -362,8 +402,9 @@ static enum moec_status make_factor(struct moec_gptq *gptq, enum moec_gptq_order
 {
     double damping = 0;
     gptq->factored = order;
-    MOEC_TRY(moec_alloc((void **)&gptq->factor, row_offset(padded(gptq->n)), sizeof(double),
-                        "the factor of the inputs' products", err));
+    MOEC_TRY(moec_alloc_aligned((void **)&gptq->factor, row_offset(padded(gptq->n)), sizeof(double),
+                                "the factor of the inputs' products", err));
+    memset(gptq->factor, 0, row_offset(padded(gptq->n)) * sizeof(double));
     MOEC_TRY(copy_ordered(gptq, order, &damping, err));
     MOEC_TRY(factorise(gptq, pool, err));
     MOEC_TRY(make_unit(gptq, err));

@@ -100,7 +100,7 @@ static void multiply(const struct tile *tile, const float *rows, uint32_t n_row,
     const struct encoding *e = tile->fit->e;
     const struct moec_gptq_product product = {.kernels = e->kernels,
                                               .rows = rows,
-                                              .stride = padded(e->gptq->n),
+                                              .stride = row_stride(e->gptq->n),
                                               .n_row = n_row,
                                               .n = n,
                                               .width = tile->n_vector * LANES,
@@ -112,7 +112,7 @@ static void multiply(const struct tile *tile, const float *rows, uint32_t n_row,
 
 static const float *square_row(const struct tile *tile, uint32_t i)
 {
-    return tile->fit->e->gptq->square + (size_t)i * padded(tile->fit->e->gptq->n);
+    return tile->fit->e->gptq->square + i * row_stride(tile->fit->e->gptq->n);
 }
 
 /* ---- scales ---- */

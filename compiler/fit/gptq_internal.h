@@ -37,11 +37,11 @@ struct moec_gptq {
     enum moec_gptq_order factored; /* what follows is in this order; NULL before moec_gptq_factor */
     double
         *factor;   /* as `h`: R_ji / R_ii at (i, j), j < i, R_ii at (i, i); NULL but for MOEC_GPTQ_BY_INPUT */
-    float *unit;   /* (K, K padded) R_ji / R_ii at (i, j), j < i, 1 at (i, i), else 0 */
+    float *unit;   /* (K, row_stride) R_ji / R_ii at (i, j), j < i, 1 at (i, i), else 0 */
     double *costs; /* (K) R_ii^2 */
-    float *square; /* (K, K padded) H with damping, where fitted codes are wanted; else NULL */
-    double *inputs; /* (K padded, CHUNK_TOKENS) that wait to be added; or, for quick sums, in `waiting` */
-    float *waiting;
+    float *square; /* (K, row_stride) H with damping, where fitted codes are wanted; else NULL */
+    double *inputs;     /* (K padded, CHUNK_TOKENS) that wait to be added; or, for quick sums: */
+    float *waiting;     /* (CHUNK_TOKENS, K padded), and behind it the same transposed */
     uint32_t n_waiting; /* tokens */
     uint32_t *order;    /* (K) inputs in the order in which they are rounded */
 };
@@ -78,10 +78,17 @@ struct encoding {
     struct moec_error *errors; /* (threads) */
 };
 
+/* Floats from a row of `unit` or `square` to the next: one line more, for those of a power of two would share
+ * their places in caches. */
+static inline size_t row_stride(uint32_t n)
+{
+    return padded(n) + LANES;
+}
+
 /* Row i of `unit`. */
 static inline const float *unit_row(const struct moec_gptq *gptq, uint32_t i)
 {
-    return gptq->unit + (size_t)i * padded(gptq->n);
+    return gptq->unit + i * row_stride(gptq->n);
 }
 
 /* out (n_row, width) += n values of rows of H or its factor times `values` (n, width), n by chunks of
@@ -89,7 +96,7 @@ static inline const float *unit_row(const struct moec_gptq *gptq, uint32_t i)
  * stand `pitch` apart. `room` is for MOEC_SUM_CHUNK times width (gptq_product.c). */
 struct moec_gptq_product {
     const struct moec_kernels *kernels;
-    const float *rows; /* of K padded */
+    const float *rows; /* `stride` apart */
     const float *values;
     uint32_t n_row, n, width;
     size_t stride, pitch;

@@ -65,7 +65,7 @@ GPTQ_CLONES static void measure_outputs(void *context, size_t item, int thread)
     float *made = errors + (size_t)n * m->width;
     double *sums = m->sums + item * m->width;
     struct moec_gptq_product product = {.kernels = m->kernels,
-                                        .stride = padded(n),
+                                        .stride = row_stride(n),
                                         .pitch = m->width,
                                         .width = m->width,
                                         .values = errors,

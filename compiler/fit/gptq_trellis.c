@@ -89,7 +89,7 @@ static void multiply(const struct tile *tile, uint32_t first, uint32_t n_row, co
                                               .n_row = n_row,
                                               .n = n,
                                               .width = LANES,
-                                              .stride = padded(gptq->n),
+                                              .stride = row_stride(gptq->n),
                                               .pitch = LANES,
                                               .room = (float *)tile->room};
     moec_gptq_multiply(&product, (float *)sums);
@@ -405,7 +405,7 @@ static void correct_chunk(void *context, size_t item, int thread)
                                               .n_row = n_row,
                                               .n = row->i,
                                               .width = left < GPTQ_WIDTH ? left : GPTQ_WIDTH,
-                                              .stride = padded(e->gptq->n),
+                                              .stride = row_stride(e->gptq->n),
                                               .pitch = row->stride,
                                               .room = row->rooms + (size_t)thread * CHUNK * GPTQ_WIDTH};
     moec_gptq_multiply(&product, row->corrected + first);
