@@ -11,6 +11,9 @@
  * Where rows are inputs, weights of a row do not correct each other: each row, corrected by the errors of
  * those before it, takes the path of least squared error. Rows may then be taken in any order.
  *
+ * Sums of what a path's errors make of the weights to come go with it, 16 kB for all states: outputs are walked
+ * one by one, a block of weights each, so that they stay in the first-level cache.
+ *
  * Scales begin as the root mean square of a row. Afterwards each becomes that of least error for the codes.
  */
 #include "compiler/fit/gptq_internal.h"
@@ -21,53 +24,58 @@
 #include <math.h>
 #include <string.h>
 
-#define STATES   MOEC_TRELLIS_STATES
-#define LEVELS   MOEC_TRELLIS_LEVELS
-#define WINDOW   64u
-#define DECIDED  (WINDOW / 2)
-#define CHUNK    MOEC_SUM_CHUNK /* rows of the factor that are multiplied at once */
-#define NO_PATH  1e30f          /* cost of a state that nothing reaches */
-#define SEARCHES 2              /* of a row that is an input, with the scale fitted between them */
+#define STATES       MOEC_TRELLIS_STATES
+#define WINDOW       64u
+#define DECIDED      (WINDOW / 2)
+#define CHUNK        MOEC_SUM_CHUNK /* rows of the factor that are multiplied at once */
+#define WINDOW_PARTS (WINDOW / LANES)
+#define NO_PATH      1e30f /* cost of a state that nothing reaches */
+#define SEARCHES     2     /* of a row that is an input, with the scale fitted between them */
 
-/* The best path to each state. */
-struct survivors {
-    vec costs[STATES];
-    vec targets[STATES];        /* the next weight as the path corrects it */
-    vec_bits coded[STATES][2];  /* the last 64 coded bits, the newest lowest; [1] has the older 32 */
-    vec_bits uppers[STATES][2]; /* free bits */
-    vec errors[STATES][WINDOW]; /* weight less level, of weight i at i % WINDOW */
-};
+#define PARTS (STATES / LANES) /* vectors that have one element for each state */
 
-/* What each state's path becomes with a coded bit of 0 or 1 and the better of the two free bits. */
-struct branches {
-    vec costs[STATES][2];
-    vec errors[STATES][2];
-    vec_bits uppers[STATES][2];
-};
-
-struct search {
-    struct survivors survivors[2];
-    struct branches branches;
-    vec_bits chosen[STATES]; /* which of a state's two branches came out best: all ones for that of the upper
-                            state */
+/* The best path to each state, of one output. */
+struct paths {
+    vec costs[PARTS];
+    vec targets[PARTS];             /* the next weight as the path corrects it */
+    vec lows[2][PARTS];             /* the lower level that a coded bit of 0 or 1 allows */
+    vec highs[2][PARTS];            /* and the upper one */
+    vec_bits origins[PARTS];        /* the state in which the path entered the block at work */
+    vec sums[STATES][WINDOW_PARTS]; /* what errors that are not decided make of weight i + 1, at i % WINDOW */
+    /* Of weight i at i % WINDOW, of state s in element s % LANES from bit 8 (s / LANES) on: 1 where the upper
+     * one of the two states before is the better, and 2 with the free bit. */
+    vec_bits steps[WINDOW];
 };
 
 struct tile {
-    struct encoding *e;
-    struct search *search;
-    uint32_t output, n;    /* first, and how many there are */
-    vec *weights, *errors; /* (K); errors of decided weights */
-    vec *bases;            /* (DECIDED) weights as decided errors correct them */
-    vec *made;             /* (2, CHUNK): products */
-    vec *room;             /* (CHUNK) */
-    vec levels[LEVELS];    /* times each output's scale */
-    uint32_t first;        /* weight that is not decided */
-    double largest;        /* R_ii^2: costs are relative to it */
+    const struct encoding *e;
+    uint32_t output, n;           /* first, and how many there are */
+    struct paths *paths;          /* (LANES) */
+    vec (*others)[WINDOW_PARTS];  /* (STATES): sums as they change */
+    vec *weights, *errors;        /* (K); errors of decided weights */
+    vec *bases;                   /* (DECIDED) weights as decided errors correct them */
+    vec *room;                    /* (CHUNK) */
+    vec (*factors)[WINDOW_PARTS]; /* (DECIDED): of the block's weights, as sums have them */
+    uint32_t first;               /* weight that is not decided */
+    double largest;               /* R_ii^2: costs are relative to it */
 };
 
 static uint64_t tile_bytes(uint32_t n_input)
 {
-    return sizeof(struct search) + (2 * (uint64_t)n_input + DECIDED + 3 * CHUNK) * sizeof(vec);
+    return LANES * sizeof(struct paths) +
+           (2 * (uint64_t)n_input + DECIDED + CHUNK + (STATES + DECIDED) * WINDOW_PARTS) * sizeof(vec);
+}
+
+/* Of a thread that fits scales of `width` outputs. */
+static uint64_t fit_bytes(uint32_t n_input, uint32_t width)
+{
+    return ((uint64_t)n_input + 2 * CHUNK) * 2 * width * sizeof(float);
+}
+
+static uint64_t outputs_bytes(uint32_t n_input, uint32_t width)
+{
+    const uint64_t tile = tile_bytes(n_input), fit = fit_bytes(n_input, width);
+    return tile > fit ? tile : fit;
 }
 
 uint64_t moec_gptq_trellis_bytes(uint32_t n_row, uint32_t columns, bool by_input, int n_threads)
@@ -75,7 +83,7 @@ uint64_t moec_gptq_trellis_bytes(uint32_t n_row, uint32_t columns, bool by_input
     const uint64_t path = sizeof(uint64_t) + sizeof(float), rooms = (uint64_t)n_threads * GPTQ_WIDTH;
     return by_input
                ? padded(columns) * ((n_row + CHUNK) * sizeof(float) + path) + rooms * CHUNK * sizeof(float)
-               : (uint64_t)n_threads * tile_bytes(columns);
+               : (uint64_t)n_threads * outputs_bytes(columns, GPTQ_WIDTH);
 }
 
 /* sums (n_row) += rows first .. of the factor times n values. */
@@ -97,160 +105,211 @@ static void multiply(const struct tile *tile, uint32_t first, uint32_t n_row, co
 
 /* ---- rows that are outputs: one weight on ---- */
 
-GPTQ_CLONES static void branch(struct tile *tile, uint32_t i, const struct survivors *now)
+#define EVEN_HALF 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define ODD_HALF  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+
+/* Elements of two vectors in turns, those of `zero` first. */
+#define INTERLEAVE(zero, one, out)                                                                           \
+    do {                                                                                                     \
+        (out)[0] = __builtin_shufflevector(zero, one, EVEN_HALF);                                            \
+        (out)[1] = __builtin_shufflevector(zero, one, ODD_HALF);                                             \
+    } while (0)
+
+#define CHOSEN_BITS(mask, a, b) (((a) & ~(mask)) | ((b) & (mask)))
+
+/* Each state's path with a coded bit of 0 or 1 and the better of the two free bits. */
+struct branches {
+    vec costs[2][PARTS];
+    vec errors[2][PARTS];
+    vec_bits uppers[2][PARTS];
+};
+
+static inline __attribute__((always_inline)) void branch(const struct paths *paths, float w, float price,
+                                                         struct branches *branches)
 {
-    struct branches *branches = &tile->search->branches;
-    const float price = (float)(tile->e->gptq->costs[i] / tile->largest);
-    const vec w = tile->weights[i];
-    for (uint32_t s = 0; s < STATES; s++)
-        for (uint32_t x = 0; x < 2; x++) {
-            const uint32_t z = moec_trellis_subset(s << 1 | x);
-            const vec low = now->targets[s] - tile->levels[z], high = now->targets[s] - tile->levels[z + 4];
+    for (uint32_t x = 0; x < 2; x++)
+        for (uint32_t v = 0; v < PARTS; v++) {
+            const vec low = paths->targets[v] - paths->lows[x][v],
+                      high = paths->targets[v] - paths->highs[x][v];
             const vec low_error = low * low, high_error = high * high;
             const vec_bits upper = (vec_bits)(high_error < low_error);
-            branches->costs[s][x] = now->costs[s] + price * CHOSEN(upper, low_error, high_error);
-            branches->errors[s][x] = w - CHOSEN(upper, tile->levels[z], tile->levels[z + 4]);
-            branches->uppers[s][x] = upper & 1;
+            branches->costs[x][v] = paths->costs[v] + price * CHOSEN(upper, low_error, high_error);
+            branches->errors[x][v] = w - CHOSEN(upper, paths->lows[x][v], paths->highs[x][v]);
+            branches->uppers[x][v] = upper & 2;
         }
 }
 
+/* What the step to each state is. */
+struct choices {
+    vec errors[PARTS];
+    vec_bits froms[PARTS];
+};
+
 /* State s is reached by bit s % 2 from states s / 2 and s / 2 + 32. */
-GPTQ_CLONES static void choose(struct tile *tile, uint32_t i, const struct survivors *now,
-                               struct survivors *next)
+static inline __attribute__((always_inline)) void choose(struct paths *paths, const struct branches *branches,
+                                                         struct choices *choices, vec_bits *steps)
 {
-    const struct branches *branches = &tile->search->branches;
+    vec costs[PARTS];
+    vec_bits origins[PARTS], packed = {0};
+    for (uint32_t v = 0; v < PARTS / 2; v++) {
+        const vec_bits first = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        vec cost[2], error[2];
+        vec_bits from[2], origin[2], step[2], both[2];
+        for (uint32_t x = 0; x < 2; x++) {
+            const vec one = branches->costs[x][v], other = branches->costs[x][v + PARTS / 2];
+            const vec_bits mask = (vec_bits)(other < one);
+            cost[x] = CHOSEN(mask, one, other);
+            error[x] = CHOSEN(mask, branches->errors[x][v], branches->errors[x][v + PARTS / 2]);
+            step[x] =
+                CHOSEN_BITS(mask, branches->uppers[x][v], branches->uppers[x][v + PARTS / 2]) | (mask & 1);
+            origin[x] = CHOSEN_BITS(mask, paths->origins[v], paths->origins[v + PARTS / 2]);
+            from[x] = first + LANES * v + (mask & STATES / 2);
+        }
+        INTERLEAVE(cost[0], cost[1], costs + 2 * v);
+        INTERLEAVE(origin[0], origin[1], origins + 2 * v);
+        INTERLEAVE(error[0], error[1], choices->errors + 2 * v);
+        INTERLEAVE(from[0], from[1], choices->froms + 2 * v);
+        INTERLEAVE(step[0], step[1], both);
+        packed |= both[0] << 16 * v | both[1] << (16 * v + 8);
+    }
+    *steps = packed;
+    memcpy(paths->costs, costs, sizeof costs);
+    memcpy(paths->origins, origins, sizeof origins);
+}
+
+/* Sums of each state with the error of the step to it. */
+static inline __attribute__((always_inline)) void extend(const struct choices *choices,
+                                                         const vec factors[static WINDOW_PARTS],
+                                                         vec (*sums)[WINDOW_PARTS], vec (*next)[WINDOW_PARTS])
+{
+    const float *errors = (const float *)choices->errors;
+    const uint32_t *froms = (const uint32_t *)choices->froms;
     for (uint32_t s = 0; s < STATES; s++) {
-        const uint32_t a = s / 2, b = a + STATES / 2, x = s % 2;
-        const vec_bits mask = (vec_bits)(branches->costs[b][x] < branches->costs[a][x]);
-        const vec_bits coded = ((now->coded[a][0] & ~mask) | (now->coded[b][0] & mask));
-        const vec_bits uppers = ((now->uppers[a][0] & ~mask) | (now->uppers[b][0] & mask));
-        const vec_bits upper = (branches->uppers[a][x] & ~mask) | (branches->uppers[b][x] & mask);
-        tile->search->chosen[s] = mask;
-        next->costs[s] = CHOSEN(mask, branches->costs[a][x], branches->costs[b][x]);
-        next->errors[s][i % WINDOW] = CHOSEN(mask, branches->errors[a][x], branches->errors[b][x]);
-        next->coded[s][0] = coded << 1 | x;
-        next->coded[s][1] = ((now->coded[a][1] & ~mask) | (now->coded[b][1] & mask)) << 1 | coded >> 31;
-        next->uppers[s][0] = uppers << 1 | upper;
-        next->uppers[s][1] = ((now->uppers[a][1] & ~mask) | (now->uppers[b][1] & mask)) << 1 | uppers >> 31;
+        const vec *from = sums[froms[s]];
+        _Pragma("GCC unroll 4") for (uint32_t part = 0; part < WINDOW_PARTS; part++) next[s][part] =
+            from[part] + errors[s] * factors[part];
     }
 }
 
-/* Errors of weights first .. i - 1 go with the chosen paths, and with that of weight i correct weight i + 1.
- */
-GPTQ_CLONES static void extend(struct tile *tile, uint32_t i, const struct survivors *now,
-                               struct survivors *next)
+/* One output's paths by n weights on, from `begin`, where a block begins. */
+GPTQ_CLONES static void walk(const struct tile *tile, uint32_t lane, uint32_t begin, uint32_t n)
 {
-    const float *factors = unit_row(tile->e->gptq, i + 1) + tile->first;
-    const uint32_t n = i - tile->first;
-    uint32_t places[WINDOW];
-    const vec base = tile->first == 0 ? tile->weights[i + 1] : tile->bases[n - DECIDED];
-    for (uint32_t k = 0; k <= n; k++)
-        places[k] = (tile->first + k) % WINDOW;
-    for (uint32_t a = 0; a < STATES / 2; a++) {
-        const vec *one = now->errors[a], *other = now->errors[a + STATES / 2];
-        vec *even = next->errors[2 * a], *odd = next->errors[2 * a + 1];
-        const vec_bits even_chosen = tile->search->chosen[2 * a],
-                       odd_chosen = tile->search->chosen[2 * a + 1];
-        vec even_target = base, odd_target = base;
-        for (uint32_t k = 0; k < n; k++) {
-            const uint32_t at = places[k];
-            const vec even_error = CHOSEN(even_chosen, one[at], other[at]);
-            const vec odd_error = CHOSEN(odd_chosen, one[at], other[at]);
-            even[at] = even_error;
-            odd[at] = odd_error;
-            even_target += factors[k] * even_error;
-            odd_target += factors[k] * odd_error;
-        }
-        next->targets[2 * a] = even_target + factors[n] * even[places[n]];
-        next->targets[2 * a + 1] = odd_target + factors[n] * odd[places[n]];
+    const struct encoding *e = tile->e;
+    struct paths *paths = &tile->paths[lane];
+    vec(*sums)[WINDOW_PARTS] = paths->sums, (*next)[WINDOW_PARTS] = tile->others;
+    for (uint32_t s = 0; s < STATES; s++) {
+        ((uint32_t *)paths->origins)[s] = s;
+        for (uint32_t part = 0; part < DECIDED / LANES; part++)
+            sums[s][((begin + DECIDED) % WINDOW) / LANES + part] = (vec){0};
+    }
+    for (uint32_t i = begin; i < begin + n; i++) {
+        const float base = i + 1 < e->gptq->n ? tile->bases[i - begin][lane] : 0;
+        vec(*const last)[WINDOW_PARTS] = sums;
+        struct branches branches;
+        struct choices choices;
+        branch(paths, tile->weights[i][lane], (float)(e->gptq->costs[i] / tile->largest), &branches);
+        choose(paths, &branches, &choices, &paths->steps[i % WINDOW]);
+        extend(&choices, tile->factors[i - begin], sums, next);
+        for (uint32_t s = 0; s < STATES; s++)
+            ((float *)paths->targets)[s] = base + ((const float *)next[s])[i % WINDOW];
+        sums = next;
+        next = last;
     }
 }
 
 /* ---- rows that are outputs: deciding ---- */
 
-/* Takes the codes of n weights, of which the first has bit `top` of `coded` and `uppers`, from output's path.
- */
-static void take_codes(const struct tile *tile, uint32_t lane, uint32_t state, uint32_t n, uint32_t top,
-                       const struct survivors *now)
+/* Takes the codes of weights first .. end - 1 from an output's path that is in `state` before weight `end`. */
+static void take_codes(const struct tile *tile, uint32_t lane, uint32_t state, uint32_t end)
 {
-    const uint64_t coded = (uint64_t)now->coded[state][1][lane] << 32 | now->coded[state][0][lane];
-    const uint64_t uppers = (uint64_t)now->uppers[state][1][lane] << 32 | now->uppers[state][0][lane];
-    for (uint32_t k = 0; k < n; k++) {
-        const uint32_t i = tile->first + k;
-        const uint64_t x = coded >> (top - k) & 1, f = uppers >> (top - k) & 1;
-        tile->errors[i][lane] = now->errors[state][i % WINDOW][lane];
+    const struct paths *paths = &tile->paths[lane];
+    for (uint32_t i = end; i-- > tile->first;) {
+        const uint32_t steps = ((const uint32_t *)&paths->steps[i % WINDOW])[state % LANES];
+        const uint32_t step = steps >> state / LANES * 8, x = state & 1;
+        const vec(*levels)[PARTS] = step & 2 ? paths->highs : paths->lows;
+        state = state / 2 + (step & 1) * (STATES / 2);
+        tile->errors[i][lane] = tile->weights[i][lane] - ((const float *)levels[x])[state];
         if (lane < tile->n)
-            tile->e->codes[place_of(tile->e, i, tile->output + lane).weight] = (uint8_t)(x | f << 1);
+            tile->e->codes[place_of(tile->e, i, tile->output + lane).weight] = (uint8_t)(x | (step & 2));
     }
 }
 
-static uint32_t best_state(const struct survivors *now, uint32_t lane)
+static uint32_t best_state(const struct paths *paths)
 {
+    const float *costs = (const float *)paths->costs;
     uint32_t best = 0;
     for (uint32_t s = 1; s < STATES; s++)
-        best = now->costs[s][lane] < now->costs[best][lane] ? s : best;
+        best = costs[s] < costs[best] ? s : best;
     return best;
 }
 
-/* What decided errors make of the weights that follow before more are decided, for all paths. */
-static void correct(struct tile *tile)
+/* The older half of a full window follows the best path; paths that were in other states behind it end. */
+static void decide(const struct tile *tile, uint32_t lane)
 {
-    const uint32_t begin = tile->first + DECIDED + 1, left = tile->e->gptq->n - begin;
-    if (begin >= tile->e->gptq->n)
-        return;
-    const uint32_t n = left < DECIDED ? left : DECIDED;
-    memcpy(tile->bases, tile->weights + begin, n * sizeof *tile->bases);
-    multiply(tile, begin, n, tile->errors, tile->first, tile->bases);
+    struct paths *paths = &tile->paths[lane];
+    float *costs = (float *)paths->costs;
+    const uint32_t *origins = (const uint32_t *)paths->origins, best = best_state(paths);
+    const uint32_t origin = origins[best];
+    const float least = costs[best];
+    take_codes(tile, lane, origin, tile->first + DECIDED);
+    for (uint32_t s = 0; s < STATES; s++)
+        costs[s] = origins[s] == origin ? costs[s] - least : NO_PATH;
 }
 
-/* The older half of a full window follows the best path; the others' paths end where they differ there. */
-static void decide(struct tile *tile, struct survivors *now)
+/* Weights begin + 1 .. begin + n as decided errors correct them. */
+static void find_bases(const struct tile *tile, uint32_t begin, uint32_t n)
 {
-    vec least;
-    vec_bits coded, uppers;
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        const uint32_t best = best_state(now, lane);
-        take_codes(tile, lane, best, DECIDED, WINDOW - 1, now);
-        least[lane] = now->costs[best][lane];
-        coded[lane] = now->coded[best][1][lane];
-        uppers[lane] = now->uppers[best][1][lane];
-    }
-    for (uint32_t s = 0; s < STATES; s++) {
-        const vec_bits same = (vec_bits)(((now->coded[s][1] ^ coded) | (now->uppers[s][1] ^ uppers)) == 0);
-        const vec none = (vec){0} + NO_PATH;
-        now->costs[s] = CHOSEN(same, none, now->costs[s] - least);
-    }
-    tile->first += DECIDED;
-    correct(tile);
+    memcpy(tile->bases, tile->weights + begin + 1, n * sizeof *tile->bases);
+    multiply(tile, begin + 1, n, tile->errors, tile->first, tile->bases);
 }
 
-static void start(struct tile *tile, struct survivors *now)
+/* What errors of DECIDED weights from `begin` on make of those behind them that their sums have. */
+static void list_factors(const struct tile *tile, uint32_t begin)
 {
-    memset(tile->search, 0, sizeof *tile->search);
+    const uint32_t n = tile->e->gptq->n;
+    memset(tile->factors, 0, DECIDED * sizeof *tile->factors);
+    for (uint32_t m = begin + 1; m <= begin + WINDOW && m < n; m++) {
+        const float *row = unit_row(tile->e->gptq, m);
+        for (uint32_t i = begin; i < begin + DECIDED && i < m; i++)
+            ((float *)tile->factors[i - begin])[(m - 1) % WINDOW] = row[i];
+    }
+}
+
+static void start(const struct tile *tile, uint32_t lane)
+{
+    const float scale = lane < tile->n ? tile->e->scales[tile->output + lane] : 0;
+    struct paths *paths = &tile->paths[lane];
+    memset(paths, 0, sizeof *paths);
     for (uint32_t s = 0; s < STATES; s++) {
-        now->costs[s] = (vec){0} + (s == 0 ? 0 : NO_PATH);
-        now->targets[s] = tile->weights[0];
+        ((float *)paths->costs)[s] = s == 0 ? 0 : NO_PATH;
+        ((float *)paths->targets)[s] = tile->weights[0][lane];
+        for (uint32_t x = 0; x < 2; x++) {
+            const uint32_t z = moec_trellis_subset(s << 1 | x);
+            ((float *)paths->lows[x])[s] = moec_trellis_levels[z] * scale;
+            ((float *)paths->highs[x])[s] = moec_trellis_levels[z + 4] * scale;
+        }
     }
 }
 
 static void search_tile(struct tile *tile)
 {
     const uint32_t n = tile->e->gptq->n;
-    struct survivors *now = &tile->search->survivors[0], *next = &tile->search->survivors[1];
-    start(tile, now);
-    for (uint32_t i = 0; i < n; i++) {
-        struct survivors *const last = now;
-        if (i - tile->first == WINDOW)
-            decide(tile, now);
-        branch(tile, i, now);
-        choose(tile, i, now, next);
-        if (i + 1 < n)
-            extend(tile, i, now, next);
-        now = next;
-        next = last;
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        start(tile, lane);
+    for (uint32_t begin = 0; begin < n; begin += DECIDED) {
+        const uint32_t length = n - begin < DECIDED ? n - begin : DECIDED, left = n - begin - 1;
+        if (begin - tile->first == WINDOW) {
+            for (uint32_t lane = 0; lane < LANES; lane++)
+                decide(tile, lane);
+            tile->first += DECIDED;
+        }
+        find_bases(tile, begin, left < DECIDED ? left : DECIDED);
+        list_factors(tile, begin);
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            walk(tile, lane, begin, length);
     }
     for (uint32_t lane = 0; lane < LANES; lane++)
-        take_codes(tile, lane, best_state(now, lane), n - tile->first, n - tile->first - 1, now);
+        take_codes(tile, lane, best_state(&tile->paths[lane]), n);
 }
 
 /* ---- scales ---- */
@@ -293,89 +352,119 @@ static void pack_row(const struct encoding *e, uint32_t row)
     moec_codec_pack_row(e->codec, codes, stored, NULL, e->columns, e->rows + (size_t)row * e->row_bytes);
 }
 
-/* The levels that each output's codes have. */
-static void list_levels(const struct tile *tile, vec *values)
+/* The levels that an output's codes have, one value in `stride`. */
+static void list_levels(const struct encoding *e, uint32_t output, size_t stride, float *levels)
 {
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        uint32_t seven = 0;
-        for (uint32_t i = 0; i < tile->e->gptq->n; i++) {
-            const uint8_t code = lane < tile->n
-                                     ? tile->e->codes[place_of(tile->e, i, tile->output + lane).weight]
-                                     : MOEC_TRELLIS_FREE;
-            seven = (seven << 1 | (code & 1)) & 0x7f;
-            values[i][lane] =
-                moec_trellis_levels[(code & MOEC_TRELLIS_FREE) << 1 | moec_trellis_subset(seven)];
-        }
+    uint32_t seven = 0;
+    for (uint32_t i = 0; i < e->gptq->n; i++, levels += stride) {
+        const uint8_t code = e->codes[place_of(e, i, output).weight];
+        seven = (seven << 1 | (code & 1)) & 0x7f;
+        *levels = moec_trellis_levels[(code & MOEC_TRELLIS_FREE) << 1 | moec_trellis_subset(seven)];
     }
 }
 
-/* The scale of least error in the outputs for the codes that each has: v' H w / v' H v, v the levels. */
-GPTQ_CLONES static void fit_scales(const struct tile *tile)
+/* A matrix whose rows are outputs, at work. */
+struct matrix {
+    struct encoding *e;
+    uint32_t width;
+};
+
+/* For each output v' H w and v' H v, v the levels. Each row of `values` (K, 2 width) and of what is `made` of it
+ * has all outputs' levels, then their weights. */
+GPTQ_CLONES static void sum_products(const struct matrix *matrix, const float *values, float *made,
+                                     double products[static GPTQ_WIDTH], double squares[static GPTQ_WIDTH])
 {
-    const struct encoding *e = tile->e;
-    const uint32_t n = e->gptq->n;
-    vec *values = tile->errors; /* which are no longer wanted */
-    vec *v = tile->made, *w = tile->made + CHUNK;
-    double products[LANES] = {0}, squares[LANES] = {0};
-    list_levels(tile, values);
-    for (uint32_t first = 0; first < n; first += CHUNK) {
-        const uint32_t n_row = n - first < CHUNK ? n - first : CHUNK;
-        memset(tile->made, 0, 2 * CHUNK * sizeof *tile->made);
-        multiply(tile, first, n_row, values, first + n_row, v);
-        multiply(tile, first, n_row, tile->weights, first + n_row, w);
-        for (uint32_t i = 0; i < n_row; i++)
-            for (uint32_t lane = 0; lane < LANES; lane++) {
-                const double level = e->gptq->costs[first + i] * (double)v[i][lane];
-                products[lane] += level * (double)w[i][lane];
-                squares[lane] += level * (double)v[i][lane];
-            }
+    const struct moec_gptq *gptq = matrix->e->gptq;
+    const uint32_t width = matrix->width;
+    struct moec_gptq_product product = {.kernels = matrix->e->kernels,
+                                        .values = values,
+                                        .width = 2 * width,
+                                        .stride = row_stride(gptq->n),
+                                        .pitch = 2 * width,
+                                        .room = made + CHUNK * 2 * width};
+    for (uint32_t first = 0; first < gptq->n; first += CHUNK) {
+        product.rows = unit_row(gptq, first);
+        product.n_row = gptq->n - first < CHUNK ? gptq->n - first : CHUNK;
+        product.n = first + product.n_row;
+        memset(made, 0, (size_t)product.n_row * 2 * width * sizeof *made);
+        moec_gptq_multiply(&product, made);
+        const float *v = made;
+        for (uint32_t i = first; i < product.n; i++, v += 2 * width)
+            for (uint32_t from = 0; from < width; from += LANES)
+                for (uint32_t o = from; o < from + LANES; o++) {
+                    const double level = gptq->costs[i] * (double)v[o];
+                    products[o] += level * (double)v[width + o];
+                    squares[o] += level * (double)v[o];
+                }
     }
-    for (uint32_t lane = 0; lane < tile->n; lane++) {
-        const uint16_t half = half_of(products[lane] / squares[lane]);
-        if (half != 0 && e->scales[tile->output + lane] > 0)
-            e->scales[tile->output + lane] = moec_f16_to_f32(half);
+}
+
+/* Gives outputs the scales of least error in them for the codes that each has: v' H w / v' H v. */
+static void fit_scales(void *context, size_t item, int thread)
+{
+    const struct matrix *matrix = context;
+    struct encoding *e = matrix->e;
+    const uint32_t width = matrix->width, first = (uint32_t)item * width, left = e->n_output - first;
+    const uint32_t n = left < width ? left : width;
+    float *values = (float *)((uint8_t *)e->scratch + (size_t)thread * outputs_bytes(e->gptq->n, width));
+    double products[GPTQ_WIDTH] = {0}, squares[GPTQ_WIDTH] = {0};
+    for (uint32_t o = 0; o < n; o++)
+        list_levels(e, first + o, 2 * width, values + o);
+    for (uint32_t i = 0; i < e->gptq->n; i++) {
+        float *weights = values + (2 * (size_t)i + 1) * width;
+        for (uint32_t o = 0; o < n; o++)
+            weights[o] = e->weights[place_of(e, i, first + o).weight];
+        if (n < width) {
+            memset(weights + n, 0, (width - n) * sizeof *weights);
+            memset(weights - width + n, 0, (width - n) * sizeof *weights);
+        }
+    }
+    sum_products(matrix, values, values + (size_t)e->gptq->n * 2 * width, products, squares);
+    for (uint32_t o = 0; o < n; o++) {
+        const uint16_t half = half_of(products[o] / squares[o]);
+        if (half != 0 && e->scales[first + o] > 0)
+            e->scales[first + o] = moec_f16_to_f32(half);
+        pack_row(e, first + o);
     }
 }
 
 static void encode_tile(void *context, size_t item, int thread)
 {
-    struct encoding *e = context;
+    const struct matrix *matrix = context;
+    struct encoding *e = matrix->e;
     const uint32_t output = (uint32_t)item * LANES, left = e->n_output - output, n = e->gptq->n;
     struct tile tile = {.e = e, .output = output, .n = left < LANES ? left : LANES};
-    tile.search = (struct search *)(void *)((uint8_t *)e->scratch + (size_t)thread * tile_bytes(n));
-    tile.weights = (vec *)(tile.search + 1);
+    tile.paths =
+        (struct paths *)(void *)((uint8_t *)e->scratch + (size_t)thread * outputs_bytes(n, matrix->width));
+    tile.others = (vec(*)[WINDOW_PARTS])(tile.paths + LANES);
+    tile.factors = tile.others + STATES;
+    tile.weights = (vec *)(tile.factors + DECIDED);
     tile.errors = tile.weights + n;
     tile.bases = tile.errors + n;
-    tile.made = tile.bases + DECIDED;
-    tile.room = tile.made + 2 * CHUNK;
+    tile.room = tile.bases + DECIDED;
     for (uint32_t i = 0; i < n; i++) {
         tile.largest = e->gptq->costs[i] > tile.largest ? e->gptq->costs[i] : tile.largest;
         for (uint32_t lane = 0; lane < LANES; lane++)
             tile.weights[i][lane] = lane < tile.n ? e->weights[place_of(e, i, output + lane).weight] : 0;
     }
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        for (uint32_t level = 0; level < LEVELS; level++)
-            tile.levels[level][lane] =
-                lane < tile.n ? moec_trellis_levels[level] * e->scales[output + lane] : 0;
     search_tile(&tile);
-    fit_scales(&tile);
-    for (uint32_t lane = 0; lane < tile.n; lane++)
-        pack_row(e, output + lane);
 }
 
 static enum moec_status encode_outputs(struct encoding *e, const struct moec_pool *pool,
                                        struct moec_error *err)
 {
-    MOEC_TRY(moec_alloc_aligned((void **)&e->scratch, (uint64_t)pool->n_threads, tile_bytes(e->gptq->n),
-                                "paths of a matrix", err));
-    moec_parallel_for(pool, (e->n_output + LANES - 1) / LANES, encode_tile, e);
+    struct matrix matrix = {e, moec_gptq_width(e->n_output, pool->n_threads)};
+    MOEC_TRY(moec_alloc_aligned((void **)&e->scratch, (uint64_t)pool->n_threads,
+                                outputs_bytes(e->gptq->n, matrix.width), "paths of a matrix", err));
+    moec_parallel_for(pool, (e->n_output + LANES - 1) / LANES, encode_tile, &matrix);
+    moec_parallel_for(pool, (e->n_output + matrix.width - 1) / matrix.width, fit_scales, &matrix);
     free(e->scratch);
     return MOEC_OK;
 }
 
 /* ---- rows that are inputs ---- */
 
-/* Rows in their order, corrected by chunks: first by errors of the chunks before, then by those in theirs. */
+/* Rows in their order, corrected by errors of the chunks before theirs at once, then by those in theirs. */
 struct row {
     const struct encoding *e;
     size_t stride;     /* of errors and corrected weights */
