@@ -29,7 +29,8 @@ uint64_t moec_gptq_factor_bytes(uint32_t n_input)
 uint64_t moec_gptq_encode_bytes(uint32_t n_row, uint32_t columns, bool by_input, int n_threads)
 {
     const uint64_t n_weight = (uint64_t)n_row * columns, n_input = by_input ? n_row : columns;
-    const uint64_t tile = moec_gptq_tile_bytes((uint32_t)n_input, by_input ? GROUP_MOST : GPTQ_WIDTH);
+    const uint64_t tile =
+        moec_gptq_tile_bytes((uint32_t)n_input, by_input ? GROUP_MOST : moec_gptq_width(n_row, n_threads));
     const uint64_t tiles = (uint64_t)n_threads * tile;
     const uint64_t paths = moec_gptq_trellis_bytes(n_row, columns, by_input, n_threads);
     return n_weight + n_weight / LANES * (sizeof(float) + 1) + (tiles > paths ? tiles : paths);

@@ -12,7 +12,7 @@
 
 #define LANES      16u
 #define GROUP_MOST 128u /* the longest groups that codecs have */
-#define GPTQ_WIDTH 64u  /* outputs that share a look at the factor: kernels are at their best from there */
+#define GPTQ_WIDTH 128u /* the most outputs that share a look at H or its factor */
 
 /* The same source for each instruction set: products and sums stay apart (-ffp-contract=off) and lanes in
  * their places, so bits are the same. */

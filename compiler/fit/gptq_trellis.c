@@ -83,7 +83,7 @@ uint64_t moec_gptq_trellis_bytes(uint32_t n_row, uint32_t columns, bool by_input
     const uint64_t path = sizeof(uint64_t) + sizeof(float), rooms = (uint64_t)n_threads * GPTQ_WIDTH;
     return by_input
                ? padded(columns) * ((n_row + CHUNK) * sizeof(float) + path) + rooms * CHUNK * sizeof(float)
-               : (uint64_t)n_threads * outputs_bytes(columns, GPTQ_WIDTH);
+               : (uint64_t)n_threads * outputs_bytes(columns, moec_gptq_width(n_row, n_threads));
 }
 
 /* sums (n_row) += rows first .. of the factor times n values. */
