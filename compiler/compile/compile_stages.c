@@ -2,9 +2,9 @@
  *
  * Costs are in passes over all windows of the profile, as `moec profile` counts them: a compile from data
  * does both under one progress. An evaluation of a part costs its share of the windows. Encoding is no
- * evaluation: its multiply-adds are taken at the price that MAC_PRICE says, and the trellis, which tries
- * states instead of multiplying, at TRELLIS_PRICE, both measured on the sample models (2026-11). How often a
- * policy measures is not known before it has: a typical number stands for it. */
+ * evaluation: what a fit does is taken at the prices below, in multiply-adds of a pass, which
+ * tests/tools/fit_speed.c measured for hidden sizes from 256 to 2048 (2026-11). How often a policy measures is
+ * not known before it has: a typical number stands for it. */
 #include "compiler/compile/compile_internal.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
@@ -16,11 +16,15 @@
 #define TYPICAL_SEARCH   8
 #define TYPICAL_SEQUENCE 1 /* one plan of projections for all experts */
 #define TYPICAL_TESTS    4
-#define TYPICAL_PROVEN   256 /* windows of the certificate part that are tested on */
-#define HARM_MODELS      22  /* whole models: the original, projections at each codec, and roles */
-#define MAC_PRICE        3.0
-#define TRELLIS_PRICE    85000.0 /* multiply-adds for each weight that is fitted at 2 bits */
-#define PACKED_PRICE     40.0    /* multiply-adds for each weight that is encoded into the bundle */
+#define TYPICAL_PROVEN   256    /* windows of the certificate part that are tested on */
+#define HARM_MODELS      22     /* whole models: the original, projections at each codec, and roles */
+#define N_CODEC          4      /* that an expert is fitted at */
+#define PAIR_PRICE       6.0    /* of a fit, for two weights of a row that one changes after the other */
+#define WEIGHT_PRICE     4450.0 /* of a fit and its error, for each weight */
+#define TRELLIS_PRICE    7000.0 /* the same of a trellis besides */
+#define FACTOR_PRICE     3.75   /* of an expert's factors, for the cube of its inputs */
+#define MOMENT_PRICE     2.8    /* of what inputs have in common, for two inputs of a token */
+#define PACKED_PRICE     40.0   /* multiply-adds for each weight that is encoded into the bundle */
 
 static const char *const names[] = {"ordering neurons",   "fitting experts", "fitting dense weights",
                                     "weighing bitwidths", "searching",       "ordering plans",
@@ -63,15 +67,24 @@ static double pass_cost(const struct basis *basis)
            (double)moec_cost_from_layer(basis->config, 0, 1, 0, 1);
 }
 
-/* Weights of experts, and multiply-adds of GPTQ for all at one codec: each column of a matrix changes those
- * behind it. */
-static void weigh_experts(const struct moec_config *config, double *n_weight, double *gptq)
+static double expert_weights(const struct moec_config *config)
 {
-    const double n = (double)moec_config_moe_count(config) * config->n_expert;
-    const double matrix = (double)config->n_embd * config->n_ff_expert;
-    const double n_inner = moec_config_mlp_matrices(config) - 1.0;
-    *n_weight = n * matrix * (n_inner + 1);
-    *gptq = n * matrix * (n_inner * config->n_embd + config->n_ff_expert) / 2;
+    return (double)moec_config_moe_count(config) * config->n_expert * config->n_embd * config->n_ff_expert *
+           moec_config_mlp_matrices(config);
+}
+
+/* Fits of all experts at all codecs, beside running the windows. */
+static double fit_cost(const struct basis *basis)
+{
+    const struct moec_config *config = basis->config;
+    const double n_embd = config->n_embd, n_ff = config->n_ff_expert, n_layer = moec_config_moe_count(config);
+    const double inner = (moec_config_mlp_matrices(config) - 1.0) * n_embd;
+    const double n_token = basis->n_window * basis->search * basis->seq_len_tokens;
+    const double pairs = n_embd * n_ff * (inner + n_ff) / 2, weights = n_ff * (inner + n_embd);
+    const double expert = N_CODEC * (PAIR_PRICE * pairs + WEIGHT_PRICE * weights) + TRELLIS_PRICE * weights +
+                          FACTOR_PRICE * (n_embd * n_embd * n_embd + n_ff * n_ff * n_ff);
+    const double moments = MOMENT_PRICE * n_token * config->top_k * (n_embd * n_embd + n_ff * n_ff) / 2;
+    return n_layer * (config->n_expert * expert + moments);
 }
 
 /* The share of so many windows of the search part. */
@@ -87,14 +100,14 @@ static double tested_share(const struct basis *basis)
     return fmin(basis->certificate, n / basis->n_window);
 }
 
-/* What a stage does with weights alone. */
+/* What a stage does with weights. */
 static double weights_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
-    double n_weight = 0, gptq = 0;
-    weigh_experts(basis->config, &n_weight, &gptq);
     if (stage == MOEC_STAGE_FIT_EXPERTS && basis->options->offers_variants)
-        return (4 * MAC_PRICE * gptq + TRELLIS_PRICE * n_weight) / pass_cost(basis);
-    return stage == MOEC_STAGE_PACK && basis->is_written ? PACKED_PRICE * n_weight / pass_cost(basis) : 0;
+        return fit_cost(basis) / pass_cost(basis);
+    return stage == MOEC_STAGE_PACK && basis->is_written
+               ? PACKED_PRICE * expert_weights(basis->config) / pass_cost(basis)
+               : 0;
 }
 
 /* What it does with windows. */
