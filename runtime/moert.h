@@ -484,7 +484,7 @@ MOERT_API uint32_t moert_session_copy(struct moert_session *to, const struct moe
 /* Positions below n are a prompt's (decisions.decode_only); generators set it by themselves. 0 at first. */
 MOERT_API void moert_session_set_prompt(struct moert_session *session, uint32_t n);
 
-/* What a session's tokens took by the engine's decisions, those taken back too; 0 without decisions. */
+/* What tokens took by the decisions, those taken back too, prompts not with decode_only; 0 without decisions. */
 struct moert_decided {
     uint64_t n_taken, n_missed;   /* experts, and those of them that the logical cache had not */
     uint64_t n_low, n_low_missed; /* of these, low copies */
