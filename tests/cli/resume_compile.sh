@@ -80,6 +80,9 @@ while [ "$status" -eq 137 ] && [ $n_try -lt 60 ]; do
         rm "$out"
         took=$((took / 2))
         status=137
+    elif [ "$status" -eq 137 ] && cmp -s "$work/whole.moec" "$out"; then
+        rm "$out" # the kill came after the last byte, when only the journals were left to remove
+        took=$((took * 9 / 10))
     elif [ "$status" -ne 0 ] && [ -e "$out" ]; then
         status=1
     fi
