@@ -98,25 +98,26 @@ static void digest_sequence(const struct moec_compile_run *run, uint8_t digest[s
     moec_sha256_finish(&sha, digest);
 }
 
-enum moec_status moec_compile_windows_fix(struct moec_compile_run *run, struct moec_error *err)
+/* Keeps a unit of n bytes unless there is one. */
+static enum moec_status keep_once(struct moec_compile_run *run, const char *key, void *bytes, size_t n,
+                                  struct moec_error *err)
 {
-    uint8_t *order = run->report->certificate.part_digest, sequence[MOEC_SHA256_BYTES];
-    char key[MOEC_JOURNAL_MAX_KEY], hex[2 * MOEC_SHA256_BYTES + 1];
-    const struct moec_unit_part kept = {order, MOEC_SHA256_BYTES};
     uint8_t before[MOEC_SHA256_BYTES];
-    const struct moec_unit_part found_before = {before, sizeof before};
+    const struct moec_unit_part read = {before, n}, kept = {bytes, n};
     uint64_t cost = 0;
     bool found = false;
+    MOEC_TRY(moec_unit_find(run->units, key, &read, 1, &cost, &found, err));
+    return found ? MOEC_OK : moec_unit_keep(run->units, key, &kept, 1, 0, err);
+}
+
+enum moec_status moec_compile_windows_fix(struct moec_compile_run *run, struct moec_error *err)
+{
+    uint8_t sequence[MOEC_SHA256_BYTES];
+    char key[MOEC_JOURNAL_MAX_KEY], hex[2 * MOEC_SHA256_BYTES + 1];
     name_windows(run->n_certify, key);
-    MOEC_TRY(moec_unit_find(run->units, key, &found_before, 1, &cost, &found, err));
-    if (!found)
-        MOEC_TRY(moec_unit_keep(run->units, key, &kept, 1, 0, err));
+    MOEC_TRY(keep_once(run, key, run->report->certificate.part_digest, MOEC_SHA256_BYTES, err));
     digest_sequence(run, sequence);
     moec_sha256_hex(sequence, hex);
     (void)snprintf(key, sizeof key, "sequence/%s", hex);
-    const struct moec_unit_part n_kept = {&run->n_certify, sizeof run->n_certify};
-    uint32_t n = 0;
-    const struct moec_unit_part n_found = {&n, sizeof n};
-    MOEC_TRY(moec_unit_find(run->units, key, &n_found, 1, &cost, &found, err));
-    return found ? MOEC_OK : moec_unit_keep(run->units, key, &n_kept, 1, 0, err);
+    return keep_once(run, key, &run->n_certify, sizeof run->n_certify, err);
 }
