@@ -38,39 +38,39 @@ static uint32_t argmax(const float *logits, uint32_t n)
     return best < n ? best : 0; /* the first is not a number, and nothing is larger */
 }
 
-/* Largest threshold for which `enough` holds. Probabilities relative to the largest lie in 0..1 and order
- * like their bit patterns, so halving the patterns needs no sorting and no second buffer; ties at the edge
- * are all kept. */
-static float last_threshold(const float *values, uint32_t n,
-                            bool (*enough)(const float *values, uint32_t n, float least, uint64_t wanted),
-                            uint64_t wanted)
+/* Probabilities relative to the largest lie in 0..1 and order like their bit patterns of 30 bits: a threshold is
+ * found in three digits of 10 bits, from the highest, without sorting and without a second buffer. */
+enum { DIGIT_BITS = 10, N_DIGITS = 3, N_BINS = 1 << DIGIT_BITS };
+
+/* What weights add up to by their next digit, of those whose higher digits are these. A NaN has no pattern here. */
+static void add_by_digit(const float *values, uint32_t n, float scale, uint32_t higher, uint32_t shift,
+                         uint64_t sums[N_BINS])
 {
-    uint32_t low = 0, high = moec_f32_bits(1.0f);
-    while (low < high) {
-        uint32_t middle = low + (high - low + 1) / 2;
-        if (enough(values, n, moec_f32_from_bits(middle), wanted))
-            low = middle;
-        else
-            high = middle - 1;
+    for (uint32_t i = 0; i < N_BINS; i++)
+        sums[i] = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t pattern = moec_f32_bits(values[i]);
+        if (pattern >> shift >> DIGIT_BITS == higher)
+            sums[pattern >> shift & (N_BINS - 1)] += scale > 0 ? moec_draw_whole(values[i], scale) : 1;
     }
-    return moec_f32_from_bits(low);
 }
 
-static bool enough_values(const float *values, uint32_t n, float least, uint64_t wanted)
+/* Largest threshold at which the values that are not below it are `wanted`, or with a scale weigh as much; 0 where all
+ * do not. Ties at the edge are all kept. */
+static float last_threshold(const float *values, uint32_t n, float scale, uint64_t wanted)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < n; i++)
-        count += values[i] >= least;
-    return count >= wanted;
-}
-
-static bool enough_mass(const float *values, uint32_t n, float least, uint64_t wanted)
-{
-    const float scale = moec_draw_scale(n);
-    uint64_t mass = 0;
-    for (uint32_t i = 0; i < n; i++)
-        mass += values[i] >= least ? moec_draw_whole(values[i], scale) : 0;
-    return mass >= wanted;
+    uint64_t sums[N_BINS], above = 0;
+    uint32_t found = 0;
+    for (uint32_t digit = N_DIGITS; digit-- > 0;) {
+        uint32_t bin = N_BINS;
+        add_by_digit(values, n, scale, found, digit * DIGIT_BITS, sums);
+        while (bin > 0 && above + sums[bin - 1] < wanted)
+            above += sums[--bin];
+        if (bin == 0)
+            return 0;
+        found = found << DIGIT_BITS | (bin - 1);
+    }
+    return moec_f32_from_bits(found);
 }
 
 static uint64_t drop_below(float *values, uint32_t n, float least)
@@ -108,7 +108,7 @@ static double mass_within(const float *values, uint32_t n, struct interval kept)
 }
 
 /* Keeps the tokens nearest to the entropy until they have this part of the mass. The distance is found by
- * halving bit patterns, as above: nothing is sorted and no logarithm is taken twice. */
+ * halving bit patterns: nothing is sorted and no logarithm is taken twice. */
 static uint64_t keep_typical(float *values, uint32_t n, double part)
 {
     double entropy = 0, mass = 0;
@@ -154,13 +154,14 @@ uint32_t moert_sampler_next(struct moert_sampler *sampler, float *logits, uint32
         return best;
     const float largest = logits[best], scale = moec_draw_scale(n_vocab);
     for (uint32_t i = 0; i < n_vocab; i++)
-        logits[i] = moec_exp_f32((logits[i] - largest) / draw.temperature);
+        logits[i] = (logits[i] - largest) / draw.temperature;
+    (void)moec_kernels_best()->exp_sum(logits, 0, n_vocab, logits);
     float least = 0;
     if (draw.top_k > 0 && draw.top_k < n_vocab)
-        least = last_threshold(logits, n_vocab, enough_values, draw.top_k);
+        least = last_threshold(logits, n_vocab, 0, draw.top_k);
     uint64_t mass = drop_below(logits, n_vocab, least);
     if (draw.top_p < 1) {
-        least = last_threshold(logits, n_vocab, enough_mass, moec_draw_part(mass, draw.top_p));
+        least = last_threshold(logits, n_vocab, scale, moec_draw_part(mass, draw.top_p));
         mass = drop_below(logits, n_vocab, least);
     }
     if (draw.min_p > 0)

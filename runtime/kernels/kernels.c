@@ -1,6 +1,7 @@
 /* Which instruction sets this processor and operating system offer. */
 #include "runtime/kernels/kernels.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum set { SET_AVX2, SET_AVX512, SET_AVX512_VBMI, SET_NEON };
@@ -57,12 +58,24 @@ static const struct {
             {"neon", SET_NEON, moec_kernels_neon}}; /* the best of a machine first */
 #define N_SETS (sizeof sets / sizeof *sets)
 
-const struct moec_kernels *moec_kernels_best(void)
+static const struct moec_kernels *find_best(void)
 {
     for (size_t i = 0; i < N_SETS; i++)
         if (cpu_has(sets[i].set) && sets[i].kernels() != NULL)
             return sets[i].kernels();
     return &moec_kernels_scalar;
+}
+
+/* Kept, because each draw of a token asks, and a virtual machine takes microseconds for a CPUID. */
+const struct moec_kernels *moec_kernels_best(void)
+{
+    static _Atomic(const struct moec_kernels *) best;
+    const struct moec_kernels *known = atomic_load_explicit(&best, memory_order_relaxed);
+    if (known == NULL) {
+        known = find_best();
+        atomic_store_explicit(&best, known, memory_order_relaxed);
+    }
+    return known;
 }
 
 enum moec_status moec_kernels_find(const char *name, const struct moec_kernels **out, struct moec_error *err)
