@@ -1,5 +1,7 @@
 #include "cli/options/policy_options.h"
 
+#include "runtime/storage/reader.h"
+
 #include <string.h>
 
 enum moec_status cli_read_evict_weights(const struct cli_args *args, bool is_hobbit_named, float *weights,
@@ -29,4 +31,17 @@ const char *cli_read_run_io(const struct cli_args *args)
 {
     const char *way = cli_offers(args, "io") ? cli_text(args, "io") : NULL;
     return way == NULL || strcmp(way, "auto") == 0 ? "auto+mapped" : way;
+}
+
+enum moec_status cli_read_emulation(const struct cli_args *args, struct moert_options *engine,
+                                    struct moec_error *err)
+{
+    struct moec_emulation emulation;
+    if (!cli_has(args, "emulate-storage"))
+        return MOEC_OK;
+    MOEC_TRY(moec_emulation_parse(cli_text(args, "emulate-storage"), &emulation, err));
+    engine->emulate_bytes_per_second = emulation.bytes_per_second;
+    engine->emulate_latency_ns = emulation.latency_ns;
+    engine->emulate_request_ns = emulation.request_ns;
+    return MOEC_OK;
 }

@@ -4,6 +4,7 @@
 #define MOEC_CLI_POLICY_OPTIONS_H
 
 #include "cli/options/options.h"
+#include "runtime/moert.h"
 #include "runtime/policy/evict.h"
 
 #define CLI_EVICT_CHOICES "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random|hobbit|lhu|fate"
@@ -58,6 +59,15 @@
     "direct\tbypass the page cache\n"                                                                        \
     "cached\tcopied from the page cache\n"                                                                   \
     "mapped\tthe page cache's own pages, not copied"
+
+/* Another device's storage, for a verb that runs a bundle. */
+#define CLI_EMULATED                                                                                         \
+    "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us, that takes 10us "     \
+    "more for each request unless REQUEST says so."
+
+/* Reads --emulate-storage into the engine's options; without the option they stay. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status cli_read_emulation(const struct cli_args *args,
+                                                     struct moert_options *engine, struct moec_error *err);
 
 /* Reads --shallow-layers into *n; without the option it stays. Errors: MOEC_ERR_USAGE, where no policy asks
  * for it too. */

@@ -85,10 +85,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"preload-ahead", 0, "P", NULL, CLI_PRELOAD_AHEAD, CLI_RARE},
     {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
-    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL,
-     "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us, that takes 10us more "
-     "for each request unless REQUEST says so.",
-     CLI_RARE},
+    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL, CLI_EMULATED, CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE, CLI_SHARED_PRECISION, CLI_LOW_POOL),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_DECISION_FILE_OPTIONS(CLI_RARE),
@@ -174,13 +171,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     out->engine.trace_scores = cli_has(args, "trace-scores");
     if (out->engine.trace_scores && out->engine.trace == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "--trace-scores does nothing without --trace FILE");
-    if (cli_has(args, "emulate-storage")) {
-        struct moec_emulation emulation;
-        MOEC_TRY(moec_emulation_parse(cli_text(args, "emulate-storage"), &emulation, err));
-        out->engine.emulate_bytes_per_second = emulation.bytes_per_second;
-        out->engine.emulate_latency_ns = emulation.latency_ns;
-        out->engine.emulate_request_ns = emulation.request_ns;
-    }
+    MOEC_TRY(cli_read_emulation(args, &out->engine, err));
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     if (cli_has(args, "memory") && out->engine.memory_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");

@@ -60,6 +60,7 @@ static const struct cli_option options[] = {
      0},
     CLI_DEVICE_OPTIONS(CLI_RARE),
     {"io", 0, "WAY", CLI_RUN_IO_CHOICES, "How storage is read:\n" CLI_RUN_IO_VALUES, CLI_RARE},
+    {"emulate-storage", 0, "RATE,LATENCY,REQUEST", NULL, CLI_EMULATED, CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE, "", ""),
     CLI_DECIDE_OPTION(CLI_RARE),
     CLI_SPARSITY_OPTION(CLI_RARE),
@@ -103,6 +104,7 @@ static enum moec_status read_engine(struct serving *serving, struct moec_error *
     engine->arithmetic = cli_text(args, "arithmetic");
     engine->kv = cli_text(args, "kv");
     engine->io = cli_read_run_io(args);
+    MOEC_TRY(cli_read_emulation(args, engine, err));
     if (cli_has(args, "cpu"))
         engine->cpu = cli_text(args, "cpu");
     if (cli_has(args, "memory") && engine->memory_bytes == 0)

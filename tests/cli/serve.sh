@@ -305,6 +305,14 @@ sleep 0.3
 end 0 "it ends"
 wait "$last"
 if grep -q '"code":"shutting_down"' "$work/last"; then pass "and tells whom it cut"; else fail "and tells whom it cut"; fi
+# What a first request reads from an emulated device takes its time.
+start --emulate-storage 2MB/s,1ms --sessions 1
+before=$(date +%s%N)
+post /v1/completions '{"prompt": "The old miller", "max_tokens": 4}'
+took_ms=$((($(date +%s%N) - before) / 1000000))
+is 200 "an emulated device answers"
+if [ "$took_ms" -gt 100 ]; then pass "and slowly"; else fail "and slowly ($took_ms ms)"; fi
+end 0 "it ends too"
 try 1 "a budget that is too small" "$moec" serve "$bundle" --memory 1MiB --port 0
 says stderr "below the floor" "is refused"
 
