@@ -5,8 +5,8 @@
 
 A bundle of the sample with a chat template is served. Texts that the openai client gets, whole and as streams, must be
 those of moec run; errors must name their field. lm_eval (its model local-completions, with the server's tokenizer)
-scores choices: each log-likelihood must be that of `moec eval` within 1e-4, for the bundle as it is and with
-decisions about every token on both sides. The page must show the model's name, which its script asks for. Exits 1 when
+scores choices: each log-likelihood must be that of `moec eval` within 1e-4, for the bundle as it is, with decisions
+about every token on both sides, and for a bundle with settings of its own that the server scores as decided. The page must show the model's name, which its script asks for. Exits 1 when
 a comparison fails, 77 where openai or lm_eval is missing.
 """
 
@@ -145,6 +145,7 @@ def compare_harness(moec, bundle, folder, data, url, *options):
     check(n > 0 and largest <= 1e-4, f"lm_eval {lm_eval.__version__}: {n} log-likelihoods, largest difference {largest:.1e}")
     value = json.loads(done.stdout)["scores"]["accuracy"]
     check(abs(accuracy - value) < 1e-9, f"its accuracy {accuracy:.4f} is that of moec eval, {value:.4f}")
+    return [choice["log_likelihood"] for row in ours for choice in row["choices"]]
 
 
 def look_at_page(url):
@@ -167,11 +168,18 @@ def main():
         bundle, data = make_bundle(options.moec, folder), make_rows(folder, options.rows)
         with served(options.moec, bundle, "--memory", "96MiB") as url:
             compare_openai(options.moec, bundle, url)
-            compare_harness(options.moec, bundle, folder, data, url)
+            plain = compare_harness(options.moec, bundle, folder, data, url)
             look_at_page(url)
         route = ["--route", "cache-prior:0.3", "--slots", "50%"]
         with served(options.moec, bundle, *route) as url:
             compare_harness(options.moec, bundle, folder, data, url, *route)
+        fitted = folder / "fitted.moec"
+        subprocess.run([options.moec, "tune", bundle, "--reference", folder / "model", "--data",
+                        SAMPLE / "calibration.txt", "--samples", "128", "--max-loss", "30%", "-q", "-o", fitted],
+                       check=True, stdout=subprocess.DEVNULL)
+        with served(options.moec, fitted, "--score", "decided", "--model-name", "sample") as url:
+            decided = compare_harness(options.moec, fitted, folder, data, url, "--decide", "all")
+        check(decided != plain, "its settings decide")
     return 1 if failures else 0
 
 

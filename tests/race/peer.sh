@@ -4,8 +4,8 @@
 #
 #     tests/race/peer.sh FOLDER
 #
-# FOLDER/llama/bin then has llama-bench, -completion, -imatrix, -perplexity and -quantize, FOLDER/env/bin/python the
-# packages. Needs cmake, a C++ compiler, python3 with venv and pip, ten minutes and 1 GB of disk.
+# FOLDER/llama/bin then has llama-bench, -completion, -imatrix, -perplexity, -quantize and -server, FOLDER/env/bin/python
+# the packages. Needs cmake, a C++ compiler, python3 with venv and pip, ten minutes and 1 GB of disk.
 set -eu
 [ $# -eq 1 ] || { sed -n 's/^# \{0,1\}//p' "$0" | tail -n +2 >&2; exit 2; }
 folder=$1
@@ -19,7 +19,7 @@ if [ -z "$source" ]; then
     source=$(find "$folder/src" -maxdepth 1 -type d -name 'llama_cpp_python-*' | head -n 1)
 fi
 cmake -B "$folder/llama" -S "$source/vendor/llama.cpp" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF \
-    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_CURL=OFF
+    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=ON -DLLAMA_CURL=OFF
 cmake --build "$folder/llama" -j"$(nproc)" --target llama-bench llama-completion llama-imatrix llama-perplexity \
-    llama-quantize
+    llama-quantize llama-server
 echo "$folder/llama/bin $folder/env/bin/python"
