@@ -15,7 +15,7 @@ static void print_counts(const struct moec_compile_report *report, const uint32_
     char text[40];
     for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++)
         if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER &&
-            !moec_codec_is_mxfp4(report->codecs[number]))
+            !moec_codec_traits(report->codecs[number])->is_exact)
             cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bit%s", count[number], number,
                       number == 1 ? "" : "s");
         else if (count[number] > 0)

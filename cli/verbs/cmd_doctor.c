@@ -266,7 +266,7 @@ static void print_row(const struct examination *x, const struct moec_doctor_size
     const struct moec_doctor *doctor = &x->doctor;
     const uint32_t n = n_needs(x);
     char text[24];
-    if (size->is_mxfp4)
+    if (size->is_exact)
         cli_print(stdout, "%6s", "mxfp4");
     else if (size->bits > 0)
         cli_print(stdout, "%6" PRIu32, size->bits);
@@ -324,7 +324,8 @@ static void print_sizes(const struct examination *x)
             "  dense 16, dense 4: with 16 or 4 bits for the weights that are not experts. By "
             "default, compile chooses bits for each expert and each of these weights, so its bundle is "
             "between two rows.\n");
-    if (x->bundle == NULL && config_of(x)->expert_dtype == MOEC_DTYPE_MXFP4)
+    if (x->bundle == NULL &&
+        moec_codec_traits((struct moec_codec){.dtype = config_of(x)->expert_dtype})->is_exact)
         cli_print_wrapped(
             stdout, 4,
             "  mxfp4: experts as the checkpoint has them, without loss; they stay so where a plan "
@@ -486,7 +487,7 @@ static struct moec_json_out *json_sizes(const struct examination *x)
             moec_json_out_u64(node, "bits", size->bits);
         else
             moec_json_out_null(node, "bits");
-        moec_json_out_bool(node, "is_mxfp4", size->is_mxfp4);
+        moec_json_out_bool(node, "is_mxfp4", size->is_exact);
         moec_json_out_u64(node, "expert_bytes", size->expert_bytes);
         moec_json_out_u64(node, "token_expert_bytes", size->token_bytes);
         for (uint32_t d = 0; d < x->doctor.n_dense; d++)

@@ -131,7 +131,7 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
     uint32_t n_layer = moec_config_moe_count(&bundle->config);
     uint32_t n_expert = bundle->config.n_expert;
     const uint32_t band = 64;
-    const bool is_mxfp4 = moec_codec_is_mxfp4(bundle->codecs[16]);
+    const bool is_mxfp4 = moec_codec_traits(bundle->codecs[16])->is_exact;
     printf("\nBitwidth map: a row for each MoE layer, a column for each expert; F is %s\n",
            is_mxfp4 ? "MXFP4" : "16 bits");
     for (uint32_t first = 0; first < n_expert; first += band) {

@@ -60,7 +60,7 @@ enum moec_status moec_compile_size(void *context, const struct moec_plan *plan, 
                                   n_bytes, err);
 }
 
-/* Experts that the source has as MXFP4 stay so wherever that is no larger than what the plan gives them: it
+/* Experts that the source has as codes stay so wherever that is no larger than what the plan gives them: it
  * loses nothing. */
 static void settle_plan(void *context, struct moec_plan *plan)
 {
@@ -68,7 +68,7 @@ static void settle_plan(void *context, struct moec_plan *plan)
     const struct moec_codec source = run->codecs[16];
     const size_t n_embd = moec_checkpoint_config(run->checkpoint)->n_embd,
                  n_bytes = moec_codec_row_bytes(source, n_embd);
-    for (size_t i = 0; source.dtype == MOEC_DTYPE_MXFP4 && i < moec_plan_count(plan); i++)
+    for (size_t i = 0; moec_codec_traits(source)->is_exact && i < moec_plan_count(plan); i++)
         for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
             if (moec_codec_row_bytes(run->codecs[plan->experts[i].codecs[p]], n_embd) >= n_bytes)
                 plan->experts[i].codecs[p] = 16;

@@ -193,7 +193,7 @@ static enum moec_status watch_layer(struct moec_expert_fit *fit, struct moec_sco
 /* Whether this codec takes the inputs of a projection in the order of columns. */
 static bool is_by_column(const struct moec_expert_fit *fit, uint32_t c, uint32_t p)
 {
-    return fit->codecs[c].codec.scheme == MOEC_SCHEME_TRELLIS && p != MOEC_PROJECTION_DOWN;
+    return moec_codec_traits(fit->codecs[c].codec)->is_path && p != MOEC_PROJECTION_DOWN;
 }
 
 static bool any_by_column(const struct moec_expert_fit *fit)

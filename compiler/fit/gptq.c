@@ -557,7 +557,7 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
     const bool is_sign = codec.dtype == MOEC_DTYPE_INT1; /* has no range to search */
     const bool is_fitted = codec.quantizer == MOEC_QUANTIZER_GPTQ && !is_sign,
                has_factor = gptq->unit != NULL;
-    const bool is_trellis = codec.scheme == MOEC_SCHEME_TRELLIS;
+    const bool is_trellis = moec_codec_traits(codec)->is_path;
     if (n_input != gptq->n)
         return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix has %" PRIu32 " inputs, expected %" PRIu32,
                          n_input, gptq->n);

@@ -19,11 +19,12 @@ const char *moec_variant_name(struct moec_codec codec, uint32_t number,
         (void)snprintf(text, MOEC_VARIANT_NAME_BYTES, "%s", moec_codec_name(codec, text));
     else {
         char group[8] = "row", scheme[24] = "", quantizer[16] = "";
-        if (codec.scheme == MOEC_SCHEME_TRELLIS)
-            (void)snprintf(group, sizeof group, "trellis");
+        const bool is_path = moec_codec_traits(codec)->is_path;
+        if (is_path)
+            (void)snprintf(group, sizeof group, "%s", moec_scheme_name((enum moec_scheme)codec.scheme));
         else if (codec.group > 0)
             (void)snprintf(group, sizeof group, "g%u", codec.group);
-        if (codec.scheme != MOEC_SCHEME_ASYMMETRIC_NESTED && codec.scheme != MOEC_SCHEME_TRELLIS)
+        if (codec.scheme != MOEC_SCHEME_ASYMMETRIC_NESTED && !is_path)
             (void)snprintf(scheme, sizeof scheme, "-%s", moec_scheme_name((enum moec_scheme)codec.scheme));
         if (codec.quantizer != MOEC_QUANTIZER_GPTQ)
             (void)snprintf(quantizer, sizeof quantizer, "-%s",

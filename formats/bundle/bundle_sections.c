@@ -616,7 +616,7 @@ static enum moec_status decode_codec(struct index_check *check, const uint8_t *b
     const struct moec_codec codec = get_codec(bytes);
     MOEC_TRY(moec_codec_check(codec, where, err));
     const uint32_t bits = moec_codec_bits(codec);
-    if (moec_codec_is_mxfp4(codec) && check->config->expert_dtype != MOEC_DTYPE_MXFP4)
+    if (moec_codec_traits(codec)->is_exact && check->config->expert_dtype != codec.dtype)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is MXFP4, but the source's experts were not", where);
     if (bits > 16 || (check->level_bits != 0 && bits != check->level_bits))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has %" PRIu32 " bits, expected %s%" PRIu32, where, bits,

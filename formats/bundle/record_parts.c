@@ -19,7 +19,7 @@ uint32_t moec_parts_unit_neurons(const struct moec_record_parts *parts,
                                  const struct moec_record_layout *layout)
 {
     const uint64_t fit = parts->unit_bytes / layout->pair_stride_bytes;
-    if (layout->codecs[MOEC_PROJECTION_DOWN].dtype == MOEC_DTYPE_MXFP4_DOWN || fit >= layout->n_ff)
+    if (moec_codec_traits(layout->codecs[MOEC_PROJECTION_DOWN])->rows_together > 1 || fit >= layout->n_ff)
         return layout->n_ff;
     return fit > 1 ? (uint32_t)fit : 1;
 }

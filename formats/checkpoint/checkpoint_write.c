@@ -69,7 +69,8 @@ static enum moec_dtype choose_expert_dtype(const struct moec_bundle *bundle, uin
                                     moec_variant_uniform(16)))
                 return MOEC_DTYPE_F32;
     const enum moec_dtype dtype = (enum moec_dtype)bundle->codecs[16].dtype;
-    return dtype == MOEC_DTYPE_MXFP4 ? MOEC_DTYPE_BF16 : dtype; /* which holds it exactly */
+    const struct moec_codec_traits *traits = moec_codec_traits(bundle->codecs[16]);
+    return traits->is_exact ? (enum moec_dtype)traits->float_dtype : dtype;
 }
 
 /* Roles that are vectors in files; the shared expert's gate is a matrix of one row. */

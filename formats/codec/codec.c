@@ -70,7 +70,7 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
         made.dtype = MOEC_DTYPE_INT8;
         break;
     case 16:
-        if (source_dtype > MOEC_DTYPE_BF16 && source_dtype != MOEC_DTYPE_MXFP4)
+        if (!moec_dtype_is_source((uint8_t)source_dtype))
             return moec_fail(
                 err, MOEC_ERR_USAGE,
                 "16 bits need a source in F32, F16, BF16 or MXFP4, but this source has another type");
@@ -100,7 +100,7 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
         struct moec_codec *codec = &codecs[bits];
         if (moec_scheme_is_dictionary(scheme) && (bits == 1 || bits == 5 || bits == 6))
             continue;
-        const bool is_trellis = quantizer == MOEC_QUANTIZER_TRELLIS && bits == 2;
+        const bool is_trellis = moec_quantizer_makes_path(quantizer, bits);
         MOEC_TRY(moec_codec_for_bits(bits, is_trellis ? MOEC_SCHEME_TRELLIS : scheme, is_trellis ? 0 : group,
                                      source_dtype, codec, err));
         codec->quantizer = dtype_is_float(codec->dtype) ? 0 : (uint8_t)quantizer;
@@ -130,6 +130,21 @@ enum moec_status moec_codec_check(struct moec_codec codec, const char *subject, 
     if (misfit != NULL)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has %s", subject, misfit);
     return MOEC_OK;
+}
+
+bool moec_dtype_is_source(uint8_t dtype)
+{
+    return dtype_is_float(dtype) || dtype == MOEC_DTYPE_MXFP4;
+}
+
+bool moec_codec_fits(struct moec_codec codec, uint32_t rows, uint32_t columns)
+{
+    return !moec_codec_traits(codec)->is_exact || moec_mxfp4_fits(rows, columns);
+}
+
+bool moec_quantizer_makes_path(enum moec_quantizer quantizer, uint32_t bits)
+{
+    return quantizer == MOEC_QUANTIZER_TRELLIS && bits == 2;
 }
 
 uint32_t moec_codec_bits(struct moec_codec codec)
@@ -210,26 +225,25 @@ bool moec_codec_equal(struct moec_codec a, struct moec_codec b)
 
 size_t moec_codec_row_groups(struct moec_codec codec, size_t n)
 {
-    if (dtype_is_float(codec.dtype) || n == 0)
+    const struct moec_codec_form *form = moec_codec_form(codec);
+    if (form->traits.is_float || n == 0)
         return 0;
-    if (moec_codec_is_mxfp4(codec))
-        return n / MOEC_MXFP4_GROUP;
+    if (form->group > 0)
+        return n / form->group;
     return codec.group == 0 ? 1 : (n + codec.group - 1) / codec.group;
 }
 
 size_t moec_codec_row_outliers(struct moec_codec codec, size_t n)
 {
-    if (dtype_is_float(codec.dtype) || codec.scheme != MOEC_SCHEME_GAUSSIAN)
-        return 0;
-    return (n + SPAN - 1) / SPAN;
+    return moec_codec_form(codec)->has_outliers ? (n + SPAN - 1) / SPAN : 0;
 }
 
 size_t moec_codec_scales_bytes(struct moec_codec codec, size_t n)
 {
     const size_t groups = moec_codec_row_groups(codec, n);
-    if (moec_codec_is_mxfp4(codec))
-        return groups;
-    return moec_scheme_is_nested((enum moec_scheme)codec.scheme) ? (groups > 0 ? 2 : 0) + groups : 2 * groups;
+    return moec_scheme_is_nested((enum moec_scheme)codec.scheme)
+               ? (groups > 0 ? 2 : 0) + groups
+               : moec_codec_form(codec)->scale_bytes * groups;
 }
 
 size_t moec_codec_zeros_bytes(struct moec_codec codec, size_t n)

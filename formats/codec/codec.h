@@ -134,6 +134,30 @@ static inline bool moec_codec_is_mxfp4(struct moec_codec codec)
     return codec.dtype == MOEC_DTYPE_MXFP4 || codec.dtype == MOEC_DTYPE_MXFP4_DOWN;
 }
 
+/* What a codec asks of those who store, fit or show it, so that they need not know its name. */
+struct moec_codec_traits {
+    uint8_t rows_together; /* rows that are encoded at once: 1, or 32 whose neurons share scales */
+    uint8_t float_dtype;   /* of is_exact: floats of 16 bits that hold decoded weights exactly */
+    bool stands_alone;     /* a row decodes without the rows beside it */
+    bool is_float;         /* weights as they are, without codes */
+    bool is_exact;         /* holds weights that were such codes before, and no others: 16 bits in a table */
+    bool is_path;          /* codes of a row are chosen along the row, first to last, with one scale a row */
+};
+const struct moec_codec_traits *moec_codec_traits(struct moec_codec codec);
+
+/* What a down projection stores, by columns, of which this is the codec in files. */
+static inline struct moec_codec moec_codec_for_down(struct moec_codec codec)
+{
+    if (codec.dtype == MOEC_DTYPE_MXFP4)
+        codec.dtype = MOEC_DTYPE_MXFP4_DOWN;
+    return codec;
+}
+
+/* Whether experts of a model may be stored in this dtype at 16 bits; whether matrices of such rows and columns
+ * can, as they are and by columns. */
+bool moec_dtype_is_source(uint8_t dtype);
+bool moec_codec_fits(struct moec_codec codec, uint32_t rows, uint32_t columns);
+
 /* Bits of a code, or of a float: 4 of MXFP4. */
 uint32_t moec_codec_code_bits(struct moec_codec codec);
 
@@ -165,6 +189,9 @@ static inline bool moec_scheme_is_nested(enum moec_scheme scheme)
 /* Whether the quantizer makes codes of this scheme at all its bitwidths: linear, hqq, gptq and trellis of
  * those of evenly spaced codes. The trellis scheme, which has one bitwidth, goes beside another. */
 bool moec_quantizer_makes(enum moec_quantizer quantizer, enum moec_scheme scheme);
+
+/* Whether what the quantizer makes at this bitwidth is of the trellis scheme. */
+bool moec_quantizer_makes_path(enum moec_quantizer quantizer, uint32_t bits);
 
 /* "linear", "hqq", "auto", "outlier", "log", "gptq", "trellis"; "symmetric", "asymmetric", "gaussian",
  * "logarithmic", "symmetric-nested", "asymmetric-nested", "trellis". */

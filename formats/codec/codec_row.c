@@ -1,10 +1,6 @@
 #include "formats/base/bytes.h"
 #include "formats/base/half.h"
 #include "formats/codec/codec_internal.h"
-#include "formats/codec/dictionary.h"
-#include "formats/codec/encode_loops.h"
-#include "formats/codec/mxfp4.h"
-#include "formats/codec/trellis.h"
 
 #include <string.h>
 
@@ -44,7 +40,7 @@ static void unpack_four_bits(const uint8_t *in, uint8_t codes[static BLOCK])
 
 /* Bit `place` of every code. Of eight at a time: the product moves byte i's bit to bit 56 + i, and no two of
  * its terms fall together. */
-static uint32_t gather_bit(const uint8_t codes[static BLOCK], int place)
+uint32_t moec_codec_gather_bit(const uint8_t codes[static BLOCK], int place)
 {
     uint32_t bits = 0;
     for (int i = 0; i < BLOCK; i += 8) {
@@ -60,26 +56,26 @@ static void scatter_bit(uint32_t bits, int place, uint8_t codes[static BLOCK])
         codes[i] = (uint8_t)(codes[i] | ((bits >> i) & 1) << place);
 }
 
-void moec_codec_pack_block(uint32_t bits, const uint8_t codes[static BLOCK], uint8_t *out)
+void moec_codec_pack_block(uint32_t bits, const uint8_t *codes, uint8_t *out)
 {
     uint8_t high[BLOCK];
     switch (bits) {
     case 1:
-        store_u32(out, gather_bit(codes, 1));
+        store_u32(out, moec_codec_gather_bit(codes, 1));
         break;
     case 2:
         pack_two_bits(codes, out);
         break;
     case 3:
         pack_two_bits(codes, out);
-        store_u32(out + 8, gather_bit(codes, 2));
+        store_u32(out + 8, moec_codec_gather_bit(codes, 2));
         break;
     case 4:
         pack_four_bits(codes, out);
         break;
     case 5:
         pack_four_bits(codes, out);
-        store_u32(out + 16, gather_bit(codes, 4));
+        store_u32(out + 16, moec_codec_gather_bit(codes, 4));
         break;
     case 6:
         for (int i = 0; i < BLOCK; i++)
@@ -127,13 +123,6 @@ void moec_codec_unpack_block(uint32_t bits, const uint8_t *in, uint8_t codes[sta
     }
 }
 
-/* Coded bits, then free bits. */
-static void pack_trellis(const uint8_t codes[static BLOCK], uint8_t *out)
-{
-    store_u32(out, gather_bit(codes, 0));
-    store_u32(out + 4, gather_bit(codes, 1));
-}
-
 /* ---- scales and zeros ---- */
 
 /* The scale of group g, from the scales of a row: codes are multiplied with it. */
@@ -151,7 +140,7 @@ static uint8_t zero_at(struct moec_codec codec, const uint8_t *zeros, size_t g)
     const uint32_t bits = code_bits(codec.dtype);
     if (codec.scheme == MOEC_SCHEME_ASYMMETRIC)
         return zeros[g];
-    if (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme) || codec.scheme == MOEC_SCHEME_TRELLIS)
+    if (moec_codec_form(codec)->has_levels)
         return 0;
     if (codec.scheme != MOEC_SCHEME_ASYMMETRIC_NESTED)
         return (uint8_t)(1u << (bits - 1));
@@ -237,6 +226,7 @@ static void pack_codes(struct moec_codec codec, const uint8_t *codes, size_t n, 
     const uint32_t bits = code_bits(codec.dtype);
     const size_t groups = moec_codec_row_groups(codec, n);
     const uint8_t *zeros = row + codes_bytes(codec, n) + moec_codec_scales_bytes(codec, n);
+    void (*const pack)(uint32_t, const uint8_t *, uint8_t *) = moec_codec_form(codec)->pack;
     for (size_t i = 0; i < n; i += BLOCK, row += (size_t)4 * bits) {
         const uint8_t *block = codes + i;
         uint8_t last[BLOCK];
@@ -245,10 +235,7 @@ static void pack_codes(struct moec_codec codec, const uint8_t *codes, size_t n, 
             memcpy(last, block, n - i);
             block = last;
         }
-        if (codec.scheme == MOEC_SCHEME_TRELLIS)
-            pack_trellis(block, row);
-        else
-            moec_codec_pack_block(bits, block, row);
+        pack(bits, block, row);
     }
 }
 
@@ -267,33 +254,8 @@ void moec_codec_replace_codes(struct moec_codec codec, const uint8_t *codes, siz
 
 /* ---- decoding ---- */
 
-static void decode_dictionary(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,
-                              size_t count, float *weights)
-{
-    const uint32_t bits = code_bits(codec.dtype);
-    const float *levels = moec_dictionary_levels((enum moec_scheme)codec.scheme, bits);
-    const uint8_t *scales = row + codes_bytes(codec, n);
-    const uint8_t *outliers = scales + 2 * moec_codec_row_groups(codec, n);
-    const size_t n_outlier = moec_codec_row_outliers(codec, n);
-    const uint8_t *codes_at = row + first / BLOCK * 4 * bits;
-    for (size_t i = 0; i < count; i += BLOCK, codes_at += (size_t)4 * bits) {
-        const size_t group = codec.group == 0 ? 0 : (first + i) / codec.group;
-        const float scale = moec_f16_to_f32(load_u16(scales + 2 * group));
-        const size_t left = count - i < BLOCK ? count - i : BLOCK;
-        uint8_t codes[BLOCK];
-        moec_codec_unpack_block(bits, codes_at, codes);
-        for (size_t j = 0; j < left; j++)
-            weights[i + j] = levels[codes[j]] * scale;
-    }
-    for (size_t span = first / SPAN; span < n_outlier && span * SPAN < first + count; span++) {
-        const size_t place = outliers[2 * n_outlier + span], at = span * SPAN + place;
-        if (place < SPAN && at >= first && at - first < count)
-            weights[at - first] = moec_f16_to_f32(load_u16(outliers + 2 * span));
-    }
-}
-
-static void decode_integers(struct moec_codec codec, const uint8_t *row, size_t n, size_t first, size_t count,
-                            float *weights)
+void moec_integers_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,
+                               size_t count, float *weights)
 {
     const uint32_t bits = code_bits(codec.dtype);
     const uint8_t *stored = row + codes_bytes(codec, n);
@@ -314,64 +276,10 @@ static void decode_integers(struct moec_codec codec, const uint8_t *row, size_t 
     }
 }
 
-static void decode_trellis(const uint8_t *row, size_t n, size_t first, size_t count, float *weights)
-{
-    const size_t block_bytes = 8;
-    const float scale = moec_f16_to_f32(load_u16(row + (n + BLOCK - 1) / BLOCK * block_bytes));
-    row += first / BLOCK * block_bytes;
-    uint32_t before = first > 0 ? load_u32(row - block_bytes) : 0;
-    for (size_t i = 0; i < count; i += BLOCK, row += block_bytes) {
-        const size_t left = count - i < BLOCK ? count - i : BLOCK;
-        const uint32_t coded = load_u32(row), free_bits = load_u32(row + 4);
-        const struct moec_trellis_words words = moec_trellis_words(coded, before);
-        for (size_t j = 0; j < left; j++) {
-            const uint32_t level = (free_bits >> j & 1) << 2 | (words.z1 >> j & 1) << 1 | (words.z0 >> j & 1);
-            weights[i + j] = moec_trellis_levels[level] * scale;
-        }
-        before = coded;
-    }
-}
-
-static void decode_floats(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
-{
-    const size_t whole = n / BLOCK * BLOCK;
-    switch (codec.dtype) {
-    case MOEC_DTYPE_F32:
-        for (size_t i = 0; i < n; i++)
-            weights[i] = moec_f32_from_bits(load_u32(row + 4 * i));
-        break;
-    case MOEC_DTYPE_F16:
-        for (size_t i = 0; i < n; i++)
-            weights[i] = moec_f16_to_f32(load_u16(row + 2 * i));
-        break;
-    default:
-        moec_encode_loops()->from_bf16(row, whole, weights);
-        for (size_t i = whole; i < n; i++)
-            weights[i] = moec_bf16_to_f32(load_u16(row + 2 * i));
-        break;
-    }
-}
-
 void moec_codec_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first, size_t count,
                             float *weights)
 {
-    if (dtype_is_float(codec.dtype)) {
-        decode_floats(codec, row + first * moec_codec_bits(codec) / 8, count, weights);
-        return;
-    }
-    if (codec.dtype == MOEC_DTYPE_MXFP4) {
-        moec_mxfp4_decode_span(row, n, first, count, weights);
-        return;
-    }
-    if (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme)) {
-        decode_dictionary(codec, row, n, first, count, weights);
-        return;
-    }
-    if (codec.scheme == MOEC_SCHEME_TRELLIS) {
-        decode_trellis(row, n, first, count, weights);
-        return;
-    }
-    decode_integers(codec, row, n, first, count, weights);
+    moec_codec_form(codec)->decode(codec, row, n, first, count, weights);
 }
 
 void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
@@ -404,36 +312,30 @@ static bool is_found(const uint16_t found[static BLOCK])
     return (any & 0x8000u) != 0;
 }
 
+bool moec_codec_has_infinity(const uint8_t *halves, size_t n, uint32_t infinity)
+{
+    uint16_t found[BLOCK] = {0};
+    look_for_infinity(halves, n, infinity, found);
+    return is_found(found);
+}
+
+/* Outliers follow scales. */
+bool moec_integers_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n)
+{
+    const size_t n_outlier = moec_codec_row_outliers(codec, n);
+    size_t halves = moec_codec_row_groups(codec, n) + n_outlier;
+    row += codes_bytes(codec, n);
+    if (moec_scheme_is_nested((enum moec_scheme)codec.scheme))
+        halves = halves > 0 ? 1 : 0;
+    for (size_t span = 0; span < n_outlier; span++)
+        if (row[2 * halves + span] >= (n - span * SPAN < SPAN ? n - span * SPAN : SPAN))
+            return false;
+    return !moec_codec_has_infinity(row, halves, F16_INF);
+}
+
 bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n)
 {
-    uint32_t infinity = codec.dtype == MOEC_DTYPE_BF16 ? BF16_INF : F16_INF;
-    size_t halves = n;
-    if (codec.dtype == MOEC_DTYPE_F32) {
-        for (size_t i = 0; i < n; i++)
-            if ((load_u32(row + 4 * i) & 0x7fffffffu) >= F32_INF)
-                return false;
-        return true;
-    }
-    if (moec_codec_is_mxfp4(codec)) {
-        row += codes_bytes(codec, n);
-        for (size_t g = 0; g < moec_codec_row_groups(codec, n); g++)
-            if (row[g] > MOEC_MXFP4_MAX_SCALE)
-                return false;
-        return true;
-    }
-    if (!dtype_is_float(codec.dtype)) {
-        const size_t n_outlier = moec_codec_row_outliers(codec, n);
-        row += codes_bytes(codec, n);
-        halves = moec_codec_row_groups(codec, n) + n_outlier; /* outliers follow scales */
-        if (moec_scheme_is_nested((enum moec_scheme)codec.scheme))
-            halves = halves > 0 ? 1 : 0;
-        for (size_t span = 0; span < n_outlier; span++)
-            if (row[2 * halves + span] >= (n - span * SPAN < SPAN ? n - span * SPAN : SPAN))
-                return false;
-    }
-    uint16_t found[BLOCK] = {0};
-    look_for_infinity(row, halves, infinity, found);
-    return !is_found(found);
+    return moec_codec_form(codec)->is_finite(codec, row, n);
 }
 
 #define LINE_BYTES  64
@@ -451,7 +353,7 @@ static void ask_scales(const uint8_t *row, size_t from, size_t end)
 static size_t find_row_not_finite(struct moec_codec codec, const uint8_t *rows, size_t stride_bytes,
                                   size_t n_row, size_t n)
 {
-    const bool is_sparse = !dtype_is_float(codec.dtype) && !moec_codec_is_mxfp4(codec);
+    const bool is_sparse = moec_codec_form(codec)->scale_bytes == 2;
     const size_t from = is_sparse ? codes_bytes(codec, n) : 0, end = moec_codec_row_bytes(codec, n);
     for (size_t row = 0; row < n_row; row++) {
         if (is_sparse && row + ASKED_AHEAD < n_row)
@@ -487,7 +389,7 @@ static size_t find_scale_not_finite(struct moec_codec codec, const uint8_t *rows
 size_t moec_codec_find_not_finite(struct moec_codec codec, const uint8_t *rows, size_t stride_bytes,
                                   size_t n_row, size_t n)
 {
-    if (!dtype_is_float(codec.dtype) && !moec_codec_is_mxfp4(codec) && moec_codec_row_outliers(codec, n) == 0)
+    if (moec_codec_form(codec)->scale_bytes == 2 && !moec_codec_form(codec)->has_outliers)
         return find_scale_not_finite(codec, rows, stride_bytes, n_row, n);
     return find_row_not_finite(codec, rows, stride_bytes, n_row, n);
 }

@@ -113,3 +113,37 @@ enum moec_status moec_mxfp4_encode_block(const float *weights, size_t n, uint8_t
     }
     return MOEC_OK;
 }
+
+/* ---- the form ---- */
+
+enum moec_status moec_mxfp4_form_refuse_row(struct moec_codec codec, const float *weights, size_t n,
+                                            uint8_t *row, struct moec_error *err)
+{
+    (void)codec, (void)weights, (void)row;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "a row of %zu weights cannot be encoded as MXFP4, which needs groups of %d", n, GROUP);
+}
+
+enum moec_status moec_mxfp4_form_encode_row(struct moec_codec codec, const float *weights, size_t n,
+                                            uint8_t *row, struct moec_error *err)
+{
+    if (n % GROUP != 0)
+        return moec_mxfp4_form_refuse_row(codec, weights, n, row, err);
+    return moec_mxfp4_encode_row(weights, n, row, err);
+}
+
+void moec_mxfp4_form_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,
+                                 size_t count, float *weights)
+{
+    (void)codec;
+    moec_mxfp4_decode_span(row, n, first, count, weights);
+}
+
+bool moec_mxfp4_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n)
+{
+    row += codes_bytes(codec, n);
+    for (size_t g = 0; g < n / GROUP; g++)
+        if (row[g] > MOEC_MXFP4_MAX_SCALE)
+            return false;
+    return true;
+}

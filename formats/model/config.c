@@ -426,11 +426,11 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has MLPs without a gate, but an activation that clamps gates, expected gates",
                          subject);
-    if (c->expert_dtype > MOEC_DTYPE_BF16 && c->expert_dtype != MOEC_DTYPE_MXFP4)
+    if (!moec_dtype_is_source(c->expert_dtype))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says expert dtype %u, expected 0 (F32), 1 (F16), 2 (BF16) or 9 (MXFP4)", subject,
                          c->expert_dtype);
-    if (c->expert_dtype == MOEC_DTYPE_MXFP4 && !moec_mxfp4_fits(c->n_ff_expert, c->n_embd))
+    if (!moec_codec_fits((struct moec_codec){.dtype = c->expert_dtype}, c->n_ff_expert, c->n_embd))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has experts of %u neurons and hidden size %u as MXFP4, expected multiples of %d",
                          subject, c->n_ff_expert, c->n_embd, MOEC_MXFP4_GROUP);

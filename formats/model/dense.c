@@ -331,7 +331,7 @@ static enum moec_status check_codec(const struct moec_dense_entry *entry, struct
     if (!moec_role_is_quantisable(entry->role) && entry->codec.dtype > MOEC_DTYPE_BF16)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is quantised, expected F32, F16 or BF16",
                          entry_name(name, entry));
-    if (moec_codec_is_mxfp4(entry->codec))
+    if (moec_codec_traits(entry->codec)->is_exact)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s is MXFP4, which only routed experts may use",
                          entry_name(name, entry));
     return MOEC_OK;

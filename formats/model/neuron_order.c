@@ -9,7 +9,7 @@
 enum moec_status moec_neuron_order_check(const struct moec_config *config, struct moec_error *err)
 {
     MOEC_TRY(moec_sparsity_check_config(config, err));
-    if (config->expert_dtype == MOEC_DTYPE_MXFP4)
+    if (moec_codec_traits((struct moec_codec){.dtype = config->expert_dtype})->is_exact)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "experts of '%s' are MXFP4, where 32 neurons share scales, so neurons cannot be "
                          "reordered: leave out --order-neurons",

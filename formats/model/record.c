@@ -34,8 +34,7 @@ static struct moec_record_layout make_layout(const struct moec_config *config, s
                                         .activation = config->activation,
                                         .n_ff = config->n_ff_expert,
                                         .n_embd = config->n_embd};
-    if (down.dtype == MOEC_DTYPE_MXFP4)
-        down.dtype = MOEC_DTYPE_MXFP4_DOWN;
+    down = moec_codec_for_down(down);
     layout.codecs[MOEC_PROJECTION_UP] = up;
     layout.codecs[MOEC_PROJECTION_DOWN] = down;
     if (layout.n_matrix == 3) {
@@ -128,7 +127,7 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
                          part->n_neuron, part->first_neuron);
     const uint32_t n = neurons_of(layout, part);
     if ((projections & 1u << MOEC_PROJECTION_DOWN) != 0 && n < layout->n_ff &&
-        layout->codecs[MOEC_PROJECTION_DOWN].dtype == MOEC_DTYPE_MXFP4_DOWN)
+        moec_codec_traits(layout->codecs[MOEC_PROJECTION_DOWN])->rows_together > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the MXFP4 down projection shares scales between neurons, so it must be "
                          "requested for all neurons");
@@ -242,8 +241,8 @@ void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t row
 enum moec_status moec_rows_encode(struct moec_codec codec, const float *weights, size_t count, size_t columns,
                                   uint8_t *rows, size_t stride_bytes, size_t *failed, struct moec_error *err)
 {
-    const bool has_blocks = codec.dtype == MOEC_DTYPE_MXFP4_DOWN;
-    const size_t step = has_blocks ? MOEC_MXFP4_GROUP : 1;
+    const size_t step = moec_codec_traits(codec)->rows_together;
+    const bool has_blocks = step > 1;
     if (has_blocks && (count % step != 0 || columns % step != 0))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "%zu rows of %zu weights cannot be encoded as MXFP4, expected multiples of %zu",
@@ -308,7 +307,7 @@ out:
 static enum moec_status recode_rows(const struct moec_matrix *from, struct moec_codec codec, uint8_t *rows,
                                     size_t stride_bytes, float *scratch, struct moec_error *err)
 {
-    const size_t most = codec.dtype == MOEC_DTYPE_MXFP4_DOWN ? MOEC_MXFP4_GROUP : 1;
+    const size_t most = moec_codec_traits(codec)->rows_together;
     for (size_t first = 0, count; first < from->rows; first += count) {
         size_t failed = 0;
         count = from->rows - first < most ? from->rows - first : most;

@@ -193,8 +193,9 @@ static inline struct moec_quantizer_choice moec_profile_quantizer(const struct m
     if (profile->quantizer == MOEC_QUANTIZER_AUTO && bits < MOEC_CODEC_TABLE)
         return profile->choices[bits];
     if (profile->quantizer == MOEC_QUANTIZER_TRELLIS)
-        return bits == 2 ? (struct moec_quantizer_choice){MOEC_QUANTIZER_TRELLIS, MOEC_SCHEME_TRELLIS}
-                         : (struct moec_quantizer_choice){MOEC_QUANTIZER_HQQ, profile->scheme};
+        return moec_quantizer_makes_path((enum moec_quantizer)profile->quantizer, bits)
+                   ? (struct moec_quantizer_choice){MOEC_QUANTIZER_TRELLIS, MOEC_SCHEME_TRELLIS}
+                   : (struct moec_quantizer_choice){MOEC_QUANTIZER_HQQ, profile->scheme};
     return (struct moec_quantizer_choice){profile->quantizer, profile->scheme};
 }
 

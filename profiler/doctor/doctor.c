@@ -94,17 +94,14 @@ static const uint32_t widths[] = {2, 3, 4, 5, 6, 8, 16};
 #define N_WIDTH (sizeof widths / sizeof *widths)
 _Static_assert(N_WIDTH <= MOEC_DOCTOR_MAX_SIZES, "there is room for every bitwidth");
 
-static void choose_codecs(const struct moec_config *config, struct moec_codec codecs[static MOEC_CODEC_TABLE])
+static enum moec_status choose_codecs(const struct moec_config *config,
+                                      struct moec_codec codecs[static MOEC_CODEC_TABLE],
+                                      struct moec_error *err)
 {
-    static const struct {
-        uint32_t bits;
-        uint8_t dtype;
-    } table[] = {{2, MOEC_DTYPE_INT2}, {3, MOEC_DTYPE_INT3}, {4, MOEC_DTYPE_INT4},
-                 {5, MOEC_DTYPE_INT5}, {6, MOEC_DTYPE_INT6}, {8, MOEC_DTYPE_INT8}};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        codecs[table[i].bits] = (struct moec_codec){.dtype = table[i].dtype};
-    codecs[16].dtype =
-        config->expert_dtype == MOEC_DTYPE_F32 ? (uint8_t)MOEC_DTYPE_BF16 : config->expert_dtype;
+    for (size_t w = 0; w < N_WIDTH; w++)
+        MOEC_TRY(moec_codec_for_bits(widths[w], MOEC_SCHEME_SYMMETRIC, 0,
+                                     (enum moec_dtype)config->expert_dtype, &codecs[widths[w]], err));
+    return MOEC_OK;
 }
 
 /* Every bitwidth with these dense weights. */
@@ -121,8 +118,8 @@ static enum moec_status size_widths(const struct moec_bundle_plan *bundle, struc
     MOEC_TRY(moec_alloc((void **)&experts, n_expert, sizeof *experts, "an assignment", err));
     doctor->n_size = 0;
     for (size_t w = 0; w < N_WIDTH; w++) {
-        const bool is_mxfp4 = config->expert_dtype == MOEC_DTYPE_MXFP4;
-        if (is_mxfp4 && widths[w] > 4 && widths[w] < 16) /* larger, and not exact */
+        const bool is_exact = moec_codec_traits((struct moec_codec){.dtype = config->expert_dtype})->is_exact;
+        if (is_exact && widths[w] > 4 && widths[w] < 16) /* larger, and with a loss */
             continue;
         struct moec_doctor_size *size = &doctor->sizes[doctor->n_size++];
         const struct moec_variant variant = moec_variant_uniform(widths[w]);
@@ -130,7 +127,7 @@ static enum moec_status size_widths(const struct moec_bundle_plan *bundle, struc
         for (uint64_t i = 0; i < n_expert; i++)
             experts[i] = variant;
         size->bits = widths[w];
-        size->is_mxfp4 = is_mxfp4 && widths[w] == 16;
+        size->is_exact = is_exact && widths[w] == 16;
         size->expert_bytes = n_expert * record_bytes;
         size->token_bytes = n_token * record_bytes;
         MOEC_TRY_OUT(moec_bundle_plan_bytes(bundle, experts, NULL, 0, &size->plans[dense].bundle_bytes, err));
@@ -154,7 +151,7 @@ static enum moec_status size_dense(const struct moec_checkpoint *checkpoint,
     struct moec_dense dense = {0};
     struct moec_bundle_plan *bundle = NULL;
     enum moec_status status = MOEC_OK;
-    choose_codecs(config, codecs);
+    MOEC_TRY(choose_codecs(config, codecs, err));
     MOEC_TRY_OUT(moec_checkpoint_stream_dense(checkpoint, doctor->dense_bits[at], 0, &dense, err));
     const struct moec_bundle_parts parts = {.config = config,
                                             .generation = generation,
@@ -247,7 +244,9 @@ enum moec_status moec_doctor_bundle(const struct moec_bundle *bundle,
         struct moec_memory_request memory = memory_of(&bundle->config, &bundle->generation, request);
         moec_memory_request_bundle(&memory, bundle, copy, NULL);
         size->bits = bits_of(bundle, copy);
-        size->is_mxfp4 = size->bits == 16 && bundle->config.expert_dtype == MOEC_DTYPE_MXFP4;
+        size->is_exact =
+            size->bits == 16 &&
+            moec_codec_traits((struct moec_codec){.dtype = bundle->config.expert_dtype})->is_exact;
         size->expert_bytes = memory.all_record_bytes;
         size->token_bytes = memory.token_record_bytes;
         size->plans[0].bundle_bytes = bundle->file.n_bytes;

@@ -40,7 +40,7 @@ struct moec_doctor_plan {
 /* Experts all at one bitwidth, or a copy of a bundle. */
 struct moec_doctor_size {
     uint32_t bits;         /* 0 = mixed */
-    bool is_mxfp4;         /* bits is 16, but stands for MXFP4 */
+    bool is_exact;         /* bits is 16, but stands for codes that the source has: MXFP4 */
     uint64_t expert_bytes; /* all, with padding */
     uint64_t token_bytes;  /* one token's: MoE layers x top-k x record; less than that hits nothing */
     struct moec_doctor_plan plans[MOEC_DOCTOR_MAX_DENSE];

@@ -67,7 +67,7 @@ static void element_item(void *context, size_t item, int thread)
         }
 }
 
-/* Finite weights have codes in every codec but MXFP4, which nothing is quantised to. */
+/* Finite weights have codes in every codec but an exact one, which nothing is quantised to. */
 static void encode_item(void *context, size_t item, int thread)
 {
     const struct job *job = context;
@@ -101,12 +101,12 @@ static double region_weights(const struct job *job)
     return (double)job->n_item * job->n_round * TILE_ROWS * job->request->columns;
 }
 
-/* A matrix of the codec. MXFP4 holds none but weights that it was made of: of these, any bytes are some. */
+/* A matrix of the codec. An exact one holds none but weights that it was made of: any bytes are some. */
 static enum moec_status encode_rows(struct job *job, struct moec_error *err)
 {
     const size_t stride_bytes = job->matrix.stride_bytes;
     job->matrix.data = job->rows;
-    if (moec_codec_is_mxfp4(job->matrix.codec)) {
+    if (moec_codec_traits(job->matrix.codec)->is_exact) {
         for (size_t i = 0; i < job->matrix.rows * stride_bytes; i++)
             job->rows[i] = (uint8_t)(i * 37 % 128);
         return MOEC_OK;

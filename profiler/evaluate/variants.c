@@ -134,7 +134,7 @@ static bool has_codecs(const struct moec_record_layout *layout, bool of_floats)
     for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
         if (p != MOEC_PROJECTION_GATE || layout->n_matrix == 3)
             all = all && (moec_codec_bits(layout->codecs[p]) >= 16) == of_floats &&
-                  !moec_codec_is_mxfp4(layout->codecs[p]);
+                  !moec_codec_traits(layout->codecs[p])->is_exact;
     return all;
 }
 

@@ -10,7 +10,7 @@ const char *moec_codes_words(const struct moec_profile *profile, uint32_t bits,
     const bool is_trellis = bits == 0 && profile->quantizer == MOEC_QUANTIZER_TRELLIS;
     const char *name = moec_quantizer_name((enum moec_quantizer)choice.quantizer), *scheme = "", *space = "";
     char group[24] = "";
-    if (profile->group > 0 && choice.scheme != MOEC_SCHEME_TRELLIS)
+    if (profile->group > 0 && !moec_quantizer_makes_path((enum moec_quantizer)choice.quantizer, bits))
         (void)snprintf(group, sizeof group, " in groups of %u", (unsigned)profile->group);
     /* What a quantizer has by default, or alone, goes without saying. */
     const bool is_default = choice.scheme == (choice.quantizer == MOEC_QUANTIZER_HQQ ? MOEC_SCHEME_ASYMMETRIC

@@ -40,9 +40,10 @@ static enum moec_status list_options(const struct moec_profile *profile, struct 
     }
     for (uint32_t o = 0; o < model->n_option; o++) {
         struct moec_codec codec, codecs[MOEC_CODEC_TABLE];
-        if (profile->quantizer == MOEC_QUANTIZER_TRELLIS && model->bits[o] == 2) {
+        if (moec_quantizer_makes_path((enum moec_quantizer)profile->quantizer, model->bits[o])) {
             MOEC_TRY(moec_profile_codecs(profile, codecs, err));
-            model->record_bytes[o] = moec_record_layout_make(&profile->config, codecs[2]).n_bytes;
+            model->record_bytes[o] =
+                moec_record_layout_make(&profile->config, codecs[model->bits[o]]).n_bytes;
             continue;
         }
         MOEC_TRY(moec_codec_for_bits(model->bits[o], (enum moec_scheme)profile->scheme, profile->group,

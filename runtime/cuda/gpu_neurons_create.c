@@ -35,7 +35,7 @@ static struct record_sizes sizes_of(const struct moec_bundle *bundle)
             sizes.pair_bytes = layout->pair_stride_bytes;
         sizes.has_pairs = sizes.has_pairs && layout->n_matrix == 3 &&
                           layout->activation != MOEC_ACTIVATION_CLAMPED_GLU &&
-                          layout->codecs[MOEC_PROJECTION_DOWN].dtype != MOEC_DTYPE_MXFP4_DOWN;
+                          moec_codec_traits(layout->codecs[MOEC_PROJECTION_DOWN])->rows_together == 1;
     }
     return sizes;
 }
