@@ -115,36 +115,41 @@ enum moec_status experiment_chart_decoding(const struct experiment_sample *sampl
 
 /* ---- Fig. 14 ---- */
 
-static bool is_new_policy(const struct experiment_sample *sample, uint32_t h)
+static bool is_new_policy(const struct experiment_hits *all, uint32_t h)
 {
     for (uint32_t before = 0; before < h; before++)
-        if (strcmp(sample->hits[before].evict, sample->hits[h].evict) == 0)
+        if (strcmp(all[before].evict, all[h].evict) == 0)
             return false;
     return true;
 }
 
-enum moec_status experiment_chart_evictions(const struct experiment_sample *sample, struct moec_chart *chart,
-                                            struct moec_error *err)
+static enum moec_status make_evictions(const struct experiment_sample *sample,
+                                       const struct experiment_hits *all, uint32_t n_hits,
+                                       struct moec_chart *chart, struct moec_error *err)
 {
     const char *best = "";
     double most = -1;
-    if (sample->n_hits == 0 || !sample->has_profile)
+    if (n_hits == 0 || !sample->has_profile)
         return MOEC_OK;
     const double n_expert = (double)sample->profile.n_moe_layer * sample->profile.n_expert;
     chart->kind = MOEC_CHART_LINES;
-    entitle(sample, chart, "evictions", "Hits by eviction policy and buffer, without preloads", "Fig. 14");
+    entitle(sample, chart, all == sample->hits ? "evictions" : "paper_evictions",
+            all == sample->hits
+                ? "Hits by eviction policy and buffer, without preloads"
+                : "Hits by eviction policy and buffer, without preloads, the paper's procedure's bundle",
+            "Fig. 14");
     set_axis(&chart->x, "experts", "experts that the buffer holds");
     set_axis(&chart->y, "hits_percent", "experts found in the buffer, %");
     chart->y.has_zero = true;
-    for (uint32_t h = 0; h < sample->n_hits; h++) {
+    for (uint32_t h = 0; h < n_hits; h++) {
         struct moec_chart_series *series = NULL;
         uint32_t n = 0;
-        if (!is_new_policy(sample, h) || chart->n_series == MOEC_CHART_MAX_SERIES)
+        if (!is_new_policy(all, h) || chart->n_series == MOEC_CHART_MAX_SERIES)
             continue;
-        MOEC_TRY(moec_chart_add_series(chart, sample->hits[h].evict, EXPERIMENT_MAX_ROWS, &series, err));
-        for (uint32_t i = h; i < sample->n_hits; i++) {
-            const struct experiment_hits *hits = &sample->hits[i];
-            if (strcmp(hits->evict, sample->hits[h].evict) != 0)
+        MOEC_TRY(moec_chart_add_series(chart, all[h].evict, EXPERIMENT_MAX_ROWS, &series, err));
+        for (uint32_t i = h; i < n_hits; i++) {
+            const struct experiment_hits *hits = &all[i];
+            if (strcmp(hits->evict, all[h].evict) != 0)
                 continue;
             series->x[n] = hits->buffer_share * n_expert;
             series->y[n++] = 100 * hits->hit_rate;
@@ -160,6 +165,18 @@ enum moec_status experiment_chart_evictions(const struct experiment_sample *samp
                     "the test data. With ten experts '%s' hits most: %.1f %%.",
                     best, 100 * most);
     return MOEC_OK;
+}
+
+enum moec_status experiment_chart_evictions(const struct experiment_sample *sample, struct moec_chart *chart,
+                                            struct moec_error *err)
+{
+    return make_evictions(sample, sample->hits, sample->n_hits, chart, err);
+}
+
+enum moec_status experiment_chart_paper_evictions(const struct experiment_sample *sample,
+                                                  struct moec_chart *chart, struct moec_error *err)
+{
+    return make_evictions(sample, sample->hits_paper, sample->n_hits_paper, chart, err);
 }
 
 /* ---- Fig. 11 and 16 ---- */
@@ -217,7 +234,7 @@ static enum moec_status begin_targets(const struct experiment_sample *sample, st
 enum moec_status experiment_chart_storage(const struct experiment_sample *sample, struct moec_chart *chart,
                                           struct moec_error *err)
 {
-    struct moec_chart_series *ours = NULL, *uniform = NULL;
+    struct moec_chart_series *ours = NULL, *paper = NULL, *uniform = NULL;
     if (!isfinite(sample->ours[0].n_bytes))
         return MOEC_OK;
     MOEC_TRY(begin_targets(sample, chart, "storage", "Storage by the loss allowed", err));
@@ -226,6 +243,11 @@ enum moec_status experiment_chart_storage(const struct experiment_sample *sample
     for (uint32_t t = 0; t < EXPERIMENT_N_TARGET; t++) {
         ours->x[t] = t;
         ours->y[t] = sample->ours[t].n_bytes / 1e6;
+    }
+    MOEC_TRY(moec_chart_add_series(chart, "the paper's procedure", EXPERIMENT_N_TARGET, &paper, err));
+    for (uint32_t t = 0; t < EXPERIMENT_N_TARGET; t++) {
+        paper->x[t] = t;
+        paper->y[t] = sample->paper[t].n_bytes / 1e6;
     }
     MOEC_TRY(moec_chart_add_series(chart, "best uniform bitwidth that meets it", EXPERIMENT_N_TARGET,
                                    &uniform, err));
@@ -245,16 +267,18 @@ enum moec_status experiment_chart_storage(const struct experiment_sample *sample
 enum moec_status experiment_chart_targets(const struct experiment_sample *sample, struct moec_chart *chart,
                                           struct moec_error *err)
 {
-    struct moec_chart_series *series = NULL;
+    struct moec_chart_series *series = NULL, *paper = NULL;
     if (!isfinite(sample->tpot_of_target[0]))
         return MOEC_OK;
     MOEC_TRY(begin_targets(sample, chart, "target_times",
                            "Time per token by the loss allowed, buffer of ten experts", err));
     set_axis(&chart->y, "ms", "time per token (median), ms");
-    MOEC_TRY(moec_chart_add_series(chart, "", EXPERIMENT_N_TARGET, &series, err));
+    MOEC_TRY(moec_chart_add_series(chart, "ours", EXPERIMENT_N_TARGET, &series, err));
+    MOEC_TRY(moec_chart_add_series(chart, "the paper's procedure", EXPERIMENT_N_TARGET, &paper, err));
     for (uint32_t t = 0; t < EXPERIMENT_N_TARGET; t++) {
-        series->x[t] = t;
+        series->x[t] = paper->x[t] = t;
         series->y[t] = sample->tpot_of_target[t];
+        paper->y[t] = sample->tpot_of_paper[t];
     }
     moec_figure_say(chart, "Mode edgemoe on storage of 550 MB/s, 80 us.");
     return MOEC_OK;

@@ -15,7 +15,7 @@ void experiment_findings(const struct experiment_sample *sample, struct experime
  */
 double experiment_speedup(const struct experiment_bench *bench, const char *slow);
 
-/* Hit rate of a policy with about `share` of the expert bytes; NaN when not simulated. */
-double experiment_hit_rate(const struct experiment_sample *sample, const char *evict, double share);
+/* Hit rate of a policy with about `share` of the expert bytes, of `n` simulated ones; NaN when not simulated. */
+double experiment_hit_rate(const struct experiment_hits *all, uint32_t n, const char *evict, double share);
 
 #endif

@@ -62,6 +62,9 @@ studies() {
     json "$here/studies.json" "$moec" profile "$model" --data "$calibration" --samples "${STUDY_SAMPLES:-32}" $seq_len \
         --sensitivity none --study ranks,choices --force -o "$here/studies.h5"
 }
+leaves_studies() {
+    echo studies
+}
 
 # Fig. 4, 9, 10 and Table 2 of cache-conditional experts: the checkpoint against itself. A cache holds at least the
 # experts of a token.
@@ -96,6 +99,15 @@ routes() {
         done
     done
 }
+leaves_routes() {
+    for eighths in ${SIZES:-0 1 2 3 4 6 7}; do
+        slots=$((n_expert * eighths / 8))
+        [ "$slots" -ge "$top_k" ] || slots=$top_k
+        for prior in ${PRIORS:-0.05 0.1 0.15 0.2 0.3 0.5 0.8}; do
+            echo "routes/top-k-$slots" "routes/prior-$prior-$slots"
+        done
+    done
+}
 
 # Fig. 18 of the same: the cache empty or filled at first; the best expert is kept in any case.
 starts() {
@@ -109,6 +121,9 @@ starts() {
         done
     done
 }
+leaves_starts() {
+    [ "$top_k" -eq 1 ] || echo starts/top-k-empty starts/top-k-frequency
+}
 
 # Fig. 15 of the same: the range that a prior is a share of.
 ranges() {
@@ -118,6 +133,12 @@ ranges() {
         for prior in ${PRIORS:-0.1 0.2 0.3 0.5}; do
             measure "ranges/prior-$prior-$range" "$here/int8.moec" "$model" --route "cache-prior:$prior:$range"
         done
+    done
+}
+leaves_ranges() {
+    [ "$top_k" -gt 1 ] || return 0
+    for prior in ${PRIORS:-0.1 0.2 0.3 0.5}; do
+        for range in running calibrated own; do echo "ranges/prior-$prior-$range"; done
     done
 }
 
@@ -171,6 +192,13 @@ pairs() {
         done
     done
 }
+leaves_pairs() {
+    [ "$top_k" -gt 1 ] || return 0
+    for pair in ${PAIRS:-8:4 4:2}; do
+        group=pair-${pair%:*}-${pair#*:}
+        echo "$group" "$group/always-0.6-0.6"
+    done
+}
 
 # tuned NAME BUNDLE OPTIONS...: settings with a certificate, and what they lose on the test text.
 tuned() {
@@ -181,9 +209,15 @@ tuned() {
     json "$here/tunings/$tuning.json" "$moec" tune "$here/$bundle.moec" --data "$calibration" --reference "$model" \
         --max-loss "${TARGET:-2%}" --decide all --samples "$tune_samples" $seq_len "$@" --force -o "$here/tunings/$tuning.moec" || {
         say "no settings of $tuning are proven"
+        : >"$here/tunings/$tuning.unproven"
         return 0
     }
     measure "tunings/$tuning-test" "$here/tunings/$tuning.moec" "$model"
+}
+
+# judged TUNING: what it leaves, unless nothing was proven.
+judged() {
+    [ -e "$here/tunings/$1.unproven" ] || echo "tunings/$1"
 }
 
 # The eight combinations, and many tunings on windows that are drawn anew. Fate's prefill needs to know what calibration
@@ -203,6 +237,10 @@ tunings() {
         tuned "seed-$seed" copies --with route --seed "$seed"
         rm -f "$here/tunings/seed-$seed.moec"
     done
+}
+leaves_tunings() {
+    echo copies
+    for tuning in with-route seed-1; do judged "$tuning"; done
 }
 
 # timings GROUP/NAME BUNDLE OPTIONS...: rows of moec bench.
@@ -255,6 +293,14 @@ prefills() {
         done
     done
 }
+leaves_prefills() {
+    for pair in ${PAIRS:-8:4 4:2}; do
+        group=prefill-${pair%:*}-${pair#*:}
+        for share in ${UNPOPULAR:-0.25 0.3125 0.5 0.75 1}; do
+            echo "$group/whole-$share" "$group/unpopular-$share" "$group-times/whole-$share" "$group/popular-$share"
+        done
+    done
+}
 
 # Fig. 8 of cache-conditional experts: tokens a second by hits and by the length of the prompt.
 throughput() {
@@ -272,6 +318,12 @@ throughput() {
                     --tokens "${TOKENS:-32}" --route "cache-prior:$prior" --slots "$slots" --keep-top "$usual_keep"
             done
         done
+    done
+}
+leaves_throughput() {
+    [ "$top_k" -gt 1 ] || return 0
+    for slots in $((n_expert * 4 / 8)) $((n_expert * 6 / 8)); do
+        for prompt in 50 350; do echo "throughput/prior-0-$slots-$prompt"; done
     done
 }
 
@@ -306,6 +358,14 @@ dynamic() {
         done
     done
 }
+leaves_dynamic() {
+    [ "$top_k" -gt 1 ] || return 0
+    for pair in ${PAIRS:-8:4 4:2}; do
+        for ahead in 0 1 2 3 4; do
+            for side in on off; do echo "dynamic-${pair%:*}-${pair#*:}/$side-$ahead"; done
+        done
+    done
+}
 
 # HOBBIT's Fig. 14 in half of the memory: every expert for every token (as Transformers and DeepSpeed-Inference do),
 # MoE-Offloading and MoE-Infinity by name, and HOBBIT with the thresholds of the bundle, a fifth of the memory for low
@@ -327,6 +387,14 @@ systems() {
                     --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens "$prompt" \
                     --tokens "${TOKENS:-32}"
             done
+        done
+    done
+}
+leaves_systems() {
+    [ "$top_k" -gt 1 ] || return 0
+    for pair in ${SYSTEM_PAIRS:-16:4 8:2}; do
+        for prompt in ${SYSTEM_PROMPTS:-16 128}; do
+            for side in others hobbit; do echo "systems/$side-${pair%:*}-${pair#*:}-$prompt"; done
         done
     done
 }
@@ -358,6 +426,9 @@ evictions() {
         replayed "window-lru-$memory" --evict hobbit --evict-weights 1:0:0:0 --memory "$memory%"
     done
 }
+leaves_evictions() {
+    for memory in 25 50; do echo "tuned-evict-$memory" "evictions/policies-$memory" "evictions/tuned-$memory"; done
+}
 
 # Fate's Fig. 11 to 14: prompts and tokens by memory. Load on demand and activation paths by name (lod, eap), the first
 # in 16 bits, too; Fate keeps shallow layers and preloads by the next gate, with unpopular experts of prompts in a low
@@ -378,6 +449,12 @@ fate() {
             timings "fate/$side-$prompt" "$here/fate-bundle.moec" $decided --memory 12.5%,25%,50%,75% \
                 --emulate-storage 550MB/s,80us --emulate-storage 50MB/s,80us --prompt-tokens "$prompt" --tokens 16
         done
+    done
+}
+leaves_fate() {
+    [ "$top_k" -gt 1 ] || return 0
+    for prompt in ${FATE_PROMPTS:-128 256 512}; do
+        for side in others none gate low; do echo "fate/$side-$prompt"; done
     done
 }
 
@@ -415,6 +492,12 @@ tasks() {
     done
     for task in ${TASKS:-}; do
         scored "${task%%:*}" "${task%%:*}" "${task#*:}"
+    done
+}
+leaves_tasks() {
+    [ "$top_k" -gt 1 ] || return 0
+    for side in int8 int4 int2 fate-high fate-low hobbit-16-4 hobbit-8-2; do
+        for task in line word ${TASKS:-}; do echo "tasks/${task%%:*}-$side"; done
     done
 }
 
@@ -486,6 +569,13 @@ decoding() {
         done
     done
 }
+leaves_decoding() {
+    [ "$top_k" -gt 1 ] || return 0
+    for share in 25 50; do
+        for with in route precision route,precision; do judged "decoding-$with-$share"; done
+        for predict in ${PREDICTORS:-none gate}; do echo "decoding/static-$share-550-$predict"; done
+    done
+}
 
 windows=
 [ "${WINDOWS:-0}" -eq 0 ] || windows="--samples $WINDOWS"
@@ -496,8 +586,5 @@ seq_len=
 tune_samples=${TUNE_SAMPLES:-96}
 quantizer=${QUANTIZER:-hqq}
 prepare
-for part in ${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems evictions fate tasks tunings decoding}; do
-    say "$name: $part"
-    $part
-done
+run_parts "${PARTS:-studies routes starts ranges pairs prefills throughput dynamic systems evictions fate tasks tunings decoding}"
 "$build/tools/decisions_report" "$folder"

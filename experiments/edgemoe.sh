@@ -5,9 +5,10 @@
 #
 #     experiments/edgemoe.sh [FOLDER]        (default build/experiment-edgemoe)
 #
-# Shorter, for trying: SAMPLES="switch decoder" (which), ROWS (to profile on), TEST_ROWS (to evaluate on; 0 = all),
-# BENCH_SAMPLES, TARGETS ("2 5 10 20"; 2 must be there), SENSITIVITY (fast), STUDIES (none: Fig. 6 on the test alone),
-# SEQ_LEN (tokens of a window), QUANTIZERS (of Fig. 7b), DENSE (bitwidth of dense weights; auto tries all).
+# Shorter, for trying: SAMPLES="switch decoder" (which), PARTS ("profiles uniforms targets papers quantizers calibrations
+# modes limits latencies evictions"), ROWS (to profile on), TEST_ROWS (to evaluate on; 0 = all), BENCH_SAMPLES, TARGETS ("2 5
+# 10 20"; 2 must be there), SENSITIVITY (fast), STUDIES (none: Fig. 6 on the test alone), SEQ_LEN (tokens of a window),
+# QUANTIZERS (of Fig. 7b), DENSE (bitwidth of dense weights; auto tries all).
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -15,6 +16,8 @@ folder=${1:-build/experiment-edgemoe}
 storage=550MB/s,80us slow_storage=50MB/s,80us
 buffer=10 # experts, as in the paper
 targets=${TARGETS:-2 5 10 20}
+quantizers=${QUANTIZERS:-linear hqq outlier log}
+evictions=random,fifo,lru,lfu,arc,edgemoe,hobbit
 
 # shellcheck source=experiments/measure.inc
 . experiments/measure.inc
@@ -40,12 +43,14 @@ uniform() { # BITS DENSE_BITS NAME
     evaluate "$3" "$test"
 }
 
-compiled() { # NAME PROFILE TARGET DENSE_BITS DATA: the loss is of the metric that the test has
-    of=
-    [ -z "$metric" ] || of="--metric $metric --task $task --data $5 ${ROWS:+--samples $ROWS}"
+# compiled NAME PROFILE TARGET DATA OPTIONS...: the loss is of the metric that the test has.
+compiled() {
+    name=$1 measured=$2 target=$3 of=
+    [ -z "$metric" ] || of="--metric $metric --task $task --data $4 ${ROWS:+--samples $ROWS}"
+    shift 4
     # shellcheck disable=SC2086 # options and their values
-    json "$here/$1.json" "$moec" compile "$model" --profile "$here/$2.h5" --max-loss "$3%" $of --dense-bits "$4" \
-        --accept-miss --force -o "$here/$1.moec"
+    json "$here/$name.json" "$moec" compile "$model" --profile "$here/$measured.h5" --max-loss "$target%" $of "$@" \
+        --accept-miss --force -o "$here/$name.moec"
 }
 
 timed() { # NAME BUNDLE OPTIONS...
@@ -55,15 +60,15 @@ timed() { # NAME BUNDLE OPTIONS...
         --task "$task" --samples "${BENCH_SAMPLES:-8}" --tokens "$tokens" "$@"
 }
 
-# Table III: how many experts fit into limits of the whole process, a quarter of all experts apart.
-limits() {
-    [ ! -e "$here/limits.json" ] || return 0
-    floor=$("$moec" bench "$here/fast.moec" --modes edgemoe --memory 1MiB --samples 1 --tokens 4 --quiet --json \
+# limited NAME BUNDLE: Table III, how many experts fit into limits of the whole process, a quarter of all experts apart.
+limited() {
+    [ ! -e "$here/$1.json" ] || return 0
+    floor=$("$moec" bench "$here/$2.moec" --modes edgemoe --memory 1MiB --samples 1 --tokens 4 --quiet --json \
         2>/dev/null | sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' | head -n 1)
-    all=$(sed -n 's/^ *"expert_total_bytes": *\([0-9]*\).*/\1/p' "$here/bench.json" | head -n 1)
+    all=$(expert_bytes "$here/$2.moec")
     sizes=$(awk -v floor="$floor" -v all="$all" 'BEGIN {
         for (i = 1; i <= 3; i++) printf "%s%.0fKiB", (i > 1 ? "," : ""), (floor + all * i / 4) / 1024 }')
-    json "$here/limits.json" "$moec" bench "$here/fast.moec" --modes edgemoe --memory "$sizes" --samples 1 --tokens 4
+    json "$here/$1.json" "$moec" bench "$here/$2.moec" --modes edgemoe --memory "$sizes" --samples 1 --tokens 4
 }
 
 described() { # NAME: what one expert of a bundle takes to compute
@@ -72,50 +77,125 @@ described() { # NAME: what one expert of a bundle takes to compute
     "$moec" device "$here/$1.moec" --emulate-storage "$storage" --quiet -o "$here/$1-device.json" >"$here/$1-device.txt"
 }
 
-# Names of the sample: model, task, calibration, test, n_expert, tokens; rows to profile on; metric of the search (empty:
-# the profile's).
-measure() {
-    mkdir -p "$here"
+# ---- parts; leaves_PART names the files that it leaves, without .json ----
+
+profiles() {
     profile profile "$calibration"
+}
+leaves_profiles() {
+    echo profile
+}
+
+uniforms() {
     for bits in 2 3 4 8; do uniform $bits 16 uniform-$bits; done
     for bits in 4 8; do uniform $bits $bits all-$bits; done
+}
+leaves_uniforms() {
+    for name in uniform-2 uniform-3 uniform-4 uniform-8 all-4 all-8; do echo $name $name-test; done
+}
+
+# Ours: moec's own search. The paper's procedure beside it is papers.
+targets() {
     for target in $targets; do
-        compiled "ours-$target" profile "$target" 16 "$calibration"
+        compiled "ours-$target" profile "$target" "$calibration" --dense-bits 16
         evaluate "ours-$target" "$test"
     done
-    compiled ours-dense profile 2 "${DENSE:-auto}" "$calibration"
+    compiled ours-dense profile 2 "$calibration" --dense-bits "${DENSE:-auto}"
     evaluate ours-dense "$test"
+}
+leaves_targets() {
+    for target in $targets dense; do echo "ours-$target" "ours-$target-test"; done
+}
 
-    # Fig. 7b: all experts at INT4, and with a copy that needs no decoding.
-    for quantizer in ${QUANTIZERS-linear hqq outlier log}; do
-        "$moec" compile --help | grep -Eq "(^|[ (])$quantizer( |,|-)" || continue
+papers() {
+    for target in $targets; do
+        compiled "paper-$target" profile "$target" "$calibration" --preset paper
+        evaluate "paper-$target" "$test"
+    done
+}
+leaves_papers() {
+    for target in $targets; do echo "paper-$target" "paper-$target-test"; done
+}
+
+# Fig. 7b: all experts at INT4, and with a copy that needs no decoding.
+quantizers() {
+    for quantizer in $quantizers; do
         json "$here/quantizer-$quantizer.json" "$moec" compile "$model" --policy uniform --bits 4 --copies 16 \
             --quantizer "$quantizer" --force -o "$here/quantizer-$quantizer.moec"
         evaluate "quantizer-$quantizer" "$test"
         described "quantizer-$quantizer"
     done
+}
+leaves_quantizers() {
+    for quantizer in $quantizers; do
+        echo "quantizer-$quantizer" "quantizer-$quantizer-test" "quantizer-$quantizer-device"
+    done
+}
 
-    # Table IV: calibrated on data like the test's, and on other data.
+# Table IV: calibrated on data like the test's, and on other data.
+calibrations() {
     for data in like other; do
         profile "profile-$data" "$here/calibration-$data.$ending"
-        compiled "table-$data" "profile-$data" 2 16 "$here/calibration-$data.$ending"
+        compiled "table-$data" "profile-$data" 2 "$here/calibration-$data.$ending" --dense-bits 16
+        compiled "table-paper-$data" "profile-$data" 2 "$here/calibration-$data.$ending" --preset paper
         evaluate "table-$data" "$here/test-like.$ending"
+        evaluate "table-paper-$data" "$here/test-like.$ending"
     done
+}
+leaves_calibrations() {
+    for name in like other paper-like paper-other; do echo table-$name table-$name-test; done
+}
 
-    # Fig. 14 and 16, Table II's modes on the clock, Fig. 17.
+# Fig. 11 and 16, Table II's modes on the clock; the paper's bundle by its own mode beside them.
+modes() {
     json "$here/fast.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss 2% --accept-miss \
         --copies 4,8,16 --force -o "$here/fast.moec"
     timed bench fast --memory "$(experts $buffer),25%,50%,100%" --against-none
+    timed bench-paper paper-2 --memory "$(experts $buffer),25%,50%,100%" --modes edgemoe
     fast_storage=$storage storage=$slow_storage
     timed bench-slow fast --memory "$(experts $buffer)" --modes io-free,io-exp,io-qexp,sti,edgemoe
+    timed bench-slow-paper paper-2 --memory "$(experts $buffer)" --modes edgemoe
     storage=$fast_storage
-    limits
+}
+leaves_modes() {
+    echo fast bench bench-paper bench-slow bench-slow-paper
+}
+
+limits() {
+    limited limits fast
+    limited limits-paper paper-2
+}
+leaves_limits() {
+    echo limits limits-paper
+}
+
+# Fig. 17.
+latencies() {
     for target in $targets; do
         timed "bench-$target" "ours-$target" --modes edgemoe --memory "$(experts $buffer)"
+        timed "bench-paper-$target" "paper-$target" --modes edgemoe --memory "$(experts $buffer)"
     done
+}
+leaves_latencies() {
+    for target in $targets; do echo "bench-$target" "bench-paper-$target"; done
+}
+
+# Fig. 14.
+evictions() {
     buffers="$(experts 5),$(experts 10),$(experts 15),$(experts 20),$(experts 30),$(experts 40)"
-    json "$here/evictions.json" "$moec" simulate "$here/profile.h5" --model "$here/ours-2.moec" --predict none --evict random,fifo,lru,lfu,arc,edgemoe,hobbit \
-        --memory "$buffers"
+    for bundle in ours paper; do
+        json "$here/evictions-$bundle.json" "$moec" simulate "$here/profile.h5" --model "$here/$bundle-2.moec" \
+            --predict none --evict $evictions --memory "$buffers"
+    done
+}
+leaves_evictions() {
+    echo evictions-ours evictions-paper
+}
+
+# Names of the sample: model, task, calibration, test, n_expert, tokens; rows to profile on; metric of the search (empty:
+# the profile's).
+measure() {
+    run_parts "${PARTS:-profiles uniforms targets papers quantizers calibrations modes limits latencies evictions}"
 }
 
 measure_switch() {
@@ -152,3 +232,13 @@ for sample in ${SAMPLES:-switch decoder}; do
     "measure_$sample"
 done
 "$build/tools/edgemoe_report" "$folder"
+
+# A whole run leaves no sentence of the page unmeasured.
+[ -z "${PARTS:-}${TARGETS:-}" ] || exit 0
+for sample in ${SAMPLES:-switch decoder}; do
+    awk -F'\t' '$4 == "not measured" { print $1 ": " $2 }' "$folder/${sample}_goals.tsv" "$folder/${sample}_findings.tsv"
+done >"$folder/unmeasured"
+[ ! -s "$folder/unmeasured" ] || {
+    sed 's/^/edgemoe.sh: not measured: /' "$folder/unmeasured" >&2
+    exit 1
+}

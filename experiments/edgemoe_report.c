@@ -34,7 +34,8 @@ static enum moec_status put_table2(const struct experiment_page *page, const str
                  {"IO-QEXP", "0.85", "2.04", "0.215", "1.03", "3.15", "0.237"},
                  {"STI", "0.85", "20.0", "0.176", "1.03", "25.1", "0.183"},
                  {"Our", "0.81", "0.89", "0.219", "0.95", "1.95", "0.240"},
-                 {"Our, dense weights searched too", "–", "–", "–", "–", "–", "–"}};
+                 {"Our, dense weights searched too", "–", "–", "–", "–", "–", "–"},
+                 {"the paper's procedure", "0.81", "0.89", "0.219", "0.95", "1.95", "0.240"}};
     const char *const headings[] = {"baseline",
                                     "storage, MB",
                                     "loss, %",
@@ -47,9 +48,9 @@ static enum moec_status put_table2(const struct experiment_page *page, const str
                                     "ST-base-16: ROUGE-2"};
     const struct experiment_bundle original = {.n_bytes = sample->source_bytes,
                                                .value = sample->ours[0].reference};
-    const struct experiment_bundle *bundles[] = {&original,           &original,
-                                                 &sample->uniform[2], &sample->everything[2],
-                                                 &sample->ours[0],    &sample->ours_dense};
+    const struct experiment_bundle *bundles[] = {
+        &original,        &original,           &sample->uniform[2], &sample->everything[2],
+        &sample->ours[0], &sample->ours_dense, &sample->paper[0]};
     struct experiment_table table;
     char name[64];
     MOEC_TRY(experiment_page_begin(page, &table, name, "table2", headings, sizeof headings / sizeof *headings,
@@ -94,15 +95,18 @@ static enum moec_status put_table4(const struct experiment_page *page, const str
                                    struct moec_error *err)
 {
     const char *const headings[] = {"calibrated on", experiment_metric(sample), "loss, %", "storage, MB"};
-    static const char *const names[] = {"nothing (IO-FREE)", "data like the test's", "other data"};
+    static const char *const names[] = {"nothing (IO-FREE)", "data like the test's", "other data",
+                                        "data like the test's, the paper's procedure",
+                                        "other data, the paper's procedure"};
     const struct experiment_bundle original = {.n_bytes = sample->source_bytes,
                                                .value = sample->like.reference};
-    const struct experiment_bundle *bundles[] = {&original, &sample->like, &sample->other};
+    const struct experiment_bundle *bundles[] = {&original, &sample->like, &sample->other,
+                                                 &sample->paper_like, &sample->paper_other};
     struct experiment_table table;
     char name[64];
     MOEC_TRY(experiment_page_begin(page, &table, name, "table4", headings, sizeof headings / sizeof *headings,
                                    err));
-    for (size_t r = 0; r < 3; r++) {
+    for (size_t r = 0; r < sizeof names / sizeof *names; r++) {
         experiment_table_cell(&table, "%s", names[r]);
         experiment_table_number(&table, bundles[r]->value, 1, 4);
         experiment_table_number(&table, bundles[r]->loss, 100, 2);
@@ -114,29 +118,57 @@ static enum moec_status put_table4(const struct experiment_page *page, const str
     return experiment_page_end(page, &table, err);
 }
 
+static void put_limit_rows(struct experiment_table *table, const struct experiment_bench *limits,
+                           const char *whose, double n_expert)
+{
+    for (uint32_t r = 0; r < limits->n_row; r++) {
+        const struct experiment_row *row = &limits->rows[r];
+        experiment_table_number(table, row->memory_bytes, 1e-6, 2);
+        experiment_table_cell(table, "%s", whose);
+        experiment_table_number(table, row->buffer_bytes, 1e-6, 2);
+        experiment_table_number(table, row->buffer_bytes / row->total_bytes, n_expert, 1);
+        experiment_table_end_row(table);
+    }
+}
+
 /* Table III. */
 static enum moec_status put_limits(const struct experiment_page *page, const struct experiment_sample *sample,
                                    struct moec_error *err)
 {
-    static const char *const headings[] = {"memory limit, MB", "expert buffer, MB", "experts in it"};
+    static const char *const headings[] = {"memory limit, MB", "assignment", "expert buffer, MB",
+                                           "experts in it"};
     const double n_expert =
         sample->has_profile ? (double)sample->profile.n_moe_layer * sample->profile.n_expert : (double)NAN;
     struct experiment_table table;
     char name[64];
     MOEC_TRY(experiment_page_begin(page, &table, name, "table3", headings, sizeof headings / sizeof *headings,
                                    err));
-    for (uint32_t r = 0; r < sample->limits.n_row; r++) {
-        const struct experiment_row *row = &sample->limits.rows[r];
-        experiment_table_number(&table, row->memory_bytes, 1e-6, 2);
-        experiment_table_number(&table, row->buffer_bytes, 1e-6, 2);
-        experiment_table_number(&table, row->buffer_bytes / row->total_bytes, n_expert, 1);
-        experiment_table_end_row(&table);
-    }
+    put_limit_rows(&table, &sample->limits, "ours", n_expert);
+    put_limit_rows(&table, &sample->limits_paper, "the paper's procedure", n_expert);
     return experiment_page_end(page, &table, err);
 }
 
+static void put_mode_rows(struct experiment_table *table, const struct experiment_bench *bench,
+                          const char *whose)
+{
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        const struct experiment_row *row = &bench->rows[r];
+        experiment_table_cell(table, "%s%s", row->mode, whose);
+        experiment_table_cell(table, "%s", row->memory[0] != '\0' ? row->memory : "none");
+        experiment_table_cell(table, "%s", row->has_preloads ? "yes" : "no");
+        experiment_table_number(table, row->tpot_ms, 1, 3);
+        experiment_table_number(table, row->floor_ms, 1, 3);
+        experiment_table_number(table, row->stall_ms, 1, 3);
+        experiment_table_number(table, row->hit_rate, 100, 1);
+        experiment_table_number(table, row->bytes_per_token, 1e-3, 1);
+        experiment_table_number(table, row->peak_bytes, 1e-6, 1);
+        experiment_table_end_row(table);
+    }
+}
+
 static enum moec_status put_modes(const struct experiment_page *page, const struct experiment_bench *bench,
-                                  const char *what, struct moec_error *err)
+                                  const struct experiment_bench *paper, const char *what,
+                                  struct moec_error *err)
 {
     static const char *const headings[] = {"mode",       "buffer",          "preloads",
                                            "ms a token", "floor, ms",       "stall, ms",
@@ -145,20 +177,25 @@ static enum moec_status put_modes(const struct experiment_page *page, const stru
     char name[64];
     MOEC_TRY(
         experiment_page_begin(page, &table, name, what, headings, sizeof headings / sizeof *headings, err));
-    for (uint32_t r = 0; r < bench->n_row; r++) {
-        const struct experiment_row *row = &bench->rows[r];
-        experiment_table_cell(&table, "%s", row->mode);
-        experiment_table_cell(&table, "%s", row->memory[0] != '\0' ? row->memory : "none");
-        experiment_table_cell(&table, "%s", row->has_preloads ? "yes" : "no");
-        experiment_table_number(&table, row->tpot_ms, 1, 3);
-        experiment_table_number(&table, row->floor_ms, 1, 3);
-        experiment_table_number(&table, row->stall_ms, 1, 3);
-        experiment_table_number(&table, row->hit_rate, 100, 1);
-        experiment_table_number(&table, row->bytes_per_token, 1e-3, 1);
-        experiment_table_number(&table, row->peak_bytes, 1e-6, 1);
-        experiment_table_end_row(&table);
-    }
+    put_mode_rows(&table, bench, "");
+    put_mode_rows(&table, paper, ", the paper's procedure");
     return experiment_page_end(page, &table, err);
+}
+
+/* A row of a target's or a uniform assignment. */
+static void put_assignment(struct experiment_table *table, const struct experiment_bundle *bundle,
+                           bool is_searched, double tpot_ms)
+{
+    experiment_table_number(table, bundle->n_bytes, 1e-6, 3);
+    experiment_table_number(table, bundle->loss, 100, 2);
+    if (isfinite(bundle->low))
+        experiment_table_cell(table, "%.2f to %.2f", 100 * bundle->low, 100 * bundle->high);
+    else
+        experiment_table_cell(table, "–");
+    experiment_table_number(table, is_searched ? bundle->search_loss : NAN, 100, 2);
+    experiment_table_number(table, tpot_ms, 1, 3);
+    experiment_table_number(table, is_searched ? bundle->seconds : NAN, 1, 0);
+    experiment_table_end_row(table);
 }
 
 static enum moec_status put_targets(const struct experiment_page *page,
@@ -171,29 +208,24 @@ static enum moec_status put_targets(const struct experiment_page *page,
     char name[64];
     MOEC_TRY(experiment_page_begin(page, &table, name, "targets", headings,
                                    sizeof headings / sizeof *headings, err));
-    for (uint32_t i = 0; i < EXPERIMENT_N_TARGET + 2 * EXPERIMENT_N_BITS; i++) {
-        const uint32_t b = (i - EXPERIMENT_N_TARGET) % EXPERIMENT_N_BITS;
-        const bool is_ours = i < EXPERIMENT_N_TARGET, is_all = i >= EXPERIMENT_N_TARGET + EXPERIMENT_N_BITS;
-        const struct experiment_bundle *bundle = is_ours  ? &sample->ours[i]
-                                                 : is_all ? &sample->everything[b]
-                                                          : &sample->uniform[b];
+    for (uint32_t i = 0; i < 2 * EXPERIMENT_N_TARGET; i++) {
+        const uint32_t t = i % EXPERIMENT_N_TARGET;
+        const bool is_ours = i < EXPERIMENT_N_TARGET;
+        const struct experiment_bundle *bundle = is_ours ? &sample->ours[t] : &sample->paper[t];
         if (!isfinite(bundle->n_bytes))
             continue;
-        if (is_ours)
-            experiment_table_cell(&table, "ours, at most %u %%%s", experiment_targets[i],
-                                  bundle->missed ? " (certificate missed)" : "");
-        else
-            experiment_table_cell(&table, "%s INT%u", is_all ? "all weights" : "experts", experiment_bits[b]);
-        experiment_table_number(&table, bundle->n_bytes, 1e-6, 3);
-        experiment_table_number(&table, bundle->loss, 100, 2);
-        if (isfinite(bundle->low))
-            experiment_table_cell(&table, "%.2f to %.2f", 100 * bundle->low, 100 * bundle->high);
-        else
-            experiment_table_cell(&table, "–");
-        experiment_table_number(&table, is_ours ? bundle->search_loss : NAN, 100, 2);
-        experiment_table_number(&table, is_ours ? sample->tpot_of_target[i] : NAN, 1, 3);
-        experiment_table_number(&table, is_ours ? bundle->seconds : NAN, 1, 0);
-        experiment_table_end_row(&table);
+        experiment_table_cell(&table, "%s, at most %u %%%s", is_ours ? "ours" : "the paper's procedure",
+                              experiment_targets[t], bundle->missed ? " (certificate missed)" : "");
+        put_assignment(&table, bundle, true, is_ours ? sample->tpot_of_target[t] : sample->tpot_of_paper[t]);
+    }
+    for (uint32_t i = 0; i < 2 * EXPERIMENT_N_BITS; i++) {
+        const uint32_t b = i % EXPERIMENT_N_BITS;
+        const bool is_all = i >= EXPERIMENT_N_BITS;
+        const struct experiment_bundle *bundle = is_all ? &sample->everything[b] : &sample->uniform[b];
+        if (!isfinite(bundle->n_bytes))
+            continue;
+        experiment_table_cell(&table, "%s INT%u", is_all ? "all weights" : "experts", experiment_bits[b]);
+        put_assignment(&table, bundle, false, NAN);
     }
     return experiment_page_end(page, &table, err);
 }
@@ -245,6 +277,7 @@ static enum moec_status put_figures(const struct experiment_page *page,
     MOEC_TRY_OUT(put_profile_chart(page, sample, &figures, "conditional", err));
     MOEC_TRY_OUT(put_made(page, sample, experiment_chart_latency, err));
     MOEC_TRY_OUT(put_made(page, sample, experiment_chart_evictions, err));
+    MOEC_TRY_OUT(put_made(page, sample, experiment_chart_paper_evictions, err));
     MOEC_TRY_OUT(put_made(page, sample, experiment_chart_storage, err));
     MOEC_TRY_OUT(put_made(page, sample, experiment_chart_targets, err));
 out:
@@ -274,8 +307,11 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
     experiment_page_heading(page, "What the paper shows, and what is seen here");
     MOEC_TRY(experiment_page_claims(page, &findings, false, err));
     experiment_page_heading(page, "Table II: storage and loss");
-    experiment_page_paragraph(page, "IO-FREE and IO-EXP are the original weights; IO-QEXP has every expert "
-                                    "at INT4, STI all weights, ours is compiled for a loss of at most 2 %.");
+    experiment_page_paragraph(page,
+                              "IO-FREE and IO-EXP are the original weights; IO-QEXP has every expert "
+                              "at INT4, STI all weights. Ours is moec's own search (policy hull, with a fit "
+                              "to the data) for a loss of at most 2 %; the paper's procedure is moec "
+                              "compile --preset paper for the same loss.");
     MOEC_TRY(put_table2(page, sample, err));
     if (sample->limits.n_row > 0) {
         experiment_page_heading(page, "Table III: experts that fit into limits of memory");
@@ -286,10 +322,10 @@ static enum moec_status put_sample(const struct experiment_page *page, const str
     experiment_page_heading(page, "Assignments: what they take and lose");
     MOEC_TRY(put_targets(page, sample, err));
     experiment_page_heading(page, "Run modes on storage of 550 MB/s, 80 us");
-    MOEC_TRY(put_modes(page, &sample->fast, "modes", err));
+    MOEC_TRY(put_modes(page, &sample->fast, &sample->fast_paper, "modes", err));
     if (sample->slow.n_row > 0) {
         experiment_page_heading(page, "Run modes on storage of 50 MB/s, 80 us");
-        MOEC_TRY(put_modes(page, &sample->slow, "modes_slow", err));
+        MOEC_TRY(put_modes(page, &sample->slow, &sample->slow_paper, "modes_slow", err));
     }
     MOEC_TRY(put_figures(page, sample, err));
     (void)fputs("</section>\n", page->stream);

@@ -61,10 +61,16 @@ studies() {
     calibrated profile profile "$model" --bits 1,2,3,4,8 --quantizer hqq --group 32 --study projections,sparsity \
         --sensitivity fast --resume --force -o "$here/profile.h5"
 }
+leaves_studies() {
+    echo profile
+}
 
 # Table 1.
 kernels() {
     json "$here/kernels.json" "$moec" bench --kernels
+}
+leaves_kernels() {
+    echo kernels
 }
 
 # Fig. 9b and the paper's mixture of bits: sparsity on top of bits.
@@ -88,6 +94,12 @@ levels() {
         done
     done
 }
+leaves_levels() {
+    # shellcheck disable=SC2086 # bitwidths
+    for bundle in $(printf 'int%s ' ${BITS:-8 4 3 2}) mixed signs; do
+        for level in 0 ${LEVELS:-0.5 0.6 0.7 0.8 0.9}; do echo "$bundle-$level"; done
+    done
+}
 
 # Bundles of one promise: bits alone, bits that leave room for a plan, and the paper's mixture.
 plans() {
@@ -100,6 +112,10 @@ plans() {
             -o "$here/plan-$kind.moec"
         measured "plan-$kind-test" "plan-$kind"
     done
+}
+leaves_plans() {
+    echo static-compile static half-compile
+    for kind in ${KINDS:-neuron expert model}; do echo "plan-$kind" "plan-$kind-test"; done
 }
 
 # timed NAME BUNDLE SHARE PROMPT TOKENS OPTIONS...: decoding with SHARE % of the memory that the plan's experts take.
@@ -130,6 +146,12 @@ decoding() {
         timed "length-int2-$length" int2 1000 "${length%:*}" "${length#*:}"
     done
 }
+leaves_decoding() {
+    for share in 25 50 75 100; do echo "decoding-plan-$share" "decoding-none-$share" "decoding-static-$share"; done
+    for length in ${LENGTHS:-16:32 64:64 128:64 64:128}; do
+        echo "length-plan-$length" "length-static-$length" "length-int2-$length"
+    done
+}
 
 # Fig. 7 on this machine's storage: random reads of the checkpoint in requests of so many bytes, 32 at once.
 transfers() {
@@ -147,6 +169,9 @@ transfers() {
     mv "$here/transfers.json.new" "$here/transfers.json"
     rm "$here/transfers.new"
 }
+leaves_transfers() {
+    echo transfers
+}
 
 # Fig. 4: the predictors, taught on one text and judged on the other.
 predictors() {
@@ -160,14 +185,14 @@ predictors() {
         mv "$here/predictors.json.new" "$here/predictors.json"
     }
 }
+leaves_predictors() {
+    echo predictors
+}
 
 windows=
 [ "${WINDOWS:-0}" -eq 0 ] || windows="--samples $WINDOWS"
 seq_len=
 [ -z "${SEQ_LEN:-}" ] || seq_len="--seq-len $SEQ_LEN"
 mkdir -p "$here"
-for part in ${PARTS:-studies kernels levels plans decoding transfers predictors}; do
-    say "$name: $part"
-    "$part"
-done
+run_parts "${PARTS:-studies kernels levels plans decoding transfers predictors}"
 "$build/tools/floe_report" "$folder" "$name"

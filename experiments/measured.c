@@ -50,10 +50,14 @@ static enum moec_status read_bundles(struct experiment_sample *sample, struct mo
     for (uint32_t t = 0; t < EXPERIMENT_N_TARGET; t++) {
         (void)snprintf(name, sizeof name, "ours-%u", experiment_targets[t]);
         MOEC_TRY(read_bundle(sample, name, &sample->ours[t], err));
+        (void)snprintf(name, sizeof name, "paper-%u", experiment_targets[t]);
+        MOEC_TRY(read_bundle(sample, name, &sample->paper[t], err));
     }
     MOEC_TRY(read_bundle(sample, "ours-dense", &sample->ours_dense, err));
     MOEC_TRY(read_bundle(sample, "table-like", &sample->like, err));
-    return read_bundle(sample, "table-other", &sample->other, err);
+    MOEC_TRY(read_bundle(sample, "table-other", &sample->other, err));
+    MOEC_TRY(read_bundle(sample, "table-paper-like", &sample->paper_like, err));
+    return read_bundle(sample, "table-paper-other", &sample->paper_other, err);
 }
 
 static void read_row(const struct moec_json *node, struct experiment_row *row)
@@ -101,24 +105,38 @@ static enum moec_status read_rows(const struct experiment_sample *sample, const 
     return MOEC_OK;
 }
 
+/* The time per token of an assignment's own bench. */
+static enum moec_status read_tpot(const struct experiment_sample *sample, const char *name, double *tpot_ms,
+                                  struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    MOEC_TRY(experiment_load(sample->folder, name, &root, err));
+    *tpot_ms = experiment_number(moec_json_at(moec_json_find(root, "rows"), 0), "tpot_ms_median");
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
 static enum moec_status read_benches(struct experiment_sample *sample, struct moec_error *err)
 {
     struct moec_json *root = NULL;
     char name[32];
     MOEC_TRY(read_rows(sample, "bench", &sample->fast, err));
     MOEC_TRY(read_rows(sample, "bench-slow", &sample->slow, err));
+    MOEC_TRY(read_rows(sample, "bench-paper", &sample->fast_paper, err));
+    MOEC_TRY(read_rows(sample, "bench-slow-paper", &sample->slow_paper, err));
     MOEC_TRY(read_rows(sample, "limits", &sample->limits, err));
+    MOEC_TRY(read_rows(sample, "limits-paper", &sample->limits_paper, err));
     keep_limited(&sample->limits);
+    keep_limited(&sample->limits_paper);
     MOEC_TRY(experiment_load(sample->folder, "bench", &root, err));
     experiment_text(moec_json_find(root, "device"), "processor", sample->processor, sizeof sample->processor);
     sample->threads = experiment_number(root, "threads");
     moec_json_free(root);
     for (uint32_t t = 0; t < EXPERIMENT_N_TARGET; t++) {
         (void)snprintf(name, sizeof name, "bench-%u", experiment_targets[t]);
-        MOEC_TRY(experiment_load(sample->folder, name, &root, err));
-        sample->tpot_of_target[t] =
-            experiment_number(moec_json_at(moec_json_find(root, "rows"), 0), "tpot_ms_median");
-        moec_json_free(root);
+        MOEC_TRY(read_tpot(sample, name, &sample->tpot_of_target[t], err));
+        (void)snprintf(name, sizeof name, "bench-paper-%u", experiment_targets[t]);
+        MOEC_TRY(read_tpot(sample, name, &sample->tpot_of_paper[t], err));
     }
     return MOEC_OK;
 }
@@ -158,13 +176,14 @@ static enum moec_status read_quantizers(struct experiment_sample *sample, struct
     return MOEC_OK;
 }
 
-static enum moec_status read_evictions(struct experiment_sample *sample, struct moec_error *err)
+static enum moec_status read_evictions(const struct experiment_sample *sample, const char *name,
+                                       struct experiment_hits *all, uint32_t *n, struct moec_error *err)
 {
     struct moec_json *root = NULL;
-    MOEC_TRY(experiment_load(sample->folder, "evictions", &root, err));
+    MOEC_TRY(experiment_load(sample->folder, name, &root, err));
     const struct moec_json *rows = moec_json_find(root, "rows");
-    for (size_t r = 0; r < moec_json_length(rows) && sample->n_hits < EXPERIMENT_MAX_ROWS; r++) {
-        struct experiment_hits *hits = &sample->hits[sample->n_hits++];
+    for (size_t r = 0; r < moec_json_length(rows) && *n < EXPERIMENT_MAX_ROWS; r++) {
+        struct experiment_hits *hits = &all[(*n)++];
         const struct moec_json *row = moec_json_at(rows, r);
         experiment_text(row, "evict", hits->evict, sizeof hits->evict);
         hits->buffer_share = experiment_number(row, "buffer_share");
@@ -215,7 +234,8 @@ enum moec_status experiment_read(const char *folder, const char *name, struct ex
     MOEC_TRY_OUT(read_bundles(sample, err));
     MOEC_TRY_OUT(read_benches(sample, err));
     MOEC_TRY_OUT(read_quantizers(sample, err));
-    MOEC_TRY_OUT(read_evictions(sample, err));
+    MOEC_TRY_OUT(read_evictions(sample, "evictions-ours", sample->hits, &sample->n_hits, err));
+    MOEC_TRY_OUT(read_evictions(sample, "evictions-paper", sample->hits_paper, &sample->n_hits_paper, err));
 out:
     if (status != MOEC_OK)
         experiment_release(sample);

@@ -65,18 +65,22 @@ struct experiment_sample {
     struct experiment_bundle uniform[EXPERIMENT_N_BITS];    /* experts alone */
     struct experiment_bundle everything[EXPERIMENT_N_BITS]; /* dense weights too */
     struct experiment_bundle ours[EXPERIMENT_N_TARGET];
+    struct experiment_bundle paper[EXPERIMENT_N_TARGET]; /* the paper's procedure, --preset paper */
     struct experiment_bundle ours_dense;  /* target 2 %, bitwidth of the dense weights searched too */
     struct experiment_bundle like, other; /* Table IV */
+    struct experiment_bundle paper_like, paper_other;
 
     uint32_t n_quantizer;
     struct experiment_quantizer quantizers[EXPERIMENT_N_QUANTIZER]; /* linear first */
     double plain_expert_ns;                                         /* 16 bits: nothing to decode */
 
-    struct experiment_bench fast, slow;         /* on storage of 550 and of 50 MB/s */
-    struct experiment_bench limits;             /* Table III: limits of the whole process */
-    double tpot_of_target[EXPERIMENT_N_TARGET]; /* ms, mode edgemoe */
-    uint32_t n_hits;
-    struct experiment_hits hits[EXPERIMENT_MAX_ROWS];
+    struct experiment_bench fast, slow;             /* on storage of 550 and of 50 MB/s */
+    struct experiment_bench fast_paper, slow_paper; /* mode edgemoe of the paper's procedure's bundle */
+    struct experiment_bench limits, limits_paper;   /* Table III: limits of the whole process */
+    double tpot_of_target[EXPERIMENT_N_TARGET];     /* ms, mode edgemoe */
+    double tpot_of_paper[EXPERIMENT_N_TARGET];
+    uint32_t n_hits, n_hits_paper;
+    struct experiment_hits hits[EXPERIMENT_MAX_ROWS], hits_paper[EXPERIMENT_MAX_ROWS];
     char processor[128];
 };
 

@@ -82,6 +82,11 @@ check "eight bits answer as the original" "$(cell "$tasks" '^word.32.all experts
     $(cell "$tasks" '^word.32.original' 4) - 10"
 check "the tuned eviction names its weights" "$(grep -c '	tuned, [0-9.:]*	' "$evictions") == 2"
 
+mkdir -p "$work/nothing/sample"
+cp "$folder/sample/profile.json" "$folder/sample/int8.json" "$folder/sample/model.json" "$work/nothing/sample"
+fails_without experiments/decisions.sh "$work/nothing" studies routes starts ranges pairs prefills throughput dynamic systems \
+    evictions fate tasks tunings decoding
+
 keep decisions "$folder"
 cp "$folder/report.html" "$work/first.html"
 try 0 "a second run" experiments/decisions.sh "$folder"

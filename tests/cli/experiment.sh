@@ -14,7 +14,7 @@ holds() {
 
 folder=$work/experiment
 report=$build/tools/edgemoe_report
-export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 TARGETS=2 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1 QUANTIZERS='' DENSE=8
+export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 TARGETS=2 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1 QUANTIZERS='linear hqq' DENSE=8
 
 if ! kept edgemoe "$folder"; then
     # Ended in the middle of a search, whose journal then lies there.
@@ -38,16 +38,25 @@ else
     fail "the page needs nothing beside itself"
 fi
 rows=$(awk -F'\t' 'NR > 1 && NF == 10 && $2 > 0' "$folder/decoder_table2.tsv" | wc -l)
-holds "Table II has six rows of ten columns" test "$rows" -eq 6
+holds "Table II has seven rows of ten columns" test "$rows" -eq 7
 measured=$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/decoder_goals.tsv" | wc -l)
 holds "six of the goals were measured" test "$measured" -eq 6
 awk -F'\t' '$4 == "not reached" && $5 == ""' "$folder/decoder_goals.tsv" >"$work/stdout"
 holds "what is not reached says why" test ! -s "$work/stdout"
 awk -F'\t' '$4 == "agrees" || $4 == "does not agree"' "$folder/decoder_findings.tsv" >"$work/stdout"
-for figure in 'Fig. 11	Jetson TX2, HDD' 'Fig. 11	both devices' 'Fig. 14' 'Fig. 15' 'Table III' 'Table IV'; do
+for figure in 'Fig. 4' 'Fig. 8' 'Fig. 6' 'Fig. 7a' 'Fig. 7b' 'Fig. 11	Jetson TX2, SSD' 'Fig. 11	Jetson TX2, HDD' \
+    'Fig. 11	both devices' 'Fig. 14' 'Fig. 14.*its procedure' 'Fig. 15' 'Table II' 'Table III' 'Table IV'; do
     says stdout "^$figure" "$figure is judged"
 done
-holds "Table III has three limits" test "$(grep -c '^[0-9]' "$folder/decoder_table3.tsv")" -eq 3
+awk -F'\t' '$4 == "not measured" { print $1 }' "$folder/decoder_findings.tsv" | sort -u >"$work/stdout"
+holds "and all but times by target, of which there is one" test "$(cat "$work/stdout")" = 'Fig. 17'
+holds "Table III has three limits of two bundles" test "$(grep -c '^[0-9]' "$folder/decoder_table3.tsv")" -eq 6
+for table in table2 table3 table4 targets modes modes_slow; do
+    holds "the paper's procedure is in $table" grep -q "the paper's procedure" "$folder/decoder_$table.tsv"
+done
+for policy in random fifo lru lfu arc edgemoe hobbit; do
+    holds "Fig. 14 has $policy" grep -Eq "^(.*	)?$policy(	|\$)" "$folder/decoder_evictions.tsv"
+done
 left=$(grep -c '	not measured	' "$folder/switch_goals.tsv")
 holds "a sample without measurements is shown as not measured" test "$left" -eq 9
 
@@ -60,6 +69,9 @@ else
     pass "measures nothing again"
 fi
 holds "and gives the same page" cmp -s "$folder/report.html" "$work/first.html"
+
+fails_without experiments/edgemoe.sh "$work/nothing" profiles uniforms targets papers quantizers calibrations modes limits \
+    latencies evictions
 
 echo '{"rows": [' >"$folder/decoder/bench.json"
 try 1 "a damaged measurement" "$report" "$folder"

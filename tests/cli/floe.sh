@@ -44,6 +44,8 @@ check "what is not reached says why" "$(wc -l <"$work/stdout") == 0"
 says_of_paper=$(awk -F'\t' 'NR > 1' "$folder/sample_findings.tsv" | wc -l)
 check "six sentences of the paper were measured" "$says_of_paper >= 6"
 
+fails_without experiments/floe.sh "$work/nothing" studies kernels levels plans decoding transfers predictors
+
 keep floe "$folder"
 cp "$folder/report.html" "$work/first.html"
 try 0 "a second run" experiments/floe.sh "$folder"
