@@ -14,7 +14,8 @@
 
 /* The built-in tasks (datasets/tasks/), for the help of --task. */
 #define CLI_TASK_NAMES                                                                                       \
-    "text (default), wikitext, samsum, xsum, dialogsum, dialogues, gsm8k, hellaswag, mmlu, piqa, FILE.lua"
+    "text (default), wikitext, jawiki, samsum, xsum, dialogsum, dialogues, gsm8k, hellaswag, mmlu, piqa, "   \
+    "arc, boolq, sciq, openbookqa, winogrande, humaneval, truthfulqa-mc1, truthfulqa-mc2, mbpp, FILE.lua"
 
 /* Rows of an option table. */
 #define CLI_DATA_OPTIONS                                                                                     \

@@ -50,7 +50,7 @@ static const struct cli_option options[] = {
     {"bits", 0, "BITS", "1|2|3|4|5|6|8|16", "For --policy uniform: 1, 2, 3, 4, 5, 6, 8 or 16.", 0},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
      "Bits of weights outside experts; hull finds them:\n"
-     "16\tthe default of other policies; F32 weights become BF16\n"
+     "16\tthe others' default; F32 becomes BF16\n"
      "32\tkeeps F32 weights\n"
      "8, 4\tquantised by --dense-quantizer\n"
      "auto\twhat gives the smallest bundle",
@@ -61,14 +61,14 @@ static const struct cli_option options[] = {
      "part activates: moec sparsify --parts then reads fewer and longer ranges from storage. Sizes and speed "
      "in memory stay.",
      CLI_RARE},
-    {"report", 0, "FILE.html", NULL, "A page about the search and its result; up to 4 more evaluations.",
+    {"report", 0, "FILE.html", NULL, "A page about the search; up to 4 more evaluations.",
      CLI_OUTPUT},
     {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", 0},
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTIONS,
     CLI_SENSITIVITY_SAMPLES_OPTION,
     {"metric", 0, "NAME",
-     "perplexity|rouge-1|rouge-2|rouge-l|exact-match|accuracy|accuracy-bytes|accuracy-tokens",
+     "perplexity|rouge-1|rouge-2|rouge-l|exact-match|accuracy|accuracy-bytes|accuracy-tokens|right-mass",
      "The metric that --max-loss limits:\n"
      "perplexity\tof the profile's windows (default)\n"
      "rouge-1, rouge-2, rouge-l\toverlap with reference summaries\n"
@@ -76,6 +76,7 @@ static const struct cli_option options[] = {
      "accuracy\tright choices, by likelihood\n"
      "accuracy-bytes\tby likelihood for each byte\n"
      "accuracy-tokens\tby likelihood for each token\n"
+     "right-mass\tthe part of all likelihoods that right choices have\n"
      "All but perplexity are measured on rows of --data, which --task must score by that kind of metric. "
      "Rows are drawn for search and certificate as windows are. An encoder-decoder model's "
      "profile of the same data lends its rows; a decoder's leaves those that it did not use.",

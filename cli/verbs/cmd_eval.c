@@ -366,6 +366,25 @@ static enum moec_status note_chance(struct eval_job *job, double perplexity, str
     return MOEC_OK;
 }
 
+/* Completions are for another program to judge: they have to go somewhere, and have no loss. */
+static enum moec_status check_completions(const struct eval_job *job, struct moec_error *err)
+{
+    const struct moec_task *task = &job->measure.task;
+    if (moec_task_metric_kind(task->metric) != MOEC_TASK_KIND_COMPLETION)
+        return MOEC_OK;
+    if (!cli_has(job->args, "answers"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "task '%s' writes completions and runs none of them: give --answers FILE.jsonl, and "
+                         "let the task's own harness run the file",
+                         task->name);
+    if (cli_has(job->args, "reference"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "task '%s' has no score to compare with --reference: write the completions of both "
+                         "models, and compare what the harness says of them",
+                         task->name);
+    return MOEC_OK;
+}
+
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
 {
     MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
@@ -384,6 +403,7 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
+    MOEC_TRY(check_completions(job, err));
     MOEC_TRY(cli_open_place(job->args, cli_arithmetic(job->args, NULL), &job->place, err));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
@@ -446,10 +466,12 @@ const struct cli_command cli_command_eval = {
     .usage = "MODEL|MODEL.moec",
     .about = "Measures a Hugging Face folder, a GGUF file or a bundle on the rows of --data "
              "by the metric of --task:\n"
-             "perplexity	text (default), wikitext\n"
+             "perplexity	text (default), wikitext, jawiki\n"
              "ROUGE-1, 2, L	samsum, dialogsum, xsum, dialogues\n"
              "exact match	gsm8k\n"
-             "accuracy	mmlu, hellaswag, piqa\n"
+             "accuracy	mmlu, hellaswag, piqa, arc, boolq, sciq, openbookqa, winogrande, truthfulqa-mc1, "
+             "truthfulqa-mc2\n"
+             "completions	humaneval, mbpp: written by --answers, for their own harness to run\n"
              "With --reference it also measures the loss against another model.",
     .details =
         "--verbose ends with a table of what each phase computed and what bound it, which "
@@ -459,7 +481,8 @@ const struct cli_command cli_command_eval = {
         "ROUGE and exact match: the model continues each row's prompt, greedily or with --beams, and its "
         "text is compared with the row's reference.\n"
         "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored by its "
-        "log-likelihood after the prompt, in total, for each byte and for each token.\n"
+        "log-likelihood after the prompt, in total, for each byte and for each token. The right choices' part "
+        "of all likelihoods (right-mass) is shown too.\n"
         "Loss: paired by window or row, with a 90 % interval.\n"
         "datasets/tasks/README.md describes the tasks and how to write one."
         "\n" CLI_GENERATION_DETAILS,

@@ -47,11 +47,11 @@ static const struct cli_option options[] = {
                             "weights\ta first look from weights alone: needs no --data, makes no profile\n"),
     {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", CLI_OUTPUT},
     {"resume", 0, NULL, NULL, "Continue an interrupted run.", 0},
-    {"dry-run", 0, NULL, NULL, "Say what it would take: passes, time, memory, disk. Measure nothing.", 0},
+    {"dry-run", 0, NULL, NULL, "Say what it would take, and measure nothing.", 0},
     {"heatmap", 0, "FILE", NULL, "Sensitivity as .png, .svg, .pdf or .csv; repeatable.",
      CLI_REPEATS | CLI_OUTPUT},
     CLI_FIGURE_OPTIONS,
-    {"table", 0, "FILE.csv", NULL, "Every expert at every bitwidth: loss, interval, KL, tokens.", CLI_OUTPUT},
+    {"table", 0, "FILE.csv", NULL, "Every expert at every bitwidth, with what it loses.", CLI_OUTPUT},
     {"show", 0, "PROFILE.h5", NULL, "Show this profile instead of measuring.", CLI_INPUT},
     {"compare", 0, "A.h5", NULL,
      "Compare two profiles of models of the same shape (--compare A.h5 B.h5): rank correlations, what the "

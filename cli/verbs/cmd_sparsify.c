@@ -26,8 +26,8 @@ static const struct cli_option options[] = {
     {"reference", 0, "MODEL", NULL,
      "With --max-loss: the checkpoint that the bundle was compiled from. Losses are against it.", CLI_INPUT},
     {"max-loss", 0, "LOSS", NULL,
-     "Also find a plan of which neurons are left out, and prove what it loses: accuracy that may be lost in "
-     "all, by the bundle's bits and the plan, such as 2% or 0.02.",
+     "Also find a plan of neurons to leave out, and prove its loss: accuracy that may be lost in all, by "
+     "bits and plan, such as 2% or 0.02.",
      0},
     {"by", 0, "WHAT", "neuron|expert|model",
      "With --max-loss, what the plan looks at:\nneuron\teach neuron's harm and the token's gate weight "

@@ -46,7 +46,7 @@ static const struct cli_option options[] = {
      "copies):\nroute\tcache-prior: prefer "
      "experts that are in the cache\nrank\tmax-rank instead: choose among the router's best experts those in "
      "the cache\nskip\tleave out misses of little weight\nprecision\thobbit: run experts of little weight in "
-     "a low copy; fate: run experts in a low copy that the layer before did not predict\nprefill\tunpopular: "
+     "a low copy; fate: those that the layer before did not predict\nprefill\tunpopular: "
      "run a prompt's rarest experts in a low copy\nsparsity\tleave out neurons; not with low copies",
      0},
     {"policy", 0, "POLICY", NULL,

@@ -40,8 +40,15 @@ static enum moec_status write_answer(struct rows_job *job, const struct moec_row
 {
     struct moec_json_out *root = moec_json_out_object();
     char *line = NULL;
-    moec_json_out_u64(root, "line", result->row->line);
-    if (result->text != NULL)
+    const bool is_completion = moec_task_metric_kind(job->measure->task.metric) == MOEC_TASK_KIND_COMPLETION;
+    if (is_completion) { /* as the harnesses of HumanEval and MBPP read it */
+        moec_json_out_string_n(root, "task_id", job->rows.text + result->row->reference_offset,
+                               result->row->reference_bytes);
+        moec_json_out_string_n(root, "completion", result->text, result->n_bytes);
+    } else {
+        moec_json_out_u64(root, "line", result->row->line);
+    }
+    if (result->text != NULL && !is_completion)
         moec_json_out_string_n(root, "text", result->text, result->n_bytes);
     if (result->candidates != NULL) {
         struct moec_json_out *choices = moec_json_out_array();
@@ -56,7 +63,7 @@ static enum moec_status write_answer(struct rows_job *job, const struct moec_row
         moec_json_out_node(root, "choices", choices);
         moec_json_out_u64(root, "label", result->row->label);
     }
-    for (uint32_t m = 0; m < job->scores.n_metric; m++)
+    for (uint32_t m = 0; m < job->scores.n_metric && !is_completion; m++)
         moec_json_out_double(root, moec_task_metric_name((enum moec_task_metric)(job->scores.first + m)),
                              result->values[m]);
     enum moec_status status = moec_json_out_line(root, &line, err);

@@ -131,6 +131,11 @@ enum moec_status moec_row_metric_open(const struct moec_row_metric_options *opti
         return moec_fail(err, MOEC_ERR_USAGE,
                          "task '%s' measures perplexity, expected a task measured on rows",
                          options->task.name);
+    if (moec_task_metric_kind(options->task.metric) == MOEC_TASK_KIND_COMPLETION)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "task '%s' writes completions, which moec does not judge: expected a task with a "
+                         "score, such as gsm8k",
+                         options->task.name);
     if (moec_checkpoint_tokenizer(checkpoint) == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
                          moec_checkpoint_folder(checkpoint));
@@ -179,8 +184,13 @@ double moec_row_metric_guessing(const struct moec_row_metric *metric, enum moec_
     double sum = 0;
     if (moec_task_metric_kind(metric->options->task.metric) != MOEC_TASK_KIND_CHOICE)
         return 0;
-    for (uint32_t i = 0; i < metric->n_chosen[part]; i++)
-        sum += 1.0 / metric->rows.rows[metric->chosen[part][i]].n_choice;
+    for (uint32_t i = 0; i < metric->n_chosen[part]; i++) {
+        const struct moec_row *row = &metric->rows.rows[metric->chosen[part][i]];
+        uint32_t n_right = 0;
+        for (uint32_t c = 0; c < row->n_choice; c++)
+            n_right += metric->rows.choices[row->first_choice + c].is_right;
+        sum += (double)n_right / row->n_choice;
+    }
     return sum / metric->n_chosen[part];
 }
 

@@ -1,7 +1,9 @@
 #include "compiler/lua/task_file.h"
 #include "compiler/lua/lua_host.h"
+#include "compiler/lua/task_rows.h"
 
 #include <lauxlib.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,8 +137,8 @@ static void read_answer(lua_State *lua, struct moec_task *task)
     static const char *const members[] = {"tokens", "stop", "stem", "take", "after", NULL};
     static const char *const takes[] = {"text", "line", "word", "number", "last-number", NULL};
     const enum moec_task_kind kind = moec_task_metric_kind(task->metric);
-    if (kind != MOEC_TASK_KIND_SUMMARY && kind != MOEC_TASK_KIND_ANSWER) {
-        refuse(lua, 1, "answer", task, "rouge-1, rouge-2, rouge-l and exact-match");
+    if (kind == MOEC_TASK_KIND_WINDOWS || kind == MOEC_TASK_KIND_CHOICE) {
+        refuse(lua, 1, "answer", task, "rouge-1, rouge-2, rouge-l, exact-match and completion");
         return;
     }
     task->n_tokens = 128;
@@ -154,6 +156,10 @@ static void read_answer(lua_State *lua, struct moec_task *task)
             luaL_error(lua, "task: 'stem' is a %s, expected true or false", luaL_typename(lua, -1));
         if (type == LUA_TBOOLEAN)
             task->stem = lua_toboolean(lua, -1) ? 1 : 0;
+    } else if (kind == MOEC_TASK_KIND_COMPLETION) {
+        refuse(lua, answer, "take", task, "exact-match");
+        refuse(lua, answer, "after", task, "exact-match");
+        refuse(lua, answer, "stem", task, "rouge-1, rouge-2 and rouge-l");
     } else {
         refuse(lua, answer, "stem", task, "rouge-1, rouge-2 and rouge-l");
         task->take = (enum moec_task_take)read_choice(lua, answer, "take", takes, (int)task->take);
@@ -164,9 +170,10 @@ static void read_answer(lua_State *lua, struct moec_task *task)
 
 static void read_choices(lua_State *lua, struct moec_task *task)
 {
-    static const char *const members[] = {"field", "texts", "text", "list", "label", "first_label", NULL};
+    static const char *const members[] = {"field", "texts",       "text",  "list",
+                                          "label", "first_label", "right", NULL};
     if (moec_task_metric_kind(task->metric) != MOEC_TASK_KIND_CHOICE) {
-        refuse(lua, 1, "choices", task, "accuracy, accuracy-bytes and accuracy-tokens");
+        refuse(lua, 1, "choices", task, "accuracy, accuracy-bytes, accuracy-tokens and right-mass");
         return;
     }
     (void)strcpy(task->choice, " {choice}");
@@ -175,11 +182,12 @@ static void read_choices(lua_State *lua, struct moec_task *task)
         return;
     const int choices = lua_gettop(lua);
     read_text(lua, choices, "field", task->choices_field, sizeof task->choices_field);
-    task->n_choice = read_list(lua, choices, "texts", task->choices, MOEC_TASK_MAX_CHOICES);
+    task->n_choice = read_list(lua, choices, "texts", task->choices, MOEC_TASK_MAX_TEMPLATES);
     read_text(lua, choices, "text", task->choice, sizeof task->choice);
     read_text(lua, choices, "list", task->list, sizeof task->list);
     read_text(lua, choices, "label", task->label, sizeof task->label);
     task->first_label = read_number(lua, choices, "first_label", 1, 0);
+    read_text(lua, choices, "right", task->right, sizeof task->right);
     lua_settop(lua, choices - 1);
 }
 
@@ -203,7 +211,7 @@ static void read_rows(lua_State *lua, struct moec_task *task)
 /* In the child: the file's value is on the stack; leaves the filled struct as a string. */
 static int task_body(lua_State *lua)
 {
-    static const char *const members[] = {"name",      "metric", "rows",    "prompt",
+    static const char *const members[] = {"name",      "metric", "rows",    "row", "prompt",
                                           "reference", "answer", "choices", NULL};
     const char *metrics[MOEC_TASK_METRICS + 1] = {NULL};
     for (unsigned m = 0; m < MOEC_TASK_METRICS; m++)
@@ -218,6 +226,12 @@ static int task_body(lua_State *lua)
         return luaL_error(lua, "task: 'name' is missing");
     task.metric = (enum moec_task_metric)read_choice(lua, 1, "metric", metrics, (int)task.metric);
     read_rows(lua, &task);
+    /* Where there is such a function, the parent learns so by a name; it puts its own in place. */
+    const int row = lua_getfield(lua, 1, "row");
+    if (row != LUA_TNIL && row != LUA_TFUNCTION)
+        return luaL_error(lua, "task: 'row' is a %s, expected a function", luaL_typename(lua, -1));
+    (void)strcpy(task.script, row == LUA_TFUNCTION ? "row" : "");
+    lua_pop(lua, 1);
     read_text(lua, 1, "prompt", task.prompt, sizeof task.prompt);
     read_text(lua, 1, "reference", task.reference, sizeof task.reference);
     read_answer(lua, &task);
@@ -250,6 +264,16 @@ enum moec_status moec_task_load(const char *name_or_path, struct moec_task *task
         goto out;
     }
     memcpy(task, result, sizeof *task);
+    task->reshape = NULL;
+    if (task->script[0] != '\0') {
+        if ((size_t)snprintf(task->script, sizeof task->script, "%s", name_or_path) >= sizeof task->script) {
+            status = moec_fail(err, MOEC_ERR_LIMIT, "the path '%s' of a task has more than %zu bytes",
+                               name_or_path, sizeof task->script - 1);
+            goto out;
+        }
+        task->reshape = moec_task_rows_reshape;
+        moec_sha256(source, guest.n_source, task->script_digest);
+    }
     status = moec_task_check(task, err);
     if (status != MOEC_OK)
         moec_error_prefix(err, "'%s'", name_or_path);

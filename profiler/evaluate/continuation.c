@@ -290,17 +290,17 @@ struct scored {
     size_t first;         /* token that is scored first, >= 1 */
 };
 
-static enum moec_status tokenise_candidate(struct moec_continuation *c, const char *prompt,
-                                           size_t prompt_bytes, const struct tokens *alone,
+static enum moec_status tokenise_candidate(struct moec_continuation *c, const struct tokens *alone,
                                            const struct moec_candidate *candidate, struct scored *scored,
                                            struct moec_error *err)
 {
+    const size_t prompt_bytes = candidate->prompt_bytes;
     if (candidate->n_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
     MOEC_TRY(moec_grow((void **)&c->joined, &c->joined_capacity, prompt_bytes + candidate->n_bytes, 1,
                        "a prompt and its choice", err));
     if (prompt_bytes > 0)
-        memcpy(c->joined, prompt, prompt_bytes);
+        memcpy(c->joined, candidate->prompt, prompt_bytes);
     memcpy(c->joined + prompt_bytes, candidate->bytes, candidate->n_bytes);
     MOEC_TRY(tokenise(c, c->joined, prompt_bytes + candidate->n_bytes, &scored->tokens, err));
     const size_t n = scored->tokens.n;
@@ -377,9 +377,15 @@ static enum moec_status score_all(struct moec_continuation *c, const struct scor
                                   struct moec_candidate *candidates, size_t n,
                                   struct moec_continuation_cost *cost, struct moec_error *err)
 {
-    size_t base = SIZE_MAX;
+    size_t base = SIZE_MAX; /* what all begin with */
     for (size_t i = 0; i < n; i++)
         base = scored[i].first - 1 < base ? scored[i].first - 1 : base;
+    for (size_t i = 1; i < n; i++) {
+        size_t same = 0;
+        while (same < base && scored[i].tokens.ids[same] == scored->tokens.ids[same])
+            same++;
+        base = same;
+    }
     moec_session_truncate(c->session, 0);
     moec_session_set_prompt(c->session, (uint32_t)base);
     if (base > 0)
@@ -420,9 +426,9 @@ out:
 }
 
 /* Each candidate is a target of its own behind one source. */
-static enum moec_status score_targets(struct moec_continuation *c, const char *prompt, size_t prompt_bytes,
-                                      struct moec_candidate *candidates, size_t n_candidate,
-                                      struct moec_continuation_cost *cost, struct moec_error *err)
+static enum moec_status score_targets(struct moec_continuation *c, struct moec_candidate *candidates,
+                                      size_t n_candidate, struct moec_continuation_cost *cost,
+                                      struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct tokens source = {0};
@@ -431,7 +437,15 @@ static enum moec_status score_targets(struct moec_continuation *c, const char *p
                          "a context of %" PRIu32 " tokens has no room for the source text that the encoder "
                          "reads; raise --ctx",
                          c->n_context);
-    MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &source, err));
+    for (size_t i = 1; i < n_candidate; i++)
+        if (candidates[i].prompt_bytes != candidates->prompt_bytes ||
+            memcmp(candidates[i].prompt, candidates->prompt, candidates->prompt_bytes) != 0) {
+            status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                               "the choices have prompts of their own, which an encoder-decoder model "
+                               "cannot read as one source; use a task whose prompt has no '{choice}'");
+            goto out;
+        }
+    MOEC_TRY_OUT(tokenise(c, candidates->prompt, candidates->prompt_bytes, &source, err));
     if (source.n > c->n_context) {
         cost->n_cut = (uint32_t)(source.n - c->n_context);
         cut(c, &source, source.n - c->n_context);
@@ -446,9 +460,9 @@ out:
     return status;
 }
 
-enum moec_status moec_continuation_score(struct moec_continuation *c, const char *prompt, size_t prompt_bytes,
-                                         struct moec_candidate *candidates, size_t n_candidate,
-                                         struct moec_continuation_cost *cost, struct moec_error *err)
+enum moec_status moec_continuation_score(struct moec_continuation *c, struct moec_candidate *candidates,
+                                         size_t n_candidate, struct moec_continuation_cost *cost,
+                                         struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct tokens alone = {0};
@@ -457,11 +471,18 @@ enum moec_status moec_continuation_score(struct moec_continuation *c, const char
     if (n_candidate == 0)
         return MOEC_OK;
     if (has_encoder(c))
-        return score_targets(c, prompt, prompt_bytes, candidates, n_candidate, cost, err);
+        return score_targets(c, candidates, n_candidate, cost, err);
     MOEC_TRY_OUT(moec_alloc((void **)&scored, n_candidate, sizeof *scored, "choices", err));
-    MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &alone, err));
-    for (size_t i = 0; i < n_candidate; i++)
-        MOEC_TRY_OUT(tokenise_candidate(c, prompt, prompt_bytes, &alone, &candidates[i], &scored[i], err));
+    for (size_t i = 0; i < n_candidate; i++) {
+        const struct moec_candidate *before = i > 0 ? &candidates[i - 1] : NULL;
+        if (before == NULL || before->prompt != candidates[i].prompt ||
+            before->prompt_bytes != candidates[i].prompt_bytes) {
+            free(alone.ids);
+            alone = (struct tokens){0};
+            MOEC_TRY_OUT(tokenise(c, candidates[i].prompt, candidates[i].prompt_bytes, &alone, err));
+        }
+        MOEC_TRY_OUT(tokenise_candidate(c, &alone, &candidates[i], &scored[i], err));
+    }
     MOEC_TRY_OUT(fit(c, scored, n_candidate, cost, err));
     MOEC_TRY_OUT(score_all(c, scored, candidates, n_candidate, cost, err));
 out:

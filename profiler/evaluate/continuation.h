@@ -69,8 +69,10 @@ moec_continuation_generate(struct moec_continuation *continuation, const char *p
                            const char **text, size_t *n_bytes, struct moec_continuation_cost *cost,
                            struct moec_error *err);
 
-/* A text that may follow the prompt. */
+/* A text that may follow a prompt. */
 struct moec_candidate {
+    const char *prompt; /* of one source for all candidates, where the model has an encoder */
+    size_t prompt_bytes;
     const char *bytes;
     size_t n_bytes;
     /* results */
@@ -78,15 +80,14 @@ struct moec_candidate {
     uint32_t n_tokens;     /* scored, at least 1 */
 };
 
-/* Scores each candidate behind the prompt. Prompt and candidate are tokenised as one text; what is scored
+/* Scores each candidate behind its prompt. Prompt and candidate are tokenised as one text; what is scored
  * begins at the first token that differs from those of the prompt alone, so that a token across the border
  * counts with the candidate. A target is scored by itself, with the tokenizer's end, expert capacity counted
  * over it. Errors: MOEC_ERR_USAGE (an empty candidate, no token before it), MOEC_ERR_LIMIT
  * (a candidate longer than the context), MOEC_ERR_BUDGET (text_bytes), MOEC_ERR_FORMAT (logits that are not
  * finite), those of the expert source. */
 MOEC_WARN_UNUSED enum moec_status
-moec_continuation_score(struct moec_continuation *continuation, const char *prompt, size_t prompt_bytes,
-                        struct moec_candidate *candidates, size_t n_candidate,
-                        struct moec_continuation_cost *cost, struct moec_error *err);
+moec_continuation_score(struct moec_continuation *continuation, struct moec_candidate *candidates,
+                        size_t n_candidate, struct moec_continuation_cost *cost, struct moec_error *err);
 
 #endif

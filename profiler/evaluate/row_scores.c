@@ -6,6 +6,7 @@
 #include "profiler/tasks/rouge.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 struct scoring {
@@ -25,6 +26,10 @@ static enum moec_status score_text(const struct scoring *job, const struct moec_
                                     rouge, err));
         for (int k = 0; k < MOEC_ROUGE_KINDS; k++)
             values[k] = rouge[k].f1;
+        return MOEC_OK;
+    }
+    if (moec_task_metric_kind(job->task->metric) == MOEC_TASK_KIND_COMPLETION) {
+        values[0] = !moec_text_is_blank(text, n_bytes);
         return MOEC_OK;
     }
     struct moec_answer right, given;
@@ -67,17 +72,32 @@ static double likelihood(const struct moec_candidate *candidate, enum moec_task_
     return candidate->log_likelihood / divisor;
 }
 
+/* The part that right choices have of the sum of all choices' likelihoods. */
+static double right_mass(const struct scoring *job, const struct moec_row *row)
+{
+    double most = -INFINITY, right = 0, all = 0;
+    for (uint32_t i = 0; i < row->n_choice; i++)
+        most = fmax(most, job->candidates[i].log_likelihood);
+    for (uint32_t i = 0; i < row->n_choice; i++) {
+        const double mass = exp(job->candidates[i].log_likelihood - most);
+        all += mass;
+        right += job->rows->choices[row->first_choice + i].is_right ? mass : 0;
+    }
+    return right / all;
+}
+
 static enum moec_status choose(struct scoring *job, const struct moec_row *row,
                                struct moec_row_result *result, struct moec_continuation_cost *cost,
                                double *values, struct moec_error *err)
 {
     for (uint32_t i = 0; i < row->n_choice; i++) {
         const struct moec_row_choice *choice = &job->rows->choices[row->first_choice + i];
-        job->candidates[i] =
-            (struct moec_candidate){.bytes = job->rows->text + choice->offset, .n_bytes = choice->n_bytes};
+        job->candidates[i] = (struct moec_candidate){.prompt = job->rows->text + choice->prompt_offset,
+                                                     .prompt_bytes = choice->prompt_bytes,
+                                                     .bytes = job->rows->text + choice->offset,
+                                                     .n_bytes = choice->n_bytes};
     }
-    MOEC_TRY(moec_continuation_score(job->continuation, job->rows->text + row->prompt_offset,
-                                     row->prompt_bytes, job->candidates, row->n_choice, cost, err));
+    MOEC_TRY(moec_continuation_score(job->continuation, job->candidates, row->n_choice, cost, err));
     result->candidates = job->candidates;
     result->n_candidate = row->n_choice;
     uint32_t n_metric = 0;
@@ -85,10 +105,14 @@ static enum moec_status choose(struct scoring *job, const struct moec_row *row,
     for (uint32_t m = 0; m < n_metric; m++) {
         const enum moec_task_metric metric = (enum moec_task_metric)(first + m);
         uint32_t best = 0;
+        if (metric == MOEC_TASK_METRIC_RIGHT_MASS) {
+            values[m] = right_mass(job, row);
+            continue;
+        }
         for (uint32_t i = 1; i < row->n_choice; i++)
             if (likelihood(&job->candidates[i], metric) > likelihood(&job->candidates[best], metric))
                 best = i;
-        values[m] = best == row->label;
+        values[m] = job->rows->choices[row->first_choice + best].is_right;
     }
     return MOEC_OK;
 }

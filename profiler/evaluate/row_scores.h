@@ -2,7 +2,8 @@
  *
  * Every row is scored with all metrics of its task's kind (moec_task_kind_first): a generated text by
  * ROUGE-1, 2 and L (F1) or by exact match, a choice by the accuracy of the likeliest, plain, by bytes and by
- * tokens; of equally likely choices the first is taken. A metric's value is the mean over rows. Rows are
+ * tokens, and by the part that right choices have of the likelihoods' sum; of equally likely choices the first
+ * is taken. A completion is 1 unless it is blank. A metric's value is the mean over rows. Rows are
  * drawn without replacement with the seed, or taken all in their order. Thread rule: one thread at a time; it
  * parallelises inside. */
 #ifndef MOEC_PROFILER_ROW_SCORES_H
@@ -11,7 +12,7 @@
 #include "profiler/evaluate/continuation.h"
 #include "profiler/tasks/rows.h"
 
-#define MOEC_ROW_METRICS 3 /* most of a kind */
+#define MOEC_ROW_METRICS 4 /* most of a kind */
 
 struct moec_row_scores {
     uint32_t n_row;

@@ -228,6 +228,10 @@ void moec_profile_describe_task(const struct moec_task *task, struct moec_job_te
         moec_sha256_update(&digest, task->choice, strlen(task->choice) + 1);
         moec_sha256_update(&digest, task->label, strlen(task->label) + 1);
     }
+    if (task->right[0] != '\0')
+        moec_sha256_update(&digest, task->right, strlen(task->right) + 1);
+    if (task->reshape != NULL)
+        moec_sha256_update(&digest, task->script_digest, sizeof task->script_digest);
     moec_sha256_finish(&digest, sha256);
     moec_sha256_hex(sha256, hex);
     moec_job_line(text, "task", "%s (format %d, split %d, metric %d, delimiter %d, templates %.16s)",

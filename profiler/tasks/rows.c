@@ -111,7 +111,7 @@ static enum moec_status render_choice(const struct row_maker *maker, struct moec
 {
     const char letter = (char)('A' + i);
     fields->extras[1] = (struct moec_row_extra){"choice", maker->raw.bytes + choice->offset, choice->n_bytes};
-    fields->extras[2] = (struct moec_row_extra){"letter", &letter, 1};
+    fields->extras[2] = (struct moec_row_extra){"letter", &letter, letter <= 'Z'};
     enum moec_status status = moec_row_fields_render(fields, template, out, err);
     fields->extras[1] = fields->extras[2] = (struct moec_row_extra){0};
     return status;
@@ -138,12 +138,83 @@ static enum moec_status read_label(const struct row_maker *maker, const struct m
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "the label in %s %" PRIu64 " of '%s' is '%.*s', expected %" PRIu32 "..%zu or A..%c",
                          fields->unit, fields->line, fields->subject, (int)(n_bytes < 40 ? n_bytes : 40),
-                         text, first, n_choice - 1 + first, (char)('A' + n_choice - 1));
+                         text, first, n_choice - 1 + first,
+                         (char)('A' + (n_choice < 26 ? n_choice - 1 : 25)));
     *label = (uint32_t)number;
     return MOEC_OK;
 }
 
-/* Choices and label of a row; before its prompt, which may list them. */
+/* The label of a row by its template. */
+static enum moec_status render_label(struct row_maker *maker, const struct moec_row_fields *fields,
+                                     struct moec_row_text *out, struct moec_row *row, struct moec_error *err)
+{
+    const size_t start = out->n_bytes;
+    MOEC_TRY(moec_row_fields_render(fields, maker->task->label, out, err));
+    const enum moec_status status =
+        read_label(maker, fields, out->bytes + start, out->n_bytes - start, row->n_choice, &row->label, err);
+    out->n_bytes = start;
+    if (status == MOEC_OK)
+        maker->rows->choices[row->first_choice + row->label].is_right = true;
+    return status;
+}
+
+/* Or by the row's array of ones and zeros. */
+static enum moec_status mark_right(struct row_maker *maker, const struct moec_row_fields *fields,
+                                   struct moec_row *row, struct moec_error *err)
+{
+    const struct moec_json *array = NULL;
+    struct moec_row_choice *choices = &maker->rows->choices[row->first_choice];
+    size_t n = 0;
+    MOEC_TRY(moec_row_fields_array(fields, maker->task->right, &array, &n, err));
+    if (n != row->n_choice)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "field '%s' in %s %" PRIu64 " of '%s' has %zu values, expected one for each of the "
+                         "%" PRIu32 " choices",
+                         maker->task->right, fields->unit, fields->line, fields->subject, n, row->n_choice);
+    row->label = row->n_choice;
+    for (uint32_t i = 0; i < row->n_choice; i++) {
+        double value = 0;
+        MOEC_TRY(moec_json_as_double(moec_json_at(array, i), maker->task->right, 0, 1, &value, err));
+        choices[i].is_right = value > 0;
+        if (value > 0 && row->label == row->n_choice)
+            row->label = i;
+    }
+    if (row->label < row->n_choice)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "field '%s' in %s %" PRIu64 " of '%s' names no right choice, expected a 1 for it",
+                     maker->task->right, fields->unit, fields->line, fields->subject);
+}
+
+/* Where the prompt has a choice in it, each choice has its own, and the row that of the right one. */
+static enum moec_status add_prompts(struct row_maker *maker, struct moec_row_fields *fields,
+                                    const struct raw_choice *raw, struct moec_row_text *out,
+                                    struct moec_row *row, struct moec_error *err)
+{
+    struct moec_row_choice *choices = &maker->rows->choices[row->first_choice];
+    const bool has_own = strstr(maker->task->prompt, "{choice}") != NULL;
+    for (uint32_t i = 0; has_own && i < row->n_choice; i++) {
+        choices[i].prompt_offset = out->n_bytes;
+        MOEC_TRY(render_choice(maker, fields, &raw[i], i, maker->task->prompt, out, err));
+        choices[i].prompt_bytes = out->n_bytes - choices[i].prompt_offset;
+    }
+    if (has_own) {
+        row->prompt_offset = choices[row->label].prompt_offset;
+        row->prompt_bytes = choices[row->label].prompt_bytes;
+        return MOEC_OK;
+    }
+    fields->extras[1] = (struct moec_row_extra){"choices", maker->list.bytes, maker->list.n_bytes};
+    row->prompt_offset = out->n_bytes;
+    MOEC_TRY(moec_row_fields_render(fields, maker->task->prompt, out, err));
+    row->prompt_bytes = out->n_bytes - row->prompt_offset;
+    for (uint32_t i = 0; i < row->n_choice; i++) {
+        choices[i].prompt_offset = row->prompt_offset;
+        choices[i].prompt_bytes = row->prompt_bytes;
+    }
+    return MOEC_OK;
+}
+
+/* Choices, label and prompt of a row. */
 static enum moec_status add_choices(struct row_maker *maker, struct moec_row_fields *fields,
                                     struct moec_row_text *out, struct moec_row *row, struct moec_error *err)
 {
@@ -159,18 +230,16 @@ static enum moec_status add_choices(struct row_maker *maker, struct moec_row_fie
     for (size_t i = 0; i < n; i++) {
         struct moec_row_choice *choice = &rows->choices[rows->n_choice + i];
         MOEC_TRY(render_choice(maker, fields, &choices[i], i, maker->task->list, &maker->list, err));
-        choice->offset = out->n_bytes;
+        *choice = (struct moec_row_choice){.offset = out->n_bytes};
         MOEC_TRY(render_choice(maker, fields, &choices[i], i, maker->task->choice, out, err));
         choice->n_bytes = out->n_bytes - choice->offset;
     }
     rows->n_choice += n;
-    const size_t start = out->n_bytes;
-    MOEC_TRY(moec_row_fields_render(fields, maker->task->label, out, err));
-    enum moec_status status =
-        read_label(maker, fields, out->bytes + start, out->n_bytes - start, n, &row->label, err);
-    out->n_bytes = start;
-    fields->extras[1] = (struct moec_row_extra){"choices", maker->list.bytes, maker->list.n_bytes};
-    return status;
+    if (maker->task->right[0] != '\0')
+        MOEC_TRY(mark_right(maker, fields, row, err));
+    else
+        MOEC_TRY(render_label(maker, fields, out, row, err));
+    return add_prompts(maker, fields, choices, out, row, err);
 }
 
 /* ---- rows ---- */
@@ -196,11 +265,13 @@ static enum moec_status render_row(struct row_maker *maker, struct moec_row_fiel
 {
     if (maker->labels != NULL)
         MOEC_TRY(next_label(maker, fields, err));
-    if (maker->kind == MOEC_TASK_KIND_CHOICE)
+    if (maker->kind == MOEC_TASK_KIND_CHOICE) {
         MOEC_TRY(add_choices(maker, fields, out, row, err));
-    row->prompt_offset = out->n_bytes;
-    MOEC_TRY(moec_row_fields_render(fields, maker->task->prompt, out, err));
-    row->prompt_bytes = out->n_bytes - row->prompt_offset;
+    } else {
+        row->prompt_offset = out->n_bytes;
+        MOEC_TRY(moec_row_fields_render(fields, maker->task->prompt, out, err));
+        row->prompt_bytes = out->n_bytes - row->prompt_offset;
+    }
     row->reference_offset = out->n_bytes;
     MOEC_TRY(moec_row_fields_render(fields, maker->task->reference, out, err));
     row->reference_bytes = out->n_bytes - row->reference_offset;
@@ -312,10 +383,10 @@ static enum moec_status check_json_row(const struct moec_row_fields *fields, str
                      fields->unit, fields->line, fields->subject, moec_json_type_name(fields->json));
 }
 
-static enum moec_status parse_jsonl(struct row_maker *maker, const char *bytes, size_t n_bytes,
-                                    const char *subject, struct moec_error *err)
+static enum moec_status parse_jsonl(struct row_maker *maker, const char *unit, const char *bytes,
+                                    size_t n_bytes, const char *subject, struct moec_error *err)
 {
-    struct moec_row_fields fields = {.unit = "line", .subject = subject};
+    struct moec_row_fields fields = {.unit = unit, .subject = subject};
     for (size_t at = 0; at < n_bytes;) {
         size_t length = 0;
         const char *line = next_line(bytes, n_bytes, &at, &length);
@@ -326,7 +397,7 @@ static enum moec_status parse_jsonl(struct row_maker *maker, const char *bytes, 
         MOEC_TRY(check_memory(maker, length, subject, err)); /* the tree holds the text once more */
         enum moec_status status = moec_json_parse(line, length, MOEC_ROWS_MAX_BYTES, "the row", &root, err);
         if (status != MOEC_OK) {
-            moec_error_prefix(err, "line %" PRIu64 " of '%s'", fields.line, subject);
+            moec_error_prefix(err, "%s %" PRIu64 " of '%s'", unit, fields.line, subject);
             return status;
         }
         fields.json = root;
@@ -402,6 +473,24 @@ out:
     return status;
 }
 
+/* Rows that a script makes of the data's. */
+static enum moec_status parse_reshaped(struct row_maker *maker, enum moec_task_format format, char delimiter,
+                                       const char *bytes, size_t n_bytes, const char *subject,
+                                       struct moec_error *err)
+{
+    char *lines = NULL;
+    size_t n_lines = 0;
+    MOEC_TRY(
+        maker->task->reshape(maker->task, format, delimiter, bytes, n_bytes, subject, &lines, &n_lines, err));
+    enum moec_status status = check_memory(maker, n_lines, subject, err);
+    maker->data_bytes += n_lines;
+    if (status == MOEC_OK)
+        status = parse_jsonl(maker, format == MOEC_TASK_FORMAT_JSON ? "row" : "line", lines, n_lines, subject,
+                             err);
+    free(lines);
+    return status;
+}
+
 static enum moec_status parse(struct row_maker *maker, enum moec_task_format format, char delimiter,
                               const char *bytes, size_t n_bytes, const char *subject, struct moec_error *err)
 {
@@ -411,11 +500,13 @@ static enum moec_status parse(struct row_maker *maker, enum moec_task_format for
     }
     if (delimiter == '\0')
         delimiter = ',';
+    if (maker->task->reshape != NULL)
+        return parse_reshaped(maker, format, delimiter, bytes, n_bytes, subject, err);
     switch (format) {
     case MOEC_TASK_FORMAT_TEXT:
         return parse_text(maker, bytes, n_bytes, subject, err);
     case MOEC_TASK_FORMAT_JSONL:
-        return parse_jsonl(maker, bytes, n_bytes, subject, err);
+        return parse_jsonl(maker, "line", bytes, n_bytes, subject, err);
     case MOEC_TASK_FORMAT_JSON:
         return parse_json(maker, bytes, n_bytes, subject, err);
     case MOEC_TASK_FORMAT_CSV:

@@ -25,13 +25,13 @@ static inline uint64_t moec_rows_budget(uint64_t work_bytes)
 }
 
 struct moec_row {
-    uint64_t prompt_offset; /* into text */
+    uint64_t prompt_offset; /* into text; of choices with prompts of their own, the right one's */
     uint64_t prompt_bytes;
     uint64_t reference_offset;
     uint64_t reference_bytes; /* 0 when the task has no reference */
     uint64_t first_choice;    /* into choices */
     uint32_t n_choice;        /* 0 when the task has none */
-    uint32_t label;           /* which choice is right, from 0 */
+    uint32_t label;           /* which choice is right, from 0; of several the first */
     uint64_t line;            /* where the row begins, from 1; of a JSON array: the row's number, from 1 */
 };
 
@@ -39,6 +39,9 @@ struct moec_row {
 struct moec_row_choice {
     uint64_t offset; /* into text */
     uint64_t n_bytes;
+    uint64_t prompt_offset; /* the row's prompt, or the choice's own */
+    uint64_t prompt_bytes;
+    bool is_right;
 };
 
 struct moec_rows {

@@ -20,6 +20,8 @@ static const struct {
     [MOEC_TASK_METRIC_ACCURACY] = {"accuracy", MOEC_TASK_KIND_CHOICE},
     [MOEC_TASK_METRIC_ACCURACY_BYTES] = {"accuracy-bytes", MOEC_TASK_KIND_CHOICE},
     [MOEC_TASK_METRIC_ACCURACY_TOKENS] = {"accuracy-tokens", MOEC_TASK_KIND_CHOICE},
+    [MOEC_TASK_METRIC_RIGHT_MASS] = {"right-mass", MOEC_TASK_KIND_CHOICE},
+    [MOEC_TASK_METRIC_COMPLETION] = {"completion", MOEC_TASK_KIND_COMPLETION},
 };
 
 const char *moec_task_metric_name(enum moec_task_metric metric)
@@ -126,9 +128,9 @@ static enum moec_status check_generation(const struct moec_task *task, struct mo
 static enum moec_status check_choices(const struct moec_task *task, struct moec_error *err)
 {
     const size_t capacity = MOEC_TASK_TEXT_BYTES;
-    if (task->n_choice > MOEC_TASK_MAX_CHOICES || task->n_choice == 1)
+    if (task->n_choice > MOEC_TASK_MAX_TEMPLATES || task->n_choice == 1)
         return moec_fail(err, MOEC_ERR_FORMAT, "task '%s' has %u choices, expected 2..%d", task->name,
-                         (unsigned)task->n_choice, MOEC_TASK_MAX_CHOICES);
+                         (unsigned)task->n_choice, MOEC_TASK_MAX_TEMPLATES);
     MOEC_TRY(check_text(task, "choices", task->choices_field, capacity, err));
     MOEC_TRY(need(task, "choices", (task->n_choice > 0) != (task->choices_field[0] != '\0'), err));
     for (uint32_t i = 0; i < task->n_choice; i++)
@@ -137,7 +139,8 @@ static enum moec_status check_choices(const struct moec_task *task, struct moec_
     MOEC_TRY(need(task, "choice", task->choice[0] != '\0', err));
     MOEC_TRY(check_template(task, "list", task->list, capacity, err));
     MOEC_TRY(check_template(task, "label", task->label, capacity, err));
-    MOEC_TRY(need(task, "label", task->label[0] != '\0', err));
+    MOEC_TRY(check_text(task, "right", task->right, capacity, err));
+    MOEC_TRY(need(task, "label", task->label[0] != '\0' || task->right[0] != '\0', err));
     if (task->first_label > 1)
         return moec_fail(err, MOEC_ERR_FORMAT, "field 'first_label' of task '%s' is %u, expected 0 or 1",
                          task->name, (unsigned)task->first_label);
@@ -171,10 +174,12 @@ enum moec_status moec_task_check(const struct moec_task *task, struct moec_error
                          task->name);
     MOEC_TRY(check_template(task, "prompt", task->prompt, sizeof task->prompt, err));
     MOEC_TRY(check_template(task, "reference", task->reference, sizeof task->reference, err));
+    MOEC_TRY(check_text(task, "script", task->script, sizeof task->script, err));
     MOEC_TRY(check_labels(task, err));
     switch (moec_task_metric_kind(task->metric)) {
     case MOEC_TASK_KIND_SUMMARY:
     case MOEC_TASK_KIND_ANSWER:
+    case MOEC_TASK_KIND_COMPLETION:
         return check_generation(task, err);
     case MOEC_TASK_KIND_CHOICE:
         return check_choices(task, err);

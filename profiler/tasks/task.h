@@ -6,10 +6,12 @@
  * Templates are text in which {field} stands for the row's field of that name; {{ and }} are braces.
  * Plain text rows have one field, {text}. With a file of labels beside the data, {label} is the row's line of
  * it. Where a task has choices, {choice} and {letter} are a choice's text and its letter from A, within the
- * templates of a choice and of the list, and {choices} in the prompt is the list. Thread rule: plain data. */
+ * templates of a choice and of the list, and {choices} in the prompt is the list. A prompt with {choice} in it
+ * is each choice's own. Thread rule: plain data. */
 #ifndef MOEC_PROFILER_TASK_H
 #define MOEC_PROFILER_TASK_H
 
+#include "formats/base/digest.h"
 #include "formats/base/error.h"
 
 #include <stddef.h>
@@ -18,7 +20,9 @@
 #define MOEC_TASK_TEMPLATE_BYTES 4096
 #define MOEC_TASK_TEXT_BYTES     256 /* short templates, stop texts, markers */
 #define MOEC_TASK_MAX_STOPS      8
-#define MOEC_TASK_MAX_CHOICES    26
+#define MOEC_TASK_MAX_TEMPLATES  26 /* choices that a task itself lists */
+#define MOEC_TASK_MAX_CHOICES    64 /* of a row; letters are of the first 26 */
+#define MOEC_TASK_SCRIPT_BYTES   1024
 #define MOEC_TASK_MAX_TOKENS     4096 /* of an answer */
 
 enum moec_task_format {
@@ -50,14 +54,18 @@ enum moec_task_metric {
     MOEC_TASK_METRIC_ACCURACY_BYTES =
         6, /* by log-likelihood / bytes of the choice without white space before it */
     MOEC_TASK_METRIC_ACCURACY_TOKENS = 7, /* by log-likelihood / tokens scored */
+    MOEC_TASK_METRIC_RIGHT_MASS = 8, /* of the likelihoods' sum the part of right choices, mean over rows */
+    /* Texts for another program to judge, by the id that the reference gives: the share that is not blank. */
+    MOEC_TASK_METRIC_COMPLETION = 9,
 };
-#define MOEC_TASK_METRICS 8
+#define MOEC_TASK_METRICS 10
 
 enum moec_task_kind {
-    MOEC_TASK_KIND_WINDOWS, /* running text: perplexity */
-    MOEC_TASK_KIND_SUMMARY, /* generated text: ROUGE */
-    MOEC_TASK_KIND_ANSWER,  /* generated text: exact match */
-    MOEC_TASK_KIND_CHOICE,  /* likelihood of given texts: accuracy */
+    MOEC_TASK_KIND_WINDOWS,    /* running text: perplexity */
+    MOEC_TASK_KIND_SUMMARY,    /* generated text: ROUGE */
+    MOEC_TASK_KIND_ANSWER,     /* generated text: exact match */
+    MOEC_TASK_KIND_CHOICE,     /* likelihood of given texts: accuracy */
+    MOEC_TASK_KIND_COMPLETION, /* generated text that is written and not judged */
 };
 
 /* The part of a text that is its answer, taken behind the marker. */
@@ -68,6 +76,16 @@ enum moec_task_take {
     MOEC_TASK_TAKE_NUMBER = 3,
     MOEC_TASK_TAKE_LAST_NUMBER = 4,
 };
+
+struct moec_task;
+
+/* Makes other rows of a file's: JSON, one object a line, in `*lines` (owned by the caller), the row of line
+ * n in line n; `format` is JSONL, CSV or JSON, of whose array row n is line n. `subject` names the data.
+ * Errors: MOEC_ERR_FORMAT (the data), MOEC_ERR_SCRIPT, MOEC_ERR_UNSUPPORTED (another format). */
+typedef enum moec_status moec_task_reshape(const struct moec_task *task, enum moec_task_format format,
+                                           char delimiter, const char *bytes, size_t n_bytes,
+                                           const char *subject, char **lines, size_t *n_lines,
+                                           struct moec_error *err);
 
 struct moec_task {
     char name[MOEC_TASK_NAME_BYTES];
@@ -81,6 +99,12 @@ struct moec_task {
      * with this one; "" = none. It may not contain '/' or "..". */
     char labels[MOEC_TASK_TEXT_BYTES];
 
+    /* Rows that are made of the file's before templates see them, by a function of this script (a built-in
+     * name or a path), which has this digest; NULL = the file's own. */
+    moec_task_reshape *reshape;
+    char script[MOEC_TASK_SCRIPT_BYTES];
+    uint8_t script_digest[MOEC_SHA256_BYTES];
+
     /* generation */
     uint32_t n_tokens; /* of an answer at most */
     char stops[MOEC_TASK_MAX_STOPS]
@@ -92,11 +116,13 @@ struct moec_task {
     /* choices */
     char choices_field[MOEC_TASK_TEXT_BYTES]; /* an array of strings in the row; "" = the templates below */
     uint32_t n_choice;                        /* templates */
-    char choices[MOEC_TASK_MAX_CHOICES][MOEC_TASK_TEXT_BYTES];
+    char choices[MOEC_TASK_MAX_TEMPLATES][MOEC_TASK_TEXT_BYTES];
     char choice[MOEC_TASK_TEXT_BYTES]; /* what follows the prompt, of {choice} and {letter} */
     char list[MOEC_TASK_TEXT_BYTES];   /* one line of {choices} in the prompt */
     char label[MOEC_TASK_TEXT_BYTES];  /* the right choice: its number, or its letter from A */
     uint32_t first_label;              /* number of the first choice, 0 or 1 */
+    char right[MOEC_TASK_TEXT_BYTES]; /* an array in the row, a 1 for each right choice and a 0 for others, in
+                                       * place of the label; "" = none */
 };
 
 /* The task `text`: perplexity of the field `text`, or of plain text taken as one row. */

@@ -85,15 +85,20 @@ static void test_row_scores__likelihood_is_the_models(void **state)
     struct moec_continuation_cost cost;
     struct moec_continuation *c = continuation(0);
     struct moec_candidate candidates[] = {
-        {.bytes = " mix the flour with water", .n_bytes = 25},
-        {.bytes = " x", .n_bytes = 2},
-        {.bytes =
+        {.prompt = PROMPT,
+         .prompt_bytes = strlen(PROMPT),
+         .bytes = " mix the flour with water",
+         .n_bytes = 25},
+        {.prompt = PROMPT, .prompt_bytes = strlen(PROMPT), .bytes = " x", .n_bytes = 2},
+        {.prompt = PROMPT,
+         .prompt_bytes = strlen(PROMPT),
+         .bytes =
              " mix the flour with water, knead it, let it rest for an hour, then bake it in the oven until "
              "it is brown; serve it warm with butter and a pinch of salt",
          .n_bytes = 0},
     };
     candidates[2].n_bytes = strlen(candidates[2].bytes);
-    assert_ok(moec_continuation_score(c, PROMPT, strlen(PROMPT), candidates, 3, &cost, &err), err);
+    assert_ok(moec_continuation_score(c, candidates, 3, &cost, &err), err);
     assert_int_equal(cost.n_cut, 0);
     for (size_t k = 0; k < 3; k++) {
         char text[512];
@@ -109,14 +114,40 @@ static void test_row_scores__likelihood_is_the_models(void **state)
         assert_int_equal(candidates[k].n_tokens, n - n_alone);
         assert_true(fabs(candidates[k].log_likelihood - sum) < 1e-5 * (double)n);
         /* Nobody beside it changes a bit. */
-        struct moec_candidate again = {.bytes = candidates[k].bytes, .n_bytes = candidates[k].n_bytes};
-        assert_ok(moec_continuation_score(c, PROMPT, strlen(PROMPT), &again, 1, &cost, &err), err);
+        struct moec_candidate again = candidates[k];
+        again.log_likelihood = 0;
+        assert_ok(moec_continuation_score(c, &again, 1, &cost, &err), err);
         assert_true(again.log_likelihood == candidates[k].log_likelihood);
         free(logits);
         free(tokens);
         free(alone);
     }
     assert_true(candidates[2].n_tokens > 32); /* more than one tile */
+    moec_continuation_free(c);
+}
+
+/* Candidates with prompts of their own are scored as each alone, whatever their prompts share. */
+static void test_row_scores__prompts_of_their_own(void **state)
+{
+    (void)state;
+    static const char *const prompts[] = {"The miller fed the horse because the horse",
+                                          "The miller fed the horse because the miller", "A cat"};
+    struct moec_error err = {0};
+    struct moec_continuation_cost cost;
+    struct moec_continuation *c = continuation(0);
+    struct moec_candidate candidates[3];
+    for (size_t k = 0; k < 3; k++)
+        candidates[k] = (struct moec_candidate){
+            .prompt = prompts[k], .prompt_bytes = strlen(prompts[k]), .bytes = " was hungry.", .n_bytes = 12};
+    assert_ok(moec_continuation_score(c, candidates, 3, &cost, &err), err);
+    for (size_t k = 0; k < 3; k++) {
+        struct moec_candidate alone = candidates[k];
+        alone.log_likelihood = 0;
+        assert_ok(moec_continuation_score(c, &alone, 1, &cost, &err), err);
+        assert_true(alone.log_likelihood == candidates[k].log_likelihood);
+        assert_int_equal(alone.n_tokens, candidates[k].n_tokens);
+    }
+    assert_true(candidates[0].log_likelihood != candidates[1].log_likelihood);
     moec_continuation_free(c);
 }
 
@@ -131,8 +162,9 @@ static void test_row_scores__long_prompts_lose_their_start(void **state)
     for (int i = 0; i < 60; i++)
         (void)snprintf(longer + strlen(longer), sizeof longer - strlen(longer), "word%d ", i);
     (void)snprintf(longer + strlen(longer), sizeof longer - strlen(longer), "and %s", PROMPT);
-    struct moec_candidate candidate = {.bytes = " mix the flour", .n_bytes = 14};
-    assert_ok(moec_continuation_score(small, longer, strlen(longer), &candidate, 1, &cost, &err), err);
+    struct moec_candidate candidate = {
+        .prompt = longer, .prompt_bytes = strlen(longer), .bytes = " mix the flour", .n_bytes = 14};
+    assert_ok(moec_continuation_score(small, &candidate, 1, &cost, &err), err);
     assert_true(cost.n_cut > 0);
     /* The same tokens whole: the last 24 of the text, scored by a model with room for all. */
     char text[2304];
@@ -154,15 +186,16 @@ static void test_row_scores__long_prompts_lose_their_start(void **state)
                      MOEC_ERR_LIMIT);
     assert_non_null(strstr(err.message, "--ctx"));
     err = (struct moec_error){0};
-    struct moec_candidate huge = {.bytes = longer, .n_bytes = strlen(longer)};
-    assert_int_equal(moec_continuation_score(small, PROMPT, strlen(PROMPT), &huge, 1, &cost, &err),
-                     MOEC_ERR_LIMIT);
+    struct moec_candidate huge = {
+        .prompt = PROMPT, .prompt_bytes = strlen(PROMPT), .bytes = longer, .n_bytes = strlen(longer)};
+    assert_int_equal(moec_continuation_score(small, &huge, 1, &cost, &err), MOEC_ERR_LIMIT);
     err = (struct moec_error){0};
-    struct moec_candidate empty = {.bytes = "", .n_bytes = 0};
-    assert_int_equal(moec_continuation_score(large, PROMPT, strlen(PROMPT), &empty, 1, &cost, &err),
-                     MOEC_ERR_USAGE);
+    struct moec_candidate empty = {
+        .prompt = PROMPT, .prompt_bytes = strlen(PROMPT), .bytes = "", .n_bytes = 0};
+    assert_int_equal(moec_continuation_score(large, &empty, 1, &cost, &err), MOEC_ERR_USAGE);
     err = (struct moec_error){0};
-    assert_int_equal(moec_continuation_score(large, "", 0, &candidate, 1, &cost, &err), MOEC_ERR_USAGE);
+    candidate.prompt_bytes = 0;
+    assert_int_equal(moec_continuation_score(large, &candidate, 1, &cost, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "longer prompt"));
     moec_continuation_free(small);
     moec_continuation_free(large);
@@ -231,18 +264,18 @@ static void test_row_scores__accuracies_are_their_definitions(void **state)
     struct moec_row_scores scores;
     assert_ok(moec_row_scores_measure(c, &task, &rows, &options, &scores, &err), err);
     assert_int_equal(scores.n_row, 3);
-    assert_int_equal(scores.n_metric, 3);
+    assert_int_equal(scores.n_metric, 4);
     for (uint32_t r = 0; r < 3; r++) {
         struct moec_candidate candidates[3];
         const struct moec_row *row = &rows.rows[r];
         struct moec_continuation_cost cost;
         for (uint32_t i = 0; i < row->n_choice; i++)
             candidates[i] =
-                (struct moec_candidate){.bytes = rows.text + rows.choices[row->first_choice + i].offset,
+                (struct moec_candidate){.prompt = rows.text + row->prompt_offset,
+                                        .prompt_bytes = row->prompt_bytes,
+                                        .bytes = rows.text + rows.choices[row->first_choice + i].offset,
                                         .n_bytes = rows.choices[row->first_choice + i].n_bytes};
-        assert_ok(moec_continuation_score(c, rows.text + row->prompt_offset, row->prompt_bytes, candidates,
-                                          row->n_choice, &cost, &err),
-                  err);
+        assert_ok(moec_continuation_score(c, candidates, row->n_choice, &cost, &err), err);
         for (uint32_t m = 0; m < 3; m++) {
             uint32_t best = 0;
             double most = -INFINITY;
@@ -256,7 +289,7 @@ static void test_row_scores__accuracies_are_their_definitions(void **state)
                     best = i;
                 }
             }
-            assert_true(scores.values[r * 3 + m] == (best == row->label));
+            assert_true(scores.values[r * 4 + m] == (best == row->label));
         }
     }
     /* Draws are of the seed, without replacement. */
@@ -305,6 +338,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_row_scores__likelihood_is_the_models),
+        cmocka_unit_test(test_row_scores__prompts_of_their_own),
         cmocka_unit_test(test_row_scores__long_prompts_lose_their_start),
         cmocka_unit_test(test_row_scores__text_is_greedy_and_stops),
         cmocka_unit_test(test_row_scores__accuracies_are_their_definitions),
