@@ -37,7 +37,7 @@ struct moec_residency {
     uint32_t n_key;
     uint32_t n_likeliest;
     uint64_t logical_bytes; /* that logical caches may hold */
-    bool keeps_logical;
+    bool keeps_logical, prefers_logical;
     uint32_t *shares;       /* (n_layer) keys of each, owned; all n_layer_key where nothing shares */
     struct key_state *keys; /* (n_key), owned */
     uint32_t *likeliest; /* (n_likeliest) of form 0 by falling frequency, owned; NULL without frequencies */
@@ -116,7 +116,7 @@ static void set_shares(struct moec_residency *residency)
     const struct moec_residency_setup *setup = &residency->setup;
     for (uint32_t layer = 0; layer < setup->n_layer; layer++)
         residency->shares[layer] =
-            residency->keeps_logical ? setup->logical->n_slots[0] : residency->n_layer_key;
+            residency->prefers_logical ? setup->logical->n_slots[0] : residency->n_layer_key;
     for (uint32_t i = residency->n_pool; setup->policy->shared != NULL && i-- > 0;) {
         const struct pool *pool = &residency->pools[i];
         const struct moec_layer_shares_setup of_policy = {.n_layer = setup->n_layer,
@@ -137,6 +137,8 @@ static void set_capacity(struct moec_residency *residency, uint64_t capacity_byt
 {
     residency->pools[0].capacity_bytes = capacity_bytes;
     residency->keeps_logical = residency->setup.logical != NULL && residency->logical_bytes <= capacity_bytes;
+    residency->prefers_logical =
+        residency->setup.logical != NULL && residency->logical_bytes <= capacity_bytes / 3 * 4;
     set_shares(residency);
 }
 
@@ -334,7 +336,7 @@ static bool give_up_one(struct pool *pool, moec_evictable_fn *evictable)
 /* What is foreseen goes last, but for what is logically present. */
 static bool give_up_undemanded(struct pool *pool)
 {
-    if (pool->residency->keeps_logical &&
+    if (pool->residency->prefers_logical &&
         (give_up_one(pool, is_idle_and_unneeded) || give_up_one(pool, is_idle)))
         return true;
     return give_up_one(pool, is_unneeded) || give_up_one(pool, is_undemanded);
@@ -342,7 +344,7 @@ static bool give_up_undemanded(struct pool *pool)
 
 static bool give_up_unneeded(struct pool *pool)
 {
-    return give_up_one(pool, pool->residency->keeps_logical ? is_idle_and_unneeded : is_unneeded);
+    return give_up_one(pool, pool->residency->prefers_logical ? is_idle_and_unneeded : is_unneeded);
 }
 
 bool moec_residency_shrink(struct moec_residency *residency, uint32_t key)

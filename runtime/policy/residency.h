@@ -13,10 +13,12 @@
  * released yet; what is demanded is never evicted. And it may be foreseen: a predictor named it for its
  * layer's next answer; until then no other guess evicts it, and a demand only where nothing else can go.
  *
- * Where decisions look at logical caches (runtime/policy/route_state.h) and the capacity has room for all
- * that these may hold, what they do hold goes last: a demand takes its room from it only where nothing else
- * can go, and a guess never does. So as long as a layer's batch asks for no more than passes beside it, what
- * is logically present once it was read is present.
+ * Where decisions look at logical caches (runtime/policy/route_state.h) and the capacity has room for three
+ * quarters of what these may hold, what they do hold goes last: a demand takes its room from it only where
+ * nothing else can go, and a guess never does. With room for all of it, as long as a layer's batch asks for
+ * no more than passes beside it, what is logically present once it was read is present. A buffer that is a
+ * little short then misses little more; in a much shorter one guesses would find no room, so that its policy
+ * alone decides there.
  *
  * Low copies may have a pool of their own beside that of the high ones, for all layers both (HOBBIT,
  * arXiv:2411.01433, section 3.4): each pool has its capacity and its instance of the policy, and a copy makes
@@ -86,8 +88,8 @@ void moec_residency_begin(struct moec_residency *residency);
 
 /* Fills the empty buffer with the likeliest experts in form 0 by frequency (all layers together; ties to the
  * lower key), passing over those that no longer fit: keys (room for n_key) receives them, likeliest first;
- * returns how many. Where layers have shares, of a policy or of a logical cache that is kept, these are
- * filled first. Without frequencies all of them where they all fit, layer by layer, and else none. Policies
+ * returns how many. Where layers have shares, of a policy or of a logical cache that goes last, these
+ * are filled first. Without frequencies all of them where they all fit, layer by layer, and else none. Policies
  * see the likeliest as the most recent. */
 uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys);
 
@@ -109,7 +111,7 @@ void moec_residency_release(struct moec_residency *residency, uint32_t key);
  * is_present (its `context` is the residency). */
 bool moec_residency_foresee(void *residency, uint32_t key);
 /* Makes an absent key present and foreseen. False, with nothing given up, when what is demanded or foreseen
- * leaves no room, or while a key waits for admission to its pool. Beside a logical cache that is kept, what
+ * leaves no room, or while a key waits for admission to its pool. Beside a logical cache that goes last, what
  * was given up on the way to False stays so. */
 bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
 /* Evicts what the policy chooses in the pool of a key, although nothing asked for its room; false when
