@@ -228,13 +228,14 @@ static enum moec_status print_choices(const struct profile_job *job, struct moec
     return MOEC_OK;
 }
 
-/* "parts: 256 windows search, 128 select, 512 certify", and how many single experts were measured on. */
+/* "parts: 256 windows search, 128 select, 512 certify (not measured)", and how many single experts were measured on. */
 static void print_parts(const struct moec_profile *profile, bool is_verbose)
 {
-    cli_print(stdout, "parts: %" PRIu32 " windows search, %" PRIu32 " select, %" PRIu32 " certify%s\n",
+    cli_print(stdout, "parts: %" PRIu32 " windows search, %" PRIu32 " select, %" PRIu32 " certify%s%s\n",
               moec_profile_part_count(profile, MOEC_PART_SEARCH),
               moec_profile_part_count(profile, MOEC_PART_SELECT),
               moec_profile_part_count(profile, MOEC_PART_CERTIFICATE),
+              profile->n_window < profile->n_drawn ? " (not measured)" : "",
               profile->parts_by_document ? ", no document in two parts" : "");
     if (profile->n_bits > 0 && is_verbose)
         cli_print(stdout, "single experts: measured on %s %" PRIu32 " windows\n",
@@ -383,6 +384,7 @@ static struct moec_json_out *json_parts(const struct moec_profile *profile)
         moec_json_out_u64(node, moec_part_name((enum moec_part)p),
                           moec_profile_part_count(profile, (enum moec_part)p));
     moec_json_out_u64(node, "sensitivity", profile->n_bits > 0 ? profile->n_sensitivity_window : 0);
+    moec_json_out_u64(node, "measured", profile->n_window);
     moec_json_out_bool(node, "by_document", profile->parts_by_document);
     return node;
 }

@@ -36,7 +36,8 @@
 struct moec_compile_part {
     struct moec_windows windows;
     struct moec_scorer *scorer;
-    double *reference_nll;        /* (W), owned */
+    double *reference_nll;        /* (W), owned: */
+    bool has_reference;           /* filled */
     struct moec_measure measured; /* (W) each, owned: of the last run */
     double *reference_scores;     /* (rows of the part), owned; where rows are scored, instead of the above */
     double *scores;               /* the same for the last run */
@@ -95,8 +96,9 @@ struct moec_compile_candidates {
     uint32_t n;
 };
 
-/* The first of the search part: harm takes passes; and those that plans are measured on, which must tell plans
- * apart (differences are paired) but not promise anything. Weights are fitted to all of the part. */
+/* The first of the search part: harm takes passes; and those that plans are measured on, of the selection part
+ * too, which must tell plans apart (differences are paired) but not promise anything. Weights are fitted to all of
+ * the search part. */
 #define MOEC_HARM_WINDOWS   64
 #define MOEC_SEARCH_WINDOWS 64
 
@@ -195,12 +197,12 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run
                                                          struct moec_error *err);
 /* Windows or rows of a part with what the original scores on them, to be measured with the dense weights that
  * are currently bound, or those of a plan. The original is evaluated on windows when the first plan is, of
- * which no measurement was kept. */
+ * which no measurement was kept, and on those that the profile did not measure only here. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
-/* Windows, or rows, that plans are measured on in a part: the first MOEC_SEARCH_WINDOWS of the search part, the
- * first n_certify of the certificate part, and of either all before they are known. */
+/* Windows, or rows, that plans are measured on in a part: the first MOEC_SEARCH_WINDOWS of the search and of the
+ * selection part, the first n_certify of the certificate part, and of either all before they are known. */
 uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_part which);
 /* Frees what the part holds and zeroes it. */
 void moec_compile_part_release(struct moec_compile_part *part);

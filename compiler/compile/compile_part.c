@@ -46,7 +46,7 @@ uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_p
     const uint32_t n = moec_profile_part_count(run->profile, which);
     if (which == MOEC_PART_CERTIFICATE && run->n_certify > 0)
         return run->n_certify;
-    return which == MOEC_PART_SEARCH && n > MOEC_SEARCH_WINDOWS ? MOEC_SEARCH_WINDOWS : n;
+    return which != MOEC_PART_CERTIFICATE && n > MOEC_SEARCH_WINDOWS ? MOEC_SEARCH_WINDOWS : n;
 }
 
 /* For the first n_most windows of a part. */
@@ -141,6 +141,34 @@ static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part w
     return moec_unit_keep(run->units, key, &kept, 1, 0, err);
 }
 
+/* ---- the original on windows that the profile did not measure ---- */
+
+static struct moec_unit_part name_original(const struct moec_compile_part *part,
+                                           char key[static MOEC_JOURNAL_MAX_KEY])
+{
+    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "original/%d/%" PRIu32, (int)part->which,
+                   part->windows.n_window);
+    return (struct moec_unit_part){part->reference_nll, part->windows.n_window * sizeof(double)};
+}
+
+static enum moec_status find_original(const struct moec_compile_run *run, struct moec_compile_part *part,
+                                      bool *found, struct moec_error *err)
+{
+    char key[MOEC_JOURNAL_MAX_KEY];
+    const struct moec_unit_part kept = name_original(part, key);
+    uint64_t cost = 0;
+    return moec_unit_find(run->units, key, &kept, 1, &cost, found, err);
+}
+
+static enum moec_status keep_original(const struct moec_compile_run *run, struct moec_compile_part *part,
+                                      struct moec_error *err)
+{
+    char key[MOEC_JOURNAL_MAX_KEY];
+    const struct moec_unit_part kept = name_original(part, key);
+    part->has_reference = true;
+    return moec_unit_keep(run->units, key, &kept, 1, 0, err);
+}
+
 enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
                                         struct moec_compile_part *part, struct moec_error *err)
 {
@@ -152,7 +180,8 @@ enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_
     for (uint32_t w = 0; w < run->profile->n_window && at < part->windows.n_window; w++)
         if (moec_part_has(which, run->profile->window_part, w))
             part->reference_nll[at++] = run->profile->reference.nll[w];
-    return MOEC_OK;
+    part->has_reference = at == part->windows.n_window;
+    return part->has_reference ? MOEC_OK : find_original(run, part, &part->has_reference, err);
 }
 
 enum moec_status moec_compile_part_ready(struct moec_compile_run *run, struct moec_compile_part *part,
@@ -168,7 +197,8 @@ enum moec_status moec_compile_part_ready(struct moec_compile_run *run, struct mo
     moec_compile_order_return(run);
     if (status != MOEC_OK)
         return status;
-    return check_reference(run, part, err);
+    MOEC_TRY(check_reference(run, part, err));
+    return part->has_reference ? MOEC_OK : keep_original(run, part, err);
 }
 
 /* Whether a plan has the weights of the checkpoint: that it loses nothing is then no luck. */
@@ -194,6 +224,18 @@ enum moec_status moec_compile_part_run(struct moec_compile_run *run, struct moec
     if (run->rows != NULL)
         return score_rows(run, part, variation.model, run->options->arithmetic, part->scores, err);
     return moec_scorer_run_varied(part->scorer, &variation, &part->measured, &run->stopper, err);
+}
+
+/* A plan of the source's own weights computes what the original does: nothing is left to evaluate. */
+static enum moec_status copy_original(struct moec_compile_run *run, struct moec_compile_part *part,
+                                      struct moec_error *err)
+{
+    const size_t n_bytes = part->windows.n_window * sizeof(double);
+    if (!part->has_reference)
+        MOEC_TRY(moec_compile_part_ready(run, part, err));
+    memcpy(part->measured.nll, part->reference_nll, n_bytes);
+    memset(part->measured.kl, 0, n_bytes);
+    return MOEC_OK;
 }
 
 /* What is measured of a plan, to be kept. */
@@ -230,14 +272,22 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
     struct moec_unit_part kept[2];
     char key[MOEC_JOURNAL_MAX_KEY];
     const uint32_t n_kept = list_measured(run, part, kept);
+    /* In another order of neurons sums are others. */
+    const bool is_original = run->rows == NULL && run->order.n_neuron == 0 &&
+                             run->options->arithmetic == MOEC_ARITHMETIC_CANONICAL && is_source(run, plan);
     uint64_t cost = 0;
-    bool found = false;
+    bool found = is_original;
+    if (is_original)
+        MOEC_TRY(copy_original(run, part, err));
     moec_compile_units_name(run, part->which, plan, key);
-    MOEC_TRY(moec_unit_find(run->units, key, kept, n_kept, &cost, &found, err));
+    if (!is_original)
+        MOEC_TRY(moec_unit_find(run->units, key, kept, n_kept, &cost, &found, err));
     if (!found) {
         MOEC_TRY(moec_compile_part_run(run, part, plan, err));
         MOEC_TRY(moec_unit_keep(run->units, key, kept, n_kept, 0, err));
     }
+    if (run->rows == NULL && !part->has_reference)
+        MOEC_TRY(moec_compile_part_ready(run, part, err));
     return moec_compile_part_loss(run, part, !is_source(run, plan), loss, err);
 }
 

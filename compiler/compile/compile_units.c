@@ -27,7 +27,7 @@ static void add_double(struct moec_sha256 *sha, double value)
     moec_sha256_update(sha, bytes, sizeof bytes);
 }
 
-/* Tokens, parts and original losses of all windows, and what the profile lends to the search. */
+/* Tokens and parts of all windows, original losses of the measured ones, and what the profile lends to the search. */
 static void digest_windows(const struct moec_profile *profile, char hex[static 2 * MOEC_SHA256_BYTES + 1])
 {
     uint8_t digest[MOEC_SHA256_BYTES];
@@ -35,15 +35,16 @@ static void digest_windows(const struct moec_profile *profile, char hex[static 2
     const size_t n_expert = (size_t)profile->n_moe_layer * profile->n_expert;
     struct moec_sha256 sha;
     moec_sha256_init(&sha);
-    add_number(&sha, profile->n_window);
-    for (uint32_t w = 0; w < profile->n_window; w++) {
+    add_number(&sha, profile->n_drawn);
+    for (uint32_t w = 0; w < profile->n_drawn; w++) {
         add_number(&sha, profile->window_part != NULL ? profile->window_part[w] : w & 1u);
         add_number(&sha, profile->window_document != NULL ? profile->window_document[w] : w);
         add_number(&sha, moec_profile_source(profile, w));
         add_number(&sha, profile->window_length[w]);
         for (uint32_t t = 0; t < profile->window_length[w]; t++)
             add_number(&sha, profile->window_tokens[(size_t)w * stride + t]);
-        add_double(&sha, profile->reference.nll[w]);
+        if (w < profile->n_window)
+            add_double(&sha, profile->reference.nll[w]);
     }
     for (size_t i = 0; i < n_expert; i++)
         add_number(&sha, profile->activations[i]);

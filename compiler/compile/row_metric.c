@@ -43,10 +43,10 @@ static enum moec_status take_profiled(struct moec_row_metric *metric, const stru
     struct moec_part_request request = metric->options->parts;
     const bool all = request.n_window == 0;
     request.min_part_windows = MOEC_MIN_PART_WINDOWS;
-    MOEC_TRY(moec_parts_size(&request, profile->n_window, sizes, err));
+    MOEC_TRY(moec_parts_size(&request, profile->n_drawn, sizes, err));
     for (int p = 0; p < MOEC_PART_COUNT; p++)
-        MOEC_TRY(take_rows(metric, (enum moec_part)p, profile->n_window, err));
-    for (uint32_t w = 0; w < profile->n_window; w++)
+        MOEC_TRY(take_rows(metric, (enum moec_part)p, profile->n_drawn, err));
+    for (uint32_t w = 0; w < profile->n_drawn; w++)
         for (int p = 0; p < MOEC_PART_COUNT; p++)
             if (moec_part_has((enum moec_part)p, profile->window_part, w) &&
                 (all || metric->n_chosen[p] < sizes[p]))

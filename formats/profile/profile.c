@@ -60,7 +60,8 @@ enum moec_status moec_profile_check_dimensions(const struct moec_profile *profil
     MOEC_TRY(check_range(profile->n_expert, 1, MOEC_MAX_EXPERTS, "number of experts", subject, err));
     uint32_t most = profile->n_expert < MOEC_MAX_TOP_K ? profile->n_expert : MOEC_MAX_TOP_K;
     MOEC_TRY(check_range(profile->top_k, 1, most, "top-k", subject, err));
-    MOEC_TRY(check_range(profile->n_window, 1, MOEC_PROFILE_MAX_WINDOWS, "number of windows", subject, err));
+    MOEC_TRY(check_range(profile->n_drawn, 1, MOEC_PROFILE_MAX_WINDOWS, "number of windows", subject, err));
+    MOEC_TRY(check_range(profile->n_window, 1, profile->n_drawn, "number of measured windows", subject, err));
     MOEC_TRY(check_range(profile->seq_len_tokens, 2, MOEC_MAX_POSITIONS, "sequence length", subject, err));
     MOEC_TRY(check_range(profile->n_uniform, 0, MOEC_PROFILE_MAX_BITS, "number of whole-model bitwidths",
                          subject, err));
@@ -91,10 +92,10 @@ static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
         const char *what;
     } arrays[] = {
         {(void **)&p->moe_layers, p->n_moe_layer, sizeof(uint32_t), "the MoE layers of a profile"},
-        {(void **)&p->window_length, p->n_window, sizeof(uint32_t), "the windows of a profile"},
-        {(void **)&p->window_scored, p->n_window, sizeof(uint32_t), "the windows of a profile"},
-        {(void **)&p->window_index, p->n_window, sizeof(uint64_t), "the windows of a profile"},
-        {(void **)&p->window_tokens, (uint64_t)p->n_window * moec_profile_window_stride(p), sizeof(uint32_t),
+        {(void **)&p->window_length, p->n_drawn, sizeof(uint32_t), "the windows of a profile"},
+        {(void **)&p->window_scored, p->n_drawn, sizeof(uint32_t), "the windows of a profile"},
+        {(void **)&p->window_index, p->n_drawn, sizeof(uint64_t), "the windows of a profile"},
+        {(void **)&p->window_tokens, (uint64_t)p->n_drawn * moec_profile_window_stride(p), sizeof(uint32_t),
          "the tokens of a profile"},
         {(void **)&p->expert_nll, losses, sizeof(double), "the sensitivity table of a profile"},
         {(void **)&p->expert_kl, losses, sizeof(double), "the sensitivity table of a profile"},
@@ -108,13 +109,13 @@ static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         MOEC_TRY(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes, arrays[i].what, err));
     if (p->n_document > 0) {
-        MOEC_TRY(moec_alloc((void **)&p->window_document, p->n_window, sizeof(uint64_t),
+        MOEC_TRY(moec_alloc((void **)&p->window_document, p->n_drawn, sizeof(uint64_t),
                             "the windows of a profile", err));
-        MOEC_TRY(moec_alloc((void **)&p->window_part, p->n_window, sizeof(uint8_t),
-                            "the windows of a profile", err));
+        MOEC_TRY(moec_alloc((void **)&p->window_part, p->n_drawn, sizeof(uint8_t), "the windows of a profile",
+                            err));
     }
     if (p->config.n_encoder_layer > 0)
-        MOEC_TRY(moec_alloc((void **)&p->window_source, p->n_window, sizeof(uint32_t),
+        MOEC_TRY(moec_alloc((void **)&p->window_source, p->n_drawn, sizeof(uint32_t),
                             "the windows of a profile", err));
     MOEC_TRY(measure_allocate(&p->reference, p->n_window, err));
     MOEC_TRY(measure_allocate(&p->baseline, p->n_window, err));
@@ -125,6 +126,8 @@ static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
 
 enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err)
 {
+    if (profile->n_drawn == 0)
+        profile->n_drawn = profile->n_window;
     MOEC_TRY(moec_profile_check_dimensions(profile, "a profile", err));
     if (profile->n_sensitivity_window == 0)
         profile->n_sensitivity_window = profile->n_window;
@@ -294,6 +297,13 @@ static enum moec_status check_part(const struct moec_profile *p, uint32_t w, con
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: window %" PRIu32 " has document %" PRIu64 ", expected less than %" PRIu64,
                          subject, w, p->window_document[w], p->n_document);
+    if (w >= p->n_window && p->window_part[w] != MOEC_PART_CERTIFICATE)
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s: window %" PRIu32
+            " was not measured and belongs to part %u of the data, but only windows of part %d may "
+            "be left for later",
+            subject, w, (unsigned)p->window_part[w], MOEC_PART_CERTIFICATE);
     return MOEC_OK;
 }
 
@@ -308,7 +318,12 @@ static enum moec_status check_windows(const struct moec_profile *p, const char *
                          " documents, which contradicts its windows: every window must name a part and a "
                          "document if there are documents, and none may name them otherwise",
                          subject, p->n_document);
-    for (uint32_t w = 0; w < p->n_window; w++) {
+    if (p->n_window < p->n_drawn && p->n_document == 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: %" PRIu32 " of %" PRIu32
+                         " windows were measured, but no part says what the others are for",
+                         subject, p->n_window, p->n_drawn);
+    for (uint32_t w = 0; w < p->n_drawn; w++) {
         uint32_t length = p->window_length[w];
         MOEC_TRY(check_lengths(p, w, subject, err));
         MOEC_TRY(check_part(p, w, subject, err));
@@ -450,7 +465,7 @@ void moec_profile_layer_label(const struct moec_profile *profile, size_t capacit
 uint32_t moec_profile_part_count(const struct moec_profile *profile, enum moec_part part)
 {
     uint32_t n = 0;
-    for (uint32_t w = 0; w < profile->n_window; w++)
+    for (uint32_t w = 0; w < profile->n_drawn; w++)
         n += moec_part_has(part, profile->window_part, w);
     return n;
 }

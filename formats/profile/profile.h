@@ -1,10 +1,12 @@
 /* A profile: everything that `moec profile` measured, in memory. formats/profile/profile_h5.h stores it as
  * HDF5.
  *
- * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, W windows, M
- * windows that sensitivities are of, T tokens of all windows. Arrays are row-major and owned by the profile.
+ * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, D windows that were
+ * drawn, W those of them that were measured, which come first, M windows that sensitivities are of, T tokens of
+ * the measured windows. Arrays are row-major and owned by the profile.
  * NLL values are sums in nats over the scored tokens of one window, F64; every loss and interval is computed
- * from them, paired by window (D5). Each window belongs to a part (enum moec_part).
+ * from them, paired by window (D5). Each window belongs to a part (enum moec_part). Windows that were drawn and not measured are
+ * of the certificate part: neither the original nor any other model has seen them.
  *
  * Of an encoder-decoder model (config.n_encoder_layer > 0) a window is a source with its target, and layers
  * are those of both stacks, the encoder's first. T then counts the tokens of the source and those that the
@@ -90,18 +92,19 @@ struct moec_profile {
     uint32_t *moe_layers; /* (S): model layer of each MoE layer */
 
     /* windows */
-    uint32_t n_window;           /* W */
+    uint32_t n_window;           /* W: measured; everything below "windows" is of these */
+    uint32_t n_drawn;            /* D >= W: equal in profiles from before the last part waited */
     uint64_t n_window_available; /* windows that the data had */
-    uint32_t *window_length;     /* (W): tokens, 2..moec_profile_window_stride */
-    uint32_t *window_source;     /* (W): how many of them are the source; NULL without an encoder */
-    uint32_t *window_tokens;     /* (W, moec_profile_window_stride), unused tail 0xffffffff */
-    uint64_t *window_index;      /* (W): which of the available windows it is */
-    uint32_t *window_scored;     /* (W): scored tokens (length - source - 1) */
+    uint32_t *window_length;     /* (D): tokens, 2..moec_profile_window_stride */
+    uint32_t *window_source;     /* (D): how many of them are the source; NULL without an encoder */
+    uint32_t *window_tokens;     /* (D, moec_profile_window_stride), unused tail 0xffffffff */
+    uint64_t *window_index;      /* (D): which of the available windows it is */
+    uint32_t *window_scored;     /* (D): scored tokens (length - source - 1) */
     /* Documents (rows of the data) that windows come from; 0 in profiles from before there were three parts,
      * which have neither of the arrays. */
     uint64_t n_document;
-    uint64_t *window_document; /* (W): less than n_document */
-    uint8_t *window_part;   /* (W): enum moec_part; windows of a part follow each other, the search first */
+    uint64_t *window_document; /* (D): less than n_document */
+    uint8_t *window_part;   /* (D): enum moec_part; windows of a part follow each other, the search first */
     bool parts_by_document; /* no document has windows in two parts */
 
     /* losses */
@@ -126,8 +129,8 @@ struct moec_profile {
     uint64_t n_trace_token;   /* T */
     struct moec_path_table paths;
     double *path_recall;      /* (S, 3): recall of the activated experts among the top k, k+1, 2k predicted,
-                               * counted on the certificate part with a table made from the search part; row 0
-                               * is frequency */
+                               * counted on windows that the table was not made from
+                               * (profiler/evaluate/parts.h); row 0 is frequency */
     double *frequency_recall; /* (S, 3): the same, predicting by frequency alone */
 
     /* offline cost, in passes (design: multiply-adds of one full evaluation) */
@@ -164,14 +167,14 @@ static inline char moec_profile_stack_mark(const struct moec_profile *profile, u
     return moec_config_stack(&profile->config, layer) == MOEC_STACK_ENCODER ? 'e' : 'd';
 }
 
-/* Windows of a part. */
+/* Drawn windows of a part. */
 uint32_t moec_profile_part_count(const struct moec_profile *profile, enum moec_part part);
 
 /* Frees the members and zeroes the struct. */
 void moec_profile_release(struct moec_profile *profile);
 
-/* Allocates every array, zeroed, for the dimensions already set (n_moe_layer, n_expert, top_k, n_window,
- * seq_len_tokens, n_document, n_uniform, n_bits, n_sensitivity_window where 0 becomes n_window,
+/* Allocates every array, zeroed, for the dimensions already set (n_moe_layer, n_expert, top_k, n_window, n_drawn
+ * where 0 becomes n_window, seq_len_tokens, n_document, n_uniform, n_bits, n_sensitivity_window likewise,
  * n_trace_token, config.n_encoder_layer); the path table is left alone. On failure the profile is released.
  * Errors: MOEC_ERR_FORMAT for a dimension out of range, MOEC_ERR_LIMIT, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err);
@@ -212,7 +215,7 @@ double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32
  * perplexity is the size of the vocabulary or more. */
 bool moec_profile_is_chance(const struct moec_profile *profile);
 
-/* Loss of a variant on all windows, relative to the original weights (D5): (perplexity - reference) /
+/* Loss of a variant on all measured windows, relative to the original weights (D5): (perplexity - reference) /
  * reference, computed as exp(mean paired difference of NLL) - 1, which keeps small losses exact. nll: (W).
  * 0.02 is 2 %. */
 double moec_profile_loss(const struct moec_profile *profile, const double *nll);

@@ -40,10 +40,11 @@ enum {
     AXIS_V,
     AXIS_Y,
     AXIS_M,
+    AXIS_N,
     N_AXIS
 };
 
-static const char axis_letters[N_AXIS + 1] = "SEBUWPTRCKVYM";
+static const char axis_letters[N_AXIS + 1] = "SEBUWPTRCKVYMN";
 
 static const struct {
     const char *path, *units, *description;
@@ -54,7 +55,7 @@ static const struct {
     [AXIS_U] = {"/axes/uniform_bits", "bit", "bitwidth of all experts together"},
     [AXIS_W] = {"/axes/window", "window", "windows of tokens"},
     [AXIS_P] = {"/axes/position", "token", "position in a window"},
-    [AXIS_T] = {"/axes/token", "token", "tokens of all windows, one window after the other"},
+    [AXIS_T] = {"/axes/token", "token", "tokens of the measured windows, one window after the other"},
     [AXIS_R] = {"/axes/rank", "rank", "experts of one token by falling gate weight, 1 = highest"},
     [AXIS_C] = {"/axes/cut", "expert", "number of experts predicted: k, k + 1, 2k"},
     [AXIS_K] = {"/axes/path_key", "key", "row of the path table"},
@@ -62,6 +63,8 @@ static const struct {
     [AXIS_Y] = {"/axes/config_byte", "byte", "byte of the encoded config"},
     [AXIS_M] = {"/axes/sensitivity_window", "window",
                 "the first windows, on which single experts were measured"},
+    [AXIS_N] = {"/axes/measured_window", "window",
+                "the first windows, which were measured; the others wait for a certificate"},
 };
 
 static const char *const groups[] = {"/axes",    "/model",       "/windows", "/reference", "/baseline",
@@ -75,7 +78,7 @@ struct scratch {
     uint32_t cuts[N_RECALL];                       /* k, k + 1, 2k */
     uint8_t *config;                               /* (Y), owned */
     uint8_t *stack;                                /* (S); only written */
-    double *uniform_nll, *uniform_kl;              /* (U, W) */
+    double *uniform_nll, *uniform_kl;              /* (U, N) */
     double *uniform_loss, *sensitivity_loss;       /* (U), (S, E, B); only written */
     uint16_t *key_layer, *key_first, *key_second;  /* (K) */
     uint32_t *key_count;                           /* (K) */
@@ -107,9 +110,21 @@ static bool has_own_windows(const struct moec_profile *p)
     return p->n_sensitivity_window > 0 && p->n_sensitivity_window < p->n_window;
 }
 
+/* Whether windows were drawn that are not measured: those that are then have an axis of their own. */
+static bool has_unmeasured(const struct moec_profile *p)
+{
+    return p->n_window < p->n_drawn;
+}
+
+static bool has_axis(const struct moec_profile *p, size_t axis)
+{
+    return axis == AXIS_M ? has_own_windows(p) : axis == AXIS_N ? has_unmeasured(p) : true;
+}
+
 static size_t list_columns(struct moec_profile *p, struct scratch *s, struct column *out)
 {
-    const char *sensitivity_axes = has_own_windows(p) ? "SEBM" : "SEBW";
+    const char *measured = has_unmeasured(p) ? "N" : "W", *by_bits = has_unmeasured(p) ? "UN" : "UW";
+    const char *sensitivity_axes = has_own_windows(p) ? "SEBM" : has_unmeasured(p) ? "SEBN" : "SEBW";
     const struct column columns[] = {
         {"/model/config", MOEC_H5_U8, false, "Y", "1", "the config as a bundle carries it", NULL, s->config},
         {"/windows/tokens", MOEC_H5_U32, false, "WP", "1", "token ids; 4294967295 after the end of a window",
@@ -128,16 +143,16 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
          NULL, p->window_part},
         {DOCUMENT_PATH, MOEC_H5_U64, false, "W", "1", "document (row of the data) of each window", NULL,
          p->window_document},
-        {"/reference/nll", MOEC_H5_F64, false, "W", "nats",
+        {"/reference/nll", MOEC_H5_F64, false, measured, "nats",
          "negative log-likelihood of the original weights, sum over scored tokens", NULL, p->reference.nll},
-        {"/baseline/nll", MOEC_H5_F64, false, "W", "nats",
+        {"/baseline/nll", MOEC_H5_F64, false, measured, "nats",
          "the same with all experts at the baseline bitwidth", "EdgeMoE III-B, Fig. 6", p->baseline.nll},
-        {"/baseline/kl", MOEC_H5_F64, false, "W", "nats", "KL(original || baseline), sum over scored tokens",
-         NULL, p->baseline.kl},
-        {"/uniform/nll", MOEC_H5_F64, false, "UW", "nats", "the same with all experts at one bitwidth",
+        {"/baseline/kl", MOEC_H5_F64, false, measured, "nats",
+         "KL(original || baseline), sum over scored tokens", NULL, p->baseline.kl},
+        {"/uniform/nll", MOEC_H5_F64, false, by_bits, "nats", "the same with all experts at one bitwidth",
          "EdgeMoE III-B, Fig. 6", s->uniform_nll},
-        {"/uniform/kl", MOEC_H5_F64, false, "UW", "nats", "KL(original || all experts at one bitwidth)", NULL,
-         s->uniform_kl},
+        {"/uniform/kl", MOEC_H5_F64, false, by_bits, "nats", "KL(original || all experts at one bitwidth)",
+         NULL, s->uniform_kl},
         {"/uniform/loss", MOEC_H5_F64, true, "U", "1", "from nll: " REPEATS_D5, "EdgeMoE III-B, Fig. 6",
          s->uniform_loss},
         {"/sensitivity/nll", MOEC_H5_F64, false, sensitivity_axes, "nats",
@@ -173,7 +188,7 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
         {"/paths/frequency_probability", MOEC_H5_U16, false, "SE", "1/65535", "their frequencies", PATHS,
          s->frequency_probabilities},
         {"/paths/recall", MOEC_H5_F64, false, "SC", "1",
-         "recall of the activated experts, certificate part predicted from a table of the search part", PATHS,
+         "recall of the activated experts, counted on windows that the table was not made from", PATHS,
          p->path_recall},
         {"/paths/frequency_recall", MOEC_H5_F64, false, "SC", "1", "the same, predicted by frequency alone",
          PATHS, p->frequency_recall},
@@ -248,7 +263,7 @@ static void set_dims(struct scratch *s, const struct moec_profile *p, uint64_t n
         [AXIS_E] = p->n_expert,
         [AXIS_B] = p->n_bits,
         [AXIS_U] = p->n_uniform,
-        [AXIS_W] = p->n_window,
+        [AXIS_W] = p->n_drawn,
         [AXIS_P] = moec_profile_window_stride(p),
         [AXIS_T] = p->n_trace_token,
         [AXIS_R] = p->top_k,
@@ -257,6 +272,7 @@ static void set_dims(struct scratch *s, const struct moec_profile *p, uint64_t n
         [AXIS_V] = n_value,
         [AXIS_Y] = n_config_byte,
         [AXIS_M] = has_own_windows(p) ? p->n_sensitivity_window : p->n_window,
+        [AXIS_N] = p->n_window,
     };
     memcpy(s->dims, dims, sizeof dims);
     s->cuts[0] = p->top_k;
@@ -272,8 +288,8 @@ static enum moec_status scratch_allocate(struct scratch *s, struct moec_error *e
         void **array;
         uint64_t count, item_bytes;
     } arrays[] = {
-        {(void **)&s->uniform_nll, d[AXIS_U] * d[AXIS_W], sizeof(double)},
-        {(void **)&s->uniform_kl, d[AXIS_U] * d[AXIS_W], sizeof(double)},
+        {(void **)&s->uniform_nll, d[AXIS_U] * d[AXIS_N], sizeof(double)},
+        {(void **)&s->uniform_kl, d[AXIS_U] * d[AXIS_N], sizeof(double)},
         {(void **)&s->key_layer, d[AXIS_K], sizeof(uint16_t)},
         {(void **)&s->key_first, d[AXIS_K], sizeof(uint16_t)},
         {(void **)&s->key_second, d[AXIS_K], sizeof(uint16_t)},
@@ -402,7 +418,7 @@ static enum moec_status write_numbers(struct moec_h5 *h5, const struct moec_prof
         {"n_moe_layer", p->n_moe_layer},
         {"n_expert", p->n_expert},
         {"top_k", p->top_k},
-        {"n_window", p->n_window},
+        {"n_window", p->n_drawn},
         {"n_window_available", p->n_window_available},
         {"n_uniform", p->n_uniform},
         {"n_bits", p->n_bits},
@@ -416,6 +432,8 @@ static enum moec_status write_numbers(struct moec_h5 *h5, const struct moec_prof
         MOEC_TRY(moec_h5_write_u64(h5, "/", "n_encoder_layer", p->config.n_encoder_layer, err));
     if (has_own_windows(p))
         MOEC_TRY(moec_h5_write_u64(h5, "/", "n_sensitivity_window", p->n_sensitivity_window, err));
+    if (has_unmeasured(p))
+        MOEC_TRY(moec_h5_write_u64(h5, "/", "n_measured_window", p->n_window, err));
     if (p->n_document > 0) {
         MOEC_TRY(moec_h5_write_u64(h5, "/", "n_document", p->n_document, err));
         MOEC_TRY(moec_h5_write_u64(h5, "/", "parts_by_document", p->parts_by_document, err));
@@ -502,7 +520,7 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
 {
     uint64_t version = 0, n_config_byte = 0, by_document = 0;
     uint32_t group = 0, n_key = 0;
-    bool has_encoder = false, has_documents = false, has_windows = false;
+    bool has_encoder = false, has_documents = false, has_windows = false, has_measured = false;
     MOEC_TRY(moec_h5_read_u64(h5, "/", "format_version", &version, err));
     if (version < OLDEST_VERSION || version > FORMAT_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -520,7 +538,7 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
         {"n_moe_layer", &p->n_moe_layer},
         {"n_expert", &p->n_expert},
         {"top_k", &p->top_k},
-        {"n_window", &p->n_window},
+        {"n_window", &p->n_drawn},
         {"n_uniform", &p->n_uniform},
         {"n_bits", &p->n_bits},
         {"n_path_key", &n_key},
@@ -542,6 +560,10 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
     MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_encoder_layer", &has_encoder, err));
     if (has_encoder)
         MOEC_TRY(read_u32(h5, "n_encoder_layer", &p->config.n_encoder_layer, subject, err));
+    MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_measured_window", &has_measured, err));
+    p->n_window = p->n_drawn;
+    if (has_measured)
+        MOEC_TRY(read_u32(h5, "n_measured_window", &p->n_window, subject, err));
     MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_sensitivity_window", &has_windows, err));
     p->n_sensitivity_window = p->n_window;
     if (has_windows)
@@ -629,7 +651,7 @@ static enum moec_status write_scales(struct moec_h5 *h5, struct moec_profile *p,
                                      struct moec_error *err)
 {
     for (size_t axis = 0; axis < N_AXIS; axis++) {
-        if (axis == AXIS_M && !has_own_windows(p))
+        if (!has_axis(p, axis))
             continue;
         const void *values = axis == AXIS_S   ? p->moe_layers
                              : axis == AXIS_B ? p->bits

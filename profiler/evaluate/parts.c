@@ -11,6 +11,29 @@
 static const enum moec_part order_of_parts[MOEC_PART_COUNT] = {MOEC_PART_SEARCH, MOEC_PART_SELECT,
                                                                MOEC_PART_CERTIFICATE};
 
+struct moec_part_split moec_part_split_make(const uint8_t *parts, uint32_t n_window)
+{
+    bool has[MOEC_PART_COUNT] = {false};
+    for (uint32_t w = 0; w < n_window; w++)
+        for (int part = 0; part < MOEC_PART_COUNT; part++)
+            has[part] = has[part] || moec_part_has((enum moec_part)part, parts, w);
+    return (struct moec_part_split){parts, has[MOEC_PART_CERTIFICATE] ? MOEC_PART_CERTIFICATE
+                                           : has[MOEC_PART_SELECT]    ? MOEC_PART_SELECT
+                                                                      : MOEC_PART_ALL};
+}
+
+bool moec_part_split_teaches(const struct moec_part_split *split, uint32_t w)
+{
+    if (split->tested == MOEC_PART_ALL)
+        return w % 2 == 0;
+    return moec_part_has(MOEC_PART_SEARCH, split->parts, w);
+}
+
+bool moec_part_split_tests(const struct moec_part_split *split, uint32_t w)
+{
+    return split->tested == MOEC_PART_ALL ? w % 2 == 1 : moec_part_has(split->tested, split->parts, w);
+}
+
 const char *moec_part_name(enum moec_part part)
 {
     static const char *const names[] = {[MOEC_PART_SEARCH] = "search",

@@ -61,6 +61,17 @@ void moec_part_draw_release(struct moec_part_draw *draw);
 void moec_part_routing(const struct moec_profile *profile, enum moec_part part, uint64_t *activations,
                        double *mean_gate_weight);
 
+/* What predictions of routing are taught and tested on: the search part teaches, and the part below tests it. Of
+ * a profile that leaves the certificate part unmeasured that is the selection, else the certificate part; where
+ * there is no such window, even windows of the search teach and odd ones test. */
+struct moec_part_split {
+    const uint8_t *parts;  /* (n_window), borrowed; NULL as in moec_part_has */
+    enum moec_part tested; /* MOEC_PART_ALL: odd windows */
+};
+struct moec_part_split moec_part_split_make(const uint8_t *parts, uint32_t n_window);
+bool moec_part_split_teaches(const struct moec_part_split *split, uint32_t w);
+bool moec_part_split_tests(const struct moec_part_split *split, uint32_t w);
+
 /* "search", "certificate", "select". */
 const char *moec_part_name(enum moec_part part);
 

@@ -202,16 +202,16 @@ static float *scored_rows(const struct moec_scorer *scorer, const struct moec_st
     return states->rows + scorer->n_source * states->stride;
 }
 
-/* Token scores of all rows of scorer->hidden, in chunks that the reference has room for. */
+/* Token scores of the first n_row rows of scorer->hidden, in chunks that the reference has room for. */
 static enum moec_status score_tokens(struct moec_scorer *scorer, const struct moec_forward *forward,
-                                     struct moec_error *err)
+                                     uint64_t n_row, struct moec_error *err)
 {
     const struct moec_config *config = &scorer->forward.model->config;
     const size_t stride = moec_forward_stride(config);
     const bool with_reference = scorer->reference_hidden.rows != NULL;
-    for (uint64_t row = 0; row < scorer->n_row;) {
+    for (uint64_t row = 0; row < n_row;) {
         uint64_t chunk = with_reference ? scorer->reference.n_row : scorer->forward.max_tokens;
-        uint32_t n = (uint32_t)(scorer->n_row - row < chunk ? scorer->n_row - row : chunk);
+        uint32_t n = (uint32_t)(n_row - row < chunk ? n_row - row : chunk);
         if (with_reference && !scorer->reference_kept) {
             MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, n,
                                              scored_rows(scorer, &scorer->reference_hidden) + row * stride,
@@ -235,11 +235,11 @@ const double *moec_scorer_token_nll(const struct moec_scorer *scorer)
     return scorer->nll;
 }
 
-static enum moec_status sum_windows(const struct moec_scorer *scorer, double *nll, double *kl,
-                                    struct moec_error *err)
+static enum moec_status sum_windows(const struct moec_scorer *scorer, uint32_t n_window, double *nll,
+                                    double *kl, struct moec_error *err)
 {
     uint64_t row = 0;
-    for (uint32_t w = 0; w < scorer->windows->n_window; w++) {
+    for (uint32_t w = 0; w < n_window; w++) {
         const uint32_t n = scorer->windows->scored[w];
         double sum = moec_score_sum(scorer->nll + row, n);
         MOEC_TRY(moec_score_check(sum, w, err));
@@ -320,7 +320,7 @@ static enum moec_status head_reference(struct moec_scorer *scorer, const struct 
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
-    return nll != NULL ? sum_windows(scorer, nll, NULL, err) : MOEC_OK;
+    return nll != NULL ? sum_windows(scorer, scorer->windows->n_window, nll, NULL, err) : MOEC_OK;
 }
 
 /* Runs the reference through `sweep` and keeps what KL needs; the scorer then owns the hidden states.
@@ -432,11 +432,11 @@ enum moec_status moec_scorer_run(struct moec_scorer *scorer, const struct moec_m
     return moec_scorer_run_varied(scorer, &none, measure, progress, err);
 }
 
-/* Layers first.. and the head. */
-static uint64_t cost_from(const struct moec_scorer *scorer, uint32_t first)
+/* Layers first.. and the head, of the first n_window windows. */
+static uint64_t cost_from(const struct moec_scorer *scorer, uint32_t first, uint32_t n_window)
 {
     uint64_t cost = 0;
-    for (uint32_t w = 0; w < scorer->windows->n_window; w++)
+    for (uint32_t w = 0; w < n_window; w++)
         cost += moec_cost_from_layer(&scorer->forward.model->config, first,
                                      moec_windows_source(scorer->windows, w), 0, scorer->windows->scored[w]);
     return cost;
@@ -462,15 +462,17 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
                                         const struct moec_progress *progress, struct moec_error *err)
 {
     const struct moec_config *config = &scorer->forward.model->config;
-    const uint32_t n_window = scorer->windows->n_window;
+    const uint32_t n_window = variation->n_window > 0 ? variation->n_window : scorer->windows->n_window;
     const struct moec_scorer_watch *watch = variation->watch;
     /* A second face of the same forward pass: one scratch serves both, one after the other. */
     struct moec_forward forward = scorer->forward;
     struct moec_sweep sweep = scorer->sweep;
     const struct moec_sweep_store store = {.states = &scorer->hidden, .worked = worked, .context = scorer};
-    uint64_t total = cost_from(scorer, variation->first_layer);
+    uint64_t n_row = 0, total = cost_from(scorer, variation->first_layer, n_window);
+    for (uint32_t w = 0; w < n_window; w++)
+        n_row += scorer->windows->scored[w];
     if (scorer->reference_hidden.rows != NULL && !scorer->reference_kept)
-        total += moec_cost_head(config, scorer->n_row);
+        total += moec_cost_head(config, n_row);
     start(scorer, progress, "evaluation", total);
     if (variation->model != NULL)
         MOEC_TRY(moec_forward_take_model(&forward, variation->model, err));
@@ -488,8 +490,8 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
         if (watch != NULL)
             MOEC_TRY(watch->layer_done(watch->context, layer, err));
     }
-    MOEC_TRY(score_tokens(scorer, &forward, err));
-    return sum_windows(scorer, measure->nll, measure->kl, err);
+    MOEC_TRY(score_tokens(scorer, &forward, n_row, err));
+    return sum_windows(scorer, n_window, measure->nll, measure->kl, err);
 }
 
 enum moec_status moec_scorer_embed(struct moec_scorer *scorer, const struct moec_states *hidden,
@@ -511,8 +513,10 @@ enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t 
     if (inputs != NULL)
         moec_forward_stay(&forward);
     sweep.forward = &forward;
-    start(scorer, progress, "evaluation", cost_from(scorer, layer) - cost_from(scorer, layer + 1));
-    return moec_sweep_layer(&sweep, layer, 0, scorer->windows->n_window, hidden->rows, &store, err);
+    const uint32_t n_window = scorer->windows->n_window;
+    start(scorer, progress, "evaluation",
+          cost_from(scorer, layer, n_window) - cost_from(scorer, layer + 1, n_window));
+    return moec_sweep_layer(&sweep, layer, 0, n_window, hidden->rows, &store, err);
 }
 
 enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,

@@ -475,7 +475,7 @@ enum moec_status moec_windows_first(const struct moec_windows *windows, uint32_t
 enum moec_status moec_windows_from_profile(const struct moec_profile *profile, enum moec_part part,
                                            struct moec_windows *out, struct moec_error *err)
 {
-    const struct moec_windows all = {.n_window = profile->n_window,
+    const struct moec_windows all = {.n_window = profile->n_drawn,
                                      .seq_len_tokens = profile->seq_len_tokens,
                                      .tokens = profile->window_tokens,
                                      .length = profile->window_length,

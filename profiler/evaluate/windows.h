@@ -126,7 +126,7 @@ MOEC_WARN_UNUSED enum moec_status moec_windows_part_every(const struct moec_wind
 MOEC_WARN_UNUSED enum moec_status moec_windows_first(const struct moec_windows *windows, uint32_t n,
                                                      struct moec_windows *out, struct moec_error *err);
 
-/* The windows that a profile was made on, or a part of them; a copy. */
+/* The windows that were drawn for a profile, or a part of them; a copy. */
 MOEC_WARN_UNUSED enum moec_status moec_windows_from_profile(const struct moec_profile *profile,
                                                             enum moec_part part, struct moec_windows *out,
                                                             struct moec_error *err);

@@ -30,6 +30,11 @@ enum moec_status moec_codes_codec(uint32_t index, struct moec_codec *codec, stru
     return MOEC_OK;
 }
 
+uint32_t moec_codes_windows(const struct moec_profile *profile)
+{
+    return profile->n_window < MOEC_CODES_WINDOWS ? profile->n_window : MOEC_CODES_WINDOWS;
+}
+
 struct codes {
     struct moec_profile_job *job;
     struct moec_codec codecs[MOEC_CODES_COUNT];
@@ -80,8 +85,9 @@ static enum moec_status measure(struct codes *codes, uint32_t i, struct moec_err
     /* One number for all: the records of one codec make room when the next one takes it. */
     MOEC_TRY(moec_variants_set_codec(job->variants, MOEC_CODEC_FIRST_OTHER, codec, err));
     MOEC_TRY(moec_variants_assign_all(job->variants, MOEC_CODEC_FIRST_OTHER, err));
-    MOEC_TRY(moec_job_score(job, key, &codes->measure, err));
-    return moec_loss_study_set(&codes->losses, i, profile, &codes->measure, err);
+    MOEC_TRY(moec_job_score_first(job, key, moec_codes_windows(profile), &codes->measure, err));
+    return moec_loss_study_set_first(&codes->losses, i, profile, &codes->measure, moec_codes_windows(profile),
+                                     err);
 }
 
 static enum moec_status add(const struct codes *codes, const char *name, const char *units,

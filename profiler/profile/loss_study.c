@@ -37,9 +37,18 @@ enum moec_status moec_loss_study_set(struct moec_loss_study *study, uint64_t at,
                                      const struct moec_profile *profile, const struct moec_measure *measure,
                                      struct moec_error *err)
 {
+    return moec_loss_study_set_first(study, at, profile, measure, profile->n_window, err);
+}
+
+enum moec_status moec_loss_study_set_first(struct moec_loss_study *study, uint64_t at,
+                                           const struct moec_profile *profile,
+                                           const struct moec_measure *measure, uint32_t n_window,
+                                           struct moec_error *err)
+{
     const struct moec_loss_options options = moec_loss_options_default();
     struct moec_loss loss;
-    const struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
+    struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
+    windows.n_window = n_window;
     MOEC_TRY(
         moec_loss_measure(&windows, profile->reference.nll, measure->nll, measure->kl, &options, &loss, err));
     study->loss[at] = loss.loss;

@@ -152,8 +152,8 @@ void moec_profile_cost_estimate(const struct moec_profile_job *job, struct moec_
     const bool is_fast = mode == MOEC_SENSITIVITY_FAST;
     cost->passes[MOEC_PHASE_SENSITIVITY] = is_fast ? cost->fast_passes : cost->exact_passes;
     /* A fast profile measures no mixed plans. */
-    cost->passes[MOEC_PHASE_MIXED] =
-        (is_fast ? 0 : MOEC_MIXED_TARGETS * MOEC_MIXED_ATTEMPTS / 2.0) + MOEC_CODES_COUNT / 2.0;
+    cost->passes[MOEC_PHASE_MIXED] = (is_fast ? 0 : MOEC_MIXED_TARGETS * MOEC_MIXED_ATTEMPTS / 2.0) +
+                                     MOEC_CODES_COUNT / 2.0 * moec_codes_windows(profile) / profile->n_window;
 }
 
 double moec_profile_cost_from(const struct moec_profile_cost *cost, enum moec_profile_phase first)

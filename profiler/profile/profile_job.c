@@ -14,7 +14,14 @@ uint64_t moec_job_multiply_adds(const struct moec_profile_job *job)
 enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
                                 const struct moec_measure *measure, struct moec_error *err)
 {
-    const uint64_t n_bytes = job->windows.n_window * sizeof(double);
+    return moec_job_score_first(job, key, job->windows.n_window, measure, err);
+}
+
+enum moec_status moec_job_score_first(struct moec_profile_job *job, const char *key, uint32_t n_window,
+                                      const struct moec_measure *measure, struct moec_error *err)
+{
+    const struct moec_scorer_variation variation = {.n_window = n_window};
+    const uint64_t n_bytes = n_window * sizeof(double);
     const struct moec_unit_part parts[] = {{measure->nll, n_bytes}, {measure->kl, n_bytes}};
     const uint32_t n_part = measure->kl != NULL ? 2 : 1;
     bool found = false;
@@ -22,7 +29,7 @@ enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
     if (found)
         return MOEC_OK;
     const uint64_t before = moec_scorer_multiply_adds(job->scorer);
-    MOEC_TRY(moec_scorer_run(job->scorer, measure, job->options->progress, err));
+    MOEC_TRY(moec_scorer_run_varied(job->scorer, &variation, measure, job->options->progress, err));
     return moec_unit_keep(job->units, key, parts, n_part, moec_scorer_multiply_adds(job->scorer) - before,
                           err);
 }

@@ -17,7 +17,8 @@ struct moec_profile_job {
     struct moec_profile *profile;
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
-    struct moec_windows windows;
+    struct moec_windows windows; /* that are measured: those that were drawn without the certificate part */
+    uint64_t pass;               /* multiply-adds of one evaluation of all that were drawn */
     struct moec_windows sensitivity_windows; /* the first of them */
     struct moec_work_memory work;            /* of the windows */
     struct moec_work_plan plan;              /* empty without --work-memory */
@@ -38,6 +39,10 @@ uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
  * takes the measure that an interrupted run left under `key`. */
 MOEC_WARN_UNUSED enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
                                                  const struct moec_measure *measure, struct moec_error *err);
+/* The same on the first n_window of the job's windows alone. */
+MOEC_WARN_UNUSED enum moec_status moec_job_score_first(struct moec_profile_job *job, const char *key,
+                                                       uint32_t n_window, const struct moec_measure *measure,
+                                                       struct moec_error *err);
 
 /* A phase whose results are studies, as one unit: runs it, or takes the studies that it left in the run
  * before. What it finishes on its way may be units of its own (moec_job_score). */

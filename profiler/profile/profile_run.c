@@ -152,11 +152,37 @@ static uint32_t count_search(const struct moec_windows *windows)
     return n;
 }
 
+/* Those that certify are the last, and nobody looks at them before a certificate needs them. */
+static uint32_t count_measured(const struct moec_windows *windows)
+{
+    uint32_t n = windows->n_window;
+    while (n > 0 && moec_part_has(MOEC_PART_CERTIFICATE, windows->part, n - 1))
+        n--;
+    return n;
+}
+
+static void copy_windows(const struct moec_windows *windows, struct moec_profile *profile)
+{
+    const size_t n = windows->n_window;
+    memcpy(profile->window_tokens, windows->tokens,
+           n * moec_windows_stride(windows) * sizeof *windows->tokens);
+    if (windows->source != NULL)
+        memcpy(profile->window_source, windows->source, n * sizeof *windows->source);
+    memcpy(profile->window_length, windows->length, n * sizeof *windows->length);
+    memcpy(profile->window_scored, windows->scored, n * sizeof *windows->scored);
+    memcpy(profile->window_index, windows->index, n * sizeof *windows->index);
+    memcpy(profile->window_document, windows->document, n * sizeof *windows->document);
+    memcpy(profile->window_part, windows->part, n * sizeof *windows->part);
+}
+
 static enum moec_status describe(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
-    const struct moec_windows *windows = &job->windows;
+    struct moec_windows *windows = &job->windows;
     struct moec_profile *profile = job->profile;
+    const uint32_t n_drawn = windows->n_window, n_measured = count_measured(windows);
+    job->pass = moec_cost_pass(job->config, windows);
+    windows->n_window = n_measured;
     *profile = (struct moec_profile){.seq_len_tokens = options->seq_len_tokens,
                                      .seed = options->seed,
                                      .baseline_bits = options->baseline_bits,
@@ -167,7 +193,8 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
                                      .n_moe_layer = moec_config_moe_count(job->config),
                                      .n_expert = job->config->n_expert,
                                      .top_k = job->config->top_k,
-                                     .n_window = windows->n_window,
+                                     .n_window = n_measured,
+                                     .n_drawn = n_drawn,
                                      .n_window_available = windows->n_available,
                                      .n_document = windows->n_document,
                                      .parts_by_document = windows->by_document,
@@ -190,16 +217,9 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     MOEC_TRY(moec_profile_allocate(profile, err));
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         profile->moe_layers[s] = moec_config_moe_layer(job->config, s);
-    const size_t n = windows->n_window;
-    memcpy(profile->window_tokens, windows->tokens,
-           n * moec_windows_stride(windows) * sizeof *windows->tokens);
-    if (windows->source != NULL)
-        memcpy(profile->window_source, windows->source, n * sizeof *windows->source);
-    memcpy(profile->window_length, windows->length, n * sizeof *windows->length);
-    memcpy(profile->window_scored, windows->scored, n * sizeof *windows->scored);
-    memcpy(profile->window_index, windows->index, n * sizeof *windows->index);
-    memcpy(profile->window_document, windows->document, n * sizeof *windows->document);
-    memcpy(profile->window_part, windows->part, n * sizeof *windows->part);
+    windows->n_window = n_drawn;
+    copy_windows(windows, profile);
+    windows->n_window = n_measured;
     return MOEC_OK;
 }
 
@@ -259,6 +279,8 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
                   "%" PRIu32 " (search %" PRIu32 ", certificate %" PRIu32 ", select %" PRIu32 ")",
                   parts->n_window, parts->n_part[MOEC_PART_SEARCH], parts->n_part[MOEC_PART_CERTIFICATE],
                   parts->no_select ? UINT32_MAX : parts->n_part[MOEC_PART_SELECT]);
+    moec_job_line(text, "measured", "%" PRIu32 " of %" PRIu32 " windows", profile->n_window,
+                  profile->n_drawn);
     moec_job_line(text, "sensitivity-samples", "%" PRIu32, profile->n_sensitivity_window);
     moec_job_line(text, "seed", "%" PRIu64, profile->seed);
     list_bits(profile->uniform_bits, profile->n_uniform, bits);
@@ -658,8 +680,7 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
 static void count_cost(struct moec_profile_job *job)
 {
     struct moec_profile *profile = job->profile;
-    const double pass = (double)moec_cost_pass(job->config, &job->windows);
-    profile->cost_passes = (double)moec_job_multiply_adds(job) / pass;
+    profile->cost_passes = (double)moec_job_multiply_adds(job) / (double)job->pass;
     profile->naive_passes = (double)profile->n_moe_layer * profile->n_expert * profile->n_bits;
 }
 
@@ -756,8 +777,7 @@ static enum moec_status time_pass(struct moec_profile_job *job, double *seconds,
     MOEC_TRY_OUT(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants), nll,
                                            NULL, err));
     const double spent = 1e-9 * (double)(moec_now_ns() - start_ns);
-    *seconds = spent * (double)moec_cost_pass(job->config, &job->windows) /
-               (double)moec_scorer_multiply_adds(job->scorer);
+    *seconds = spent * (double)job->pass / (double)moec_scorer_multiply_adds(job->scorer);
 out:
     moec_scorer_free(job->scorer);
     job->scorer = NULL;
@@ -774,12 +794,18 @@ static uint64_t spilled_bytes(const struct moec_profile_job *job)
     return all > kept ? all - kept : 0;
 }
 
-/* With AUTO as moec_job_choose_sensitivity will choose, as far as can be known. */
+/* With AUTO as moec_job_choose_sensitivity will choose, as far as can be known. In passes over all windows that
+ * were drawn, where the run itself counts in those that it measures. */
 static void fill_phases(const struct moec_profile_job *job, struct moec_profile_cost *cost,
                         struct moec_profile_forecast *forecast)
 {
     const enum moec_sensitivity_mode mode = job->options->sensitivity;
     const double limit = job->options->time_limit_seconds;
+    const double share = (double)moec_cost_pass(job->config, &job->windows) / (double)job->pass;
+    for (int phase = 0; phase < MOEC_PHASE_COUNT; phase++)
+        cost->passes[phase] *= share;
+    cost->exact_passes *= share;
+    cost->fast_passes *= share;
     forecast->is_exact =
         mode == MOEC_SENSITIVITY_EXACT || moec_config_is_encoder_decoder(job->config) ||
         (mode == MOEC_SENSITIVITY_AUTO && cost->exact_passes * forecast->seconds_per_pass <= limit);
@@ -828,7 +854,7 @@ static enum moec_status foresee(struct moec_profile_job *job, struct moec_profil
     MOEC_TRY(time_pass(job, &forecast->seconds_per_pass, err));
     moec_profile_cost_estimate(job, &cost);
     fill_phases(job, &cost, forecast);
-    forecast->n_window = job->profile->n_window;
+    forecast->n_window = job->profile->n_drawn;
     for (int part = 0; part < MOEC_PART_COUNT; part++)
         forecast->n_part[part] = moec_profile_part_count(job->profile, (enum moec_part)part);
     MOEC_TRY(foresee_memory(job, options, forecast, err));

@@ -132,10 +132,12 @@ static enum moec_status put_measured(const struct page *page, struct moec_error 
                    n_scored, profile->seed);
     moec_html_fact(page->stream, "Parts",
                    "%" PRIu32 " windows search, %" PRIu32 " select, %" PRIu32
-                   " certify; single experts on the first %" PRIu32,
+                   " certify%s; single experts on the first %" PRIu32,
                    moec_profile_part_count(profile, MOEC_PART_SEARCH),
                    moec_profile_part_count(profile, MOEC_PART_SELECT),
-                   moec_profile_part_count(profile, MOEC_PART_CERTIFICATE), profile->n_sensitivity_window);
+                   moec_profile_part_count(profile, MOEC_PART_CERTIFICATE),
+                   profile->n_window < profile->n_drawn ? " (not measured)" : "",
+                   profile->n_sensitivity_window);
     if (profile->n_bits > 0)
         moec_html_fact(page->stream, "Experts", "each alone at %s, the others at %s", list, bits);
     moec_html_fact(page->stream, "Sensitivities", "%s",

@@ -131,7 +131,7 @@ static enum moec_status add_study(struct moec_profile *profile, double **recall,
         .name = "predict/path_gate",
         .description =
             "recall of the activated experts among the first n that path table and next-layer gate "
-            "predict together, over a sample of tokens (certificate part, table of the search part)",
+            "predict together, over a sample of tokens (of windows that the table was not made from)",
         .source = "EdgeMoE III-C1 with Fate Table 1, position 2",
         .n_axis = 2,
         .axes = {{.name = "moe_layer", .n = profile->n_moe_layer},

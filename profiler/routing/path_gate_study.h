@@ -2,7 +2,7 @@
  *
  *   predict/path_gate   recall of the activated experts among the first n = 1 .. E that the runtime's
  *                       predictor path+gate (runtime/policy/predict.h) names one MoE layer ahead, from a
- *                       table of the search part, over a sample of the certificate part's tokens. The gate's
+ *                       table of the windows that teach, over a sample of the tokens of those that test. The gate's
  *                       scores of all experts count, where the runtime has the 2k best
  *
  * The table is there after the last layer only, so a sweep keeps what the gates said of the sample. Thread

@@ -1,6 +1,7 @@
 #include "profiler/routing/path_study.h"
 
 #include "formats/base/memory.h"
+#include "profiler/evaluate/parts.h"
 #include "profiler/evaluate/windows.h"
 #include "profiler/routing/paths.h"
 
@@ -277,9 +278,8 @@ static enum moec_status add_recall(struct moec_profile *profile, const double *g
     struct moec_study *added = NULL;
     const struct moec_study study = {
         .name = "predict/recall",
-        .description =
-            "recall of the activated experts among the top k, k + 1, 2k predicted; certificate part, "
-            "tables of the search part",
+        .description = "recall of the activated experts among the top k, k + 1, 2k predicted; of windows "
+                       "that the tables were not made from",
         .source = "EdgeMoE III-C1; HOBBIT Fig. 7(b); Fate Table 1",
         .n_axis = 3,
         .axes = {{.name = "moe_layer", .n = profile->n_moe_layer},
@@ -292,18 +292,20 @@ static enum moec_status add_recall(struct moec_profile *profile, const double *g
     return MOEC_OK;
 }
 
-/* Which tokens of the stack lie in windows of the part. */
-static void mark_part(const struct moec_profile *profile, const struct stack *stack, enum moec_part part,
+/* Which tokens of the stack lie in windows that teach predictions, or that test them. */
+static void mark_half(const struct moec_profile *profile, const struct stack *stack, bool tests,
                       uint8_t *tokens)
 {
+    const struct moec_part_split split = moec_part_split_make(profile->window_part, profile->n_window);
     uint64_t token = 0;
-    for (uint32_t w = 0; w < profile->n_window && token < profile->n_trace_token; w++)
+    for (uint32_t w = 0; w < profile->n_window && token < profile->n_trace_token; w++) {
+        const bool is_in = tests ? moec_part_split_tests(&split, w) : moec_part_split_teaches(&split, w);
         for (uint32_t i = 0; i < moec_profile_traced(profile, w); i++, token++)
-            tokens[token] = moec_part_has(part, profile->window_part, w) &&
-                            (stack->tokens == NULL || stack->tokens[token]);
+            tokens[token] = is_in && (stack->tokens == NULL || stack->tokens[token]);
+    }
 }
 
-/* Hits on the certificate part of a table made from the search part. */
+/* Hits on the windows that test of a table made from those that teach. */
 static enum moec_status count_predictions(struct moec_profile *profile, const struct stack *stack,
                                           uint64_t *hits, uint64_t *frequency_hits, uint64_t *n_used,
                                           struct moec_error *err)
@@ -312,9 +314,9 @@ static enum moec_status count_predictions(struct moec_profile *profile, const st
     struct moec_path_table half = {0};
     uint8_t *tokens = NULL;
     MOEC_TRY_OUT(moec_alloc((void **)&tokens, profile->n_trace_token, 1, "tokens of a part", err));
-    mark_part(profile, stack, MOEC_PART_SEARCH, tokens);
+    mark_half(profile, stack, false, tokens);
     MOEC_TRY_OUT(moec_paths_build(&stack->trace, tokens, &half, err));
-    mark_part(profile, stack, MOEC_PART_CERTIFICATE, tokens);
+    mark_half(profile, stack, true, tokens);
     MOEC_TRY_OUT(moec_paths_hits(&half, &stack->trace, tokens, hits, frequency_hits, n_used, err));
 out:
     moec_path_table_release(&half);
@@ -340,13 +342,13 @@ static enum moec_status add_predictions(struct moec_profile *profile, const stru
     static const struct moec_study by_path = {
         .name = "conditional/path",
         .description =
-            "share of tokens (certificate part) that activated the expert predicted as r-th likeliest "
+            "share of tokens (of windows kept for this) that activated the expert predicted as r-th likeliest "
             "from the experts of the two MoE layers before",
         .source = "EdgeMoE Fig. 8"};
     static const struct moec_study by_frequency = {
         .name = "conditional/frequency",
         .description =
-            "share of tokens (certificate part) that activated the expert predicted as r-th likeliest "
+            "share of tokens (of windows kept for this) that activated the expert predicted as r-th likeliest "
             "from the layer's load alone",
         .source = "EdgeMoE Fig. 8"};
     enum moec_status status = MOEC_OK;
@@ -377,7 +379,7 @@ out:
     return status;
 }
 
-/* A table of all windows, or of the search part: a part for each stack. `tokens` (T): room to mark some. */
+/* A table of all windows, or of those that teach: a part for each stack. `tokens` (T): room to mark some. */
 static enum moec_status build_table(const struct moec_profile *profile, const struct stacks *stacks,
                                     uint8_t *tokens, struct moec_path_table *table, struct moec_error *err)
 {
@@ -385,7 +387,7 @@ static enum moec_status build_table(const struct moec_profile *profile, const st
         const struct stack *stack = &stacks->of[i];
         struct moec_path_table later;
         if (tokens != NULL)
-            mark_part(profile, stack, MOEC_PART_SEARCH, tokens);
+            mark_half(profile, stack, false, tokens);
         MOEC_TRY(moec_paths_build(&stack->trace, tokens != NULL ? tokens : stack->tokens,
                                   i == 0 ? table : &later, err));
         if (i == 0)

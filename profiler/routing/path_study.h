@@ -16,8 +16,8 @@
  *                          their cumulative sums over k are the recalls
  *   predict/recall         recall of path table, frequency and next-layer gate among k, k + 1, 2k predicted
  *
- * Predictions are made from a table of the search part and counted on the certificate part. Of an
- * encoder-decoder model each stack is counted by itself, with the tokens that it reads: paths/full is then
+ * Predictions are made from a table of the windows that teach and counted on those that test
+ * (profiler/evaluate/parts.h). Of an encoder-decoder model each stack is counted by itself, with the tokens that it reads: paths/full is then
  * the decoder's, and paths/encoder and paths/encoder_fraction are the encoder's. Thread rule: one thread. */
 #ifndef MOEC_PROFILER_PATH_STUDY_H
 #define MOEC_PROFILER_PATH_STUDY_H

@@ -3,6 +3,7 @@
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
+#include "profiler/evaluate/parts.h"
 #include "profiler/routing/paths.h"
 #include "profiler/routing/position_study.h"
 #include "profiler/routing/up_study.h"
@@ -50,7 +51,8 @@ struct moec_router_study {
     uint64_t n_cosine;
 
     uint32_t next_window;
-    uint64_t n_counted, n_top1; /* tokens of the certificate part, of one layer */
+    struct moec_part_split split;
+    uint64_t n_counted, n_top1; /* tokens that predictions are tested on, of one layer */
     uint64_t n_counted_choice;  /* their activations */
     uint64_t *hits;             /* (S, E) */
     struct gate_sums *gate;     /* (S) */
@@ -138,6 +140,7 @@ enum moec_status moec_router_study_create(const struct moec_forward *forward, st
                                    .config = config,
                                    .kernels = kernels,
                                    .windows = windows,
+                                   .split = moec_part_split_make(windows->part, windows->n_window),
                                    .pool = moec_pool_make(n_threads),
                                    .stride = moec_forward_stride(config),
                                    .router_stride = moec_lanes_padded(moec_config_choices(config)),
@@ -259,10 +262,10 @@ static uint32_t compare_inputs(struct moec_router_study *study, uint32_t ordinal
 
 /* ---- the next layer's gate ---- */
 
-/* The row of the profile's trace of a token that the layer at work reads, and whether it is of the
- * certificate part. In a trace the tokens of a window's source come before the others. */
+/* The row of the profile's trace of a token that the layer at work reads, and whether predictions are tested
+ * on it. In a trace the tokens of a window's source come before the others. */
 static uint64_t trace_row(const struct moec_router_study *study, uint32_t ordinal, uint64_t token,
-                          bool *is_certificate)
+                          bool *is_tested)
 {
     const enum moec_stack stack = stack_of(study, ordinal);
     uint64_t row = 0;
@@ -271,7 +274,7 @@ static uint64_t trace_row(const struct moec_router_study *study, uint32_t ordina
         token -= moec_windows_read(study->windows, stack, w);
         row += moec_windows_traced(study->windows, w);
     }
-    *is_certificate = moec_part_has(MOEC_PART_CERTIFICATE, study->windows->part, w);
+    *is_tested = moec_part_split_tests(&study->split, w);
     return row + token + (stack == MOEC_STACK_ENCODER ? 0 : moec_windows_source(study->windows, w));
 }
 
@@ -284,11 +287,11 @@ static enum moec_status keep_gates(struct moec_router_study *study, uint32_t ord
                    step = (n + MOEC_PATH_GATE_TOKENS - 1) / MOEC_PATH_GATE_TOKENS;
     for (uint32_t i = 0; i < n_sample; i++) {
         const struct moec_position_sample *sample = &study->samples[i];
-        bool is_certificate = false;
+        bool is_tested = false;
         if (sample->sample % step != 0)
             continue;
-        const uint64_t token = trace_row(study, ordinal, first_row + sample->row, &is_certificate);
-        if (!is_certificate)
+        const uint64_t token = trace_row(study, ordinal, first_row + sample->row, &is_tested);
+        if (!is_tested)
             continue;
         MOEC_TRY(moec_path_gate_keep(
             study->forward, ordinal + 1, token, study->gate_input + sample->row * study->stride,
@@ -455,8 +458,7 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
     const uint32_t first_window = study->next_window;
     for (uint32_t row = 0; row < n_rows;) {
         const uint32_t w = study->next_window++, end = row + moec_windows_read(study->windows, stack, w);
-        const bool counts = !is_first_of_stack(study, ordinal) &&
-                            moec_part_has(MOEC_PART_CERTIFICATE, study->windows->part, w);
+        const bool counts = !is_first_of_stack(study, ordinal) && moec_part_split_tests(&study->split, w);
         for (; row < end; row++) {
             if (counts)
                 count_hits(study, ordinal, first_row + row, experts + (size_t)row * k);
@@ -561,8 +563,9 @@ enum moec_status moec_router_results_add(const struct moec_router_results *resul
          .axes = {layer},
          .values = results->cosine},
         {.name = "predict/gate_top1",
-         .description = "share of tokens (certificate part) whose rank-1 expert is the one that the router "
-                        "prefers when it is fed with the gate input of the MoE layer before",
+         .description =
+             "share of tokens (of windows kept for this) whose rank-1 expert is the one that the router "
+             "prefers when it is fed with the gate input of the MoE layer before",
          .source = "HOBBIT Fig. 7(b)",
          .n_axis = 1,
          .axes = {layer},

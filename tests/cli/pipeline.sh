@@ -66,7 +66,7 @@ try 0 "profile --show --verbose" "$moec" profile --show "$work/profile.h5" --ver
 says stdout 'predicted by next-layer gate +[0-9.]+% +[0-9.]+% +[0-9.]+%' "says what predicts routing"
 says stdout 'paths of [0-9]+ tokens' "counts paths"
 says stdout '^Spread: ' "says how experts differ"
-says stdout '^Coverage: 96 windows with [0-9]+ tokens' "and whether the data is enough"
+says stdout '^Coverage: 48 windows with [0-9]+ tokens' "and whether the data is enough"
 try 0 "profile --show --json" "$moec" profile --show "$work/profile.h5" --json
 if [ "$(number "$work/stdout" median_tokens)" = "$(number "$work/profile.json" median_tokens)" ]; then
     pass "the same from the file"

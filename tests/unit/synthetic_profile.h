@@ -22,6 +22,7 @@ struct synthetic_shape {
     uint32_t every_unreached;      /* each such expert is never chosen; 0 = all are */
     uint32_t n_key;
     bool has_studies;
+    uint32_t n_unmeasured; /* windows beyond n_window, of the certificate part */
 };
 
 /* 0 <= value < 1, the same for equal seeds (Steele et al., "Fast splittable pseudorandom number generators",
@@ -193,7 +194,8 @@ static inline enum moec_status synthetic_profile(const struct synthetic_shape *s
                                .n_expert = shape->n_expert,
                                .top_k = shape->top_k,
                                .n_window = shape->n_window,
-                               .n_window_available = 3 * (uint64_t)shape->n_window,
+                               .n_drawn = shape->n_window + shape->n_unmeasured,
+                               .n_window_available = 3 * ((uint64_t)shape->n_window + shape->n_unmeasured),
                                .n_uniform = shape->n_uniform,
                                .n_bits = shape->n_bits,
                                .n_sensitivity_window = shape->n_sensitivity_window,
@@ -213,13 +215,14 @@ static inline enum moec_status synthetic_profile(const struct synthetic_shape *s
     memcpy(p->uniform_bits, uniform_bits, shape->n_uniform * sizeof *uniform_bits);
     for (uint32_t s = 0; s < shape->n_moe_layer; s++)
         p->moe_layers[s] = shape->n_dense + s;
-    for (uint32_t w = 0; w < shape->n_window; w++) {
+    for (uint32_t w = 0; w < p->n_drawn; w++) {
         p->window_length[w] = shape->seq_len_tokens - w % 2;
         p->window_scored[w] = p->window_length[w] - 1;
         p->window_index[w] = 3 * (uint64_t)w + 1;
         if (shape->n_document > 0) {
             p->window_document[w] = w % shape->n_document;
-            p->window_part[w] = (uint8_t)(w % shape->n_document % MOEC_PART_COUNT);
+            p->window_part[w] = (uint8_t)(w < shape->n_window ? w % shape->n_document % MOEC_PART_COUNT
+                                                              : MOEC_PART_CERTIFICATE);
         }
         for (uint32_t t = 0; t < shape->seq_len_tokens; t++)
             p->window_tokens[(size_t)w * shape->seq_len_tokens + t] =

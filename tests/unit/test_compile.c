@@ -3,6 +3,7 @@
 #include "compiler/certify/trial.h"
 #include "compiler/compile/compile_internal.h"
 
+#include "profiler/evaluate/load_model.h"
 #include "profiler/profile/profile_run.h"
 #include "tests/unit/temporary.h"
 
@@ -100,6 +101,27 @@ static const struct moec_sequence_step *step_of(const struct bench *b, uint32_t 
     return &certificate->sequence[certificate->n_sequence - 3 + place];
 }
 
+/* Of windows that the profile has left alone. */
+static double original_perplexity(const struct bench *b, const struct moec_windows *windows)
+{
+    struct moec_model *model = NULL;
+    struct moec_variants *variants = NULL;
+    struct moec_scorer *scorer = NULL;
+    double *nll = calloc(windows->n_window, sizeof *nll);
+    const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 1};
+    MUST(moec_load_model(b->checkpoint, 16, 0, 0, &model, &err));
+    MUST(moec_variants_create(b->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &variants, &err));
+    MUST(moec_variants_assign_all(variants, moec_variants_source_bits(variants), &err));
+    MUST(moec_scorer_create(model, moec_variants_experts(variants), windows, &options, &scorer, &err));
+    MUST(moec_scorer_set_reference(scorer, model, moec_variants_experts(variants), nll, NULL, &err));
+    const double perplexity = moec_profile_perplexity(nll, windows->scored, windows->n_window);
+    moec_scorer_free(scorer);
+    moec_variants_free(variants);
+    moec_model_free(model);
+    free(nll);
+    return perplexity;
+}
+
 static void test_compile__certifies_on_the_certificate_part(void **state)
 {
     struct bench *b = *state;
@@ -112,13 +134,54 @@ static void test_compile__certifies_on_the_certificate_part(void **state)
     assert_int_equal(windows.n_window, N_CERTIFY);
     assert_int_equal(certificate->n_window, N_CERTIFY);
     assert_memory_equal(certificate->part_digest, digest, sizeof digest);
-    assert_true(certificate->reference == moec_profile_perplexity(b->profile.reference.nll + N_SEARCH,
-                                                                  b->profile.window_scored + N_SEARCH,
-                                                                  N_CERTIFY));
+    assert_true(certificate->reference == original_perplexity(b, &windows));
     moec_windows_release(&windows);
     /* Everything passes such a target: the last is written, with its own loss. */
     assert_uniform(b, 4);
     assert_true(step_of(b, 2)->is_chosen && certificate->loss_high == step_of(b, 2)->high);
+}
+
+static bool has_unit(const char *journal, const char *key)
+{
+    static char bytes[1 << 20];
+    FILE *file = fopen(journal, "rb");
+    assert_non_null(file);
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    assert_true(n < sizeof bytes);
+    (void)fclose(file);
+    return memmem(bytes, n, key, strlen(key)) != NULL;
+}
+
+/* A window of the certificate part that no model can read stops the compile where a model first looks at it: not
+ * before sequence, order and number of windows are kept. */
+static void test_compile__looks_at_no_certificate_window_before_all_is_fixed(void **state)
+{
+    struct bench *b = *state;
+    const uint8_t digest[MOEC_SHA256_BYTES] = {1};
+    struct moec_compile_options options = options_of(b, 100);
+    struct moec_error err = {0};
+    char *journal = temporary_path(b->folder, "journal");
+    assert_int_equal(b->profile.n_window, N_SEARCH);
+    assert_int_equal(b->profile.n_drawn, N_SEARCH + N_CERTIFY);
+    options.journal_path = journal;
+    for (uint32_t w = b->profile.n_window; w < b->profile.n_drawn; w++) {
+        uint32_t *token = b->profile.window_tokens + (size_t)w * b->profile.seq_len_tokens;
+        *token += 1u << 20;
+    }
+    moec_compile_report_release(&b->report);
+    assert_int_equal(
+        moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, &err),
+        MOEC_ERR_MISMATCH);
+    assert_non_null(strstr(err.message, "outside the model's vocabulary"));
+    assert_true(has_unit(journal, "certificate/22"));
+    assert_true(has_unit(journal, "sequence/"));
+    assert_false(has_unit(journal, "original/1"));
+    for (uint32_t w = b->profile.n_window; w < b->profile.n_drawn; w++) {
+        uint32_t *token = b->profile.window_tokens + (size_t)w * b->profile.seq_len_tokens;
+        *token -= 1u << 20;
+    }
+    (void)remove(journal);
+    free(journal);
 }
 
 static void test_compile__writes_the_last_that_passed_before_one_failed(void **state)
@@ -211,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compile__certifies_on_the_certificate_part),
+        cmocka_unit_test(test_compile__looks_at_no_certificate_window_before_all_is_fixed),
         cmocka_unit_test(test_compile__writes_the_last_that_passed_before_one_failed),
         cmocka_unit_test(test_compile__writes_nothing_that_is_not_proven),
         cmocka_unit_test(test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on),

@@ -127,15 +127,16 @@ static void assert_profiles_equal(const struct moec_profile *a, const struct moe
     ASSERT_ARRAY(a->moe_layers, b->moe_layers, a->n_moe_layer);
     assert_int_equal(a->n_window, b->n_window);
     assert_int_equal(a->n_window_available, b->n_window_available);
-    ASSERT_ARRAY(a->window_length, b->window_length, a->n_window);
-    ASSERT_ARRAY(a->window_tokens, b->window_tokens, a->n_window * a->seq_len_tokens);
-    ASSERT_ARRAY(a->window_index, b->window_index, a->n_window);
-    ASSERT_ARRAY(a->window_scored, b->window_scored, a->n_window);
+    assert_int_equal(a->n_drawn, b->n_drawn);
+    ASSERT_ARRAY(a->window_length, b->window_length, a->n_drawn);
+    ASSERT_ARRAY(a->window_tokens, b->window_tokens, a->n_drawn * a->seq_len_tokens);
+    ASSERT_ARRAY(a->window_index, b->window_index, a->n_drawn);
+    ASSERT_ARRAY(a->window_scored, b->window_scored, a->n_drawn);
     assert_int_equal(a->n_document, b->n_document);
     assert_int_equal(a->parts_by_document, b->parts_by_document);
     if (a->n_document > 0) {
-        ASSERT_ARRAY(a->window_document, b->window_document, a->n_window);
-        ASSERT_ARRAY(a->window_part, b->window_part, a->n_window);
+        ASSERT_ARRAY(a->window_document, b->window_document, a->n_drawn);
+        ASSERT_ARRAY(a->window_part, b->window_part, a->n_drawn);
     }
     assert_int_equal(a->n_sensitivity_window, b->n_sensitivity_window);
     ASSERT_ARRAY(a->reference.nll, b->reference.nll, a->n_window);
@@ -209,8 +210,13 @@ static void test_profile_h5__round_trip_of_parts(void **state)
     shape.n_document = 4;
     shape.n_sensitivity_window = 2;
     round_trip(&shape, *state);
-    shape.n_bits = 0;
+    shape.n_unmeasured = 3;
+    round_trip(&shape, *state);
     shape.n_sensitivity_window = 0;
+    round_trip(&shape, *state);
+    shape.n_bits = 0;
+    round_trip(&shape, *state);
+    shape.n_unmeasured = 0;
     round_trip(&shape, *state);
     struct moec_profile p;
     struct moec_error err = {0};
@@ -623,6 +629,7 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.n_bits, 0, "has 0 profiled bitwidths, but its sensitivity is exact or fast");
     EXPECT_REFUSED(p.sensitivity, MOEC_SENSITIVITY_NONE, "profiled bitwidths, but its sensitivity is none");
     EXPECT_REFUSED(p.n_sensitivity_window, p.n_window + 1, "number of windows with sensitivities");
+    EXPECT_REFUSED(p.n_window, p.n_drawn + 1, "number of measured windows is");
     EXPECT_REFUSED(p.n_document, 3, "every window must name a part and a document");
     EXPECT_REFUSED(p.n_bits, 9, "number of profiled bitwidths is 9");
     EXPECT_REFUSED(p.bits[0], 4, "a profiled bitwidth and the baseline's");
@@ -655,6 +662,29 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.paths.values[3].expert, 8, "invalid: value 3 of key 0");
     EXPECT_REFUSED(p.paths.frequency[3].expert, 8, "invalid: value 3 of frequency row 0");
     assert_int_equal(moec_profile_check(&p, "p", NULL), MOEC_OK);
+    moec_profile_release(&p);
+}
+
+/* Only the certificate part may wait. */
+static void test_profile_h5__unmeasured_windows_certify(void **state)
+{
+    (void)state;
+    struct moec_profile p;
+    struct moec_error err = {0};
+    struct synthetic_shape shape = small;
+    shape.n_unmeasured = 2;
+    assert_int_equal(synthetic_profile(&shape, &p), MOEC_OK);
+    assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "no part says what the others are for"));
+    moec_profile_release(&p);
+    shape.n_document = 4;
+    err = (struct moec_error){0};
+    assert_int_equal(synthetic_profile(&shape, &p), MOEC_OK);
+    assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_OK);
+    assert_int_equal(moec_profile_part_count(&p, MOEC_PART_ALL), small.n_window + 2);
+    p.window_part[p.n_window + 1] = MOEC_PART_SELECT;
+    assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "was not measured and belongs to part 2"));
     moec_profile_release(&p);
 }
 
@@ -789,6 +819,7 @@ int main(void)
         cmocka_unit_test(test_profile_h5__other_files_are_named),
         cmocka_unit_test(test_profile_h5__wrong_content_is_refused),
         cmocka_unit_test(test_profile_h5__check_refuses),
+        cmocka_unit_test(test_profile_h5__unmeasured_windows_certify),
         cmocka_unit_test_setup_teardown(test_profile_h5__unfit_profile_is_not_written, place_make,
                                         place_remove),
         cmocka_unit_test_setup_teardown(test_profile_h5__choices_of_quantizers, place_make, place_remove),

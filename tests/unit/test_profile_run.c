@@ -45,10 +45,13 @@ static void test_profile_run__same_at_any_thread_count(void **state)
     options.work_bytes = 4 << 20;
     MUST(moec_profile_run(checkpoint, &options, &b, &err));
 
-    assert_int_equal(a.n_window, 33);
-    /* 16 certify; of the 17 others fewer than 8 would select. */
+    /* 16 certify and are not looked at; of the 17 others fewer than 8 would select. */
+    assert_int_equal(a.n_drawn, 33);
+    assert_int_equal(a.n_window, 17);
     assert_int_equal(moec_profile_part_count(&a, MOEC_PART_SEARCH), 17);
     assert_int_equal(moec_profile_part_count(&a, MOEC_PART_SELECT), 0);
+    assert_int_equal(moec_profile_part_count(&a, MOEC_PART_CERTIFICATE), 16);
+    assert_int_equal(a.n_trace_token, (uint64_t)17 * a.seq_len_tokens);
     assert_int_equal(a.n_sensitivity_window, 17);
     assert_int_equal(a.n_document, 1);
     assert_false(a.parts_by_document);
@@ -59,7 +62,8 @@ static void test_profile_run__same_at_any_thread_count(void **state)
     assert_string_equal(a.data_name, "calibration.txt");
     const size_t n_window = a.n_window, n_measured = a.n_sensitivity_window,
                  n_expert = (size_t)a.n_moe_layer * a.n_expert;
-    check_same_bytes(a.window_tokens, b.window_tokens, n_window * a.seq_len_tokens * sizeof(uint32_t));
+    check_same_bytes(a.window_tokens, b.window_tokens,
+                     (size_t)a.n_drawn * a.seq_len_tokens * sizeof(uint32_t));
     check_same_bytes(a.reference.nll, b.reference.nll, n_window * sizeof(double));
     check_same_bytes(a.baseline.kl, b.baseline.kl, n_window * sizeof(double));
     check_same_bytes(a.uniform[0].nll, b.uniform[0].nll, n_window * sizeof(double));
