@@ -124,10 +124,11 @@ static enum moec_status read_guards(struct serving *serving, struct moec_error *
     if (cli_has(args, "key-file"))
         MOEC_TRY(serve_read_keys(server, cli_text(args, "key-file"), err));
     else if (!is_local && !cli_has(args, "no-key"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "address '%s' is reached from other machines: give --key-file, or --no-key where "
-                         "everybody there may ask",
-                         server->address);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "other machines can reach address '%s': give --key-file, or --no-key if everybody who can "
+            "reach it may send requests",
+            server->address);
     for (uint32_t i = 0; i < cli_count(args, "name"); i++)
         server->names[server->n_name++] = cli_repeat(args, "name", i);
     for (uint32_t i = 0; i < cli_count(args, "origin"); i++)

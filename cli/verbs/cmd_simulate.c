@@ -200,10 +200,11 @@ static enum moec_status open_bundle(struct job *job, struct moec_error *err)
         MOEC_TRY(moec_bundle_find_copy(job->bundle, job->options.bits, &job->copy, err));
     job->low = job->replay.low_copy;
     if (job->low >= job->bundle->n_copy)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' was recorded with experts of precision copy %u, which '%s' does "
-                         "not have: give --model the bundle that was run",
-                         job->args->positional[0], (unsigned)job->low, job->bundle->file.path);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "'%s' was recorded with copy %u of the experts, at another precision, which '%s' does "
+            "not have: give --model the bundle that the recording was made with",
+            job->args->positional[0], (unsigned)job->low, job->bundle->file.path);
     return MOEC_OK;
 }
 

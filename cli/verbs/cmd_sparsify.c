@@ -132,8 +132,8 @@ static enum moec_status check_decisions(const struct sparsify_job *job, struct m
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_USAGE,
-        "'%s' has decision settings, and sparsity would make their certificate invalid. Give the "
-        "bundle from before moec tune, then tune the result: its certificate then covers both losses",
+        "'%s' has settings of moec tune, whose certificate would not hold with sparsity. Sparsify the bundle that "
+        "moec tune was given, then tune the result: its certificate covers the losses of both",
         job->source.path);
 }
 

@@ -177,12 +177,13 @@ static enum moec_status drop_low(struct cli_tune_drafts *drafts, struct moec_err
     drafts->n = n;
     if (n > 0)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_TARGET,
-                     "no plan of bits within a loss of %.3f%% has larger experts than the low-precision "
-                     "copies of %" PRIu32 " bits. These copies would save nothing, so nothing was written: "
-                     "leave precision and prefill out of --with, or give a lower --low-bits or a smaller "
-                     "--max-loss",
-                     100 * drafts->max_loss, drafts->low_bits);
+    return moec_fail(
+        err, MOEC_ERR_TARGET,
+        "in every plan of bits within a loss of %.3f%%, the experts are no larger than low-precision "
+        "copies of %" PRIu32 " bits. The copies would save nothing, so nothing was written: "
+        "leave precision and prefill out of --with, or give a lower --low-bits or a smaller "
+        "--max-loss",
+        100 * drafts->max_loss, drafts->low_bits);
 }
 
 enum moec_status cli_tune_drafts_make(struct cli_tune_drafts *drafts, struct moec_checkpoint *checkpoint,

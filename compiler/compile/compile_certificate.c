@@ -219,14 +219,14 @@ static enum moec_status refuse(const struct moec_compile_run *run, const struct 
     const bool is_point = run->options->confidence == MOEC_CONFIDENCE_POINT;
     if (is_point)
         return moec_fail(err, MOEC_ERR_TARGET,
-                         "the loss on the certificate part is %.3f%%, but the target "
+                         "the loss on the certificate part of the data is %.3f%%, but the target "
                          "is %.3f%%, so nothing was written. Ask for --max-loss "
                          "%.3f%%, profile more samples, or give --accept-miss",
                          100 * loss->loss, 100 * run->options->max_loss, ceil(1e5 * loss->loss) / 1e3);
     return moec_fail(
         err, MOEC_ERR_TARGET,
-        "the safest of %" PRIu32 " plans has a loss of %.3f%% on the certificate part (upper "
-        "bound with %g%% confidence: %.3f%%), but the target is %.3f%%, so nothing was written: %s",
+        "the safest of %" PRIu32 " plans has a loss of %.3f%% on the certificate part of the data "
+        "(upper bound with %g%% confidence: %.3f%%), but the target is %.3f%%, so nothing was written: %s",
         run->candidates.n, 100 * loss->loss, 100 * run->options->confidence, 100 * loss->high,
         100 * run->options->max_loss,
         moec_sequence_advice(loss, run->options->max_loss, run->rows != NULL ? "rows" : "windows", advice));

@@ -311,10 +311,11 @@ enum moec_status moec_task_rows_reshape(const struct moec_task *task, enum moec_
     char *source = NULL;
     size_t n = 0;
     if (format == MOEC_TASK_FORMAT_TEXT)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "task '%s' makes its rows of fields, but '%s' is plain text: expected .jsonl, .json "
-                         "or .csv",
-                         task->name, subject);
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "task '%s' builds its rows from named fields, but '%s' is plain text: expected .jsonl, .json "
+            "or .csv",
+            task->name, subject);
     MOEC_TRY(moec_lua_script_load("tasks", task->script, &source, &guest.n_source, err));
     guest.source = source;
     moec_sha256(source, guest.n_source, digest);

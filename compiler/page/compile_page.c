@@ -476,11 +476,11 @@ enum moec_status moec_compile_page_write(const struct moec_compile_page *page, c
     size_t n_bytes = 0;
     FILE *stream = open_memstream(&text, &n_bytes);
     if (stream == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory while making the report '%s'", path);
     enum moec_status status = put_page(stream, page, err);
     const bool is_broken = ferror(stream) != 0;
     if (fclose(stream) != 0 || is_broken)
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory while making the report '%s'", path);
     if (status == MOEC_OK)
         status = moec_html_write(path, text, n_bytes, err);
     free(text);

@@ -180,7 +180,7 @@ static enum moec_status check_allowed(const struct moec_candidate_rules *rules,
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         if (members[i].is_there && !members[i].is_allowed)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "a candidate has %s, which is not searched here (moec.with.%s is false)",
+                             "a candidate uses %s, which this search leaves out (moec.with.%s is false)",
                              members[i].name, members[i].name);
     return MOEC_OK;
 }

@@ -86,8 +86,8 @@ enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint3
                                    struct moec_bundle_stripped *stripped, struct moec_error *err)
 {
     if (n == 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "no copy level was given to drop from '%s', expected at least one", path);
+        return moec_fail(err, MOEC_ERR_USAGE, "no copy level of '%s' was named: name at least one to drop",
+                         path);
     return strip(path, bits, n, false, out, stripped, err);
 }
 

@@ -41,9 +41,10 @@ static enum moec_status check_shares(const uint16_t *shares, uint32_t n_share, e
     for (uint32_t i = 0; i < n_share; i++) {
         if (shares[i] == 0 || shares[i] > 999 || (i > 0 && shares[i] <= shares[i - 1]))
             return moec_fail(err, status,
-                             "share %" PRIu32 " of the sparsity thresholds is %u thousandths, expected "
-                             "shares that rise from 1 to 999",
-                             i, shares[i]);
+                             "share number %" PRIu32
+                             " of the sparsity thresholds is %u thousandths, expected "
+                             "1 to 999, and more than the share before",
+                             i + 1, shares[i]);
     }
     return MOEC_OK;
 }

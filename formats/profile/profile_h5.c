@@ -780,7 +780,7 @@ static enum moec_status check_user_block(const uint8_t *bytes, size_t n_bytes, c
                          subject, version, OLDEST_VERSION, FORMAT_VERSION);
     if (length != n_bytes - MOEC_PROFILE_USER_BLOCK_BYTES)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
-                         "%s is damaged: it has %zu bytes after its user block, expected %" PRIu64
+                         "%s is damaged: it has %zu bytes after its header of 512 bytes, expected %" PRIu64
                          ": " IF_EDITED,
                          subject, n_bytes - MOEC_PROFILE_USER_BLOCK_BYTES, length);
     bool padded = moec_get_u32(bytes + 20) == 0;

@@ -440,9 +440,10 @@ static enum moec_status score_targets(struct moec_continuation *c, struct moec_c
     for (size_t i = 1; i < n_candidate; i++)
         if (candidates[i].prompt_bytes != candidates->prompt_bytes ||
             memcmp(candidates[i].prompt, candidates->prompt, candidates->prompt_bytes) != 0) {
-            status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                               "the choices have prompts of their own, which an encoder-decoder model "
-                               "cannot read as one source; use a task whose prompt has no '{choice}'");
+            status =
+                moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                          "each choice has another prompt, but an encoder-decoder model reads one prompt "
+                          "for all choices; use a task whose prompt has no '{choice}'");
             goto out;
         }
     MOEC_TRY_OUT(tokenise(c, candidates->prompt, candidates->prompt_bytes, &source, err));

@@ -79,11 +79,12 @@ static enum moec_status refuse_sparsity(double sparsity, const char *precision, 
                                         const char *whose, struct moec_error *err)
 {
     const bool is_precision = precision != NULL && precision[0] != '\0';
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "sparsity %g cannot be combined with %s '%s'%s: sparsity thresholds "
-                     "hold only for the compiled assignment, without low-precision copies",
-                     sparsity, is_precision ? "precision" : "prefill", is_precision ? precision : prefill,
-                     whose);
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "sparsity %g cannot be combined with %s '%s'%s: sparsity "
+        "thresholds hold only for the bits that experts were compiled with, without low-precision "
+        "copies",
+        sparsity, is_precision ? "precision" : "prefill", is_precision ? precision : prefill, whose);
 }
 
 /* The bundle's own plan, which is certified for its compiled assignment and used with that alone. */
@@ -98,10 +99,11 @@ static enum moec_status use_plan(struct moert_engine *engine, struct moec_error 
         moec_engine_take_arithmetic(engine, &certificate);
     if (!engine->is_planned || !moec_route_takes_low(&engine->route))
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "a precision or prefill cannot be combined with the bundle's sparsity plan, which holds "
-                     "only for the compiled assignment: leave out the precision or prefill, or keep all "
-                     "neurons (decisions.all_neurons, --sparsity none)");
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "a precision or prefill cannot be combined with the bundle's sparsity plan, which holds "
+        "only for the bits that experts were compiled with: leave out the precision or prefill, or keep all "
+        "neurons (decisions.all_neurons, --sparsity none)");
 }
 
 static enum moec_status open_sparsity(struct moert_engine *engine, const struct moert_decisions *decisions,
@@ -116,9 +118,9 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
     if (decisions->sparsity == 0)
         return use_plan(engine, err);
     if (moec_route_takes_low(&engine->route)) /* not asked for, but the bundle's */
-        return refuse_sparsity(decisions->sparsity, engine->tuned.precision, engine->tuned.prefill,
-                               " of the bundle's settings (turn them off with decisions.none, --decide none)",
-                               err);
+        return refuse_sparsity(
+            decisions->sparsity, engine->tuned.precision, engine->tuned.prefill,
+            " of the bundle's settings (--decide none turns them off, and decisions.none in a program)", err);
     return moec_sparsity_open(engine->bundle, engine->choice.copy, decisions->sparsity, &engine->sparsity,
                               err);
 }

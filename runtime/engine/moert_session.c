@@ -246,11 +246,12 @@ enum moert_status moert_step_each(struct moert_session *const *sessions, const u
     if (n == 0)
         return MOERT_OK;
     if (n > MOEC_MAX_SESSIONS || sessions[0]->work->hidden == NULL)
-        return moert_to_public(moec_fail(&ours, MOEC_ERR_USAGE,
-                                         "a step of %zu sessions together needs an engine that was opened "
-                                         "for one thread, and at most %u sessions",
-                                         n, MOEC_MAX_SESSIONS),
-                               &ours, err);
+        return moert_to_public(
+            moec_fail(&ours, MOEC_ERR_USAGE,
+                      "%zu sessions cannot take a step together: this needs an engine that was "
+                      "opened for one thread, and takes at most %u sessions",
+                      n, MOEC_MAX_SESSIONS),
+            &ours, err);
     for (size_t i = 0; i < n; i++)
         inner[i] = sessions[i]->session;
     begin_step(sessions[0]);

@@ -544,7 +544,8 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
     if (session->first != session)
         return moec_fail(err, MOEC_ERR_USAGE, "only the first of several parallel sequences reads a source");
     if (n_tokens == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "a source needs at least one token");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the encoder's source text has no tokens, expected at least one");
     if (n_tokens > session->n_context)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "a source of %" PRIu32 " tokens does not fit into the context of %" PRIu32

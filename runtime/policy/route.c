@@ -246,10 +246,11 @@ enum moec_status moec_route_know_ranges(struct moec_route *route, const struct m
     if (route->kind != MOEC_ROUTE_CACHE_PRIOR || route->range != MOEC_ROUTE_RANGE_CALIBRATED)
         return MOEC_OK;
     if (!is_of_model(paths, config) || paths->ranges == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has no calibrated ranges of its routers: use a bundle that was compiled with "
-                         "data or a profile, or cache-prior:%g:running",
-                         path, (double)route->share);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "'%s' has no calibrated ranges of its routers' scores: use a bundle that was compiled "
+            "with --data or --profile, or the route cache-prior:%g:running, which needs none",
+            path, (double)route->share);
     route->ranges = paths->ranges;
     return MOEC_OK;
 }

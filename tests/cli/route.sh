@@ -171,7 +171,7 @@ check "calibration's range is another, and not far" "$missed != $empty && $misse
 calibrated=$missed
 begin cache-prior:0.4:own
 check "and a token's own another" "$missed != $empty && $missed != $calibrated"
-refused "has no calibrated ranges of its routers: use a bundle" --route cache-prior:0.2:calibrated
+refused "has no calibrated ranges of its routers' scores: use a bundle" --route cache-prior:0.2:calibrated
 refused "has the range 'mean', expected running, calibrated or own" --route cache-prior:0.2:mean
 refused "does not say how often experts are used: compile it with a profile" --route top-k --cache-start frequency
 refused "cache-start does nothing without --route" --cache-start frequency

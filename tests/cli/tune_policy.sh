@@ -118,7 +118,7 @@ refused 1 'return {route = "cache-prior:x"}' "has the parameter 'x', expected a 
 refused 1 'moec.evaluate {route = "cache-prior:0.1", slots = 99}' 'p.lua:2: .* the logical cache has room for 99 experts in each layer'
 refused 1 'moec.evaluate {slots = 0}' 'a candidate has 0 slots for its logical cache'
 refused 1 'moec.evaluate {low_slots = 2}' 'low_slots without precision or prefill'
-refused 1 'moec.evaluate {left_out = 0.5}' 'has left_out, which is not searched here'
+refused 1 'moec.evaluate {left_out = 0.5}' 'uses left_out, which this search leaves out'
 refused 1 'moec.evaluate {draft = 2}' 'as draft, expected a whole number up to 1'
 refused 1 'return {route = "cache-prior:0.9"}' 'gave cache-prior:0.9, whose loss is .* the target is 4.000%'
 refused 1 'return {sequence = {}}' 'a sequence of 0 candidates, expected 1 to 8'

@@ -364,7 +364,7 @@ static void test_policy__measures_candidates_with_decisions(void **state)
     expect_refusal("moec.evaluate {assignment = uniform(4), slots = 1.5}",
                    "as slots, expected a whole number");
     expect_refusal("moec.evaluate {assignment = uniform(4), prefill = 'unpopular:0.5:8'}",
-                   "has prefill, which is not searched here");
+                   "uses prefill, which this search leaves out");
     expect_refusal("moec.evaluate {assignment = uniform(4), draft = 1}", "has a member 'draft'");
     expect_refusal("moec.evaluate {assignment = uniform(4), keep_top = 2}", "keep_top without route");
     expect_refusal("moec.evaluate {assignment = 4, route = 'top-k'}", "expected an assignment");

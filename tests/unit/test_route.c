@@ -107,7 +107,7 @@ static void test_route__reads_ranges(void **state)
         paths.ranges = NULL;
         assert_status(moec_route_know_ranges(&route, &config, &paths, "m.moec", &err), unknown, err);
         if (is_calibrated)
-            assert_message(err, "'m.moec' has no calibrated ranges of its routers");
+            assert_message(err, "'m.moec' has no calibrated ranges of its routers' scores");
         paths.ranges = ranges;
         assert_ok(moec_route_know_ranges(&route, &config, &paths, "m.moec", &err), err);
         assert_ptr_equal(route.ranges, is_calibrated ? ranges : NULL);
