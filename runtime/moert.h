@@ -66,7 +66,8 @@ struct moert_decisions {
      * "cumsum:0.7", "prune:3", or "top-k", which counts misses alone; NULL = the router's own. */
     const char *route;
     /* In which precision they are taken (HOBBIT, arXiv:2411.01433): "hobbit:0.6:0.9", "always:0.6:0.9" or
-     * "shared:0.6:0.9"; NULL = in one. */
+     * "shared:0.6:0.9"; NULL = in one. "hobbit:0.6:0.9:128" decides about an expert once in each block of 128
+     * tokens of a prompt, which is the default; 0 = for each token. */
     const char *precision;
     /* In which precision those of a prompt are (Fate, arXiv:2502.12224): "unpopular:0.25:512", or
      * "whole:0.25" and "popular:0.25", which need the prompt in one call; NULL = as those of other tokens.

@@ -24,7 +24,8 @@
     "An expert's score is the weight of those before it (HOBBIT). The default scores are those that leave "  \
     "67% of the experts high and skip 3% where the bundle knows its scores (moec inspect), else 0.6 and "    \
     "0.9:\n"                                                                                                 \
-    "hobbit:T1:T2\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is\n"           \
+    "hobbit:T1:T2:L\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is; in a "    \
+    "prompt's block of L tokens (default 128; 0: none) the first that takes an expert decides for all\n"     \
     "always:T1:T2\tthe same whatever the cache holds\n"                                                      \
     "fate:W\tonly low: those that neither the cache holds nor the layer before predicts among its W best, "  \
     "as 8 or 25% (Fate; without W a quarter of them, at least a token's)"

@@ -19,6 +19,12 @@ bool cli_eval_are_tuned(const struct cli_eval_decisions *own)
     return moec_decision_settings_are_on(&own->tuned);
 }
 
+/* Whether a prompt is decided about otherwise than other tokens, as asked for by name. */
+static bool decides_prompts(const struct moec_route *route)
+{
+    return route->prefill.kind != MOEC_PREFILL_SAME || route->precision.names_block;
+}
+
 /* The bundle's own settings and arithmetic, unless options say otherwise. */
 static enum moec_status read_tuned(const struct moec_source *source, struct cli_eval_decisions *own,
                                    struct moec_error *err)
@@ -35,10 +41,11 @@ static enum moec_status read_tuned(const struct moec_source *source, struct cli_
     cli_eval_take_certificate(own, &decisions.certificate);
     if (cli_has(own->args, "decide")) /* all or decode: none was seen before */
         own->tuned.decode_only = false;
-    if (own->tuned.decode_only || own->tuned.prefill[0] != '\0')
+    MOEC_TRY(moec_route_from_settings(&own->tuned, &source->model->config, &bundle->paths, source->path,
+                                      &own->route, err));
+    if (own->tuned.decode_only || decides_prompts(&own->route))
         own->n_prompt = decisions.prompt_tokens;
-    return moec_route_from_settings(&own->tuned, &source->model->config, &bundle->paths, source->path,
-                                    &own->route, err);
+    return MOEC_OK;
 }
 
 /* What --decide and --prompt-tokens say of prompts: rows have theirs, of running text it is to be said. */
@@ -73,7 +80,7 @@ static enum moec_status read_prompt(struct cli_eval_decisions *own, bool is_rows
     if (!are_there)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--prompt-tokens does nothing without --route, --precision or --prefill");
-    own->route.decode_only = own->route.decode_only || own->route.prefill.kind == MOEC_PREFILL_SAME;
+    own->route.decode_only = own->route.decode_only || !decides_prompts(&own->route);
     MOEC_TRY(moec_route_check(&own->route, &own->source->model->config, err));
     return cli_u32(args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, &own->n_prompt, err);
 }
@@ -86,7 +93,7 @@ enum moec_status cli_eval_decisions_read(const struct cli_args *args, struct moe
     uint32_t low_bits = 0;
     *own = (struct cli_eval_decisions){.args = args, .source = source};
     MOEC_TRY(cli_read_route(args, config, &own->route, err));
-    if (own->route.prefill.kind != MOEC_PREFILL_SAME)
+    if (decides_prompts(&own->route))
         own->n_prompt = moec_prefill_window(config);
     MOEC_TRY(read_tuned(source, own, err));
     moec_route_know_calibration(&own->route, config, paths);

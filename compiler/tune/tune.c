@@ -226,6 +226,15 @@ static enum moec_status fill_plan(struct tune *tune, bool has_decisions, struct 
     return MOEC_OK;
 }
 
+/* Whether its precision decides about prompts by blocks. */
+static bool names_block(const struct moec_decision_settings *settings)
+{
+    struct moec_error err = {0};
+    struct moec_precision precision = {0};
+    return settings->precision[0] != '\0' &&
+           moec_precision_read(settings->precision, &precision, &err) == MOEC_OK && precision.names_block;
+}
+
 /* `plain` is the winner's draft on the certificate part, which loses `without`. */
 static enum moec_status fill_winner(struct tune *tune, struct moec_tune_candidate *plain,
                                     struct moec_loss *without, struct moec_error *err)
@@ -238,7 +247,8 @@ static enum moec_status fill_winner(struct tune *tune, struct moec_tune_candidat
     if (has_decisions)
         report->decisions = (struct moec_bundle_decisions){
             .settings = winner->settings,
-            .prompt_tokens = winner->settings.prefill[0] != '\0' || winner->settings.decode_only
+            .prompt_tokens = winner->settings.prefill[0] != '\0' || winner->settings.decode_only ||
+                                     names_block(&winner->settings)
                                  ? tune->options->trial.n_prompt
                                  : 0,
             .certificate = report->certificate,

@@ -1,7 +1,7 @@
 -- sciq: science exam questions with a text (Welbl et al., 2017). Rows of the Hub's allenai/sciq (question, support,
 -- distractor1 to 3, correct_answer) or of T0's prompts (prompt, completion). Prompt and choices are those of sciq in
--- lm-evaluation-harness 0.4.13. T0's rows have the choices in another order; a few list one twice and the right one not
--- at all: there it takes the place of the second.
+-- lm-evaluation-harness 0.4.13. The right choice is the last one, as on the Hub; of T0's rows a few list one choice twice
+-- and the right one not at all.
 return {
   name = "sciq",
   metric = "accuracy",
@@ -19,15 +19,11 @@ return {
     if not question then error("no question of T0's form") end
     local right, choices, seen = (row.completion:gsub("<|endoftext|>$", "")), {}, {}
     for choice in (list .. "\n\n"):gmatch("%- (.-)\n\n") do
-      if not seen[choice] then choices[#choices + 1] = choice end
+      if choice ~= right and not seen[choice] then choices[#choices + 1] = choice end
       seen[choice] = true
     end
-    if not seen[right] then choices[#choices + 1] = right end
-    local label
-    for i, choice in ipairs(choices) do
-      if choice == right then label = i - 1 end
-    end
-    return { question = question, support = (support:gsub("^%s+", "")), choices = choices, label = label }
+    choices[#choices + 1] = right
+    return { question = question, support = (support:gsub("^%s+", "")), choices = choices, label = #choices - 1 }
   end,
   prompt = "{support}\nQuestion: {question}\nAnswer:",
   choices = {

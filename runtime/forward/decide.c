@@ -195,8 +195,8 @@ static void choose_and_weigh(const struct moec_forward *forward, const struct mo
                             weights);
 }
 
-/* Decides in which precision a token takes what it has chosen. */
-static void decide_precision(const struct moec_forward *forward, const struct row *row,
+/* Decides in which precision a token takes what it has chosen: a prompt's as its block does. */
+static void decide_precision(const struct moec_forward *forward, const struct row *row, bool is_prompt,
                              const uint32_t *experts, const float *weights, bool *skips, bool *is_low)
 {
     const struct moec_config *config = &forward->model->config;
@@ -212,7 +212,9 @@ static void decide_precision(const struct moec_forward *forward, const struct ro
                                                    : NULL};
     moec_precision_decide(precision, config->top_k, experts, weights,
                           precision->kind == MOEC_PRECISION_FATE ? &foreseen.residents : &row->view.residents,
-                          layer, skips, is_low);
+                          layer,
+                          is_prompt ? moec_route_state_block(row->span->route, row->route_layer) : NULL,
+                          config->n_expert, skips, is_low);
 }
 
 /* Of the experts that a prompt's token takes, those that its block reads in a low copy. */
@@ -270,7 +272,7 @@ static void look_at_buffer(const struct moec_forward *forward, uint32_t layer, c
     const struct buffer_view view = {{buffer_has}, forward};
     if (known == NULL && is_free)
         moec_precision_decide(&decider->route->precision, config->top_k, experts, weights, &view.residents,
-                              layer, skips, is_low);
+                              layer, NULL, 0, skips, is_low);
     uint8_t *noted = known == NULL ? moec_decision_log_at(span->log, position, span->route_layer) : NULL;
     for (uint32_t rank = 0; rank < config->top_k; rank++) {
         if (known != NULL) {
@@ -318,7 +320,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer,
     if (moec_route_looks_at_buffer(route))
         look_at_buffer(forward, layer, &row, is_free, experts, weights, skips, is_low);
     else if (route->precision.kind != MOEC_PRECISION_ONE && is_free)
-        decide_precision(forward, &row, experts, weights, skips, is_low);
+        decide_precision(forward, &row, is_prompt, experts, weights, skips, is_low);
     if (is_of_block) {
         moec_route_state_begin_prompt(span->route, span->route_layer);
         lower_unpopular(&row, experts, skips, is_low);

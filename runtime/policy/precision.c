@@ -28,6 +28,20 @@ static bool read_score(const char **at, float *score)
     return true;
 }
 
+/* Reads ":128" to the end; an end leaves the block as it is. */
+static bool read_block(const char *at, uint32_t *block_tokens)
+{
+    char *end = NULL;
+    if (*at == '\0')
+        return true;
+    const double value = *at == ':' ? strtod(at + 1, &end) : -1;
+    if (end == NULL || end == at + 1 || *end != '\0' || !(value >= 0 && value <= MOEC_PRECISION_MAX_BLOCK) ||
+        value != floor(value))
+        return false;
+    *block_tokens = (uint32_t)value;
+    return true;
+}
+
 /* Reads ":8" or ":25%" to the end; nothing leaves both at 0. */
 static bool read_width(const char *at, struct moec_precision *precision)
 {
@@ -63,19 +77,27 @@ enum moec_status moec_precision_read(const char *text, struct moec_precision *pr
             return MOEC_OK;
         }
         float high = MOEC_PRECISION_HIGH_SCORE, low = MOEC_PRECISION_LOW_SCORE;
-        const bool is_read = read_score(&at, &high);
+        bool is_read = read_score(&at, &high);
         if (is_read && *at == '\0' && low < high)
             low = high;
-        if (!is_read || !read_score(&at, &low) || *at != '\0' || low < high)
+        uint32_t block_tokens = kind == MOEC_PRECISION_HOBBIT ? MOEC_PRECISION_BLOCK : 0;
+        if (is_read)
+            is_read = read_score(&at, &low) && low >= high;
+        const bool names_block = is_read && *at == ':';
+        if (!is_read || !(kind == MOEC_PRECISION_HOBBIT ? read_block(at, &block_tokens) : *at == '\0'))
             break;
-        *precision = (struct moec_precision){
-            .kind = (uint8_t)kind, .high_score = high, .low_score = low, .by_shares = text[length] == '\0'};
+        *precision = (struct moec_precision){.kind = (uint8_t)kind,
+                                             .high_score = high,
+                                             .low_score = low,
+                                             .by_shares = text[length] == '\0',
+                                             .block_tokens = block_tokens,
+                                             .names_block = names_block};
         return MOEC_OK;
     }
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "unknown precision '%s', expected hobbit:T1:T2, always:T1:T2 or shared:T1:T2 "
-                     "with scores from 0 to 1, T1 at most T2, or fate:W with a number of experts "
-                     "such as 8 or a share such as 25%%",
+                     "unknown precision '%s', expected hobbit:T1:T2, hobbit:T1:T2:L, always:T1:T2 or "
+                     "shared:T1:T2 with scores from 0 to 1, T1 at most T2, and blocks of L tokens, or fate:W "
+                     "with a number of experts such as 8 or a share such as 25%%",
                      text);
 }
 
@@ -195,7 +217,7 @@ uint32_t moec_precision_scores(uint32_t top_k, const uint32_t *experts, const fl
 
 void moec_precision_decide(const struct moec_precision *precision, uint32_t top_k, const uint32_t *experts,
                            const float *weights, const struct moec_residents *residents, uint32_t layer,
-                           bool *skips, bool *is_low)
+                           const uint8_t *block, uint32_t n_block, bool *skips, bool *is_low)
 {
     uint32_t ranks[MOEC_MAX_TOP_K];
     if (precision->kind == MOEC_PRECISION_FATE) {
@@ -212,11 +234,13 @@ void moec_precision_decide(const struct moec_precision *precision, uint32_t top_
     memset(is_low, 0, top_k * sizeof *is_low);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t rank = ranks[i];
-        const bool is_there =
-            precision->kind != MOEC_PRECISION_ALWAYS && residents->has(residents, layer, experts[rank]);
+        const uint8_t copy =
+            block != NULL && experts[rank] < n_block ? block[experts[rank]] : (uint8_t)MOEC_BLOCK_NONE;
+        const bool is_there = copy != MOEC_BLOCK_NONE || (precision->kind != MOEC_PRECISION_ALWAYS &&
+                                                          residents->has(residents, layer, experts[rank]));
         if (before > most_low && !is_there)
             skips[rank] = true;
-        else if (before > most_high && !is_there)
+        else if (copy == MOEC_BLOCK_LOW || (before > most_high && !is_there))
             is_low[rank] = true;
         before += fabsf(weights[rank]);
     }

@@ -2,7 +2,10 @@
  * expert is missing its high copy is read, where a less important one is its low copy, and the least
  * important ones are skipped.
  *
- *   hobbit:T1:T2   decided for experts whose high copy is missing; one that is there is used
+ *   hobbit:T1:T2:L decided for experts whose high copy is missing; one that is there is used. In a block of L
+ *                  positions of a prompt, counted from 0, the first token that takes an expert decides its copy
+ *                  for the rest of the block, so that a prompt does not read one expert in both copies; with
+ *                  L = 0 every token decides for itself, as generated tokens always do
  *   always:T1:T2   decided for every expert, whatever is there
  *   shared:T1:T2   as hobbit, but what is there is what the engine's expert buffer holds
  *
@@ -38,10 +41,12 @@ enum moec_precision_kind {
 
 /* Zero-initialised: one precision. */
 struct moec_precision {
-    uint8_t kind;     /* enum moec_precision_kind */
-    float high_score; /* T1 */
-    float low_score;  /* T2, at least T1 */
-    bool by_shares;   /* neither was named: what a bundle knows of scores may take their place */
+    uint8_t kind;          /* enum moec_precision_kind */
+    float high_score;      /* T1 */
+    float low_score;       /* T2, at least T1 */
+    bool by_shares;        /* neither was named: what a bundle knows of scores may take their place */
+    uint32_t block_tokens; /* L of hobbit; 0 = none */
+    bool names_block;      /* L was named */
     /* W of fate: moec_precision_width has it. */
     uint32_t width;    /* experts; 0 = by the share */
     float width_share; /* of a layer's experts; 0 = the paper's */
@@ -51,8 +56,19 @@ struct moec_precision {
 #define MOEC_PRECISION_HIGH_SCORE 0.6f
 #define MOEC_PRECISION_LOW_SCORE  0.9f
 
-/* Reads "hobbit:0.6:0.9"; one score or both may be left out. Likewise "fate:8", "fate:25%" and "fate".
- * Errors: MOEC_ERR_USAGE. */
+/* A block where a user names none, and the longest. */
+#define MOEC_PRECISION_BLOCK     128u
+#define MOEC_PRECISION_MAX_BLOCK 65536u
+
+/* The copy that a block has of an expert. */
+enum moec_block_copy {
+    MOEC_BLOCK_NONE = 0, /* no token of it has taken the expert */
+    MOEC_BLOCK_HIGH,
+    MOEC_BLOCK_LOW
+};
+
+/* Reads "hobbit:0.6:0.9:128"; the block, one score or both may be left out. Likewise "fate:8", "fate:25%" and
+ * "fate". Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_precision_read(const char *text, struct moec_precision *precision,
                                                       struct moec_error *err);
 
@@ -88,9 +104,11 @@ uint32_t moec_precision_scores(uint32_t top_k, const uint32_t *experts, const fl
 
 /* Decides for a token's experts (top_k) of these weights, as applied; those that are skipped already take no
  * part. Skips (top_k) gains those beyond T2, is_low (top_k) receives which take the low copy. `residents`
- * answers for the high copies of `layer`, with fate for those that are foreseen too. */
+ * answers for the high copies of `layer`, with fate for those that are foreseen too. `block`: enum
+ * moec_block_copy of n_block experts that the token's block has taken, of which none is decided about; NULL =
+ * no block. */
 void moec_precision_decide(const struct moec_precision *precision, uint32_t top_k, const uint32_t *experts,
                            const float *weights, const struct moec_residents *residents, uint32_t layer,
-                           bool *skips, bool *is_low);
+                           const uint8_t *block, uint32_t n_block, bool *skips, bool *is_low);
 
 #endif

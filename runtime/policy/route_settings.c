@@ -11,6 +11,8 @@ enum moec_status moec_route_from_settings(const struct moec_decision_settings *s
         MOEC_TRY(moec_route_read(settings->route, route, err));
     if (settings->precision[0] != '\0')
         MOEC_TRY(moec_precision_read(settings->precision, &route->precision, err));
+    if (!route->precision.names_block) /* as it was certified */
+        route->precision.block_tokens = 0;
     MOEC_TRY(moec_precision_check_pure(&route->precision, path, err));
     if (settings->prefill[0] != '\0')
         MOEC_TRY(moec_prefill_read(settings->prefill, &route->prefill, err));

@@ -13,7 +13,8 @@ uint64_t moec_route_state_bytes(const struct moec_config *config, const struct m
     const uint64_t of_position = config->top_k * sizeof(uint16_t) + sizeof(float);
     const uint64_t counts =
         route->prefill.kind != MOEC_PREFILL_SAME ? moec_popularity_bytes(n_layer, config->n_expert) : 0;
-    return n_layer * (of_layer + n_context * of_position) + counts;
+    const uint64_t of_block = route->precision.block_tokens > 0 ? config->n_expert : 0;
+    return n_layer * (of_layer + of_block + n_context * of_position) + counts;
 }
 
 static enum moec_status create_pool(struct moec_route_pool *pool, uint32_t n_layer, uint32_t n_expert,
@@ -38,12 +39,16 @@ enum moec_status moec_route_state_create(const struct moec_config *config, const
                                   .top_k = config->top_k,
                                   .n_context = n_context,
                                   .initial = route->initial,
+                                  .block_tokens = route->precision.block_tokens,
                                   .pools = {{.n_slots = route->n_slots}, {.n_slots = route->n_low_slots}}};
     enum moec_status status = create_pool(&state->pools[0], n_layer, config->n_expert, err);
     if (status == MOEC_OK)
         status = create_pool(&state->pools[1], n_layer, config->n_expert, err);
     if (status == MOEC_OK)
         status = moec_popularity_create(&route->prefill, n_layer, config->n_expert, &state->popularity, err);
+    if (status == MOEC_OK && state->block_tokens > 0)
+        status = moec_alloc((void **)&state->block, (uint64_t)n_layer * config->n_expert,
+                            sizeof *state->block, what, err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&state->range_sum, n_layer, sizeof(float), what, err);
     if (status == MOEC_OK)
@@ -115,6 +120,7 @@ void moec_route_state_release(struct moec_route_state *state)
         free(state->pools[i].is_there);
     }
     moec_popularity_release(&state->popularity);
+    free(state->block);
     free(state->range_sum);
     free(state->n_done);
     if (!state->is_lent) {
@@ -185,6 +191,26 @@ void moec_route_state_begin_prompt(struct moec_route_state *state, uint32_t laye
                               state->pools[1].is_there + first);
 }
 
+const uint8_t *moec_route_state_block(struct moec_route_state *state, uint32_t layer)
+{
+    if (state->block == NULL)
+        return NULL;
+    uint8_t *block = state->block + (size_t)layer * state->n_expert;
+    if (state->n_done[layer] % state->block_tokens == 0)
+        memset(block, MOEC_BLOCK_NONE, state->n_expert);
+    return block;
+}
+
+/* The first that takes an expert decides for the block. */
+static void note_block(struct moec_route_state *state, uint32_t layer, uint32_t touched)
+{
+    if (state->block == NULL)
+        return;
+    uint8_t *copy = &state->block[(size_t)layer * state->n_expert + touched % MOEC_ROUTE_LOW];
+    if (*copy == MOEC_BLOCK_NONE)
+        *copy = touched >= MOEC_ROUTE_LOW ? MOEC_BLOCK_LOW : MOEC_BLOCK_HIGH;
+}
+
 static uint16_t *touched_at(const struct moec_route_state *state, uint32_t layer, uint32_t position)
 {
     return state->touched + ((size_t)layer * state->n_context + position) * state->top_k;
@@ -198,9 +224,11 @@ static void repeat(struct moec_route_state *state, uint32_t layer, uint32_t posi
     const bool has_blocks = popularity->settings.kind == MOEC_PREFILL_UNPOPULAR;
     if (has_blocks)
         moec_route_state_begin_prompt(state, layer);
+    (void)moec_route_state_block(state, layer);
     for (uint32_t rank = 0; rank < state->top_k && touched[rank] != MOEC_ROUTE_NO_EXPERT; rank++) {
         const uint32_t expert = touched[rank] % MOEC_ROUTE_LOW;
         touch(state, layer, touched[rank]);
+        note_block(state, layer, touched[rank]);
         if (has_blocks) {
             (void)moec_popularity_take(popularity, layer, expert, touched[rank] >= MOEC_ROUTE_LOW);
             moec_popularity_add(popularity, layer, expert);
@@ -242,6 +270,8 @@ void moec_route_state_copy(struct moec_route_state *to, const struct moec_route_
     tell_all(to, true);
     if (moec_popularity_is_on(&from->popularity))
         moec_popularity_copy(&to->popularity, &from->popularity);
+    if (from->block != NULL)
+        memcpy(to->block, from->block, (size_t)from->n_layer * from->n_expert * sizeof *from->block);
     for (uint32_t layer = 0; layer < from->n_layer; layer++) {
         const uint32_t n = from->n_done[layer];
         if (from->n_context == 0 || to->n_context == 0 || n == 0)
@@ -305,6 +335,7 @@ void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float
     uint32_t order[MOEC_MAX_TOP_K];
     uint16_t touched[MOEC_MAX_TOP_K];
     const uint32_t n = order_of(state, taken, order);
+    (void)moec_route_state_block(state, layer);
     const uint32_t position = state->n_done[layer]++;
     if (!taken->is_left_out) {
         state->counts.n_position++;
@@ -316,8 +347,10 @@ void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float
         const bool is_low = i < n && taken->is_low != NULL && taken->is_low[order[i]];
         touched[i] = i < n ? (uint16_t)(taken->experts[order[i]] + (is_low ? MOEC_ROUTE_LOW : 0))
                            : MOEC_ROUTE_NO_EXPERT;
-        if (i < n)
+        if (i < n) {
             touch(state, layer, touched[i]);
+            note_block(state, layer, touched[i]);
+        }
         if (i < n && state->popularity.settings.kind == MOEC_PREFILL_UNPOPULAR)
             moec_popularity_add(&state->popularity, layer, taken->experts[order[i]]);
     }

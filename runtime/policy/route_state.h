@@ -63,11 +63,15 @@ struct moec_route_state {
     uint32_t first_ordinal; /* MoE ordinal of the first layer; changed before a reset where it is another */
     struct moec_route_pool pools[2];   /* of the assignment's records, and of low copies */
     struct moec_popularity popularity; /* where a prompt has its own precision */
-    float *range_sum;                  /* (n_layer), owned */
-    uint32_t *n_done;                  /* (n_layer): positions so far, owned */
-    uint16_t *touched;                 /* (n_layer, n_context, top_k) in order of touching, owned or lent:
+    /* Of hobbit with blocks (runtime/policy/precision.h): (n_layer, n_expert) enum moec_block_copy of the block
+     * that the layer's next position is in, and which block that is of. NULL = none, owned. */
+    uint8_t *block;
+    uint32_t block_tokens;
+    float *range_sum;  /* (n_layer), owned */
+    uint32_t *n_done;  /* (n_layer): positions so far, owned */
+    uint16_t *touched; /* (n_layer, n_context, top_k) in order of touching, owned or lent:
                                         * experts, those of the low pool + MOEC_ROUTE_LOW */
-    float *ranges;                     /* (n_layer, n_context), owned or lent */
+    float *ranges;     /* (n_layer, n_context), owned or lent */
     bool is_lent;
     const struct moec_logical_cache *shared; /* that is told what the pools hold; borrowed; NULL = none */
     struct moec_route_counts counts;         /* of the tokens so far, those taken back too */
@@ -124,6 +128,9 @@ struct moec_route_taken {
 
 /* The next position of the layer is a prompt's, and may begin a block: only with a prefill. */
 void moec_route_state_begin_prompt(struct moec_route_state *state, uint32_t layer);
+
+/* The copies (n_expert) that the block of the layer's next position has of experts so far; NULL = no blocks. */
+const uint8_t *moec_route_state_block(struct moec_route_state *state, uint32_t layer);
 
 /* The next position of the layer has taken these. */
 void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float range,

@@ -77,6 +77,12 @@ check "by the counts of the whole prompt it is known" "$low > 0 && $bytes < $blo
 whole_low=$low
 evaluate --prefill popular:0.5 --slots 4 --low-slots 4
 check "popular experts in low copies are those of most tokens" "$low > $whole_low"
+evaluate --precision hobbit:0.5:1:0
+check "a prompt without blocks is as other tokens" "$loss == $hobbit_loss && $low == $hobbit_low"
+evaluate --precision hobbit:0.5:1:32
+check "a block's first token decides for it" "$low > 0 && $loss != $hobbit_loss && $taken == $plain_taken"
+evaluate --precision hobbit:0.5:1:32 --prompt-tokens 64
+check "of the prompt alone" "$low > 0 && $loss != $hobbit_loss && $low != $hobbit_low"
 evaluate --prefill unpopular:0.5:16 --precision hobbit:0.5:1 --route cache-prior:0.2
 check "with a precision and a prior more are low" "$low > 0 && $loss != $unpopular_loss"
 try 0 "eval of a prompt in words" "$moec" eval "$work/m.moec" --data $text --samples 2 --prefill unpopular -q
@@ -156,6 +162,13 @@ if cmp -s "$work/precise" "$work/both"; then fail "a prior and skips change it";
 generate --precision always:0:1 && cp "$work/text" "$work/always"
 generate --precision always:0:1 --decide decode
 if cmp -s "$work/text" "$work/always"; then fail "a prompt that is not decided"; else pass "a prompt that is not decided"; fi
+# Blocks are counted from the text's beginning, whatever chunks it is read in.
+generate --precision hobbit:0.2:1:4 && cp "$work/text" "$work/blocks"
+for how in "-t 1" "--cpu scalar" "--memory $((floor + 700000))" "--draft lookup"; do
+    # shellcheck disable=SC2086
+    generate --precision hobbit:0.2:1:4 $how
+    same "$work/blocks" "the same text by blocks with $how"
+done
 # A prompt of more than one block, whose second is partly low.
 long=$(grep "^In the central uplands: rainy" "$text" | head -n 1)
 prefill() {
@@ -223,6 +236,14 @@ if cmp -s "$work/text" "$work/shares"; then fail "others change the text"; else 
 
 try 0 "a bench" "$moec" bench "$work/m.moec" --modes cache --samples 2 --data $text --memory 50% --precision hobbit:0.3:1 --json -q
 says stdout '"precision": "hobbit:0.3:1"' "names its precision"
+prompt_bytes() {
+    "$moec" bench "$work/m.moec" --modes cache --evict lru --predict none --samples 2 --data $text --memory 50% --prompt-tokens 96 -n 1 \
+        --json -q "$@" >"$work/stdout" && number prompt_bytes
+}
+by_token=$(prompt_bytes --precision hobbit:0.5:1:0 --slots 4 --low-slots 4) by_block=$(prompt_bytes --precision hobbit:0.5:1 --slots 4 --low-slots 4)
+router=$(prompt_bytes)
+check "a prompt whose tokens decide each for itself reads experts in both copies" "$by_token > 1.2 * $by_block"
+check "by blocks it reads less than without decisions" "$by_block > 0 && $by_block < 0.9 * $router"
 try 0 "a bench of prompts of its own length" "$moec" bench "$work/m.moec" --modes cache --memory 50% --samples 2 --data $text --prompt-tokens 8 -n 4 --json -q
 
 done_testing

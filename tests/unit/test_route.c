@@ -345,7 +345,7 @@ static void test_route__precision_goes_by_the_weight_before(void **state)
             there_by_expert[experts[i]] = is_there[i];
         const struct held held = {{held_has}, there_by_expert};
         memcpy(skips, was_skipped, sizeof skips);
-        moec_precision_decide(&precision, K, experts, weights, &held.residents, 3, skips, is_low);
+        moec_precision_decide(&precision, K, experts, weights, &held.residents, 3, NULL, 0, skips, is_low);
         decide_plainly(&precision, K, weights, is_there, was_skipped, plain_skips, plain_low);
         for (uint32_t i = 0; i < K; i++) {
             assert_int_equal(skips[i], plain_skips[i]);
@@ -360,7 +360,7 @@ static void test_route__precision_goes_by_the_weight_before(void **state)
     const struct held none = {{held_has}, (const bool[6]){false}};
     const struct moec_precision half = {.kind = MOEC_PRECISION_HOBBIT, .high_score = 0.5f, .low_score = 1};
     moec_precision_decide(&half, 3, (const uint32_t[]){5, 2, 4}, (const float[]){1, 1, 1}, &none.residents, 3,
-                          skips, is_low);
+                          NULL, 0, skips, is_low);
     assert_true(is_low[0] && !is_low[1] && !is_low[2]);
     assert_true(!skips[0] && !skips[1] && !skips[2]);
 }
@@ -452,6 +452,60 @@ static void test_route__low_copies_have_a_cache_of_their_own(void **state)
     moec_logical_cache_free(shared);
 }
 
+/* The first that takes an expert decides for its block: also where the state was taken back, or copied. */
+static void test_route__a_block_keeps_the_first_copy(void **state)
+{
+    (void)state;
+    enum { N_EXPERT = 6, TOP_K = 2, BLOCK = 4, N_TOK = 11 };
+    const struct moec_config config = {.n_expert = N_EXPERT, .top_k = TOP_K};
+    const struct moec_route route = {
+        .n_slots = 2,
+        .n_low_slots = 2,
+        .precision = {
+            .kind = MOEC_PRECISION_HOBBIT, .high_score = 0.5f, .low_score = 1, .block_tokens = BLOCK}};
+    struct moec_route_state routes, copy;
+    struct moec_error err = {0};
+    uint8_t after[N_TOK][N_EXPERT], *seen = NULL;
+    uint32_t seed = 3;
+    assert_ok(moec_route_state_create(&config, &route, 1, N_TOK, &routes, &err), err);
+    assert_ok(moec_route_state_create(&config, &route, 1, N_TOK, &copy, &err), err);
+    for (uint32_t t = 0; t < N_TOK; t++) {
+        seed = seed * 1664525u + 1013904223u;
+        const uint32_t first = (seed >> 8) % N_EXPERT;
+        const uint32_t experts[TOP_K] = {first, (first + 1 + (seed >> 12) % 4) % N_EXPERT};
+        const float weights[TOP_K] = {0.6f, 0.4f};
+        bool skips[TOP_K] = {false}, is_low[TOP_K] = {false};
+        const struct held none = {{held_has}, (const bool[N_EXPERT]){false}};
+        const uint8_t *block = moec_route_state_block(&routes, 0);
+        uint8_t before[N_EXPERT];
+        memcpy(before, block, sizeof before);
+        moec_precision_decide(&route.precision, TOP_K, experts, weights, &none.residents, 3, block, N_EXPERT,
+                              skips, is_low);
+        for (uint32_t i = 0; i < TOP_K; i++)
+            assert_true(
+                is_low[i] ==
+                (before[experts[i]] != MOEC_BLOCK_NONE ? before[experts[i]] == MOEC_BLOCK_LOW : i == 1));
+        const struct moec_route_taken taken = {
+            .experts = experts, .weights = weights, .skips = skips, .is_low = is_low};
+        moec_route_state_take(&routes, 0, 0, &taken);
+        memcpy(after[t], routes.block, sizeof after[t]);
+    }
+    assert_true(moec_route_state_block(&routes, 0) != NULL);
+    for (uint32_t n = N_TOK; n-- > 1;) {
+        moec_route_state_copy(&copy, &routes);
+        moec_route_state_truncate(&copy, 0, n);
+        assert_memory_equal(copy.block, after[n - 1], sizeof after[0]);
+    }
+    seen = copy.block; /* a new block knows nothing */
+    moec_route_state_copy(&copy, &routes);
+    moec_route_state_truncate(&copy, 0, 2 * BLOCK);
+    (void)moec_route_state_block(&copy, 0);
+    for (uint32_t e = 0; e < N_EXPERT; e++)
+        assert_int_equal(seen[e], MOEC_BLOCK_NONE);
+    moec_route_state_release(&routes);
+    moec_route_state_release(&copy);
+}
+
 static void test_route__the_cache_may_begin_with_what_is_frequent(void **state)
 {
     (void)state;
@@ -488,14 +542,27 @@ static void test_route__refuses_precisions(void **state)
 {
     (void)state;
     const struct moec_config config = {.n_expert = 12, .top_k = 4}, switched = {.n_expert = 12, .top_k = 1};
-    static const char *const texts[] = {"hobbit:",          "hobbit:2", "hobbit:0.6:0.5", "always:x",
-                                        "hobbit:0.1:0.2:3", "low",      "hobbit0.5"};
+    static const char *const texts[] = {"hobbit:",
+                                        "hobbit:2",
+                                        "hobbit:0.6:0.5",
+                                        "always:x",
+                                        "hobbit:0.1:0.2:3.5",
+                                        "hobbit:0.1:0.2:70000",
+                                        "hobbit:0.1:0.2:x",
+                                        "hobbit:0.1:0.2:",
+                                        "always:0.1:0.2:3",
+                                        "shared:0.1:0.2:3",
+                                        "low",
+                                        "hobbit0.5"};
     struct moec_route route = {.n_slots = 6, .n_low_slots = 4};
     struct moec_error err = {0};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++, err = (struct moec_error){0})
         assert_status(moec_precision_read(texts[i], &route.precision, &err), MOEC_ERR_USAGE, err);
+    assert_ok(moec_precision_read("hobbit:0.1:0.2:0", &route.precision, &err), err);
+    assert_true(route.precision.block_tokens == 0 && route.precision.names_block);
     assert_ok(moec_precision_read("hobbit", &route.precision, &err), err);
     assert_true(route.precision.high_score == 0.6f && route.precision.low_score == 0.9f);
+    assert_true(route.precision.block_tokens == MOEC_PRECISION_BLOCK && !route.precision.names_block);
     /* Two thirds of the experts have scores up to 0.41, all but a fiftieth up to 0.8. */
     float scores[MOEC_SCORE_COUNT];
     const struct moec_path_table paths = {.n_layer = 0, .n_expert = 12, .scores = scores};
@@ -563,7 +630,7 @@ static void test_route__precision_of_what_is_not_foreseen(void **state)
     const struct held held = {{held_has}, (const bool[6]){false, true, false, false, true, false}};
     bool skips[4] = {false, false, true, false}, is_low[4];
     moec_precision_decide(&fate, 4, (const uint32_t[]){4, 2, 3, 1}, (const float[]){1, 4, 2, 3},
-                          &held.residents, 3, skips, is_low);
+                          &held.residents, 3, NULL, 0, skips, is_low);
     assert_true(!is_low[0] && is_low[1] && !is_low[2] && !is_low[3]);
     assert_true(!skips[0] && !skips[1] && skips[2] && !skips[3]);
 }
@@ -615,6 +682,7 @@ int main(void)
         cmocka_unit_test(test_route__the_cache_is_lru_within_a_sequence),
         cmocka_unit_test(test_route__precision_goes_by_the_weight_before),
         cmocka_unit_test(test_route__low_copies_have_a_cache_of_their_own),
+        cmocka_unit_test(test_route__a_block_keeps_the_first_copy),
         cmocka_unit_test(test_route__the_cache_may_begin_with_what_is_frequent),
         cmocka_unit_test(test_route__refuses_precisions),
         cmocka_unit_test(test_route__refuses_widths),

@@ -10,6 +10,13 @@
 
 #define PRECISION(how, high, low)                                                                            \
     .n_low_slots = 4, .precision = {.kind = MOEC_PRECISION_##how, .high_score = high, .low_score = low}
+/* A prompt's blocks of so many tokens have one copy of an expert. */
+#define BLOCKS(tokens, high, low)                                                                            \
+    .n_low_slots = 4, .precision = {.kind = MOEC_PRECISION_HOBBIT,                                           \
+                                    .high_score = high,                                                      \
+                                    .low_score = low,                                                        \
+                                    .block_tokens = tokens,                                                  \
+                                    .names_block = true}
 #define FATE(experts) .n_low_slots = 4, .precision = {.kind = MOEC_PRECISION_FATE, .width = experts}
 /* Of half of the experts, in blocks of so many tokens. */
 #define UNPOPULAR(tokens)                                                                                    \
@@ -32,6 +39,8 @@ static const struct moec_route routes[] = {
     {.n_slots = 4, PRECISION(HOBBIT, 0, 1)},
     {.n_slots = 4, PRECISION(ALWAYS, 0, 0.7f), .decode_only = true},
     {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, PRECISION(HOBBIT, 0, 0.8f)},
+    {.n_slots = 4, BLOCKS(4, 0, 1)},
+    {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, BLOCKS(5, 0.2f, 0.7f)},
     {.n_slots = 4, FATE(2)},
     {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, FATE(3), .decode_only = true},
     {.n_slots = 4, UNPOPULAR(2)},

@@ -154,6 +154,8 @@ static const struct words settings[] = {
     {.route = "cumsum:0.6", .slots = "4"},
     {.route = "max-rank:5", .slots = "4", .keep_top = 1},
     {.precision = "hobbit:0.3:0.8", .slots = "4", .low_slots = "4"},
+    {.precision = "hobbit:0.3:0.8:0", .slots = "4", .low_slots = "4"},
+    {.precision = "hobbit:0.3:0.8:3", .slots = "4", .low_slots = "4"},
     {.precision = "always:0.4:0.7", .slots = "5", .low_slots = "4", .decode_only = true},
     {.route = "cache-prior:0.3", .precision = "hobbit:0.4:1", .slots = "4", .low_slots = "4"},
     {.precision = "fate:4", .slots = "4", .low_slots = "4", .decode_only = true},
