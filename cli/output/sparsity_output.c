@@ -12,6 +12,7 @@ struct moec_json_out *cli_json_plan(const struct moec_sparsity_plan *plan)
 {
     struct moec_json_out *node = moec_json_out_object(), *without = moec_json_out_object();
     moec_json_out_string(node, "by", moec_sparsity_by_name(plan->by));
+    moec_json_out_string(node, "projection", plan->is_at_gate ? "gate" : "up");
     moec_json_out_double(node, "active_share", plan->traffic.active_share);
     moec_json_out_double(node, "expert_bytes_per_token", plan->traffic.token_bytes);
     cli_json_certificate(node, &plan->certificate, "sparse", "expert_bytes_per_token");
@@ -26,13 +27,14 @@ struct moec_json_out *cli_json_plan(const struct moec_sparsity_plan *plan)
 void cli_print_left_out(const struct moec_sparsity_plan *plan)
 {
     static const char *const words[MOEC_SPARSITY_BY_COUNT] = {
-        "by |up . x|, one share for all experts", "by |up . x|, a threshold for each expert",
-        "by |up . x| times each neuron's harm and the token's gate weight"};
+        ", one share for all experts", ", a threshold for each expert",
+        " times each neuron's harm and the token's gate weight"};
     cli_print(stdout,
-              "  left out   %s\n"
+              "  left out   by %s%s\n"
               "  active     %.1f%% of neurons\n"
               "  decoded    %.1f KiB of expert weights a token, with all neurons %.1f KiB\n",
-              words[plan->by], 100 * plan->traffic.active_share, plan->traffic.token_bytes / 1024,
+              plan->is_at_gate ? "|act(gate . x)|" : "|up . x|", words[plan->by],
+              100 * plan->traffic.active_share, plan->traffic.token_bytes / 1024,
               plan->traffic.dense_token_bytes / 1024);
 }
 

@@ -37,6 +37,12 @@ static const struct cli_option options[] = {
      "Also write checksums of parts of the experts' records: a run that leaves out neurons then reads from "
      "storage only up projections and the pairs of neurons that stay.",
      0},
+    {"by-projection", 0, "NAME", "auto|up|gate",
+     "With --max-loss, the product that a plan compares:\n"
+     "auto\twhichever loses less with 70% left out (default; with --parts up)\n"
+     "up\t|up . x|, as FloE; only up is read whole\n"
+     "gate\tthe activated gate, as CATS (--by model) and CHESS; up and down are left out",
+     CLI_RARE},
     {"confidence", 0, "C", NULL,
      "With --max-loss: confidence of the interval whose upper end must meet it (default 0.95).", CLI_RARE},
     CLI_CERTIFIED_ARITHMETIC_OPTION(CLI_RARE),
@@ -59,8 +65,8 @@ struct sparsify_job {
     struct moec_sparsify_options sparsify;
     struct moec_source source, original;
     struct cli_part_windows data;
-    struct moec_work_memory work; /* batches that a device has room for */
-    struct moec_sparsity_table table;
+    struct moec_work_memory work;                 /* batches that a device has room for */
+    struct moec_sparsity_table table, gate_table; /* the second of a plan by model at the gate */
     struct moec_sparsify_report report;
     struct cli_progress progress;
 };
@@ -96,12 +102,22 @@ static enum moec_status read_by(struct sparsify_job *job, struct moec_error *err
     for (int i = 0; by != NULL && i < MOEC_SPARSITY_BY_COUNT; i++)
         if (strcmp(by, moec_sparsity_by_name((enum moec_sparsity_by)i)) == 0)
             job->sparsify.by = (enum moec_sparsity_by)i;
+    const char *projection = cli_text(job->args, "by-projection");
+    const bool has_parts = cli_has(job->args, "parts");
+    const bool is_named = projection != NULL && strcmp(projection, "auto") != 0;
+    const bool is_gate = is_named && strcmp(projection, "gate") == 0;
+    if (is_gate && has_parts)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--parts reads an expert's up projection first, but --by-projection gate needs its "
+                         "gate first: leave out one of the two");
+    job->sparsify.tries[0] = !is_gate;
+    job->sparsify.tries[1] = is_gate || (!is_named && !has_parts);
     return cli_double(job->args, "confidence", 0.5001, 0.9999, &job->sparsify.trial.confidence, err);
 }
 
 static enum moec_status read_target(struct sparsify_job *job, struct moec_error *err)
 {
-    static const char *const idle[] = {"reference", "by", "confidence", "arithmetic"};
+    static const char *const idle[] = {"reference", "by", "by-projection", "confidence", "arithmetic"};
     const struct cli_args *args = job->args;
     job->has_target = cli_has(args, "max-loss");
     for (size_t i = 0; i < sizeof idle / sizeof *idle && !job->has_target; i++)
@@ -118,7 +134,8 @@ static enum moec_status read_target(struct sparsify_job *job, struct moec_error 
         return moec_fail(err, MOEC_ERR_USAGE,
                          "losses are measured against the original model: "
                          "name its checkpoint with --reference MODEL");
-    job->sparsify.table = &job->table;
+    job->sparsify.tables[0] = &job->table;
+    job->sparsify.tables[1] = &job->gate_table;
     MOEC_TRY(cli_fraction(args, "max-loss", &job->sparsify.trial.max_loss, err));
     return read_by(job, err);
 }
@@ -200,6 +217,8 @@ static enum moec_status print_json(const struct sparsify_job *job, struct moec_e
     if (!job->has_target)
         return cli_print_json(root, err);
     moec_json_out_node(root, "plan", cli_json_plan(&report->plan));
+    for (int at = 0; at < 2 && job->sparsify.tries[0] && job->sparsify.tries[1]; at++)
+        moec_json_out_double(root, at == 0 ? "loss_by_up" : "loss_by_gate", report->tried[at].loss);
     moec_json_out_bool(root, "bundle_certified_on_same_windows", report->is_reused);
     moec_json_out_node(root, "candidates", json_candidates(report));
     return cli_print_json(root, err);
@@ -211,6 +230,10 @@ static void print_plan(const struct sparsify_job *job)
     cli_print_wrapped(stdout, 4, "wrote '%s', which leaves out neurons; %" PRIu32 " measurements\n",
                       job->output, report->n_candidate + 1);
     cli_print_plan(&report->plan);
+    if (job->sparsify.tries[0] && job->sparsify.tries[1])
+        cli_print_wrapped(
+            stdout, 13, "  compared   with %.0f%% left out by up loses %.3f%%, by the gate %.3f%%\n",
+            MOEC_SPARSIFY_TRIED_SHARE / 10.0, 100 * report->tried[0].loss, 100 * report->tried[1].loss);
     cli_print_sequence(&report->plan.certificate, "plan", report->is_reused);
 }
 
@@ -259,7 +282,10 @@ static enum moec_status measure(struct sparsify_job *job, const struct moec_prog
     for (uint32_t w = 0; w < inputs.windows->n_window; w++)
         n_search += moec_part_has(MOEC_PART_SEARCH, inputs.windows->part, w);
     cli_progress_expect(&job->progress, MOEC_SPARSIFY_TABLE_RUNS * n_search * (job->has_target ? 12 : 1));
-    MOEC_TRY(moec_sparsify_table_fill(&inputs, &job->sparsify.trial, progress, &job->table, err));
+    MOEC_TRY(moec_sparsify_table_fill(&inputs, &job->sparsify.trial, false, progress, &job->table, err));
+    if (job->sparsify.tries[1] && job->sparsify.by == MOEC_SPARSITY_BY_MODEL)
+        MOEC_TRY(
+            moec_sparsify_table_fill(&inputs, &job->sparsify.trial, true, progress, &job->gate_table, err));
     return job->has_target ? moec_sparsify(&inputs, &job->sparsify, progress, &job->report, err) : MOEC_OK;
 }
 
@@ -296,6 +322,7 @@ static int run_sparsify(const struct cli_args *args)
     cli_progress_end(&job.progress);
     moec_sparsify_report_release(&job.report);
     moec_sparsity_table_release(&job.table);
+    moec_sparsity_table_release(&job.gate_table);
     cli_part_windows_release(&job.data);
     moec_source_close(&job.original);
     moec_source_close(&job.source);

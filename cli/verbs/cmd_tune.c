@@ -643,7 +643,7 @@ static enum moec_status fill_table(struct tune_job *job, const struct moec_trial
     MOEC_TRY(moec_bundle_load_sparsity(job->bundle.bundle, &job->table, err));
     if (job->table.n_layer > 0)
         return MOEC_OK;
-    return moec_sparsify_table_fill(inputs, &job->tune.trial, progress, &job->table, err);
+    return moec_sparsify_table_fill(inputs, &job->tune.trial, false, progress, &job->table, err);
 }
 
 static enum moec_status tune_models(struct tune_job *job, struct moec_error *err)

@@ -76,7 +76,7 @@ static enum moec_status measure_all(struct measuring *m, const struct moec_progr
 enum moec_status moec_layer_gain_measure(const struct moec_trial_inputs *inputs,
                                          const struct moec_trial_options *options,
                                          const struct moec_neuron_harm *harm, enum moec_sparsity_by by,
-                                         const struct moec_progress *progress, double *factors,
+                                         bool at_gate, const struct moec_progress *progress, double *factors,
                                          struct moec_error *err)
 {
     const struct moec_source *bundle = inputs->bundle;
@@ -94,6 +94,7 @@ enum moec_status moec_layer_gain_measure(const struct moec_trial_inputs *inputs,
     MOEC_TRY_OUT(moec_alloc((void **)&m.measured.nll, n, sizeof(double), "window losses", err));
     MOEC_TRY_OUT(moec_alloc((void **)&m.measured.kl, n, sizeof(double), "window losses", err));
     MOEC_TRY_OUT(moec_sparsity_plan_create(bundle->config, by, &m.plan, err));
+    m.plan.is_at_gate = at_gate;
     MOEC_TRY_OUT(moec_states_create(m.windows.work, n_state, moec_forward_stride(bundle->config),
                                     "hidden states of a layer", &m.hidden, err));
     MOEC_TRY_OUT(moec_scorer_create(bundle->model, bundle->experts, &m.windows, &scorer, &m.scorer, err));

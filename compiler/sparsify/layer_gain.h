@@ -14,7 +14,7 @@
  * multiplied by. `harm` has been filled. Errors: those of the scorer. */
 MOEC_WARN_UNUSED enum moec_status
 moec_layer_gain_measure(const struct moec_trial_inputs *inputs, const struct moec_trial_options *options,
-                        const struct moec_neuron_harm *harm, enum moec_sparsity_by by,
+                        const struct moec_neuron_harm *harm, enum moec_sparsity_by by, bool at_gate,
                         const struct moec_progress *progress, double *factors, struct moec_error *err);
 
 #endif

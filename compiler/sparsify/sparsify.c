@@ -110,15 +110,54 @@ static enum moec_status halve(struct sparsify *s, bool upper, int n_turn, double
     return MOEC_OK;
 }
 
+/* A fit by up (0) or the gate (1), and what it loses where both are compared. */
+static enum moec_status try_projection(struct sparsify *s, size_t at, struct moec_error *err)
+{
+    static const char *const names[2] = {"up", "the gate"};
+    const struct moec_sparsify_options *options = s->options;
+    char line[96];
+    MOEC_TRY(moec_sparsity_fit_create(&s->trial, options->by, at == 1, options->tables[at], &s->fit, err));
+    if (!options->tries[0] || !options->tries[1])
+        return MOEC_OK;
+    MOEC_TRY(set_up(s, MOEC_SPARSIFY_TRIED_SHARE, err));
+    MOEC_TRY(moec_trial_measure(&s->trial, &s->report->tried[at], err));
+    (void)snprintf(line, sizeof line, "by %s, %.0f%% left out: loss %.3f%%", names[at],
+                   MOEC_SPARSIFY_TRIED_SHARE / 10.0, 100 * s->report->tried[at].loss);
+    moec_trial_say(&s->trial, line);
+    return MOEC_OK;
+}
+
+/* Which product decides what stays: by the gate only where that loses less. */
+static enum moec_status choose_projection(struct sparsify *s, struct moec_error *err)
+{
+    const bool *tries = s->options->tries;
+    struct moec_sparsity_fit *by_up = NULL;
+    if (tries[0])
+        MOEC_TRY(try_projection(s, 0, err));
+    if (!tries[1])
+        return MOEC_OK;
+    by_up = s->fit;
+    s->fit = NULL;
+    const enum moec_status status = try_projection(s, 1, err);
+    if (status == MOEC_OK && by_up != NULL && !(s->report->tried[1].loss < s->report->tried[0].loss)) {
+        moec_sparsity_fit_free(s->fit);
+        s->fit = by_up;
+        by_up = NULL;
+    }
+    moec_sparsity_fit_free(by_up);
+    return status;
+}
+
 static enum moec_status search(struct sparsify *s, struct moec_error *err)
 {
     struct moec_sparsify_report *report = s->report;
-    moec_trial_expect(&s->trial, LOSS_TURNS + UPPER_TURNS + 5, MAX_TESTS);
+    const double n_fit = 4 * (s->options->tries[0] + s->options->tries[1]);
+    moec_trial_expect(&s->trial, LOSS_TURNS + UPPER_TURNS + 1 + n_fit, MAX_TESTS);
     MOEC_TRY(moec_trial_open(&s->trial, MOEC_PART_SEARCH, err));
     MOEC_TRY(moec_trial_measure(&s->trial, &report->plain, err));
     if (report->plain.loss > s->options->trial.max_loss)
         return MOEC_OK;
-    MOEC_TRY(moec_sparsity_fit_create(&s->trial, s->options->by, s->options->table, &s->fit, err));
+    MOEC_TRY(choose_projection(s, err));
     MOEC_TRY(halve(s, false, LOSS_TURNS, UPPER_TURNS, err));
     return halve(s, true, UPPER_TURNS, 0, err);
 }

@@ -1,8 +1,9 @@
 /* `moec sparsify --max-loss`: the sparsity plan (formats/bundle/sparsity_plan.h) with which a bundle
  * decodes the fewest bytes a token within a loss target.
  *
- *   search part       what each neuron costs when it is left out (sparsity_fit.h), then thresholds, from mild
- *                     to strong, to where the loss is spent
+ *   search part       what each neuron costs when it is left out (sparsity_fit.h), by up and by the gate: the
+ *                     one that loses less at 70 % is kept; then thresholds, from mild to strong, to where the
+ *                     loss is spent
  *   certificate part  up to 8 of them, from the safest to the smallest, tested until one fails
  *
  * Losses are against the original model, so the bundle's own bits take
@@ -21,8 +22,13 @@
 struct moec_sparsify_options {
     struct moec_trial_options trial; /* without a sparsity */
     enum moec_sparsity_by by;
-    const struct moec_sparsity_table *table; /* by model: thresholds for each share; else not looked at */
+    bool tries[2]; /* by up, by the gate: at least one of them */
+    /* By model: thresholds of up and of the gate for each share, of those that are tried; else not looked at. */
+    const struct moec_sparsity_table *tables[2];
 };
+
+/* The share that is left out where up and the gate are compared, in thousandths. */
+#define MOEC_SPARSIFY_TRIED_SHARE 700u
 
 struct moec_sparsify_candidate {
     /* By model of each expert's neurons, else of the bytes of gate and down: left out in calibration, in
@@ -34,7 +40,8 @@ struct moec_sparsify_candidate {
 };
 
 struct moec_sparsify_report {
-    struct moec_loss plain; /* with all neurons, on the search part */
+    struct moec_loss plain;    /* with all neurons, on the search part */
+    struct moec_loss tried[2]; /* by up and by the gate, where both were tried */
     struct moec_sparsify_candidate candidates[MOEC_SPARSIFY_MAX_CANDIDATES];
     uint32_t n_candidate;
     uint32_t sequence[MOEC_MAX_SEQUENCE]; /* (n_sequence) places in candidates, in the order of the tests */

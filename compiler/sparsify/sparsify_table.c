@@ -24,7 +24,7 @@ static enum moec_status show(void *context, const char *phase, double done, doub
 }
 
 enum moec_status moec_sparsify_table_fill(const struct moec_trial_inputs *inputs,
-                                          const struct moec_trial_options *options,
+                                          const struct moec_trial_options *options, bool at_gate,
                                           const struct moec_progress *progress,
                                           struct moec_sparsity_table *table, struct moec_error *err)
 {
@@ -42,7 +42,8 @@ enum moec_status moec_sparsify_table_fill(const struct moec_trial_inputs *inputs
                                             .kernels = options->kernels,
                                             .n_threads = options->n_threads,
                                             .windows = &search,
-                                            .finds_turnover = is_ordered};
+                                            .finds_turnover = is_ordered && !at_gate,
+                                            .at_gate = at_gate};
     memcpy(table->data_digest, inputs->data_digest, sizeof table->data_digest);
     const enum moec_status status = moec_thresholds_fill(&job, &shown, table, err);
     moec_windows_release(&search);

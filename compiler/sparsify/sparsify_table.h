@@ -7,13 +7,13 @@
 #include "formats/model/sparsity_table.h"
 
 /* Fills a table, released by the caller in every case, with thresholds on the search part of the inputs, so
- * that what certifies stays unseen. Of the options kernels and threads count. Progress is in windows, each
+ * that what certifies stays unseen: of |up . x|, or at the gate of |act(gate . x)|. Of the options kernels and threads count. Progress is in windows, each
  * counted MOEC_SPARSIFY_TABLE_RUNS times. Errors: those of moec_sparsity_table_create and
  * moec_thresholds_fill. */
 #define MOEC_SPARSIFY_TABLE_RUNS 2.0
 MOEC_WARN_UNUSED enum moec_status moec_sparsify_table_fill(const struct moec_trial_inputs *inputs,
                                                            const struct moec_trial_options *options,
-                                                           const struct moec_progress *progress,
+                                                           bool at_gate, const struct moec_progress *progress,
                                                            struct moec_sparsity_table *table,
                                                            struct moec_error *err);
 

@@ -8,6 +8,7 @@
 
 struct moec_sparsity_fit {
     enum moec_sparsity_by by;
+    bool at_gate;
     const struct moec_sparsity_table *table; /* by model */
     struct moec_config config;               /* its own: the bundle may be closed before it */
     struct moec_neuron_harm *harm;           /* not by model */
@@ -22,8 +23,8 @@ static enum moec_status calibrate(struct moec_sparsity_fit *fit, struct moec_tri
     const char *phase = trial->phase;
     MOEC_TRY(moec_scorer_set_route(trial->scorer, NULL, err));
     moec_scorer_keep_all(trial->scorer);
-    MOEC_TRY(moec_neuron_harm_create(&fit->config, fit->by, options->kernels, options->n_threads, &fit->harm,
-                                     err));
+    MOEC_TRY(moec_neuron_harm_create(&fit->config, fit->by, fit->at_gate, options->kernels,
+                                     options->n_threads, &fit->harm, err));
     MOEC_TRY(moec_alloc((void **)&fit->factors, moec_config_moe_count(&fit->config), sizeof *fit->factors,
                         "factors of layers", err));
     for (int turn = 0; turn < 2; turn++) {
@@ -34,11 +35,11 @@ static enum moec_status calibrate(struct moec_sparsity_fit *fit, struct moec_tri
         MOEC_TRY(moec_trial_run(trial, &variation, &measure, err));
     }
     trial->phase = phase;
-    return moec_layer_gain_measure(trial->inputs, options, fit->harm, fit->by, trial->progress, fit->factors,
-                                   err);
+    return moec_layer_gain_measure(trial->inputs, options, fit->harm, fit->by, fit->at_gate, trial->progress,
+                                   fit->factors, err);
 }
 
-enum moec_status moec_sparsity_fit_create(struct moec_trial *trial, enum moec_sparsity_by by,
+enum moec_status moec_sparsity_fit_create(struct moec_trial *trial, enum moec_sparsity_by by, bool at_gate,
                                           const struct moec_sparsity_table *table,
                                           struct moec_sparsity_fit **out, struct moec_error *err)
 {
@@ -47,7 +48,7 @@ enum moec_status moec_sparsity_fit_create(struct moec_trial *trial, enum moec_sp
     *out = NULL;
     MOEC_TRY(moec_sparsity_check_config(config, err));
     MOEC_TRY(moec_alloc((void **)&fit, 1, sizeof *fit, "a fit of sparsity", err));
-    *fit = (struct moec_sparsity_fit){.by = by, .table = table, .config = *config};
+    *fit = (struct moec_sparsity_fit){.by = by, .at_gate = at_gate, .table = table, .config = *config};
     const enum moec_status status = by == MOEC_SPARSITY_BY_MODEL ? MOEC_OK : calibrate(fit, trial, err);
     if (status == MOEC_OK)
         *out = fit;
@@ -81,6 +82,7 @@ static void plan_by_model(const struct moec_sparsity_table *table, uint32_t shar
 void moec_sparsity_fit_plan(const struct moec_sparsity_fit *fit, uint32_t share,
                             struct moec_sparsity_plan *plan)
 {
+    plan->is_at_gate = fit->at_gate;
     if (fit->by == MOEC_SPARSITY_BY_MODEL)
         plan_by_model(fit->table, share, plan);
     else

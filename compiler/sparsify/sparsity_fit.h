@@ -10,11 +10,13 @@
 
 struct moec_sparsity_fit;
 
-/* By model a plan follows `table`, which is borrowed and else not looked at. By expert and by neuron it is
+/* By model a plan follows `table`, which is borrowed, of thresholds of what the plan compares, and else not
+ * looked at. `at_gate` as in a plan. By expert and by neuron it is
  * calibrated on the trial's part, which is open, by two runs of the bundle and some of single layers; its
  * scorer then keeps all neurons and takes the router's experts. Errors: those of moec_sparsity_check_config,
  * of the scorer and of progress. */
 MOEC_WARN_UNUSED enum moec_status moec_sparsity_fit_create(struct moec_trial *trial, enum moec_sparsity_by by,
+                                                           bool at_gate,
                                                            const struct moec_sparsity_table *table,
                                                            struct moec_sparsity_fit **out,
                                                            struct moec_error *err);

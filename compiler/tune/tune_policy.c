@@ -41,7 +41,8 @@ static enum moec_status get_ready(struct search *search, const struct moec_polic
     search->is_ready[draft] = true;
     if (wanted->left_out == 0 || tune->fits[draft] != NULL)
         return MOEC_OK;
-    return moec_sparsity_fit_create(&tune->trial, MOEC_SPARSITY_BY_NEURON, NULL, &tune->fits[draft], err);
+    return moec_sparsity_fit_create(&tune->trial, MOEC_SPARSITY_BY_NEURON, false, NULL, &tune->fits[draft],
+                                    err);
 }
 
 static bool is_of(const struct moec_tune_candidate *candidate, const struct moec_policy_candidate *wanted)

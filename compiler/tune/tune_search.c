@@ -501,7 +501,8 @@ static enum moec_status search_draft(struct tune *tune, uint32_t draft, struct m
         MOEC_TRY(walk_prompt_shares(tune, first, err));
     if (!options->with_sparsity)
         return MOEC_OK;
-    MOEC_TRY(moec_sparsity_fit_create(&tune->trial, MOEC_SPARSITY_BY_NEURON, NULL, &tune->fits[draft], err));
+    MOEC_TRY(moec_sparsity_fit_create(&tune->trial, MOEC_SPARSITY_BY_NEURON, false, NULL, &tune->fits[draft],
+                                      err));
     return walk_left_out(tune, first, err);
 }
 

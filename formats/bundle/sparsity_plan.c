@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define VERSION        1u
+#define AT_GATE        0x100u /* added to the kind */
 #define FIGURES_AT     24u
 #define N_FIGURE       6
 #define CERTIFICATE_AT (FIGURES_AT + 8u * N_FIGURE)
@@ -80,7 +81,7 @@ enum moec_status moec_sparsity_plan_encode(const struct moec_sparsity_plan *plan
     MOEC_TRY(check_figures(plan, err));
     MOEC_TRY(moec_alloc((void **)&made, SCALES_AT + 2 * n, 1, "a sparsity plan", err));
     moec_put_u32(made, VERSION);
-    moec_put_u32(made + 4, plan->by);
+    moec_put_u32(made + 4, plan->by + (plan->is_at_gate ? AT_GATE : 0));
     moec_put_u32(made + 8, plan->n_layer);
     moec_put_u32(made + 12, plan->n_expert);
     moec_put_u32(made + 16, plan->n_scale);
@@ -109,11 +110,12 @@ static enum moec_status check_header(const uint8_t *bytes, size_t n_bytes, const
     if (moec_get_u32(bytes) != VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the sparsity plan has version %" PRIu32 ", expected %u",
                          moec_get_u32(bytes), VERSION);
-    const uint32_t by = moec_get_u32(bytes + 4), n_layer = moec_get_u32(bytes + 8),
+    const uint32_t by = moec_get_u32(bytes + 4) & ~AT_GATE, n_layer = moec_get_u32(bytes + 8),
                    n_expert = moec_get_u32(bytes + 12), n_scale = moec_get_u32(bytes + 16);
     const uint32_t wanted = by == MOEC_SPARSITY_BY_NEURON ? config->n_ff_expert : 1;
     if (by >= MOEC_SPARSITY_BY_COUNT)
-        return moec_fail(err, MOEC_ERR_FORMAT, "the sparsity plan has kind %" PRIu32 ", expected 0 to %d", by,
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the sparsity plan has kind %" PRIu32 ", expected 0 to %d, or that and 256", by,
                          MOEC_SPARSITY_BY_COUNT - 1);
     if (n_layer != moec_config_moe_count(config) || n_expert != config->n_expert || n_scale != wanted)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -170,7 +172,9 @@ enum moec_status moec_sparsity_plan_decode(const uint8_t *bytes, size_t n_bytes,
     *plan = (struct moec_sparsity_plan){0};
     MOEC_TRY(moec_sparsity_check_config(config, err));
     MOEC_TRY(check_header(bytes, n_bytes, config, err));
-    MOEC_TRY(moec_sparsity_plan_create(config, (enum moec_sparsity_by)moec_get_u32(bytes + 4), plan, err));
+    const uint32_t kind = moec_get_u32(bytes + 4);
+    MOEC_TRY(moec_sparsity_plan_create(config, (enum moec_sparsity_by)(kind & ~AT_GATE), plan, err));
+    plan->is_at_gate = (kind & AT_GATE) != 0;
     const enum moec_status status = decode_into(bytes, plan, err);
     if (status != MOEC_OK)
         moec_sparsity_plan_release(plan);

@@ -1,7 +1,8 @@
 /* The sparsity plan of a bundle: which neurons of its routed experts a token leaves out, and what is promised
  * of the bundle with it. FloE (eq. 5 and 11) leaves out those whose |up . x| is under a threshold of their
  * expert. A plan may also weigh |up . x| by what a neuron's product costs (scales) and by the token's gate
- * weight, so that what is left out does the least harm for each byte that is not read. Thread rule: immutable
+ * weight, so that what is left out does the least harm for each byte that is not read. At the gate, by model,
+ * it is CATS (arXiv:2404.08763), by neuron in the manner of CHESS (arXiv:2409.01366). Thread rule: immutable
  * once made. */
 #ifndef MOEC_FORMATS_SPARSITY_PLAN_H
 #define MOEC_FORMATS_SPARSITY_PLAN_H
@@ -31,6 +32,8 @@ struct moec_sparsity_plan {
     uint32_t n_layer, n_expert; /* MoE layers and their experts; 0 = there is no plan */
     uint32_t n_scale;           /* of an expert: its neurons, or 1 where they share one */
     enum moec_sparsity_by by;
+    bool
+        is_at_gate; /* what is compared is |act(gate . x)| in place of |up . x|: the gate is computed first */
     /* A neuron is left out where |up . x| times its scale is under the threshold; by neuron times the token's
      * gate weight too. */
     float threshold;  /* finite, from 0 on */

@@ -76,9 +76,10 @@ struct moec_mlp_filter {
     enum moec_projection at;
     float threshold; /* 0 zeroes nothing */
     /* Of UP and GATE: (n_ff) BF16 from +0 on, borrowed; what is compared is the magnitude times the neuron's,
-     * and of UP times the weight of a job's pair where it has them. NULL = the magnitude alone. At the GATE
-     * the CPU alone knows them. */
+     * and of UP, or where it is_weighed, times the weight of a job's pair where it has them. NULL = the
+     * magnitude alone. At the GATE the CPU alone knows them. */
     const uint16_t *scales;
+    bool is_weighed; /* at the GATE: scales count times weights, too */
 };
 
 /* Where pairs of a gate and a down row are, when they are not behind one another: those of neurons each x u

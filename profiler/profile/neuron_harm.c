@@ -3,6 +3,7 @@
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
 #include "profiler/profile/thresholds.h"
+#include "runtime/forward/activation.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,6 +17,7 @@ struct moec_neuron_harm {
     const struct moec_kernels *kernels;
     struct moec_pool pool;
     enum moec_sparsity_by by;
+    bool at_gate;
     size_t stride;    /* of rows of n_embd */
     float *costs;     /* (S, E, n_ff), or (S, E): scores are these times |up . x|, and by neuron times w */
     uint64_t *bytes;  /* (S, N_BIN): gate and down rows of neurons whose score is in a bin */
@@ -43,7 +45,7 @@ static size_t scratch_floats(const struct moec_neuron_harm *harm)
 }
 
 enum moec_status moec_neuron_harm_create(const struct moec_config *config, enum moec_sparsity_by by,
-                                         const struct moec_kernels *kernels, int n_threads,
+                                         bool at_gate, const struct moec_kernels *kernels, int n_threads,
                                          struct moec_neuron_harm **out, struct moec_error *err)
 {
     static const char what[] = "the harm of neurons";
@@ -56,6 +58,7 @@ enum moec_status moec_neuron_harm_create(const struct moec_config *config, enum 
                                       .kernels = kernels,
                                       .pool = moec_pool_make(n_threads),
                                       .by = by,
+                                      .at_gate = at_gate,
                                       .stride = moec_forward_stride(config)};
     const uint64_t n_thread = (uint64_t)harm->pool.n_threads;
     MOEC_TRY_OUT(
@@ -119,7 +122,7 @@ struct piece {
     float *up;      /* (n_tok, n) */
 };
 
-/* The up products of a chunk. */
+/* The products of a chunk that are compared: of up, or activated ones of the gate. */
 static struct piece make_piece(const struct tile *tile, size_t item, int thread)
 {
     const struct moec_neuron_harm *harm = tile->harm;
@@ -127,10 +130,17 @@ static struct piece make_piece(const struct tile *tile, size_t item, int thread)
     struct piece piece = {.first = (uint32_t)item * MOEC_SUM_CHUNK,
                           .weights = scratch,
                           .up = scratch + MOEC_SUM_CHUNK * harm->stride};
+    const struct moec_matrix *matrix = harm->at_gate ? &tile->mlp->gate : &tile->mlp->up;
     piece.n = least(MOEC_SUM_CHUNK, tile->mlp->up.rows - piece.first);
-    harm->kernels->decode_rows(&tile->mlp->up, piece.first, piece.n, piece.weights, harm->stride);
+    harm->kernels->decode_rows(matrix, piece.first, piece.n, piece.weights, harm->stride);
     harm->kernels->dot(harm->x, harm->stride, tile->n_tok, piece.weights, harm->stride, piece.n,
-                       tile->mlp->up.columns, piece.up, piece.n);
+                       matrix->columns, piece.up, piece.n);
+    for (uint32_t t = 0; harm->at_gate && t < tile->n_tok; t++) {
+        static const float none[MOEC_SUM_CHUNK];
+        float product[MOEC_SUM_CHUNK];
+        moec_mlp_factors(harm->kernels, tile->mlp->activation, piece.n, piece.up + (size_t)t * piece.n, none,
+                         product);
+    }
     return piece;
 }
 
@@ -164,6 +174,14 @@ static double square_sum(const float *row, size_t n)
     return sum;
 }
 
+/* Bytes of the two rows that a neuron which is left out does not read. */
+static uint64_t rest_bytes(const struct moec_neuron_harm *harm, const struct moec_mlp *mlp)
+{
+    const struct moec_matrix *other = harm->at_gate ? &mlp->up : &mlp->gate;
+    return moec_codec_row_bytes(other->codec, other->columns) +
+           moec_codec_row_bytes(mlp->down.codec, mlp->down.columns);
+}
+
 /* ---- the first run ---- */
 
 static void sum_chunk(void *context, size_t item, int thread)
@@ -192,8 +210,7 @@ static void take_sums(void *context, const struct moec_expert_inputs *in)
     struct moec_neuron_harm *harm = context;
     if (in->expert == MOEC_EXPERT_ALL || in->n_pair == 0)
         return;
-    harm->pair_bytes[in->expert] = moec_codec_row_bytes(in->mlp->gate.codec, in->mlp->gate.columns) +
-                                   moec_codec_row_bytes(in->mlp->down.codec, in->mlp->down.columns);
+    harm->pair_bytes[in->expert] = rest_bytes(harm, in->mlp);
     take_tiles(harm, in, true, sum_chunk);
 }
 
@@ -327,8 +344,7 @@ static void take_counts(void *context, const struct moec_expert_inputs *in)
     struct moec_neuron_harm *harm = context;
     if (in->expert == MOEC_EXPERT_ALL || in->n_pair == 0)
         return;
-    harm->pair_bytes[in->expert] = moec_codec_row_bytes(in->mlp->gate.codec, in->mlp->gate.columns) +
-                                   moec_codec_row_bytes(in->mlp->down.codec, in->mlp->down.columns);
+    harm->pair_bytes[in->expert] = rest_bytes(harm, in->mlp);
     take_tiles(harm, in, false, count_chunk);
 }
 

@@ -11,6 +11,8 @@
  * experts and tokens. By expert, the mean of c_i^2 and of w^2 stand for those of a neuron and a token, which
  * gives each expert a threshold of |u_i|.
  *
+ * At the gate the activation a_i = act(gate_i . x) stands in place of u_i, and up's rows in place of gate's.
+ *
  * Two runs of a scorer over the calibration's windows fill it: the first finds c_i, the second counts how
  * many bytes have which score w |u_i| c_i / sqrt(b). Thread rule: one thread at a time; it parallelises
  * inside, and its results do not depend on threads. */
@@ -23,10 +25,10 @@
 struct moec_neuron_harm;
 
 /* For a model whose neurons may be left out (moec_sparsity_check_config); the config is borrowed. `by` is
- * MOEC_SPARSITY_BY_EXPERT or MOEC_SPARSITY_BY_NEURON. `n_threads` as
+ * MOEC_SPARSITY_BY_EXPERT or MOEC_SPARSITY_BY_NEURON, `at_gate` as in a plan. `n_threads` as
  * forward pass. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_neuron_harm_create(const struct moec_config *config,
-                                                          enum moec_sparsity_by by,
+                                                          enum moec_sparsity_by by, bool at_gate,
                                                           const struct moec_kernels *kernels, int n_threads,
                                                           struct moec_neuron_harm **out,
                                                           struct moec_error *err);

@@ -107,6 +107,7 @@ struct filling {
     struct moec_sparsity_table *table;
     double pass; /* multiply-adds of a pass over the windows */
     bool finds_turnover;
+    enum moec_projection at;
     uint64_t n_active[MOEC_SPARSITY_MAX_SHARES], n_turn[MOEC_SPARSITY_MAX_SHARES];
 };
 
@@ -119,9 +120,8 @@ static void fill_layer(void *context, uint32_t ordinal, const struct moec_activa
         float *thresholds = moec_sparsity_table_at(table, ordinal, e);
         for (uint32_t i = 0; i < table->n_share; i++) {
             const double q = table->shares[i] * 1e-3;
-            thresholds[i] =
-                (float)(is_known ? moec_activations_quantile(activations, e, MOEC_PROJECTION_UP, q)
-                                 : moec_activations_layer_quantile(activations, MOEC_PROJECTION_UP, q));
+            thresholds[i] = (float)(is_known ? moec_activations_quantile(activations, e, filling->at, q)
+                                             : moec_activations_layer_quantile(activations, filling->at, q));
             if (filling->finds_turnover)
                 moec_activations_count_turns(activations, e, thresholds[i], &filling->n_active[i],
                                              &filling->n_turn[i]);
@@ -154,7 +154,10 @@ enum moec_status moec_thresholds_fill(const struct moec_thresholds_job *job,
                                       const struct moec_progress *progress, struct moec_sparsity_table *table,
                                       struct moec_error *err)
 {
-    struct filling filling = {.progress = progress, .table = table, .finds_turnover = job->finds_turnover};
+    struct filling filling = {.progress = progress,
+                              .table = table,
+                              .finds_turnover = job->finds_turnover,
+                              .at = job->at_gate ? MOEC_PROJECTION_GATE : MOEC_PROJECTION_UP};
     struct moec_thresholds_job own = *job;
     uint64_t multiply_adds = 0;
     /* Counting computes gate and up a second time. */

@@ -22,6 +22,7 @@ struct moec_thresholds_job {
     int n_threads; /* as moec_pool_make */
     const struct moec_windows *windows;
     bool finds_turnover; /* of a table, where neurons are ordered */
+    bool at_gate;        /* of a table: thresholds of |act(gate . x)| */
     const uint16_t
         *gate_scales; /* (MoE layers, E, n_ff) BF16: the gate's activations count times these; NULL */
     /* All tokens have passed the MoE layer of this ordinal. */

@@ -243,6 +243,8 @@ static enum moec_status offload_leave_out(struct moec_offload *self, struct moec
     struct moec_gpu_model *model = offload->model;
     if (model->sparsity == sparsity)
         return MOEC_OK;
+    if (sparsity != NULL)
+        MOEC_TRY(moec_sparsity_check_device(sparsity, err));
     enum moec_status status = moec_gpu_place_turn(&offload->canonical, err);
     if (status == MOEC_OK)
         status = moec_gpu_answer(place->backend, 0, err);

@@ -125,12 +125,15 @@ static enum moec_status open_sparsity(struct moert_engine *engine, const struct 
                               err);
 }
 
-/* Experts come in parts where that takes less time: not to a device, nor where the page cache is mapped. */
+/* Experts come in parts where that takes less time: not to a device, nor where the page cache is mapped. What
+ * the gate decides needs the gate's rows first, which stand among the pairs. */
 static enum moec_status open_parts(struct moert_engine *engine, const struct moert_options *options,
                                    struct moec_error *err)
 {
+    if (engine->sparsity != NULL && options->device != NULL)
+        MOEC_TRY(moec_sparsity_check_device(engine->sparsity, err));
     if (engine->sparsity == NULL || engine->choice.mode->streams_all || options->device != NULL ||
-        engine->io.io == MOEC_IO_MAPPED)
+        engine->io.io == MOEC_IO_MAPPED || moec_sparsity_is_at_gate(engine->sparsity))
         return MOEC_OK;
     MOEC_TRY(moec_bundle_load_parts(engine->bundle, &engine->parts, err));
     if (engine->parts.n_layer > 0 &&

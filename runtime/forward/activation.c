@@ -19,16 +19,18 @@ static float scale_of(const struct moec_mlp_filter *filter, uint32_t neuron)
 }
 
 /* Whether a filter at the gate leaves out the activation that stands at `at` of the rows. */
-static bool leaves_gate(const struct moec_mlp_filter *filter, struct moec_neurons neurons, size_t at,
-                        float value)
+static bool leaves_gate(const struct moec_mlp_filter *filter, struct moec_neurons neurons,
+                        const float *limits, size_t at, float value)
 {
     const uint32_t neuron = neurons.first + (uint32_t)(at % neurons.n_row);
-    return fabsf(value) * scale_of(filter, neuron) < filter->threshold;
+    return fabsf(value) * scale_of(filter, neuron) < limits[at / neurons.n_row];
 }
 
 float moec_mlp_limit(const struct moec_mlp_filter *filter, float weight)
 {
-    return filter->scales == NULL ? filter->threshold : filter->threshold / fabsf(weight);
+    const bool is_weighed =
+        filter->scales != NULL && (filter->at == MOEC_PROJECTION_UP || filter->is_weighed);
+    return is_weighed ? filter->threshold / fabsf(weight) : filter->threshold;
 }
 
 bool moec_mlp_stays(const struct moec_mlp_filter *filter, uint32_t neuron, float up, float limit)
@@ -116,31 +118,72 @@ static void add_chunk_bias(const struct moec_kernels *kernels, const struct moec
         kernels->add(piece, n, values + (size_t)t * n);
 }
 
-void moec_mlp_activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                             const struct moec_mlp_scratch *scratch, struct moec_neurons neurons, size_t n)
+uint32_t moec_mlp_activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                                 const struct moec_mlp_scratch *scratch, struct moec_neurons neurons,
+                                 const float *limits, size_t n)
 {
     const struct moec_mlp_filter *filter = &mlp->filter;
     const bool is_at_gate = filter->is_on && filter->at == MOEC_PROJECTION_GATE;
     float *gate = scratch->gate, *up = scratch->up;
     const bool is_clamped = mlp->activation == MOEC_ACTIVATION_CLAMPED_SILU;
+    uint32_t n_out = 0;
     if (is_clamped) {
         clamp(gate, n, -INFINITY, SILU_LIMIT);
         clamp(up, n, -SILU_LIMIT, SILU_LIMIT);
     }
     if (is_clamped || mlp->activation == MOEC_ACTIVATION_SILU) {
-        for (size_t i = 0; is_at_gate && i < n; i++)
-            up[i] = leaves_gate(filter, neurons, i, moec_silu_f32(gate[i])) ? 0 : up[i];
+        for (size_t i = 0; is_at_gate && i < n; i++) {
+            const bool is_out = leaves_gate(filter, neurons, limits, i, moec_silu_f32(gate[i]));
+            up[i] = is_out ? 0 : up[i];
+            n_out += is_out;
+        }
         kernels->silu_mul(gate, up, n, gate);
     } else if (mlp->activation == MOEC_ACTIVATION_CLAMPED_GLU) {
         activate_clamped(kernels, scratch, n);
     } else {
         activate_alone(kernels, mlp->activation, gate, scratch->exponents, n);
-        for (size_t i = 0; is_at_gate && i < n; i++)
-            gate[i] = leaves_gate(filter, neurons, i, gate[i]) ? 0 : gate[i];
+        for (size_t i = 0; is_at_gate && i < n; i++) {
+            const bool is_out = leaves_gate(filter, neurons, limits, i, gate[i]);
+            gate[i] = is_out ? 0 : gate[i];
+            n_out += is_out;
+        }
         multiply(up, n, gate);
     }
     if (filter->is_on && filter->at == MOEC_PROJECTION_DOWN)
         zero_small(gate, n, filter->threshold);
+    return n_out;
+}
+
+bool moec_mlp_leaves_out_by_gate(const struct moec_mlp *mlp)
+{
+    return mlp->filter.is_on && mlp->filter.at == MOEC_PROJECTION_GATE && moec_mlp_has_gate(mlp) &&
+           mlp->activation != MOEC_ACTIVATION_CLAMPED_GLU && mlp->biases[MOEC_PROJECTION_GATE].rows == 0 &&
+           mlp->biases[MOEC_PROJECTION_UP].rows == 0;
+}
+
+uint32_t moec_mlp_find_by_gate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                               const struct moec_mlp_scratch *scratch, uint32_t neuron, float limit,
+                               uint32_t n, uint8_t *active)
+{
+    const struct moec_neurons neurons = {neuron, n};
+    const bool is_clamped = mlp->activation == MOEC_ACTIVATION_CLAMPED_SILU;
+    float activated[MOEC_SUM_CHUNK], *gate = scratch->gate;
+    uint32_t n_active = 0;
+    if (is_clamped)
+        clamp(gate, n, -INFINITY, SILU_LIMIT);
+    memcpy(activated, gate, n * sizeof *activated);
+    if (is_clamped || mlp->activation == MOEC_ACTIVATION_SILU)
+        for (uint32_t i = 0; i < n; i++)
+            activated[i] = moec_silu_f32(gate[i]);
+    else
+        activate_alone(kernels, mlp->activation, activated, scratch->exponents, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const float value = gate[i];
+        active[n_active] = (uint8_t)i;
+        gate[n_active] = value;
+        n_active += !leaves_gate(&mlp->filter, neurons, &limit, i, activated[i]);
+    }
+    return n_active;
 }
 
 void moec_mlp_factors(const struct moec_kernels *kernels, uint8_t activation, size_t n, float *gate,
@@ -188,7 +231,8 @@ uint32_t moec_mlp_activate(const struct moec_kernels *kernels, const struct moec
             n_left += zero_left_out(&mlp->filter, neuron, limits[t], n, up + (size_t)t * n);
     }
     if (has_gate)
-        moec_mlp_activate_gated(kernels, mlp, scratch, (struct moec_neurons){neuron, n}, (size_t)n_tok * n);
+        n_left -= moec_mlp_activate_gated(kernels, mlp, scratch, (struct moec_neurons){neuron, n}, limits,
+                                          (size_t)n_tok * n);
     else
         activate_plain(kernels, mlp, scratch, (size_t)n_tok * n);
     return n_left;

@@ -29,13 +29,24 @@ uint32_t moec_mlp_find_active(const struct moec_mlp_filter *filter, uint32_t neu
 
 /* scratch->gate = what the down projection reads of n neurons, from both products (scratch->gate,
  * scratch->up), of which those of up have been filtered. Zero in either factor makes the product zero, except
- * where the activation is clamped. `neurons` are looked at by filters at the gate. */
-void moec_mlp_activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
-                             const struct moec_mlp_scratch *scratch, struct moec_neurons neurons, size_t n);
+ * where the activation is clamped. `neurons` and the rows' limits are looked at by filters at the gate.
+ * Returns how many such a filter leaves out. */
+uint32_t moec_mlp_activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                                 const struct moec_mlp_scratch *scratch, struct moec_neurons neurons,
+                                 const float *limits, size_t n);
+
+/* Whether neurons whose activated gate is small can be left out before their up and down rows are read. */
+bool moec_mlp_leaves_out_by_gate(const struct moec_mlp *mlp);
+
+/* Those of n neurons from `neuron` on that a filter at the gate leaves, counted from it, by their products in
+ * scratch->gate, which are moved together: n of them at most in `active`. Returns how many. */
+uint32_t moec_mlp_find_by_gate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                               const struct moec_mlp_scratch *scratch, uint32_t neuron, float limit,
+                               uint32_t n, uint8_t *active);
 
 /* From the products (n_tok, n) of n neurons from `neuron` on, without biases, in scratch->gate and
  * scratch->up, or in scratch->gate alone where there is no gate, for rows of these limits (n_tok), to what
- * the down projection reads, in scratch->gate. Returns how many of the products of up a filter of them
+ * the down projection reads, in scratch->gate. Returns how many products a filter of up or at the gate
  * leaves; all, where there is none. */
 uint32_t moec_mlp_activate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
                            const struct moec_mlp_scratch *scratch, uint32_t neuron, const float *limits,

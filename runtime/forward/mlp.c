@@ -169,7 +169,28 @@ static uint32_t chunk_active(const struct moec_mlp_kernels *kernels, const struc
     const uint32_t n_active = moec_mlp_find_active(&mlp->filter, neuron, limit, n, scratch->up, active);
     const struct pair_rows rows = pair_rows(mlp, neuron, active, n_active, scratch->weights);
     dot_one(kernels, &rows.gate, rows.first, rows.some, n_active, x, rounded, scratch->gate);
-    moec_mlp_activate_gated(kernels->all, mlp, scratch, (struct moec_neurons){neuron, n_active}, n_active);
+    (void)moec_mlp_activate_gated(kernels->all, mlp, scratch, (struct moec_neurons){neuron, n_active}, &limit,
+                                  n_active);
+    sum_one(kernels, &rows.down, rows.first, rows.some, n_active, scratch->gate, y);
+    return n_active;
+}
+
+/* The same by a filter at the gate, whose rows are all computed first. */
+static uint32_t chunk_by_gate(const struct moec_mlp_kernels *kernels, const struct moec_mlp *mlp,
+                              uint32_t neuron, const float *x, const struct moec_int8_span *rounded,
+                              float limit, const struct moec_mlp_scratch *scratch, float *y)
+{
+    uint8_t active[MOEC_SUM_CHUNK];
+    struct moec_mlp chosen = *mlp;
+    const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
+    const struct pair_rows all = pair_rows(mlp, neuron, NULL, n, scratch->weights);
+    dot_one(kernels, &all.gate, all.first, NULL, n, x, rounded, scratch->gate);
+    const uint32_t n_active = moec_mlp_find_by_gate(kernels->all, mlp, scratch, neuron, limit, n, active);
+    dot_one(kernels, &mlp->up, neuron, active, n_active, x, rounded, scratch->up);
+    chosen.filter.is_on = false; /* what stays has been found */
+    (void)moec_mlp_activate_gated(kernels->all, &chosen, scratch, (struct moec_neurons){neuron, n_active},
+                                  &limit, n_active);
+    const struct pair_rows rows = pair_rows(mlp, neuron, active, n_active, scratch->weights);
     sum_one(kernels, &rows.down, rows.first, rows.some, n_active, scratch->gate, y);
     return n_active;
 }
@@ -180,6 +201,8 @@ uint32_t moec_mlp_chunk(const struct moec_mlp_kernels *kernels, const struct moe
 {
     if (moec_mlp_leaves_out(mlp))
         return chunk_active(kernels, mlp, neuron, x, rounded, limit, up, scratch, y);
+    if (moec_mlp_leaves_out_by_gate(mlp))
+        return chunk_by_gate(kernels, mlp, neuron, x, rounded, limit, scratch, y);
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
     const struct pair_rows rows = pair_rows(mlp, neuron, NULL, n, scratch->weights);
@@ -294,7 +317,7 @@ static uint64_t products_of_tile(const struct mlp_run *run, const struct moec_ml
     dot_tile(run, mlp, &mlp->up, neuron, n, tile, scratch, has_gate ? scratch->up : scratch->gate);
     const uint32_t n_left =
         moec_mlp_activate(run->forward->kernels, mlp, scratch, neuron, tile->limits, n_tok, n);
-    return moec_mlp_leaves_out(mlp) ? n_left : (uint64_t)n_tok * n;
+    return moec_mlp_leaves_out(mlp) || moec_mlp_leaves_out_by_gate(mlp) ? n_left : (uint64_t)n_tok * n;
 }
 
 /* The same and the chunk's sum, to y. */

@@ -14,6 +14,7 @@ struct moec_sparsity {
     float *thresholds; /* (MoE layers, n_expert), owned */
     uint16_t *scales;  /* (MoE layers, n_expert, n_ff_expert) BF16, owned; NULL = none */
     double share;      /* expected to be left out */
+    bool is_at_gate;   /* by the activated gate, not by up */
     atomic_ullong n_neuron, n_active, dense_bytes, active_bytes;
 };
 
@@ -59,6 +60,7 @@ enum moec_status moec_sparsity_create_planned(const struct moec_sparsity_plan *p
     enum moec_status status = MOEC_OK;
     MOEC_TRY(allocate(config, &sparsity, err));
     sparsity->share = 1 - plan->traffic.active_share;
+    sparsity->is_at_gate = plan->is_at_gate;
     if (plan->by == MOEC_SPARSITY_BY_NEURON) {
         MOEC_TRY_OUT(moec_alloc((void **)&sparsity->scales, n * plan->n_scale, sizeof *plan->scales,
                                 "scales of neurons", err));
@@ -138,9 +140,25 @@ void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, 
     const size_t at = (size_t)moec_config_moe_ordinal(config, layer) * config->n_expert + expert;
     mlp->filter = (struct moec_mlp_filter){
         .is_on = true,
-        .at = MOEC_PROJECTION_UP,
+        .at = sparsity->is_at_gate ? MOEC_PROJECTION_GATE : MOEC_PROJECTION_UP,
+        .is_weighed = sparsity->is_at_gate,
         .threshold = sparsity->thresholds[at],
         .scales = sparsity->scales != NULL ? sparsity->scales + at * config->n_ff_expert : NULL};
+}
+
+bool moec_sparsity_is_at_gate(const struct moec_sparsity *sparsity)
+{
+    return sparsity->is_at_gate;
+}
+
+enum moec_status moec_sparsity_check_device(const struct moec_sparsity *sparsity, struct moec_error *err)
+{
+    if (!sparsity->is_at_gate)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_UNSUPPORTED,
+        "the bundle's sparsity plan leaves out neurons by the gate, which the CPU alone does: make "
+        "the plan with --by-projection up, or turn it off with --sparsity none");
 }
 
 const uint16_t *moec_sparsity_scales(const struct moec_sparsity *sparsity, uint64_t *n)
@@ -161,13 +179,15 @@ void moec_sparsity_count(struct moec_sparsity *sparsity, const struct moec_mlp *
                          uint64_t n_active)
 {
     const uint64_t scale = mlp->filter.scales != NULL ? sizeof *mlp->filter.scales : 0;
-    const uint64_t up = moec_codec_row_bytes(mlp->up.codec, mlp->up.columns);
-    const uint64_t pair = moec_codec_row_bytes(mlp->gate.codec, mlp->gate.columns) +
-                          moec_codec_row_bytes(mlp->down.codec, mlp->down.columns);
+    const uint64_t up = moec_codec_row_bytes(mlp->up.codec, mlp->up.columns),
+                   gate = moec_codec_row_bytes(mlp->gate.codec, mlp->gate.columns),
+                   down = moec_codec_row_bytes(mlp->down.codec, mlp->down.columns);
+    const bool is_at_gate = mlp->filter.at == MOEC_PROJECTION_GATE;
+    const uint64_t first = is_at_gate ? gate : up, rest = (is_at_gate ? up : gate) + down;
     add(&sparsity->n_neuron, n_neuron);
     add(&sparsity->n_active, n_active);
-    add(&sparsity->dense_bytes, n_neuron * (up + pair));
-    add(&sparsity->active_bytes, n_neuron * (up + scale) + n_active * pair);
+    add(&sparsity->dense_bytes, n_neuron * (first + rest));
+    add(&sparsity->active_bytes, n_neuron * (first + scale) + n_active * rest);
 }
 
 struct moec_sparsity_counts moec_sparsity_counts(const struct moec_sparsity *sparsity)

@@ -1,6 +1,7 @@
 /* Experts at a chosen sparsity (FloE, section 3.2.1): neurons whose |up . x| is under their expert's
  * threshold are left out, and neither their gate row nor their down column is read; with a bundle's plan
- * |up . x| may be scaled first (formats/bundle/sparsity_plan.h). Which ones is a function of the weights and
+ * |up . x| may be scaled first, or the activated gate may be in its place, and up's rows are then not read
+ * (formats/bundle/sparsity_plan.h). Which ones is a function of the weights and
  * the token alone (D15).
  *
  * A forward pass that is given one (struct moec_forward) sets each routed expert's filter from it, and counts
@@ -50,6 +51,13 @@ double moec_sparsity_share(const struct moec_sparsity *sparsity);
 /* Sets the filter of an expert of a model layer. */
 void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, uint32_t expert,
                           struct moec_mlp *mlp);
+
+/* Whether neurons are left out by the activated gate, so that it is up's rows that are not read. */
+bool moec_sparsity_is_at_gate(const struct moec_sparsity *sparsity);
+
+/* Whether a GPU can leave the neurons out. Errors: MOEC_ERR_UNSUPPORTED where the gate decides. */
+MOEC_WARN_UNUSED enum moec_status moec_sparsity_check_device(const struct moec_sparsity *sparsity,
+                                                             struct moec_error *err);
 
 /* Scales of neurons, (n) in one piece that filters point into; NULL without. */
 const uint16_t *moec_sparsity_scales(const struct moec_sparsity *sparsity, uint64_t *n);

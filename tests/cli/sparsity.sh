@@ -50,19 +50,19 @@ plan() {
     "$moec" sparsify "$work/plain.moec" --data datasets/sample/calibration.txt --reference "$sample" \
         --samples 48 --seq-len 96 --max-loss "$max_loss" "$@"
 }
-try 0 "a plan" plan 6% -q --json -o "$work/p.moec"
+try 0 "a plan" plan 6% --by-projection up -q --json -o "$work/p.moec"
 loss=$(number loss) high=$(number loss_high) bytes=$(number expert_bytes_per_token) active=$(number active_share)
 says stdout '"by": "neuron"' "by neuron"
 check "its loss is proven" "$high <= 0.06 && $loss < $high"
 check "it leaves out most neurons" "$active > 0.02 && $active < 0.4"
 try 0 "a plan is a whole bundle" "$moec" verify "$work/p.moec"
-try 0 "on one thread, in words" plan 6% -v -t 1 --cpu avx2 -o "$work/p1.moec"
+try 0 "on one thread, in words" plan 6% --by-projection up -v -t 1 --cpu avx2 -o "$work/p1.moec"
 says stdout "wrote '$work/p1.moec', which leaves out neurons; [0-9]+ measurements" "says so"
 says stdout 'loss .* against the original, limit 6.000%' "and what is promised"
 says stderr '[0-9.]+% left out: loss .*KiB a token' "verbose: each measurement"
 says stderr 'test 1 of [0-9].* proven' "and each test"
 if cmp -s "$work/p.moec" "$work/p1.moec"; then pass "a plan has the same bytes"; else fail "a plan has the same bytes"; fi
-try 0 "a plan by model" plan 6% --by model -q --json -o "$work/pm.moec"
+try 0 "a plan by model" plan 6% --by model --by-projection up -q --json -o "$work/pm.moec"
 check "one share for all reads more at the same promise" "$(number expert_bytes_per_token) > $bytes"
 try 0 "inspect" "$moec" inspect "$work/p.moec"
 says stdout "^  left out   by .up . x. times each neuron's harm" "shows the plan"
@@ -91,6 +91,33 @@ try 2 "a bundle with decisions" "$moec" sparsify "$work/pt.moec" --data $text --
 says stderr "from before moec tune" "is refused"
 try 2 "options of a target alone" "$moec" sparsify "$work/plain.moec" --data $text --by expert -q
 says stderr "by does nothing without --max-loss" "says why"
+
+# ---- by the gate ----
+
+try 0 "a plan of whichever product loses less" plan 6% -q --json -o "$work/pa.moec"
+by_up=$(number loss_by_up) by_gate=$(number loss_by_gate)
+named=$(sed -n 's/.*"projection": "\([a-z]*\)".*/\1/p' "$work/stdout")
+check "both are measured" "$by_up > 0 && $by_gate > 0"
+check "and the better one is kept" "(\"$named\" == \"gate\") == ($by_gate < $by_up) && \"$named\" != \"\""
+try 0 "a plan by the gate, in words" plan 6% --by-projection gate -q -o "$work/pg.moec"
+says stdout "^  left out   by .act\(gate . x\). times each neuron's harm" "says what it compares"
+try 0 "is a whole bundle" "$moec" verify "$work/pg.moec"
+try 0 "run follows it" "$moec" run "$work/pg.moec" -p "Once upon" -n 12 --ignore-eos --stats
+says stderr "sparsity  the bundle's plan, [0-9.]+% of neurons were active" "and says so"
+cp "$work/stdout" "$work/planned"
+for how in "-t 1" "--cpu scalar" "--memory $(little_memory "$work/pg.moec")" "--draft lookup"; do
+    # shellcheck disable=SC2086 # words
+    try 0 "run $how" "$moec" run "$work/pg.moec" -p "Once upon" -n 12 --ignore-eos $how
+    same "$work/stdout" "$work/planned" "the same words with $how"
+done
+try 0 "eval follows it" "$moec" eval "$work/pg.moec" --data $text --samples 4 --seq-len 96 --json -q
+check "and leaves neurons out" "$(number value) != $with && $(number active_share) < 0.5"
+try 0 "CATS: one share, by the gate" plan 6% --by model --by-projection gate -q --json -o "$work/x.moec"
+says stdout '"projection": "gate"' "is named"
+try 2 "parts are read by up" plan 6% --by-projection gate --parts -q -o "$work/x.moec"
+says stderr "leave out one of the two" "says so"
+try 0 "with parts the plan goes by up" plan 6% --parts -q --json -o "$work/pp.moec"
+says stdout '"projection": "up"' "without asking the gate"
 
 # ---- experts in parts ----
 

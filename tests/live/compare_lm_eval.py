@@ -253,7 +253,7 @@ def main():
         given = list(zip(options.pairs[::2], map(pathlib.Path, options.pairs[1::2])))
         for name, path in tiny(folder):
             print(f"# {name}", flush=True)
-            model = HFLM(pretrained=str(path), dtype="float32", device="cpu", batch_size=1, max_length=2048,
+            model = HFLM(pretrained=str(path), dtype="float32", device="cpu", batch_size=8, max_length=2048,
                          attn_implementation="eager", add_bos_token=has_start(path))
             for task, data in given or made(folder, options.rows):
                 good = compare(options.moec, folder, path, model, task, data, options.rows) and good

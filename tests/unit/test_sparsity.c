@@ -188,11 +188,13 @@ static void test_sparsity__the_section_holds_a_plan(void **state)
     sample_make(&sample, 3, 8, 4, 1);
     for (int by = 0; by < MOEC_SPARSITY_BY_COUNT; by++) {
         struct moec_sparsity_plan plan = sample_plan(&sample.config, (enum moec_sparsity_by)by), read;
+        plan.is_at_gate = by != MOEC_SPARSITY_BY_EXPERT;
         uint8_t *bytes = NULL;
         size_t n = 0;
         assert_ok(moec_sparsity_plan_encode(&plan, &bytes, &n, &err), err);
         assert_ok(moec_sparsity_plan_decode(bytes, n, &sample.config, &read, &err), err);
         assert_true(read.by == (enum moec_sparsity_by)by && read.threshold == 0.5f);
+        assert_true(read.is_at_gate == plan.is_at_gate);
         assert_int_equal(read.n_scale, by == MOEC_SPARSITY_BY_NEURON ? sample.config.n_ff_expert : 1);
         assert_memory_equal(read.scales, plan.scales,
                             (size_t)plan.n_layer * plan.n_expert * plan.n_scale * sizeof *plan.scales);
@@ -207,9 +209,9 @@ static void test_sparsity__the_section_holds_a_plan(void **state)
             uint8_t value;
             enum moec_status status;
         } wrong[] = {
-            {0, 2, MOEC_ERR_UNSUPPORTED}, {4, 3, MOEC_ERR_FORMAT},       {8, 9, MOEC_ERR_FORMAT},
-            {12, 4, MOEC_ERR_FORMAT},     {16, 250, MOEC_ERR_FORMAT},    {23, 0xff, MOEC_ERR_FORMAT},
-            {31, 0x7f, MOEC_ERR_FORMAT},  {1145, 0xff, MOEC_ERR_FORMAT},
+            {0, 2, MOEC_ERR_UNSUPPORTED}, {4, 3, MOEC_ERR_FORMAT},     {5, 2, MOEC_ERR_FORMAT},
+            {8, 9, MOEC_ERR_FORMAT},      {12, 4, MOEC_ERR_FORMAT},    {16, 250, MOEC_ERR_FORMAT},
+            {23, 0xff, MOEC_ERR_FORMAT},  {31, 0x7f, MOEC_ERR_FORMAT}, {1145, 0xff, MOEC_ERR_FORMAT},
         };
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
             const uint8_t kept = bytes[wrong[i].at];
@@ -317,8 +319,8 @@ static struct moec_sparsity *sparsity_of(const struct fixture *fixture, uint32_t
 }
 
 /* By a plan, found on all tokens, that leaves out `share` of the bytes. */
-static struct moec_sparsity *plan_of(const struct fixture *fixture, enum moec_sparsity_by by, double share,
-                                     int n_threads, struct moec_sparsity_plan *kept)
+static struct moec_sparsity *plan_of(const struct fixture *fixture, enum moec_sparsity_by by, bool at_gate,
+                                     double share, int n_threads, struct moec_sparsity_plan *kept)
 {
     struct moec_error err = {0};
     struct moec_neuron_harm *harm = NULL;
@@ -333,7 +335,7 @@ static struct moec_sparsity *plan_of(const struct fixture *fixture, enum moec_sp
     cut_make(fixture, &cut);
     for (uint32_t l = 0; l < moec_config_moe_count(config); l++)
         factors[l] = 1;
-    assert_ok(moec_neuron_harm_create(config, by, options.kernels, n_threads, &harm, &err), err);
+    assert_ok(moec_neuron_harm_create(config, by, at_gate, options.kernels, n_threads, &harm, &err), err);
     assert_ok(moec_scorer_create(fixture->model, moec_variants_experts(fixture->variants), &cut.windows,
                                  &options, &scorer, &err),
               err);
@@ -344,6 +346,7 @@ static struct moec_sparsity *plan_of(const struct fixture *fixture, enum moec_sp
         assert_ok(moec_scorer_run_varied(scorer, &variation, &measure, NULL, &err), err);
     }
     assert_ok(moec_sparsity_plan_create(config, by, &plan, &err), err);
+    plan.is_at_gate = at_gate;
     moec_neuron_harm_plan(harm, factors, moec_neuron_harm_threshold(harm, factors, share), &plan);
     assert_ok(moec_sparsity_create_planned(&plan, config, &sparsity, &err), err);
     const double threshold = moec_neuron_harm_layer_threshold(harm, 0, share);
@@ -360,6 +363,7 @@ static struct moec_sparsity *plan_of(const struct fixture *fixture, enum moec_sp
 }
 
 #define PLANNED 1000 /* a share that stands for a plan by neuron of half of the bytes */
+#define BY_GATE 1001 /* the same at the gate */
 
 /* Logits of all positions, stepped `chunk` tokens at a time, and what was counted. */
 static float *run(const char *name, uint32_t share, const struct moec_kernels *kernels, int n_threads,
@@ -369,10 +373,10 @@ static float *run(const char *name, uint32_t share, const struct moec_kernels *k
     struct moec_error err = {0};
     struct moec_forward forward = {0};
     struct moec_session *session = NULL;
-    struct moec_sparsity *sparsity = share == PLANNED
-                                         ? plan_of(&fixture, MOEC_SPARSITY_BY_NEURON, 0.5, 2, NULL)
-                                     : share > 0 ? sparsity_of(&fixture, share)
-                                                 : NULL;
+    struct moec_sparsity *sparsity =
+        share >= PLANNED ? plan_of(&fixture, MOEC_SPARSITY_BY_NEURON, share == BY_GATE, 0.5, 2, NULL)
+        : share > 0      ? sparsity_of(&fixture, share)
+                         : NULL;
     const size_t n_vocab = fixture.model->config.n_vocab;
     float *logits = calloc(fixture.n_tok * n_vocab, sizeof *logits);
     uint32_t *at = calloc(fixture.n_tok, sizeof *at);
@@ -486,6 +490,8 @@ static void test_sparsity__one_result_of_a_plan_however_it_is_run(void **state)
     (void)state;
     run_in_all_ways("qwen2_moe", PLANNED);
     run_in_all_ways("deepseek_v2", PLANNED);
+    for (size_t f = 0; f < N_FAMILY; f++)
+        run_in_all_ways(families[f], BY_GATE);
 }
 
 static void test_sparsity__plans_do_not_depend_on_threads(void **state)
@@ -495,7 +501,8 @@ static void test_sparsity__plans_do_not_depend_on_threads(void **state)
     for (int by = MOEC_SPARSITY_BY_EXPERT; by <= MOEC_SPARSITY_BY_NEURON; by++) {
         struct moec_sparsity_plan plans[2];
         for (int i = 0; i < 2; i++)
-            moec_sparsity_free(plan_of(&fixture, (enum moec_sparsity_by)by, 0.6, 1 + 2 * i, &plans[i]));
+            moec_sparsity_free(plan_of(&fixture, (enum moec_sparsity_by)by, by == MOEC_SPARSITY_BY_NEURON,
+                                       0.6, 1 + 2 * i, &plans[i]));
         assert_memory_equal(plans[0].scales, plans[1].scales,
                             (size_t)plans[0].n_layer * plans[0].n_expert * plans[0].n_scale *
                                 sizeof *plans[0].scales);
@@ -519,9 +526,9 @@ static void test_sparsity__plans_by_harm_harm_less(void **state)
     cut_make(&fixture, &cut);
     for (int turn = 0; turn < 2; turn++) {
         struct moec_scorer *scorer = NULL;
-        struct moec_sparsity *sparsity = turn == 0
-                                             ? sparsity_of(&fixture, 750)
-                                             : plan_of(&fixture, MOEC_SPARSITY_BY_NEURON, 0.75, 2, NULL);
+        struct moec_sparsity *sparsity =
+            turn == 0 ? sparsity_of(&fixture, 750)
+                      : plan_of(&fixture, MOEC_SPARSITY_BY_NEURON, false, 0.75, 2, NULL);
         const struct moec_scorer_options options = {.kernels = moec_kernels_best(), .n_threads = 2};
         assert_ok(moec_scorer_create(fixture.model, experts, &cut.windows, &options, &scorer, &err), err);
         assert_ok(moec_scorer_set_reference(scorer, fixture.model, experts, NULL, NULL, &err), err);
@@ -550,8 +557,10 @@ static void sum_with_zeros(const struct moec_kernels *kernels, const struct moec
         const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, n_ff - neuron);
         kernels->dot_encoded(&mlp->gate, neuron, n, x, gate);
         kernels->dot_encoded(&mlp->up, neuron, n, x, up);
-        for (uint32_t i = 0; i < n; i++)
-            up[i] = fabsf(up[i]) < mlp->filter.threshold ? 0 : up[i];
+        for (uint32_t i = 0; i < n; i++) {
+            const float value = mlp->filter.at == MOEC_PROJECTION_GATE ? moec_silu_f32(gate[i]) : up[i];
+            up[i] = fabsf(value) < mlp->filter.threshold ? 0 : up[i];
+        }
         kernels->silu_mul(gate, up, n, gate);
         kernels->sum_chunk_encoded(&mlp->down, neuron, n, gate, y);
         kernels->add(y, columns, out);
@@ -579,9 +588,11 @@ static void test_sparsity__neurons_left_out_are_zeros(void **state)
         const struct moec_expert_request request = moec_expert_request_of(0, e);
         struct moec_mlp mlp;
         assert_ok(experts->ops->acquire(experts, request, &mlp, &err), err);
-        for (int turn = 0; turn < 4; turn++) { /* nothing, some, and all neurons are left out */
-            mlp.filter = (struct moec_mlp_filter){
-                .is_on = true, .at = MOEC_PROJECTION_UP, .threshold = turn == 3 ? 1e9f : (float)turn * 0.03f};
+        for (int turn = 0; turn < 8; turn++) { /* nothing, some, and all neurons are left out, by either */
+            mlp.filter =
+                (struct moec_mlp_filter){.is_on = true,
+                                         .at = turn < 4 ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE,
+                                         .threshold = turn % 4 == 3 ? 1e9f : (float)(turn % 4) * 0.03f};
             for (uint32_t n = 1; n <= 4; n += 3) {
                 moec_forward_expert(&forward, &mlp, n, x, got);
                 for (uint32_t t = 0; t < n; t++) {
