@@ -48,7 +48,7 @@ static const struct {
     const char *advice;
 } unused[] = {
     {"hull",
-     {"bits", "quantizer", "scheme", "group", "baseline", "sensitivity", "time-limit", "sensitivity-samples"},
+     {"bits", "quantizer", "scheme", "group", "baseline", "sensitivity", "sensitivity-samples"},
      "this policy measures and chooses codecs itself. Leave the "
      "option out, or give another --policy, such as marginal"},
     {"edgemoe",
@@ -72,18 +72,24 @@ static const char *const of_data[] = {"samples", "search-samples", "select-sampl
 
 static const char *const of_measuring[] = {"journal", "arithmetic", "device"};
 
-static enum moec_status check_data(const struct cli_args *args, struct moec_error *err)
+/* Where it bounds the whole compile, not a profile's sensitivities. */
+static bool is_whole_limit(const char *policy, const char *option)
+{
+    return strcmp(policy, "hull") == 0 && strcmp(option, "time-limit") == 0;
+}
+
+static enum moec_status check_data(const struct cli_args *args, const char *policy, struct moec_error *err)
 {
     const bool has_profile = cli_has(args, "profile"), has_data = cli_has(args, "data");
     for (size_t i = 0; i < sizeof of_profile / sizeof *of_profile; i++) {
         if (!cli_has(args, of_profile[i]))
             continue;
-        if (has_profile)
+        if (has_profile && !is_whole_limit(policy, of_profile[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--%s has no effect: the profile '%s' already fixes its "
                              "value. Leave it out, or give --data instead of --profile",
                              of_profile[i], cli_text(args, "profile"));
-        if (!has_data && i >= N_OF_BUNDLE)
+        if (!has_data && !has_profile && i >= N_OF_BUNDLE)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--%s has no effect when nothing is measured: leave it out, or give --data",
                              of_profile[i]);
@@ -139,7 +145,7 @@ enum moec_status cli_compile_check_used(const struct cli_args *args, const char 
             if (cli_has(args, unused[i].options[o]))
                 return moec_fail(err, MOEC_ERR_USAGE, "policy '%s' ignores --%s: %s", policy,
                                  unused[i].options[o], unused[i].advice);
-    MOEC_TRY(check_data(args, err));
+    MOEC_TRY(check_data(args, policy, err));
     MOEC_TRY(check_target(args, policy, err));
     return check_bits(args, policy, err);
 }

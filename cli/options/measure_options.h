@@ -95,8 +95,9 @@
             "Bitwidth of the other experts while one is measured: 4 (default) or 16.", CLI_RARE              \
     }
 
-/* `modes` and `words` stand for what a verb offers beside auto, exact, fast and none. */
-#define CLI_SENSITIVITY_OPTIONS(use, modes, words)                                                           \
+/* `modes` and `words` stand for what a verb offers beside auto, exact, fast and none; `limit` says what --time-limit
+ * is. */
+#define CLI_SENSITIVITY_OPTIONS(use, modes, words, limit)                                                    \
     {"sensitivity",                                                                                          \
      0,                                                                                                      \
      "MODE",                                                                                                 \
@@ -107,7 +108,7 @@
      "fast\testimated from local errors in a few passes\n" words "none\tnot at all",                         \
      CLI_RARE},                                                                                              \
     {                                                                                                        \
-        "time-limit", 0, "DURATION", NULL, "Longer measurements are estimated (default 30min).", use         \
+        "time-limit", 0, "DURATION", NULL, limit, use                                                        \
     }
 
 #define CLI_ANYWAY_OPTION                                                                                    \

@@ -1,6 +1,7 @@
 #include "cli/output/compile_forecast.h"
 
-#include "profiler/doctor/forecast.h"
+#include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/parts.h"
 #include "runtime/threads/parallel.h"
@@ -8,62 +9,204 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define PROFILE_PASSES 1 /* of the original: its losses and its routing */
-#define LONG_SECONDS   3600.0
-#define LEAST_PACE     5e9 /* multiply-adds a second of one thread: no machine that matters is slower */
-#define FEWER_WINDOWS  256u
+#define LONG_SECONDS  3600.0
+#define LEAST_PACE    5e9 /* multiply-adds a second of one thread: no machine that matters is slower */
+#define FEWER_WINDOWS 256u
+#define MANY_THREADS  16u
 
-struct cli_compile_forecast cli_forecast_compile(const struct moec_config *config,
-                                                 const struct moec_compile_options *options,
-                                                 uint32_t n_window, uint32_t seq_len_tokens,
-                                                 double pass_seconds)
+void cli_default_parts(uint32_t n_window, uint32_t n_part[static MOEC_PART_COUNT])
 {
-    const struct moec_compile_forecast compile =
-        moec_compile_foresee(config, options, n_window, seq_len_tokens);
-    const double passes = PROFILE_PASSES + compile.passes;
-    return (struct cli_compile_forecast){.n_window = n_window,
-                                         .passes = passes,
-                                         .weights = compile.weights,
-                                         .seconds = (passes + compile.weights) * pass_seconds};
+    const uint32_t most =
+        MOEC_DEFAULT_SEARCH_WINDOWS + MOEC_DEFAULT_SELECT_WINDOWS + MOEC_DEFAULT_CERTIFICATE_WINDOWS;
+    const uint32_t n = n_window > 0 ? n_window : most, rest = n - n / 2;
+    n_part[MOEC_PART_CERTIFICATE] = n / 2;
+    n_part[MOEC_PART_SELECT] = rest / 3;
+    n_part[MOEC_PART_SEARCH] = rest - rest / 3;
+    if (n != most)
+        return;
+    n_part[MOEC_PART_CERTIFICATE] = MOEC_DEFAULT_CERTIFICATE_WINDOWS;
+    n_part[MOEC_PART_SELECT] = MOEC_DEFAULT_SELECT_WINDOWS;
+    n_part[MOEC_PART_SEARCH] = MOEC_DEFAULT_SEARCH_WINDOWS;
 }
 
-enum moec_status cli_warn_long_compile(struct cli_progress *progress, const struct moec_config *config,
-                                       const struct moec_compile_options *options, uint32_t n_window,
-                                       uint32_t seq_len_tokens, struct moec_error *err)
+struct cli_compile_forecast cli_forecast_compile(const struct moec_compile_request *request, bool has_profile,
+                                                 struct moec_forecast_time window)
 {
-    const uint32_t n_thread = (uint32_t)moec_pool_make(options->n_threads).n_threads;
-    const struct moec_forecast_request request = {.config = config,
-                                                  .kernels = options->kernels,
-                                                  .n_threads = options->n_threads,
-                                                  .seq_len_tokens = seq_len_tokens};
-    char line[256], whole[24], fewer[24];
-    double seconds = 0;
-    if (n_window == 0)
-        n_window =
-            MOEC_DEFAULT_SEARCH_WINDOWS + MOEC_DEFAULT_SELECT_WINDOWS + MOEC_DEFAULT_CERTIFICATE_WINDOWS;
-    const double multiply_adds =
-        (double)n_window * (seq_len_tokens - 1) * (double)moec_cost_from_layer(config, 0, 1, 0, 1);
-    if (cli_forecast_compile(config, options, n_window, seq_len_tokens, multiply_adds / LEAST_PACE / n_thread)
-            .seconds < LONG_SECONDS)
-        return MOEC_OK;
-    MOEC_TRY(moec_forecast_evaluation(&request, n_window, &seconds, err));
-    const struct cli_compile_forecast all =
-        cli_forecast_compile(config, options, n_window, seq_len_tokens, seconds);
-    if (all.seconds < LONG_SECONDS)
-        return MOEC_OK;
-    cli_duration_text(whole, all.seconds);
+    struct cli_compile_forecast forecast = {.stages = moec_compile_foresee(request), .window = window};
+    for (int part = 0; part < MOEC_PART_COUNT; part++)
+        forecast.n_window += request->n_part[part];
+    if (!has_profile)
+        forecast.original = forecast.n_window - request->n_part[MOEC_PART_CERTIFICATE];
+    forecast.windows = forecast.original + forecast.stages.windows;
+    forecast.seconds = (forecast.windows + forecast.stages.weights) * window.seconds;
+    forecast.core_seconds = (forecast.windows + forecast.stages.weights) * window.core_seconds;
+    return forecast;
+}
+
+/* ---- the whole ---- */
+
+static void print_stage(const struct cli_compile_forecast *forecast, const char *name, double windows,
+                        double weights)
+{
+    cli_print(stdout, "    %-22s %6.0f windows   %9.3f core-hours\n", name, windows,
+              (windows + weights) * forecast->window.core_seconds / 3600);
+}
+
+void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
+{
+    const struct moec_compile_forecast *stages = &forecast->stages;
+    char size[24];
+    if (forecast->original > 0)
+        print_stage(forecast, "routing, original", forecast->original, 0);
+    for (uint32_t i = 0; i < stages->n_phase; i++)
+        print_stage(forecast, stages->phases[i].name, stages->phases[i].windows, stages->phases[i].weights);
+    cli_print(stdout, "    %-22s %6.0f windows   %9.3f core-hours\n", "all", forecast->windows,
+              forecast->core_seconds / 3600);
+    if (stages->fitted_bytes > 0)
+        cli_print_wrapped(
+            stdout, 4,
+            "  disk: about %s of fitted weights in the journal, and as much again in memory or a "
+            "temporary file while it runs\n",
+            cli_size_text(size, stages->fitted_bytes));
+}
+
+struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast)
+{
+    struct moec_json_out *node = moec_json_out_object(), *phases = moec_json_out_object();
+    const struct moec_compile_forecast *stages = &forecast->stages;
+    moec_json_out_double(node, "windows", forecast->windows);
+    moec_json_out_double(node, "seconds", forecast->seconds);
+    moec_json_out_double(node, "core_seconds", forecast->core_seconds);
+    moec_json_out_u64(node, "fitted_bytes", stages->fitted_bytes);
+    if (forecast->original > 0)
+        moec_json_out_double(phases, "routing, original", forecast->original * forecast->window.core_seconds);
+    for (uint32_t i = 0; i < stages->n_phase; i++)
+        moec_json_out_double(phases, stages->phases[i].name,
+                             (stages->phases[i].windows + stages->phases[i].weights) *
+                                 forecast->window.core_seconds);
+    moec_json_out_node(node, "phases", phases);
+    return node;
+}
+
+/* ---- before a compile ---- */
+
+static struct cli_compile_forecast at_scope(const struct moec_compile_request *request, bool has_profile,
+                                            struct moec_forecast_time window, uint32_t scope)
+{
+    struct moec_compile_options options = *request->options;
+    struct moec_compile_request changed = *request;
+    options.scope = scope;
+    changed.options = &options;
+    return cli_forecast_compile(&changed, has_profile, window);
+}
+
+/* "moec compile: note: this takes about 3 h 10 min on 8 threads here (19 core-hours)": and what less takes. */
+static void say_long(struct cli_progress *progress, const struct moec_compile_request *request,
+                     const struct cli_compile_forecast *all)
+{
+    const uint32_t n_thread = (uint32_t)moec_pool_make(request->options->n_threads).n_threads;
+    char line[400], whole[24], fewer[24], least[24];
+    struct moec_compile_request few = *request;
+    cli_duration_text(whole, all->seconds);
+    cli_duration_text(least, at_scope(request, false, all->window, MOEC_COMPILE_SCOPES - 1).seconds);
     const int n = snprintf(line, sizeof line,
                            "moec %s: note: this takes about %s on %" PRIu32
-                           " threads here if the data has %" PRIu32 " windows",
-                           progress->job, whole, n_thread, n_window);
-    if (n_window > FEWER_WINDOWS && n > 0) {
-        const struct cli_compile_forecast part = cli_forecast_compile(
-            config, options, FEWER_WINDOWS, seq_len_tokens, seconds * FEWER_WINDOWS / n_window);
-        cli_duration_text(fewer, part.seconds);
-        (void)snprintf(line + n, sizeof line - (size_t)n,
+                           " threads here if the data has %" PRIu32 " windows (%.1f core-hours)",
+                           progress->job, whole, n_thread, all->n_window, all->core_seconds / 3600);
+    size_t used = n > 0 ? (size_t)n : 0;
+    if (request->options->offers_variants)
+        used += (size_t)snprintf(line + used, sizeof line - used,
+                                 "; --time-limit makes it shorter, down to about %s, and the bundle larger",
+                                 least);
+    if (all->n_window > FEWER_WINDOWS) {
+        cli_default_parts(FEWER_WINDOWS, few.n_part);
+        cli_duration_text(fewer, cli_forecast_compile(&few, false, all->window).seconds);
+        (void)snprintf(line + used, sizeof line - used,
                        "; --samples %u takes about %s, but may not be able to prove a loss as small",
                        FEWER_WINDOWS, fewer);
     }
     cli_progress_note(progress, line);
+}
+
+static void say_scope(struct cli_progress *progress, const struct cli_compile_forecast *forecast,
+                      uint32_t level)
+{
+    const struct moec_compile_scope *scope = moec_compile_scope_at(level);
+    char line[400], duration[24], fit[48] = "";
+    cli_duration_text(duration, forecast->seconds);
+    if (scope->n_fit < MOEC_DEFAULT_SEARCH_WINDOWS)
+        (void)snprintf(fit, sizeof fit, ", weights are fitted to %" PRIu32 " at %" PRIu32 " bitwidths",
+                       scope->n_fit, scope->n_expert_codec);
+    (void)snprintf(line, sizeof line,
+                   "moec %s: note: for --time-limit, plans are compared on %" PRIu32
+                   " windows and tested on at most %" PRIu32 "%s: about %s; the promise is the same",
+                   progress->job, scope->n_search, scope->n_certify, fit, duration);
+    cli_progress_note(progress, line);
+}
+
+static enum moec_status refuse(const struct cli_compile_forecast *least, double limit_seconds,
+                               struct moec_error *err)
+{
+    char needed[24], limit[24];
+    cli_duration_text(needed, least->seconds);
+    cli_duration_text(limit, limit_seconds);
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "--time-limit is %s, but the shortest compile of this model takes about %s here: give more "
+        "time, more threads or fewer --samples",
+        limit, needed);
+}
+
+void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads)
+{
+    char here[24], many[24];
+    cli_duration_text(here, forecast->seconds);
+    cli_duration_text(many, forecast->core_seconds / MANY_THREADS);
+    cli_print(stdout, "forecast: about %s on %" PRIu32 " threads here, %s on %u idle cores like these\n",
+              here, (uint32_t)moec_pool_make(n_threads).n_threads, many, MANY_THREADS);
+    cli_print_compile_stages(forecast);
+}
+
+enum moec_status cli_foresee_compile(const struct moec_compile_request *request, bool has_profile,
+                                     struct cli_compile_forecast *forecast, struct moec_error *err)
+{
+    const struct moec_forecast_request window = {.config = request->config,
+                                                 .kernels = request->options->kernels,
+                                                 .n_threads = request->options->n_threads,
+                                                 .seq_len_tokens = request->seq_len_tokens};
+    struct moec_forecast_time pace;
+    MOEC_TRY(moec_forecast_window(&window, &pace, err));
+    *forecast = cli_forecast_compile(request, has_profile, pace);
+    return MOEC_OK;
+}
+
+enum moec_status cli_warn_long_compile(struct cli_progress *progress,
+                                       const struct moec_compile_request *request, struct moec_error *err)
+{
+    const double n_thread = (double)moec_pool_make(request->options->n_threads).n_threads;
+    const double slowest = (request->seq_len_tokens - 1) *
+                           (double)moec_cost_from_layer(request->config, 0, 1, 0, 1) / LEAST_PACE / n_thread;
+    struct cli_compile_forecast all =
+        cli_forecast_compile(request, false, (struct moec_forecast_time){slowest, slowest * n_thread});
+    if (all.seconds < LONG_SECONDS)
+        return MOEC_OK;
+    MOEC_TRY(cli_foresee_compile(request, false, &all, err));
+    if (all.seconds >= LONG_SECONDS)
+        say_long(progress, request, &all);
+    return MOEC_OK;
+}
+
+enum moec_status cli_limit_compile(struct cli_progress *progress, const struct moec_compile_request *request,
+                                   bool has_profile, double limit_seconds, uint32_t *scope,
+                                   struct cli_compile_forecast *forecast, struct moec_error *err)
+{
+    MOEC_TRY(cli_foresee_compile(request, has_profile, forecast, err));
+    *scope = 0;
+    while (forecast->seconds > limit_seconds && *scope + 1 < MOEC_COMPILE_SCOPES)
+        *forecast = at_scope(request, has_profile, forecast->window, ++*scope);
+    if (forecast->seconds > limit_seconds)
+        return refuse(forecast, limit_seconds, err);
+    if (*scope > 0)
+        say_scope(progress, forecast, *scope);
     return MOEC_OK;
 }

@@ -1,31 +1,53 @@
-/* What a compile from data is going to take: for `moec doctor`, and said by a long `moec compile` before it
- * begins. Passes are those of compile.h with the original and its routing, at the pace of this machine.
- * Thread rule: main thread. */
+/* What a compile from data is going to take: for `moec doctor`, for a dry run, said by a long `moec compile` before
+ * it begins, and what --time-limit leaves out. Counted from the stages as the code runs them (compile.h), with the
+ * original and its routing, at the pace of this machine. Thread rule: main thread. */
 #ifndef MOEC_CLI_COMPILE_FORECAST_H
 #define MOEC_CLI_COMPILE_FORECAST_H
 
 #include "cli/output/progress_line.h"
 #include "compiler/compile/compile.h"
+#include "formats/json/json_write.h"
+#include "profiler/doctor/forecast.h"
 
 struct cli_compile_forecast {
-    uint32_t n_window;
-    double passes, weights; /* struct moec_compile_forecast's; passes with the profile's */
-    double seconds;
+    struct moec_compile_forecast stages;
+    struct moec_forecast_time window; /* of one evaluation of a window */
+    uint32_t n_window;                /* that are drawn */
+    double original; /* windows that the original's routing and losses take; 0: a profile has them */
+    double windows;  /* all that go through the model */
+    double seconds, core_seconds;
 };
 
-/* `pass_seconds` is what an evaluation of n_window windows takes. */
-struct cli_compile_forecast cli_forecast_compile(const struct moec_config *config,
-                                                 const struct moec_compile_options *options,
-                                                 uint32_t n_window, uint32_t seq_len_tokens,
-                                                 double pass_seconds);
+/* Windows of each part where nobody says how many; n_window 0: as many as are drawn at most. */
+void cli_default_parts(uint32_t n_window, uint32_t n_part[static MOEC_PART_COUNT]);
 
-/* A note before a compile that will take over an hour if the data has as many as n_window windows (0: as many
- * as are drawn by default), and what fewer would take. Measures the pace, most of a second, only where it may
- * be that long. Errors: MOEC_ERR_MEMORY. */
+struct cli_compile_forecast cli_forecast_compile(const struct moec_compile_request *request, bool has_profile,
+                                                 struct moec_forecast_time window);
+
+/* A row for each stage: windows, core-hours. And what is kept on disk. On stdout. */
+void cli_print_compile_stages(const struct cli_compile_forecast *forecast);
+/* "windows", "seconds", "core_seconds", "fitted_bytes", "phases"; the caller's. */
+struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecast *forecast);
+
+/* The forecast at this machine's pace, which takes most of a second to measure. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status cli_foresee_compile(const struct moec_compile_request *request,
+                                                      bool has_profile, struct cli_compile_forecast *forecast,
+                                                      struct moec_error *err);
+/* The answer of a dry run, on stdout. */
+void cli_print_compile_forecast(const struct cli_compile_forecast *forecast, int n_threads);
+
+/* Before a compile from data: a note where it takes over an hour, with what less would make of it. Measures the pace
+ * only where it may take that long. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status cli_warn_long_compile(struct cli_progress *progress,
-                                                        const struct moec_config *config,
-                                                        const struct moec_compile_options *options,
-                                                        uint32_t n_window, uint32_t seq_len_tokens,
+                                                        const struct moec_compile_request *request,
                                                         struct moec_error *err);
+
+/* Sets `scope` to the lowest level whose forecast is within limit_seconds, and `forecast` to that; says what it leaves
+ * out. Errors: MOEC_ERR_USAGE where no level is within the limit. */
+MOEC_WARN_UNUSED enum moec_status cli_limit_compile(struct cli_progress *progress,
+                                                    const struct moec_compile_request *request,
+                                                    bool has_profile, double limit_seconds, uint32_t *scope,
+                                                    struct cli_compile_forecast *forecast,
+                                                    struct moec_error *err);
 
 #endif

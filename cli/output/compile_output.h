@@ -2,6 +2,7 @@
 #ifndef MOEC_CLI_COMPILE_OUTPUT_H
 #define MOEC_CLI_COMPILE_OUTPUT_H
 
+#include "cli/output/compile_forecast.h"
 #include "cli/output/phase_output.h"
 #include "compiler/compile/compile.h"
 
@@ -14,7 +15,8 @@ struct cli_compile_result {
     const char *output;              /* path of the bundle */
     const char *page;                /* path of --report, or NULL */
     double seconds;
-    bool is_quiet; /* what to do next is left out */
+    const struct cli_compile_forecast *forecast; /* that was made before it; NULL: none */
+    bool is_quiet;                               /* what to do next is left out */
 };
 
 /* Bits, size, what mixing gains, peak memory and certificate, and what to do next. */

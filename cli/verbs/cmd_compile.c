@@ -84,7 +84,11 @@ static const struct cli_option options[] = {
     {"ctx", 0, "TOKENS", NULL,
      "With --metric: context of a row (default 2048, or the model's limit if that is less).", CLI_RARE},
     CLI_QUANTISER_OPTIONS(CLI_RARE),
-    CLI_SENSITIVITY_OPTIONS(CLI_RARE, "", ""),
+    CLI_SENSITIVITY_OPTIONS(
+        CLI_RARE, "", "",
+        "With hull: the whole compile takes at most about this long here, by a forecast. It leaves out windows "
+        "of the search and the tests, then bitwidths; the promise is the same. Other policies: longer "
+        "measurements of experts are estimated (default 30min)."),
     {"dense-quantizer", 0, "NAME", "linear|gptq",
      "How dense weights are encoded at 8 and 4 bits:\n"
      "gptq\tcodes compensate each other's errors on the search part (default if there is a profile or data)\n"
@@ -124,7 +128,8 @@ struct compile_job {
     struct cli_progress progress;
     struct cli_phases phases;
     struct moec_compile_report report;
-    struct moec_claim claim; /* of the output */
+    struct cli_compile_forecast forecast; /* windows 0: none was asked for */
+    struct moec_claim claim;              /* of the output */
     struct moec_claim report_claim;
     /* Paths of journals, owned: of the compile (NULL where --journal names it), and of the profile that it
      * makes; NULL with --dry-run. */
@@ -314,6 +319,11 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "name the bundle with -o MODEL.moec, or ask for the plan with --dry-run");
     MOEC_TRY(read_metric(job, err));
+    if (compile->rows != NULL && cli_has(args, "time-limit") && strcmp(compile->policy, "hull") == 0)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--time-limit bounds compiles that measure perplexity, whose cost is known before: leave "
+            "out either --time-limit or --metric");
     if (cli_has(args, "profile") && job->measure.data != NULL && compile->rows == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "give either --profile or --data: a profile holds its own windows; give both only "
@@ -347,6 +357,69 @@ static bool needs_sensitivities(const struct compile_job *job)
     return true;
 }
 
+/* What a compile is going to take, if its profile is there, or with one of these bitwidths: said where it is long or
+ * asked for, and cut to --time-limit. */
+static enum moec_status limit(struct compile_job *job, const uint32_t n_part[static MOEC_PART_COUNT],
+                              uint32_t seq_len_tokens, struct moec_error *err)
+{
+    struct moec_compile_request request = {.config = moec_checkpoint_config(job->checkpoint),
+                                           .options = &job->compile,
+                                           .seq_len_tokens = seq_len_tokens};
+    memcpy(request.n_part, n_part, sizeof request.n_part);
+    if (cli_has(job->args, "time-limit"))
+        return cli_limit_compile(&job->progress, &request, job->has_profile, job->measure.time_limit_seconds,
+                                 &job->compile.scope, &job->forecast, err);
+    return cli_foresee_compile(&request, job->has_profile, &job->forecast, err);
+}
+
+/* Whether a forecast is asked for, of a policy whose stages are known. */
+static bool wants_forecast(const struct compile_job *job)
+{
+    return job->compile.offers_variants && !needs_sensitivities(job) && job->compile.rows == NULL &&
+           (cli_has(job->args, "dry-run") || cli_has(job->args, "time-limit"));
+}
+
+static void print_forecast(const struct compile_job *job)
+{
+    if (cli_has(job->args, "dry-run") && !cli_has(job->args, "json") && !job->measure.is_quiet)
+        cli_print_compile_forecast(&job->forecast, job->measure.n_threads);
+}
+
+/* Before data is measured. */
+static enum moec_status foresee(struct compile_job *job, const uint32_t *bits, uint32_t n_bits,
+                                struct moec_error *err)
+{
+    struct moec_compile_request request = {.config = moec_checkpoint_config(job->checkpoint),
+                                           .options = &job->compile,
+                                           .seq_len_tokens = job->measure.seq_len_tokens};
+    cli_default_parts(job->measure.n_sample, request.n_part);
+    if (!needs_sensitivities(job) && !cli_has(job->args, "time-limit"))
+        MOEC_TRY(cli_warn_long_compile(&job->progress, &request, err));
+    if (wants_forecast(job)) {
+        MOEC_TRY(cli_count_parts(job->checkpoint, &job->measure, bits, n_bits, &job->progress, request.n_part,
+                                 err));
+        MOEC_TRY(limit(job, request.n_part, job->measure.seq_len_tokens, err));
+        print_forecast(job);
+    }
+    const struct moec_compile_forecast forecast = moec_compile_foresee(&request);
+    const double measured = request.n_part[MOEC_PART_SEARCH] + request.n_part[MOEC_PART_SELECT];
+    cli_progress_later(&job->progress, (forecast.windows + forecast.weights) / measured);
+    return MOEC_OK;
+}
+
+/* With the windows of a profile that is there. */
+static enum moec_status foresee_profiled(struct compile_job *job, struct moec_error *err)
+{
+    uint32_t n_part[MOEC_PART_COUNT];
+    if (!wants_forecast(job))
+        return MOEC_OK;
+    for (int part = 0; part < MOEC_PART_COUNT; part++)
+        n_part[part] = moec_profile_part_count(&job->profile, (enum moec_part)part);
+    MOEC_TRY(limit(job, n_part, job->profile.seq_len_tokens, err));
+    print_forecast(job);
+    return MOEC_OK;
+}
+
 static enum moec_status get_profile(struct compile_job *job, struct moec_error *err)
 {
     const char *path = cli_text(job->args, "profile");
@@ -354,6 +427,7 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
         MOEC_TRY(moec_profile_read(path, cli_has(job->args, "trust-profile"), &job->profile,
                                    job->profile_digest, err));
         job->has_profile = true;
+        MOEC_TRY(foresee_profiled(job, err));
     } else if (job->measure.data != NULL) {
         static const uint32_t bits[] = {2, 3, 4, 8};
         uint32_t n_bits = sizeof bits / sizeof *bits;
@@ -363,13 +437,7 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
             n_bits = job->measure.quantizer == MOEC_QUANTIZER_AUTO ? n_bits : 0;
             job->measure.baseline_bits = cli_has(job->args, "baseline") ? job->measure.baseline_bits : 16;
         }
-        const struct moec_config *config = moec_checkpoint_config(job->checkpoint);
-        const struct moec_compile_forecast forecast =
-            moec_compile_foresee(config, &job->compile, job->measure.n_sample, job->measure.seq_len_tokens);
-        cli_progress_later(&job->progress, forecast.passes + forecast.weights);
-        if (!needs_sensitivities(job))
-            MOEC_TRY(cli_warn_long_compile(&job->progress, config, &job->compile, job->measure.n_sample,
-                                           job->measure.seq_len_tokens, err));
+        MOEC_TRY(foresee(job, bits, n_bits, err));
         MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile,
                                  err));
         job->has_profile = true;
@@ -624,6 +692,7 @@ static enum moec_status print_result(const struct compile_job *job, struct moec_
                                               .output = cli_text(job->args, "output"),
                                               .page = cli_text(job->args, "report"),
                                               .seconds = job->seconds,
+                                              .forecast = job->forecast.windows > 0 ? &job->forecast : NULL,
                                               .is_quiet = job->measure.is_quiet};
     if (cli_has(job->args, "json"))
         return cli_print_compile_json(&result, err);

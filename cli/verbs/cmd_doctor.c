@@ -146,10 +146,11 @@ static enum moec_status examine_checkpoint(struct examination *x, struct moec_er
     if (!x->has_text)
         return MOEC_OK;
     MOEC_TRY(moec_forecast_make(&request, &x->forecast, err));
-    const struct moec_compile_options defaults = {.offers_variants = true};
-    x->compile =
-        cli_forecast_compile(config_of(x), &defaults, x->forecast.n_window, x->forecast.window_tokens,
-                             x->forecast.pass_multiply_adds / x->forecast.multiply_adds_per_second);
+    const struct moec_compile_options defaults = {.offers_variants = true, .plans_dense = true};
+    struct moec_compile_request compile = {
+        .config = config_of(x), .options = &defaults, .seq_len_tokens = x->forecast.window_tokens};
+    cli_default_parts(x->forecast.n_window, compile.n_part);
+    x->compile = cli_forecast_compile(&compile, false, x->forecast.window);
     return MOEC_OK;
 }
 
@@ -352,12 +353,10 @@ static void print_sizes(const struct examination *x)
             "  no tokenizer here: each --memory must be larger by the memory that it takes, some MiB\n");
 }
 
-/* Hours of one core that passes take, as if threads shared the work evenly. */
-static double core_hours(const struct examination *x, double passes)
+/* Hours of an idle core that so many windows take. */
+static double core_hours(const struct examination *x, double windows)
 {
-    const struct moec_forecast *f = &x->forecast;
-    return passes * f->pass_multiply_adds / f->multiply_adds_per_second / 3600 *
-           moec_pool_make(x->request.n_threads).n_threads;
+    return windows * x->forecast.window.core_seconds / 3600;
 }
 
 static const char *hours_text(char text[static 16], double hours)
@@ -378,8 +377,8 @@ static void print_forecast(const struct examination *x)
                       "  For a text of %" PRIu32 " windows of %" PRIu32 " tokens, on %" PRIu32
                       " threads here (together %.1f billion multiply-adds a second, measured now):\n",
                       f->n_window, f->window_tokens, n_threads, f->multiply_adds_per_second * 1e-9);
-    cli_print(stdout, "    compile               %7.0f passes and fitting, about %s\n", x->compile.passes,
-              time_text(text, x->compile.seconds));
+    cli_print(stdout, "    compile               %7.0f passes and fitting, about %s\n",
+              x->compile.windows / f->n_window, time_text(text, x->compile.seconds));
     cli_print(stdout, "    profile, measured     %7.0f passes, at least %s\n", f->exact_passes,
               time_text(text, f->exact_seconds));
     if (f->fast_passes > 0)
@@ -387,9 +386,10 @@ static void print_forecast(const struct examination *x)
                   time_text(text, f->fast_seconds));
     char all[16], passes[16], fitting[16];
     cli_print(stdout, "  compile: %s core-hours, of which passes %s, fitting quantised weights %s\n",
-              hours_text(all, core_hours(x, x->compile.passes + x->compile.weights)),
-              hours_text(passes, core_hours(x, x->compile.passes)),
-              hours_text(fitting, core_hours(x, x->compile.weights)));
+              hours_text(all, x->compile.core_seconds / 3600),
+              hours_text(passes, core_hours(x, x->compile.windows)),
+              hours_text(fitting, core_hours(x, x->compile.stages.weights)));
+    cli_print_compile_stages(&x->compile);
     cli_print_wrapped(
         stdout, 4,
         "  profile, which compile does not need, measures every expert if that takes less than 30 "
@@ -544,11 +544,13 @@ static struct moec_json_out *json_forecast(const struct moec_forecast *f)
 static struct moec_json_out *json_compile(const struct examination *x)
 {
     struct moec_json_out *node = moec_json_out_object();
+    const double n_window = x->compile.n_window;
     moec_json_out_u64(node, "windows", x->compile.n_window);
-    moec_json_out_double(node, "passes", x->compile.passes);
-    moec_json_out_double(node, "fit_passes", x->compile.weights);
+    moec_json_out_double(node, "passes", x->compile.windows / n_window);
+    moec_json_out_double(node, "fit_passes", x->compile.stages.weights / n_window);
     moec_json_out_double(node, "compile_seconds", x->compile.seconds);
-    moec_json_out_double(node, "core_seconds", 3600 * core_hours(x, x->compile.passes + x->compile.weights));
+    moec_json_out_double(node, "core_seconds", x->compile.core_seconds);
+    moec_json_out_node(node, "forecast", cli_json_compile_forecast(&x->compile));
     return node;
 }
 

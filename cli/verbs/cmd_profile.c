@@ -44,7 +44,8 @@ static const struct cli_option options[] = {
      "Bitwidths to measure: of 1, 2, 3, 4, 5, 6 and 8 (default 2,3,4,8).", 0},
     CLI_QUANTISER_OPTIONS(0),
     CLI_SENSITIVITY_OPTIONS(0, "weights|",
-                            "weights\ta first look from weights alone: needs no --data, makes no profile\n"),
+                            "weights\ta first look from weights alone: needs no --data, makes no profile\n",
+                            "Longer measurements are estimated (default 30min)."),
     {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", CLI_OUTPUT},
     {"resume", 0, NULL, NULL, "Continue an interrupted run.", 0},
     {"dry-run", 0, NULL, NULL, "Say what it would take, and measure nothing.", 0},
@@ -530,6 +531,20 @@ static void choose_memory(struct profile_job *job)
     cli_progress_note(&job->progress, line);
 }
 
+/* What is measured exactly only within --time-limit is not long. */
+static enum moec_status warn_long(struct profile_job *job, uint32_t n_bits, struct moec_error *err)
+{
+    const struct moec_config *config = moec_checkpoint_config(job->checkpoint);
+    const struct moec_forecast_request request = {.config = config,
+                                                  .kernels = job->measure.kernels,
+                                                  .n_threads = job->measure.n_threads,
+                                                  .seq_len_tokens = job->measure.seq_len_tokens,
+                                                  .n_bits = n_bits};
+    const bool is_exact =
+        job->measure.sensitivity == MOEC_SENSITIVITY_EXACT || moec_config_is_encoder_decoder(config);
+    return cli_warn_long_profile(&job->progress, &request, job->measure.n_sample, is_exact, err);
+}
+
 static enum moec_status foresee(struct profile_job *job, const uint32_t *bits, uint32_t n_bits,
                                 struct moec_error *err)
 {
@@ -609,6 +624,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     cli_say_checkpoint(&job->progress, job->checkpoint);
     moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
     choose_memory(job);
+    MOEC_TRY(warn_long(job, n_bits, err));
     MOEC_TRY(
         cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile, err));
     job->seconds = cli_seconds() - start;

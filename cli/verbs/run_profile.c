@@ -111,6 +111,17 @@ enum moec_status cli_foresee_profile(struct moec_checkpoint *checkpoint,
     return MOEC_OK;
 }
 
+enum moec_status cli_count_parts(struct moec_checkpoint *checkpoint,
+                                 const struct cli_measure_options *measure, const uint32_t *bits,
+                                 uint32_t n_bits, struct cli_progress *progress,
+                                 uint32_t n_part[static MOEC_PART_COUNT], struct moec_error *err)
+{
+    const struct moec_progress passes = progress_of(progress);
+    const struct moec_profile_options options = options_of(measure, bits, n_bits, &passes);
+    MOEC_TRY(moec_model_check(checkpoint, true, err));
+    return moec_profile_count_parts(checkpoint, &options, n_part, err);
+}
+
 enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
                                  const struct cli_measure_options *measure, const uint32_t *bits,
                                  uint32_t n_bits, struct cli_progress *progress, struct moec_profile *profile,

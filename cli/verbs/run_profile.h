@@ -21,6 +21,12 @@ cli_foresee_profile(struct moec_checkpoint *checkpoint, const struct cli_measure
                     const uint32_t *bits, uint32_t n_bits, struct cli_progress *progress,
                     struct moec_profile_forecast *forecast, struct moec_error *err);
 
+/* The windows of each part that it would draw. */
+MOEC_WARN_UNUSED enum moec_status
+cli_count_parts(struct moec_checkpoint *checkpoint, const struct cli_measure_options *measure,
+                const uint32_t *bits, uint32_t n_bits, struct cli_progress *progress,
+                uint32_t n_part[static MOEC_PART_COUNT], struct moec_error *err);
+
 /* Last part of a path, without trailing slashes, printable. */
 void cli_base_name(const char *path, char *name, size_t capacity);
 

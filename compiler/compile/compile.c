@@ -38,11 +38,15 @@ static enum moec_status ask_to_go_on(void *context, const char *phase, double do
     return moec_compile_is_cancelled(context) ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
-static void note(void *context, const char *line)
+void moec_compile_tell(const struct moec_compile_run *run, const char *line)
 {
-    const struct moec_compile_run *run = context;
     if (run->hooks != NULL && run->hooks->note != NULL)
         run->hooks->note(run->hooks->context, line);
+}
+
+static void note(void *context, const char *line)
+{
+    moec_compile_tell(context, line);
 }
 
 /* ---- before the search ---- */
@@ -203,10 +207,12 @@ static void fill_provenance(const struct moec_compile_run *run,
     const char *slash = strrchr(run->options->policy, '/');
     (void)snprintf(out->policy, sizeof out->policy, "%s", slash != NULL ? slash + 1 : run->options->policy);
     /* What was found beside what was asked for. */
-    char found[24] = "";
+    char found[48] = "", left_out[24] = "";
     if (run->options->dense_bits == MOEC_DENSE_BITS_AUTO)
         (void)snprintf(found, sizeof found, " dense-bits-found=%" PRIu32, run->report->plan.dense_bits);
-    (void)snprintf(out->options, sizeof out->options, "%s%s", run->options->options_text, found);
+    if (run->report->scope > 0)
+        (void)snprintf(left_out, sizeof left_out, " scope=%" PRIu32, run->report->scope);
+    (void)snprintf(out->options, sizeof out->options, "%s%s%s", run->options->options_text, found, left_out);
     (void)snprintf(out->source_name, sizeof out->source_name, "%s", run->options->source_name);
     memcpy(out->model_digest, run->model_digest, MOEC_SHA256_BYTES);
     if (run->profile != NULL)

@@ -39,6 +39,18 @@ struct moec_dense_trial {
 /* A bundle without a loss target whose loss may be more than this gets a warning. */
 #define MOEC_COMPILE_LARGE_LOSS 0.1
 
+/* How much a compile looks at. Level 0 is all; each one above leaves out more, the least loss first. */
+#define MOEC_COMPILE_SCOPES 5
+struct moec_compile_scope {
+    uint32_t n_fit;          /* windows of the search part, at most: that weights are fitted to, */
+    uint32_t n_search;       /* that plans are measured on, of the selection part likewise, */
+    uint32_t n_harm;         /* that local errors are measured on, */
+    uint32_t n_class;        /* and whole models for them */
+    uint32_t n_certify;      /* windows of the certificate part that tests may take */
+    uint32_t n_expert_codec; /* codecs that experts are fitted at */
+};
+const struct moec_compile_scope *moec_compile_scope_at(uint32_t level);
+
 struct moec_compile_options {
     const char *policy;   /* built-in name or path */
     double max_loss;      /* NaN without a loss target */
@@ -62,6 +74,7 @@ struct moec_compile_options {
     double confidence;               /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
     bool goes_on_by_chance;     /* where the original predicts the data no better than chance; the bundle is
                                marked */
+    uint32_t scope;             /* level of struct moec_compile_scope; a journal's own goes before it */
     bool takes_all_certificate; /* tests are on all windows of the certificate part, however few would do */
     bool accept_miss;           /* write and mark a bundle that misses its target */
     bool measure_uniform; /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
@@ -125,6 +138,7 @@ struct moec_compile_report {
     uint32_t n_reuse;
     char reuse[256];
     uint64_t n_resumed; /* units of work that an interrupted compile had finished */
+    uint32_t scope;     /* the level that it was made with */
     bool is_written;
 };
 
@@ -188,15 +202,28 @@ moec_compile_drafts(struct moec_checkpoint *checkpoint, const struct moec_profil
                     struct moec_error *err);
 void moec_compile_draft_release(struct moec_compile_draft *draft);
 
-/* What a compile from data is expected to take beside its profile, in passes over n_window windows (0 = a
- * typical number): of the windows through the model, and of fitting and encoding weights, which do not become
- * fewer with fewer windows. How often a search measures is not known before: a typical number stands for it. */
+/* What a compile from data is expected to take beside its profile, stage by stage as the code runs them. Windows
+ * are counted as often as they go through the whole model; fitting and encoding weights is counted in the
+ * multiply-adds of windows that take as long. How often a search measures, and how many tests there are, is not
+ * known before: typical numbers stand for both. */
+#define MOEC_COMPILE_MAX_PHASES 8
 struct moec_compile_forecast {
-    double passes, weights;
+    uint32_t n_phase;
+    struct {
+        const char *name;
+        double windows, weights;       /* as many windows of the model take as long as the phase's weights */
+    } phases[MOEC_COMPILE_MAX_PHASES]; /* (n_phase), those that cost something */
+    double windows, weights;           /* of all */
+    uint64_t fitted_bytes; /* encoded weights: in memory or a temporary file, and once more in the journal */
 };
-struct moec_compile_forecast moec_compile_foresee(const struct moec_config *config,
-                                                  const struct moec_compile_options *options,
-                                                  uint32_t n_window, uint32_t seq_len_tokens);
+
+struct moec_compile_request {
+    const struct moec_config *config;
+    const struct moec_compile_options *options;
+    uint32_t n_part[MOEC_PART_COUNT]; /* windows */
+    uint32_t seq_len_tokens;
+};
+struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_request *request);
 void moec_compile_report_release(struct moec_compile_report *report);
 
 #endif

@@ -1,6 +1,7 @@
 /* What the files of `moec compile` share; no other file includes it.
  *
  *   compile_stages.c       what is going on, and how much is left
+ *   compile_scope.c        how much is looked at
  *   compile_part.c         a part of the data: opened, and measured for a plan
  *   compile_order.c        the order of neurons in records
  *   compile_units.c        what is kept for the case that the compile is interrupted
@@ -124,6 +125,7 @@ struct moec_compile_run {
     enum moec_compile_stage stage;
     uint32_t n_asked; /* measurements that this search has asked for */
     struct moec_compile_report *report;
+    struct moec_compile_scope scope;
     uint32_t group;                             /* the profile's, else the options' */
     struct moec_codec codecs[MOEC_CODEC_TABLE]; /* by number */
     uint32_t dense_bits[MOEC_MAX_DENSE_TRIALS]; /* (n_dense_bits) to be tried, increasing */
@@ -174,6 +176,13 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_check_chance(struct moec_compile_
                                                             const struct moec_chance *chance,
                                                             struct moec_error *err);
 
+/* ---- how much is looked at: compile_scope.c ---- */
+
+/* Sets scope and report->scope to the journal's level, else to that of the options, which the journal then keeps;
+ * one that holds n_kept units and no level is of all. Errors: MOEC_ERR_FORMAT for a level that is none. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_scope_take(struct moec_compile_run *run, uint64_t n_kept,
+                                                          struct moec_error *err);
+
 /* ---- progress: compile.c, compile_stages.c ---- */
 
 /* From now on this is done; with what comes after it, that is what is expected. */
@@ -185,6 +194,8 @@ void moec_compile_show_whole(const struct moec_compile_run *run, double done, do
 
 /* A line for the log; longer ones are cut. */
 void moec_compile_say(const struct moec_compile_run *run, const char *format, ...) MOEC_PRINTF(2, 3);
+/* What a user should know, whether or not there is a log. */
+void moec_compile_tell(const struct moec_compile_run *run, const char *line);
 bool moec_compile_is_cancelled(const struct moec_compile_run *run);
 
 /* ---- parts of the data: compile_part.c ---- */
@@ -201,8 +212,8 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
-/* Windows, or rows, that plans are measured on in a part: the first MOEC_SEARCH_WINDOWS of the search and of the
- * selection part, the first n_certify of the certificate part, and of either all before they are known. */
+/* Windows, or rows, that plans are measured on in a part: the first of the search and of the selection part, as
+ * many as the scope has, the first n_certify of the certificate part, and of either all before they are known. */
 uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_part which);
 /* Frees what the part holds and zeroes it. */
 void moec_compile_part_release(struct moec_compile_part *part);

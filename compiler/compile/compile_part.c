@@ -46,7 +46,7 @@ uint32_t moec_compile_part_count(const struct moec_compile_run *run, enum moec_p
     const uint32_t n = moec_profile_part_count(run->profile, which);
     if (which == MOEC_PART_CERTIFICATE && run->n_certify > 0)
         return run->n_certify;
-    return which != MOEC_PART_CERTIFICATE && n > MOEC_SEARCH_WINDOWS ? MOEC_SEARCH_WINDOWS : n;
+    return which != MOEC_PART_CERTIFICATE && n > run->scope.n_search ? run->scope.n_search : n;
 }
 
 /* For the first n_most windows of a part. */
@@ -86,7 +86,7 @@ enum moec_status moec_compile_part_make(struct moec_compile_run *run, enum moec_
                                         const struct moec_model *model, struct moec_compile_part *part,
                                         struct moec_error *err)
 {
-    MOEC_TRY(make_room(run, which, UINT32_MAX, part, err));
+    MOEC_TRY(make_room(run, which, which == MOEC_PART_SEARCH ? run->scope.n_fit : UINT32_MAX, part, err));
     return make_scorer(run, model, MOEC_ARITHMETIC_CANONICAL, part, err);
 }
 

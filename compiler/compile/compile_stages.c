@@ -1,28 +1,30 @@
-/* The stages of a compile and what each is expected to cost, so that progress tells how far the whole is.
+/* The stages of a compile and what each is expected to cost, for forecasts, and so that progress tells how far the
+ * whole is.
  *
- * Costs are in passes over all windows of the profile, as `moec profile` counts them: a compile from data
- * does both under one progress. An evaluation of a part costs its share of the windows. Encoding is no
- * evaluation: what a fit does is taken at the prices below, in multiply-adds of a pass, which
+ * Costs are in windows through the model; progress is in passes over those that the profile measured, as it
+ * counts them itself: a compile from data does both under one progress. Encoding is no evaluation: what a fit
+ * does is taken at the prices below, in multiply-adds of such a pass, which
  * tests/tools/fit_speed.c measured for hidden sizes from 256 to 2048 (2026-11). How often a policy measures is
  * not known before it has: a typical number stands for it. */
 #include "compiler/compile/compile_internal.h"
+#include "compiler/fit/gptq.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* Evaluations. */
-#define TYPICAL_WINDOWS  256
-#define TYPICAL_SEARCH   8
-#define TYPICAL_SEQUENCE 1 /* one plan of projections for all experts */
-#define TYPICAL_TESTS    4
+#define TYPICAL_SEARCH   6
+#define TYPICAL_SEQUENCE 1      /* one plan of projections for all experts */
+#define TYPICAL_TESTS    3      /* beside that of the source's own weights, which takes none */
 #define TYPICAL_PROVEN   256    /* windows of the certificate part that are tested on */
-#define HARM_MODELS      22     /* whole models: the original, projections at each codec, and roles */
-#define N_CODEC          4      /* that an expert is fitted at */
+#define OTHER_MODELS     1      /* of harm, beside classes and roles: the original */
+#define N_DENSE_CODEC    5      /* that a dense matrix is fitted at */
 #define PAIR_PRICE       6.0    /* of a fit, for two weights of a row that one changes after the other */
 #define WEIGHT_PRICE     4450.0 /* of a fit and its error, for each weight */
 #define TRELLIS_PRICE    7000.0 /* the same of a trellis besides */
-#define FACTOR_PRICE     3.75   /* of an expert's factors, for the cube of its inputs */
+#define FACTOR_PRICE     3.75   /* of factors, for the cube of the inputs */
 #define MOMENT_PRICE     2.8    /* of what inputs have in common, for two inputs of a token */
 #define PACKED_PRICE     40.0   /* multiply-adds for each weight that is encoded into the bundle */
 
@@ -34,8 +36,10 @@ static const char *const names[] = {"ordering neurons",   "fitting experts", "fi
 struct basis {
     const struct moec_config *config;
     const struct moec_compile_options *options;
-    double n_window, seq_len_tokens;
-    double search, select, certificate; /* shares of the windows */
+    struct moec_compile_scope scope;
+    double n_pass; /* windows of a pass */
+    double seq_len_tokens;
+    double search, select, certificate; /* windows of the parts */
     uint32_t n_asked;
     uint32_t n_certify; /* 0: not chosen yet */
     bool is_measured, is_written;
@@ -46,25 +50,26 @@ static struct basis basis_of(const struct moec_compile_run *run)
     const struct moec_profile *profile = run->profile;
     struct basis basis = {.config = moec_checkpoint_config(run->checkpoint),
                           .options = run->options,
+                          .scope = run->scope,
+                          .n_pass = 1,
                           .n_asked = run->n_asked,
                           .n_certify = run->n_certify,
                           .is_measured = profile != NULL,
                           .is_written = run->path != NULL};
     if (profile == NULL)
         return basis;
-    basis.n_window = profile->n_window;
+    basis.n_pass = profile->n_window;
     basis.seq_len_tokens = profile->seq_len_tokens;
-    basis.search = moec_profile_part_count(profile, MOEC_PART_SEARCH) / basis.n_window;
-    basis.select = moec_profile_part_count(profile, MOEC_PART_SELECT) / basis.n_window;
-    basis.certificate = moec_profile_part_count(profile, MOEC_PART_CERTIFICATE) / basis.n_window;
+    basis.search = moec_profile_part_count(profile, MOEC_PART_SEARCH);
+    basis.select = moec_profile_part_count(profile, MOEC_PART_SELECT);
+    basis.certificate = moec_profile_part_count(profile, MOEC_PART_CERTIFICATE);
     return basis;
 }
 
-/* Multiply-adds of a pass. */
-static double pass_cost(const struct basis *basis)
+/* Multiply-adds of a window. */
+static double window_cost(const struct basis *basis)
 {
-    return basis->n_window * (basis->seq_len_tokens - 1) *
-           (double)moec_cost_from_layer(basis->config, 0, 1, 0, 1);
+    return (basis->seq_len_tokens - 1) * (double)moec_cost_from_layer(basis->config, 0, 1, 0, 1);
 }
 
 static double expert_weights(const struct moec_config *config)
@@ -73,66 +78,128 @@ static double expert_weights(const struct moec_config *config)
            moec_config_mlp_matrices(config);
 }
 
+static double fitted_windows(const struct basis *basis)
+{
+    return fmin(basis->search, basis->scope.n_fit);
+}
+
 /* Fits of all experts at all codecs, beside running the windows. */
-static double fit_cost(const struct basis *basis)
+static double expert_fit_cost(const struct basis *basis)
 {
     const struct moec_config *config = basis->config;
     const double n_embd = config->n_embd, n_ff = config->n_ff_expert, n_layer = moec_config_moe_count(config);
     const double inner = (moec_config_mlp_matrices(config) - 1.0) * n_embd;
-    const double n_token = basis->n_window * basis->search * basis->seq_len_tokens;
+    const double n_token = fitted_windows(basis) * basis->seq_len_tokens;
     const double pairs = n_embd * n_ff * (inner + n_ff) / 2, weights = n_ff * (inner + n_embd);
-    const double expert = N_CODEC * (PAIR_PRICE * pairs + WEIGHT_PRICE * weights) + TRELLIS_PRICE * weights +
+    const double expert = basis->scope.n_expert_codec * (PAIR_PRICE * pairs + WEIGHT_PRICE * weights) +
+                          TRELLIS_PRICE * weights +
                           FACTOR_PRICE * (n_embd * n_embd * n_embd + n_ff * n_ff * n_ff);
     const double moments = MOMENT_PRICE * n_token * config->top_k * (n_embd * n_embd + n_ff * n_ff) / 2;
     return n_layer * (config->n_expert * expert + moments);
 }
 
-/* The share of so many windows of the search part. */
-static double first_windows(const struct basis *basis, double n)
+/* The same of a dense matrix, which nobody else shares inputs with. */
+static double matrix_fit_cost(const struct basis *basis, double n_input, double n_output)
 {
-    return fmin(basis->search, n / basis->n_window);
+    const double n_token = fitted_windows(basis) * basis->seq_len_tokens;
+    if (n_input > MOEC_GPTQ_MAX_INPUTS)
+        return 0;
+    return N_DENSE_CODEC *
+               (PAIR_PRICE * n_output * n_input * n_input / 2 + WEIGHT_PRICE * n_output * n_input) +
+           FACTOR_PRICE * n_input * n_input * n_input + MOMENT_PRICE * n_token * n_input * n_input / 2;
 }
 
-/* The share of the windows that the certificate is tested on. */
-static double tested_share(const struct basis *basis)
+/* Calls for each dense matrix that plans encode; returns the sum. */
+static double sum_dense(const struct basis *basis,
+                        double (*of)(const struct basis *basis, double n_input, double n_output))
 {
-    const double n = basis->n_certify > 0 ? basis->n_certify : TYPICAL_PROVEN;
-    return fmin(basis->certificate, n / basis->n_window);
+    double sum = 0;
+    for (uint64_t at = 0; at <= basis->config->n_layer; at++)
+        for (int i = 0; i < MOEC_ROLE_COUNT; i++) {
+            const enum moec_role role = (enum moec_role)i;
+            const uint32_t layer = at < basis->config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE;
+            uint32_t rows = 0, columns = 0;
+            if (!moec_role_is_quantisable(role) || !moec_role_expected(basis->config, role, layer))
+                continue;
+            moec_role_shape(basis->config, role, layer, &rows, &columns);
+            sum += moec_role_is_transposed(role) ? of(basis, rows, columns) : of(basis, columns, rows);
+        }
+    return sum;
 }
 
-/* What a stage does with weights. */
+static double count_weights(const struct basis *basis, double n_input, double n_output)
+{
+    (void)basis;
+    return n_input * n_output;
+}
+
+/* Roles of dense matrices, each of which harm measures a model for. */
+static uint32_t count_roles(const struct moec_config *config)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < MOEC_ROLE_COUNT; i++) {
+        bool is_there = false;
+        for (uint64_t at = 0; at <= config->n_layer; at++)
+            is_there |= moec_role_is_quantisable((enum moec_role)i) &&
+                        moec_role_expected(config, (enum moec_role)i,
+                                           at < config->n_layer ? (uint32_t)at : MOEC_LAYER_NONE);
+        n += is_there;
+    }
+    return n;
+}
+
+/* Whole models that harm measures: the original, each projection at each fitted codec, and roles. */
+static double harm_models(const struct basis *basis)
+{
+    return OTHER_MODELS + moec_config_mlp_matrices(basis->config) * basis->scope.n_expert_codec +
+           (basis->options->plans_dense ? count_roles(basis->config) : 0);
+}
+
+/* Windows that the certificate is tested on. */
+static double tested_windows(const struct basis *basis)
+{
+    const double n = basis->n_certify > 0 ? basis->n_certify : fmin(TYPICAL_PROVEN, basis->scope.n_certify);
+    return fmin(basis->certificate, n);
+}
+
+/* What a stage does with weights, in windows. */
 static double weights_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
+    double cost = 0;
     if (stage == MOEC_STAGE_FIT_EXPERTS && basis->options->offers_variants)
-        return fit_cost(basis) / pass_cost(basis);
-    return stage == MOEC_STAGE_PACK && basis->is_written
-               ? PACKED_PRICE * expert_weights(basis->config) / pass_cost(basis)
-               : 0;
+        cost = expert_fit_cost(basis);
+    if (stage == (basis->options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS) &&
+        (basis->options->plans_dense || basis->options->dense_gptq))
+        cost += sum_dense(basis, matrix_fit_cost);
+    if (stage == MOEC_STAGE_PACK && basis->is_written)
+        cost = PACKED_PRICE * expert_weights(basis->config);
+    return cost / window_cost(basis);
 }
 
-/* What it does with windows. */
+/* How often it takes windows through the model. */
 static double windows_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
     const struct moec_compile_options *options = basis->options;
+    const double searched = fmin(basis->search, basis->scope.n_search);
     switch (stage) {
     case MOEC_STAGE_ORDER:
         return options->orders_neurons ? basis->search : 0;
     case MOEC_STAGE_FIT_EXPERTS:
-        return options->offers_variants ? basis->search : 0;
+        return options->offers_variants ? fitted_windows(basis) : 0; /* dense matrices in the same sweep */
     case MOEC_STAGE_FIT_DENSE:
-        return options->offers_variants || options->dense_gptq ? 2 * basis->search : 0;
+        return options->dense_gptq ? fitted_windows(basis) : 0;
     case MOEC_STAGE_HARM:
-        return options->offers_variants ? MOEC_FAST_PASSES * first_windows(basis, MOEC_HARM_WINDOWS) +
-                                              HARM_MODELS * first_windows(basis, MOEC_HARM_CLASS_WINDOWS)
+        return options->offers_variants ? MOEC_FAST_PASSES * fmin(basis->search, basis->scope.n_harm) +
+                                              harm_models(basis) * fmin(basis->search, basis->scope.n_class)
                                         : 0;
     case MOEC_STAGE_SEARCH:
-        return first_windows(basis, MOEC_SEARCH_WINDOWS) *
-                   fmax(1 + TYPICAL_SEARCH - (double)basis->n_asked, 1) +
-               (options->offers_variants ? 2 * basis->select : 0); /* one plan, beside the original */
+        return searched * fmax(1 + TYPICAL_SEARCH - (double)basis->n_asked, 1) +
+               (options->offers_variants ? 2 * fmin(basis->select, basis->scope.n_search)
+                                         : 0); /* one plan, beside the original */
     case MOEC_STAGE_SEQUENCE:
-        return basis->is_written ? first_windows(basis, MOEC_SEARCH_WINDOWS) * TYPICAL_SEQUENCE : 0;
+        return basis->is_written ? searched * TYPICAL_SEQUENCE : 0;
     case MOEC_STAGE_CERTIFY:
-        return basis->is_written ? tested_share(basis) * (1 + TYPICAL_TESTS) : 0;
+        return basis->is_written ? tested_windows(basis) * (1 + TYPICAL_TESTS) : 0;
     case MOEC_STAGE_PACK:
     case MOEC_STAGE_COUNT:
         break;
@@ -144,7 +211,7 @@ static double stage_cost(const struct basis *basis, enum moec_compile_stage stag
 {
     if (!basis->is_measured)
         return stage == MOEC_STAGE_PACK;
-    return windows_cost(basis, stage) + weights_cost(basis, stage);
+    return (windows_cost(basis, stage) + weights_cost(basis, stage)) / basis->n_pass;
 }
 
 static double cost_from(const struct basis *basis, enum moec_compile_stage first)
@@ -155,24 +222,40 @@ static double cost_from(const struct basis *basis, enum moec_compile_stage first
     return left;
 }
 
-struct moec_compile_forecast moec_compile_foresee(const struct moec_config *config,
-                                                  const struct moec_compile_options *options,
-                                                  uint32_t n_window, uint32_t seq_len_tokens)
+/* Of the codecs that are fitted, with their scales. */
+#define EXPERT_BITS(n) ((n) > 3 ? 11.6 : (n) > 2 ? 9.4 : 6.2)
+#define DENSE_BITS     21.0
+
+struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_request *request)
 {
     struct moec_compile_forecast forecast = {0};
-    const struct basis basis = {.config = config,
-                                .options = options,
-                                .n_window = n_window > 0 ? n_window : TYPICAL_WINDOWS,
-                                .seq_len_tokens = seq_len_tokens,
-                                .search = 1 / 3.0,
-                                .select = 1 / 6.0,
-                                .certificate = 1 / 2.0,
+    const struct basis basis = {.config = request->config,
+                                .options = request->options,
+                                .scope = *moec_compile_scope_at(request->options->scope),
+                                .n_pass = 1,
+                                .seq_len_tokens = request->seq_len_tokens,
+                                .search = request->n_part[MOEC_PART_SEARCH],
+                                .select = request->n_part[MOEC_PART_SELECT],
+                                .certificate = request->n_part[MOEC_PART_CERTIFICATE],
                                 .is_measured = true,
                                 .is_written = true};
+    static_assert((int)MOEC_STAGE_COUNT <= MOEC_COMPILE_MAX_PHASES, "stages fit");
     for (int stage = MOEC_STAGE_ORDER; stage < MOEC_STAGE_COUNT; stage++) {
-        forecast.passes += windows_cost(&basis, (enum moec_compile_stage)stage);
-        forecast.weights += weights_cost(&basis, (enum moec_compile_stage)stage);
+        const double windows = windows_cost(&basis, (enum moec_compile_stage)stage),
+                     weights = weights_cost(&basis, (enum moec_compile_stage)stage);
+        if (windows + weights <= 0)
+            continue;
+        forecast.phases[forecast.n_phase].name = names[stage];
+        forecast.phases[forecast.n_phase].windows = windows;
+        forecast.phases[forecast.n_phase++].weights = weights;
+        forecast.windows += windows;
+        forecast.weights += weights;
     }
+    if (request->options->offers_variants)
+        forecast.fitted_bytes =
+            (uint64_t)(expert_weights(request->config) * EXPERT_BITS(basis.scope.n_expert_codec) / 8);
+    if (request->options->plans_dense)
+        forecast.fitted_bytes += (uint64_t)(sum_dense(&basis, count_weights) * DENSE_BITS / 8);
     return forecast;
 }
 
@@ -193,10 +276,10 @@ static void show(const struct moec_compile_run *run, double done, double total)
 void moec_compile_show_part(const struct moec_compile_run *run, double done, double total)
 {
     const struct basis basis = basis_of(run);
-    const double share = run->stage == MOEC_STAGE_CERTIFY ? tested_share(&basis)
-                         : run->stage == MOEC_STAGE_HARM  ? first_windows(&basis, MOEC_HARM_WINDOWS)
-                                                          : first_windows(&basis, MOEC_SEARCH_WINDOWS);
-    show(run, share * done, share * total);
+    const double n = run->stage == MOEC_STAGE_CERTIFY ? tested_windows(&basis)
+                     : run->stage == MOEC_STAGE_HARM  ? fmin(basis.search, basis.scope.n_harm)
+                                                      : fmin(basis.search, basis.scope.n_search);
+    show(run, n / basis.n_pass * done, n / basis.n_pass * total);
 }
 
 void moec_compile_show_whole(const struct moec_compile_run *run, double done, double total)

@@ -92,17 +92,21 @@ static void describe_job(const struct moec_compile_run *run, struct moec_job_tex
 enum moec_status moec_compile_units_open(struct moec_compile_run *run, struct moec_error *err)
 {
     const char *path = run->options->journal_path;
+    struct moec_units_summary summary = {0};
     struct moec_job_text *text = NULL;
     if (path == NULL || run->profile == NULL)
-        return MOEC_OK;
+        return moec_compile_scope_take(run, 0, err);
     MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
     describe_job(run, text);
     const enum moec_units_mode mode = !run->options->keeps_journal ? MOEC_UNITS_AUTO
                                       : moec_path_exists(path)     ? MOEC_UNITS_RESUME
                                                                    : MOEC_UNITS_NEW;
-    const enum moec_status status = moec_units_open(path, mode, text, &run->stopper, &run->units, err);
+    enum moec_status status = moec_units_open(path, mode, text, &run->stopper, &run->units, err);
     free(text);
-    return status;
+    MOEC_TRY(status);
+    if (run->units != NULL && moec_units_look(path, &summary, NULL) != MOEC_OK)
+        summary.n_unit = 0;
+    return moec_compile_scope_take(run, summary.n_unit, err);
 }
 
 void moec_compile_units_close(struct moec_compile_run *run, bool is_finished)

@@ -49,6 +49,14 @@ uint32_t moec_compile_smallest_dense(void)
     return FIRST + at;
 }
 
+/* Of the codecs that experts are fitted at, a scope with fewer leaves out the plain one of 2 bits, which the trellis
+ * beats, then that of 3 bits. */
+static bool is_offered_experts(const struct moec_compile_run *run, uint32_t i)
+{
+    static const uint32_t needed[N_FURTHER] = {0, 4, 3};
+    return further[i].is_for_experts && run->scope.n_expert_codec >= needed[i];
+}
+
 static enum moec_status number_codecs(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_offer *offer = &run->offer;
@@ -56,7 +64,7 @@ static enum moec_status number_codecs(struct moec_compile_run *run, struct moec_
     for (uint32_t i = 0; i < N_FURTHER; i++) {
         const uint8_t number = (uint8_t)(FIRST + i);
         MOEC_TRY(moec_variants_set_codec(run->variants, number, run->codecs[number], err));
-        if (further[i].is_for_experts)
+        if (is_offered_experts(run, i))
             offer->numbers[offer->n_number++] = number;
         if (further[i].is_for_dense)
             offer->dense_numbers[offer->n_dense_number++] = number;
@@ -81,8 +89,9 @@ static enum moec_status show_fit(void *context, const char *phase, double done, 
     return moec_compile_is_cancelled(run) ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
+/* `also`: who looks at dense products in the same sweep, or NULL. */
 static enum moec_status fit_experts(struct moec_compile_run *run, const struct moec_compile_part *part,
-                                    struct moec_error *err)
+                                    const struct moec_scorer_watch *also, struct moec_error *err)
 {
     struct moec_compile_offer *offer = &run->offer;
     struct moec_expert_fit_codec codecs[N_FURTHER];
@@ -95,9 +104,11 @@ static enum moec_status fit_experts(struct moec_compile_run *run, const struct m
                                               .memory_bytes = run->fit_bytes,
                                               .n_threads = run->options->n_threads,
                                               .progress = &progress,
-                                              .units = run->units};
+                                              .units = run->units,
+                                              .also = also,
+                                              .measure = &part->measured};
     for (uint32_t i = 0; i < N_FURTHER; i++)
-        if (further[i].is_for_experts && further[i].quantizer == MOEC_QUANTIZER_GPTQ) {
+        if (is_offered_experts(run, i) && further[i].quantizer == MOEC_QUANTIZER_GPTQ) {
             offer->fitted[FIRST + i] = (uint8_t)(1 + request.n_codec);
             codecs[request.n_codec++] = (struct moec_expert_fit_codec){
                 run->codecs[FIRST + i],
@@ -150,46 +161,68 @@ static enum moec_status list_matrices(struct moec_compile_run *run, struct moec_
     return MOEC_OK;
 }
 
-static enum moec_status fit_dense(struct moec_compile_run *run, const struct moec_compile_part *part,
-                                  struct moec_error *err)
+/* Before the windows go through the model. */
+static enum moec_status begin_dense(struct moec_compile_run *run, const struct moec_progress *progress,
+                                    struct moec_dense_fit **fit, bool *is_done, struct moec_error *err)
 {
     uint8_t numbers[MOEC_DENSE_FIT_MAX_CODECS];
     struct moec_codec codecs[MOEC_CODEC_TABLE];
-    const struct moec_progress progress = {.report = show_fit, .context = run};
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
-                                             .scorer = part->scorer,
-                                             .measure = &part->measured,
                                              .codecs = codecs,
                                              .numbers = numbers,
                                              .n_threads = run->options->n_threads,
                                              .work = &run->memory.work,
-                                             .progress = &progress,
+                                             .progress = progress,
                                              .units = run->units};
     for (uint32_t i = 0; i < N_FURTHER; i++)
         if (further[i].is_for_dense && further[i].quantizer == MOEC_QUANTIZER_GPTQ)
             numbers[request.n_number++] = (uint8_t)(FIRST + i);
     MOEC_TRY(moec_compile_dense_codecs(run, codecs, err));
-    MOEC_TRY(moec_dense_fit_create(&request, &run->fit, err));
-    run->report->fit.n_dense = moec_dense_fit_count(run->fit);
+    return moec_dense_fit_begin(&request, fit, is_done, err);
+}
+
+/* The fit becomes the run's. */
+static enum moec_status take_dense(struct moec_compile_run *run, struct moec_dense_fit *fit,
+                                   struct moec_error *err)
+{
+    uint32_t n_bitwidth = 0;
+    for (uint32_t i = 0; i < N_FURTHER; i++)
+        n_bitwidth += further[i].is_for_dense && further[i].quantizer == MOEC_QUANTIZER_GPTQ;
+    run->fit = fit;
+    run->report->fit.n_dense = moec_dense_fit_count(fit);
     run->report->fit.n_plain = run->report->plan.n_dense - run->report->fit.n_dense;
     moec_compile_say(run,
                      "GPTQ encoded %" PRIu32 " dense matrices at %" PRIu32 " bitwidths (%" PRIu32
                      " others by HQQ: only looked up, or with more than %u inputs)",
-                     run->report->fit.n_dense, request.n_number, run->report->fit.n_plain,
-                     MOEC_GPTQ_MAX_INPUTS);
+                     run->report->fit.n_dense, n_bitwidth, run->report->fit.n_plain, MOEC_GPTQ_MAX_INPUTS);
     MOEC_TRY(list_matrices(run, err));
     return moec_compile_codecs_changed(run, err);
 }
 
+/* Experts and dense matrices see their inputs in one sweep. */
 static enum moec_status fit(struct moec_compile_run *run, struct moec_error *err)
 {
+    const struct moec_progress progress = {.report = show_fit, .context = run};
     struct moec_compile_part part = {0};
-    enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
-    if (status == MOEC_OK)
-        status = fit_experts(run, &part, err);
-    moec_compile_begin(run, MOEC_STAGE_FIT_DENSE);
-    if (status == MOEC_OK && run->options->plans_dense)
-        status = fit_dense(run, &part, err);
+    struct moec_dense_fit *dense = NULL;
+    struct moec_scorer_watch watch = {0};
+    enum moec_status status = MOEC_OK;
+    bool is_done = true;
+    MOEC_TRY_OUT(moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err));
+    if (run->options->plans_dense)
+        MOEC_TRY_OUT(begin_dense(run, &progress, &dense, &is_done, err));
+    if (!is_done)
+        watch = moec_dense_fit_watch(dense);
+    MOEC_TRY_OUT(fit_experts(run, &part, is_done ? NULL : &watch, err));
+    if (!is_done)
+        MOEC_TRY_OUT(moec_dense_fit_end(dense, err));
+    if (dense != NULL) {
+        struct moec_dense_fit *taken = dense;
+        dense = NULL;
+        status = take_dense(run, taken, err);
+    }
+out:
+    moec_dense_fit_free(dense);
     moec_compile_part_release(&part);
     return status;
 }
@@ -228,11 +261,12 @@ static enum moec_status measure_harm(struct moec_compile_run *run, struct moec_e
     struct moec_windows windows;
     MOEC_TRY(moec_windows_from_profile(run->profile, MOEC_PART_SEARCH, &windows, err));
     windows.work = &run->memory.work;
-    windows.n_window = windows.n_window < MOEC_HARM_WINDOWS ? windows.n_window : MOEC_HARM_WINDOWS;
+    windows.n_window = windows.n_window < run->scope.n_harm ? windows.n_window : run->scope.n_harm;
     const struct moec_harm_request request = {
         .original = run->original,
         .variants = run->variants,
         .windows = &windows,
+        .n_class_window = run->scope.n_class,
         .kernels = run->options->kernels,
         .n_threads = run->options->n_threads,
         .arithmetic = run->options->arithmetic,

@@ -31,7 +31,8 @@ enum moec_status moec_compile_windows_expect(const struct moec_compile_run *run,
     MOEC_TRY(moec_windows_from_profile(run->profile, MOEC_PART_CERTIFICATE, &part, err));
     add_error(&run->search_loss, &variance, &n_measured);
     add_error(&run->select_loss, &variance, &n_measured);
-    const struct moec_prefix_request request = {.n_window = part.n_window,
+    const uint32_t most = run->scope.n_certify;
+    const struct moec_prefix_request request = {.n_window = part.n_window < most ? part.n_window : most,
                                                 .documents = part.by_document ? part.document : NULL,
                                                 .target = run->options->max_loss,
                                                 .confidence = run->options->confidence,

@@ -408,52 +408,81 @@ static enum moec_status make_errors(struct moec_dense_fit *fit, uint32_t n_store
     return MOEC_OK;
 }
 
-/* Takes the windows through the model, and encodes. */
-static enum moec_status watch_inputs(struct moec_dense_fit *fit, const struct moec_dense_fit_request *request,
-                                     struct moec_error *err)
+static enum moec_status begin(const struct moec_dense_fit_request *request, struct moec_dense_fit *fit,
+                              bool *is_done, struct moec_error *err)
 {
-    const struct moec_scorer_watch watch = {.inputs = {.take = take, .room = make_room, .context = fit},
-                                            .layer_done = finish_layer,
-                                            .context = fit};
-    const struct moec_scorer_variation variation = {.watch = &watch};
-    const struct moec_progress progress = {.report = report, .context = fit};
-    MOEC_TRY(moec_scorer_run_varied(request->scorer, &variation, request->measure, &progress, err));
-    MOEC_TRY(finish_layer(fit, MOEC_LAYER_NONE, err));
-    return keep_all(fit, err);
-}
-
-enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *request,
-                                       struct moec_dense_fit **out, struct moec_error *err)
-{
-    enum moec_status status = MOEC_OK;
-    struct moec_dense_fit *fit = NULL;
-    bool is_done = false;
-    MOEC_TRY(moec_alloc((void **)&fit, 1, sizeof *fit, "quantised dense weights", err));
     fit->checkpoint = request->checkpoint;
     fit->pool = moec_pool_make(request->n_threads);
-    MOEC_TRY_OUT(moec_checkpoint_stream_dense_as(request->checkpoint, NULL, &fit->original, err));
-    MOEC_TRY_OUT(make_errors(fit, request->n_number, err));
+    MOEC_TRY(moec_checkpoint_stream_dense_as(request->checkpoint, NULL, &fit->original, err));
+    MOEC_TRY(make_errors(fit, request->n_number, err));
     fit->progress = request->progress;
     memcpy(fit->codecs, request->codecs, sizeof fit->codecs);
     for (; fit->n_store < request->n_number; fit->n_store++) {
         const uint8_t number = request->numbers[fit->n_store];
         fit->numbers[fit->n_store] = number;
-        status = store_open(&fit->stores[fit->n_store], fit, fit->codecs[number], request->work, err);
+        const enum moec_status status =
+            store_open(&fit->stores[fit->n_store], fit, fit->codecs[number], request->work, err);
         if (status != MOEC_OK) {
             store_release(&fit->stores[fit->n_store]);
-            goto out;
+            return status;
         }
     }
     fit->units = request->units;
-    MOEC_TRY_OUT(find_all(fit, &is_done, err));
-    if (!is_done)
-        MOEC_TRY_OUT(watch_inputs(fit, request, err));
+    return find_all(fit, is_done, err);
+}
+
+enum moec_status moec_dense_fit_begin(const struct moec_dense_fit_request *request,
+                                      struct moec_dense_fit **out, bool *is_done, struct moec_error *err)
+{
+    struct moec_dense_fit *fit = NULL;
+    MOEC_TRY(moec_alloc((void **)&fit, 1, sizeof *fit, "quantised dense weights", err));
+    const enum moec_status status = begin(request, fit, is_done, err);
+    if (status != MOEC_OK) {
+        moec_dense_fit_free(fit);
+        return status;
+    }
+    if (*is_done) {
+        fit->progress = NULL;
+        fit->units = NULL;
+    }
+    *out = fit;
+    return MOEC_OK;
+}
+
+struct moec_scorer_watch moec_dense_fit_watch(struct moec_dense_fit *fit)
+{
+    return (struct moec_scorer_watch){.inputs = {.take = take, .room = make_room, .context = fit},
+                                      .layer_done = finish_layer,
+                                      .context = fit};
+}
+
+enum moec_status moec_dense_fit_end(struct moec_dense_fit *fit, struct moec_error *err)
+{
+    MOEC_TRY(finish_layer(fit, MOEC_LAYER_NONE, err));
+    MOEC_TRY(keep_all(fit, err));
     fit->progress = NULL;
     fit->units = NULL;
-    *out = fit;
-    fit = NULL;
-out:
-    moec_dense_fit_free(fit);
+    return MOEC_OK;
+}
+
+enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *request,
+                                       struct moec_dense_fit **out, struct moec_error *err)
+{
+    struct moec_dense_fit *fit = NULL;
+    bool is_done = false;
+    MOEC_TRY(moec_dense_fit_begin(request, &fit, &is_done, err));
+    const struct moec_scorer_watch watch = moec_dense_fit_watch(fit);
+    const struct moec_scorer_variation variation = {.watch = &watch};
+    const struct moec_progress progress = {.report = report, .context = fit};
+    enum moec_status status = MOEC_OK;
+    if (!is_done)
+        status = moec_scorer_run_varied(request->scorer, &variation, request->measure, &progress, err);
+    if (status == MOEC_OK && !is_done)
+        status = moec_dense_fit_end(fit, err);
+    if (status == MOEC_OK)
+        *out = fit;
+    else
+        moec_dense_fit_free(fit);
     return status;
 }
 

@@ -25,8 +25,8 @@ struct moec_dense_fit;
 struct moec_dense_fit_request {
     const struct moec_checkpoint *checkpoint; /* borrowed until free */
     /* Of the original's dense weights, whose experts answer with the original's. */
-    struct moec_scorer *scorer;
-    const struct moec_measure *measure; /* (W) each, filled by the evaluation */
+    struct moec_scorer *scorer;         /* of moec_dense_fit_create alone, */
+    const struct moec_measure *measure; /* (W) each, filled by the evaluation; likewise */
     const struct moec_codec *codecs;    /* [MOEC_CODEC_TABLE] by number, those that plans may have */
     const uint8_t *numbers;             /* (n_number): of integer codecs, in which matrices are encoded */
     uint32_t n_number;                  /* 1..MOEC_DENSE_FIT_MAX_CODECS */
@@ -40,6 +40,15 @@ struct moec_dense_fit_request {
 MOEC_WARN_UNUSED enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *request,
                                                         struct moec_dense_fit **out, struct moec_error *err);
 void moec_dense_fit_free(struct moec_dense_fit *fit);
+
+/* The same where somebody else takes the windows through the model: begins, and takes what an interrupted run has
+ * encoded; `is_done` where that is all. Otherwise `watch` looks at the evaluation, the head included, and
+ * moec_dense_fit_end then encodes what is left. Only then is anything known of the fit. */
+MOEC_WARN_UNUSED enum moec_status moec_dense_fit_begin(const struct moec_dense_fit_request *request,
+                                                       struct moec_dense_fit **out, bool *is_done,
+                                                       struct moec_error *err);
+struct moec_scorer_watch moec_dense_fit_watch(struct moec_dense_fit *fit);
+MOEC_WARN_UNUSED enum moec_status moec_dense_fit_end(struct moec_dense_fit *fit, struct moec_error *err);
 
 /* The most memory that creating takes in addition to the scorer and to what the work memory counts, for a
  * plan of memory. */

@@ -56,7 +56,9 @@ struct moec_expert_fit {
     uint8_t *encoded;
     struct moec_states hidden, ahead; /* entering the layer, and leaving it */
     const struct moec_progress *progress;
-    uint64_t n_done, n_total; /* experts */
+    uint64_t n_done, n_total;             /* experts */
+    const struct moec_scorer_watch *also; /* while it is made */
+    bool also_waits;                      /* for the inputs of the layer at work */
 };
 
 static size_t expert_index(const struct moec_expert_fit *fit, uint32_t layer, uint32_t expert)
@@ -172,11 +174,36 @@ static void copy_states(const struct moec_states *from, const struct moec_states
     }
 }
 
+static void take_dense(void *context, const struct moec_dense_entry *const *entries, uint32_t n_entries,
+                       const float *x, size_t stride, uint32_t n_tok)
+{
+    const struct moec_expert_fit *fit = context;
+    fit->also->inputs.take(fit->also->inputs.context, entries, n_entries, x, stride, n_tok);
+}
+
+static float *room_dense(void *context, uint32_t n_tok, size_t stride)
+{
+    const struct moec_expert_fit *fit = context;
+    return fit->also->inputs.room(fit->also->inputs.context, n_tok, stride);
+}
+
+/* A layer is run once for each batch of experts; its dense products are looked at once. */
+static struct moec_inputs_hook hook_of(struct moec_expert_fit *fit, bool with_experts)
+{
+    struct moec_inputs_hook hook = {.take_expert = with_experts ? take_expert : NULL, .context = fit};
+    if (fit->also_waits) {
+        hook.take = take_dense;
+        hook.room = room_dense;
+    }
+    fit->also_waits = false;
+    return hook;
+}
+
 /* Takes the windows through the layer, from `hidden` to `ahead`, and sums up the batch's moments. */
 static enum moec_status watch_layer(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t layer,
                                     struct moec_error *err)
 {
-    const struct moec_inputs_hook hook = {.take_expert = take_expert, .context = fit};
+    const struct moec_inputs_hook hook = hook_of(fit, true);
     const struct moec_progress progress = {.report = report_evaluation, .context = fit};
     for (uint32_t b = 0; b < fit->n_batch; b++) {
         if (fit->done[expert_index(fit, layer, fit->first_expert + b)])
@@ -600,21 +627,40 @@ static void release_room(struct moec_expert_fit *fit)
     memset(fit->weights, 0, sizeof fit->weights);
 }
 
-static enum moec_status fit_layers(struct moec_expert_fit *fit, struct moec_scorer *scorer, uint32_t batch,
-                                   struct moec_error *err)
+/* Layers up to the last with work left. */
+static uint32_t count_layers(const struct moec_expert_fit *fit)
 {
-    const struct moec_progress progress = {.report = report_evaluation, .context = fit};
-    uint32_t n_layer = 0; /* behind the last with work left */
-    for (uint32_t layer = 0; layer < fit->config->n_layer; layer++)
+    uint32_t n_layer = fit->also != NULL ? fit->config->n_layer : 0;
+    for (uint32_t layer = n_layer; layer < fit->config->n_layer; layer++)
         if (moec_config_is_moe(fit->config, layer) && has_work(fit, layer, 0, fit->config->n_expert))
             n_layer = layer + 1;
+    return n_layer;
+}
+
+static enum moec_status fit_layers(struct moec_expert_fit *fit, const struct moec_expert_fit_request *request,
+                                   uint32_t batch, struct moec_error *err)
+{
+    const struct moec_progress progress = {.report = report_evaluation, .context = fit};
+    struct moec_scorer *scorer = request->scorer;
+    const uint32_t n_layer = count_layers(fit);
     if (n_layer > 0)
         MOEC_TRY(moec_scorer_embed(scorer, &fit->hidden, err));
     for (uint32_t layer = 0; layer < n_layer; layer++) {
-        if (moec_config_is_moe(fit->config, layer) && has_work(fit, layer, 0, fit->config->n_expert))
+        fit->also_waits = fit->also != NULL;
+        if (moec_config_is_moe(fit->config, layer) && has_work(fit, layer, 0, fit->config->n_expert)) {
             MOEC_TRY(fit_layer(fit, scorer, layer, batch, err));
-        else
-            MOEC_TRY(moec_scorer_layer(scorer, layer, &fit->hidden, &progress, err));
+        } else {
+            const struct moec_inputs_hook hook = hook_of(fit, false);
+            MOEC_TRY(moec_scorer_layer_watched(scorer, layer, hook.take != NULL ? &hook : NULL, &fit->hidden,
+                                               &progress, err));
+        }
+        if (fit->also != NULL)
+            MOEC_TRY(fit->also->layer_done(fit->also->context, layer, err));
+    }
+    if (fit->also != NULL) {
+        const struct moec_scorer_variation rest = {
+            .first_layer = n_layer, .hidden = &fit->hidden, .watch = fit->also};
+        MOEC_TRY(moec_scorer_run_varied(scorer, &rest, request->measure, &progress, err));
     }
     return report(fit, err);
 }
@@ -651,8 +697,10 @@ enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *re
     fit->units_crc = codecs_crc(fit);
     MOEC_TRY_OUT(find_experts(fit, err));
     MOEC_TRY_OUT(make_room(fit, request->windows, batch, err));
-    MOEC_TRY_OUT(fit_layers(fit, request->scorer, batch, err));
+    fit->also = request->also;
+    MOEC_TRY_OUT(fit_layers(fit, request, batch, err));
     release_room(fit);
+    fit->also = NULL;
     fit->progress = NULL;
     fit->units = NULL;
     *out = fit;

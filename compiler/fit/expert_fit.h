@@ -46,10 +46,14 @@ struct moec_expert_fit_request {
     int n_threads;
     const struct moec_progress *progress;
     struct moec_units *units; /* each expert is one; NULL: none is kept */
+    /* Who is given the inputs of dense products in the same sweep, which then goes on to the model's end, the
+     * head included, into `measure`; layer by layer, each once. NULL: nobody. */
+    const struct moec_scorer_watch *also;
+    const struct moec_measure *measure; /* (W) each; of `also` alone */
 };
 
-/* Errors: those of the evaluation and of moec_gptq_factor and moec_gptq_encode, with layer and expert, and of
- * moec_states_create. */
+/* Errors: those of the evaluation and of moec_gptq_factor and moec_gptq_encode, with layer and expert, of
+ * moec_states_create, and of `also`. */
 MOEC_WARN_UNUSED enum moec_status moec_expert_fit_create(const struct moec_expert_fit_request *request,
                                                          struct moec_expert_fit **out,
                                                          struct moec_error *err);

@@ -71,7 +71,8 @@ static struct kept keep_as(const struct harm_job *job, void *values, uint64_t n_
     va_start(args, format);
     (void)vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    (void)snprintf(kept.key, sizeof kept.key, "harm/%08" PRIx32 "/32/%s", job->request->units_crc, name);
+    (void)snprintf(kept.key, sizeof kept.key, "harm/%08" PRIx32 "/%" PRIu32 "/%s", job->request->units_crc,
+                   job->windows.n_window, name);
     return kept;
 }
 
@@ -383,11 +384,10 @@ enum moec_status moec_harm_measure(const struct moec_harm_request *request, stru
                            .config = config,
                            .first_projection = moec_config_mlp_matrices(config) == 3 ? MOEC_PROJECTION_GATE
                                                                                      : MOEC_PROJECTION_UP};
-    const uint32_t n_window = request->windows->n_window;
+    const uint32_t n_window = request->windows->n_window, n_class = request->n_class_window;
     job.progress = (struct moec_progress){.report = show_model, .context = &job};
-    MOEC_TRY_OUT(moec_windows_first(request->windows,
-                                    n_window < MOEC_HARM_CLASS_WINDOWS ? n_window : MOEC_HARM_CLASS_WINDOWS,
-                                    &job.windows, err));
+    MOEC_TRY_OUT(
+        moec_windows_first(request->windows, n_window < n_class ? n_window : n_class, &job.windows, err));
     MOEC_TRY_OUT(allocate(&job, err));
     MOEC_TRY_OUT(measure_locally(&job, err));
     fill_unreached(&job);

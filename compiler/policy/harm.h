@@ -31,7 +31,7 @@
 
 /* Windows that whole models are evaluated on: the sum over all experts is far less noisy than what each takes
  * of it. */
-#define MOEC_HARM_CLASS_WINDOWS 32
+#define MOEC_HARM_CLASS_WINDOWS 16
 
 /* Squared error of a matrix encoded at `number` on its inputs, relative to its outputs; negative where it is
  * not known. */
@@ -56,6 +56,7 @@ struct moec_harm_request {
     const struct moec_model *original;
     struct moec_variants *variants; /* experts at their source bits afterwards */
     const struct moec_windows *windows;
+    uint32_t n_class_window; /* the first of them, that whole models are evaluated on */
     const struct moec_kernels *kernels;
     int n_threads;
     enum moec_arithmetic arithmetic; /* of whole models; the original's is canonical */

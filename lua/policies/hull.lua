@@ -201,14 +201,22 @@ end
 local function expected_loss(scale, kl) return math.exp(ratio(scale) * scale.bias * kl) - 1 end
 local function kl_of_loss(scale, loss) return math.log(1 + loss) / (ratio(scale) * scale.bias) end
 
--- The prefix whose expected loss is `goal`: the model is scaled to what was measured until both agree. With a metric that
--- has no KL the loss itself is compared.
+-- The harm at which KL reaches `kl` on the line through two measured prefixes; nil without both, or where they say nothing.
+local function between(harm, low, high, kl)
+  if not low or not high or low.kl <= 0 or high.kl <= low.kl or harm[high.k] <= harm[low.k] then return nil end
+  return harm[low.k] + (kl - low.kl) * (harm[high.k] - harm[low.k]) / (high.kl - low.kl)
+end
+
+-- The prefix whose expected loss is `goal`: the model is scaled to what was measured until both agree. Between two measured
+-- prefixes, one on each side of the goal, it is a line. With a metric that has no KL the loss itself is compared.
 local function find_prefix(moec, steps, top, harm, goal, scale)
   local n, best = #steps, {k = 0}
   local low, high = 0, n + 1 -- measured: low is within the goal, high is not
+  local below, above         -- the same, where KL is known
   for _ = 1, MAX_EVALUATIONS do
-    local budget = kl_of_loss(scale, goal) / scale.factor
-    local k = longest(harm, n, budget)
+    local line = between(harm, below, above, kl_of_loss(scale, goal))
+    local k = longest(harm, n, line or kl_of_loss(scale, goal) / scale.factor)
+    if line and k <= low then break end -- the next step is too large
     if k >= high then k = (low + high) // 2 end
     if k <= low then k = low > 0 and math.min((low + high + 1) // 2, n) or k end
     if k == best.k and best.result then break end
@@ -222,13 +230,17 @@ local function find_prefix(moec, steps, top, harm, goal, scale)
     if result.kl > 0 and harm[k] > 0 then scale.factor = result.kl / harm[k] end
     if loss <= goal then
       if k >= best.k then best = {k = k, result = result, loss = loss} end
+      if k >= low then below = {k = k, kl = result.kl} end
       low = math.max(low, k)
       if k == n or high - low <= 1 or goal - loss <= CLOSE * goal then break end
     else
+      if k <= high then above = {k = k, kl = result.kl} end
       high = math.min(high, k)
       if high - low <= 1 then break end
     end
   end
+  -- What follows is nearer to the plan that was found than to one beyond the goal.
+  if best.result and best.result.kl > 0 and harm[best.k] > 0 then scale.factor = best.result.kl / harm[best.k] end
   return best
 end
 

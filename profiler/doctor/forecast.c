@@ -4,11 +4,12 @@
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/parts.h"
 #include "profiler/evaluate/sweep.h"
+#include "profiler/profile/codes_study.h"
 #include "profiler/profile/profile_run.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 
-#define CODES_PASSES 2.0 /* of at most 4 for the codes that compile takes */
-#define MIXED_PASSES 6.0 /* of at most 12 for assignments at three targets: the usual number */
+#define CODES_MODELS 2.0 /* of at most 4 for the codes that compile takes */
+#define MIXED_MODELS 6.0 /* of at most 12 for assignments at three targets: the usual number */
 /* How often a layer goes through a token's hidden state, each of its experts through that and through its own
  * neurons, and the end of the model through logits: what the sample and a model of twice its width take. */
 #define STATE_TIMES         16
@@ -59,10 +60,10 @@ static double pass_elements(const struct moec_config *config, struct window wind
     return elements + (double)LOGIT_TIMES * window.scored * config->n_vocab;
 }
 
-/* Seconds of a pass: products of experts with the tokens that chose them in a batch, all others, and what
+/* An evaluation of a window: products of experts with the tokens that chose them in a batch, all others, and what
  * stands between them. */
-static enum moec_status pass_seconds(const struct moec_forecast_request *request, struct window window,
-                                     uint32_t n_window, double *seconds, struct moec_error *err)
+static enum moec_status time_window(const struct moec_forecast_request *request, struct window window,
+                                    struct moec_forecast_time *time, struct moec_error *err)
 {
     const struct moec_config *config = request->config;
     struct moec_pace_request pace = {
@@ -72,19 +73,22 @@ static enum moec_status pass_seconds(const struct moec_forecast_request *request
         .columns = config->n_embd,
         .n_tokens = (uint32_t)((uint64_t)MOEC_SWEEP_TOKENS * config->top_k / config->n_expert),
     };
-    double few = 0, many = 0, experts = 0, elements = 0;
+    struct moec_pace few, many, between;
+    double experts = 0;
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         const uint32_t n =
             moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? window.source : window.scored;
         if (moec_config_is_moe(config, layer))
             experts += config->top_k * (double)moec_cost_expert(config, n);
     }
+    const double others = pass_cost(config, window) - experts, elements = pass_elements(config, window);
     MOEC_TRY(moec_pace_products(&pace, &few, err));
     pace.n_tokens = MOEC_PACE_MAX_TOKENS;
     MOEC_TRY(moec_pace_products(&pace, &many, err));
-    MOEC_TRY(moec_pace_elements(&pace, &elements, err));
-    *seconds = n_window * (experts / few + (pass_cost(config, window) - experts) / many +
-                           pass_elements(config, window) / elements);
+    MOEC_TRY(moec_pace_elements(&pace, &between, err));
+    time->seconds = experts / few.per_second + others / many.per_second + elements / between.per_second;
+    time->core_seconds =
+        experts / few.per_core_second + others / many.per_core_second + elements / between.per_core_second;
     return MOEC_OK;
 }
 
@@ -97,10 +101,10 @@ static struct window window_of(const struct moec_forecast_request *request)
                            .source = moec_config_is_encoder_decoder(config) ? length : 0};
 }
 
-enum moec_status moec_forecast_evaluation(const struct moec_forecast_request *request, uint32_t n_window,
-                                          double *seconds, struct moec_error *err)
+enum moec_status moec_forecast_window(const struct moec_forecast_request *request,
+                                      struct moec_forecast_time *time, struct moec_error *err)
 {
-    return pass_seconds(request, window_of(request), n_window, seconds, err);
+    return time_window(request, window_of(request), time, err);
 }
 
 enum moec_status moec_forecast_make(const struct moec_forecast_request *request,
@@ -120,25 +124,32 @@ enum moec_status moec_forecast_make(const struct moec_forecast_request *request,
     };
     const double pass = pass_cost(config, window),
                  share = MOEC_DEFAULT_SENSITIVITY_WINDOWS / (double)forecast->n_window;
-    double variants = 0, seconds = 0, encoded_per_second = 0;
+    struct moec_pace encoding_pace;
+    double variants = 0;
     for (uint32_t s = 0; s < n_moe; s++)
         variants += n_other * layer_cost(config, moec_config_moe_layer(config, s), window);
-    /* The original with its routing, whole models at each bitwidth; the sweep's baseline and variants. */
+    /* The original with its routing, whole models at each bitwidth, all on the windows that do not certify, and
+     * the codes of compile; the sweep's baseline and variants. */
+    const double measured =
+                     (MOEC_DEFAULT_SEARCH_WINDOWS + MOEC_DEFAULT_SELECT_WINDOWS) / (double)forecast->n_window,
+                 codes = CODES_MODELS * MOEC_CODES_WINDOWS / forecast->n_window;
     forecast->exact_passes =
-        1 + request->n_bits + MIXED_PASSES + CODES_PASSES + share * (2 + variants / pass);
-    forecast->fast_passes = has_encoder ? 0 : 1 + request->n_bits + CODES_PASSES + share * MOEC_FAST_PASSES;
+        measured * (1 + request->n_bits + MIXED_MODELS) + codes + share * (2 + variants / pass);
+    forecast->fast_passes =
+        has_encoder ? 0 : measured * (1 + request->n_bits) + codes + share * MOEC_FAST_PASSES;
     forecast->n_sweep = 2 * request->n_bits;
     forecast->pass_multiply_adds = pass * forecast->n_window;
-    MOEC_TRY(pass_seconds(request, window, forecast->n_window, &seconds, err));
+    MOEC_TRY(time_window(request, window, &forecast->window, err));
+    const double seconds = forecast->n_window * forecast->window.seconds;
     forecast->multiply_adds_per_second = forecast->pass_multiply_adds / seconds;
     const struct moec_pace_request encoding = {.kernels = request->kernels,
                                                .n_threads = request->n_threads,
                                                .codec = {.dtype = MOEC_DTYPE_INT4},
                                                .columns = config->n_embd,
                                                .n_tokens = MOEC_PACE_MAX_TOKENS};
-    MOEC_TRY(moec_pace_encoding(&encoding, &encoded_per_second, err));
+    MOEC_TRY(moec_pace_encoding(&encoding, &encoding_pace, err));
     const double weights = (double)n_moe * config->n_expert * (double)moec_cost_expert(config, 1);
-    const double quantising = forecast->n_sweep * weights / encoded_per_second;
+    const double quantising = forecast->n_sweep * weights / encoding_pace.per_second;
     forecast->exact_seconds = forecast->exact_passes * seconds + quantising;
     forecast->fast_seconds = has_encoder ? 0 : forecast->fast_passes * seconds + quantising;
     return MOEC_OK;

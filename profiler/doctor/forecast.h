@@ -19,21 +19,26 @@ struct moec_forecast_request {
     uint32_t n_bits;         /* bitwidths, the baseline's among them */
 };
 
+struct moec_forecast_time {
+    double seconds;      /* by the clock, on the request's threads, with what else runs here */
+    double core_seconds; /* of one core that has nothing else to do */
+};
+
 struct moec_forecast {
     uint32_t n_window, n_sensitivity_window, window_tokens;
     double pass_multiply_adds;
     double multiply_adds_per_second;
+    struct moec_forecast_time window;   /* of one evaluation of a window */
     double exact_passes, exact_seconds; /* --sensitivity exact */
     double fast_passes, fast_seconds; /* --sensitivity fast; 0 for models with an encoder, which have none */
     double naive_passes;              /* experts x (bitwidths - 1): each measured by itself */
     uint32_t n_sweep;                 /* how often the weights are read, if they do not fit into memory */
 };
 
-/* Seconds of one evaluation of n_window windows, at the pace that is measured in most of a second. Errors:
- * MOEC_ERR_MEMORY. */
-MOEC_WARN_UNUSED enum moec_status moec_forecast_evaluation(const struct moec_forecast_request *request,
-                                                           uint32_t n_window, double *seconds,
-                                                           struct moec_error *err);
+/* Of one evaluation of a window, at the pace that is measured in most of a second. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_forecast_window(const struct moec_forecast_request *request,
+                                                       struct moec_forecast_time *time,
+                                                       struct moec_error *err);
 
 /* Takes about a second. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_forecast_make(const struct moec_forecast_request *request,

@@ -2,6 +2,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "profiler/common/processor_time.h"
 #include "runtime/threads/parallel.h"
 
 #include <string.h>
@@ -80,19 +81,21 @@ static void encode_item(void *context, size_t item, int thread)
     }
 }
 
-/* Regions a second, over at least MEASURE_NS; the first one is not counted. */
-static double regions_per_second(struct job *job, moec_parallel_body *body)
+/* Regions of `amount` each, over at least MEASURE_NS; the first one is not counted. */
+static struct moec_pace pace_of(struct job *job, moec_parallel_body *body, double amount)
 {
     const struct moec_pool pool = moec_pool_make(job->request->n_threads);
     uint64_t n = 0;
     moec_parallel_for(&pool, job->n_item, body, job);
-    const uint64_t begin_ns = moec_now_ns();
+    const uint64_t begin_ns = moec_now_ns(), begin_processor_ns = moec_processor_ns();
     uint64_t now_ns = begin_ns;
     for (; now_ns - begin_ns < MEASURE_NS; n++) {
         moec_parallel_for(&pool, job->n_item, body, job);
         now_ns = moec_now_ns();
     }
-    return (double)n * 1e9 / (double)(now_ns - begin_ns);
+    const double all = (double)n * amount * 1e9;
+    return (struct moec_pace){all / (double)(now_ns - begin_ns),
+                              all / (double)(moec_processor_ns() - begin_processor_ns)};
 }
 
 /* Weights that a region goes through. */
@@ -156,18 +159,18 @@ static void release(struct job *job)
     free(job->rows);
 }
 
-enum moec_status moec_pace_products(const struct moec_pace_request *request, double *per_second,
+enum moec_status moec_pace_products(const struct moec_pace_request *request, struct moec_pace *pace,
                                     struct moec_error *err)
 {
     struct job job = {0};
     const enum moec_status status = open(&job, request, err);
     if (status == MOEC_OK)
-        *per_second = regions_per_second(&job, product_item) * region_weights(&job) * job.n_tok;
+        *pace = pace_of(&job, product_item, region_weights(&job) * job.n_tok);
     release(&job);
     return status;
 }
 
-enum moec_status moec_pace_elements(const struct moec_pace_request *request, double *per_second,
+enum moec_status moec_pace_elements(const struct moec_pace_request *request, struct moec_pace *pace,
                                     struct moec_error *err)
 {
     struct moec_pace_request many = *request;
@@ -176,18 +179,18 @@ enum moec_status moec_pace_elements(const struct moec_pace_request *request, dou
     many.n_tokens = MOEC_PACE_MAX_TOKENS;
     const enum moec_status status = open(&job, &many, err);
     if (status == MOEC_OK)
-        *per_second = regions_per_second(&job, element_item) * region_weights(&job);
+        *pace = pace_of(&job, element_item, region_weights(&job));
     release(&job);
     return status;
 }
 
-enum moec_status moec_pace_encoding(const struct moec_pace_request *request, double *per_second,
+enum moec_status moec_pace_encoding(const struct moec_pace_request *request, struct moec_pace *pace,
                                     struct moec_error *err)
 {
     struct job job = {0};
     const enum moec_status status = open(&job, request, err);
     if (status == MOEC_OK)
-        *per_second = regions_per_second(&job, encode_item) * region_weights(&job);
+        *pace = pace_of(&job, encode_item, region_weights(&job));
     release(&job);
     return status;
 }

@@ -17,17 +17,22 @@ struct moec_pace_request {
 
 #define MOEC_PACE_MAX_TOKENS 256u
 
+struct moec_pace {
+    double per_second;      /* by the clock: less where other processes take their share */
+    double per_core_second; /* for each second of a processor that this process was given */
+};
+
 /* Multiply-adds a second of such products. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_pace_products(const struct moec_pace_request *request,
-                                                     double *per_second, struct moec_error *err);
+                                                     struct moec_pace *pace, struct moec_error *err);
 
 /* Floats a second that kernels go through one by one: an exp, an addition and a copy of each, as between the
  * products. The request's codec and n_tokens are not looked at. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_pace_elements(const struct moec_pace_request *request,
-                                                     double *per_second, struct moec_error *err);
+                                                     struct moec_pace *pace, struct moec_error *err);
 
 /* Weights a second that are quantised to rows of the codec. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_pace_encoding(const struct moec_pace_request *request,
-                                                     double *per_second, struct moec_error *err);
+                                                     struct moec_pace *pace, struct moec_error *err);
 
 #endif

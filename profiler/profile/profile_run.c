@@ -2,6 +2,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "profiler/common/processor_time.h"
 #include "profiler/evaluate/chance.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/load_model.h"
@@ -757,7 +758,8 @@ enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
 #define PACE_WINDOWS 4 /* to time the original on */
 
 /* The original's evaluation, at the pace of a few windows: one alone would decode its weights for itself. */
-static enum moec_status time_pass(struct moec_profile_job *job, double *seconds, struct moec_error *err)
+static enum moec_status time_pass(struct moec_profile_job *job, struct moec_profile_forecast *forecast,
+                                  struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct moec_windows few = {0};
@@ -773,11 +775,12 @@ static enum moec_status time_pass(struct moec_profile_job *job, double *seconds,
     MOEC_TRY_OUT(moec_scorer_create(job->model, moec_variants_experts(job->variants), &few, &scoring,
                                     &job->scorer, err));
     MOEC_TRY_OUT(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
-    const uint64_t start_ns = moec_now_ns();
+    const uint64_t start_ns = moec_now_ns(), start_processor_ns = moec_processor_ns();
     MOEC_TRY_OUT(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants), nll,
                                            NULL, err));
-    const double spent = 1e-9 * (double)(moec_now_ns() - start_ns);
-    *seconds = spent * (double)job->pass / (double)moec_scorer_multiply_adds(job->scorer);
+    const double scale = 1e-9 * (double)job->pass / (double)moec_scorer_multiply_adds(job->scorer);
+    forecast->seconds_per_pass = scale * (double)(moec_now_ns() - start_ns);
+    forecast->core_seconds_per_pass = scale * (double)(moec_processor_ns() - start_processor_ns);
 out:
     moec_scorer_free(job->scorer);
     job->scorer = NULL;
@@ -851,7 +854,7 @@ static enum moec_status foresee(struct moec_profile_job *job, struct moec_profil
     MOEC_TRY(read_windows(job, err));
     MOEC_TRY(describe(job, err));
     MOEC_TRY(plan_memory(job, options, err));
-    MOEC_TRY(time_pass(job, &forecast->seconds_per_pass, err));
+    MOEC_TRY(time_pass(job, forecast, err));
     moec_profile_cost_estimate(job, &cost);
     fill_phases(job, &cost, forecast);
     forecast->n_window = job->profile->n_drawn;
@@ -877,5 +880,21 @@ enum moec_status moec_profile_foresee(struct moec_checkpoint *checkpoint,
     const enum moec_status status = foresee(&job, &own_options, forecast, err);
     release_job(&job);
     moec_profile_release(&profile);
+    return status;
+}
+
+enum moec_status moec_profile_count_parts(struct moec_checkpoint *checkpoint,
+                                          const struct moec_profile_options *options,
+                                          uint32_t n_part[static MOEC_PART_COUNT], struct moec_error *err)
+{
+    struct moec_profile_job job = {
+        .checkpoint = checkpoint, .config = moec_checkpoint_config(checkpoint), .options = options};
+    enum moec_status status = check_options(&job, err);
+    if (status == MOEC_OK)
+        status = read_windows(&job, err);
+    memset(n_part, 0, MOEC_PART_COUNT * sizeof *n_part);
+    for (uint32_t w = 0; status == MOEC_OK && w < job.windows.n_window; w++)
+        n_part[job.windows.part[w]]++;
+    release_job(&job);
     return status;
 }

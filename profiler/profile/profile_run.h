@@ -84,7 +84,8 @@ struct moec_profile_forecast {
     } phases[MOEC_PROFILE_MAX_PHASES]; /* (n_phase), those that cost something */
     double exact_passes, fast_passes;  /* single experts either way; 0 where they are not asked for */
     bool is_exact;                     /* which of the two the phases have */
-    double seconds_per_pass;           /* of a few windows of the original on this machine */
+    double seconds_per_pass;           /* of a few windows of the original on this machine, by the clock, */
+    double core_seconds_per_pass;      /* and by what processors spent on it */
     uint64_t memory_bytes;             /* about the peak of the process; 0 where it has no limit */
     uint64_t memory_limit_bytes;       /* which it does not pass; 0 = none */
     uint64_t profile_bytes;            /* of the file, at most; the journal beside it grows to as much */
@@ -97,6 +98,13 @@ MOEC_WARN_UNUSED enum moec_status moec_profile_foresee(struct moec_checkpoint *c
                                                        const struct moec_profile_options *options,
                                                        struct moec_profile_forecast *forecast,
                                                        struct moec_error *err);
+
+/* The windows that a run with these options is going to draw, by part: reads the data. Errors: those of
+ * moec_profile_run that are known by then. */
+MOEC_WARN_UNUSED enum moec_status moec_profile_count_parts(struct moec_checkpoint *checkpoint,
+                                                           const struct moec_profile_options *options,
+                                                           uint32_t n_part[static MOEC_PART_COUNT],
+                                                           struct moec_error *err);
 
 /* The line of a job's description that names the task, with everything that its text depends on. */
 void moec_profile_describe_task(const struct moec_task *task, struct moec_job_text *text);

@@ -342,14 +342,14 @@ static enum moec_status add_predictions(struct moec_profile *profile, const stru
     static const struct moec_study by_path = {
         .name = "conditional/path",
         .description =
-            "share of tokens (of windows kept for this) that activated the expert predicted as r-th likeliest "
-            "from the experts of the two MoE layers before",
+            "share of tokens (of windows kept for this) that activated the expert predicted as r-th "
+            "likeliest from the experts of the two MoE layers before",
         .source = "EdgeMoE Fig. 8"};
     static const struct moec_study by_frequency = {
         .name = "conditional/frequency",
         .description =
-            "share of tokens (of windows kept for this) that activated the expert predicted as r-th likeliest "
-            "from the layer's load alone",
+            "share of tokens (of windows kept for this) that activated the expert predicted as r-th "
+            "likeliest from the layer's load alone",
         .source = "EdgeMoE Fig. 8"};
     enum moec_status status = MOEC_OK;
     const uint32_t n_layer = profile->n_moe_layer, n_expert = profile->n_expert;

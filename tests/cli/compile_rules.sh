@@ -59,12 +59,13 @@ try 0 "paper from data" "$moec" compile $model --preset paper --sensitivity fast
 for policy in edgemoe edgemoe-literal marginal; do
     refused "bits for $policy" "policy '$policy' ignores --bits" --policy $policy --bits 4 --data $data --max-loss 5%
 done
-for option in "bits 4" "quantizer hqq" "scheme asymmetric" "group 32" "baseline 16" "sensitivity exact" "time-limit 1min" \
+for option in "bits 4" "quantizer hqq" "scheme asymmetric" "group 32" "baseline 16" "sensitivity exact" \
     "sensitivity-samples 8"; do
     # shellcheck disable=SC2086 # name and value
     refused "${option% *} for hull" "policy 'hull' ignores --${option% *}: .*another --policy, such as marginal" \
         --policy hull --data $data --max-loss 5% --$option
 done
+refused "time without data" '--time-limit has no effect when nothing is measured' --policy hull --max-loss 5% --time-limit 1h
 refused "bits for the default" "policy .hull. ignores --bits: .*another --policy" --bits 4 --data $data --max-loss 5%
 refused "uniform with bits and a target" "policy 'uniform' ignores --max-loss when --bits is given" \
     --policy uniform --bits 4 --data $data --max-loss 5%
@@ -87,5 +88,18 @@ for option in "baseline 16" "sensitivity fast" "time-limit 1min" "seq-len 64" "s
     refused "${option% *} without data" "--${option% *} has no effect w" --policy uniform --bits 4 --$option
 done
 refused "samples with a profile" "--samples has no effect without --data" --profile "$work/p.h5" --max-loss 5% --samples 64
+
+# ---- time ----
+
+try 2 "no time at all" "$moec" compile $model --data $data --max-loss 5% --time-limit 0.001s -o "$work/x.moec"
+says stderr '--time-limit is 0 s, but the shortest compile of this model takes about .* here' "says how much it takes"
+try 2 "a limit of what cannot be foretold" "$moec" compile $model --data $data --task samsum --metric rouge-1 --max-loss 5% \
+    --time-limit 1h -o "$work/x.moec"
+says stderr '--time-limit bounds compiles that measure perplexity' "is refused"
+try 0 "what a compile costs" "$moec" compile $model --profile "$work/p.h5" --max-loss 30% --dry-run --time-limit 100h
+says stdout '^forecast: about .* on [0-9]+ threads here, .* on 16 idle cores like these$' "is said before its search"
+says stdout '^    certifying +[0-9]+ windows +[0-9.]+ core-hours$' "by phase"
+says stdout '^  disk: about .* of fitted weights in the journal' "with what the disk needs"
+if grep -q 'time-limit' "$work/stderr"; then fail "time enough leaves out nothing"; else pass "time enough leaves out nothing"; fi
 
 done_testing

@@ -10,6 +10,7 @@ data=datasets/sample/calibration.txt
 
 try 0 "what a profile would take" "$moec" profile $model --data $data --samples 40 --seq-len 96 --dry-run --quiet -o "$work/p.h5"
 says stdout '^about .* on this machine as it is now: [0-9.]+ passes over 40 windows$' "begins with its answer"
+says stdout '^[0-9.]+ core-hours: .* on 16 idle cores like these$' "in core-hours too"
 says stdout '^  single experts +[0-9.]+ passes' "each phase has its passes"
 says stdout '^memory: about [0-9.]+ MiB, at most [0-9.]+ GiB' "memory is estimated and bounded"
 says stdout '^disk: profile at most [0-9.]+ [kM]B' "and disk"

@@ -236,6 +236,7 @@ static void key_of(const struct bench *b, const struct moec_compile_options *opt
     /* As many windows of both parts: their number alone must not tell them apart. */
     struct moec_compile_run run = {
         .options = options, .profile = &b->profile, .report = &report, .n_certify = N_SEARCH};
+    run.scope = *moec_compile_scope_at(0);
     struct moec_plan plan;
     MUST(moec_plan_create(&plan, moec_checkpoint_config(b->checkpoint), &err));
     moec_plan_fill(&plan, 4);
@@ -270,6 +271,63 @@ static void test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on(
     assert_string_equal(again, keys[0]);
 }
 
+/* What is left out is fixed where a journal begins: another limit later changes nothing. */
+static void test_compile__a_journal_keeps_what_is_left_out(void **state)
+{
+    struct bench *b = *state;
+    static const struct {
+        uint32_t asked, taken;
+        bool is_new; /* the journal */
+    } runs[] = {{3, 3, true}, {0, 3, false}, {1, 3, false}, {0, 0, true}, {2, 0, false}};
+    const uint8_t digest[MOEC_SHA256_BYTES] = {1};
+    struct moec_compile_options options = options_of(b, 100);
+    char *journal = temporary_path(b->folder, "scope.journal");
+    options.journal_path = journal;
+    options.keeps_journal = true;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        if (runs[i].is_new)
+            (void)remove(journal);
+        options.scope = runs[i].asked;
+        moec_compile_report_release(&b->report);
+        MUST(moec_compile(b->checkpoint, &b->profile, digest, &options, NULL, b->out, &b->report, &err));
+        assert_int_equal(b->report.scope, runs[i].taken);
+        assert_int_equal(b->report.certificate.n_window, N_CERTIFY);
+    }
+    (void)remove(journal);
+    free(journal);
+}
+
+/* Each level takes less; a model of 48 layers and 128 experts no more than 2,900 windows. */
+static void test_compile__forecasts_fall_with_the_scope(void **state)
+{
+    const struct bench *b = *state;
+    struct moec_compile_options options = {.offers_variants = true, .plans_dense = true};
+    struct moec_config config = *moec_checkpoint_config(b->checkpoint);
+    struct moec_compile_request request = {.config = &config, .options = &options, .seq_len_tokens = 256};
+    request.n_part[MOEC_PART_SEARCH] = 256;
+    request.n_part[MOEC_PART_SELECT] = 128;
+    request.n_part[MOEC_PART_CERTIFICATE] = 512;
+    double before = INFINITY;
+    uint64_t bytes_before = UINT64_MAX;
+    for (options.scope = 0; options.scope < MOEC_COMPILE_SCOPES; options.scope++) {
+        const struct moec_compile_forecast forecast = moec_compile_foresee(&request);
+        double sum = 0;
+        for (uint32_t i = 0; i < forecast.n_phase; i++)
+            sum += forecast.phases[i].windows + forecast.phases[i].weights;
+        assert_true(fabs(sum - forecast.windows - forecast.weights) < 1e-6 * sum);
+        assert_true(sum < before && forecast.fitted_bytes <= bytes_before);
+        before = sum;
+        bytes_before = forecast.fitted_bytes;
+    }
+    options.scope = 0;
+    const uint32_t n_layer = config.n_layer;
+    for (uint32_t layer = n_layer; layer < 48; layer++)
+        config.layer_kind[layer] = config.layer_kind[n_layer - 1];
+    config.n_layer = 48;
+    config.n_expert = 128;
+    assert_true(384 + moec_compile_foresee(&request).windows <= 2900);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +336,8 @@ int main(void)
         cmocka_unit_test(test_compile__writes_the_last_that_passed_before_one_failed),
         cmocka_unit_test(test_compile__writes_nothing_that_is_not_proven),
         cmocka_unit_test(test_compile__a_kept_measurement_is_found_by_all_that_it_depends_on),
+        cmocka_unit_test(test_compile__a_journal_keeps_what_is_left_out),
+        cmocka_unit_test(test_compile__forecasts_fall_with_the_scope),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

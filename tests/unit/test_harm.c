@@ -110,6 +110,7 @@ static struct moec_harm_request request_of(struct bench *bench)
         .original = bench->fixture.model,
         .variants = bench->fixture.variants,
         .windows = &bench->windows,
+        .n_class_window = MOEC_HARM_CLASS_WINDOWS,
         .kernels = moec_kernels_best(),
         .n_threads = 2,
         .arithmetic = bench->arithmetic,

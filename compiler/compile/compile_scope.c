@@ -1,0 +1,46 @@
+/* How much a compile looks at. A level is chosen from a forecast before the work, never by a clock on the way, and
+ * is kept in the journal: an interrupted compile goes on with what it began with. Whatever the level, tests are on
+ * windows that nobody saw before, so the promise stays. */
+#include "compiler/compile/compile_internal.h"
+
+/* The least loss first: fewer windows that tests may take widen the interval by so much, fewer windows of the
+ * search make a plan a little larger, fewer codes and windows to fit on cost most. */
+static const struct moec_compile_scope scopes[MOEC_COMPILE_SCOPES] = {
+    {UINT32_MAX, MOEC_SEARCH_WINDOWS, MOEC_HARM_WINDOWS, MOEC_HARM_CLASS_WINDOWS, UINT32_MAX, 4},
+    {UINT32_MAX, 64, 64, 16, 128, 4},
+    {UINT32_MAX, 32, 32, 8, 128, 4},
+    {128, 32, 32, 8, 64, 3},
+    {64, 16, 16, 8, 64, 2},
+};
+
+const struct moec_compile_scope *moec_compile_scope_at(uint32_t level)
+{
+    return &scopes[level < MOEC_COMPILE_SCOPES ? level : MOEC_COMPILE_SCOPES - 1];
+}
+
+enum moec_status moec_compile_scope_take(struct moec_compile_run *run, uint64_t n_kept,
+                                         struct moec_error *err)
+{
+    uint32_t level = run->options->scope;
+    const struct moec_unit_part part = {&level, sizeof level};
+    uint64_t cost = 0;
+    bool found = false;
+    MOEC_TRY(moec_unit_find(run->units, "scope", &part, 1, &cost, &found, err));
+    if (!found && n_kept > 0)
+        level = 0; /* whose journals say nothing */
+    else if (!found && level > 0)
+        MOEC_TRY(moec_unit_keep(run->units, "scope", &part, 1, 0, err));
+    if (level >= MOEC_COMPILE_SCOPES)
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "the journal '%s' was begun by another version of moec, which left out more than this "
+            "one can; delete it to start over",
+            run->options->journal_path);
+    if (level != run->options->scope)
+        moec_compile_tell(
+            run, "the journal was begun with another --time-limit, and what that left out stays left "
+                 "out; delete the journal to start over");
+    run->scope = *moec_compile_scope_at(level);
+    run->report->scope = level;
+    return MOEC_OK;
+}
