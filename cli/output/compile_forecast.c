@@ -38,18 +38,25 @@ struct cli_compile_forecast cli_forecast_compile(const struct moec_compile_reque
     if (!has_profile)
         forecast.original = forecast.n_window - request->n_part[MOEC_PART_CERTIFICATE];
     forecast.windows = forecast.original + forecast.stages.windows;
-    forecast.seconds = (forecast.windows + forecast.stages.weights) * window.seconds;
-    forecast.core_seconds = (forecast.windows + forecast.stages.weights) * window.core_seconds;
+    const double windows = forecast.windows + forecast.stages.others;
+    forecast.seconds = windows * window.seconds + forecast.stages.weights * window.product_seconds;
+    forecast.core_seconds =
+        windows * window.core_seconds + forecast.stages.weights * window.product_core_seconds;
     return forecast;
 }
 
 /* ---- the whole ---- */
 
-static void print_stage(const struct cli_compile_forecast *forecast, const char *name, double windows,
-                        double weights)
+static double stage_seconds(const struct cli_compile_forecast *forecast, uint32_t i)
 {
-    cli_print(stdout, "    %-22s %6.0f windows   %9.3f core-hours\n", name, windows,
-              (windows + weights) * forecast->window.core_seconds / 3600);
+    const struct moec_compile_forecast *stages = &forecast->stages;
+    return (stages->phases[i].windows + stages->phases[i].others) * forecast->window.core_seconds +
+           stages->phases[i].weights * forecast->window.product_core_seconds;
+}
+
+static void print_stage(const char *name, double windows, double seconds)
+{
+    cli_print(stdout, "    %-22s %6.0f windows   %9.3f core-hours\n", name, windows, seconds / 3600);
 }
 
 void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
@@ -57,11 +64,11 @@ void cli_print_compile_stages(const struct cli_compile_forecast *forecast)
     const struct moec_compile_forecast *stages = &forecast->stages;
     char size[24];
     if (forecast->original > 0)
-        print_stage(forecast, "routing, original", forecast->original, 0);
+        print_stage("routing, original", forecast->original,
+                    forecast->original * forecast->window.core_seconds);
     for (uint32_t i = 0; i < stages->n_phase; i++)
-        print_stage(forecast, stages->phases[i].name, stages->phases[i].windows, stages->phases[i].weights);
-    cli_print(stdout, "    %-22s %6.0f windows   %9.3f core-hours\n", "all", forecast->windows,
-              forecast->core_seconds / 3600);
+        print_stage(stages->phases[i].name, stages->phases[i].windows, stage_seconds(forecast, i));
+    print_stage("all", forecast->windows, forecast->core_seconds);
     if (stages->fitted_bytes > 0)
         cli_print_wrapped(
             stdout, 4,
@@ -81,9 +88,7 @@ struct moec_json_out *cli_json_compile_forecast(const struct cli_compile_forecas
     if (forecast->original > 0)
         moec_json_out_double(phases, "routing, original", forecast->original * forecast->window.core_seconds);
     for (uint32_t i = 0; i < stages->n_phase; i++)
-        moec_json_out_double(phases, stages->phases[i].name,
-                             (stages->phases[i].windows + stages->phases[i].weights) *
-                                 forecast->window.core_seconds);
+        moec_json_out_double(phases, stages->phases[i].name, stage_seconds(forecast, i));
     moec_json_out_node(node, "phases", phases);
     return node;
 }
@@ -186,8 +191,9 @@ enum moec_status cli_warn_long_compile(struct cli_progress *progress,
     const double n_thread = (double)moec_pool_make(request->options->n_threads).n_threads;
     const double slowest = (request->seq_len_tokens - 1) *
                            (double)moec_cost_from_layer(request->config, 0, 1, 0, 1) / LEAST_PACE / n_thread;
-    struct cli_compile_forecast all =
-        cli_forecast_compile(request, false, (struct moec_forecast_time){slowest, slowest * n_thread});
+    struct cli_compile_forecast all = cli_forecast_compile(
+        request, false,
+        (struct moec_forecast_time){.seconds = slowest, .product_seconds = 1 / LEAST_PACE / n_thread});
     if (all.seconds < LONG_SECONDS)
         return MOEC_OK;
     MOEC_TRY(cli_foresee_compile(request, false, &all, err));

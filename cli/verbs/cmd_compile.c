@@ -403,7 +403,8 @@ static enum moec_status foresee(struct compile_job *job, const uint32_t *bits, u
     }
     const struct moec_compile_forecast forecast = moec_compile_foresee(&request);
     const double measured = request.n_part[MOEC_PART_SEARCH] + request.n_part[MOEC_PART_SELECT];
-    cli_progress_later(&job->progress, (forecast.windows + forecast.weights) / measured);
+    const double weights = forecast.weights / forecast.window_multiply_adds;
+    cli_progress_later(&job->progress, (forecast.windows + forecast.others + weights) / measured);
     return MOEC_OK;
 }
 

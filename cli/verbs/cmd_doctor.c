@@ -353,12 +353,6 @@ static void print_sizes(const struct examination *x)
             "  no tokenizer here: each --memory must be larger by the memory that it takes, some MiB\n");
 }
 
-/* Hours of an idle core that so many windows take. */
-static double core_hours(const struct examination *x, double windows)
-{
-    return windows * x->forecast.window.core_seconds / 3600;
-}
-
 static const char *hours_text(char text[static 16], double hours)
 {
     (void)snprintf(text, 16, "%.*f", hours < 1 ? 2 : hours < 10 ? 1 : 0, hours);
@@ -384,11 +378,13 @@ static void print_forecast(const struct examination *x)
     if (f->fast_passes > 0)
         cli_print(stdout, "    profile, estimated    %7.0f passes, at least %s\n", f->fast_passes,
                   time_text(text, f->fast_seconds));
+    const struct moec_forecast_time *window = &f->window;
     char all[16], passes[16], fitting[16];
-    cli_print(stdout, "  compile: %s core-hours, of which passes %s, fitting quantised weights %s\n",
-              hours_text(all, x->compile.core_seconds / 3600),
-              hours_text(passes, core_hours(x, x->compile.windows)),
-              hours_text(fitting, core_hours(x, x->compile.stages.weights)));
+    cli_print(
+        stdout, "  compile: %s core-hours, of which passes %s, fitting quantised weights %s\n",
+        hours_text(all, x->compile.core_seconds / 3600),
+        hours_text(passes, (x->compile.windows + x->compile.stages.others) * window->core_seconds / 3600),
+        hours_text(fitting, x->compile.stages.weights * window->product_core_seconds / 3600));
     cli_print_compile_stages(&x->compile);
     cli_print_wrapped(
         stdout, 4,
@@ -547,7 +543,8 @@ static struct moec_json_out *json_compile(const struct examination *x)
     const double n_window = x->compile.n_window;
     moec_json_out_u64(node, "windows", x->compile.n_window);
     moec_json_out_double(node, "passes", x->compile.windows / n_window);
-    moec_json_out_double(node, "fit_passes", x->compile.stages.weights / n_window);
+    moec_json_out_double(node, "fit_passes",
+                         x->compile.stages.weights / x->compile.stages.window_multiply_adds / n_window);
     moec_json_out_double(node, "compile_seconds", x->compile.seconds);
     moec_json_out_double(node, "core_seconds", x->compile.core_seconds);
     moec_json_out_node(node, "forecast", cli_json_compile_forecast(&x->compile));

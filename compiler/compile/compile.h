@@ -203,17 +203,20 @@ moec_compile_drafts(struct moec_checkpoint *checkpoint, const struct moec_profil
 void moec_compile_draft_release(struct moec_compile_draft *draft);
 
 /* What a compile from data is expected to take beside its profile, stage by stage as the code runs them. Windows
- * are counted as often as they go through the whole model; fitting and encoding weights is counted in the
- * multiply-adds of windows that take as long. How often a search measures, and how many tests there are, is not
+ * are counted as often as they go through the whole model; fitting and encoding weights is counted in
+ * multiply-adds that take as long where many tokens share a matrix. How often a search measures, and how many tests there are, is not
  * known before: typical numbers stand for both. */
 #define MOEC_COMPILE_MAX_PHASES 8
 struct moec_compile_forecast {
     uint32_t n_phase;
     struct {
         const char *name;
-        double windows, weights;       /* as many windows of the model take as long as the phase's weights */
+        double windows;
+        double others;  /* beside these, as part of so many windows: the original's logits once more */
+        double weights; /* multiply-adds */
     } phases[MOEC_COMPILE_MAX_PHASES]; /* (n_phase), those that cost something */
-    double windows, weights;           /* of all */
+    double windows, others, weights;   /* of all */
+    double window_multiply_adds;
     uint64_t fitted_bytes; /* encoded weights: in memory or a temporary file, and once more in the journal */
 };
 

@@ -162,18 +162,18 @@ static double tested_windows(const struct basis *basis)
     return fmin(basis->certificate, n);
 }
 
-/* What a stage does with weights, in windows. */
+/* What a stage does with weights, in multiply-adds. */
 static double weights_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
     double cost = 0;
     if (stage == MOEC_STAGE_FIT_EXPERTS && basis->options->offers_variants)
-        cost = expert_fit_cost(basis);
+        cost += expert_fit_cost(basis);
     if (stage == (basis->options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS) &&
         (basis->options->plans_dense || basis->options->dense_gptq))
         cost += sum_dense(basis, matrix_fit_cost);
     if (stage == MOEC_STAGE_PACK && basis->is_written)
-        cost = PACKED_PRICE * expert_weights(basis->config);
-    return cost / window_cost(basis);
+        cost += PACKED_PRICE * expert_weights(basis->config);
+    return cost;
 }
 
 /* How often it takes windows through the model. */
@@ -207,11 +207,23 @@ static double windows_cost(const struct basis *basis, enum moec_compile_stage st
     return 0;
 }
 
+/* Beside these, in windows: the original's logits, which are computed once more to compare with where they do not
+ * all fit into memory. */
+static double logits_cost(const struct basis *basis, enum moec_compile_stage stage)
+{
+    const double head = (basis->seq_len_tokens - 1) * (double)moec_cost_head(basis->config, 1);
+    return stage >= MOEC_STAGE_HARM && stage <= MOEC_STAGE_CERTIFY
+               ? windows_cost(basis, stage) * head / window_cost(basis)
+               : 0;
+}
+
 static double stage_cost(const struct basis *basis, enum moec_compile_stage stage)
 {
     if (!basis->is_measured)
         return stage == MOEC_STAGE_PACK;
-    return (windows_cost(basis, stage) + weights_cost(basis, stage)) / basis->n_pass;
+    return (windows_cost(basis, stage) + logits_cost(basis, stage) +
+            weights_cost(basis, stage) / window_cost(basis)) /
+           basis->n_pass;
 }
 
 static double cost_from(const struct basis *basis, enum moec_compile_stage first)
@@ -239,16 +251,20 @@ struct moec_compile_forecast moec_compile_foresee(const struct moec_compile_requ
                                 .certificate = request->n_part[MOEC_PART_CERTIFICATE],
                                 .is_measured = true,
                                 .is_written = true};
+    forecast.window_multiply_adds = window_cost(&basis);
     static_assert((int)MOEC_STAGE_COUNT <= MOEC_COMPILE_MAX_PHASES, "stages fit");
     for (int stage = MOEC_STAGE_ORDER; stage < MOEC_STAGE_COUNT; stage++) {
         const double windows = windows_cost(&basis, (enum moec_compile_stage)stage),
+                     others = logits_cost(&basis, (enum moec_compile_stage)stage),
                      weights = weights_cost(&basis, (enum moec_compile_stage)stage);
         if (windows + weights <= 0)
             continue;
         forecast.phases[forecast.n_phase].name = names[stage];
         forecast.phases[forecast.n_phase].windows = windows;
+        forecast.phases[forecast.n_phase].others = others;
         forecast.phases[forecast.n_phase++].weights = weights;
         forecast.windows += windows;
+        forecast.others += others;
         forecast.weights += weights;
     }
     if (request->options->offers_variants)

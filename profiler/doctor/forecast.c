@@ -84,11 +84,16 @@ static enum moec_status time_window(const struct moec_forecast_request *request,
     const double others = pass_cost(config, window) - experts, elements = pass_elements(config, window);
     MOEC_TRY(moec_pace_products(&pace, &few, err));
     pace.n_tokens = MOEC_PACE_MAX_TOKENS;
+    pace.codec = (struct moec_codec){.dtype = MOEC_DTYPE_BF16}; /* whatever experts are stored as */
     MOEC_TRY(moec_pace_products(&pace, &many, err));
     MOEC_TRY(moec_pace_elements(&pace, &between, err));
-    time->seconds = experts / few.per_second + others / many.per_second + elements / between.per_second;
-    time->core_seconds =
-        experts / few.per_core_second + others / many.per_core_second + elements / between.per_core_second;
+    *time = (struct moec_forecast_time){
+        .seconds = experts / few.per_second + others / many.per_second + elements / between.per_second,
+        .core_seconds = experts / few.per_core_second + others / many.per_core_second +
+                        elements / between.per_core_second,
+        .product_seconds = 1 / many.per_second,
+        .product_core_seconds = 1 / many.per_core_second,
+    };
     return MOEC_OK;
 }
 

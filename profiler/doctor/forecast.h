@@ -19,9 +19,10 @@ struct moec_forecast_request {
     uint32_t n_bits;         /* bitwidths, the baseline's among them */
 };
 
+/* What an evaluation of a window takes, and a multiply-add where many tokens share a plain matrix. */
 struct moec_forecast_time {
-    double seconds;      /* by the clock, on the request's threads, with what else runs here */
-    double core_seconds; /* of one core that has nothing else to do */
+    double seconds, product_seconds;           /* by the clock, on all threads, with what else runs here */
+    double core_seconds, product_core_seconds; /* of one core that has nothing else to do */
 };
 
 struct moec_forecast {
@@ -35,7 +36,7 @@ struct moec_forecast {
     uint32_t n_sweep;                 /* how often the weights are read, if they do not fit into memory */
 };
 
-/* Of one evaluation of a window, at the pace that is measured in most of a second. Errors: MOEC_ERR_MEMORY. */
+/* At the pace that is measured in most of a second. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_forecast_window(const struct moec_forecast_request *request,
                                                        struct moec_forecast_time *time,
                                                        struct moec_error *err);
